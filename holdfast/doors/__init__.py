@@ -1,0 +1,1 @@
+"""Floor 6: ways in. Each is thin; none imports another."""

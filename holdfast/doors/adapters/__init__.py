@@ -1,0 +1,1 @@
+"""Adapters to other frameworks; each imports what its user already has."""

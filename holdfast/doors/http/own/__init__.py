@@ -1,0 +1,1 @@
+"""Our own routes, under /api, and what a server tells of itself."""

@@ -1,0 +1,1 @@
+"""Floor 1: where rows live. Dialects end here."""

@@ -1,0 +1,168 @@
+"""What every engine promises.
+
+Reads are direct: one statement is asked of the engine itself, several that must see one moment
+go in `read`. Writes are functions handed to the engine, so that those which wait together can
+share one commit.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Literal, LiteralString, Protocol, TypeVar
+
+from msgspec import Struct
+
+from holdfast.ground.events import Event, EventBus
+from holdfast.ground.scope import Scope
+
+T = TypeVar("T")
+Make = Callable[..., T]
+Dialect = Literal["sqlite", "postgres"]
+
+
+class Reader(Protocol):
+    """Statements that look. Each row becomes *make*(column=value, …).
+
+    SQL is a LiteralString with `:name` parameters: text pasted together at run time does not
+    type-check. A scoped reader supplies `:workspace`, `:agent` and `:user` itself.
+    """
+
+    def one(self, make: Make[T], sql: LiteralString, /, **params: object) -> T:
+        """Return the only row; another number of rows is EngineFault."""
+        ...
+
+    def first(self, make: Make[T], sql: LiteralString, /, **params: object) -> T | None:
+        """Return the first row, or None."""
+        ...
+
+    def all(self, make: Make[T], sql: LiteralString, /, **params: object) -> list[T]:
+        """Return every row."""
+        ...
+
+
+class Transaction(Reader, Protocol):
+    """Statements that succeed together or not at all."""
+
+    @property
+    def seq(self) -> int:
+        """This transaction's number in the engine-wide order.
+
+        On PostgreSQL it is drawn when first asked for, so ask after the owner's row is locked:
+        then number order is commit order within the owner.
+        """
+        ...
+
+    def run(self, sql: LiteralString, /, **params: object) -> int:
+        """Return how many rows changed."""
+        ...
+
+    def send(self, sql: LiteralString, /, **params: object) -> None:
+        """Run a statement whose count nobody needs; it may join the next round trip.
+
+        A failure is raised here or, at the latest, at commit.
+        """
+        ...
+
+    def run_many(self, sql: LiteralString, rows: Iterable[Mapping[str, object]], /) -> int:
+        """Run one statement for each of *rows*; return how many rows changed together."""
+        ...
+
+    def note(self, event: Event) -> None:
+        """Write *event* into the change feed with this transaction; send it after the commit."""
+        ...
+
+    def after_commit(self, call: Callable[[], None]) -> None:
+        """Run *call* once this transaction is durable, in the order asked for."""
+        ...
+
+
+class Feed(Protocol):
+    """Changes after a position, oldest first, each an Event with its `seq` and `cursor`.
+
+    As an iterator it blocks for the next.
+    """
+
+    cursor: str
+
+    def __iter__(self) -> Iterator[Event]: ...
+
+    def poll(self, timeout: float = 0.0) -> list[Event]:
+        """Return what came, waiting at most *timeout* seconds for the first."""
+        ...
+
+    def close(self) -> None:
+        """Stop listening."""
+        ...
+
+
+class Scrubbed(Struct, frozen=True, kw_only=True):
+    """Whether deleted bytes are gone, and where they may still be."""
+
+    done: bool
+    pending: tuple[str, ...] = ()
+
+
+class EngineStatus(Struct, frozen=True, kw_only=True):
+    """How the engine is: for `/readyz`, `/metrics` and `holdfast doctor`.
+
+    `metrics` maps `holdfast_engine_*` names without that prefix, with labels as
+    `name{label="value"}`, to numbers; histograms are flattened as Prometheus renders them.
+    """
+
+    dialect: Dialect
+    target: str
+    ready: bool
+    reason: str | None
+    schema: int
+    details: dict[str, str | int | float | bool | None]
+    metrics: dict[str, float]
+
+
+class Engine(Reader, Protocol):
+    """Where the memories keep their rows. One statement may be asked of it directly."""
+
+    dialect: Dialect
+    events: EventBus
+
+    def queries(self, package: str) -> SimpleNamespace:
+        """Return the statements of *package*'s `queries.sql`, as this engine spells them."""
+        ...
+
+    def scoped(self, scope: Scope) -> "Engine":
+        """Return this engine with every statement carrying *scope*'s owner."""
+        ...
+
+    def read(self, work: Callable[[Reader], T]) -> T:
+        """Return *work*(reader), whose statements all see one moment."""
+        ...
+
+    def write(self, work: Callable[[Transaction], T], *, timeout: float | None = None) -> T:
+        """Return *work*(transaction) once it is durable; undo it and raise if it raises.
+
+        Writes that wait together share one commit, so *work* may run on the engine's thread and
+        more than once: it computes and speaks SQL, and waits for nothing else. *timeout* is in
+        seconds from the call, 30 unless given.
+        """
+        ...
+
+    def submit(
+        self, work: Callable[[Transaction], T], *, timeout: float | None = None
+    ) -> "Future[T]":
+        """Hand in *work* as `write` does, without waiting for it."""
+        ...
+
+    def feed(self, after: str | None = None) -> Feed:
+        """Follow the changes after the cursor *after*, or from now; CursorExpired if too old."""
+        ...
+
+    def scrub(self, *, timeout: float = 5.0) -> Scrubbed:
+        """Make what was deleted unreadable in the database's files."""
+        ...
+
+    def status(self) -> EngineStatus:
+        """Say how the engine is."""
+        ...
+
+    def close(self, *, timeout: float = 10.0) -> None:
+        """Finish what waits, within *timeout* seconds, and let go of everything."""
+        ...

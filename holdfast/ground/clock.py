@@ -1,0 +1,43 @@
+"""The time, as something you are handed."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+class Clock(Protocol):
+    """Tells the time."""
+
+    def now(self) -> datetime:
+        """Return the present instant, aware, in UTC."""
+        ...
+
+
+class SystemClock:
+    """The machine's clock."""
+
+    def now(self) -> datetime:
+        """Return the present instant, aware, in UTC."""
+        return datetime.now(UTC)
+
+
+def to_microseconds(instant: datetime) -> int:
+    """Return whole microseconds from 1970 to *instant*."""
+    return (instant - EPOCH) // _MICROSECOND
+
+
+def from_microseconds(microseconds: int) -> datetime:
+    """Return the instant *microseconds* after 1970, aware, in UTC."""
+    return EPOCH + timedelta(microseconds=microseconds)
+
+
+def from_microseconds_or_none(microseconds: int | None) -> datetime | None:
+    """Return the instant, or None for None."""
+    return None if microseconds is None else from_microseconds(microseconds)
+
+
+def to_rfc3339(instant: datetime) -> str:
+    """Return *instant* as RFC 3339 in UTC, six fraction digits, `Z`."""
+    return instant.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,0 +1,348 @@
+"""Everything that can go wrong, and what each error knows.
+
+HoldfastError
+├── InvalidInput            the input breaks a stated limit
+├── Refused                 a rule of the thing itself forbids it
+│   ├── StoreArchived           the store is archived: it can be read, not written
+│   ├── StoreFull               the store holds as many memories as it may
+│   ├── HeadVersion             the version is the current one of a live memory
+│   ├── Unsupported             this target or route cannot do that
+│   ├── TooLarge                the body is over its limit
+│   └── ToolRefused             what a model asked of a tool cannot be done
+├── NotAuthenticated        no credential, or one that is not known
+├── NotPermitted            the credential does not reach that far
+│   └── ScopeDenied             it belongs to another agent, user or workspace
+├── NotFound                nothing is there
+├── Conflict                the write lost to the state of things
+│   ├── PathTaken               another memory sits at this path, above it or below it
+│   ├── PreconditionFailed      it is not what you read
+│   ├── ContentGone             the version was redacted
+│   ├── CursorExpired           the position is older than what is kept
+│   └── ToolNameTaken           two tools answer to one name
+├── Unavailable             the storage cannot be reached; the cause is chained
+│   ├── Corrupt                 the file is damaged, or not a database
+│   └── TooNew                  the database is of a newer release
+├── EngineFault             a bug of ours below the memories
+└── MissingExtra            an optional part of the package is not installed
+"""
+
+from datetime import datetime
+from typing import ClassVar, Literal
+
+Reason = Literal[
+    "busy", "overloaded", "full", "read_only", "lost", "closed", "timeout", "io", "locked"
+]
+"""Why storage is unavailable."""
+
+SHOWN = 60
+"""Characters of a bad value that a message may repeat."""
+
+
+def shortened(given: object) -> str:
+    """Return *given* as at most 60 characters of text, for a message."""
+    text = given if isinstance(given, str) else repr(given)
+    text = text.encode("utf-8", "backslashreplace").decode()
+    return text if len(text) <= SHOWN else text[: SHOWN - 1] + "…"
+
+
+class HoldfastError(Exception):
+    """Base of every error raised here on purpose.
+
+    `message` says what is so, `next` what to do about it; `facts` names the
+    attributes that travel with the error through every door.
+    """
+
+    facts: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, message: str, *, next: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.next = next
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.next}".rstrip()
+
+    def carried(self) -> dict[str, object]:
+        """Return its facts by name."""
+        return {name: getattr(self, name, None) for name in self.facts}
+
+
+class InvalidInput(HoldfastError):
+    """The input breaks a stated limit."""
+
+    facts = ("field", "reason", "limit", "given", "index")
+
+    def __init__(
+        self,
+        field: str,
+        reason: str,
+        *,
+        limit: int | None = None,
+        given: object = None,
+        index: int | None = None,
+        next: str = "",
+    ) -> None:
+        shown = None if given is None else shortened(given)
+        super().__init__(
+            f"{field}: {reason}" + (f" (given: {shown})" if shown is not None else "") + ".",
+            next=next,
+        )
+        self.field, self.reason, self.limit, self.given, self.index = (
+            field,
+            reason,
+            limit,
+            shown,
+            index,
+        )
+
+
+class Refused(HoldfastError):
+    """A rule of the thing itself forbids it."""
+
+
+class StoreArchived(Refused):
+    """The store is archived: it can be read, not written."""
+
+    facts = ("store_id",)
+
+    def __init__(self, store_id: str) -> None:
+        super().__init__(
+            f"The memory store {store_id} is archived and read-only.",
+            next="Write to another store; deleting memories and the store still works.",
+        )
+        self.store_id = store_id
+
+
+class StoreFull(Refused):
+    """The store holds as many memories as it may."""
+
+    facts = ("store_id", "cap")
+
+    def __init__(self, store_id: str, cap: int) -> None:
+        super().__init__(
+            f"The memory store {store_id} holds {cap:,} memories, its cap.",
+            next="Delete or merge memories, or raise the cap, then try again.",
+        )
+        self.store_id, self.cap = store_id, cap
+
+
+class HeadVersion(Refused):
+    """The version is the current one of a live memory."""
+
+    facts = ("version_id", "memory_id")
+
+    def __init__(self, version_id: str, memory_id: str) -> None:
+        super().__init__(
+            f"The version {version_id} is the current one of the live memory {memory_id}.",
+            next="Write a newer version or delete the memory first, then redact.",
+        )
+        self.version_id, self.memory_id = version_id, memory_id
+
+
+class Unsupported(Refused):
+    """This target or route cannot do that."""
+
+    facts = ("feature",)
+
+    def __init__(self, feature: str, *, next: str = "") -> None:
+        super().__init__(f"{feature} is not supported here.", next=next)
+        self.feature = feature
+
+
+class TooLarge(Refused):
+    """The body is over its limit."""
+
+    facts = ("limit",)
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(
+            f"The request body is larger than {limit:,} bytes.",
+            next="Send less in one request.",
+        )
+        self.limit = limit
+
+
+class ToolRefused(Refused):
+    """What a model asked of a tool cannot be done; `str(error)` is the tool's text."""
+
+
+class NotAuthenticated(HoldfastError):
+    """No credential, or one that is not known. One sentence for every cause."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The API key or token is missing or not valid.",
+            next="Send a valid one as x-api-key or Authorization: Bearer.",
+        )
+
+
+class NotPermitted(HoldfastError):
+    """The credential does not reach that far."""
+
+    facts = ("needed",)
+
+    def __init__(self, message: str, *, needed: str, next: str = "") -> None:
+        super().__init__(message, next=next)
+        self.needed = needed
+
+
+class ScopeDenied(NotPermitted):
+    """It belongs to another agent, user or workspace."""
+
+
+class NotFound(HoldfastError):
+    """Nothing is there."""
+
+    facts = ("kind", "id")
+
+    def __init__(self, kind: str, id: str, *, next: str = "Check the id.") -> None:
+        super().__init__(f"There is no {kind} {shortened(id)}.", next=next)
+        self.kind, self.id = kind, id
+
+
+class Conflict(HoldfastError):
+    """The write lost to the state of things."""
+
+    facts: ClassVar[tuple[str, ...]] = ("reason",)
+
+    def __init__(self, message: str, *, reason: str = "", next: str = "") -> None:
+        super().__init__(message, next=next)
+        self.reason = reason
+
+
+class PathTaken(Conflict):
+    """Another memory sits at this path, above it or below it."""
+
+    facts = ("conflicting_memory_id", "conflicting_path")
+
+    def __init__(self, conflicting_memory_id: str, conflicting_path: str) -> None:
+        super().__init__(
+            f"The path is taken: the memory {conflicting_memory_id} sits at {conflicting_path}.",
+            next="Update that memory, or choose another path.",
+        )
+        self.conflicting_memory_id = conflicting_memory_id
+        self.conflicting_path = conflicting_path
+
+
+class PreconditionFailed(Conflict):
+    """It is not what you read."""
+
+    facts = ("key", "expected", "current")
+
+    def __init__(self, key: str, *, expected: object, current: object) -> None:
+        super().__init__(
+            f"The precondition on {shortened(key)} failed: it changed since you read it.",
+            next="Read it again, then decide.",
+        )
+        self.key, self.expected, self.current = key, expected, current
+
+
+class ContentGone(Conflict):
+    """The version was redacted."""
+
+    facts = ("version_id", "redacted_at")
+
+    def __init__(self, version_id: str, redacted_at: datetime) -> None:
+        super().__init__(
+            f"The content of {version_id} was redacted and cannot come back.",
+            next="Choose a version that was not redacted.",
+        )
+        self.version_id, self.redacted_at = version_id, redacted_at
+
+
+class CursorExpired(Conflict):
+    """The position is older than what is kept."""
+
+    facts = ("oldest",)
+
+    def __init__(self, oldest: str | int) -> None:
+        super().__init__(
+            "The position is older than the changes that are kept.",
+            next="Read the present state, then follow from now.",
+        )
+        self.oldest = oldest
+
+
+class ToolNameTaken(Conflict):
+    """Two tools answer to one name."""
+
+    facts = ("name", "ids")
+
+    def __init__(self, name: str, *ids: str) -> None:
+        super().__init__(
+            f"Two tools are named {name}: {' and '.join(ids)}.",
+            next='Lay out the run tools with profile="together".',
+        )
+        self.name, self.ids = name, ids
+
+
+class Unavailable(HoldfastError):
+    """The storage cannot be reached; the cause is chained.
+
+    `written` is False when the write certainly did not happen, None when that
+    is not known.
+    """
+
+    facts: ClassVar[tuple[str, ...]] = ("reason", "written", "retry_after")
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        reason: Reason,
+        written: Literal[False] | None = False,
+        retry_after: float | None = None,
+        next: str = "Try again in a moment.",
+    ) -> None:
+        super().__init__(message, next=next)
+        self.reason: Reason = reason
+        self.written, self.retry_after = written, retry_after
+
+
+class Corrupt(Unavailable):
+    """The file is damaged, or not a database."""
+
+    facts = ("path", "findings")
+
+    def __init__(self, path: str, findings: str) -> None:
+        super().__init__(
+            f"{path} is damaged or not a database: {findings}.",
+            reason="io",
+            next="Run holdfast verify, then holdfast restore from a backup.",
+        )
+        self.path, self.findings = path, findings
+
+
+class TooNew(Unavailable):
+    """The database is of a newer release."""
+
+    facts = ("found", "known")
+
+    def __init__(self, found: int, known: int) -> None:
+        super().__init__(
+            f"The database has schema {found}, this release knows {known}. It was not touched.",
+            reason="read_only",
+            next="Upgrade holdfast.",
+        )
+        self.found, self.known = found, known
+
+
+class EngineFault(HoldfastError):
+    """A bug of ours below the memories."""
+
+    facts = ("statement",)
+
+    def __init__(self, message: str, *, statement: str = "") -> None:
+        super().__init__(message, next="Please report it.")
+        self.statement = statement
+
+
+class MissingExtra(HoldfastError, ImportError):
+    """An optional part of the package is not installed."""
+
+    facts = ("extra", "command")
+
+    def __init__(self, extra: str, *, command: str | None = None) -> None:
+        self.extra = extra
+        self.command = command or f"pip install 'holdfast[{extra}]'"
+        super().__init__(f"{extra!r} is not installed.", next=f"Install it: {self.command}")

@@ -1,0 +1,112 @@
+"""Pages of a list, and the opaque cursors that lead from one to the next.
+
+A cursor is self-contained, so it is good on another server process and after a restart: it
+holds the list it belongs to, a digest of the filters, and the last key given out.
+"""
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Callable, Iterator
+from hashlib import sha256
+from typing import Generic, TypeVar
+
+import msgspec
+
+from holdfast.ground.errors import InvalidInput
+
+T = TypeVar("T")
+Key = list[str | int]
+
+FORMAT = 1
+PREFIX = "page_"
+
+
+class Page(Generic[T]):
+    """One page of a list: `data`, and `next_page`, the cursor of the next or None.
+
+    Iterating gives this page's things; `all()` walks on to the end.
+    """
+
+    __slots__ = ("_more", "data", "next_page", "prev_page")
+
+    def __init__(
+        self,
+        data: list[T],
+        next_page: str | None = None,
+        *,
+        prev_page: str | None = None,
+        more: "Callable[[str], Page[T]] | None" = None,
+    ) -> None:
+        self.data, self.next_page, self.prev_page, self._more = data, next_page, prev_page, more
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self.data)
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __repr__(self) -> str:
+        return f"Page(data={self.data!r}, next_page={self.next_page!r})"
+
+    def all(self) -> Iterator[T]:
+        """Give every thing of the list, asking for further pages as they are needed."""
+        page = self
+        while True:
+            yield from page.data
+            if page.next_page is None or page._more is None:
+                return
+            page = page._more(page.next_page)
+
+
+class _Cursor(msgspec.Struct, array_like=True, frozen=True):
+    format: int
+    list: str
+    digest: str
+    backward: bool
+    key: Key
+
+
+def digest(*filters: object) -> str:
+    """Return a short digest of *filters*, for a cursor to be held against."""
+    return sha256(repr(filters).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def write_cursor(list: str, digest: str, key: Key, *, backward: bool = False) -> str:
+    """Return the cursor after *key* in *list* with the filters of *digest*."""
+    body = msgspec.json.encode(_Cursor(FORMAT, list, digest, backward, key))
+    return PREFIX + urlsafe_b64encode(sha256(body).digest()[:6] + body).decode().rstrip("=")
+
+
+def read_cursor(list: str, digest: str, given: str) -> tuple[Key, bool]:
+    """Return the key that *given* stands after, and whether it walks backward.
+
+    InvalidInput when it was cut or altered, or belongs to another list or other filters.
+    """
+    try:
+        raw = given.removeprefix(PREFIX)
+        packed = urlsafe_b64decode(raw + "=" * (-len(raw) % 4))
+        cursor = msgspec.json.decode(packed[6:], type=_Cursor)
+        whole = (
+            given.startswith(PREFIX)
+            and sha256(packed[6:]).digest()[:6] == packed[:6]
+            and urlsafe_b64encode(packed).decode().rstrip("=") == raw
+        )
+    except (ValueError, msgspec.DecodeError):
+        raise _bad_cursor("is not a cursor of ours, or was cut or altered") from None
+    if not whole or cursor.format != FORMAT:
+        raise _bad_cursor("is not a cursor of ours, or was cut or altered")
+    if (cursor.list, cursor.digest) != (list, digest):
+        raise _bad_cursor("belongs to another list, or to other filters")
+    return cursor.key, cursor.backward
+
+
+def _bad_cursor(reason: str) -> InvalidInput:
+    return InvalidInput("page", reason, next="Start again without page, or send the same filters.")
+
+
+def checked_limit(given: int | None, *, most: int = 100, default: int = 20) -> int:
+    """Return *given*, or *default* for None; InvalidInput outside 1 to *most*."""
+    if given is None:
+        return default
+    if isinstance(given, bool) or not 1 <= given <= most:
+        raise InvalidInput("limit", f"must be 1 to {most}", limit=most, given=given)
+    return given

@@ -1,0 +1,92 @@
+"""Whose it is, and who did it."""
+
+import re
+from typing import Literal
+
+from msgspec import Struct
+
+from holdfast.ground.errors import InvalidInput
+
+ActorKind = Literal["session", "api", "user", "service_account", "agent"]
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]{0,127}")
+_ID_KEYS: dict[ActorKind, str] = {
+    "session": "session_id",
+    "api": "api_key_id",
+    "user": "user_id",
+    "service_account": "service_account_id",
+    "agent": "agent_id",
+}
+_KINDS: dict[str, ActorKind] = {f"{kind}_actor": kind for kind in _ID_KEYS}
+
+
+class Actor(Struct, frozen=True):
+    """Who made a change: its kind, and its id."""
+
+    kind: ActorKind
+    id: str
+
+    @classmethod
+    def session(cls, session_id: str) -> "Actor":
+        """Return the session *session_id* as an actor."""
+        return cls("session", session_id)
+
+    @classmethod
+    def api(cls, api_key_id: str) -> "Actor":
+        """Return the holder of the API key *api_key_id* as an actor."""
+        return cls("api", api_key_id)
+
+    @classmethod
+    def user(cls, user_id: str) -> "Actor":
+        """Return the person *user_id* as an actor."""
+        return cls("user", user_id)
+
+    @classmethod
+    def service_account(cls, service_account_id: str) -> "Actor":
+        """Return the service account *service_account_id* as an actor."""
+        return cls("service_account", service_account_id)
+
+    @classmethod
+    def agent(cls, agent_id: str) -> "Actor":
+        """Return the agent *agent_id* as an actor."""
+        return cls("agent", agent_id)
+
+    def to_wire(self) -> dict[str, str]:
+        """Return `{"type": "<kind>_actor", "<kind's id key>": id}`."""
+        return {"type": f"{self.kind}_actor", _ID_KEYS[self.kind]: self.id}
+
+    @classmethod
+    def from_wire(cls, wire: dict[str, str]) -> "Actor":
+        """Return the actor that *wire*, made by `to_wire`, tells of."""
+        kind = _KINDS[wire["type"]]
+        return cls(kind, wire[_ID_KEYS[kind]])
+
+
+LOCAL = Actor.api("apikey_local")
+"""Who writes where no key was made: the embedded library, an open server."""
+
+
+class Scope(Struct, frozen=True, kw_only=True):
+    """Whose rows a statement may touch; None is nobody's, `*` everybody's (upkeep alone)."""
+
+    workspace: str
+    agent: str | None = None
+    user: str | None = None
+    run: str | None = None
+
+
+EVERYBODY = Scope(workspace="*", agent="*", user="*")
+"""The scope of upkeep that spans owners."""
+
+
+def checked_name(field: str, given: str) -> str:
+    """Return *given* if it can name a workspace, an agent, a user or a run; else InvalidInput."""
+    if not _NAME.fullmatch(given):
+        raise InvalidInput(
+            field,
+            "must be 1 to 128 of the characters A-Z a-z 0-9 . _ : @ + - and start with a letter"
+            " or digit",
+            limit=128,
+            given=given,
+        )
+    return given

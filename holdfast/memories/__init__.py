@@ -1,0 +1,1 @@
+"""Floor 2: the five memories; none imports another."""

@@ -1,0 +1,1 @@
+"""Memory stores: small documents by path, every change an immutable version."""

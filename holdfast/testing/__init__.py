@@ -1,0 +1,1 @@
+"""For those who test against Holdfast: contracts, a model store, fakes."""

@@ -1,0 +1,1 @@
+"""Contracts, written once; every engine and door subclasses them."""
