@@ -39,5 +39,5 @@ def from_microseconds_or_none(microseconds: int | None) -> datetime | None:
 
 
 def to_rfc3339(instant: datetime) -> str:
-    """Return *instant* as RFC 3339 in UTC, six fraction digits, `Z`."""
-    return instant.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    """Return *instant*, which is in UTC, as RFC 3339 with six fraction digits and `Z`."""
+    return instant.isoformat(timespec="microseconds")[:-6] + "Z"

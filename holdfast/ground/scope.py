@@ -67,12 +67,16 @@ LOCAL = Actor.api("apikey_local")
 
 
 class Scope(Struct, frozen=True, kw_only=True):
-    """Whose rows a statement may touch; None is nobody's, `*` everybody's (upkeep alone)."""
+    """Whose rows a statement may touch; None is nobody's, `*` everybody's (upkeep alone).
+
+    `credential` is the hash of a secret whose owner is not known yet: it admits that one row of
+    the keys and session tokens.
+    """
 
     workspace: str
     agent: str | None = None
     user: str | None = None
-    run: str | None = None
+    credential: str | None = None
 
 
 EVERYBODY = Scope(workspace="*", agent="*", user="*")

@@ -1,0 +1,86 @@
+"""Holdfast: one engine, with the memories on it."""
+
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+
+from holdfast.engines.base import Engine
+from holdfast.ground.events import EventBus
+from holdfast.ground.scope import Actor, Scope
+from holdfast.memories.stores.agents import Agents, Environments
+from holdfast.memories.stores.caller import Caller
+from holdfast.memories.stores.keys import Keys
+from holdfast.memories.stores.sessions import Sessions
+from holdfast.memories.stores.stores import MemoryStores
+
+
+class Holdfast:
+    """Everything one workspace remembers, seen by one actor.
+
+    Made by `holdfast.open()`. As a context manager it closes on every way out.
+    """
+
+    def __init__(self, engine: Engine, caller: Caller) -> None:
+        self.engine, self._caller = engine, caller
+        self.events: EventBus = engine.events
+        self.memory_stores = MemoryStores(caller)
+        self.sessions = Sessions(caller)
+        self.agents = Agents(caller)
+        self.environments = Environments(caller)
+        self.keys = Keys(caller)
+
+    @property
+    def workspace(self) -> str:
+        """The workspace this handle reaches."""
+        return self._caller.workspace
+
+    @property
+    def actor(self) -> Actor:
+        """Who its writes are by."""
+        return self._caller.actor
+
+    def acting(
+        self,
+        *,
+        workspace: str | None = None,
+        actor: Actor | None = None,
+        session_id: str | None = None,
+        through: Callable[[Engine], Engine] | None = None,
+    ) -> "Holdfast":
+        """Return this handle for another *workspace*, *actor* or session, on the same engine.
+
+        *through* wraps the scoped engine, for a door whose writes are awaited.
+        """
+        caller = self._caller
+        workspace = workspace or caller.workspace
+        engine = self.engine.scoped(Scope(workspace=workspace))
+        return Holdfast(
+            self.engine,
+            Caller(
+                engine=through(engine) if through else engine,
+                workspace=workspace,
+                actor=actor or caller.actor,
+                clock=caller.clock,
+                ids=caller.ids,
+                session_id=session_id,
+            ),
+        )
+
+    def for_session(self, session_id: str) -> "Holdfast": ...
+
+    def backup(self, path: str | Path, *, force: bool = False) -> object: ...
+
+    def verify(self, *, quick: bool = False) -> object: ...
+
+    def close(self) -> None: ...
+
+    def __enter__(self) -> "Holdfast":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

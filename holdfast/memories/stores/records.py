@@ -1,0 +1,176 @@
+"""What the stores give back: frozen records, field for field the objects on the wire.
+
+The order of fields is the order on the wire. `wire.py` turns them into JSON values and back.
+"""
+
+from datetime import datetime
+from typing import Any, Literal
+
+from msgspec import Struct, field
+
+from holdfast.ground.scope import Actor
+
+Metadata = dict[str, str]
+JSONObject = dict[str, Any]  # what a client sent, echoed and never interpreted
+View = Literal["basic", "full"]
+Operation = Literal["created", "modified", "deleted"]
+Access = Literal["read_write", "read_only"]
+KeyScope = Literal["read", "write", "admin"]
+Precondition = dict[str, str]
+"""`{"type": "content_sha256", "content_sha256": "<64 lowercase hex>"}`."""
+
+
+class Record(Struct, frozen=True, kw_only=True):
+    """Base of the records: frozen, named fields."""
+
+
+class Store(Record, frozen=True, kw_only=True):
+    """A workspace's named collection of memories."""
+
+    type: Literal["memory_store"] = "memory_store"
+    id: str
+    name: str
+    description: str
+    metadata: Metadata
+    created_at: datetime
+    updated_at: datetime
+    archived_at: datetime | None
+
+
+class Deleted(Record, frozen=True, kw_only=True):
+    """What was deleted, by id and type."""
+
+    id: str
+    type: Literal["memory_store_deleted", "memory_deleted", "session_deleted"]
+
+
+class Memory(Record, frozen=True, kw_only=True):
+    """A document reached by its path; `content` is None in the basic view."""
+
+    type: Literal["memory"] = "memory"
+    id: str
+    memory_store_id: str
+    memory_version_id: str
+    path: str
+    content: str | None
+    content_sha256: str
+    content_size_bytes: int
+    created_at: datetime
+    updated_at: datetime
+
+
+class MemoryPrefix(Record, frozen=True, kw_only=True):
+    """A directory, so to speak, in a list with `depth=1`: a path that ends in a slash."""
+
+    type: Literal["memory_prefix"] = "memory_prefix"
+    path: str
+
+
+class Version(Record, frozen=True, kw_only=True):
+    """One immutable snapshot of a memory; what redaction took is None."""
+
+    type: Literal["memory_version"] = "memory_version"
+    id: str
+    memory_store_id: str
+    memory_id: str
+    operation: Operation
+    path: str | None
+    content: str | None
+    content_size_bytes: int | None
+    content_sha256: str | None
+    created_at: datetime
+    created_by: Actor
+    redacted_at: datetime | None
+    redacted_by: Actor | None
+
+
+class Match(Record, frozen=True, kw_only=True):
+    """A memory that a search found, in the basic view, with its score and a snippet."""
+
+    type: Literal["memory_match"] = "memory_match"
+    memory: Memory
+    score: float
+    snippet: str
+
+
+class StoreSettings(Record, frozen=True, kw_only=True):
+    """A workspace's settings for its stores; None keeps every version."""
+
+    type: Literal["memory_store_settings"] = "memory_store_settings"
+    memories_cap: int
+    versions_keep_days: int | None
+    versions_keep_last: int | None
+
+
+class Resource(Record, frozen=True, kw_only=True):
+    """A store attached to a session, with name and description as they were then."""
+
+    type: Literal["memory_store"] = "memory_store"
+    memory_store_id: str
+    access: Access
+    name: str
+    description: str
+    instructions: str | None
+    mount_path: str
+
+
+class Session(Record, frozen=True, kw_only=True):
+    """An attachment record: which stores an agent at work reaches, and how far."""
+
+    type: Literal["session"] = "session"
+    id: str
+    status: Literal["idle", "terminated"]
+    title: str | None
+    environment_id: str
+    agent: JSONObject
+    resources: tuple[Resource, ...]
+    vault_ids: tuple[str, ...] = ()
+    metadata: Metadata
+    outcome_evaluations: tuple[JSONObject, ...] = ()
+    usage: dict[str, int] = field(default_factory=lambda: {"input_tokens": 0, "output_tokens": 0})
+    stats: dict[str, int] = field(
+        default_factory=lambda: {"active_seconds": 0, "duration_seconds": 0}
+    )
+    budget: None = None
+    deployment_id: None = None
+    created_at: datetime
+    updated_at: datetime
+    archived_at: datetime | None
+
+
+class SessionToken(Record, frozen=True, kw_only=True):
+    """A credential to write as a session; `token` is None but in the answer that made it."""
+
+    type: Literal["session_token"] = "session_token"
+    id: str
+    session_id: str
+    token: str | None
+    created_at: datetime
+    expires_at: datetime | None
+
+
+class ApiKey(Record, frozen=True, kw_only=True):
+    """A key to a workspace; `secret` is None but in the answer that made it."""
+
+    type: Literal["api_key"] = "api_key"
+    id: str
+    name: str
+    scope: KeyScope
+    workspace: str
+    agent: str | None
+    user: str | None
+    secret: str | None
+    created_at: datetime
+    last_used_at: datetime | None
+    revoked_at: datetime | None
+
+
+class Identity(Record, frozen=True, kw_only=True):
+    """Who the caller is, and how far it reaches."""
+
+    type: Literal["identity"] = "identity"
+    actor: Actor
+    scope: KeyScope
+    workspace: str
+    agent: str | None
+    user: str | None
