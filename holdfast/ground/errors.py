@@ -60,7 +60,7 @@ class HoldfastError(Exception):
         self.next = next
 
     def __str__(self) -> str:
-        return f"{self.message} {self.next}".rstrip()
+        return f"{self.message} {self.next}" if self.next else self.message
 
     def carried(self) -> dict[str, object]:
         """Return its facts by name."""
