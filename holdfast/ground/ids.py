@@ -6,15 +6,11 @@ sort later byte by byte and two processes never make the same one.
 """
 
 import os
-import re
 import secrets
 from threading import Lock
 
-from holdfast.ground.errors import InvalidInput
-
 ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 TIME, COUNT, RANDOM = 9, 4, 11
-_BODY = re.compile(r"[0-9A-Za-z]{24}")
 
 KINDS = {
     "memstore": "memory store",
@@ -65,19 +61,3 @@ class Ids:
             head, count = self._time, self._count
         tail = base62(count, COUNT) + base62(secrets.randbits(65), RANDOM)
         return f"{prefix}_{head}{tail}"
-
-
-def checked(prefix: str, given: object, field: str) -> str:
-    """Return *given* if it is shaped like an id of the kind *prefix*.
-
-    Raises InvalidInput naming the kind that was given, when it is another kind's.
-    """
-    if not isinstance(given, str):
-        raise InvalidInput(field, f"must be the id of a {KINDS[prefix]}, a string", given=given)
-    tag, _, body = given.partition("_")
-    if tag == prefix and _BODY.fullmatch(body):
-        return given
-    kind = KINDS.get(tag)
-    found = f"; this is the id of a {kind}" if kind and tag != prefix else ""
-    reason = f"must be the id of a {KINDS[prefix]}, {prefix}_…{found}"
-    raise InvalidInput(field, reason, given=given)

@@ -1,11 +1,15 @@
-"""When a list by age begins and ends."""
+"""Where a list by age begins and ends, and where its next page does."""
 
 from datetime import UTC, datetime
 
 from holdfast.ground.clock import to_microseconds
+from holdfast.ground.pages import Key, read_cursor
 
 BEGINNING, END = 0, 2**63 - 1
 """Microseconds since 1970 that no instant lies outside of."""
+
+LAST_ID = "~"
+"""Sorts after every id."""
 
 
 def bounds(
@@ -28,6 +32,16 @@ def bounds(
         END if lt is None else _microseconds(lt) - 1,
     )
     return since, until
+
+
+def age_key(created_at: datetime, id: str) -> Key:
+    """Return what the cursor after a thing of this age and id holds."""
+    return [to_microseconds(created_at), id]
+
+
+def after_age(page: str | None, list: str, filters: str, newest: int) -> Key:
+    """Return the (age, id) that a page of a list, newest first, comes after."""
+    return [newest, LAST_ID] if page is None else read_cursor(list, filters, page)[0]
 
 
 def _microseconds(instant: datetime) -> int:

@@ -1,9 +1,24 @@
-"""Memories of a store: written, read, listed, searched, renamed, deleted."""
+"""Memories of a store: written, read, listed, renamed, deleted."""
 
 from msgspec import UNSET, UnsetType
 
-from holdfast.ground.pages import Page
+from holdfast.engines.base import Transaction
+from holdfast.ground.errors import InvalidInput, PreconditionFailed
+from holdfast.ground.pages import Page, checked_limit, digest, read_cursor, write_cursor
+from holdfast.memories.stores.asked import (
+    FULL_VIEW_MAX,
+    checked_content,
+    checked_depth,
+    checked_precondition,
+    checked_sha256,
+    checked_view,
+    given_or_none,
+)
 from holdfast.memories.stores.caller import Caller
+from holdfast.memories.stores.directories import delete_under, rename
+from holdfast.memories.stores.ledger import Ledger, Text, seen
+from holdfast.memories.stores.missing import missing
+from holdfast.memories.stores.paths import checked_path, checked_prefix
 from holdfast.memories.stores.records import (
     Deleted,
     Match,
@@ -12,6 +27,9 @@ from holdfast.memories.stores.records import (
     Precondition,
     View,
 )
+from holdfast.memories.stores.rows import memory_of, store_of
+from holdfast.memories.stores.search import search
+from holdfast.memories.stores.session_access import reach
 
 
 class Memories:
@@ -19,29 +37,109 @@ class Memories:
 
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
+        self._sql = caller.engine.queries("holdfast.memories.stores")
 
     def create(
         self, memory_store_id: str, *, path: str, content: str | None, view: View | None = None
-    ) -> Memory: ...
+    ) -> Memory:
+        """Write a new memory at *path*, which must be free.
 
-    def retrieve(
-        self, memory_id: str, *, memory_store_id: str, view: View | None = None
-    ) -> Memory: ...
+        *path* is 2 to 1,024 bytes, *content* 0 to 102,400 bytes of UTF-8. Raises InvalidInput,
+        NotFound, StoreArchived, PathTaken, StoreFull.
+        """
+        shown = checked_view(view, "basic")
+        checked_path(path)
+        text = Text.of(checked_content(content))
+
+        def work(tx: Transaction) -> Memory:
+            ledger = Ledger(self._caller, tx, memory_store_id)
+            ledger.refuse_archived()
+            ledger.refuse_taken(path)
+            ledger.refuse_full()
+            memory = ledger.created(path, text)
+            ledger.close()
+            return seen(memory, shown)
+
+        return self._caller.engine.write(work)
+
+    def retrieve(self, memory_id: str, *, memory_store_id: str, view: View | None = None) -> Memory:
+        """Return the memory, with its content unless *view* is basic; else NotFound."""
+        shown = checked_view(view, "full")
+        engine = self._caller.engine
+        reach(self._caller, engine, memory_store_id, write=False)
+        statement = self._sql.get_memory if shown == "full" else self._sql.get_memory_basic
+        memory = engine.first(memory_of, statement, memory=memory_id, store=memory_store_id)
+        if memory is None:
+            self._demand_store(memory_store_id)
+            raise missing("mem", memory_id)
+        return memory
 
     def update(
         self,
         memory_id: str,
         *,
         memory_store_id: str,
-        content: str | None | UnsetType = UNSET,
-        path: str | None | UnsetType = UNSET,
-        precondition: Precondition | None | UnsetType = UNSET,
+        content: str | UnsetType | None = UNSET,
+        path: str | UnsetType | None = UNSET,
+        precondition: Precondition | UnsetType | None = UNSET,
         view: View | None = None,
-    ) -> Memory: ...
+    ) -> Memory:
+        """Change content, path or both in one `modified` version.
+
+        What equals the stored changes nothing and makes no version, whatever *precondition*
+        says, so that a write whose answer was lost can be sent again. Raises InvalidInput,
+        NotFound, StoreArchived, PreconditionFailed, PathTaken.
+        """
+        shown = checked_view(view, "basic")
+        new_path, new_content = given_or_none(path), given_or_none(content)
+        if new_path is None and new_content is None:
+            raise InvalidInput("content", "or path must be given")
+        moved = None if new_path is None else checked_path(new_path)
+        edited = None if new_content is None else Text.of(checked_content(new_content))
+        expected = checked_precondition(precondition)
+
+        def work(tx: Transaction) -> Memory:
+            ledger = Ledger(self._caller, tx, memory_store_id)
+            head = ledger.head(memory_id)
+            ledger.refuse_archived()
+            target = moved or head.path
+            if target == head.path and (edited is None or edited.sha256 == head.content_sha256):
+                return seen(ledger.unchanged(head), shown)
+            if expected is not None and expected != head.content_sha256:
+                raise PreconditionFailed(memory_id, expected=expected, current=head.content_sha256)
+            if target != head.path:
+                ledger.refuse_taken(target, mine=head.id)
+            memory = ledger.modified(head, target, edited or Text.of(head.content))
+            ledger.close()
+            return seen(memory, shown)
+
+        return self._caller.engine.write(work)
 
     def delete(
-        self, memory_id: str, *, memory_store_id: str, expected_content_sha256: str | None = None
-    ) -> Deleted: ...
+        self,
+        memory_id: str,
+        *,
+        memory_store_id: str,
+        expected_content_sha256: str | None = None,
+    ) -> Deleted:
+        """Take the memory away, leaving a `deleted` version; its path is free at once.
+
+        Raises InvalidInput, NotFound, PreconditionFailed.
+        """
+        expected = expected_content_sha256
+        if expected is not None:
+            checked_sha256(expected, field="expected_content_sha256")
+
+        def work(tx: Transaction) -> Deleted:
+            ledger = Ledger(self._caller, tx, memory_store_id)
+            head = ledger.head(memory_id)
+            if expected is not None and expected != head.content_sha256:
+                raise PreconditionFailed(memory_id, expected=expected, current=head.content_sha256)
+            ledger.deleted(head)
+            ledger.close()
+            return Deleted(id=memory_id, type="memory_deleted")
+
+        return self._caller.engine.write(work)
 
     def list(
         self,
@@ -52,14 +150,112 @@ class Memories:
         limit: int | None = None,
         page: str | None = None,
         view: View | None = None,
-    ) -> Page[Memory | MemoryPrefix]: ...
+    ) -> Page[Memory | MemoryPrefix]:
+        """Return what lies below *path_prefix*, in the order of path bytes.
 
-    def at(self, memory_store_id: str, path: str) -> Memory | None: ...
+        *depth* 1 gives direct children, and one prefix for each deeper first segment. *limit* is
+        1 to 100, 20 unless given; with `view="full"` at most 20 come. Raises InvalidInput,
+        NotFound.
+        """
+        prefix, level = checked_prefix(path_prefix), checked_depth(depth)
+        shown = checked_view(view, "basic")
+        rows = checked_limit(limit)
+        rows = min(rows, FULL_VIEW_MAX) if shown == "full" else rows
+        filters = digest(memory_store_id, prefix, level)
+        after = "" if page is None else str(read_cursor("memories", filters, page)[0][0])
+        engine = self._caller.engine
+        reach(self._caller, engine, memory_store_id, write=False)
+        found = (
+            self._children(memory_store_id, prefix, after, rows + 1, shown)
+            if level
+            else (self._below(memory_store_id, prefix, after, rows + 1, shown))
+        )
+        if not found:
+            self._demand_store(memory_store_id)
+        data = found[:rows]
+        more = write_cursor("memories", filters, [data[-1].path]) if len(found) > rows else None
+        return Page(
+            data,
+            more,
+            more=lambda page: self.list(
+                memory_store_id,
+                path_prefix=path_prefix,
+                depth=depth,
+                limit=limit,
+                page=page,
+                view=view,
+            ),
+        )
+
+    def _below(
+        self, store: str, prefix: str, after: str, rows: int, view: View
+    ) -> "list[Memory | MemoryPrefix]":
+        low, high = prefix, prefix[:-1] + "0"
+        statement = self._sql.list_memories_full if view == "full" else self._sql.list_memories
+        return self._caller.engine.all(
+            memory_of, statement, store=store, low=low, high=high, after=after, rows=rows
+        )
+
+    def _children(
+        self, store: str, prefix: str, after: str, rows: int, view: View
+    ) -> "list[Memory | MemoryPrefix]":
+        start = prefix
+        if after:
+            start = after[:-1] + "0" if after.endswith("/") else after + " "
+        found = self._caller.engine.all(
+            memory_of,
+            self._sql.list_children,
+            store=store,
+            high=prefix[:-1] + "0",
+            skip=len(prefix) + 1,
+            rows=rows,
+            full=int(view == "full"),
+            **{"from": start},
+        )
+        return [self._child(memory, prefix) for memory in found]
+
+    @staticmethod
+    def _child(memory: Memory, prefix: str) -> Memory | MemoryPrefix:
+        first, deeper, _ = memory.path[len(prefix) :].partition("/")
+        return MemoryPrefix(path=f"{prefix}{first}/") if deeper else memory
+
+    def at(self, memory_store_id: str, path: str) -> Memory | None:
+        """Return the memory at *path* with its content, or None; NotFound without the store."""
+        checked_path(path)
+        engine = self._caller.engine
+        reach(self._caller, engine, memory_store_id, write=False)
+        memory = engine.first(memory_of, self._sql.get_memory_at, store=memory_store_id, path=path)
+        if memory is None:
+            self._demand_store(memory_store_id)
+        return memory
 
     def search(
         self, memory_store_id: str, query: str, *, limit: int = 10, path_prefix: str = "/"
-    ) -> list[Match]: ...
+    ) -> "list[Match]":
+        """Return the memories that best match the words of *query*, at most *limit* (1 to 100).
 
-    def rename(self, memory_store_id: str, old_path: str, new_path: str) -> list[Memory]: ...
+        Plain text, no operators; a part within double quotes must stand as it is. Memories with
+        more of the distinct words come first, then by BM25, then by path. Case and accents do
+        not count. Raises InvalidInput, NotFound.
+        """
+        return search(self._caller, memory_store_id, query, limit=limit, path_prefix=path_prefix)
 
-    def delete_under(self, memory_store_id: str, path: str) -> int: ...
+    def rename(self, memory_store_id: str, old_path: str, new_path: str) -> "list[Memory]":
+        """Move a memory, or everything below a directory, in one transaction; ids are kept.
+
+        Returns what moved, in the order of paths, in the basic view. Raises InvalidInput,
+        NotFound, StoreArchived, and PathTaken, when nothing moved.
+        """
+        return rename(self._caller, memory_store_id, old_path, new_path)
+
+    def delete_under(self, memory_store_id: str, path: str) -> int:
+        """Delete the memory at *path*, or everything below it, in one transaction.
+
+        "/" is everything. Returns how many went, each leaving its `deleted` version. Raises
+        InvalidInput, NotFound without the store.
+        """
+        return delete_under(self._caller, memory_store_id, path)
+
+    def _demand_store(self, memory_store_id: str) -> None:
+        if self._caller.engine.first(store_of, self._sql.get_store, store=memory_store_id) is None:
+            raise missing("memstore", memory_store_id)

@@ -2,13 +2,32 @@
 
 from datetime import datetime
 
+import msgspec
 from msgspec import UNSET, UnsetType
 
-from holdfast.ground.pages import Page
+from holdfast.engines.base import Transaction
+from holdfast.ground.clock import from_microseconds
+from holdfast.ground.errors import InvalidInput
+from holdfast.ground.events import Event, Fact
+from holdfast.ground.pages import Page, checked_limit, digest, write_cursor
+from holdfast.ground.text import first_of_category, within
+from holdfast.memories.stores import chain
+from holdfast.memories.stores.asked import given_or_none
+from holdfast.memories.stores.bounds import after_age, age_key, bounds
 from holdfast.memories.stores.caller import Caller
+from holdfast.memories.stores.directories import heads_under
+from holdfast.memories.stores.ledger import MEMORIES_CAP, Ledger
 from holdfast.memories.stores.memories import Memories
+from holdfast.memories.stores.metadata import checked_metadata, patched_metadata
+from holdfast.memories.stores.missing import missing
 from holdfast.memories.stores.records import Deleted, Metadata, Store, StoreSettings
+from holdfast.memories.stores.rows import store_of
+from holdfast.memories.stores.session_access import reach, refuse_narrowed
 from holdfast.memories.stores.versions import Versions
+
+NAME_MAX, DESCRIPTION_MAX = 255, 1024
+CAP_MAX = 1_000_000
+EMPTY: Metadata = {}
 
 
 class MemoryStores:
@@ -16,6 +35,7 @@ class MemoryStores:
 
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
+        self._sql = caller.engine.queries("holdfast.memories.stores")
         self.memories = Memories(caller)
         self.memory_versions = Versions(caller)
 
@@ -23,20 +43,137 @@ class MemoryStores:
         self,
         *,
         name: str,
-        description: str | None | UnsetType = UNSET,
-        metadata: Metadata | None | UnsetType = UNSET,
-    ) -> Store: ...
+        description: str | UnsetType | None = UNSET,
+        metadata: Metadata | UnsetType | None = UNSET,
+    ) -> Store:
+        """Make a store. *name* is 1 to 255 characters, *description* at most 1,024."""
+        refuse_narrowed(self._caller, "write")
+        checked_name(name)
+        described = checked_description(given_or_none(description) or "")
+        pairs = checked_metadata(given_or_none(metadata) or EMPTY)
+        caller = self._caller
 
-    def retrieve(self, memory_store_id: str) -> Store: ...
+        def work(tx: Transaction) -> Store:
+            now = caller.now()
+            store_id = caller.ids.new("memstore", now)
+            at = from_microseconds(now)
+            tx.send(
+                self._sql.insert_store,
+                id=store_id,
+                name=name,
+                description=described,
+                metadata=_json(pairs),
+                now=now,
+                seq=tx.seq,
+                link=chain.first_link(store_id),
+            )
+            self._note(tx, "store.created", at, store_id)
+            return Store(
+                id=store_id,
+                name=name,
+                description=described,
+                metadata=pairs,
+                created_at=at,
+                updated_at=at,
+                archived_at=None,
+            )
+
+        return caller.engine.write(work)
+
+    def retrieve(self, memory_store_id: str) -> Store:
+        """Return the store, an archived one too; else NotFound."""
+        reach(self._caller, self._caller.engine, memory_store_id, write=False)
+        store = self._caller.engine.first(store_of, self._sql.get_store, store=memory_store_id)
+        if store is None:
+            raise missing("memstore", memory_store_id)
+        return store
 
     def update(
         self,
         memory_store_id: str,
         *,
-        name: str | None | UnsetType = UNSET,
-        description: str | None | UnsetType = UNSET,
-        metadata: dict[str, str | None] | None | UnsetType = UNSET,
-    ) -> Store: ...
+        name: str | UnsetType | None = UNSET,
+        description: str | UnsetType | None = UNSET,
+        metadata: dict[str, str | None] | UnsetType | None = UNSET,
+    ) -> Store:
+        """Change what is given; None leaves a field as it is.
+
+        *metadata* is a patch: a string sets, None removes, a missing key stays. Raises
+        InvalidInput, NotFound, StoreArchived.
+        """
+        refuse_narrowed(self._caller, "write")
+        new_name, new_description = given_or_none(name), given_or_none(description)
+        patch: object = given_or_none(metadata) or EMPTY
+        if new_name is not None:
+            checked_name(new_name)
+        if new_description is not None:
+            checked_description(new_description)
+
+        def work(tx: Transaction) -> Store:
+            ledger = Ledger(self._caller, tx, memory_store_id)
+            ledger.refuse_archived()
+            before = ledger.as_record()
+            after = msgspec.structs.replace(
+                before,
+                name=before.name if new_name is None else new_name,
+                description=before.description if new_description is None else new_description,
+                metadata=patched_metadata(before.metadata, patch),
+            )
+            return before if after == before else self._changed(tx, ledger, after, "updated")
+
+        return self._caller.engine.write(work)
+
+    def archive(self, memory_store_id: str) -> Store:
+        """Make the store read-only for good; again changes nothing. Raises NotFound."""
+        refuse_narrowed(self._caller, "write")
+
+        def work(tx: Transaction) -> Store:
+            ledger = Ledger(self._caller, tx, memory_store_id)
+            before = ledger.as_record()
+            if before.archived_at is not None:
+                return before
+            at = from_microseconds(ledger.now)
+            after = msgspec.structs.replace(before, archived_at=at)
+            return self._changed(tx, ledger, after, "archived")
+
+        return self._caller.engine.write(work)
+
+    def _changed(self, tx: Transaction, ledger: Ledger, after: Store, what: str) -> Store:
+        at = from_microseconds(ledger.now)
+        tx.send(
+            self._sql.update_store,
+            store=after.id,
+            name=after.name,
+            description=after.description,
+            metadata=_json(after.metadata),
+            now=ledger.now,
+            archived_at=None if after.archived_at is None else ledger.now,
+        )
+        self._note(tx, f"store.{what}", at, after.id)
+        return msgspec.structs.replace(after, updated_at=at)
+
+    def delete(self, memory_store_id: str) -> Deleted:
+        """Delete the store with its memories and versions; nothing of them stays in the files.
+
+        Sessions keep the name and description they were given. Raises NotFound.
+        """
+        refuse_narrowed(self._caller, "admin")
+
+        def work(tx: Transaction) -> None:
+            ledger = Ledger(self._caller, tx, memory_store_id)
+            for head in heads_under(tx, self._sql.heads_under, memory_store_id, "/"):
+                ledger.unindex(head)
+            memories = tx.run(self._sql.delete_memories_of_store, store=memory_store_id)
+            versions = tx.run(self._sql.delete_versions_of_store, store=memory_store_id)
+            tx.send(self._sql.delete_store, store=memory_store_id)
+            at = from_microseconds(ledger.now)
+            self._note(
+                tx, "store.deleted", at, memory_store_id, memories=memories, versions=versions
+            )
+
+        self._caller.engine.write(work)
+        self._caller.engine.scrub()
+        return Deleted(id=memory_store_id, type="memory_store_deleted")
 
     def list(
         self,
@@ -46,12 +183,95 @@ class MemoryStores:
         include_archived: bool = False,
         created_at_gte: datetime | None = None,
         created_at_lte: datetime | None = None,
-    ) -> Page[Store]: ...
+    ) -> Page[Store]:
+        """Return the workspace's stores, newest first; *limit* is 1 to 100, 20 unless given.
 
-    def archive(self, memory_store_id: str) -> Store: ...
+        Archived ones only with *include_archived*; the bounds are inclusive.
+        """
+        refuse_narrowed(self._caller, "read")
+        rows = checked_limit(limit)
+        oldest, newest = bounds(gte=created_at_gte, lte=created_at_lte)
+        filters = digest(self._caller.workspace, include_archived, oldest, newest)
+        at, last_id = after_age(page, "memory_stores", filters, newest)
+        found = self._caller.engine.all(
+            store_of,
+            self._sql.list_stores,
+            archived=int(include_archived),
+            oldest=oldest,
+            at=at,
+            id=last_id,
+            rows=rows + 1,
+        )
+        data = found[:rows]
+        last = data[-1] if len(found) > rows else None
+        return Page(
+            data,
+            last and write_cursor("memory_stores", filters, age_key(last.created_at, last.id)),
+            more=lambda page: self.list(
+                limit=limit,
+                page=page,
+                include_archived=include_archived,
+                created_at_gte=created_at_gte,
+                created_at_lte=created_at_lte,
+            ),
+        )
 
-    def delete(self, memory_store_id: str) -> Deleted: ...
+    def settings(self) -> StoreSettings:
+        """Return what holds for every store of the workspace."""
+        refuse_narrowed(self._caller, "read")
+        found = self._caller.engine.first(StoreSettings, self._sql.get_settings)
+        return found or StoreSettings(
+            memories_cap=MEMORIES_CAP, versions_keep_days=None, versions_keep_last=None
+        )
 
-    def settings(self) -> StoreSettings: ...
+    def configure(self, *, memories_cap: int | UnsetType = UNSET) -> StoreSettings:
+        """Set how many live memories a store of the workspace may hold, 1 to 1,000,000.
 
-    def configure(self, *, memories_cap: int | UnsetType = UNSET) -> StoreSettings: ...
+        It holds for the next write, in every process. Returns the settings as they are then.
+        """
+        refuse_narrowed(self._caller, "admin")
+        if memories_cap is UNSET:
+            return self.settings()
+        if isinstance(memories_cap, bool) or not 1 <= memories_cap <= CAP_MAX:
+            raise InvalidInput(
+                "memories_cap", f"must be 1 to {CAP_MAX:,}", limit=CAP_MAX, given=memories_cap
+            )
+
+        def work(tx: Transaction) -> StoreSettings:
+            tx.run(self._sql.set_memories_cap, memories_cap=memories_cap)
+            return tx.one(StoreSettings, self._sql.get_settings)
+
+        return self._caller.engine.write(work)
+
+    def _note(self, tx: Transaction, type: str, at: datetime, store_id: str, **data: Fact) -> None:
+        tx.note(
+            Event(
+                type=type,
+                at=at,
+                workspace=self._caller.workspace,
+                actor=self._caller.actor,
+                ids={"memory_store_id": store_id},
+                data=data,
+            )
+        )
+
+
+def checked_name(given: object) -> str:
+    """Return *given* if it can name a store: 1 to 255 characters, none of them control."""
+    if not isinstance(given, str):
+        raise InvalidInput("name", "must be a string", given=given)
+    within("name", given, least=1, most=NAME_MAX)
+    if (bad := first_of_category(given, "Cc")) is not None:
+        raise InvalidInput("name", f"must not hold control characters, holds U+{ord(bad):04X}")
+    return given
+
+
+def checked_description(given: object) -> str:
+    """Return *given* if it can describe a store: at most 1,024 characters."""
+    if not isinstance(given, str):
+        raise InvalidInput("description", "must be a string", given=given)
+    return within("description", given, most=DESCRIPTION_MAX)
+
+
+def _json(metadata: Metadata) -> str:
+    return msgspec.json.encode(metadata).decode()

@@ -1,10 +1,23 @@
 """Versions of memories: listed, read, redacted, restored, compared."""
 
+import difflib
 from datetime import datetime
+from typing import get_args
 
-from holdfast.ground.pages import Page
+from holdfast.engines.base import Reader, Transaction
+from holdfast.ground.clock import from_microseconds
+from holdfast.ground.errors import ContentGone, HeadVersion, InvalidInput
+from holdfast.ground.events import Event
+from holdfast.ground.pages import Page, checked_limit, digest, write_cursor
+from holdfast.ground.scope import Actor
+from holdfast.memories.stores.asked import FULL_VIEW_MAX, checked_view
+from holdfast.memories.stores.bounds import after_age, age_key, bounds
 from holdfast.memories.stores.caller import Caller
+from holdfast.memories.stores.ledger import Ledger, Text, seen
+from holdfast.memories.stores.missing import missing
 from holdfast.memories.stores.records import Memory, Operation, Version, View
+from holdfast.memories.stores.rows import Head, store_of, version_of
+from holdfast.memories.stores.session_access import reach, refuse_narrowed
 
 
 class Versions:
@@ -12,6 +25,7 @@ class Versions:
 
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
+        self._sql = caller.engine.queries("holdfast.memories.stores")
 
     def list(
         self,
@@ -27,14 +41,249 @@ class Versions:
         limit: int | None = None,
         page: str | None = None,
         view: View | None = None,
-    ) -> Page[Version]: ...
+    ) -> Page[Version]:
+        """Return versions that fit all the filters, newest first.
+
+        *limit* is 1 to 100, 20 unless given; with `view="full"` at most 20 come. Raises
+        InvalidInput, NotFound without the store.
+        """
+        if operation is not None and operation not in get_args(Operation):
+            raise InvalidInput(
+                "operation", 'must be "created", "modified" or "deleted"', given=operation
+            )
+        shown = checked_view(view, "basic")
+        rows = checked_limit(limit)
+        rows = min(rows, FULL_VIEW_MAX) if shown == "full" else rows
+        actor = _one_actor(session_id, api_key_id, service_account_id)
+        oldest, newest = bounds(gte=created_at_gte, lte=created_at_lte)
+        filters = digest(memory_store_id, memory_id, operation, actor, oldest, newest)
+        at, last_id = after_age(page, "memory_versions", filters, newest)
+        reach(self._caller, self._caller.engine, memory_store_id, write=False)
+        found = self._caller.engine.all(
+            version_of,
+            self._sql.list_versions if memory_id is None else self._sql.list_versions_of_memory,
+            store=memory_store_id,
+            memory=memory_id,
+            operation=operation,
+            actor_kind=actor and actor.kind,
+            actor_id=actor and actor.id,
+            oldest=oldest,
+            at=at,
+            id=last_id,
+            full=int(shown == "full"),
+            rows=rows + 1,
+        )
+        if not found:
+            self._demand_store(self._caller.engine, memory_store_id)
+        data = found[:rows]
+        last = data[-1] if len(found) > rows else None
+        return Page(
+            data,
+            last and write_cursor("memory_versions", filters, age_key(last.created_at, last.id)),
+            more=lambda page: self.list(
+                memory_store_id,
+                memory_id=memory_id,
+                operation=operation,
+                session_id=session_id,
+                api_key_id=api_key_id,
+                service_account_id=service_account_id,
+                created_at_gte=created_at_gte,
+                created_at_lte=created_at_lte,
+                limit=limit,
+                page=page,
+                view=view,
+            ),
+        )
 
     def retrieve(
         self, memory_version_id: str, *, memory_store_id: str, view: View | None = None
-    ) -> Version: ...
+    ) -> Version:
+        """Return the version, with its content unless *view* is basic; else NotFound."""
+        shown = checked_view(view, "full")
+        engine = self._caller.engine
+        reach(self._caller, engine, memory_store_id, write=False)
+        return self._version(engine, memory_version_id, memory_store_id, shown)
 
-    def redact(self, memory_version_id: str, *, memory_store_id: str) -> Version: ...
+    def redact(self, memory_version_id: str, *, memory_store_id: str) -> Version:
+        """Scrub one version: content, path, hash and size go for good; again changes nothing.
 
-    def restore(self, memory_version_id: str, *, memory_store_id: str) -> Memory: ...
+        When this returns the bytes are in no file of the database. Raises NotFound, and
+        HeadVersion for the current version of a live memory.
+        """
+        refuse_narrowed(self._caller, "admin")
+        caller, actor = self._caller, self._caller.actor
 
-    def diff(self, from_id: str, to_id: str, *, memory_store_id: str) -> str: ...
+        def work(tx: Transaction) -> Version:
+            ledger = Ledger(caller, tx, memory_store_id)
+            version = self._version(tx, memory_version_id, memory_store_id, "full")
+            if version.redacted_at is not None:
+                return version
+            memory_id = version.memory_id
+            if tx.first(_id, self._sql.head_of, version=version.id, memory=memory_id):
+                raise HeadVersion(version.id, memory_id)
+            tx.send(
+                self._sql.redact_version,
+                version=version.id,
+                store=memory_store_id,
+                now=ledger.now,
+                actor_kind=actor.kind,
+                actor_id=actor.id,
+            )
+            tx.note(
+                Event(
+                    type="version.redacted",
+                    at=from_microseconds(ledger.now),
+                    workspace=caller.workspace,
+                    actor=actor,
+                    ids={
+                        "memory_store_id": memory_store_id,
+                        "memory_id": memory_id,
+                        "memory_version_id": version.id,
+                    },
+                )
+            )
+            return self._version(tx, version.id, memory_store_id, "full")
+
+        redacted = caller.engine.write(work)
+        caller.engine.scrub()
+        return redacted
+
+    def restore(self, memory_version_id: str, *, memory_store_id: str) -> Memory:
+        """Write the content of an old version as the newest one.
+
+        A live memory keeps its path; a deleted one comes back with its id at the version's path.
+        Nothing is written when the content is the present one. Raises InvalidInput for a
+        `deleted` version, ContentGone, NotFound, StoreArchived, PathTaken, StoreFull.
+        """
+
+        def work(tx: Transaction) -> Memory:
+            ledger = Ledger(self._caller, tx, memory_store_id)
+            version = self._version(tx, memory_version_id, memory_store_id, "full")
+            ledger.refuse_archived()
+            text = Text.of(_content(version).encode())
+            head = tx.first(
+                Head, self._sql.get_head, memory=version.memory_id, store=memory_store_id
+            )
+            if head is None:
+                memory = self._back(tx, ledger, version, text)
+            elif head.content_sha256 == text.sha256:
+                return seen(ledger.unchanged(head), "basic")
+            else:
+                memory = ledger.modified(head, head.path, text)
+            ledger.close()
+            return seen(memory, "basic")
+
+        return self._caller.engine.write(work)
+
+    def _back(self, tx: Transaction, ledger: Ledger, version: Version, text: Text) -> Memory:
+        path = version.path or ""
+        ledger.refuse_taken(path)
+        ledger.refuse_full()
+        born = tx.one(
+            _at, self._sql.first_version_at, memory=version.memory_id, store=ledger.store.id
+        )
+        return ledger.created(path, text, memory_id=version.memory_id, born=born)
+
+    def diff(self, from_id: str, to_id: str, *, memory_store_id: str) -> str:
+        """Return what changed between two versions as a unified diff, "" when they are equal.
+
+        Three lines of context; a deleted version counts as empty. Raises NotFound, ContentGone.
+        """
+        caller = self._caller
+
+        def work(reader: Reader) -> tuple[Version, Version]:
+            reach(caller, reader, memory_store_id, write=False)
+            return (
+                self._version(reader, from_id, memory_store_id, "full"),
+                self._version(reader, to_id, memory_store_id, "full"),
+            )
+
+        before, after = caller.engine.read(work)
+        return unified(before, after)
+
+    def _version(self, reader: Reader, version_id: str, store_id: str, view: View) -> Version:
+        version = reader.first(
+            version_of,
+            self._sql.get_version,
+            version=version_id,
+            store=store_id,
+            full=int(view == "full"),
+        )
+        if version is None:
+            self._demand_store(reader, store_id)
+            raise missing("memver", version_id)
+        return version
+
+    def _demand_store(self, reader: Reader, store_id: str) -> None:
+        if reader.first(store_of, self._sql.get_store, store=store_id) is None:
+            raise missing("memstore", store_id)
+
+
+def _id(*, id: str) -> str:
+    return id
+
+
+def _at(*, at: int) -> int:
+    return at
+
+
+def _one_actor(
+    session_id: str | None, api_key_id: str | None, service_account_id: str | None
+) -> Actor | None:
+    """Return the actor whose versions are asked for; no version is by two."""
+    wanted = [
+        actor
+        for actor in (
+            session_id and Actor.session(session_id),
+            api_key_id and Actor.api(api_key_id),
+            service_account_id and Actor.service_account(service_account_id),
+        )
+        if actor
+    ]
+    if len(wanted) > 1:
+        raise InvalidInput("session_id", "api_key_id and service_account_id exclude each other")
+    return wanted[0] if wanted else None
+
+
+def _content(version: Version) -> str:
+    """Return the content of *version*; ContentGone, or InvalidInput when it is `deleted`."""
+    if version.redacted_at is not None:
+        raise ContentGone(version.id, version.redacted_at)
+    if version.content is None:
+        raise InvalidInput(
+            "memory_version_id",
+            "is of a deletion, which holds no content",
+            given=version.id,
+            next="Restore the version before it.",
+        )
+    return version.content
+
+
+def unified(before: Version, after: Version) -> str:
+    """Return the unified diff of two versions' contents, "" when they are equal."""
+    for version in (before, after):
+        if version.redacted_at is not None:
+            raise ContentGone(version.id, version.redacted_at)
+    if (before.content or "") == (after.content or ""):
+        return ""
+    lines = difflib.unified_diff(
+        _lines(before.content or ""),
+        _lines(after.content or ""),
+        _header(before),
+        _header(after),
+        n=3,
+    )
+    return "".join(
+        line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines
+    )
+
+
+def _lines(content: str) -> list[str]:
+    """Return the lines of *content*, each with its line feed; no other character ends one."""
+    lines = content.split("\n")
+    whole = [f"{line}\n" for line in lines[:-1]]
+    return [*whole, lines[-1]] if lines[-1] else whole
+
+
+def _header(version: Version) -> str:
+    return "/dev/null" if version.operation == "deleted" else f"{version.path}@{version.id}"

@@ -5,7 +5,7 @@ shown once (`token`, `secret`) is left out where it is None.
 """
 
 from datetime import datetime
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -47,5 +47,5 @@ def from_wire(make: type[R], wire: JSONObject) -> R:
     return msgspec.convert(fields, make)
 
 
-def _is_actor(value: object) -> bool:
-    return isinstance(value, dict) and "type" in value and str(value["type"]).endswith("_actor")
+def _is_actor(value: Any) -> bool:
+    return isinstance(value, dict) and str(cast("JSONObject", value).get("type")).endswith("_actor")

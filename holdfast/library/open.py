@@ -1,0 +1,55 @@
+"""`holdfast.open()`: from a target to a handle."""
+
+from pathlib import Path
+
+from holdfast.engines.base import Engine
+from holdfast.ground.clock import Clock, SystemClock
+from holdfast.ground.ids import Ids
+from holdfast.ground.scope import LOCAL, Actor, Scope, checked_name
+from holdfast.library.holdfast import Holdfast
+from holdfast.memories.stores.caller import Caller
+
+
+def open(
+    target: str | Path | None = None,
+    *,
+    workspace: str = "default",
+    actor: Actor | None = None,
+    api_key: str | None = None,
+    clock: Clock | None = None,
+    ids: Ids | None = None,
+    migrate: bool = True,
+) -> Holdfast:
+    """Open what *target* names, and return a handle on it.
+
+    A path, `sqlite:PATH` or ":memory:" is SQLite, embedded; None is the user's data directory;
+    `postgresql://…` is PostgreSQL; `https://…` a server, which *api_key* is for. *clock* and
+    *ids* stand in for the machine's. Raises InvalidInput for a target that is nobody's,
+    MissingExtra, Unavailable.
+    """
+    checked_name("workspace", workspace)
+    text = None if target is None else str(target)
+    if text is not None and text.startswith(("http://", "https://")):
+        from holdfast.library.remote import open_remote
+
+        return open_remote(text, workspace=workspace, actor=actor, api_key=api_key)
+    clock = clock or SystemClock()
+    engine = _engine(text, clock, migrate=migrate)
+    caller = Caller(
+        engine=engine.scoped(Scope(workspace=workspace)),
+        workspace=workspace,
+        actor=actor or LOCAL,
+        clock=clock,
+        ids=ids or Ids(),
+    )
+    return Holdfast(engine, caller)
+
+
+def _engine(target: str | None, clock: Clock, *, migrate: bool) -> Engine:
+    if target is not None and target.startswith(("postgresql://", "postgres://")):
+        from holdfast.engines.postgres import PostgresEngine
+
+        return PostgresEngine.open(target, clock=clock, migrate=migrate)
+    from holdfast.engines.sqlite import SQLiteEngine
+
+    return SQLiteEngine.open(target, clock=clock, migrate=migrate)

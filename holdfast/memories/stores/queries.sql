@@ -1,0 +1,366 @@
+-- Stores, their memories, and every version of these.
+
+-- insert_store --
+insert into stores (id, workspace, name, description, metadata, created_at, updated_at, seq, last_at, link)
+values (:id, :workspace, :name, :description, :metadata, :now, :now, :seq, :now, :link)
+
+-- get_store --
+select id, name, description, metadata, created_at, updated_at, archived_at
+from stores
+where id = :store and workspace = :workspace
+
+-- store_number --
+select number from stores where id = :store and workspace = :workspace
+
+-- lock_store (sqlite) --
+select s.id, s.number, s.name, s.description, s.metadata, s.created_at, s.updated_at, s.archived_at,
+    s.memories, s.words, s.last_at, s.link, t.memories_cap
+from stores s left join store_settings t on t.workspace = s.workspace
+where s.id = :store and s.workspace = :workspace
+
+-- lock_store (postgres) --
+-- The lock makes the writes of one store serial, so that its numbers rise as it commits.
+select s.id, s.number, s.name, s.description, s.metadata, s.created_at, s.updated_at, s.archived_at,
+    s.memories, s.words, s.last_at, s.link, t.memories_cap
+from stores s left join store_settings t on t.workspace = s.workspace
+where s.id = :store and s.workspace = :workspace
+for update of s
+
+-- list_stores --
+select id, name, description, metadata, created_at, updated_at, archived_at
+from stores
+where workspace = :workspace
+    and (:archived = 1 or archived_at is null)
+    and created_at >= :oldest and (created_at, id) < (:at, :id)
+order by created_at desc, id desc
+limit :rows
+
+-- update_store --
+update stores
+set name = :name, description = :description, metadata = :metadata,
+    updated_at = :now, last_at = :now, archived_at = :archived_at
+where id = :store and workspace = :workspace
+
+-- delete_store --
+delete from stores where id = :store and workspace = :workspace
+
+-- delete_memories_of_store --
+delete from memories where store_id = :store and workspace = :workspace
+
+-- delete_versions_of_store --
+delete from versions where store_id = :store and workspace = :workspace
+
+-- get_settings --
+select memories_cap, versions_keep_days, versions_keep_last
+from store_settings
+where workspace = :workspace
+
+-- set_memories_cap --
+insert into store_settings (workspace, memories_cap)
+values (:workspace, :memories_cap)
+on conflict (workspace) do update set memories_cap = excluded.memories_cap
+
+-- get_memory --
+select m.id, m.store_id, m.version_id, m.path, v.content, m.content_sha256, m.content_size_bytes,
+    m.created_at, m.updated_at
+from memories m join versions v on v.id = m.version_id
+where m.id = :memory and m.store_id = :store and m.workspace = :workspace
+
+-- get_memory_basic --
+select id, store_id, version_id, path, null as content, content_sha256, content_size_bytes,
+    created_at, updated_at
+from memories
+where id = :memory and store_id = :store and workspace = :workspace
+
+-- get_memory_at --
+select m.id, m.store_id, m.version_id, m.path, v.content, m.content_sha256, m.content_size_bytes,
+    m.created_at, m.updated_at
+from memories m join versions v on v.id = m.version_id
+where m.store_id = :store and m.path = :path and m.workspace = :workspace
+
+-- get_head --
+select m.id, m.store_id, m.version_id, m.path, v.content, m.content_sha256, m.content_size_bytes,
+    m.created_at, m.updated_at, m.words
+from memories m join versions v on v.id = m.version_id
+where m.id = :memory and m.store_id = :store and m.workspace = :workspace
+
+-- heads_under --
+-- What sits at a path or below it, in path order, a batch at a time.
+select m.id, m.store_id, m.version_id, m.path, v.content, m.content_sha256, m.content_size_bytes,
+    m.created_at, m.updated_at, m.words
+from memories m join versions v on v.id = m.version_id
+where m.store_id = :store and m.workspace = :workspace
+    and (m.path = :path or (m.path >= :low and m.path < :high))
+    and m.path > :after
+order by m.path
+limit :rows
+
+-- taken_path (sqlite) --
+-- The first memory, by path bytes, at a path, above it or below it.
+select id as conflicting_memory_id, path as conflicting_path
+from (
+    select id, path from memories
+    where store_id = :store and workspace = :workspace
+        and path in (select value from json_each(:lineage))
+    union all
+    select * from (
+        select id, path from memories
+        where store_id = :store and workspace = :workspace and path >= :low and path < :high
+            and id <> :mine
+        order by path
+        limit 1
+    )
+)
+where id <> :mine
+order by path
+limit 1
+
+-- taken_path (postgres) --
+-- The first memory, by path bytes, at a path, above it or below it.
+select id as conflicting_memory_id, path as conflicting_path
+from (
+    select id, path from memories
+    where store_id = :store and workspace = :workspace
+        and path in (select jsonb_array_elements_text(cast(:lineage as jsonb)))
+    union all
+    select * from (
+        select id, path from memories
+        where store_id = :store and workspace = :workspace and path >= :low and path < :high
+            and id <> :mine
+        order by path
+        limit 1
+    ) below
+) taken
+where id <> :mine
+order by path
+limit 1
+
+-- taken_by_others (sqlite) --
+-- As taken_path, but what sits at or below another path is about to move and does not count.
+select id as conflicting_memory_id, path as conflicting_path
+from memories
+where store_id = :store and workspace = :workspace
+    and (path in (select value from json_each(:lineage)) or (path >= :low and path < :high))
+    and not (path = :old or (path >= :old_low and path < :old_high))
+order by path
+limit 1
+
+-- taken_by_others (postgres) --
+-- As taken_path, but what sits at or below another path is about to move and does not count.
+select id as conflicting_memory_id, path as conflicting_path
+from memories
+where store_id = :store and workspace = :workspace
+    and (path in (select jsonb_array_elements_text(cast(:lineage as jsonb)))
+        or (path >= :low and path < :high))
+    and not (path = :old or (path >= :old_low and path < :old_high))
+order by path
+limit 1
+
+-- places_under --
+select id, path
+from memories
+where store_id = :store and workspace = :workspace
+    and (path = :path or (path >= :low and path < :high))
+order by path
+
+-- insert_memory --
+insert into memories (id, workspace, store_id, path, version_id, content_sha256,
+    content_size_bytes, words, created_at, updated_at)
+values (:memory, :workspace, :store, :path, :version, :sha256, :size_bytes, :words, :created_at, :now)
+
+-- move_head --
+update memories
+set path = :path, version_id = :version, content_sha256 = :sha256,
+    content_size_bytes = :size_bytes, words = :words, updated_at = :now
+where id = :memory and workspace = :workspace
+
+-- vacate_paths --
+-- A memory moved up a level may land where another still sits that moves too: first all step aside.
+update memories
+set path = id
+where store_id = :store and workspace = :workspace
+    and (path = :path or (path >= :low and path < :high))
+
+-- delete_memory --
+delete from memories where id = :memory and workspace = :workspace
+
+-- insert_version --
+insert into versions (id, workspace, store_id, memory_id, seq, operation, path, content,
+    content_sha256, content_size_bytes, created_at, actor_kind, actor_id, salt, seal, link)
+values (:version, :workspace, :store, :memory, :seq, :operation, :path, :content,
+    :sha256, :size_bytes, :now, :actor_kind, :actor_id, :salt, :seal, :link)
+
+-- touch_store --
+update stores
+set memories = memories + :memories, words = words + :words, seq = :seq, last_at = :now, link = :link
+where id = :store and workspace = :workspace
+
+-- insert_words (sqlite) --
+insert into memory_words (rowid, words)
+select number, :words from memories where id = :memory and workspace = :workspace
+
+-- insert_words (postgres) --
+insert into memory_words (workspace, word, memory_id, hits)
+select :workspace, word, :memory, count(*)
+from regexp_split_to_table(:words, ' ') word
+group by word
+
+-- delete_words (sqlite) --
+-- The index keeps no text of its own: it is handed the words to take out.
+insert into memory_words (memory_words, rowid, words)
+select 'delete', number, :words from memories where id = :memory and workspace = :workspace
+
+-- delete_words (postgres) --
+delete from memory_words
+where memory_id = :memory and workspace = :workspace and cast(:words as text) is not null
+
+-- list_memories --
+select m.id, m.store_id, m.version_id, m.path, null as content, m.content_sha256,
+    m.content_size_bytes, m.created_at, m.updated_at
+from memories m
+where m.store_id = :store and m.workspace = :workspace
+    and m.path >= :low and m.path < :high and m.path > :after
+order by m.path
+limit :rows
+
+-- list_memories_full --
+select m.id, m.store_id, m.version_id, m.path, v.content, m.content_sha256, m.content_size_bytes,
+    m.created_at, m.updated_at
+from memories m join versions v on v.id = m.version_id
+where m.store_id = :store and m.workspace = :workspace
+    and m.path >= :low and m.path < :high and m.path > :after
+order by m.path
+limit :rows
+
+-- list_children (sqlite) --
+-- Leaps from one direct child to the next, so a page costs what it gives out.
+-- '0' follows '/', and no path holds a character before ' '.
+with recursive walk (path, n) as (
+    select (select min(path) from memories
+        where store_id = :store and workspace = :workspace and path >= :from and path < :high), 1
+    union all
+    select (select min(m.path) from memories m
+        where m.store_id = :store and m.workspace = :workspace and m.path < :high
+            and m.path >= case instr(substr(walk.path, :skip), '/')
+                when 0 then walk.path || ' '
+                else substr(walk.path, 1, :skip + instr(substr(walk.path, :skip), '/') - 2) || '0'
+            end), n + 1
+    from walk
+    where walk.path is not null and n < :rows
+)
+select m.id, m.store_id, m.version_id, m.path, case when :full = 1 then v.content end as content,
+    m.content_sha256, m.content_size_bytes, m.created_at, m.updated_at
+from walk
+    join memories m on m.store_id = :store and m.path = walk.path and m.workspace = :workspace
+    left join versions v on :full = 1 and v.id = m.version_id
+order by m.path
+
+-- list_children (postgres) --
+-- Leaps from one direct child to the next, so a page costs what it gives out.
+-- '0' follows '/', and no path holds a character before ' '.
+with recursive walk (path, n) as (
+    select (select min(path) from memories
+        where store_id = :store and workspace = :workspace and path >= :from and path < :high), 1
+    union all
+    select (select min(m.path) from memories m
+        where m.store_id = :store and m.workspace = :workspace and m.path < :high
+            and m.path >= case strpos(substr(walk.path, :skip), '/')
+                when 0 then walk.path || ' '
+                else substr(walk.path, 1, :skip + strpos(substr(walk.path, :skip), '/') - 2) || '0'
+            end), n + 1
+    from walk
+    where walk.path is not null and n < :rows
+)
+select m.id, m.store_id, m.version_id, m.path, case when :full = 1 then v.content end as content,
+    m.content_sha256, m.content_size_bytes, m.created_at, m.updated_at
+from walk
+    join memories m on m.store_id = :store and m.path = walk.path and m.workspace = :workspace
+    left join versions v on :full = 1 and v.id = m.version_id
+order by m.path
+
+-- search_memories (sqlite) --
+-- More of the distinct words first, then BM25 (k1 1.2, b 0.75) within this store alone, then path.
+with hit as (
+    select t.term, t.doc, count(*) as hits
+    from json_each(:terms) w join memory_terms t on t.term = w.value
+    group by t.term, t.doc
+),
+rarity as (select term, count(*) as held from hit group by term)
+select m.id, m.path, count(*) as words,
+    round(sum(ln(1 + (s.memories - r.held + 0.5) / (r.held + 0.5)) * hit.hits * 2.2
+        / (hit.hits + 1.2 * (0.25 + 0.75 * m.words * s.memories / s.words))), 6) as score
+from hit
+    join rarity r on r.term = hit.term
+    join memories m on m.number = hit.doc
+    join stores s on s.id = m.store_id
+where m.store_id = :store and m.workspace = :workspace and m.path >= :low and m.path < :high
+group by m.number
+order by words desc, score desc, m.path
+limit :rows
+
+-- search_memories (postgres) --
+-- More of the distinct words first, then BM25 (k1 1.2, b 0.75) within this store alone, then path.
+with hit as (
+    select w.word, w.memory_id, w.hits
+    from memory_words w
+    where w.workspace = :workspace
+        and w.word in (select jsonb_array_elements_text(cast(:terms as jsonb)))
+),
+rarity as (select word, count(*) as held from hit group by word)
+select m.id, m.path, count(*) as words,
+    cast(round(cast(sum(ln(cast(1 + (s.memories - r.held + 0.5) / (r.held + 0.5) as float8))
+        * hit.hits * 2.2
+        / (hit.hits + 1.2 * (0.25 + cast(0.75 * m.words * s.memories as float8) / s.words)))
+        as numeric), 6) as float8) as score
+from hit
+    join rarity r on r.word = hit.word
+    join memories m on m.id = hit.memory_id
+    join stores s on s.id = m.store_id
+where m.store_id = :store and m.workspace = :workspace and m.path >= :low and m.path < :high
+group by m.id, m.path
+order by words desc, score desc, m.path
+limit :rows
+
+-- get_version --
+select id, store_id, memory_id, operation, path, case when :full = 1 then content end as content,
+    content_size_bytes, content_sha256, created_at, actor_kind, actor_id,
+    redacted_at, redacted_by_kind, redacted_by_id
+from versions
+where id = :version and store_id = :store and workspace = :workspace
+
+-- list_versions --
+select id, store_id, memory_id, operation, path, case when :full = 1 then content end as content,
+    content_size_bytes, content_sha256, created_at, actor_kind, actor_id,
+    redacted_at, redacted_by_kind, redacted_by_id
+from versions
+where store_id = :store and workspace = :workspace
+    and created_at >= :oldest and (created_at, id) < (:at, :id)
+    and (cast(:operation as text) is null or operation = :operation)
+    and (cast(:actor_kind as text) is null or (actor_kind = :actor_kind and actor_id = :actor_id))
+order by created_at desc, id desc
+limit :rows
+
+-- list_versions_of_memory --
+select id, store_id, memory_id, operation, path, case when :full = 1 then content end as content,
+    content_size_bytes, content_sha256, created_at, actor_kind, actor_id,
+    redacted_at, redacted_by_kind, redacted_by_id
+from versions
+where memory_id = :memory and store_id = :store and workspace = :workspace
+    and created_at >= :oldest and (created_at, id) < (:at, :id)
+    and (cast(:operation as text) is null or operation = :operation)
+    and (cast(:actor_kind as text) is null or (actor_kind = :actor_kind and actor_id = :actor_id))
+order by created_at desc, id desc
+limit :rows
+
+-- first_version_at --
+select min(created_at) as at from versions
+where memory_id = :memory and store_id = :store and workspace = :workspace
+
+-- head_of --
+select id from memories where version_id = :version and id = :memory and workspace = :workspace
+
+-- redact_version --
+update versions
+set path = null, content = null, content_sha256 = null, content_size_bytes = null, salt = null,
+    redacted_at = :now, redacted_by_kind = :actor_kind, redacted_by_id = :actor_id
+where id = :version and store_id = :store and workspace = :workspace

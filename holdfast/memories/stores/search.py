@@ -1,0 +1,94 @@
+"""Full text over heads: the words of a query against the words of paths and contents."""
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import LiteralString
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.engines.base import Reader
+from holdfast.ground.errors import InvalidInput
+from holdfast.ground.pages import checked_limit
+from holdfast.ground.text import encoded
+from holdfast.memories.stores.caller import Caller
+from holdfast.memories.stores.missing import missing
+from holdfast.memories.stores.paths import checked_prefix
+from holdfast.memories.stores.records import Match, Memory
+from holdfast.memories.stores.rows import memory_of
+from holdfast.memories.stores.session_access import reach
+from holdfast.memories.stores.words import (
+    asked,
+    holds_phrase,
+    marked,
+    phrases_of,
+    snippet,
+    words_of,
+)
+
+EVERY = 2**31 - 1
+
+
+class _Hit(Struct, frozen=True, kw_only=True):
+    id: str
+    path: str
+    words: int
+    score: float
+
+
+def search(
+    caller: Caller, store_id: str, query: str, *, limit: int, path_prefix: str
+) -> list[Match]:
+    """Return the memories that match *query* best, at most *limit* of them."""
+    encoded("q", query)
+    if not query.strip():
+        raise InvalidInput("q", "must not be blank", next="Send at least one word.")
+    rows, prefix = checked_limit(limit, default=10), checked_prefix(path_prefix)
+    words, phrases = asked(query), phrases_of(query)
+    sql = caller.engine.queries("holdfast.memories.stores")
+
+    def work(reader: Reader) -> list[Match]:
+        reach(caller, reader, store_id, write=False)
+        number = reader.first(_number, sql.store_number, store=store_id)
+        if number is None:
+            raise missing("memstore", store_id)
+        if not words:
+            return []
+        hits = reader.all(
+            _Hit,
+            sql.search_memories,
+            store=store_id,
+            terms=msgspec.json.encode(marked(number, words).split(" ")).decode(),
+            low=prefix,
+            high=prefix[:-1] + "0",
+            rows=EVERY if phrases else rows,
+        )
+        found = _with_phrases(_loaded(reader, sql.get_memory, store_id, hits), phrases)
+        return [_match(memory, hit.score, words) for memory, hit in islice(found, rows)]
+
+    return caller.engine.read(work)
+
+
+def _number(*, number: int) -> int:
+    return number
+
+
+def _loaded(
+    reader: Reader, statement: LiteralString, store_id: str, hits: Iterable[_Hit]
+) -> Iterator[tuple[Memory, _Hit]]:
+    for hit in hits:
+        yield reader.one(memory_of, statement, memory=hit.id, store=store_id), hit
+
+
+def _with_phrases(
+    found: Iterator[tuple[Memory, _Hit]], phrases: list[list[str]]
+) -> Iterator[tuple[Memory, _Hit]]:
+    for memory, hit in found:
+        words = words_of(memory.path) + words_of(memory.content or "") if phrases else []
+        if all(holds_phrase(words, phrase) for phrase in phrases):
+            yield memory, hit
+
+
+def _match(memory: Memory, score: float, words: list[str]) -> Match:
+    basic = msgspec.structs.replace(memory, content=None)
+    return Match(memory=basic, score=score, snippet=snippet(memory.content or "", words))

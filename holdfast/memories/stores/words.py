@@ -1,0 +1,84 @@
+"""The words that a search goes by: case and accents folded, one mark per store.
+
+A word is a run of letters and digits; an ideograph or a kana is a word by itself, as these
+scripts set no spaces. Each word carries its store's number (`12_tabs`), so that looking one up
+touches the postings of that store alone.
+"""
+
+import re
+import unicodedata
+from itertools import islice
+
+_WORD = re.compile(
+    "[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
+    "|[^\\W_\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]+"
+)
+_PHRASE = re.compile(r'"([^"]*)"')
+
+WORD_MAX = 64
+"""Characters by which a word is known; what follows them is not compared."""
+
+WORDS_ASKED_MAX = 64
+"""Distinct words of a query that count; more would make one search cost many."""
+
+HITS_WEIGHED_MAX = 200
+"""Hits of one memory among which a snippet looks for its place."""
+
+
+def folded(text: str) -> str:
+    """Return *text* without case and accents; its length may differ."""
+    if text.isascii():
+        return text.lower()
+    plain = "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c))
+    return unicodedata.normalize("NFC", plain.casefold())
+
+
+def words_of(text: str) -> list[str]:
+    """Return the words of *text*, in order, folded."""
+    return [word[:WORD_MAX] for word in _WORD.findall(folded(text))]
+
+
+def phrases_of(query: str) -> list[list[str]]:
+    """Return the words of each part of *query* within double quotes."""
+    return [words for part in _PHRASE.findall(query) if (words := words_of(part))]
+
+
+def marked(store_number: int, words: list[str]) -> str:
+    """Return *words* as one text, each with the mark of its store."""
+    return " ".join([f"{store_number}_{word}" for word in words])
+
+
+def asked(query: str) -> list[str]:
+    """Return the distinct words of *query*, in order, 64 at most."""
+    return list(dict.fromkeys(words_of(query)))[:WORDS_ASKED_MAX]
+
+
+def holds_phrase(words: list[str], phrase: list[str]) -> bool:
+    """Tell whether *phrase* stands in *words*, one word right after the other."""
+    return f" {' '.join(phrase)} " in f" {' '.join(words)} "
+
+
+def snippet(content: str, words: list[str], *, width: int = 160) -> str:
+    """Return at most *width* code points of *content* around the best of its hits.
+
+    The best is where most of *words* stand within one width; an ellipsis marks a cut.
+    """
+    flat = " ".join(content.split())
+    if len(flat) <= width:
+        return flat
+    wanted = set(words)
+    found = (each.start() for each in _WORD.finditer(flat) if _is_one(each[0], wanted))
+    hits = list(islice(found, HITS_WEIGHED_MAX))
+    room = width - 2
+    best = max(hits, key=lambda at: (_within(hits, at, at + room), -at), default=0)
+    start = max(0, min(best - room // 4, len(flat) - room))
+    end = start + room
+    return ("…" if start else "") + flat[start:end].strip() + ("…" if end < len(flat) else "")
+
+
+def _is_one(found: str, wanted: set[str]) -> bool:
+    return not wanted.isdisjoint(words_of(found))
+
+
+def _within(hits: list[int], start: int, end: int) -> int:
+    return sum(start <= hit < end for hit in hits)
