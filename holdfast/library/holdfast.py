@@ -7,8 +7,9 @@ from types import TracebackType
 from holdfast.engines.base import Engine
 from holdfast.ground.events import EventBus
 from holdfast.ground.scope import Actor, Scope
-from holdfast.memories.stores.agents import Agents, Environments
+from holdfast.memories.stores.agents import Agents
 from holdfast.memories.stores.caller import Caller
+from holdfast.memories.stores.environments import Environments
 from holdfast.memories.stores.keys import Keys
 from holdfast.memories.stores.sessions import Sessions
 from holdfast.memories.stores.stores import MemoryStores

@@ -364,3 +364,255 @@ update versions
 set path = null, content = null, content_sha256 = null, content_size_bytes = null, salt = null,
     redacted_at = :now, redacted_by_kind = :actor_kind, redacted_by_id = :actor_id
 where id = :version and store_id = :store and workspace = :workspace
+
+-- Sessions, their tokens, agents, environments and keys.
+
+-- attachment --
+select s.archived_at as session_archived_at, a.access, a.name
+from sessions s
+    left join session_stores a
+        on a.session_id = s.id and a.workspace = s.workspace and a.memory_store_id = :store_id
+where s.id = :session_id and s.workspace = :workspace
+
+-- insert_session --
+insert into sessions (id, workspace, title, environment_id, agent_id, agent_version, agent,
+    metadata, created_at, updated_at)
+values (:id, :workspace, :title, :environment_id, :agent_id, :agent_version, :agent_snapshot,
+    :metadata, :now, :now)
+
+-- insert_session_store --
+insert into session_stores (workspace, session_id, position, memory_store_id, access, name,
+    description, instructions, mount_path)
+values (:workspace, :session_id, :position, :memory_store_id, :access, :name,
+    :description, :instructions, :mount_path)
+
+-- stores_to_attach (sqlite) --
+select id, name, description, archived_at
+from stores
+where workspace = :workspace and id in (select value from json_each(:store_ids))
+
+-- stores_to_attach (postgres) --
+-- Locked, so that none is archived or deleted before the session is there.
+select id, name, description, archived_at
+from stores
+where workspace = :workspace
+    and id in (select jsonb_array_elements_text(cast(:store_ids as jsonb)))
+order by id
+for share
+
+-- get_session --
+select id, title, environment_id, agent, metadata, created_at, updated_at, archived_at
+from sessions
+where id = :session_id and workspace = :workspace
+
+-- lock_session (sqlite) --
+select id, title, environment_id, agent, metadata, created_at, updated_at, archived_at
+from sessions
+where id = :session_id and workspace = :workspace
+
+-- lock_session (postgres) --
+select id, title, environment_id, agent, metadata, created_at, updated_at, archived_at
+from sessions
+where id = :session_id and workspace = :workspace
+for update
+
+-- stores_of_sessions (sqlite) --
+select session_id, memory_store_id, access, name, description, instructions, mount_path
+from session_stores
+where workspace = :workspace and session_id in (select value from json_each(:session_ids))
+order by session_id, position
+
+-- stores_of_sessions (postgres) --
+select session_id, memory_store_id, access, name, description, instructions, mount_path
+from session_stores
+where workspace = :workspace
+    and session_id in (select jsonb_array_elements_text(cast(:session_ids as jsonb)))
+order by session_id, position
+
+-- sessions_before --
+select id, title, environment_id, agent, metadata, created_at, updated_at, archived_at
+from sessions
+where workspace = :workspace
+    and created_at >= :since and created_at <= :until and (created_at, id) < (:at, :id)
+    and ((archived_at is null and :idle = 1) or (archived_at is not null and :terminated = 1))
+    and (cast(:agent_id as text) is null or agent_id = :agent_id)
+    and (cast(:agent_version as bigint) is null or agent_version = :agent_version)
+    and (cast(:store_id as text) is null or exists (
+        select 1 from session_stores a
+        where a.memory_store_id = :store_id and a.session_id = sessions.id))
+order by created_at desc, id desc
+limit :rows
+
+-- sessions_after --
+select id, title, environment_id, agent, metadata, created_at, updated_at, archived_at
+from sessions
+where workspace = :workspace
+    and created_at >= :since and created_at <= :until and (created_at, id) > (:at, :id)
+    and ((archived_at is null and :idle = 1) or (archived_at is not null and :terminated = 1))
+    and (cast(:agent_id as text) is null or agent_id = :agent_id)
+    and (cast(:agent_version as bigint) is null or agent_version = :agent_version)
+    and (cast(:store_id as text) is null or exists (
+        select 1 from session_stores a
+        where a.memory_store_id = :store_id and a.session_id = sessions.id))
+order by created_at, id
+limit :rows
+
+-- change_session --
+update sessions
+set title = :title, metadata = :metadata, updated_at = :now
+where id = :session_id and workspace = :workspace
+
+-- archive_session --
+update sessions
+set archived_at = :now, updated_at = :now
+where id = :session_id and workspace = :workspace
+
+-- delete_tokens_of_session --
+delete from session_tokens where session_id = :session_id and workspace = :workspace
+
+-- delete_stores_of_session --
+delete from session_stores where session_id = :session_id and workspace = :workspace
+
+-- delete_session --
+delete from sessions where id = :session_id and workspace = :workspace
+
+-- insert_token --
+insert into session_tokens (id, workspace, session_id, secret_hash, created_at, expires_at)
+values (:id, :workspace, :session_id, :secret_hash, :now, :expires_at)
+
+-- live_tokens --
+select id, session_id, created_at, expires_at
+from session_tokens
+where session_id = :session_id and workspace = :workspace and revoked_at is null
+    and (expires_at is null or expires_at > :now)
+order by created_at desc, id desc
+
+-- get_token --
+select id, session_id, created_at, expires_at
+from session_tokens
+where id = :token_id and session_id = :session_id and workspace = :workspace
+
+-- revoke_token --
+update session_tokens
+set revoked_at = coalesce(revoked_at, :now)
+where id = :token_id and session_id = :session_id and workspace = :workspace
+
+-- revoke_tokens_of_session --
+update session_tokens
+set revoked_at = coalesce(revoked_at, :now)
+where session_id = :session_id and workspace = :workspace
+
+-- token_by_credential --
+-- Archiving a session revokes its tokens, and deleting it takes them along: a token that is here
+-- and not revoked is of a live session.
+select id, workspace, session_id, secret_hash, expires_at
+from session_tokens
+where secret_hash = :credential and revoked_at is null
+
+-- insert_agent --
+insert into agents (id, workspace, version, newest, parts, created_at, updated_at, archived_at)
+values (:id, :workspace, :version, 1, :parts, :created_at, :updated_at, :archived_at)
+
+-- newest_agent --
+select id, version, parts, created_at, updated_at, archived_at
+from agents
+where id = :id and workspace = :workspace and newest = 1
+
+-- lock_agent (sqlite) --
+select id from agents where id = :id and workspace = :workspace and version = 1
+
+-- lock_agent (postgres) --
+-- The first version stays for good, so it is what two changes of one agent meet at.
+select id from agents where id = :id and workspace = :workspace and version = 1 for update
+
+-- agent_version --
+select id, version, parts, created_at, updated_at, archived_at
+from agents
+where id = :id and workspace = :workspace and version = :version
+
+-- agent_is_no_longer_newest --
+update agents set newest = 0 where id = :id and workspace = :workspace and newest = 1
+
+-- archive_agent --
+update agents set archived_at = :now, updated_at = case when newest = 1 then :now else updated_at end
+where id = :id and workspace = :workspace and archived_at is null
+
+-- list_agents --
+select id, version, parts, created_at, updated_at, archived_at
+from agents
+where workspace = :workspace and newest = 1
+    and created_at >= :since and created_at <= :until and (created_at, id) < (:at, :after)
+    and (archived_at is null or :include_archived = 1)
+order by created_at desc, id desc
+limit :rows
+
+-- list_agent_versions --
+select id, version, parts, created_at, updated_at, archived_at
+from agents
+where id = :id and workspace = :workspace and version < :before
+order by version desc
+limit :rows
+
+-- insert_environment --
+insert into environments (id, workspace, parts, created_at, updated_at)
+values (:id, :workspace, :parts, :now, :now)
+
+-- get_environment --
+select id, parts, created_at, updated_at, archived_at
+from environments
+where id = :id and workspace = :workspace
+
+-- lock_environment (sqlite) --
+select id, parts, created_at, updated_at, archived_at
+from environments
+where id = :id and workspace = :workspace
+
+-- lock_environment (postgres) --
+select id, parts, created_at, updated_at, archived_at
+from environments
+where id = :id and workspace = :workspace
+for update
+
+-- change_environment --
+update environments set parts = :parts, updated_at = :now, archived_at = :archived_at
+where id = :id and workspace = :workspace
+
+-- list_environments --
+select id, parts, created_at, updated_at, archived_at
+from environments
+where workspace = :workspace and (created_at, id) < (:at, :after)
+    and (archived_at is null or :include_archived = 1)
+order by created_at desc, id desc
+limit :rows
+
+-- insert_key --
+insert into api_keys (id, workspace, name, scope, bound_agent, bound_user, secret_hash, created_at)
+values (:id, :workspace, :name, :scope, :bound_agent, :bound_user, :secret_hash, :now)
+
+-- list_keys --
+select id, workspace, name, scope, bound_agent, bound_user, created_at, last_used_at, revoked_at
+from api_keys
+where workspace = :workspace
+order by created_at desc, id desc
+
+-- get_key --
+select id, workspace, name, scope, bound_agent, bound_user, created_at, last_used_at, revoked_at
+from api_keys
+where id = :id and workspace = :workspace
+
+-- revoke_key --
+update api_keys set revoked_at = :now
+where id = :id and workspace = :workspace and revoked_at is null
+
+-- key_by_credential --
+select id, workspace, name, scope, bound_agent, bound_user, secret_hash, last_used_at
+from api_keys
+where secret_hash = :credential and revoked_at is null
+
+-- mark_key_used --
+update api_keys set last_used_at = :now
+where id = :id and workspace = :workspace and (last_used_at is null or last_used_at <= :before)
+
+-- any_key --
+-- Whoever asks is nobody yet: only upkeep's scope sees the keys of all.
+select 1 as found from api_keys where :workspace = '*' limit 1

@@ -1,0 +1,129 @@
+"""One page of the sessions, which can be turned over in both directions."""
+
+from collections.abc import Iterable
+from datetime import datetime
+from types import SimpleNamespace
+from typing import Literal
+
+from msgspec import Struct
+
+from holdfast.engines.base import Reader
+from holdfast.ground.errors import InvalidInput
+from holdfast.ground.pages import Key, checked_limit, digest, read_cursor, write_cursor
+from holdfast.memories.stores.bounds import BEGINNING, END, bounds
+from holdfast.memories.stores.records import Session
+from holdfast.memories.stores.session_input import Status, checked_statuses
+from holdfast.memories.stores.session_rows import SessionRow, as_records
+
+Order = Literal["asc", "desc"]
+
+_LIST = "sessions"
+
+
+class SessionFilter(Struct, frozen=True, kw_only=True):
+    """Which sessions are listed, and in which order of age; None filters nothing out."""
+
+    agent_id: str | None = None
+    agent_version: int | None = None
+    created_at_gt: datetime | None = None
+    created_at_gte: datetime | None = None
+    created_at_lt: datetime | None = None
+    created_at_lte: datetime | None = None
+    include_archived: bool = False
+    memory_store_id: str | None = None
+    order: Order | None = None
+    statuses: Iterable[Status] | None = None
+
+
+class Window(Struct, frozen=True, kw_only=True):
+    """A filter as the statements take it, with a place to stand and a way to look."""
+
+    since: int
+    until: int
+    idle: int
+    terminated: int
+    agent_id: str | None
+    agent_version: int | None
+    store_id: str | None
+    ascending: bool
+
+    def rows(
+        self, reader: Reader, sql: SimpleNamespace, key: Key | None, *, ahead: bool, rows: int
+    ) -> list[SessionRow]:
+        """Return the nearest sessions beyond *key*, ahead or back in the list's own order."""
+        upward = self.ascending == ahead
+        at, after = key or ([BEGINNING - 1, ""] if upward else [END, ""])
+        found = reader.all(
+            SessionRow,
+            sql.sessions_after if upward else sql.sessions_before,
+            since=self.since,
+            until=self.until,
+            idle=self.idle,
+            terminated=self.terminated,
+            agent_id=self.agent_id,
+            agent_version=self.agent_version,
+            store_id=self.store_id,
+            at=at,
+            id=after,
+            rows=rows,
+        )
+        return found if ahead else found[::-1]
+
+    def digest(self) -> str:
+        """Return what a cursor of this list is held against."""
+        return digest(*(getattr(self, name) for name in self.__struct_fields__))
+
+
+def window(asked: SessionFilter) -> Window:
+    """Return *asked* as the statements take it; InvalidInput names what is wrong with it."""
+    if asked.order not in (None, "asc", "desc"):
+        raise InvalidInput("order", "must be asc or desc", given=asked.order)
+    since, until = bounds(
+        gt=asked.created_at_gt,
+        gte=asked.created_at_gte,
+        lt=asked.created_at_lt,
+        lte=asked.created_at_lte,
+    )
+    statuses = checked_statuses(asked.statuses or ())
+    return Window(
+        since=since,
+        until=until,
+        idle=int(not statuses or "idle" in statuses),
+        terminated=int(asked.include_archived and (not statuses or "terminated" in statuses)),
+        agent_id=asked.agent_id,
+        agent_version=asked.agent_version,
+        store_id=asked.memory_store_id,
+        ascending=asked.order == "asc",
+    )
+
+
+class SessionsPage(Struct, frozen=True):
+    """Sessions, with the cursors of the pages beside them."""
+
+    data: list[Session]
+    next_page: str | None
+    prev_page: str | None
+
+
+def session_page(
+    reader: Reader, sql: SimpleNamespace, asked: Window, *, limit: int | None, page: str | None
+) -> SessionsPage:
+    """Return the page of *asked* that the cursor *page* leads to, or the first."""
+    most = checked_limit(limit)
+    key, backward = (None, False) if page is None else read_cursor(_LIST, asked.digest(), page)
+    rows = asked.rows(reader, sql, key, ahead=not backward, rows=most + 1)
+    more = len(rows) > most
+    rows = rows[-most:] if backward else rows[:most]
+    if not rows:
+        return SessionsPage([], None, None)
+    first, last = ([row.created_at, row.id] for row in (rows[0], rows[-1]))
+    # Where the cursor came from there was a session, which may be gone by now.
+    beyond = key is not None and bool(
+        asked.rows(reader, sql, last if backward else first, ahead=backward, rows=1)
+    )
+    has_next, has_prev = (beyond, more) if backward else (more, beyond)
+    return SessionsPage(
+        as_records(reader, sql, rows),
+        write_cursor(_LIST, asked.digest(), last) if has_next else None,
+        write_cursor(_LIST, asked.digest(), first, backward=True) if has_prev else None,
+    )

@@ -1,0 +1,361 @@
+"""Sessions: which stores an agent at work reaches, how far, and who its writes are by."""
+
+from collections.abc import Iterable
+from datetime import datetime
+from functools import partial
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+from holdfast.engines.base import Transaction
+from holdfast.ground.clock import from_microseconds
+from holdfast.ground.errors import NotAuthenticated, NotFound, NotPermitted, StoreArchived
+from holdfast.ground.events import Event
+from holdfast.ground.pages import Page
+from holdfast.memories.stores.agents import agent_for_session
+from holdfast.memories.stores.caller import Caller
+from holdfast.memories.stores.environments import require_environment
+from holdfast.memories.stores.missing import missing
+from holdfast.memories.stores.note import note
+from holdfast.memories.stores.records import (
+    Deleted,
+    JSONObject,
+    Metadata,
+    Resource,
+    Session,
+    SessionToken,
+)
+from holdfast.memories.stores.session_access import refuse_narrowed
+from holdfast.memories.stores.session_input import (
+    Attachment,
+    Refusable,
+    Status,
+    changed,
+    checked_session,
+)
+from holdfast.memories.stores.session_list import Order, SessionFilter, session_page, window
+from holdfast.memories.stores.session_rows import SessionRow, as_records
+from holdfast.memories.stores.session_tokens import SessionTokens
+from holdfast.memories.stores.slugs import ROOT, slug
+
+
+class _StoreRow(Struct, frozen=True, kw_only=True):
+    id: str
+    name: str
+    description: str
+    archived_at: int | None
+
+
+class Sessions:
+    """The sessions of a workspace. A caller narrowed to a session reads that one alone."""
+
+    def __init__(self, caller: Caller) -> None:
+        self._caller = caller
+        self._sql = caller.engine.queries("holdfast.memories.stores")
+        self._tokens = SessionTokens(caller)
+
+    def create(
+        self,
+        *,
+        agent: str | JSONObject,
+        environment_id: str,
+        resources: Iterable[JSONObject] = (),
+        title: str | UnsetType | None = UNSET,
+        metadata: Metadata | UnsetType | None = UNSET,
+        initial_events: object = UNSET,
+        budget: object = UNSET,
+        vault_ids: object = UNSET,
+        strict: bool = False,
+    ) -> Session:
+        """Return a new session that attaches the stores of *resources*, for good.
+
+        With *strict* the agent and the environment must be known here; else an unknown agent is
+        taken as one that is kept elsewhere. InvalidInput names the key that is wrong, or that
+        asks for what an attachment record has not; NotFound and StoreArchived are about a store
+        to attach.
+        """
+        refuse_narrowed(self._caller, "write scope")
+        Refusable(initial_events=initial_events, budget=budget, vault_ids=vault_ids).check()
+        asked = checked_session(
+            agent=agent,
+            environment_id=environment_id,
+            resources=resources,
+            title=title,
+            metadata=metadata,
+        )
+        now = self._caller.now()
+        session_id = self._caller.ids.new("sesn", now)
+
+        def work(tx: Transaction) -> Session:
+            snapshot = agent_for_session(tx, self._sql, asked.agent, strict=strict)
+            if strict:
+                require_environment(tx, self._sql, asked.environment_id)
+            attached = self._attached(tx, asked.attachments)
+            row = SessionRow(
+                id=session_id,
+                title=asked.title,
+                environment_id=asked.environment_id,
+                agent=_json(snapshot),
+                metadata=_json(asked.metadata),
+                created_at=now,
+                updated_at=now,
+                archived_at=None,
+            )
+            self._insert(tx, row, snapshot, attached)
+            tx.note(self._event("session.created", session_id, now, stores=len(attached)))
+            return row.record(attached)
+
+        return self._caller.engine.write(work)
+
+    def retrieve(self, session_id: str) -> Session:
+        """Return the session, an archived one too."""
+        caller = self._caller
+        if caller.session_id not in (None, session_id):
+            raise NotPermitted(
+                "A session reaches no other session.", needed="read scope", next="Use an API key."
+            )
+        found = caller.engine.read(
+            lambda reader: [
+                session
+                for row in reader.all(SessionRow, self._sql.get_session, session_id=session_id)
+                for session in as_records(reader, self._sql, [row])
+            ]
+        )
+        if caller.session_id is not None and (not found or found[0].archived_at is not None):
+            raise NotAuthenticated
+        if not found:
+            raise missing("sesn", session_id)
+        return found[0]
+
+    def list(
+        self,
+        *,
+        agent_id: str | None = None,
+        agent_version: int | None = None,
+        created_at_gt: datetime | None = None,
+        created_at_gte: datetime | None = None,
+        created_at_lt: datetime | None = None,
+        created_at_lte: datetime | None = None,
+        include_archived: bool = False,
+        limit: int | None = None,
+        memory_store_id: str | None = None,
+        order: Order | None = None,
+        page: str | None = None,
+        statuses: Iterable[Status] | None = None,
+    ) -> Page[Session]:
+        """Return a page of the sessions, newest first unless *order* is `asc`."""
+        return self._list(
+            SessionFilter(
+                agent_id=agent_id,
+                agent_version=agent_version,
+                created_at_gt=created_at_gt,
+                created_at_gte=created_at_gte,
+                created_at_lt=created_at_lt,
+                created_at_lte=created_at_lte,
+                include_archived=include_archived,
+                memory_store_id=memory_store_id,
+                order=order,
+                statuses=None if statuses is None else tuple(statuses),
+            ),
+            limit,
+            page,
+        )
+
+    def _list(self, asked: SessionFilter, limit: int | None, page: str | None) -> Page[Session]:
+        refuse_narrowed(self._caller, "read scope")
+        found = self._caller.engine.read(
+            partial(session_page, sql=self._sql, asked=window(asked), limit=limit, page=page)
+        )
+        return Page(
+            found.data,
+            found.next_page,
+            prev_page=found.prev_page,
+            more=lambda cursor: self._list(asked, limit, cursor),
+        )
+
+    def update(
+        self,
+        session_id: str,
+        *,
+        title: str | UnsetType | None = UNSET,
+        metadata: dict[str, str | None] | UnsetType | None = UNSET,
+        agent: object = UNSET,
+        budget: object = UNSET,
+        vault_ids: object = UNSET,
+    ) -> Session:
+        """Return the session with a new *title*, or *metadata* patched; None leaves as it is."""
+        refuse_narrowed(self._caller, "write scope")
+        now = self._caller.now()
+
+        def work(tx: Transaction) -> Session:
+            row = self._locked(tx, session_id)
+            Refusable(agent=agent, budget=budget, vault_ids=vault_ids).check()
+            new_title, new_metadata = changed(
+                row.title, row.with_metadata(), new_title=title, patch=metadata
+            )
+            if (new_title, new_metadata) != (row.title, row.with_metadata()):
+                row = msgspec.structs.replace(
+                    row,
+                    title=new_title,
+                    metadata=_json(new_metadata),
+                    updated_at=max(now, row.updated_at),
+                )
+                tx.run(
+                    self._sql.change_session,
+                    session_id=session_id,
+                    title=row.title,
+                    metadata=row.metadata,
+                    now=row.updated_at,
+                )
+            return as_records(tx, self._sql, [row])[0]
+
+        return self._caller.engine.write(work)
+
+    def archive(self, session_id: str) -> Session:
+        """Return the session, ended: its tokens are good no more. Again: unchanged."""
+        refuse_narrowed(self._caller, "write scope")
+        now = self._caller.now()
+
+        def work(tx: Transaction) -> Session:
+            row = self._locked(tx, session_id)
+            if row.archived_at is None:
+                at = max(now, row.updated_at)
+                tx.run(self._sql.archive_session, session_id=session_id, now=at)
+                tx.run(self._sql.revoke_tokens_of_session, session_id=session_id, now=at)
+                tx.note(self._event("session.archived", session_id, at))
+                row = msgspec.structs.replace(row, archived_at=at, updated_at=at)
+            return as_records(tx, self._sql, [row])[0]
+
+        return self._caller.engine.write(work)
+
+    def delete(self, session_id: str) -> Deleted:
+        """Delete the session with its attachments and tokens; what was in them is gone."""
+        refuse_narrowed(self._caller, "write scope")
+        now, engine = self._caller.now(), self._caller.engine
+
+        def work(tx: Transaction) -> Deleted:
+            self._locked(tx, session_id)
+            tx.run(self._sql.delete_tokens_of_session, session_id=session_id)
+            tx.run(self._sql.delete_stores_of_session, session_id=session_id)
+            tx.run(self._sql.delete_session, session_id=session_id)
+            tx.note(self._event("session.deleted", session_id, now))
+            return Deleted(id=session_id, type="session_deleted")
+
+        deleted = engine.write(work)
+        engine.scrub()
+        return deleted
+
+    def resources(self, session_id: str) -> tuple[Resource, ...]:
+        """Return what the session attaches, in the order given at its creation."""
+        return self.retrieve(session_id).resources
+
+    def resource(self, session_id: str, memory_store_id: str) -> Resource:
+        """Return the attached store *memory_store_id*, with what was agreed about it."""
+        for resource in self.resources(session_id):
+            if resource.memory_store_id == memory_store_id:
+                return resource
+        raise NotFound(
+            "resource", memory_store_id, next="List the resources; a resource's id is its store's."
+        )
+
+    def note(self, session_id: str, *, root: str = ROOT) -> str:
+        """Return a text for a system prompt on what is attached, as directories below *root*."""
+        return note(self.resources(session_id), root=root)
+
+    def create_token(self, session_id: str, *, expires_in: float | None = None) -> SessionToken:
+        """Return a token to act as the session, for *expires_in* seconds or while it lives."""
+        refuse_narrowed(self._caller, "write scope")
+        return self._tokens.create(session_id, expires_in=expires_in)
+
+    def list_tokens(self, session_id: str) -> "list[SessionToken]":
+        """Return the session's tokens that are good, newest first, without their secrets."""
+        refuse_narrowed(self._caller, "read scope")
+        return self._tokens.list(session_id)
+
+    def revoke_token(self, id: str, *, session_id: str) -> SessionToken:
+        """End the token *id* at once, and return it."""
+        refuse_narrowed(self._caller, "write scope")
+        return self._tokens.revoke(id, session_id=session_id)
+
+    def _attached(self, tx: Transaction, wanted: tuple[Attachment, ...]) -> tuple[Resource, ...]:
+        asked = _json([each.memory_store_id for each in wanted])
+        found = (
+            {row.id: row for row in tx.all(_StoreRow, self._sql.stores_to_attach, store_ids=asked)}
+            if wanted
+            else {}
+        )
+        slugs: list[str] = []
+        resources: list[Resource] = []
+        for each in wanted:
+            store = found.get(each.memory_store_id)
+            if store is None:
+                raise missing("memstore", each.memory_store_id)
+            if store.archived_at is not None:
+                raise StoreArchived(store.id)
+            slugs.append(slug(store.name, store.id, slugs))
+            resources.append(
+                Resource(
+                    memory_store_id=store.id,
+                    access=each.access,
+                    name=store.name,
+                    description=store.description,
+                    instructions=each.instructions,
+                    mount_path=f"{ROOT}/{slugs[-1]}",
+                )
+            )
+        return tuple(resources)
+
+    def _insert(
+        self,
+        tx: Transaction,
+        row: SessionRow,
+        snapshot: JSONObject,
+        attached: tuple[Resource, ...],
+    ) -> None:
+        tx.run(
+            self._sql.insert_session,
+            id=row.id,
+            title=row.title,
+            environment_id=row.environment_id,
+            agent_id=snapshot["id"],
+            agent_version=snapshot["version"],
+            agent_snapshot=row.agent,
+            metadata=row.metadata,
+            now=row.created_at,
+        )
+        tx.run_many(
+            self._sql.insert_session_store,
+            [
+                {
+                    "session_id": row.id,
+                    "position": position,
+                    "memory_store_id": each.memory_store_id,
+                    "access": each.access,
+                    "name": each.name,
+                    "description": each.description,
+                    "instructions": each.instructions,
+                    "mount_path": each.mount_path,
+                }
+                for position, each in enumerate(attached)
+            ],
+        )
+
+    def _locked(self, tx: Transaction, session_id: str) -> SessionRow:
+        row = tx.first(SessionRow, self._sql.lock_session, session_id=session_id)
+        if row is None:
+            raise missing("sesn", session_id)
+        return row
+
+    def _event(self, type: str, session_id: str, at: int, **data: int) -> Event:
+        return Event(
+            type=type,
+            at=from_microseconds(at),
+            workspace=self._caller.workspace,
+            actor=self._caller.actor,
+            ids={"session_id": session_id},
+            data=dict(data),
+        )
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
