@@ -1,0 +1,163 @@
+"""A server as a Holdfast: the same object with the same methods, over HTTP."""
+
+import logging
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import NoReturn, Self, cast
+
+from holdfast.engines.base import Engine
+from holdfast.ground.errors import HoldfastError, InvalidInput, Unsupported
+from holdfast.ground.scope import Actor
+from holdfast.library.holdfast import Holdfast
+from holdfast.library.remote_agents import RemoteAgents, RemoteEnvironments
+from holdfast.library.remote_events import RemoteEvents
+from holdfast.library.remote_keys import RemoteKeys
+from holdfast.library.remote_sessions import RemoteSessions
+from holdfast.library.remote_stores import RemoteMemoryStores
+from holdfast.library.settling import identity
+from holdfast.library.wire_client import Connections, WireClient
+from holdfast.memories.stores.records import Identity
+
+_log = logging.getLogger(__name__)
+
+
+class RemoteHoldfast:
+    """Everything one workspace of a server remembers, seen by the holder of one credential.
+
+    Made by `holdfast.open("https://…")`, which asks the server nothing: the first call does.
+    Threads may share it. As a context manager it closes on every way out.
+    """
+
+    def __init__(self, client: WireClient, *, on_close: Callable[[], None]) -> None:
+        self._client, self._on_close, self._open = client, on_close, True
+        self._narrowed: set[RemoteHoldfast] = set()
+        self.events = RemoteEvents(client)
+        self.memory_stores = RemoteMemoryStores(client)
+        self.sessions = RemoteSessions(client)
+        self.agents = RemoteAgents(client)
+        self.environments = RemoteEnvironments(client)
+        self.keys = RemoteKeys(client)
+
+    @cached_property
+    def _identity(self) -> Identity:
+        return identity(self._client)
+
+    @property
+    def workspace(self) -> str:
+        """The workspace this handle reaches; the server is asked for it once."""
+        return self._identity.workspace
+
+    @property
+    def actor(self) -> Actor:
+        """Who its writes are by; the server is asked for it once."""
+        return self._identity.actor
+
+    def acting(
+        self,
+        *,
+        workspace: str | None = None,
+        actor: Actor | None = None,
+        session_id: str | None = None,
+        through: Callable[[Engine], Engine] | None = None,
+    ) -> "RemoteHoldfast":
+        """Return this handle for another *workspace*, which an open server lets one choose.
+
+        Unsupported for the rest: the credential tells the actor, and the engine is the server's.
+        """
+        given = {"actor": actor, "session_id": session_id, "through": through}
+        for name, value in given.items():
+            if value is not None:
+                raise Unsupported(f"{name} over HTTP", next="Open a handle with another api_key.")
+        client = self._client.acting(workspace=workspace)
+        return RemoteHoldfast(client, on_close=client.close)
+
+    def for_session(self, session_id: str) -> "RemoteHoldfast":
+        """Return this handle narrowed to the stores that the session attaches, as it does.
+
+        It acts by a session token of its own, which is revoked when it closes.
+        """
+        token = self.sessions.create_token(session_id)
+        client = self._client.acting(api_key=token.token)
+
+        def ended() -> None:
+            client.close()
+            self._narrowed.discard(narrowed)
+            try:
+                self.sessions.revoke_token(token.id, session_id=session_id)
+            except HoldfastError as error:
+                # With its session the token ends in any case; closing does not fail for it.
+                _log.warning("%s was not revoked: %s", token.id, type(error).__name__)
+
+        narrowed = RemoteHoldfast(client, on_close=ended)
+        self._narrowed.add(narrowed)
+        return narrowed
+
+    # Their arguments are those of the embedded handle, which they stand in for.
+
+    def backup(self, path: str | Path, *, force: bool = False) -> NoReturn:  # noqa: ARG002
+        """Unsupported: a backup is made where the database is."""
+        raise _elsewhere("backup")
+
+    def verify(self, *, quick: bool = False) -> NoReturn:  # noqa: ARG002
+        """Unsupported: a database is verified where it is."""
+        raise _elsewhere("verify")
+
+    def restore(self, path: str | Path) -> NoReturn:  # noqa: ARG002
+        """Unsupported: a backup is restored where the database is."""
+        raise _elsewhere("restore")
+
+    def scrub(self) -> NoReturn:
+        """Unsupported: the server scrubs by itself after what must be gone."""
+        raise _elsewhere("scrub")
+
+    def doctor(self) -> NoReturn:
+        """Unsupported: a database is looked after where it is."""
+        raise _elsewhere("doctor")
+
+    def close(self) -> None:
+        """End subscriptions, revoke the tokens of narrowed handles, let the connections go."""
+        if self._open:
+            self._open = False
+            for each in tuple(self._narrowed):
+                each.close()
+            self.events.close()
+            self._on_close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _elsewhere(feature: str) -> Unsupported:
+    return Unsupported(
+        f"{feature} over HTTP", next=f"Run holdfast {feature} --db where the database is."
+    )
+
+
+def open_remote(
+    url: str,
+    *,
+    workspace: str = "default",
+    actor: Actor | None = None,
+    api_key: str | None = None,
+) -> Holdfast:
+    """Return a handle on the server at *url*, which has a Holdfast's face; asks nothing of it yet.
+
+    A *workspace* other than "default" is named to the server; else it is the key's own. The
+    server tells the actor from *api_key*, so that giving an *actor* is InvalidInput.
+    """
+    if actor is not None:
+        reason = "is the credential's over HTTP"
+        raise InvalidInput("actor", reason, next="Give an api_key instead.")
+    connections = Connections(url)
+    client = WireClient(connections, api_key=api_key, workspace=workspace)
+    return cast("Holdfast", RemoteHoldfast(client, on_close=connections.close))

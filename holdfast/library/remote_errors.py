@@ -1,0 +1,141 @@
+"""A server's error answer, as the error it stands for: the same class with the same facts.
+
+The header `holdfast-error` tells it all. Where a proxy took that header away, or answered by
+itself, the body's `error.type` and the status give the class.
+"""
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any, cast, get_type_hints
+
+import msgspec
+
+from holdfast.ground import errors
+from holdfast.ground.errors import HoldfastError
+
+HEADER = "holdfast-error"
+
+# What a parent's __init__ gives its children and no header carries.
+_INHERITED: tuple[tuple[type[HoldfastError], str, object], ...] = (
+    (errors.Conflict, "reason", ""),
+    (errors.Corrupt, "reason", "io"),
+    (errors.TooNew, "reason", "read_only"),
+    (errors.Unavailable, "reason", "lost"),
+    (errors.Unavailable, "written", False),
+)
+
+_BY_TYPE: dict[str, type[HoldfastError]] = {
+    "memory_path_conflict_error": errors.PathTaken,
+    "memory_precondition_failed_error": errors.PreconditionFailed,
+    "conflict_error": errors.Conflict,
+    "not_found_error": errors.NotFound,
+    "permission_error": errors.NotPermitted,
+    "authentication_error": errors.NotAuthenticated,
+    "request_too_large": errors.TooLarge,
+}
+
+_BY_STATUS: dict[int, type[HoldfastError]] = {
+    400: errors.InvalidInput,
+    401: errors.NotAuthenticated,
+    403: errors.NotPermitted,
+    404: errors.NotFound,
+    405: errors.Unsupported,
+    409: errors.Conflict,
+    413: errors.TooLarge,
+    429: errors.Unavailable,
+    502: errors.Unavailable,
+    503: errors.Unavailable,
+    504: errors.Unavailable,
+}
+
+# 429: refused before it was looked at. A gateway's 502 to 504 tells nothing of what lies behind.
+_NEVER_BEGUN = 429
+
+
+class _Told(msgspec.Struct, frozen=True):
+    kind: str = msgspec.field(name="class")
+    next: str = ""
+    facts: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
+
+
+def rebuilt(header: str, message: str = "") -> HoldfastError | None:
+    """Return the error that *header* tells of; None for a class this release does not know.
+
+    *message* is the body's sentence, with or without what to do next.
+    """
+    try:
+        told = msgspec.json.decode(header, type=_Told)
+    except msgspec.DecodeError:
+        return None
+    kind = next((each for each in _tree(HoldfastError) if each.__name__ == told.kind), None)
+    return kind and made(kind, message, told.next, told.facts)
+
+
+def from_answer(
+    status: int, headers: Mapping[str, str], body: bytes, *, writes: bool
+) -> HoldfastError:
+    """Return the error of an answer with *status*; *writes* tells whether the request wrote."""
+    wire = _error_of(body)
+    message = str(wire.get("message") or f"The server answered {status}.")
+    if (header := headers.get(HEADER)) and (error := rebuilt(header, message)):
+        return error
+    kind = _BY_TYPE.get(str(wire.get("type"))) or _BY_STATUS.get(status, errors.EngineFault)
+    facts: dict[str, object] = {name: wire[name] for name in _names(kind) if name in wire}
+    if kind is errors.Unavailable:
+        unknown = writes and status != _NEVER_BEGUN
+        facts = {
+            "reason": "overloaded" if status in {429, 503} else "lost",
+            "written": None if unknown else False,
+            "retry_after": _seconds(headers.get("retry-after")),
+        }
+    if kind in {errors.InvalidInput, errors.NotFound}:
+        facts = {"field": "request", "reason": message, "kind": "resource", "id": ""} | facts
+    return made(kind, message, str(wire.get("next") or ""), facts)
+
+
+def made(
+    kind: type[HoldfastError], message: str, next: str, facts: Mapping[str, object]
+) -> HoldfastError:
+    """Return a *kind* that knows *facts*, without the sentence its own __init__ would make."""
+    error = kind.__new__(kind)
+    sentence = message.removesuffix(next).rstrip()
+    error.args, error.message, error.next = (sentence,), sentence, next
+    for name in _names(kind):
+        setattr(error, name, _fact(kind, name, facts))
+    return error
+
+
+def _names(kind: type[HoldfastError]) -> set[str]:
+    return {name for each in kind.__mro__ if issubclass(each, HoldfastError) for name in each.facts}
+
+
+def _fact(kind: type[HoldfastError], name: str, facts: Mapping[str, object]) -> object:
+    if name not in facts:
+        return next((v for k, n, v in _INHERITED if n == name and issubclass(kind, k)), None)
+    hint = get_type_hints(kind.__init__).get(name)
+    value = facts[name]
+    if hint is datetime and isinstance(value, str):
+        return msgspec.convert(value, datetime)
+    return tuple(cast("list[object]", value)) if isinstance(value, list) else value
+
+
+def _tree(root: type[HoldfastError]) -> Iterator[type[HoldfastError]]:
+    yield root
+    for each in root.__subclasses__():
+        yield from _tree(each)
+
+
+def _error_of(body: bytes) -> dict[str, Any]:
+    try:
+        wire = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return {}
+    error = cast("dict[str, object]", wire).get("error") if isinstance(wire, dict) else None
+    return cast("dict[str, Any]", error) if isinstance(error, dict) else {}
+
+
+def _seconds(given: str | None) -> float | None:
+    try:
+        return None if given is None else float(given)
+    except ValueError:  # an HTTP date, which proxies may send
+        return None

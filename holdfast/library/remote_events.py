@@ -1,0 +1,179 @@
+"""A server's events, handed to listeners in this process.
+
+Each subscription follows `/api/events` on a thread of its own. When the connection breaks it
+connects again and goes on after the last event it saw.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator
+from concurrent.futures import Future
+from typing import Any, cast
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.ground.errors import EngineFault, HoldfastError, Unavailable
+from holdfast.ground.events import Event, EventBus, Listener
+from holdfast.ground.scope import Actor
+from holdfast.library.wire_client import Stream, WireClient
+
+EVENTS = "/api/events"
+
+PAUSE, PAUSE_MOST = 0.1, 5.0
+"""Seconds before the first attempt to connect again, and at most."""
+
+LAST_WORDS = 2.0
+"""Seconds that closing waits for a listener at work."""
+
+_log = logging.getLogger(__name__)
+
+
+class RemoteEvents:
+    """Hands each event of a server to whoever listens here."""
+
+    def __init__(self, client: WireClient) -> None:
+        self._client, self._lock = client, threading.Lock()
+        self._followers: frozenset[_Follower] = frozenset()
+        self._past_errors = 0
+
+    @property
+    def listener_errors(self) -> int:
+        """How often a listener failed."""
+        return self._past_errors + sum(each.bus.listener_errors for each in self._followers)
+
+    @property
+    def heard(self) -> bool:
+        """Whether anybody listens."""
+        return bool(self._followers)
+
+    def subscribe(
+        self, listener: Listener, types: Collection[str] | None = None
+    ) -> Callable[[], None]:
+        """Call *listener*, on another thread, with each event of *types* (None: all) from now on.
+
+        Returns what ends that. Raises what the server answers when it cannot be followed.
+        """
+        follower = _Follower(self._client, listener, types)
+        follower.start()
+        with self._lock:
+            self._followers |= {follower}
+
+        def off() -> None:
+            follower.stop()
+            with self._lock:
+                if follower in self._followers:
+                    self._followers -= {follower}
+                    self._past_errors += follower.bus.listener_errors
+
+        return off
+
+    def close(self) -> None:
+        """End every subscription."""
+        for follower in self._followers:
+            follower.stop()
+        for follower in self._followers:
+            follower.join()
+
+
+class _Follower:
+    """One subscription: the thread that reads the stream, and how to end it."""
+
+    def __init__(
+        self, client: WireClient, listener: Listener, types: Collection[str] | None
+    ) -> None:
+        self.bus = EventBus()
+        self.bus.subscribe(listener, types)
+        self._client, self._query = client, {"types": ",".join(sorted(types or ())) or None}
+        self._last: str | None = None
+        self._stream: Stream | None = None
+        self._over, self._lock = threading.Event(), threading.Lock()
+        self._opened: Future[None] = Future()
+        self._thread = threading.Thread(target=self._follow, name="holdfast-events", daemon=True)
+
+    def start(self) -> None:
+        """Begin, and return once the server sends; else raise what it answered."""
+        self._thread.start()
+        self._opened.result()
+
+    def stop(self) -> None:
+        """Hand on nothing more, and end the thread without waiting for it."""
+        self._over.set()
+        with self._lock:
+            if self._stream is not None:
+                self._stream.cut()
+
+    def join(self) -> None:
+        """Wait for the thread's end, unless it is the one that asks."""
+        if threading.current_thread() is not self._thread:
+            self._thread.join(LAST_WORDS)
+
+    def _follow(self) -> None:
+        pause = PAUSE
+        while not self._over.is_set():
+            try:
+                self._read()
+                pause = PAUSE
+            except HoldfastError as error:
+                if not self._opened.done():
+                    self._opened.set_exception(error)
+                    return
+                if not isinstance(error, Unavailable) or error.reason == "closed":
+                    _log.warning("events are no longer followed: %s", type(error).__name__)
+                    return
+            self._over.wait(pause)
+            pause = min(2 * pause, PAUSE_MOST)
+
+    def _read(self) -> None:
+        headers = {} if self._last is None else {"last-event-id": self._last}
+        with self._client.follow(EVENTS, self._query, headers) as stream:
+            with self._lock:
+                self._stream = stream
+            try:
+                if not self._opened.done():
+                    self._opened.set_result(None)
+                self._hand_on(stream)
+            finally:
+                with self._lock:
+                    self._stream = None
+
+    def _hand_on(self, stream: Stream) -> None:
+        for frame in frames(stream.lines()):
+            if self._over.is_set():
+                return
+            self._last = frame.id or self._last
+            if frame.data:
+                self.bus.publish(event_of(frame))
+
+
+class Frame(Struct, frozen=True):
+    """One message of a stream of server-sent events."""
+
+    id: str
+    event: str
+    data: str
+
+
+def frames(lines: Iterable[str]) -> Iterator[Frame]:
+    """Give each message that *lines* make; one cut short by their end is left out."""
+    fields: dict[str, list[str]] = {}
+    for line in lines:
+        name, _, value = line.partition(":")
+        if name:
+            fields.setdefault(name, []).append(value.removeprefix(" "))
+        elif not line and fields:
+            told = {key: "\n".join(values) for key, values in fields.items()}
+            yield Frame(told.get("id", ""), told.get("event", ""), told.get("data", ""))
+            fields = {}
+
+
+def event_of(frame: Frame) -> Event:
+    """Return the event in *frame*; EngineFault when it holds something else."""
+    try:
+        told: dict[str, Any] = msgspec.json.decode(frame.data, type=dict[str, Any])
+        actor = told.get("actor")
+        if isinstance(actor, dict) and "type" in actor:
+            told["actor"] = msgspec.to_builtins(Actor.from_wire(cast("dict[str, str]", actor)))
+        return msgspec.convert({"type": frame.event, "cursor": frame.id, **told}, Event)
+    except (msgspec.DecodeError, msgspec.ValidationError, KeyError) as error:
+        raise EngineFault(f"The server sent an event of another shape: {error}.") from error

@@ -1,0 +1,187 @@
+"""Memories and versions of a server's stores: the same acts as the embedded ones."""
+
+from datetime import datetime
+
+from msgspec import UNSET, UnsetType
+
+from holdfast.ground.errors import NotFound
+from holdfast.ground.pages import Page
+from holdfast.library.settling import created, deleted, updated
+from holdfast.library.wire_answers import field_of, paged, record, records
+from holdfast.library.wire_client import WireClient
+from holdfast.library.wire_request import route
+from holdfast.memories.stores.records import (
+    Deleted,
+    JSONObject,
+    Match,
+    Memory,
+    MemoryPrefix,
+    Operation,
+    Precondition,
+    Version,
+    View,
+)
+
+STORES = "/v1/memory_stores"
+OURS = "/api/memory_stores"
+
+
+class RemoteMemories:
+    """The memories of a workspace's stores."""
+
+    def __init__(self, client: WireClient) -> None:
+        self._client = client
+
+    def create(
+        self, memory_store_id: str, *, path: str, content: str | None, view: View | None = None
+    ) -> Memory:
+        """Write a new memory at *path*; PathTaken when one sits there, above or below."""
+        body = {"path": path, "content": content}
+        return created(
+            self._client, route(STORES, memory_store_id, "memories"), {"view": view}, body
+        )
+
+    def retrieve(self, memory_id: str, *, memory_store_id: str, view: View | None = None) -> Memory:
+        """Return the memory, with its content unless *view* is "basic"."""
+        path = route(STORES, memory_store_id, "memories", memory_id)
+        return record(Memory, self._client.read(path, {"view": view}))
+
+    def update(
+        self,
+        memory_id: str,
+        *,
+        memory_store_id: str,
+        content: str | UnsetType | None = UNSET,
+        path: str | UnsetType | None = UNSET,
+        precondition: Precondition | UnsetType | None = UNSET,
+        view: View | None = None,
+    ) -> Memory:
+        """Change content, path or both in one version; PreconditionFailed changes nothing."""
+        return updated(
+            self._client,
+            route(STORES, memory_store_id, "memories", memory_id),
+            {"view": view},
+            {"content": content, "path": path, "precondition": precondition},
+        )
+
+    def delete(
+        self, memory_id: str, *, memory_store_id: str, expected_content_sha256: str | None = None
+    ) -> Deleted:
+        """Delete the memory; its versions stay and its path is free at once."""
+        path = route(STORES, memory_store_id, "memories", memory_id)
+        query = {"expected_content_sha256": expected_content_sha256}
+        return deleted(self._client, path, query, memory_id, "memory_deleted")
+
+    def at(self, memory_store_id: str, path: str) -> Memory | None:
+        """Return the memory at *path* with its content, or None."""
+        try:
+            found = self._client.read(route(OURS, memory_store_id, "at"), {"path": path})
+        except NotFound as missing:
+            if missing.kind == "memory":
+                return None
+            raise
+        return record(Memory, found)
+
+    def search(
+        self, memory_store_id: str, query: str, *, limit: int = 10, path_prefix: str = "/"
+    ) -> list[Match]:
+        """Return memories whose path or content has words of *query*, the best first."""
+        asked = {"q": query, "limit": limit, "path_prefix": path_prefix}
+        return records(Match, self._client.read(route(OURS, memory_store_id, "search"), asked))
+
+    def rename(self, memory_store_id: str, old_path: str, new_path: str) -> list[Memory]:
+        """Move a memory, or everything below a directory, in one transaction."""
+        body = {"old_path": old_path, "new_path": new_path}
+        path = route(OURS, memory_store_id, "rename")
+        return records(Memory, self._client.write("POST", path, body))
+
+    def delete_under(self, memory_store_id: str, path: str) -> int:
+        """Delete a memory or everything below a directory; return how many."""
+        target = route(OURS, memory_store_id, "delete_under")
+        return field_of(int, self._client.write("POST", target, {"path": path}), "deleted")
+
+    def list(
+        self,
+        memory_store_id: str,
+        *,
+        path_prefix: str | None = None,
+        depth: int | None = None,
+        limit: int | None = None,
+        page: str | None = None,
+        view: View | None = None,
+    ) -> Page[Memory | MemoryPrefix]:
+        """Return a page by path; with `depth=1` children, and a prefix per deeper segment."""
+        query = {
+            "path_prefix": path_prefix,
+            "depth": depth,
+            "limit": limit,
+            "page": page,
+            "view": view,
+        }
+        return paged(self._client, route(STORES, memory_store_id, "memories"), query, _listed)
+
+
+class RemoteVersions:
+    """The versions of a workspace's memories."""
+
+    def __init__(self, client: WireClient) -> None:
+        self._client = client
+
+    def list(
+        self,
+        memory_store_id: str,
+        *,
+        memory_id: str | None = None,
+        operation: Operation | None = None,
+        session_id: str | None = None,
+        api_key_id: str | None = None,
+        service_account_id: str | None = None,
+        created_at_gte: datetime | None = None,
+        created_at_lte: datetime | None = None,
+        limit: int | None = None,
+        page: str | None = None,
+        view: View | None = None,
+    ) -> Page[Version]:
+        """Return a page of versions, newest first."""
+        query = {
+            "memory_id": memory_id,
+            "operation": operation,
+            "session_id": session_id,
+            "api_key_id": api_key_id,
+            "service_account_id": service_account_id,
+            "created_at[gte]": created_at_gte,
+            "created_at[lte]": created_at_lte,
+            "limit": limit,
+            "page": page,
+            "view": view,
+        }
+        path = route(STORES, memory_store_id, "memory_versions")
+        return paged(self._client, path, query, lambda wire: record(Version, wire))
+
+    def retrieve(
+        self, memory_version_id: str, *, memory_store_id: str, view: View | None = None
+    ) -> Version:
+        """Return the version, with its content unless *view* is "basic"."""
+        path = route(STORES, memory_store_id, "memory_versions", memory_version_id)
+        return record(Version, self._client.read(path, {"view": view}))
+
+    def redact(self, memory_version_id: str, *, memory_store_id: str) -> Version:
+        """Clear the version's content, hash and path for good; again: unchanged."""
+        path = route(STORES, memory_store_id, "memory_versions", memory_version_id, "redact")
+        return record(Version, self._client.write("POST", path, again=True))
+
+    def restore(self, memory_version_id: str, *, memory_store_id: str) -> Memory:
+        """Make the version's content the memory's again; ContentGone when it was redacted."""
+        path = route(OURS, memory_store_id, "memory_versions", memory_version_id, "restore")
+        return record(Memory, self._client.write("POST", path))
+
+    def diff(self, from_id: str, to_id: str, *, memory_store_id: str) -> str:
+        """Return the unified diff from one version to another; "" when they are equal."""
+        path = route(OURS, memory_store_id, "diff")
+        return field_of(str, self._client.read(path, {"from": from_id, "to": to_id}), "diff")
+
+
+def _listed(wire: JSONObject) -> Memory | MemoryPrefix:
+    if wire.get("type") == "memory_prefix":
+        return record(MemoryPrefix, wire)
+    return record(Memory, wire)

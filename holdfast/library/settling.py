@@ -1,0 +1,89 @@
+"""What became of a write whose answer was lost, found out by asking.
+
+The connection broke after the request had gone out, so the server may have done it. A create, an
+update under a precondition and a delete are safe to ask for once more: the second answer tells
+what the first would have told. Anything else stays unknown.
+"""
+
+from collections.abc import Mapping
+
+from holdfast.ground.errors import NotFound, PathTaken, Unavailable
+from holdfast.ground.scope import Actor
+from holdfast.library.wire_answers import record
+from holdfast.library.wire_client import WireClient
+from holdfast.library.wire_request import route
+from holdfast.memories.stores.records import Deleted, Identity, Memory, Version
+
+
+def lost(error: Unavailable) -> bool:
+    """Tell whether *error* is of a write that may have been done, on a connection that broke."""
+    return error.written is None and error.reason == "lost"
+
+
+def created(
+    client: WireClient, path: str, query: Mapping[str, object], body: Mapping[str, object]
+) -> Memory:
+    """Create a memory by POST to *path*.
+
+    When the answer is lost and the path is then taken by a memory with the same content, as the
+    same actor created it, that one is the answer.
+    """
+    try:
+        return record(Memory, client.write("POST", path, body, query=query))
+    except Unavailable as unknown:
+        if not lost(unknown):
+            raise
+        try:
+            return record(Memory, client.write("POST", path, body, query=query))
+        except PathTaken as taken:
+            ours = _made_by_us(client, path, taken.conflicting_memory_id, body)
+            if ours is None:
+                raise
+            return record(Memory, client.read(route(path, ours), query))
+        except Unavailable:
+            raise unknown from None
+
+
+def _made_by_us(
+    client: WireClient, path: str, memory_id: str, body: Mapping[str, object]
+) -> str | None:
+    memory = record(Memory, client.read(route(path, memory_id), {"view": "full"}))
+    versions = path.removesuffix("/memories")
+    head = client.read(route(versions, "memory_versions", memory.memory_version_id))
+    by: Actor = record(Version, head).created_by
+    same = (memory.path, memory.content) == (body["path"], body["content"])
+    return memory_id if same and by == identity(client).actor else None
+
+
+def updated(
+    client: WireClient, path: str, query: Mapping[str, object], body: Mapping[str, object]
+) -> Memory:
+    """Update the memory at *path*; under a precondition also when the first answer is lost.
+
+    An update that finds its values in place is a no-op even if its precondition fails, so the
+    second try tells the truth. Without a precondition it could undo another's later write.
+    """
+    again = isinstance(body.get("precondition"), dict)
+    return record(Memory, client.write("POST", path, body, query=query, again=again))
+
+
+def deleted(
+    client: WireClient, path: str, query: Mapping[str, object], id: str, type: str
+) -> Deleted:
+    """Delete what is at *path*; gone after a lost answer is deleted."""
+    try:
+        return record(Deleted, client.write("DELETE", path, query=query))
+    except Unavailable as unknown:
+        if not lost(unknown):
+            raise
+        try:
+            return record(Deleted, client.write("DELETE", path, query=query))
+        except NotFound:
+            return record(Deleted, {"id": id, "type": type})
+        except Unavailable:
+            raise unknown from None
+
+
+def identity(client: WireClient) -> Identity:
+    """Return who the server takes the client for."""
+    return record(Identity, client.read("/api/me"))

@@ -1,0 +1,62 @@
+"""What a server answered, as the library's records and pages."""
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+import msgspec
+
+from holdfast.ground.errors import EngineFault
+from holdfast.ground.pages import Page
+from holdfast.library.wire_client import WireClient
+from holdfast.memories.stores.records import JSONObject, Record
+from holdfast.memories.stores.wire import from_wire
+
+R = TypeVar("R", bound=Record)
+T = TypeVar("T")
+
+
+class _Listed(msgspec.Struct, frozen=True):
+    data: list[JSONObject]
+    next_page: str | None = None
+    prev_page: str | None = None
+
+
+def record(make: type[R], wire: JSONObject) -> R:
+    """Return the *make* in *wire*; EngineFault when the server answered something else."""
+    try:
+        return from_wire(make, wire)
+    except (msgspec.ValidationError, KeyError) as error:
+        raise EngineFault(f"The server's answer is not a {make.__name__}: {error}.") from error
+
+
+def records(make: type[R], wire: JSONObject) -> list[R]:
+    """Return every *make* of a list that has no pages."""
+    return [record(make, each) for each in _converted(_Listed, wire).data]
+
+
+def paged(
+    client: WireClient,
+    path: str,
+    query: Mapping[str, object],
+    make: Callable[[JSONObject], T],
+) -> Page[T]:
+    """Return a page of what GET *path* lists, each thing made by *make*; it walks on by itself."""
+    listed = _converted(_Listed, client.read(path, query))
+    return Page(
+        [make(each) for each in listed.data],
+        listed.next_page,
+        prev_page=listed.prev_page,
+        more=lambda cursor: paged(client, path, {**query, "page": cursor}, make),
+    )
+
+
+def field_of(kind: type[T], wire: JSONObject, name: str) -> T:
+    """Return the field *name* of *wire*, which is of *kind*."""
+    return _converted(kind, wire.get(name))
+
+
+def _converted(kind: type[T], wire: object) -> T:
+    try:
+        return msgspec.convert(wire, kind)
+    except msgspec.ValidationError as error:
+        raise EngineFault(f"The server's answer is of another shape: {error}.") from error

@@ -1,0 +1,245 @@
+"""Asks a server over kept-alive connections, and knows when asking again is safe.
+
+Reads are asked again while that may help. A write is, only when it certainly was not done, or
+when doing it twice is the same as once; what became of it otherwise is for its caller to settle.
+"""
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Literal
+
+import msgspec
+
+from holdfast.ground.errors import InvalidInput, MissingExtra, Unavailable
+from holdfast.library.remote_errors import from_answer
+from holdfast.library.wire_request import body_of, query_of
+from holdfast.memories.stores.records import JSONObject
+
+try:
+    import httpx
+except ImportError as error:
+    raise MissingExtra("remote") from error
+
+Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
+
+PAUSES = (0.1, 0.2, 0.4, 0.8, 1.6)
+"""Seconds between one try and the next; a restarting server is back within their sum."""
+
+PATIENCE = 15.0
+"""Seconds after which nothing is tried again, whatever the server says of `retry-after`."""
+
+PASSING = frozenset({"busy", "overloaded", "lost", "locked"})
+"""Reasons that heal while one waits."""
+
+# A server gives a write 30 s; it should be the one to say that they are over.
+_TIMEOUT = httpx.Timeout(35.0, connect=5.0)
+# Idle connections go before a server's usual 5 s are over: one closed under a write would leave
+# its outcome unknown.
+_LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=64, keepalive_expiry=4.0)
+_HEADERS = {
+    "accept": "application/json",
+    "anthropic-beta": "managed-agents-2026-04-01",
+    "anthropic-version": "2023-06-01",
+    "user-agent": "holdfast",
+}
+
+
+class Connections:
+    """The connections to one server; a forked child makes its own, as sockets cannot be shared."""
+
+    def __init__(self, url: str) -> None:
+        self._url, self.closed = _checked_url(url), False
+        self._client, self._process = self._new(), os.getpid()
+
+    def _new(self) -> httpx.Client:
+        return httpx.Client(base_url=self._url, timeout=_TIMEOUT, limits=_LIMITS, headers=_HEADERS)
+
+    def client(self) -> httpx.Client:
+        """Return what sends requests."""
+        if self._process != os.getpid():
+            self._client, self._process = self._new(), os.getpid()
+        return self._client
+
+    def close(self) -> None:
+        """Let go of every connection; calling it again does nothing."""
+        self.closed = True
+        self._client.close()
+
+
+class Stream:
+    """An answer that comes line by line, and can be cut off from another thread."""
+
+    def __init__(self, answer: httpx.Response) -> None:
+        self._answer, self._lock = answer, threading.Lock()
+        network = answer.extensions["network_stream"]
+        self._socket: socket.socket | None = network.get_extra_info("socket")
+
+    def lines(self) -> Iterator[str]:
+        """Give each line as it comes, until the server ends or `cut` is called."""
+        try:
+            yield from self._answer.iter_lines()
+        except httpx.RequestError as error:
+            raise _unavailable(error, writes=False) from error
+
+    def cut(self) -> None:
+        """End `lines`, wherever it waits."""
+        with self._lock:
+            if self._socket is None:
+                return
+            # A twin, because a TLS socket must not be touched while another thread reads it. An
+            # OSError means that the connection ended by itself in this moment.
+            with suppress(OSError), socket.socket(fileno=os.dup(self._socket.fileno())) as twin:
+                twin.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Give the connection back."""
+        with self._lock:
+            self._socket = None
+        self._answer.close()
+
+
+class WireClient:
+    """Asks one server as the holder of one credential. Threads may share it."""
+
+    def __init__(
+        self,
+        connections: Connections,
+        *,
+        api_key: str | None,
+        workspace: str,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._connections, self._workspace, self._pause = connections, workspace, pause
+        self._closed = False
+        self._api_key = _checked_header("api_key", api_key or "")
+        self._headers = {"x-api-key": api_key} if api_key else {}
+        if workspace != "default":
+            self._headers["anthropic-workspace-id"] = _checked_header("workspace", workspace)
+
+    def acting(self, *, api_key: str | None = None, workspace: str | None = None) -> "WireClient":
+        """Return a client on the same connections with another credential or workspace."""
+        return WireClient(
+            self._connections,
+            api_key=api_key or self._api_key,
+            workspace=workspace or self._workspace,
+            pause=self._pause,
+        )
+
+    def close(self) -> None:
+        """Ask nothing more; the connections stay, for others use them too."""
+        self._closed = True
+
+    def _sender(self) -> httpx.Client:
+        if self._closed or self._connections.closed:
+            raise Unavailable("This handle is closed.", reason="closed", next="Open a new one.")
+        return self._connections.client()
+
+    def read(self, path: str, query: Mapping[str, object] | None = None) -> JSONObject:
+        """Return what a GET of *path* answers."""
+        return self._patiently("GET", path + query_of(query or {}), None, again=True)
+
+    def write(
+        self,
+        method: Method,
+        path: str,
+        body: Mapping[str, object] | None = None,
+        *,
+        query: Mapping[str, object] | None = None,
+        again: bool = False,
+    ) -> JSONObject:
+        """Return what *method* on *path* answers; *again* when twice is the same as once.
+
+        Unavailable with `written` None when the write may have been done.
+        """
+        content = None if body is None else body_of(body)
+        return self._patiently(method, path + query_of(query or {}), content, again=again)
+
+    def _patiently(
+        self, method: Method, target: str, content: bytes | None, *, again: bool
+    ) -> JSONObject:
+        over, unknown, pauses = time.monotonic() + PATIENCE, False, iter(PAUSES)
+        while True:
+            try:
+                return self._once(method, target, content)
+            except Unavailable as error:
+                unknown = unknown or error.written is None
+                pause = max(next(pauses, PATIENCE), error.retry_after or 0.0)
+                safe = again or error.written is False
+                if not safe or error.reason not in PASSING or time.monotonic() + pause >= over:
+                    error.written = None if unknown else error.written
+                    raise
+                self._pause(pause)
+
+    def _once(self, method: Method, target: str, content: bytes | None) -> JSONObject:
+        writes = method != "GET"
+        headers = self._headers | ({"content-type": "application/json"} if content else {})
+        client = self._sender()
+        try:
+            answer = client.request(method, target, content=content, headers=headers)
+        except httpx.RequestError as error:
+            raise _unavailable(error, writes=writes) from error
+        if not answer.is_success:
+            raise from_answer(answer.status_code, answer.headers, answer.content, writes=writes)
+        try:
+            return msgspec.json.decode(answer.content, type=JSONObject)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise Unavailable(
+                "The answer is not one of a Holdfast server.",
+                reason="io",
+                written=None if writes else False,
+                next="Check the address, and what stands between.",
+            ) from error
+
+    @contextmanager
+    def follow(
+        self, path: str, query: Mapping[str, object], headers: Mapping[str, str]
+    ) -> Generator[Stream]:
+        """Open the live route *path* and give its lines; asked once, its caller asks again."""
+        client, target = self._sender(), path + query_of(query)
+        request = client.build_request(
+            "GET", target, headers={**self._headers, **headers, "accept": "text/event-stream"}
+        )
+        try:
+            answer = client.send(request, stream=True)
+            if not answer.is_success:
+                body = answer.read()
+                raise from_answer(answer.status_code, answer.headers, body, writes=False)
+        except httpx.RequestError as error:
+            raise _unavailable(error, writes=False) from error
+        stream = Stream(answer)
+        try:
+            yield stream
+        finally:
+            stream.close()
+
+
+def _unavailable(error: httpx.RequestError, *, writes: bool) -> Unavailable:
+    never_sent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
+    late = isinstance(error, httpx.TimeoutException)
+    said = str(error) or type(error).__name__
+    return Unavailable(
+        f"The server {'did not answer in time' if late else 'cannot be reached'}: {said}.",
+        reason="timeout" if late else "lost",
+        written=None if writes and not never_sent else False,
+        next="Check that it runs and can be reached, then try again.",
+    )
+
+
+def _checked_url(given: str) -> str:
+    try:
+        url = httpx.URL(given)
+    except httpx.InvalidURL as error:
+        raise InvalidInput("target", f"is not the address of a server: {error}") from error
+    if url.scheme not in {"http", "https"} or not url.host or url.query or url.fragment:
+        raise InvalidInput("target", "must be http:// or https:// and a host, without a query")
+    return given.rstrip("/")
+
+
+def _checked_header(field: str, given: str) -> str:
+    if not (given.isascii() and given.isprintable()):
+        raise InvalidInput(field, "must be printable ASCII")
+    return given

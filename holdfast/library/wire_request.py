@@ -1,0 +1,104 @@
+"""What a call asks for, as a request's path, query and body.
+
+Arguments go out as they were given, so that the server, which knows the limits, refuses what
+breaks them. Only what a request cannot carry is refused here.
+"""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from math import isfinite
+from typing import cast
+from urllib.parse import quote, urlencode
+
+import msgspec
+from msgspec import UNSET
+
+from holdfast.ground.errors import InvalidInput
+from holdfast.ground.text import encoded
+
+
+def route(prefix: str, *segments: str) -> str:
+    """Return *prefix* and each of *segments* as one percent-encoded segment of a path.
+
+    A segment that is not text goes out too: the server answers that there is no such thing.
+    """
+    return "/".join((prefix, *(_segment(each) for each in segments)))
+
+
+def _segment(given: str) -> str:
+    # "." and ".." would be taken for directories by whatever stands in between.
+    quoted = quote(given.encode("utf-8", "surrogatepass"), safe="")
+    return quoted.replace(".", "%2E") if quoted in {".", ".."} else quoted
+
+
+def query_of(fields: Mapping[str, object]) -> str:
+    """Return *fields* as a query string with its `?`; None is left out, a list repeats its name.
+
+    Raises InvalidInput for a value that no query can carry.
+    """
+    pairs = [
+        (name, _in_query(name, each))
+        for name, value in fields.items()
+        for each in (cast("list[object]", value) if isinstance(value, list) else [value])
+        if each is not None
+    ]
+    return f"?{urlencode(pairs, quote_via=quote)}" if pairs else ""
+
+
+def _in_query(field: str, value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, str):
+        encoded(field, value)
+        return value
+    if isinstance(value, int | float):
+        return str(value)
+    raise InvalidInput(field, "must be text, a number, a truth value or an instant", given=value)
+
+
+def body_of(fields: Mapping[str, object]) -> bytes:
+    """Return *fields* as a JSON object, without those that are UNSET.
+
+    Raises InvalidInput naming the field whose value JSON cannot carry as it is.
+    """
+    given = {name: value for name, value in fields.items() if value is not UNSET}
+    return msgspec.json.encode({name: _within(name, value) for name, value in given.items()})
+
+
+def _within(field: str, value: object) -> object:
+    try:
+        return _plain(field, value)
+    except RecursionError:
+        raise InvalidInput(field, "is nested too deeply") from None
+
+
+def _plain(field: str, value: object) -> object:
+    """Return *value* in JSON's own kinds; text that is none, and other kinds, are InvalidInput."""
+    if value is None or isinstance(value, int):
+        return value
+    if isinstance(value, str):
+        encoded(field, value)
+        return value
+    if isinstance(value, float):
+        return _finite(field, value)
+    if isinstance(value, Mapping):
+        pairs = cast("Mapping[object, object]", value).items()
+        return {_key(field, key): _plain(field, each) for key, each in pairs}
+    if isinstance(value, Iterable) and not isinstance(value, bytes | bytearray):
+        return [_plain(field, each) for each in cast("Iterable[object]", value)]
+    raise InvalidInput(field, "must be a JSON value", given=value)
+
+
+def _finite(field: str, value: float) -> float:
+    if not isfinite(value):
+        raise InvalidInput(field, "must be a finite number", given=value)
+    return value
+
+
+def _key(field: str, given: object) -> str:
+    if not isinstance(given, str):
+        raise InvalidInput(field, "must have strings as keys", given=given)
+    encoded(field, given)
+    return given
