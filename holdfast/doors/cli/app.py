@@ -1,0 +1,59 @@
+"""The commands, by name and in a line each, so that help need not load what they do."""
+
+from collections.abc import Sequence
+from importlib import import_module
+
+import typer
+import typer.main
+
+from holdfast.doors.cli.plain import take_plainly
+
+COMMANDS = {
+    "serve": "Serve a database over HTTP.",
+    "stores": "Make, list, change, archive and delete memory stores.",
+    "memories": "Read, write, search, rename and delete the memories of a store.",
+    "versions": "List, compare, restore and redact versions of memories.",
+    "sessions": "Attach stores to an agent at work, and make tokens for it.",
+    "keys": "Make, list and revoke API keys.",
+    "backup": "Copy everything, at one moment, into a file.",
+    "restore": "Bring a backup into a database.",
+    "verify": "Check that everything stored is whole, and say what is not.",
+    "scrub": "Make deleted bytes unreadable in the database's files.",
+    "doctor": "Say what a person should look after.",
+}
+"""Each command's line in the help; its module here has the same name."""
+
+_HELP = "Memory for AI agents: kept, private, found, fast."
+
+
+def build(names: Sequence[str]) -> typer.Typer:
+    """Return the command line with *names* loaded and the others listed."""
+    app = _empty(_HELP)
+    for name, says in COMMANDS.items():
+        if name in names:
+            _add(app, name)
+        else:
+            app.add_typer(_empty(says), name=name)
+    return app
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run the command that *argv* asks for; return its exit code.
+
+    Raises what the command raises, and TyperException for a command line that is wrong.
+    """
+    command = typer.main.get_command(build(argv[:1]))
+    take_plainly(command)
+    code = command.main(args=argv or ["--help"], prog_name="holdfast", standalone_mode=False)
+    return code if isinstance(code, int) else 0
+
+
+def _add(app: typer.Typer, name: str) -> None:
+    loaded: typer.Typer = import_module(f"holdfast.doors.cli.{name}").app
+    single = [each.name for each in loaded.registered_commands] == [name]
+    app.add_typer(loaded, name=None if single else name, help=COMMANDS[name])
+
+
+def _empty(says: str) -> typer.Typer:
+    # Plain help: Typer's own drawing of it takes longer than all else together.
+    return typer.Typer(help=says, rich_markup_mode=None, add_completion=False)

@@ -1,0 +1,95 @@
+"""One command being run: the target it is about, and where its answer goes."""
+
+import getpass
+import os
+import sys
+from collections.abc import Iterable
+from functools import cached_property
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, TypeVar
+
+import typer
+
+from holdfast.doors.cli.answer import Answer
+from holdfast.doors.cli.progress import bar
+
+if TYPE_CHECKING:
+    from holdfast.library.holdfast import Holdfast
+
+T = TypeVar("T")
+
+
+class Call:
+    """A command's common options, and what they lead to.
+
+    `hf` is opened when it is first asked for and closed on every way out, so that a command line
+    which is wrong is refused before a database is touched.
+    """
+
+    def __init__(
+        self, *, db: str | None, workspace: str | None, api_key: str | None, json: bool
+    ) -> None:
+        self.db, self.workspace, self.api_key = db, workspace, api_key
+        self.answer = Answer(json=json)
+
+    @cached_property
+    def hf(self) -> "Holdfast":
+        """The target, opened: straight to a database as the person logged in."""
+        import holdfast
+        from holdfast.ground.scope import Actor
+
+        actor = None if is_server(self.db) else Actor.user(f"user_{login()}")
+        return holdfast.open(
+            self.db,
+            workspace=self.workspace or "default",
+            actor=actor,
+            api_key=self.api_key,
+        )
+
+    def needs_database(self) -> None:
+        """Refuse a server's URL: the command works on the database itself."""
+        if is_server(self.db):
+            raise typer.BadParameter(
+                "this command wants a database, not a server's URL; run it where the database is",
+                param_hint="--db",
+            )
+
+    def make_sure(self, question: str, *, yes: bool) -> None:
+        """Ask *question* unless *yes*; without a terminal to ask on, that is wrong usage."""
+        if yes:
+            return
+        if not sys.stdin.isatty():
+            raise typer.BadParameter(
+                "there is no terminal to ask on; say --yes if you mean it", param_hint="--yes"
+            )
+        typer.confirm(question, abort=True, err=True)
+
+    def walk(self, what: str, things: Iterable[T]) -> list[T]:
+        """Return all *things*, page after page."""
+        with bar(what):
+            return list(things)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if "hf" in self.__dict__:
+            self.hf.close()
+
+
+def is_server(db: str | None) -> bool:
+    """Tell whether *db* is the URL of a server."""
+    return db is not None and db.lower().startswith(("http://", "https://"))
+
+
+def login() -> str:
+    """Return the name of the person logged in, or the number of one without a name."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())

@@ -1,0 +1,26 @@
+"""`holdfast doctor`: what a person should look after."""
+
+import typer
+
+from holdfast.doors.cli.answer import Wire
+from holdfast.doors.cli.call import Call
+from holdfast.doors.cli.command import command
+from holdfast.doors.cli.progress import bar
+
+app = typer.Typer(rich_markup_mode=None)
+
+COLUMNS = ("name", "ok", "says")
+
+
+@command(app, "doctor")
+def doctor(call: Call) -> None:
+    """Look at the database and what it stands on; exit 1 if something needs a person."""
+    call.needs_database()
+    from holdfast.library.upkeep.doctor import doctor as examine
+
+    with bar("Examining"):
+        checks = examine(call.hf)
+    rows: list[Wire] = [{"name": each.name, "ok": each.ok, "says": each.says} for each in checks]
+    call.answer.many(rows, COLUMNS, paged=False)
+    if not all(each.ok for each in checks):
+        raise typer.Exit(1)

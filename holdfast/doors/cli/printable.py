@@ -1,0 +1,27 @@
+"""Text that a terminal may be shown: what was stored must not be able to drive it."""
+
+import re
+
+_SEQUENCES = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # colours, the cursor, modes
+    r"|(?:\x1b\]|\x9d)[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)"  # titles, links, the clipboard
+    r"|(?:\x1b[PX^_]|[\x90\x98\x9e\x9f])[^\x1b\x9c]*(?:\x1b\\|\x9c)"  # strings to the device
+    r"|\x1b[ -/]*[0-Z\\^-~]"
+)
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_BREAKS = re.compile(r"[\t\n\u2028\u2029]+")
+_LONE_SURROGATES = re.compile(r"[\ud800-\udfff]")
+
+
+def printable(text: str) -> str:
+    """Return *text* without escape sequences, control and direction characters.
+
+    Line feeds and tabs stay, a lone surrogate becomes U+FFFD.
+    """
+    text = _CONTROLS.sub("", _SEQUENCES.sub("", text.replace("\r\n", "\n")))
+    return _LONE_SURROGATES.sub("\ufffd", text)
+
+
+def one_line(text: str) -> str:
+    """Return *text* as `printable` does, its lines joined by spaces."""
+    return _BREAKS.sub(" ", printable(text)).strip()

@@ -1,0 +1,32 @@
+"""`holdfast restore`: a backup, brought into a database."""
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from holdfast.doors.cli.call import Call
+from holdfast.doors.cli.command import command
+from holdfast.doors.cli.progress import bar
+
+app = typer.Typer(rich_markup_mode=None)
+
+
+@command(app, "restore")
+def restore(
+    call: Call,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A backup.")],
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Put it in the place of what the database holds.")
+    ] = False,
+) -> None:
+    """Bring a backup into an empty database, or with --replace into a used one."""
+    call.needs_database()
+    if call.db is None:
+        raise typer.BadParameter("say which database to restore into", param_hint="--db")
+    from holdfast.library.upkeep.restore import restore as bring
+
+    with bar("Restoring"):
+        report = bring(file, call.db, replace=replace)
+    call.answer.one(msgspec.to_builtins(report))

@@ -1,0 +1,62 @@
+"""`holdfast serve`: the HTTP door, opened."""
+
+from typing import Annotated
+
+import typer
+
+from holdfast.doors.cli.call import is_server
+from holdfast.ground.errors import Unsupported
+
+app = typer.Typer(rich_markup_mode=None)
+
+
+@app.command("serve")
+def serve(
+    *,
+    db: Annotated[
+        str | None,
+        typer.Option(
+            "--db",
+            metavar="TARGET",
+            envvar="HOLDFAST_DB",
+            show_envvar=True,
+            help="A file, sqlite:FILE or postgresql://… Yours, unless given.",
+        ),
+    ] = None,
+    host: Annotated[
+        str, typer.Option("--host", metavar="H", help="Where to listen.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option("--port", metavar="N", min=0, max=65_535, help="The port to listen on.")
+    ] = 8420,
+    workers: Annotated[
+        int, typer.Option("--workers", metavar="N", min=1, help="Processes that answer.")
+    ] = 1,
+    strict: Annotated[
+        bool,
+        typer.Option(
+            "--strict",
+            envvar="HOLDFAST_STRICT",
+            show_envvar=True,
+            help="Refuse what the hosted service refuses, where we are lenient.",
+        ),
+    ] = False,
+    networks: Annotated[
+        list[str] | None,
+        typer.Option("--networks", metavar="MODULE:NAME", help="Networks of agents to run."),
+    ] = None,
+    no_console: Annotated[  # noqa: ARG001  (no console is installed: none to leave out)
+        bool, typer.Option("--no-console", help="Leave out the console.")
+    ] = False,
+    no_migrate: Annotated[
+        bool, typer.Option("--no-migrate", help="Do not bring an older database up to date.")
+    ] = False,
+) -> None:
+    """Serve a database over HTTP, until interrupted."""
+    if is_server(db):
+        raise typer.BadParameter("serve a database, not a server's URL", param_hint="--db")
+    if networks:
+        raise Unsupported("Serving networks", next="Leave out --networks.")
+    from holdfast.doors.http.serve import serve as run
+
+    run(db, host=host, port=port, workers=workers, strict=strict, migrate=not no_migrate)

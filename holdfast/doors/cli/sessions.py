@@ -1,0 +1,107 @@
+"""`holdfast sessions`: which stores an agent at work reaches."""
+
+from typing import Annotated
+
+import typer
+
+from holdfast.doors.cli import named
+from holdfast.doors.cli.call import Call
+from holdfast.doors.cli.command import command
+from holdfast.memories.stores.records import JSONObject
+from holdfast.memories.stores.wire import to_wire
+
+app = typer.Typer(rich_markup_mode=None)
+
+COLUMNS = ("id", "status", "title", "agent", "stores", "created_at")
+READ_ONLY = ":ro"
+
+Id = Annotated[str, typer.Argument(metavar="ID", help="The session's id.")]
+
+
+@command(app, "create")
+def create(
+    call: Call,
+    agent: Annotated[str, typer.Option("--agent", metavar="A", help="The agent's id.")],
+    environment: Annotated[
+        str, typer.Option("--environment", metavar="E", help="The environment's id.")
+    ],
+    stores: Annotated[
+        list[str],
+        typer.Option(
+            "--store",
+            metavar="STORE[:ro]",
+            help="A store to attach, by id or name; :ro to read only; may be repeated.",
+        ),
+    ],
+    title: Annotated[
+        str | None, typer.Option("--title", metavar="T", help="What it is about.")
+    ] = None,
+) -> None:
+    """Make a session that attaches stores."""
+    session = call.hf.sessions.create(
+        agent=agent,
+        environment_id=environment,
+        resources=[_resource(call, store) for store in stores],
+        title=title,
+    )
+    call.answer.one(session)
+
+
+@command(app, "list")
+def list_all(call: Call) -> None:
+    """List the sessions that are not archived, the newest first."""
+    sessions = call.walk("Listing sessions", call.hf.sessions.list(limit=named.PAGE).all())
+    if call.answer.as_json:
+        call.answer.many(sessions, COLUMNS)
+        return
+    rows: list[JSONObject] = [
+        {
+            **to_wire(each),
+            "agent": each.agent.get("id"),
+            "stores": ", ".join(resource.name for resource in each.resources),
+        }
+        for each in sessions
+    ]
+    call.answer.many(rows, COLUMNS)
+
+
+@command(app, "show")
+def show(call: Call, id: Id) -> None:
+    """Show a session with the stores it attaches."""
+    call.answer.one(call.hf.sessions.retrieve(id))
+
+
+@command(app, "token")
+def token(
+    call: Call,
+    id: Id,
+    expires_in: Annotated[
+        float | None,
+        typer.Option("--expires-in", metavar="S", min=0, help="Seconds that it is good for."),
+    ] = None,
+) -> None:
+    """Make a token to write as the session. It is shown this once."""
+    call.answer.one(call.hf.sessions.create_token(id, expires_in=expires_in))
+
+
+@command(app, "archive")
+def archive(call: Call, id: Id) -> None:
+    """End a session: its tokens stop working."""
+    call.answer.one(call.hf.sessions.archive(id))
+
+
+@command(app, "delete")
+def delete(
+    call: Call,
+    id: Id,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Delete a session and its tokens; what it wrote stays."""
+    call.make_sure(f"Delete the session {id}?", yes=yes)
+    call.answer.one(call.hf.sessions.delete(id))
+
+
+def _resource(call: Call, store: str) -> JSONObject:
+    access = "read_only" if store.endswith(READ_ONLY) else "read_write"
+    id = named.store_id(call.hf, store.removesuffix(READ_ONLY))
+    return {"type": "memory_store", "memory_store_id": id, "access": access}

@@ -1,0 +1,105 @@
+"""The `holdfast` command: from a command line to an exit code.
+
+0 it is done, 1 it failed and one line on standard error says why and what to try, 2 the command
+line is wrong.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from io import TextIOWrapper
+from pathlib import Path
+
+from holdfast.doors.cli.printable import one_line
+from holdfast.ground.errors import HoldfastError, MissingExtra
+
+DONE, FAILED, WRONG_USAGE = 0, 1, 2
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line *argv*, the process's own unless given; return the exit code."""
+    _stand_in_for_closed_streams()
+    try:
+        code = _run(sys.argv[1:] if argv is None else argv)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read has seen enough. What is still buffered must not fail again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return DONE
+    except OSError as error:
+        return _failed(f"{error.strerror or error}. The output could not be written.")
+    return code
+
+
+def _run(argv: Sequence[str]) -> int:
+    try:
+        from holdfast.doors.cli.app import run
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("holdfast"):
+            raise
+        return _failed(str(MissingExtra("cli")))
+    try:
+        return run(argv)
+    except BrokenPipeError:
+        raise
+    except Exception as error:  # noqa: BLE001  (a bug is told in a line like all else)
+        return _told(error)
+
+
+def _told(error: Exception) -> int:
+    from typer import Abort, TyperException
+
+    match error:
+        case HoldfastError():
+            return _failed(str(error))
+        case TyperException():
+            return _wrong(error)
+        case Abort():
+            return _failed("Nothing was done.")
+        case OSError():
+            return _failed(_of_the_system(error))
+        case _:
+            return _failed(_fault(error))
+
+
+def _failed(says: str) -> int:
+    print(f"holdfast: {one_line(says)}", file=sys.stderr)  # noqa: T201
+    return FAILED
+
+
+def _wrong(error: Exception) -> int:
+    message = " ".join(str(getattr(error, "format_message", error.__str__)()).split())
+    command = getattr(getattr(error, "ctx", None), "command_path", "holdfast")
+    print(f"{one_line(message).rstrip('.')}. Try: {command} --help", file=sys.stderr)  # noqa: T201
+    return WRONG_USAGE
+
+
+def _of_the_system(error: OSError) -> str:
+    place = f"{error.filename}: " if error.filename else ""
+    return f"{place}{error.strerror or type(error).__name__}. Check the path and its permissions."
+
+
+def _fault(error: Exception) -> str:
+    # Its place, never its message: that may hold content.
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    place = f"{Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno}" if trace else "?"
+    return f"A fault of ours, {type(error).__name__} at {place}. Please report it."
+
+
+def _stand_in_for_closed_streams() -> None:
+    """Put /dev/null where a standard stream is closed.
+
+    Else its number goes to the next file opened, and what is printed into that file.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

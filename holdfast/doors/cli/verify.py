@@ -1,0 +1,45 @@
+"""`holdfast verify`: is everything stored whole?"""
+
+from typing import Annotated
+
+import msgspec
+import typer
+
+from holdfast.doors.cli.answer import Wire
+from holdfast.doors.cli.call import Call
+from holdfast.doors.cli.command import command
+from holdfast.doors.cli.progress import bar
+
+app = typer.Typer(rich_markup_mode=None)
+
+COLUMNS = ("check", "table", "id", "expected", "found")
+
+
+@command(app, "verify")
+def verify(
+    call: Call,
+    quick: Annotated[bool, typer.Option("--quick", help="Check the storage less deeply.")] = False,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Rebuild what is derived from the rest.")
+    ] = False,
+    head: Annotated[
+        str | None,
+        typer.Option("--head", metavar="LINK", help="A link noted earlier; some chain has it."),
+    ] = None,
+) -> None:
+    """Check that everything stored is whole; exit 1 with what is not."""
+    call.needs_database()
+    from holdfast.library.upkeep.verify import verify as check
+
+    with bar("Verifying"):
+        report = check(call.hf, quick=quick, repair=repair, head=head)
+    wire: Wire = {"ok": report.ok, **msgspec.to_builtins(report)}
+    if call.answer.as_json:
+        call.answer.one(wire)
+    else:
+        findings = wire.pop("findings")
+        call.answer.one(wire)
+        if findings:
+            call.answer.many(findings, COLUMNS)
+    if not report.ok:
+        raise typer.Exit(1)

@@ -1,0 +1,112 @@
+"""The commands there are, with the arguments and options they take: no more, no fewer."""
+
+from typing import Any
+
+import pytest
+import typer.main
+
+from holdfast.doors.cli.app import COMMANDS, build
+
+COMMON = "[--db TARGET] [--workspace W] [--api-key K] [--json]"
+
+EXPECTED = {
+    "serve": "[--db TARGET] [--host H] [--port N] [--workers N] [--strict]"
+    " [--networks MODULE:NAME]… [--no-console] [--no-migrate]",
+    "stores create": "NAME [--description T] [--metadata K=V]…",
+    "stores list": "[--all]",
+    "stores show": "STORE",
+    "stores update": "STORE [--name N] [--description T] [--metadata K=V]…",
+    "stores archive": "STORE",
+    "stores delete": "STORE [--yes]",
+    "stores configure": "[--memories-cap N]",
+    "memories list": "STORE [--prefix P] [--depth 1]",
+    "memories show": "STORE PATH|ID [--raw]",
+    "memories put": "STORE PATH [FILE|-] [--if-sha256 H]",
+    "memories rename": "STORE OLD NEW",
+    "memories delete": "STORE PATH|ID [--yes]",
+    "memories search": "STORE WORDS [--limit N]",
+    "versions list": "STORE [--memory PATH|ID]",
+    "versions show": "STORE ID",
+    "versions diff": "STORE A B",
+    "versions restore": "STORE ID",
+    "versions redact": "STORE ID…",
+    "sessions create": "--agent A --environment E --store STORE[:ro]… [--title T]",
+    "sessions list": "",
+    "sessions show": "ID",
+    "sessions token": "ID [--expires-in S]",
+    "sessions archive": "ID",
+    "sessions delete": "ID [--yes]",
+    "keys create": "NAME [--scope read|write|admin] [--agent A] [--user U]",
+    "keys list": "",
+    "keys revoke": "ID",
+    "backup": "FILE [--force]",
+    "restore": "FILE [--replace]",
+    "verify": "[--quick] [--repair] [--head LINK]",
+    "scrub": "[--full]",
+    "doctor": "",
+}
+
+DEFAULTS = {
+    "serve": {"host": "127.0.0.1", "port": 8420, "workers": 1, "strict": False},
+    "memories put": {"file": "-"},
+    "memories search": {"limit": 10},
+    "keys create": {"scope": "write"},
+}
+
+VARIABLES = {"db": "HOLDFAST_DB", "api_key": "HOLDFAST_API_KEY", "strict": "HOLDFAST_STRICT"}
+
+
+def leaves(command: Any, *path: str) -> dict[str, Any]:
+    below = getattr(command, "commands", None)
+    if not below:
+        return {" ".join(path): command}
+    found: dict[str, Any] = {}
+    for name, each in below.items():
+        found |= leaves(each, *path, name)
+    return found
+
+
+def spelled(param: Any) -> str:
+    several = "…" if param.multiple or param.nargs == -1 else ""
+    if param.param_type_name == "argument":
+        text = param.metavar.removesuffix("...")
+    else:
+        choices = "|".join(param.type_descriptor.choices or ())
+        value = "" if param.is_flag else " " + (param.metavar or choices)
+        text = param.opts[0] + value
+    return (text if param.required else f"[{text}]") + several
+
+
+BUILT = leaves(typer.main.get_command(build(list(COMMANDS))))
+
+
+def test_every_listed_command_exists_and_no_other() -> None:
+    assert sorted(BUILT) == sorted(EXPECTED)
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_a_command_takes_what_is_listed_and_nothing_else(name: str) -> None:
+    expected = EXPECTED[name] if name == "serve" else f"{EXPECTED[name]} {COMMON}".strip()
+
+    assert " ".join(map(spelled, BUILT[name].params)) == expected
+
+
+@pytest.mark.parametrize("name", DEFAULTS)
+def test_defaults_are_as_listed(name: str) -> None:
+    defaults = {param.name: param.default for param in BUILT[name].params}
+
+    assert defaults == defaults | DEFAULTS[name]
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_variables_stand_in_for_the_options_they_are_listed_for(name: str) -> None:
+    read = {param.name: param.envvar for param in BUILT[name].params if param.envvar}
+
+    assert read == {param: VARIABLES[param] for param in read}
+    assert "db" in read
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_every_command_and_every_option_says_what_it_is_for(name: str) -> None:
+    assert BUILT[name].help
+    assert all(param.help for param in BUILT[name].params)
