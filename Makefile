@@ -1,0 +1,55 @@
+# make serve    start the server on this machine
+# make test     everything the project promises, tested
+# Both set up what they need in .venv on their first run.
+
+PYTHON ?= python3
+BIN := .venv/bin
+JOBS ?= 4
+
+.PHONY: serve test lint types docs bench torture lock clean
+
+serve: .venv/.installed
+	$(BIN)/holdfast serve
+
+test: .venv/.tested
+	$(BIN)/pytest -n $(JOBS) --dist worksteal
+
+lint: .venv/.tested
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/lint-imports
+
+types: .venv/.tested
+	$(BIN)/pyright
+
+docs: .venv/.tested
+	$(BIN)/pytest -n $(JOBS) tests/docs
+
+bench: .venv/.tested
+	$(BIN)/python bench/run.py
+
+# The long form of the crash tests: a thousand lives instead of thirty.
+torture: .venv/.tested
+	HOLDFAST_TORTURE_LIVES=1000 $(BIN)/pytest -n 2 --timeout 7200 tests/torture
+
+# Write down the versions that the tests ran with; they are what a clean clone installs.
+lock: .venv/.tested
+	$(BIN)/pip freeze --exclude-editable --exclude holdfast > requirements.lock
+
+clean:
+	rm -rf .venv
+
+.venv/.installed: pyproject.toml requirements.lock | .venv/bin/pip
+	$(BIN)/pip install --quiet --constraint requirements.lock --editable '.[all]'
+	touch $@
+
+.venv/.tested: .venv/.installed
+	$(BIN)/pip install --quiet --constraint requirements.lock --group test --group lint
+	touch $@
+
+.venv/bin/pip:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	    { echo "holdfast needs Python 3.11 or newer; name one: make PYTHON=python3.12 …" >&2; exit 1; }
+	@$(PYTHON) -m venv .venv || \
+	    { echo "Python's venv module is missing. Debian, Ubuntu: apt install python3-venv" >&2; rm -rf .venv; exit 1; }
+	$(BIN)/pip install --quiet --upgrade 'pip>=25.1'
