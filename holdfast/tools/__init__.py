@@ -1,1 +1,6 @@
 """Floor 4: what a model may call, and the words that tell it so."""
+
+from holdfast.ground.errors import ToolRefused as ToolRefused
+from holdfast.tools.base import Tool as Tool
+from holdfast.tools.base import lay_out as lay_out
+from holdfast.tools.files import files as files

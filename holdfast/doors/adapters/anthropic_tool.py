@@ -1,0 +1,167 @@
+"""The tool `memory` as the anthropic SDK's tool runners take it, kept in a store.
+
+Both classes stand where the SDK's own file-system tool stood: the same commands, the same
+answers. What a model does wrong is raised as the SDK's ToolError.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from inspect import iscoroutinefunction
+from typing import TYPE_CHECKING, cast
+
+from holdfast.doors.adapters.awaited import AsyncHandle, AwaitedHandle
+from holdfast.ground.errors import MissingExtra, ToolRefused
+from holdfast.tools.base import JSON
+from holdfast.tools.files import clear, files
+from holdfast.tools.files_arguments import legible
+from holdfast.tools.files_port import Handle
+
+try:
+    from anthropic.lib.tools import (
+        BetaAbstractMemoryTool,
+        BetaAsyncAbstractMemoryTool,
+        ToolError,
+    )
+    from anyio import CapacityLimiter, to_thread
+except ImportError as error:
+    raise MissingExtra("anthropic") from error
+
+if TYPE_CHECKING:
+    from anthropic.lib.tools import BetaFunctionToolResultType
+    from anthropic.types.beta import (
+        BetaCacheControlEphemeralParam,
+        BetaMemoryTool20250818CreateCommand,
+        BetaMemoryTool20250818DeleteCommand,
+        BetaMemoryTool20250818InsertCommand,
+        BetaMemoryTool20250818RenameCommand,
+        BetaMemoryTool20250818StrReplaceCommand,
+        BetaMemoryTool20250818ViewCommand,
+    )
+
+
+class HoldfastMemoryTool(BetaAbstractMemoryTool):
+    """The memory tool on what lies below *prefix* in a store, for the SDK's tool runner.
+
+    InvalidInput when *prefix* does not start and end with a slash.
+    """
+
+    def __init__(
+        self,
+        hf: Handle,
+        store_id: str,
+        *,
+        prefix: str = "/",
+        read_only: bool = False,
+        cache_control: "BetaCacheControlEphemeralParam | None" = None,
+    ) -> None:
+        super().__init__(cache_control=cache_control)
+        [self._tool] = files(hf, store_id, prefix=prefix, read_only=read_only)
+        self._clear = partial(clear, hf, store_id, prefix, read_only=read_only)
+
+    def call(self, input: object) -> "BetaFunctionToolResultType":
+        """Return the answer to *input*, the arguments as the model gave them."""
+        # The SDK would coerce what is not legible, or not know it at all.
+        return super().call(input) if legible(input) else self._answer(input)
+
+    def view(self, command: "BetaMemoryTool20250818ViewCommand") -> str:
+        """Show a directory or a file."""
+        return self._answer(dict(command))
+
+    def create(self, command: "BetaMemoryTool20250818CreateCommand") -> str:
+        """Make a new file."""
+        return self._answer(dict(command))
+
+    def str_replace(self, command: "BetaMemoryTool20250818StrReplaceCommand") -> str:
+        """Replace the one occurrence of a text in a file."""
+        return self._answer(dict(command))
+
+    def insert(self, command: "BetaMemoryTool20250818InsertCommand") -> str:
+        """Add lines to a file."""
+        return self._answer(dict(command))
+
+    def delete(self, command: "BetaMemoryTool20250818DeleteCommand") -> str:
+        """Delete a file or a directory."""
+        return self._answer(dict(command))
+
+    def rename(self, command: "BetaMemoryTool20250818RenameCommand") -> str:
+        """Give a file or a directory another path."""
+        return self._answer(dict(command))
+
+    def clear_all_memory(self) -> str:
+        """Delete everything below the prefix, in one transaction."""
+        return _told(self._clear)
+
+    def _answer(self, arguments: object) -> str:
+        return _told(partial(self._tool.call, arguments))
+
+
+class AsyncHoldfastMemoryTool(BetaAsyncAbstractMemoryTool):
+    """The same for the SDK's async tool runner.
+
+    *hf* is an awaitable handle, or a plain one: then each command is one hop to a worker thread.
+    InvalidInput when *prefix* does not start and end with a slash.
+    """
+
+    def __init__(
+        self,
+        hf: Handle | AsyncHandle,
+        store_id: str,
+        *,
+        prefix: str = "/",
+        read_only: bool = False,
+        cache_control: "BetaCacheControlEphemeralParam | None" = None,
+    ) -> None:
+        super().__init__(cache_control=cache_control)
+        self._awaits = iscoroutinefunction(hf.memory_stores.memories.at)
+        plain = cast("Handle", AwaitedHandle(hf) if self._awaits else hf)
+        [self._tool] = files(plain, store_id, prefix=prefix, read_only=read_only)
+        self._clear = partial(clear, plain, store_id, prefix, read_only=read_only)
+
+    async def call(self, input: object) -> "BetaFunctionToolResultType":
+        """Return the answer to *input*, the arguments as the model gave them."""
+        # The SDK would coerce what is not legible, or not know it at all.
+        return await (super().call(input) if legible(input) else self._answer(input))
+
+    async def view(self, command: "BetaMemoryTool20250818ViewCommand") -> str:
+        """Show a directory or a file."""
+        return await self._answer(dict(command))
+
+    async def create(self, command: "BetaMemoryTool20250818CreateCommand") -> str:
+        """Make a new file."""
+        return await self._answer(dict(command))
+
+    async def str_replace(self, command: "BetaMemoryTool20250818StrReplaceCommand") -> str:
+        """Replace the one occurrence of a text in a file."""
+        return await self._answer(dict(command))
+
+    async def insert(self, command: "BetaMemoryTool20250818InsertCommand") -> str:
+        """Add lines to a file."""
+        return await self._answer(dict(command))
+
+    async def delete(self, command: "BetaMemoryTool20250818DeleteCommand") -> str:
+        """Delete a file or a directory."""
+        return await self._answer(dict(command))
+
+    async def rename(self, command: "BetaMemoryTool20250818RenameCommand") -> str:
+        """Give a file or a directory another path."""
+        return await self._answer(dict(command))
+
+    async def clear_all_memory(self) -> str:
+        """Delete everything below the prefix, in one transaction."""
+        return await self._hop(self._clear)
+
+    async def _answer(self, arguments: object) -> str:
+        return await self._hop(partial(self._tool.call, arguments))
+
+    async def _hop(self, act: Callable[[], JSON]) -> str:
+        # Of an awaitable handle each command has a limiter of its own: in its worker thread it
+        # waits for calls that may need worker threads themselves, so it must take none of theirs.
+        limiter = CapacityLimiter(1) if self._awaits else None
+        return await to_thread.run_sync(_told, act, limiter=limiter)
+
+
+def _told(act: Callable[[], JSON]) -> str:
+    try:
+        return str(act())
+    except ToolRefused as refusal:
+        raise ToolError(str(refusal)) from refusal
