@@ -58,7 +58,7 @@ class Agents:
 
     def create(self, body: JSONObject) -> JSONObject:
         """Return the new agent that *body* describes, version 1."""
-        refuse_narrowed(self._caller, "write scope")
+        refuse_narrowed(self._caller, "write")
         parts = new_agent(body)
         now = self._caller.now()
         row = _AgentRow(
@@ -78,7 +78,7 @@ class Agents:
 
     def retrieve(self, id: str, *, version: int | None = None) -> JSONObject:
         """Return the agent, as it is or as it was in *version*."""
-        refuse_narrowed(self._caller, "read scope")
+        refuse_narrowed(self._caller, "read")
         if version is not None:
             checked_version("version", version)
         return _found(self._caller.engine, self._sql, id, version).wire()
@@ -89,7 +89,7 @@ class Agents:
         What changes nothing makes no version. Conflict when *body* names a `version` that is
         not the present one.
         """
-        refuse_narrowed(self._caller, "write scope")
+        refuse_narrowed(self._caller, "write")
         now = self._caller.now()
 
         def work(tx: Transaction) -> JSONObject:
@@ -126,7 +126,7 @@ class Agents:
         created_at_lte: datetime | None = None,
     ) -> Page[JSONObject]:
         """Return a page of the agents, newest first."""
-        refuse_narrowed(self._caller, "read scope")
+        refuse_narrowed(self._caller, "read")
         most = checked_limit(limit)
         since, until = bounds(gte=created_at_gte, lte=created_at_lte)
         mark = digest(since, until, include_archived)
@@ -158,7 +158,7 @@ class Agents:
         self, id: str, *, limit: int | None = None, page: str | None = None
     ) -> Page[JSONObject]:
         """Return a page of the agent's versions, newest first."""
-        refuse_narrowed(self._caller, "read scope")
+        refuse_narrowed(self._caller, "read")
         _found(self._caller.engine, self._sql, id, None)
         most, mark = checked_limit(limit), digest(id)
         before = read_cursor("agent versions", mark, page)[0][0] if page else END
@@ -174,7 +174,7 @@ class Agents:
 
     def archive(self, id: str) -> JSONObject:
         """Return the agent, archived; again: unchanged. It keeps its version."""
-        refuse_narrowed(self._caller, "write scope")
+        refuse_narrowed(self._caller, "write")
         now = self._caller.now()
 
         def work(tx: Transaction) -> JSONObject:

@@ -58,7 +58,7 @@ class Environments:
 
     def create(self, body: JSONObject) -> JSONObject:
         """Return the new environment that *body* describes."""
-        refuse_narrowed(self._caller, "write scope")
+        refuse_narrowed(self._caller, "write")
         parts = new_environment(body)
         now = self._caller.now()
         row = _EnvironmentRow(
@@ -77,7 +77,7 @@ class Environments:
 
     def retrieve(self, id: str) -> JSONObject:
         """Return the environment, an archived one too."""
-        refuse_narrowed(self._caller, "read scope")
+        refuse_narrowed(self._caller, "read")
         row = self._caller.engine.first(_EnvironmentRow, self._sql.get_environment, id=id)
         if row is None:
             raise missing("env", id)
@@ -85,7 +85,7 @@ class Environments:
 
     def update(self, id: str, body: JSONObject) -> JSONObject:
         """Return the environment with the changes of *body* made; what is left out stays."""
-        refuse_narrowed(self._caller, "write scope")
+        refuse_narrowed(self._caller, "write")
         now = self._caller.now()
 
         def work(tx: Transaction) -> JSONObject:
@@ -107,7 +107,7 @@ class Environments:
         self, *, limit: int | None = None, page: str | None = None, include_archived: bool = False
     ) -> Page[JSONObject]:
         """Return a page of the environments, newest first."""
-        refuse_narrowed(self._caller, "read scope")
+        refuse_narrowed(self._caller, "read")
         most, mark = checked_limit(limit), digest(include_archived)
         at, after = read_cursor(_LIST, mark, page)[0] if page else (END, "")
         rows = self._caller.engine.all(
@@ -129,7 +129,7 @@ class Environments:
 
     def archive(self, id: str) -> JSONObject:
         """Return the environment, archived; again: unchanged."""
-        refuse_narrowed(self._caller, "write scope")
+        refuse_narrowed(self._caller, "write")
         now = self._caller.now()
 
         def work(tx: Transaction) -> JSONObject:

@@ -66,7 +66,7 @@ class Keys:
         Bound to an *agent* or a *user* it reaches that agent's durable memory, that user's
         long-term memory, and nothing else. The first key closes an open server.
         """
-        refuse_narrowed(self._caller, "admin scope")
+        refuse_narrowed(self._caller, "admin")
         home = self._caller.workspace if workspace is None else workspace
         checked_name("workspace", home)
         if scope not in get_args(KeyScope):
@@ -105,13 +105,13 @@ class Keys:
 
     def list(self) -> list[ApiKey]:
         """Return the workspace's keys, revoked ones too, newest first, without their secrets."""
-        refuse_narrowed(self._caller, "admin scope")
+        refuse_narrowed(self._caller, "admin")
         rows = self._caller.engine.all(_KeyRow, self._sql.list_keys)
         return [row.record() for row in rows]
 
     def revoke(self, id: str) -> ApiKey:
         """End the key *id*, and return it; again: unchanged."""
-        refuse_narrowed(self._caller, "admin scope")
+        refuse_narrowed(self._caller, "admin")
         now = self._caller.now()
 
         def work(tx: Transaction) -> ApiKey:

@@ -46,6 +46,8 @@ class Window(Struct, frozen=True, kw_only=True):
     agent_version: int | None
     store_id: str | None
     ascending: bool
+    mark: str
+    """The digest of the filter, which a cursor is held against."""
 
     def rows(
         self, reader: Reader, sql: SimpleNamespace, key: Key | None, *, ahead: bool, rows: int
@@ -69,10 +71,6 @@ class Window(Struct, frozen=True, kw_only=True):
         )
         return found if ahead else found[::-1]
 
-    def digest(self) -> str:
-        """Return what a cursor of this list is held against."""
-        return digest(*(getattr(self, name) for name in self.__struct_fields__))
-
 
 def window(asked: SessionFilter) -> Window:
     """Return *asked* as the statements take it; InvalidInput names what is wrong with it."""
@@ -85,6 +83,7 @@ def window(asked: SessionFilter) -> Window:
         lte=asked.created_at_lte,
     )
     statuses = checked_statuses(asked.statuses or ())
+    ascending = asked.order == "asc"
     return Window(
         since=since,
         until=until,
@@ -93,7 +92,17 @@ def window(asked: SessionFilter) -> Window:
         agent_id=asked.agent_id,
         agent_version=asked.agent_version,
         store_id=asked.memory_store_id,
-        ascending=asked.order == "asc",
+        ascending=ascending,
+        mark=digest(
+            since,
+            until,
+            sorted(statuses),
+            asked.include_archived,
+            asked.agent_id,
+            asked.agent_version,
+            asked.memory_store_id,
+            ascending,
+        ),
     )
 
 
@@ -110,7 +119,7 @@ def session_page(
 ) -> SessionsPage:
     """Return the page of *asked* that the cursor *page* leads to, or the first."""
     most = checked_limit(limit)
-    key, backward = (None, False) if page is None else read_cursor(_LIST, asked.digest(), page)
+    key, backward = (None, False) if page is None else read_cursor(_LIST, asked.mark, page)
     rows = asked.rows(reader, sql, key, ahead=not backward, rows=most + 1)
     more = len(rows) > most
     rows = rows[-most:] if backward else rows[:most]
@@ -124,6 +133,6 @@ def session_page(
     has_next, has_prev = (beyond, more) if backward else (more, beyond)
     return SessionsPage(
         as_records(reader, sql, rows),
-        write_cursor(_LIST, asked.digest(), last) if has_next else None,
-        write_cursor(_LIST, asked.digest(), first, backward=True) if has_prev else None,
+        write_cursor(_LIST, asked.mark, last) if has_next else None,
+        write_cursor(_LIST, asked.mark, first, backward=True) if has_prev else None,
     )

@@ -74,7 +74,7 @@ class Sessions:
         asks for what an attachment record has not; NotFound and StoreArchived are about a store
         to attach.
         """
-        refuse_narrowed(self._caller, "write scope")
+        refuse_narrowed(self._caller, "write")
         Refusable(initial_events=initial_events, budget=budget, vault_ids=vault_ids).check()
         asked = checked_session(
             agent=agent,
@@ -112,7 +112,7 @@ class Sessions:
         caller = self._caller
         if caller.session_id not in (None, session_id):
             raise NotPermitted(
-                "A session reaches no other session.", needed="read scope", next="Use an API key."
+                "A session reaches no other session.", needed="read", next="Use an API key."
             )
         found = caller.engine.read(
             lambda reader: [
@@ -162,7 +162,7 @@ class Sessions:
         )
 
     def _list(self, asked: SessionFilter, limit: int | None, page: str | None) -> Page[Session]:
-        refuse_narrowed(self._caller, "read scope")
+        refuse_narrowed(self._caller, "read")
         found = self._caller.engine.read(
             partial(session_page, sql=self._sql, asked=window(asked), limit=limit, page=page)
         )
@@ -184,7 +184,7 @@ class Sessions:
         vault_ids: object = UNSET,
     ) -> Session:
         """Return the session with a new *title*, or *metadata* patched; None leaves as it is."""
-        refuse_narrowed(self._caller, "write scope")
+        refuse_narrowed(self._caller, "write")
         now = self._caller.now()
 
         def work(tx: Transaction) -> Session:
@@ -213,7 +213,7 @@ class Sessions:
 
     def archive(self, session_id: str) -> Session:
         """Return the session, ended: its tokens are good no more. Again: unchanged."""
-        refuse_narrowed(self._caller, "write scope")
+        refuse_narrowed(self._caller, "write")
         now = self._caller.now()
 
         def work(tx: Transaction) -> Session:
@@ -230,7 +230,7 @@ class Sessions:
 
     def delete(self, session_id: str) -> Deleted:
         """Delete the session with its attachments and tokens; what was in them is gone."""
-        refuse_narrowed(self._caller, "write scope")
+        refuse_narrowed(self._caller, "write")
         now, engine = self._caller.now(), self._caller.engine
 
         def work(tx: Transaction) -> Deleted:
@@ -264,17 +264,17 @@ class Sessions:
 
     def create_token(self, session_id: str, *, expires_in: float | None = None) -> SessionToken:
         """Return a token to act as the session, for *expires_in* seconds or while it lives."""
-        refuse_narrowed(self._caller, "write scope")
+        refuse_narrowed(self._caller, "write")
         return self._tokens.create(session_id, expires_in=expires_in)
 
     def list_tokens(self, session_id: str) -> "list[SessionToken]":
         """Return the session's tokens that are good, newest first, without their secrets."""
-        refuse_narrowed(self._caller, "read scope")
+        refuse_narrowed(self._caller, "read")
         return self._tokens.list(session_id)
 
     def revoke_token(self, id: str, *, session_id: str) -> SessionToken:
         """End the token *id* at once, and return it."""
-        refuse_narrowed(self._caller, "write scope")
+        refuse_narrowed(self._caller, "write")
         return self._tokens.revoke(id, session_id=session_id)
 
     def _attached(self, tx: Transaction, wanted: tuple[Attachment, ...]) -> tuple[Resource, ...]:
