@@ -1,9 +1,44 @@
-"""How every test runs: hypothesis without time limits, and the same way twice in CI."""
+"""How every test runs, and the databases and servers that tests share."""
 
 import os
+from collections.abc import Iterator
+from pathlib import Path
 
+import pytest
 from hypothesis import settings
 
+import holdfast
+from holdfast.library.holdfast import Holdfast
+from holdfast.testing.fakes import FrozenClock
+from holdfast.testing.shared import Server, new_workspace
+
+pytest.register_assert_rewrite("holdfast.testing.contracts")
+
+# Without time limits, and the same way twice in CI.
 settings.register_profile("here", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "here")
+
+
+@pytest.fixture
+def sqlite_file(tmp_path: Path) -> Path:
+    """Give the path of a database that is not there yet."""
+    return tmp_path / "h.db"
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Serve a SQLite file over HTTP, open to all on this machine, for the whole run."""
+    from holdfast.testing.serving import serving  # noqa: PLC0415 - most tests need no server
+
+    clock = FrozenClock()
+    path = tmp_path_factory.mktemp("served") / "h.db"
+    with holdfast.open(path, clock=clock) as hf, serving(hf, clock=clock) as url:
+        yield Server(url, hf, clock)
+
+
+@pytest.fixture
+def remote(server: Server) -> Iterator[Holdfast]:
+    """Give a handle through `server` to a workspace of its own."""
+    with holdfast.open(server.url, workspace=new_workspace()) as hf:
+        yield hf

@@ -1,0 +1,30 @@
+"""A real server on a free port of this machine, in a thread of the test's own process."""
+
+import socket
+from collections.abc import Generator
+from contextlib import contextmanager
+from threading import Thread
+
+import uvicorn
+
+from holdfast.doors.http.app import make_app
+from holdfast.ground.clock import Clock
+from holdfast.library.holdfast import Holdfast
+
+
+@contextmanager
+def serving(hf: Holdfast, *, clock: Clock, strict: bool = False) -> Generator[str]:
+    """Serve *hf* over HTTP, and give the server's address until the block ends."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        config = uvicorn.Config(
+            make_app(hf, strict=strict, clock=clock), log_config=None, timeout_graceful_shutdown=5
+        )
+        server = uvicorn.Server(config)
+        # Who connects before the thread accepts waits in the socket's own queue.
+        thread = Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join()

@@ -1,0 +1,192 @@
+"""The memory stores' contract in a SQLite file that all tests share, each in its workspace."""
+
+from collections.abc import Iterator
+
+import pytest
+
+import holdfast
+from holdfast.library.holdfast import Holdfast
+from holdfast.testing.contracts.agents import AgentsContract, EnvironmentsContract
+from holdfast.testing.contracts.attachments import (
+    AttachmentsContract,
+    MountPathsContract,
+    NotesContract,
+)
+from holdfast.testing.contracts.contents import ContentsContract
+from holdfast.testing.contracts.history import DiffContract, RestoreContract
+from holdfast.testing.contracts.keys import KeysContract
+from holdfast.testing.contracts.listing import CursorsContract, ListingContract
+from holdfast.testing.contracts.memories import DeletedMemoriesContract, MemoriesContract
+from holdfast.testing.contracts.moves import DeleteUnderContract, RenameContract
+from holdfast.testing.contracts.narrowing import NarrowingContract, SessionTokensContract
+from holdfast.testing.contracts.paths import ExclusivityContract, PathsContract
+from holdfast.testing.contracts.redaction import RedactionContract
+from holdfast.testing.contracts.search import SearchContract
+from holdfast.testing.contracts.sessions import SessionListsContract, SessionsContract
+from holdfast.testing.contracts.shapes import ShapesContract
+from holdfast.testing.contracts.store_ends import ArchivedStoresContract, DeletedStoresContract
+from holdfast.testing.contracts.store_lists import StoreListsContract, StoreSettingsContract
+from holdfast.testing.contracts.stores import StoresContract, StoreUpdatesContract
+from holdfast.testing.contracts.updates import MemoryUpdatesContract, PreconditionsContract
+from holdfast.testing.contracts.versions import VersionsContract
+from holdfast.testing.contracts.workspaces import WorkspacesContract
+from holdfast.testing.fakes import FrozenClock
+from holdfast.testing.shared import Shared, new_workspace
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
+    clock = FrozenClock()
+    with holdfast.open(tmp_path_factory.mktemp("on") / "h.db", clock=clock) as hf:
+        yield Shared(hf, clock)
+
+
+@pytest.fixture
+def clock(shared: Shared) -> FrozenClock:
+    return shared.clock
+
+
+@pytest.fixture
+def hf(shared: Shared) -> Holdfast:
+    return shared.hf.acting(workspace=new_workspace())
+
+
+@pytest.fixture
+def elsewhere(shared: Shared) -> Holdfast:
+    return shared.hf.acting(workspace=new_workspace())
+
+
+class TestAgents(AgentsContract):
+    pass
+
+
+class TestEnvironments(EnvironmentsContract):
+    pass
+
+
+class TestAttachments(AttachmentsContract):
+    pass
+
+
+class TestMountPaths(MountPathsContract):
+    pass
+
+
+class TestNotes(NotesContract):
+    pass
+
+
+class TestContents(ContentsContract):
+    pass
+
+
+class TestDiff(DiffContract):
+    pass
+
+
+class TestRestore(RestoreContract):
+    pass
+
+
+class TestKeys(KeysContract):
+    pass
+
+
+class TestCursors(CursorsContract):
+    pass
+
+
+class TestListing(ListingContract):
+    pass
+
+
+class TestDeletedMemories(DeletedMemoriesContract):
+    pass
+
+
+class TestMemories(MemoriesContract):
+    pass
+
+
+class TestDeleteUnder(DeleteUnderContract):
+    pass
+
+
+class TestRename(RenameContract):
+    pass
+
+
+class TestNarrowing(NarrowingContract):
+    pass
+
+
+class TestSessionTokens(SessionTokensContract):
+    pass
+
+
+class TestExclusivity(ExclusivityContract):
+    pass
+
+
+class TestPaths(PathsContract):
+    pass
+
+
+class TestRedaction(RedactionContract):
+    pass
+
+
+class TestSearch(SearchContract):
+    pass
+
+
+class TestSessionLists(SessionListsContract):
+    pass
+
+
+class TestSessions(SessionsContract):
+    pass
+
+
+class TestShapes(ShapesContract):
+    pass
+
+
+class TestArchivedStores(ArchivedStoresContract):
+    pass
+
+
+class TestDeletedStores(DeletedStoresContract):
+    pass
+
+
+class TestStoreLists(StoreListsContract):
+    pass
+
+
+class TestStoreSettings(StoreSettingsContract):
+    pass
+
+
+class TestStores(StoresContract):
+    pass
+
+
+class TestStoreUpdates(StoreUpdatesContract):
+    pass
+
+
+class TestMemoryUpdates(MemoryUpdatesContract):
+    pass
+
+
+class TestPreconditions(PreconditionsContract):
+    pass
+
+
+class TestVersions(VersionsContract):
+    pass
+
+
+class TestWorkspaces(WorkspacesContract):
+    pass

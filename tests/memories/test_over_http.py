@@ -1,0 +1,197 @@
+"""The memory stores' contract through the HTTP door and the client for it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast.library.holdfast import Holdfast
+from holdfast.testing.contracts.agents import AgentsContract, EnvironmentsContract
+from holdfast.testing.contracts.attachments import (
+    AttachmentsContract,
+    MountPathsContract,
+    NotesContract,
+)
+from holdfast.testing.contracts.contents import ContentsContract
+from holdfast.testing.contracts.history import DiffContract, RestoreContract
+from holdfast.testing.contracts.keys import KeysContract
+from holdfast.testing.contracts.listing import CursorsContract, ListingContract
+from holdfast.testing.contracts.memories import DeletedMemoriesContract, MemoriesContract
+from holdfast.testing.contracts.moves import DeleteUnderContract, RenameContract
+from holdfast.testing.contracts.narrowing import NarrowingContract, SessionTokensContract
+from holdfast.testing.contracts.paths import ExclusivityContract, PathsContract
+from holdfast.testing.contracts.redaction import RedactionContract
+from holdfast.testing.contracts.search import SearchContract
+from holdfast.testing.contracts.sessions import SessionListsContract, SessionsContract
+from holdfast.testing.contracts.shapes import ShapesContract
+from holdfast.testing.contracts.store_ends import ArchivedStoresContract, DeletedStoresContract
+from holdfast.testing.contracts.store_lists import StoreListsContract, StoreSettingsContract
+from holdfast.testing.contracts.stores import StoresContract, StoreUpdatesContract
+from holdfast.testing.contracts.updates import MemoryUpdatesContract, PreconditionsContract
+from holdfast.testing.contracts.versions import VersionsContract
+from holdfast.testing.contracts.workspaces import WorkspacesContract
+from holdfast.testing.fakes import FrozenClock
+from holdfast.testing.serving import serving
+from holdfast.testing.shared import Server, new_workspace
+
+
+@pytest.fixture
+def clock(server: Server) -> FrozenClock:
+    return server.clock
+
+
+@pytest.fixture
+def hf(remote: Holdfast) -> Holdfast:
+    return remote
+
+
+@pytest.fixture
+def elsewhere(server: Server) -> Iterator[Holdfast]:
+    with holdfast.open(server.url, workspace=new_workspace()) as hf:
+        yield hf
+
+
+class TestAgents(AgentsContract):
+    pass
+
+
+class TestEnvironments(EnvironmentsContract):
+    pass
+
+
+class TestAttachments(AttachmentsContract):
+    pass
+
+
+class TestMountPaths(MountPathsContract):
+    pass
+
+
+class TestNotes(NotesContract):
+    pass
+
+
+class TestContents(ContentsContract):
+    pass
+
+
+class TestDiff(DiffContract):
+    pass
+
+
+class TestRestore(RestoreContract):
+    pass
+
+
+class TestCursors(CursorsContract):
+    pass
+
+
+class TestListing(ListingContract):
+    pass
+
+
+class TestDeletedMemories(DeletedMemoriesContract):
+    pass
+
+
+class TestMemories(MemoriesContract):
+    pass
+
+
+class TestDeleteUnder(DeleteUnderContract):
+    pass
+
+
+class TestRename(RenameContract):
+    pass
+
+
+class TestNarrowing(NarrowingContract):
+    pass
+
+
+class TestSessionTokens(SessionTokensContract):
+    pass
+
+
+class TestExclusivity(ExclusivityContract):
+    pass
+
+
+class TestPaths(PathsContract):
+    pass
+
+
+class TestRedaction(RedactionContract):
+    pass
+
+
+class TestSearch(SearchContract):
+    pass
+
+
+class TestSessionLists(SessionListsContract):
+    pass
+
+
+class TestSessions(SessionsContract):
+    pass
+
+
+class TestShapes(ShapesContract):
+    pass
+
+
+class TestArchivedStores(ArchivedStoresContract):
+    pass
+
+
+class TestDeletedStores(DeletedStoresContract):
+    pass
+
+
+class TestStoreLists(StoreListsContract):
+    pass
+
+
+class TestStoreSettings(StoreSettingsContract):
+    pass
+
+
+class TestStores(StoresContract):
+    pass
+
+
+class TestStoreUpdates(StoreUpdatesContract):
+    pass
+
+
+class TestMemoryUpdates(MemoryUpdatesContract):
+    pass
+
+
+class TestPreconditions(PreconditionsContract):
+    pass
+
+
+class TestVersions(VersionsContract):
+    pass
+
+
+class TestWorkspaces(WorkspacesContract):
+    pass
+
+
+class TestKeys(KeysContract):
+    """A server closes to all without a key once one is made: so it has a server of its own."""
+
+    @pytest.fixture
+    def hf(self, tmp_path: Path, clock: FrozenClock) -> Iterator[Holdfast]:
+        with (
+            holdfast.open(tmp_path / "h.db", clock=clock) as served,
+            serving(served, clock=clock) as url,
+            holdfast.open(url, api_key=served.keys.create("admin", scope="admin").secret) as hf,
+        ):
+            yield hf
