@@ -1,0 +1,67 @@
+"""The one place where an event loop hands a call to a thread, and takes its answer back.
+
+Everything below the doors waits where it stands. A coroutine must not, so each call crosses once
+to a thread of this handle's own; there is no logic on the way.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from functools import partial
+from itertools import islice
+from typing import Generic, ParamSpec, TypeVar
+
+from holdfast.ground.pages import Page
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+THREADS = 64
+"""Calls of one handle at a time; more of them wait. They start when needed, and end with it."""
+
+
+class Crossing:
+    """Runs calls on threads, for a coroutine to await.
+
+    Cancelling the coroutine stops the waiting, not the call: a write that was begun is done.
+    """
+
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="holdfast-aio")
+
+    async def __call__(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Return what *call* returns, run with the caller's context variables."""
+        work = partial(copy_context().run, call, *args, **kwargs)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+
+class AsyncPage(Generic[T]):
+    """One page of a list: `data`, and `next_page`, the cursor of the next or None.
+
+    Iterating gives this page's things; `all()` walks on to the end.
+    """
+
+    def __init__(self, page: Page[T], cross: Crossing) -> None:
+        self._page, self._cross = page, cross
+        self.data, self.next_page, self.prev_page = page.data, page.next_page, page.prev_page
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self.data)
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __repr__(self) -> str:
+        return f"AsyncPage(data={self.data!r}, next_page={self.next_page!r})"
+
+    async def all(self) -> AsyncIterator[T]:
+        """Give every thing of the list, crossing about once for each further page."""
+        walk = self._page.all()
+        for each in islice(walk, len(self.data)):
+            yield each
+        # As many at a time as this page has, so that reading ahead stays within one page.
+        step = max(1, len(self.data))
+        while ahead := await self._cross(lambda: list(islice(walk, step))):
+            for each in ahead:
+                yield each

@@ -1,0 +1,111 @@
+"""The handle on a server has the face of the embedded one, method for method."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from holdfast.ground.events import EventBus
+from holdfast.library import aio
+from holdfast.library.holdfast import Holdfast
+from holdfast.library.open import open as open_here
+from holdfast.library.remote import RemoteHoldfast
+from holdfast.library.remote_agents import RemoteAgents, RemoteEnvironments
+from holdfast.library.remote_events import RemoteEvents
+from holdfast.library.remote_keys import RemoteKeys
+from holdfast.library.remote_memories import RemoteMemories, RemoteVersions
+from holdfast.library.remote_sessions import RemoteSessions
+from holdfast.library.remote_stores import RemoteMemoryStores
+from holdfast.memories.stores.agents import Agents
+from holdfast.memories.stores.environments import Environments
+from holdfast.memories.stores.keys import Keys
+from holdfast.memories.stores.memories import Memories
+from holdfast.memories.stores.sessions import Sessions
+from holdfast.memories.stores.stores import MemoryStores
+from holdfast.memories.stores.versions import Versions
+
+PAIRS: list[tuple[type, type, type]] = [
+    (Holdfast, RemoteHoldfast, aio.AsyncHoldfast),
+    (MemoryStores, RemoteMemoryStores, aio.AsyncMemoryStores),
+    (Memories, RemoteMemories, aio.AsyncMemories),
+    (Versions, RemoteVersions, aio.AsyncVersions),
+    (Sessions, RemoteSessions, aio.AsyncSessions),
+    (Agents, RemoteAgents, aio.AsyncAgents),
+    (Environments, RemoteEnvironments, aio.AsyncEnvironments),
+    (Keys, RemoteKeys, aio.AsyncKeys),
+    (EventBus, RemoteEvents, aio.AsyncEvents),
+]
+
+ELSEWHERE = {
+    # The commands of the same names; a remote handle says where to run them.
+    RemoteHoldfast: {"restore", "scrub", "doctor"},
+    # An embedded bus ends with its engine.
+    RemoteEvents: {"close"},
+}
+HERE_ALONE = {
+    # Engines publish.
+    EventBus: {"publish"},
+}
+FOR_DOORS = {"acting", "publish"}
+
+
+def methods(of: type) -> dict[str, Callable[..., Any]]:
+    return {
+        name: each
+        for name, each in vars(of).items()
+        if inspect.isfunction(each) and not name.startswith("_")
+    }
+
+
+def parameters(of: Callable[..., Any]) -> list[inspect.Parameter]:
+    return list(inspect.signature(of).parameters.values())
+
+
+@pytest.mark.parametrize(("here", "remote", "_"), PAIRS)
+def test_both_have_the_same_methods(here: type, remote: type, _: type) -> None:
+    ours = set(methods(here)) - HERE_ALONE.get(here, set())
+    theirs = set(methods(remote)) - ELSEWHERE.get(remote, set())
+
+    assert ours == theirs
+
+
+@pytest.mark.parametrize(
+    ("here", "there"),
+    [
+        pytest.param(each, methods(remote)[name], id=f"{remote.__name__}.{name}")
+        for embedded, remote, _ in PAIRS
+        for name, each in methods(embedded).items()
+        if name in methods(remote)
+    ],
+)
+def test_a_method_takes_the_same(here: Callable[..., Any], there: Callable[..., Any]) -> None:
+    assert parameters(here) == parameters(there)
+
+
+@pytest.mark.parametrize(
+    ("here", "awaitable"),
+    [
+        pytest.param(each, methods(other).get(name), id=f"{other.__name__}.{name}")
+        for embedded, _, other in PAIRS
+        for name, each in methods(embedded).items()
+        if name not in FOR_DOORS
+    ],
+)
+def test_a_coroutine_takes_the_same(
+    here: Callable[..., Any], awaitable: Callable[..., Any]
+) -> None:
+    assert inspect.iscoroutinefunction(awaitable)
+    assert parameters(here) == parameters(awaitable)
+
+
+def test_opening_takes_the_same() -> None:
+    assert parameters(open_here) == parameters(aio.open)
+
+
+def test_a_remote_record_is_the_embedded_one() -> None:
+    for embedded, remote, _ in PAIRS[1:-1]:
+        for name, each in methods(embedded).items():
+            kind = inspect.signature(each, eval_str=True).return_annotation
+            there = inspect.signature(methods(remote)[name], eval_str=True).return_annotation
+            assert there == kind, name
