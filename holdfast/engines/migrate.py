@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from functools import cache
 from hashlib import sha256
+from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 from typing import Protocol
 
@@ -147,6 +148,14 @@ def migrate(
             ground.record(migration)
         applied.append(migration)
     return applied
+
+
+def release() -> str:
+    """Return this release's name, as a database records it."""
+    try:
+        return version("holdfast")
+    except PackageNotFoundError:
+        return "unknown"
 
 
 def statements(text: str) -> Iterator[str]:

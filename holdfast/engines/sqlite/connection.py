@@ -1,0 +1,247 @@
+"""One SQLite connection, set up as every one of ours is, and speaking whole statements.
+
+A statement is fetched to its end before a call returns: an unfinished one would pin a snapshot,
+so that the log grows without end and later writes fail.
+"""
+
+import random
+import time
+from collections.abc import Callable, Mapping
+from typing import Literal, Protocol, TypeVar, cast
+
+import apsw
+
+from holdfast.engines.base import Make
+from holdfast.engines.queries import name_of
+from holdfast.engines.sqlite.faults import SPOKEN, fault_of
+from holdfast.ground.errors import EngineFault, HoldfastError, Unavailable
+
+T = TypeVar("T")
+Params = Mapping[str, object]
+Value = str | int | float | bytes | None
+Role = Literal["writer", "reader"]
+
+PATIENCE = 5.0
+"""Seconds a reader, or an open, waits for a lock."""
+
+APPLICATION_ID = 0x484F4C44
+AUTOCHECKPOINT = 4000
+"""Pages of log after which a commit also checkpoints."""
+
+_CACHE = {"writer": -65536, "reader": -16384}
+_STEPS = (0.001, 0.002, 0.005, 0.010, 0.015)
+_CACHED_STATEMENTS = 256
+
+
+class Rows(Protocol):
+    """What a statement gave; as much of the driver's cursor as is used."""
+
+    def fetchall(self) -> list[tuple[Value, ...]]:
+        """Return the rows that were not taken yet."""
+        ...
+
+    def get_description(self) -> tuple[tuple[str, str | None], ...]:
+        """Return each column's name and declared type, while there are rows."""
+        ...
+
+
+class Execute(Protocol):
+    """How a statement is run."""
+
+    def __call__(self, sql: str, params: Params | tuple[Value, ...] | None = None, /) -> Rows:
+        """Run *sql* up to its first row."""
+        ...
+
+
+class Patience:
+    """Waits for a lock in growing steps, up to a moment of the monotonic clock, or for a span.
+
+    The steps are spread by half either way, so that processes that met once do not go on meeting.
+    `meanwhile` is called before each step.
+    """
+
+    def __init__(self) -> None:
+        self.until = 0.0
+        self.span = 0.0
+        self.meanwhile: Callable[[], None] | None = None
+
+    def __call__(self, attempt: int) -> bool:
+        """Sleep before trying again, or return False when the time is up."""
+        if self.meanwhile is not None:
+            self.meanwhile()
+        if self.span and attempt == 0:
+            self.until = time.monotonic() + self.span
+        left = self.until - time.monotonic()
+        if left <= 0:
+            return False
+        step = _STEPS[attempt] if attempt < len(_STEPS) else min(0.020 + attempt / 1000, 0.050)
+        time.sleep(min(left, step * random.uniform(0.5, 1.5)))  # noqa: S311 - jitter, no secret
+        return True
+
+
+class Connection:
+    """A connection for one thread at a time; raises our errors, the driver's as their cause."""
+
+    __slots__ = (
+        "_names",
+        "execute",
+        "noticed",
+        "path",
+        "patience",
+        "raw",
+        "reading",
+        "statements",
+    )
+
+    def __init__(self, raw: apsw.Connection, path: str) -> None:
+        self.raw, self.path = raw, path
+        # The driver's stub names a type that is not known on the oldest Python we run on.
+        self.execute = cast("Execute", raw.execute)  # pyright: ignore[reportUnknownMemberType]
+        self.patience = Patience()
+        raw.set_busy_handler(self.patience)
+        self._names: dict[str, tuple[str, ...]] = {}
+        self.statements = 0
+        self.reading = False
+        self.noticed: Callable[[HoldfastError], None] | None = None
+
+    def all(self, make: Make[T], sql: str, params: Params) -> list[T]:
+        """Return every row of *sql*, each made by *make*."""
+        self.statements += 1
+        try:
+            cursor = self.execute(sql, params)
+            names = self._names.get(sql) or self._learn(sql, cursor)
+            rows = cursor.fetchall()
+        except SPOKEN as error:
+            raise self.fault(error, sql) from error
+        return [make(**dict(zip(names, row, strict=True))) for row in rows]
+
+    def first(self, make: Make[T], sql: str, params: Params) -> T | None:
+        """Return the first row of *sql*, or None."""
+        self.statements += 1
+        try:
+            cursor = self.execute(sql, params)
+            names = self._names.get(sql) or self._learn(sql, cursor)
+            rows = cursor.fetchall()
+        except SPOKEN as error:
+            raise self.fault(error, sql) from error
+        return make(**dict(zip(names, rows[0], strict=True))) if rows else None
+
+    def one(self, make: Make[T], sql: str, params: Params) -> T:
+        """Return the only row of *sql*; another number of rows is EngineFault."""
+        found = self.all(make, sql, params)
+        if len(found) != 1:
+            name = name_of(sql)
+            raise EngineFault(f"{name!r} gave {len(found)} rows, not one.", statement=name)
+        return found[0]
+
+    def run(self, sql: str, params: Params) -> int:
+        """Run *sql*; return how many rows it changed."""
+        self.statements += 1
+        try:
+            self.execute(sql, params).fetchall()
+            return self.raw.changes()
+        except SPOKEN as error:
+            raise self.fault(error, sql) from error
+
+    def number(self, sql: str) -> int:
+        """Return the one number that *sql*, of our own upkeep, gives; 0 when it gives none."""
+        try:
+            rows = self.execute(sql).fetchall()
+        except SPOKEN as error:
+            raise self.fault(error, sql) from error
+        return cast("int", rows[0][0]) if rows else 0
+
+    def do(self, sql: str) -> None:
+        """Run *sql*, a step of our own upkeep."""
+        try:
+            self.execute(sql).fetchall()
+        except SPOKEN as error:
+            raise self.fault(error, sql) from error
+
+    def fault(self, error: Exception, sql: str = "") -> HoldfastError:
+        """Return our error for *error*, after telling whoever wants to notice."""
+        if self.reading and getattr(error, "extendedresult", 0) == apsw.SQLITE_READONLY:
+            name = name_of(sql)
+            return EngineFault(f"{name!r} writes where only reading is done.", statement=name)
+        fault = fault_of(error, path=self.path, sql=sql)
+        if self.noticed is not None:
+            self.noticed(fault)
+        return fault
+
+    def _learn(self, sql: str, cursor: Rows) -> tuple[str, ...]:
+        try:
+            names = tuple(column[0] for column in cursor.get_description())
+        except apsw.ExecutionCompleteError:  # no row, so no names are asked for either
+            return ()
+        self._names[sql] = names
+        return names
+
+
+def connect(path: str, role: Role, *, read_only: bool = False) -> Connection:
+    """Return a new connection to *path* (`:memory:` for none), with every pragma set.
+
+    Raises Unavailable and Corrupt as opening meets them.
+    """
+    flags = apsw.SQLITE_OPEN_READONLY if read_only else apsw.SQLITE_OPEN_READWRITE
+    if path == ":memory:":
+        flags |= apsw.SQLITE_OPEN_CREATE
+    try:
+        raw = apsw.Connection(path, flags, statementcachesize=_CACHED_STATEMENTS)
+    except apsw.Error as error:
+        raise fault_of(error, path=path) from error
+    connection = Connection(raw, path)
+    connection.patience.until = time.monotonic() + PATIENCE
+    connection.patience.span = PATIENCE if role == "reader" else 0.0
+    connection.reading = role == "reader"
+    try:
+        _set_up(connection, role, read_only=read_only)
+    except BaseException:
+        raw.close(force=True)
+        raise
+    return connection
+
+
+def _set_up(connection: Connection, role: Role, *, read_only: bool) -> None:
+    connection.raw.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
+    settings: dict[str, int] = {
+        "mmap_size": 0,
+        "temp_store": 2,
+        "trusted_schema": 0,
+        "foreign_keys": 1,
+        "cache_size": _CACHE[role],
+        "synchronous": 2,
+    }
+    if role == "writer" and not read_only:
+        settings |= {"secure_delete": 1, "wal_autocheckpoint": AUTOCHECKPOINT}
+    elif connection.path != ":memory:":
+        settings["query_only"] = 1
+    for name, value in settings.items():
+        connection.do(f"pragma {name} = {value}")
+    for name in ("synchronous", "foreign_keys"):
+        if connection.number(f"pragma {name}") != settings[name]:
+            raise EngineFault(f"SQLite did not take the setting {name}.")
+
+
+def use_log(connection: Connection) -> None:
+    """Turn the database's write-ahead log on, for good; Unavailable when it cannot be.
+
+    SQLite does not call the busy handler for this, so we wait here.
+    """
+    attempt = 0
+    while True:
+        try:
+            mode = connection.execute("pragma journal_mode = wal").fetchall()[0][0]
+        except apsw.BusyError as error:
+            if not connection.patience(attempt):
+                raise fault_of(error, path=connection.path) from error
+            attempt += 1
+            continue
+        except apsw.Error as error:
+            raise fault_of(error, path=connection.path) from error
+        if mode != "wal":
+            raise Unavailable(
+                f"{connection.path} cannot keep a write-ahead log here; its mode stayed {mode}.",
+                reason="io",
+                next="Put the database on a local file system.",
+            )
+        return

@@ -1,0 +1,233 @@
+"""The changes after a position, whoever made them.
+
+The table is the truth: what wakes a feed (a commit in this process, or `data_version` for
+another's) only says that it is time to look, so a lost notice costs time and never a change,
+and a feed that fell behind holds no memory.
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from time import monotonic
+from types import SimpleNamespace
+from typing import Protocol
+
+import msgspec
+
+from holdfast.engines.sqlite.connection import Connection
+from holdfast.ground.clock import from_microseconds
+from holdfast.ground.errors import CursorExpired, HoldfastError, InvalidInput
+from holdfast.ground.events import Event, Fact
+from holdfast.ground.scope import Actor
+
+TRIMMED = "feed.trimmed"
+"""The type of the row that stands for all that were trimmed before it, itself included."""
+
+_PREFIX = "chg_"
+_BATCH = 1000
+_BUSY_STEP, _QUIET_STEP, _QUIET_AFTER = 0.010, 0.050, 10.0
+
+_CHANGES = """
+select seq, at, workspace, owner, type, ids, data, actor
+from changes
+where seq > :after
+order by seq
+limit :batch
+"""
+_OLDEST = "select seq, type from changes order by seq limit 1"
+_NEWEST = "select coalesce(max(seq), 0) as seq from changes"
+
+
+def cursor_at(seq: int) -> str:
+    """Return the cursor that stands after the change *seq*."""
+    return f"{_PREFIX}{seq}"
+
+
+def seq_of(cursor: str) -> int:
+    """Return the number that *cursor* stands after; InvalidInput if it is not a cursor."""
+    digits = cursor.removeprefix(_PREFIX)
+    if cursor.startswith(_PREFIX) and digits.isascii() and digits.isdigit() and len(digits) < 20:  # noqa: PLR2004 - what 64 bits hold
+        return int(digits)
+    raise InvalidInput("cursor", "is not a cursor of the change feed", given=cursor)
+
+
+class Changes(Protocol):
+    """Where a feed looks, and where it says that it listens."""
+
+    def all(
+        self, make: Callable[..., SimpleNamespace], sql: str, params: dict[str, object]
+    ) -> list[SimpleNamespace]:
+        """Return every row, of one moment."""
+        ...
+
+    def listen(self, wake: threading.Event) -> None:
+        """Set *wake* whenever something may have changed, until `unlisten`."""
+        ...
+
+    def unlisten(self, wake: threading.Event) -> None:
+        """Leave *wake* alone."""
+        ...
+
+
+class SQLiteFeed:
+    """Changes after a position, oldest first; of *workspace*, or of all for None."""
+
+    def __init__(self, changes: Changes, after: str | None, workspace: str | None) -> None:
+        self._changes, self._workspace = changes, workspace
+        self._wake = threading.Event()
+        self._open = True
+        if after is None:
+            self._after: int = changes.all(SimpleNamespace, _NEWEST, {})[0].seq
+        else:
+            self._after = seq_of(after)
+            oldest = changes.all(SimpleNamespace, _OLDEST, {})
+            if oldest and oldest[0].type == TRIMMED and oldest[0].seq > self._after:
+                raise CursorExpired(cursor_at(oldest[0].seq))
+        changes.listen(self._wake)
+
+    @property
+    def cursor(self) -> str:
+        """The cursor after what was given out."""
+        return cursor_at(self._after)
+
+    def __iter__(self) -> Iterator[Event]:
+        while self._open:
+            yield from self.poll(_QUIET_AFTER)
+
+    def poll(self, timeout: float = 0.0) -> list[Event]:
+        """Return what came, waiting at most *timeout* seconds for the first.
+
+        Raises CursorExpired when this feed is so far behind that changes it did not see were
+        trimmed.
+        """
+        until = monotonic() + timeout
+        while self._open:
+            self._changes.listen(self._wake)
+            self._wake.clear()
+            found, more = self._look()
+            left = until - monotonic()
+            if found or (left <= 0 and not more):
+                return found
+            if not more:
+                self._wake.wait(left)
+        return []
+
+    def close(self) -> None:
+        """Stop listening; a `poll` that waits returns."""
+        self._open = False
+        self._changes.unlisten(self._wake)
+        self._wake.set()
+
+    def _look(self) -> tuple[list[Event], bool]:
+        rows = self._changes.all(SimpleNamespace, _CHANGES, {"after": self._after, "batch": _BATCH})
+        if not rows:
+            return [], False
+        if rows[0].type == TRIMMED:
+            raise CursorExpired(cursor_at(rows[0].seq))
+        self._after = rows[-1].seq
+        wanted = [row for row in rows if self._workspace in (None, row.workspace)]
+        return [_event(row) for row in wanted], len(rows) == _BATCH
+
+
+class Watcher:
+    """Looks for other processes' commits, while and only while somebody listens."""
+
+    def __init__(self, connect: Callable[[], Connection] | None) -> None:
+        self._connect = connect
+        self._listening: set[threading.Event] = set()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._stop = threading.Event()
+
+    def listen(self, wake: threading.Event) -> None:
+        """Set *wake* whenever something may have changed."""
+        if wake in self._listening:
+            return
+        with self._lock:
+            self._listening = {*self._listening, wake}
+            self._begin()
+
+    def unlisten(self, wake: threading.Event) -> None:
+        """Leave *wake* alone; the last one ends the watching."""
+        with self._lock:
+            self._listening = self._listening - {wake}
+            if not self._listening:
+                self._end()
+
+    def tell(self) -> None:
+        """Wake all who listen: something was committed here."""
+        for wake in self._listening:
+            wake.set()
+
+    def close(self) -> None:
+        """Wake and forget all who listen."""
+        with self._lock:
+            self.tell()
+            self._listening = set()
+            thread = self._thread
+            self._end()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(1.0)
+
+    def rest(self) -> None:
+        """Let go of the connection until `resume`."""
+        with self._lock:
+            thread = self._thread
+            self._end()
+        if thread is not None:
+            thread.join(1.0)
+
+    def resume(self) -> None:
+        """Watch again if anybody listens."""
+        with self._lock:
+            if self._listening:
+                self._begin()
+
+    def _begin(self) -> None:
+        if self._thread is None and self._connect is not None:
+            self._stop = threading.Event()
+            args = (self._connect, self._stop)
+            self._thread = threading.Thread(
+                target=self._watch, args=args, name="holdfast-feed", daemon=True
+            )
+            self._thread.start()
+
+    def _end(self) -> None:
+        self._stop.set()
+        self._thread = None
+
+    def _watch(self, connect: Callable[[], Connection], stop: threading.Event) -> None:
+        try:
+            connection = connect()
+        except HoldfastError:
+            # Whoever reads meets the same fault and is told; there is nobody to tell here.
+            return
+        try:
+            seen, moved = -1, monotonic()
+            while True:
+                version = connection.number("pragma data_version")
+                if version != seen:
+                    seen, moved = version, monotonic()
+                    self.tell()
+                quiet = monotonic() - moved > _QUIET_AFTER
+                if stop.wait(_QUIET_STEP if quiet else _BUSY_STEP):
+                    return
+        except HoldfastError:
+            return
+        finally:
+            connection.raw.close(force=True)
+
+
+def _event(row: SimpleNamespace) -> Event:
+    return Event(
+        type=row.type,
+        at=from_microseconds(row.at),
+        workspace=row.workspace,
+        owner=row.owner,
+        actor=None
+        if row.actor is None
+        else Actor.from_wire(msgspec.json.decode(row.actor, type=dict[str, str])),
+        ids=msgspec.json.decode(row.ids, type=dict[str, str]),
+        data=msgspec.json.decode(row.data, type=dict[str, Fact]),
+        seq=row.seq,
+        cursor=cursor_at(row.seq),
+    )

@@ -1,0 +1,278 @@
+"""A group of writes in one transaction, so that all of them cost one fsync.
+
+Each has a savepoint of its own, so one that fails is undone alone. When SQLite itself ends the
+transaction, each is run again in a transaction of its own, so one that does not fit does not
+fail the small ones beside it.
+"""
+
+import secrets
+from copy import copy
+from time import monotonic, perf_counter, sleep
+
+import apsw
+
+from holdfast.engines.metrics import SECONDS, SIZES, Histogram
+from holdfast.engines.sqlite.connection import Connection
+from holdfast.engines.sqlite.database import Database
+from holdfast.engines.sqlite.slots import WAITING, Queue, Slot, deliver, refusal
+from holdfast.engines.sqlite.transaction import SQLiteTransaction
+from holdfast.ground.errors import HoldfastError, Unavailable
+
+LONGEST = 0.020
+"""Seconds of work after which a group is committed, so that other processes get the lock."""
+
+LARGEST = 8 * 1024 * 1024
+"""Bytes bound after which a group is committed."""
+
+_SLOW = 0.100
+_SEQ = "select seq from engine_state"
+_OURS = "select count(*) from engine_state where seq = ? and writer = ?"
+_WRITE_SEQ = "update engine_state set seq = ?, writer = ?"
+
+
+class GroupCommit:
+    """Runs groups of writes on one connection; whoever calls it holds the database's turn.
+
+    The engine-wide number is written back together with a token of this object: after a commit
+    whose outcome is unknown, the file itself then says whether it took place.
+    """
+
+    def __init__(self, database: Database, queue: Queue, connection: Connection | None) -> None:
+        self._database, self._queue = database, queue
+        self._token = secrets.token_hex(8)
+        self._connection: Connection | None = None
+        self._past_statements = 0
+        self.give_up_at = float("inf")
+        self.outcomes = {"ok": 0, "error": 0, "unknown": 0}
+        self.retries = 0
+        self.reconnects = 0
+        self.groups = 0
+        self.sizes, self.waits = Histogram(SIZES), Histogram(SECONDS)
+        self.commits = Histogram(SECONDS)
+        if connection is not None:
+            self._adopt(connection)
+
+    @property
+    def statements(self) -> int:
+        """How many statements were run, without the group's own bookkeeping."""
+        return self._past_statements + (self._connection.statements if self._connection else 0)
+
+    def connection(self) -> Connection:
+        """Return the connection, opened again if it was dropped."""
+        return self._connection or self._adopt(self._database.connect("writer"))
+
+    def drop(self) -> Connection | None:
+        """Let go of the connection, and return it for whoever closes it."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            self._past_statements += connection.statements
+        return connection
+
+    def settle(self, slots: list[Slot]) -> list[Slot]:
+        """Run *slots* in one transaction; return those that now have a value or an error.
+
+        The others were withdrawn, or wait again because the group was long enough.
+        """
+        entering = list(slots)
+        failed: list[Slot] = []
+        try:
+            self._database.check_writable()
+            connection = self.connection()
+            base = self._begin(connection, entering, failed)
+        except HoldfastError as error:
+            return failed + [slot for slot in entering if self._fail(slot, _again(error))]
+        if not entering:
+            return failed
+        alone = len(entering) == 1
+        ran, left, seq = self._run_all(connection, entering, base, alone=alone)
+        if not connection.raw.in_transaction and not alone:
+            self.retries += 1
+            return failed + self._each_alone(ran + left)
+        self._queue.put_back(left)
+        return failed + self._commit(connection, ran, base, seq)
+
+    def _adopt(self, connection: Connection) -> Connection:
+        connection.patience.meanwhile = self._meanwhile
+        self._connection = connection
+        return connection
+
+    def _begin(self, connection: Connection, entering: list[Slot], failed: list[Slot]) -> int:
+        """Take the lock and return the engine's number; move whose time is up to *failed*."""
+        tried = False
+        while True:
+            now = monotonic()
+            for slot in [one for one in entering if one.deadline <= now]:
+                if slot.state == WAITING or tried:
+                    entering.remove(slot)
+                    reason = "busy" if slot.at_the_door else "timeout"
+                    failed += [slot] if self._fail(slot, refusal(reason)) else []
+            if now >= self.give_up_at and tried:
+                failed += [slot for slot in entering if self._fail(slot, refusal("closed"))]
+                entering.clear()
+            if not entering:
+                return 0
+            connection.patience.until = min(self.give_up_at, *(one.deadline for one in entering))
+            for slot in entering:
+                slot.at_the_door = True
+            try:
+                connection.do("begin immediate")
+            except Unavailable as error:
+                if error.reason != "busy":
+                    raise
+                tried = True
+                sleep(0.001)
+                continue
+            for slot in entering:
+                slot.at_the_door = False
+            return connection.number(_SEQ)
+
+    def _meanwhile(self) -> None:
+        if self._connection is not None:
+            patience = self._connection.patience
+            patience.until = min(patience.until, self.give_up_at)
+        for slot in self._queue.expired():
+            if self._fail(slot, refusal("timeout")):
+                deliver([slot])
+
+    def _fail(self, slot: Slot, error: HoldfastError) -> bool:
+        """Give *slot* an error, unless its caller has withdrawn it."""
+        if not self._queue.claim(slot):
+            return False
+        slot.value, slot.error = None, error
+        return True
+
+    def _run_all(
+        self, connection: Connection, entering: list[Slot], base: int, *, alone: bool
+    ) -> tuple[list[Slot], list[Slot], int]:
+        ran: list[Slot] = []
+        left = entering[::-1]
+        begun, bound, seq = monotonic(), 0, base
+        while left and bound < LARGEST and (not ran or monotonic() - begun < LONGEST):
+            slot = left.pop()
+            if not self._queue.claim(slot):
+                continue
+            ran.append(slot)
+            tx = self._run(connection, slot, seq, alone=alone)
+            if not connection.raw.in_transaction:
+                break
+            if slot.error is None:
+                seq, bound = seq + tx.used, bound + tx.bound
+        return ran, left[::-1], seq
+
+    def _run(
+        self, connection: Connection, slot: Slot, seq: int, *, alone: bool
+    ) -> SQLiteTransaction:
+        begun = perf_counter()
+        self.waits.observe(max(0.0, monotonic() - slot.came))
+        slot.value = slot.error = None
+        slot.tx = tx = SQLiteTransaction(connection, slot.owner, seq)
+        try:
+            if not alone:
+                connection.do("savepoint one")
+            self._database.enter("write")
+            try:
+                slot.value = slot.work(tx)
+            finally:
+                self._database.leave()
+            tx.finish()
+            if not alone:
+                connection.do("release one")
+        except BaseException as error:  # noqa: BLE001 - it is the caller's, and raised there
+            slot.value, slot.error = None, error
+            self._undo(connection, alone=alone)
+        took = perf_counter() - begun
+        if took > _SLOW:
+            milliseconds = round(took * 1000)
+            self._database.publish("slow_work", statement=tx.slowest, milliseconds=milliseconds)
+        return tx
+
+    def _undo(self, connection: Connection, *, alone: bool) -> None:
+        try:
+            if alone:
+                self._roll_back(connection)
+            elif connection.raw.in_transaction:
+                connection.do("rollback to one")
+                connection.do("release one")
+        except HoldfastError:
+            # What cannot be undone alone is undone as a whole; the others then run again.
+            self._roll_back(connection)
+
+    def _roll_back(self, connection: Connection) -> None:
+        if connection.raw.in_transaction:
+            try:
+                connection.do("rollback")
+            except HoldfastError:
+                self._reopen()
+
+    def _each_alone(self, slots: list[Slot]) -> list[Slot]:
+        return [done for slot in slots for done in self.settle([slot])]
+
+    def _commit(self, connection: Connection, ran: list[Slot], base: int, seq: int) -> list[Slot]:
+        kept = [slot for slot in ran if slot.error is None]
+        self.outcomes["error"] += len(ran) - len(kept)
+        if not kept:
+            self._roll_back(connection)
+            return ran
+        begun = perf_counter()
+        try:
+            if seq != base:
+                connection.execute(_WRITE_SEQ, (seq, self._token)).fetchall()
+            connection.do("commit")
+        except (HoldfastError, apsw.Error) as error:
+            self.outcomes["error"] -= len(ran) - len(kept)
+            return self._not_committed(connection, error, ran, seq if seq != base else None)
+        self.commits.observe(perf_counter() - begun)
+        self.groups += 1
+        self.sizes.observe(len(ran))
+        self.outcomes["ok"] += len(kept)
+        return ran
+
+    def _not_committed(
+        self, connection: Connection, error: Exception, ran: list[Slot], seq: int | None
+    ) -> list[Slot]:
+        ours = error if isinstance(error, HoldfastError) else connection.fault(error)
+        if isinstance(ours, Unavailable) and ours.reason == "io":
+            return self._settle_doubt(ours, ran, seq)
+        self._roll_back(connection)
+        if len(ran) > 1:
+            self.retries += 1
+            return self._each_alone(ran)
+        ran[0].value, ran[0].error = None, ours
+        self.outcomes["error"] += 1
+        return ran
+
+    def _settle_doubt(self, error: HoldfastError, ran: list[Slot], seq: int | None) -> list[Slot]:
+        """Ask the file, opened anew, whether the commit of *seq* took place after all."""
+        kept = [slot for slot in ran if slot.error is None]
+        self._reopen()
+        if seq is not None and self._holds(seq):
+            self._database.publish("recovered", writes=len(kept))
+            self.outcomes["ok"] += len(kept)
+            return ran
+        self.outcomes["unknown"] += len(kept)
+        for slot in kept:
+            slot.value = None
+            slot.error = Unavailable(error.message, reason="io", written=None)
+            slot.error.__cause__ = error.__cause__
+        return ran
+
+    def _holds(self, seq: int) -> bool:
+        try:
+            rows = self.connection().execute(_OURS, (seq, self._token)).fetchall()
+        except (HoldfastError, apsw.Error):
+            return False
+        return rows[0][0] == 1
+
+    def _reopen(self) -> None:
+        connection = self.drop()
+        if connection is not None:
+            connection.raw.close(force=True)
+        self.reconnects += 1
+        self._database.publish("reconnected")
+
+
+def _again(error: HoldfastError) -> HoldfastError:
+    """Return the like of *error*, since threads that raise one error together mix it up."""
+    twin = copy(error)
+    twin.__cause__, twin.__traceback__ = error.__cause__, None
+    return twin

@@ -1,0 +1,142 @@
+"""Which file a target names, and whether it is ours to touch.
+
+Only bytes are looked at here, through SQLite's own file layer: a plain `open` and `close` of a
+file that is in use would release the locks that this process holds on it.
+"""
+
+import os
+from pathlib import Path
+from typing import Literal
+
+import apsw
+from msgspec import Struct
+from platformdirs import user_data_dir
+
+from holdfast.engines.sqlite.connection import APPLICATION_ID
+from holdfast.engines.sqlite.faults import fault_of
+from holdfast.ground.errors import Corrupt, InvalidInput, Unavailable
+
+MEMORY = ":memory:"
+RISKY = frozenset({"nfs", "nfs4", "cifs", "smb", "smb2", "smb3", "smbfs", "ceph", "lustre"})
+"""File systems between machines, where a write-ahead log does not work."""
+
+_MAGIC = b"SQLite format 3\0"
+_LEAF = 0x0D
+
+
+class Target(Struct, frozen=True, kw_only=True):
+    """A database file, or none for one in memory."""
+
+    path: str
+    default: bool = False
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether it is gone with the engine."""
+        return self.path == MEMORY
+
+
+def resolve(target: str | Path | None) -> Target:
+    """Return what *target* names: a path, `sqlite:PATH`, `:memory:`, or None for the user's own.
+
+    A symbolic link is followed, so that two names of one file are one path. Nothing in a path
+    is special: a `?` is a question mark. Raises InvalidInput when its folder does not exist.
+    """
+    if target is None:
+        path = Path(user_data_dir("holdfast", appauthor=False)) / "holdfast.db"
+        return Target(path=os.path.realpath(path), default=True)
+    text = str(target)
+    if isinstance(target, str):
+        text = text.removeprefix("sqlite:")
+        if text == MEMORY:
+            return Target(path=MEMORY)
+    if not text or "\0" in text:
+        raise InvalidInput("target", "must be a path, sqlite:PATH or :memory:", given=target)
+    path = Path(os.path.realpath(text))
+    if not path.parent.is_dir():
+        raise InvalidInput("target", "must be in a folder that exists", given=text)
+    if path.is_dir():
+        raise InvalidInput("target", "must be a file, and this is a folder", given=text)
+    return Target(path=str(path))
+
+
+def make_file(target: Target) -> bool:
+    """Make *target*'s file, readable by its owner alone, if there is none; tell whether it did."""
+    path = Path(target.path)
+    try:
+        if target.default:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    except FileExistsError:
+        return False
+    except OSError as error:
+        raise Unavailable(
+            f"{path} cannot be made: {error.strerror}.",
+            reason="read_only",
+            next="Choose a folder that you may write to.",
+        ) from error
+    return True
+
+
+Found = Literal["new", "ours"]
+
+
+def examine(path: str) -> Found:
+    """Look at the first page of the file at *path* and say whether it is new or ours.
+
+    Raises Corrupt when it is no database, InvalidInput when it is somebody else's. Nothing is
+    written.
+    """
+    size = os.stat(path).st_size  # noqa: PTH116 - beside the calls of SQLite's own file layer
+    if size == 0:
+        return "new"
+    page = _first_bytes(path, min(size, 512))
+    if page[: len(_MAGIC)] != _MAGIC:
+        raise Corrupt(path, "it does not begin as a database does")
+    if len(page) < 512:  # noqa: PLR2004 - the least a page can be
+        raise Corrupt(path, "it is shorter than one page")
+    owner = int.from_bytes(page[68:72], "big")
+    if owner == APPLICATION_ID:
+        return "ours"
+    empty = page[100] == _LEAF and page[103:105] == b"\0\0"
+    if owner == 0 and empty:
+        return "new"
+    raise somebody_elses(path)
+
+
+def somebody_elses(path: str) -> InvalidInput:
+    """Return the error that says *path* holds another program's database."""
+    return InvalidInput(
+        "target",
+        "is another program's database; it was not touched",
+        given=path,
+        next="Choose another file.",
+    )
+
+
+def _first_bytes(path: str, size: int) -> bytes:
+    flags = [apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READONLY, 0]
+    try:
+        file = apsw.VFSFile("", path, flags)
+        try:
+            return file.xRead(size, 0)
+        finally:
+            file.xClose()
+    except apsw.Error as error:
+        raise fault_of(error, path=path) from error
+
+
+def file_system(path: str) -> str:
+    """Return the type of the file system that *path* is on, or "" where that is not known."""
+    try:
+        table = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    best, kind = "", ""
+    for line in table.splitlines():
+        before, _, after = line.partition(" - ")
+        mount = before.split()[4].encode().decode("unicode_escape")
+        inside = path == mount or path.startswith(mount.rstrip("/") + "/")
+        if inside and len(mount) >= len(best):
+            best, kind = mount, after.split()[0]
+    return kind

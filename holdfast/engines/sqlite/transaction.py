@@ -1,0 +1,191 @@
+"""What `work` is handed: statements on one connection, and the numbers and notes of a write."""
+
+from collections.abc import Callable, Iterable, Mapping
+from time import perf_counter
+from typing import LiteralString, TypeVar, cast
+
+import msgspec
+from msgspec.structs import replace
+
+from holdfast.engines.base import Make
+from holdfast.engines.queries import name_of
+from holdfast.engines.sqlite.connection import Connection, Params
+from holdfast.engines.sqlite.feed import cursor_at
+from holdfast.ground.clock import to_microseconds
+from holdfast.ground.errors import EngineFault, HoldfastError
+from holdfast.ground.events import Event
+
+T = TypeVar("T")
+R = TypeVar("R")
+Owner = dict[str, object]
+
+_INSERT_CHANGE = """
+insert into changes (seq, at, workspace, owner, type, ids, data, actor)
+values (:seq, :at, :workspace, :owner, :type, :ids, :data, :actor)
+"""
+
+
+class _Ended:
+    """Stands where the connection was once `work` has returned."""
+
+    def __init__(self, why: HoldfastError | None = None) -> None:
+        self._why = why
+
+    def __getattr__(self, name: str) -> object:
+        raise self._why or EngineFault("A reader or transaction was used after its work ended.")
+
+
+def _ended(why: HoldfastError | None = None) -> Connection:
+    return cast("Connection", _Ended(why))
+
+
+class SQLiteReader:
+    """Several statements that see one moment."""
+
+    __slots__ = ("_connection", "_owner")
+
+    def __init__(self, connection: Connection, owner: Owner) -> None:
+        self._connection, self._owner = connection, owner
+
+    def one(self, make: Make[T], sql: LiteralString, /, **params: object) -> T:
+        """Return the only row; another number of rows is EngineFault."""
+        return self._connection.one(make, sql, self._owner | params)
+
+    def first(self, make: Make[T], sql: LiteralString, /, **params: object) -> T | None:
+        """Return the first row, or None."""
+        return self._connection.first(make, sql, self._owner | params)
+
+    def all(self, make: Make[T], sql: LiteralString, /, **params: object) -> list[T]:
+        """Return every row."""
+        return self._connection.all(make, sql, self._owner | params)
+
+    def end(self) -> None:
+        """Refuse every further statement."""
+        self._connection = _ended()
+
+
+class SQLiteTransaction:
+    """One write among those of its group.
+
+    `used` is how many numbers after `base` it took, `bound` how many bytes and characters it
+    gave to statements, `slowest` the statement that took longest.
+    """
+
+    __slots__ = (
+        "_base",
+        "_calls",
+        "_connection",
+        "_owner",
+        "_slowest",
+        "bound",
+        "noted",
+        "slowest",
+        "used",
+    )
+
+    def __init__(self, connection: Connection, owner: Owner, base: int) -> None:
+        self._connection, self._owner, self._base = connection, owner, base
+        self.used, self.bound = 0, 0
+        self.noted: list[Event] = []
+        self._calls: list[Callable[[], None]] = []
+        self.slowest, self._slowest = "", 0.0
+
+    @property
+    def seq(self) -> int:
+        """This transaction's number in the engine-wide order."""
+        self.used = self.used or 1
+        return self._base + 1
+
+    def one(self, make: Make[T], sql: LiteralString, /, **params: object) -> T:
+        """Return the only row; another number of rows is EngineFault."""
+        given = self._owner | params
+        return self._timed(sql, given, lambda: self._connection.one(make, sql, given))
+
+    def first(self, make: Make[T], sql: LiteralString, /, **params: object) -> T | None:
+        """Return the first row, or None."""
+        given = self._owner | params
+        return self._timed(sql, given, lambda: self._connection.first(make, sql, given))
+
+    def all(self, make: Make[T], sql: LiteralString, /, **params: object) -> list[T]:
+        """Return every row."""
+        given = self._owner | params
+        return self._timed(sql, given, lambda: self._connection.all(make, sql, given))
+
+    def run(self, sql: LiteralString, /, **params: object) -> int:
+        """Return how many rows changed."""
+        given = self._owner | params
+        return self._timed(sql, given, lambda: self._connection.run(sql, given))
+
+    def send(self, sql: LiteralString, /, **params: object) -> None:
+        """Run a statement whose count nobody needs."""
+        self.run(sql, **params)
+
+    def run_many(self, sql: LiteralString, rows: Iterable[Mapping[str, object]], /) -> int:
+        """Run one statement for each of *rows*; return how many rows changed together."""
+        changed = 0
+        before = self._connection.statements
+        for row in rows:
+            given = {**self._owner, **row}
+            changed += self._timed(sql, given, lambda given=given: self._connection.run(sql, given))
+        # One statement, however many rows it is given: elsewhere it is one round trip.
+        self._connection.statements = before + 1
+        return changed
+
+    def note(self, event: Event) -> None:
+        """Write *event* into the change feed with this transaction; send it after the commit."""
+        self.used += 1 if self.noted or not self.used else 0
+        seq = self._base + self.used
+        self.noted.append(replace(event, seq=seq, cursor=cursor_at(seq)))
+
+    def after_commit(self, call: Callable[[], None]) -> None:
+        """Run *call* once this transaction is durable, in the order asked for."""
+        self._calls.append(call)
+
+    @property
+    def calls(self) -> list[Callable[[], None]]:
+        """What to run once it is durable."""
+        return self._calls
+
+    def finish(self) -> None:
+        """Write down what was noted, and refuse every further statement.
+
+        Raises the error with which SQLite ended the transaction, even if `work` passed over it.
+        """
+        for event in self.noted:
+            self._connection.run(_INSERT_CHANGE, _row_of(event))
+        if isinstance(self._connection, _Ended):
+            self._connection.run("", {})
+        self._connection = _ended()
+
+    def _timed(self, sql: str, given: Params, ask: Callable[[], R]) -> R:
+        begun = perf_counter()
+        try:
+            return ask()
+        except HoldfastError as error:
+            if not isinstance(self._connection, _Ended) and not self._connection.raw.in_transaction:
+                self._connection = _ended(error)
+            raise
+        finally:
+            took = perf_counter() - begun
+            if took > self._slowest:
+                self._slowest, self.slowest = took, name_of(sql)
+            for value in given.values():
+                if isinstance(value, (str, bytes)):
+                    self.bound += len(value)
+
+
+def _row_of(event: Event) -> Params:
+    return {
+        "seq": event.seq,
+        "at": to_microseconds(event.at),
+        "workspace": event.workspace,
+        "owner": event.owner,
+        "type": event.type,
+        "ids": _json(event.ids),
+        "data": _json(event.data),
+        "actor": None if event.actor is None else _json(event.actor.to_wire()),
+    }
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()

@@ -1,0 +1,140 @@
+"""The one thread that writes, and what it does between two groups."""
+
+import logging
+import threading
+from time import monotonic
+
+from holdfast.engines.sqlite.connection import Connection
+from holdfast.engines.sqlite.database import Database
+from holdfast.engines.sqlite.feed import Watcher
+from holdfast.engines.sqlite.group import GroupCommit
+from holdfast.engines.sqlite.log import LogKeeper, empty
+from holdfast.engines.sqlite.slots import Chore, Queue, Slot, deliver, refusal
+from holdfast.ground.errors import EngineFault, HoldfastError
+
+_LOOK_EVERY = 1000
+"""Groups between two looks at whether the file is still the one that was opened."""
+
+_log = logging.getLogger(__name__)
+
+
+class Writer:
+    """Takes what waits and writes it, on a thread that the first write starts."""
+
+    def __init__(
+        self, database: Database, watcher: Watcher, connection: Connection | None = None
+    ) -> None:
+        self._database, self._watcher = database, watcher
+        self._thread: threading.Thread | None = None
+        self._starting = threading.Lock()
+        self.queue = Queue()
+        self.group = GroupCommit(database, self.queue, connection)
+        self.log = LogKeeper(database)
+
+    @property
+    def on_its_thread(self) -> bool:
+        """Whether the caller runs on the writer's own thread."""
+        return self._thread is not None and self._thread.ident == threading.get_ident()
+
+    def put(self, slot: Slot) -> None:
+        """Let *slot* wait for its turn; Unavailable at once when it cannot have one."""
+        self.queue.put(slot)
+        if self._thread is None:
+            with self._starting:
+                if self._thread is None:
+                    self._thread = threading.Thread(
+                        target=self._live, name="holdfast-writer", daemon=True
+                    )
+                    self._thread.start()
+
+    def close(self, timeout: float) -> None:
+        """Write what waits within *timeout* seconds, refuse the rest, and close the connection."""
+        self.group.give_up_at = min(self.group.give_up_at, monotonic() + timeout)
+        self.queue.close()
+        with self._starting:
+            thread = self._thread
+            if thread is None:
+                self._thread = threading.current_thread()
+                self._finish()
+                return
+        if thread is threading.current_thread():
+            return
+        thread.join(max(0.0, self.group.give_up_at - monotonic()))
+        self._refuse_rest()
+        thread.join(0.1)
+
+    def _live(self) -> None:
+        while (slots := self.queue.take(self.log.patience)) is not None:
+            if slots:
+                self._serve(slots)
+            self._tend()
+        self._finish()
+
+    def _serve(self, slots: list[Slot]) -> None:
+        try:
+            with self._database.turn:
+                if isinstance(slots[0], Chore):
+                    settled = self._do(slots[0])
+                else:
+                    settled = self.group.settle(slots)
+            for slot in settled:
+                self._tell(slot)
+        except Exception as error:  # noqa: BLE001 - whatever it is, callers wait
+            # A bug of ours must not leave callers waiting for ever.
+            _log.exception("the writer failed")
+            settled = [slot for slot in slots if self.queue.claim(slot)]
+            for slot in settled:
+                slot.error = EngineFault(f"The writer failed: {error!r}.")
+        deliver(settled)
+        if monotonic() > self.group.give_up_at:
+            self._refuse_rest()
+
+    def _do(self, chore: Slot) -> list[Slot]:
+        if not self.queue.claim(chore):
+            return []
+        try:
+            chore.value = chore.work(self.group.connection())
+        except HoldfastError as error:
+            chore.error = error
+        return [chore]
+
+    def _tell(self, slot: Slot) -> None:
+        """Do what was asked for after the commit, and send what was noted."""
+        tx, slot.tx = slot.tx, None
+        if tx is None or slot.error is not None:
+            return
+        for call in tx.calls:
+            try:
+                call()
+            except Exception:  # noqa: BLE001 - whatever a stranger's function raises
+                # The write is durable: a fault after it is not the write's.
+                _log.exception("a call after the commit failed")
+        for event in tx.noted:
+            self._database.events.publish(event)
+        if tx.noted:
+            self._watcher.tell()
+
+    def _tend(self) -> None:
+        if self.group.groups % _LOOK_EVERY == 0:
+            self._database.look_for_file()
+        with self._database.turn:
+            self.log.tend(self.group.connection)
+
+    def _refuse_rest(self) -> None:
+        left = [slot for slot in self.queue.drain() if self.queue.claim(slot)]
+        for slot in left:
+            slot.error = refusal("closed")
+        deliver(left)
+
+    def _finish(self) -> None:
+        with self._database.turn:
+            connection = self.group.drop()
+            if connection is None:
+                return
+            if not (self._database.in_memory or self._database.read_only):
+                try:
+                    connection.do("pragma optimize")
+                    empty(connection)
+                except HoldfastError as error:
+                    _log.warning("closing %s: %s", self._database.path, error)
+            connection.raw.close(force=True)
