@@ -1,7 +1,6 @@
 """An awaitable handle, called from a worker thread as if it were a plain one."""
 
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import Any, Protocol, cast
 
 from holdfast.ground.errors import MissingExtra
@@ -40,6 +39,9 @@ class _AwaitedMemories:
         method = cast("Callable[..., Awaitable[object]]", getattr(self._memories, name))
 
         def call(*args: object, **named: object) -> object:
-            return from_thread.run(partial(method, *args, **named))
+            async def awaited() -> object:
+                return await method(*args, **named)
+
+            return from_thread.run(awaited)
 
         return call
