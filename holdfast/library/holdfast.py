@@ -3,16 +3,23 @@
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING, Self
 
 from holdfast.engines.base import Engine
+from holdfast.ground.errors import NotAuthenticated
 from holdfast.ground.events import EventBus
 from holdfast.ground.scope import Actor, Scope
 from holdfast.memories.stores.agents import Agents
 from holdfast.memories.stores.caller import Caller
 from holdfast.memories.stores.environments import Environments
 from holdfast.memories.stores.keys import Keys
+from holdfast.memories.stores.session_access import refuse_narrowed
 from holdfast.memories.stores.sessions import Sessions
 from holdfast.memories.stores.stores import MemoryStores
+
+if TYPE_CHECKING:
+    from holdfast.library.upkeep.backup import BackupReport
+    from holdfast.library.upkeep.verify import VerifyReport
 
 
 class Holdfast:
@@ -67,15 +74,36 @@ class Holdfast:
             ),
         )
 
-    def for_session(self, session_id: str) -> "Holdfast": ...
+    def for_session(self, session_id: str) -> "Holdfast":
+        """Return this handle narrowed to what the session *session_id* attaches.
 
-    def backup(self, path: str | Path, *, force: bool = False) -> object: ...
+        Access is enforced, and writes are the session's. Raises NotFound, and NotAuthenticated
+        when the session is archived.
+        """
+        session = self.sessions.retrieve(session_id)
+        if session.archived_at is not None:
+            raise NotAuthenticated
+        return self.acting(actor=Actor.session(session_id), session_id=session_id)
 
-    def verify(self, *, quick: bool = False) -> object: ...
+    def backup(self, path: str | Path, *, force: bool = False) -> "BackupReport":
+        """Write the whole database as it is now to one file; see `holdfast backup`."""
+        from holdfast.library.upkeep.backup import backup
 
-    def close(self) -> None: ...
+        refuse_narrowed(self._caller, "admin")
+        return backup(self.engine, path, force=force)
 
-    def __enter__(self) -> "Holdfast":
+    def verify(self, *, quick: bool = False) -> "VerifyReport":
+        """Check that everything is there and what it says; see `holdfast verify`."""
+        from holdfast.library.upkeep.verify import verify
+
+        refuse_narrowed(self._caller, "admin")
+        return verify(self.engine, quick=quick)
+
+    def close(self) -> None:
+        """Finish what waits and let go of the database; again does nothing."""
+        self.engine.close()
+
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

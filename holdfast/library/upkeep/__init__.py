@@ -1,0 +1,1 @@
+"""Care of a whole database: backup, restore, verify, doctor."""

@@ -1,0 +1,135 @@
+"""Rows of one database into another, of either engine, table by table.
+
+Which columns a table has is asked of the databases, so a migration that adds one is copied
+without a change here. What is derived (words) is not copied but made again.
+"""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import LiteralString, cast
+
+from msgspec import Struct
+
+from holdfast.engines.base import Engine, Reader, Transaction
+
+ROWS_AT_ONCE = 200
+
+
+class Table(Struct, frozen=True):
+    """A table to copy, and the columns its rows are read in order of."""
+
+    name: str
+    key: tuple[str, ...]
+
+
+TABLES = (
+    Table("stores", ("id",)),
+    Table("memories", ("id",)),
+    Table("versions", ("number",)),
+    Table("store_settings", ("workspace",)),
+    Table("sessions", ("id",)),
+    Table("session_stores", ("session_id", "memory_store_id")),
+    Table("session_tokens", ("id",)),
+    Table("agents", ("id", "version")),
+    Table("environments", ("id",)),
+    Table("api_keys", ("id",)),
+    Table("changes", ("seq",)),
+)
+"""Every table that holds what cannot be made again, owners before what they own."""
+
+
+class _Column(Struct, frozen=True, kw_only=True):
+    name: str
+    pk: int
+
+
+class Copied(Struct, kw_only=True):
+    """How much was copied: rows by table, and the last number of the engine-wide order."""
+
+    rows: dict[str, int]
+    seq: int
+
+
+def columns(engine: Engine, reader: Reader, table: str) -> list[str]:
+    """Return the columns that *table* has there."""
+    sql = engine.queries("holdfast.library.upkeep")
+    return [column.name for column in reader.all(_Column, sql.columns_of, table=table)]
+
+
+def copy(
+    source: Engine, reader: Reader, target: Engine, tx: Transaction, *, told: Callable[[int], None]
+) -> Copied:
+    """Copy every row that *reader* sees into *tx*; *told* hears how many rows went so far."""
+    copied = Copied(rows={}, seq=reader.one(_seq, _sql(source).last_seq))
+    done = 0
+    for table in TABLES:
+        shared = set(columns(target, tx, table.name))
+        names = [name for name in columns(source, reader, table.name) if name in shared]
+        insert = _insert(target, table, names)
+        after: dict[str, object] = {}
+        copied.rows[table.name] = 0
+        while rows := reader.all(dict[str, object], _select(table, names, after), **after):
+            tx.run_many(insert, rows)
+            copied.rows[table.name] += len(rows)
+            done += len(rows)
+            told(done)
+            after = {f"after_{column}": rows[-1][column] for column in table.key}
+    _raise_numbers(target, tx, copied.seq)
+    return copied
+
+
+def _raise_numbers(target: Engine, tx: Transaction, seq: int) -> None:
+    """Let what the target numbers next come after every number that was copied."""
+    sql = _sql(target)
+    for statement in (sql.raise_seq, sql.raise_store_numbers, sql.raise_version_numbers):
+        tx.all(dict[str, object], statement, seq=seq)
+
+
+def empty(tx: Transaction) -> None:
+    """Delete every row, what is owned before its owner."""
+    for table in reversed(TABLES):
+        tx.run(_ours(f"delete from {table.name}"))
+
+
+def counted(reader: Reader) -> int:
+    """Return how many rows there are in all."""
+    return sum(
+        reader.one(_seq, _ours(f"select count(*) as seq from {table.name}")) for table in TABLES
+    )
+
+
+def is_used(reader: Reader) -> bool:
+    """Tell whether there is anything but the change feed."""
+    return any(
+        reader.first(dict[str, object], _ours(f"select 1 as used from {table.name} limit 1"))
+        for table in TABLES
+        if table.name != "changes"
+    )
+
+
+def _seq(*, seq: int) -> int:
+    return seq
+
+
+def _sql(engine: Engine) -> SimpleNamespace:
+    return engine.queries("holdfast.library.upkeep")
+
+
+def _select(table: Table, names: list[str], after: dict[str, object]) -> LiteralString:
+    key = ", ".join(table.key)
+    start = ", ".join(f":{name}" for name in after)
+    where = f" where ({key}) > ({start})" if after else ""
+    return _ours(
+        f"select {', '.join(names)} from {table.name}{where} order by {key} limit {ROWS_AT_ONCE}"
+    )
+
+
+def _insert(engine: Engine, table: Table, names: list[str]) -> LiteralString:
+    overriding = " overriding system value" if engine.dialect == "postgres" else ""
+    values = ", ".join(f":{name}" for name in names)
+    return _ours(f"insert into {table.name} ({', '.join(names)}){overriding} values ({values})")
+
+
+def _ours(statement: str) -> LiteralString:
+    """Return *statement*, whose names come from the table above and the catalogue alone."""
+    return cast("LiteralString", statement)
