@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import NoReturn, Self, cast
 
 from holdfast.engines.base import Engine
+from holdfast.ground.clock import SystemClock
 from holdfast.ground.errors import HoldfastError, InvalidInput, Unsupported
 from holdfast.ground.scope import Actor
 from holdfast.library.holdfast import Holdfast
@@ -33,7 +34,7 @@ class RemoteHoldfast:
     def __init__(self, client: WireClient, *, on_close: Callable[[], None]) -> None:
         self._client, self._on_close, self._open = client, on_close, True
         self._narrowed: set[RemoteHoldfast] = set()
-        self.events = RemoteEvents(client)
+        self.events = RemoteEvents(client, SystemClock())
         self.memory_stores = RemoteMemoryStores(client)
         self.sessions = RemoteSessions(client)
         self.agents = RemoteAgents(client)

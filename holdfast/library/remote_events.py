@@ -8,11 +8,13 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future
+from datetime import datetime
 from typing import Any, cast
 
 import msgspec
 from msgspec import Struct
 
+from holdfast.ground.clock import Clock
 from holdfast.ground.errors import EngineFault, HoldfastError, Unavailable
 from holdfast.ground.events import Event, EventBus, Listener
 from holdfast.ground.scope import Actor
@@ -32,8 +34,8 @@ _log = logging.getLogger(__name__)
 class RemoteEvents:
     """Hands each event of a server to whoever listens here."""
 
-    def __init__(self, client: WireClient) -> None:
-        self._client, self._lock = client, threading.Lock()
+    def __init__(self, client: WireClient, clock: Clock) -> None:
+        self._client, self._clock, self._lock = client, clock, threading.Lock()
         self._followers: frozenset[_Follower] = frozenset()
         self._past_errors = 0
 
@@ -54,7 +56,7 @@ class RemoteEvents:
 
         Returns what ends that. Raises what the server answers when it cannot be followed.
         """
-        follower = _Follower(self._client, listener, types)
+        follower = _Follower(self._client, self._clock, listener, types)
         follower.start()
         with self._lock:
             self._followers |= {follower}
@@ -80,11 +82,16 @@ class _Follower:
     """One subscription: the thread that reads the stream, and how to end it."""
 
     def __init__(
-        self, client: WireClient, listener: Listener, types: Collection[str] | None
+        self,
+        client: WireClient,
+        clock: Clock,
+        listener: Listener,
+        types: Collection[str] | None,
     ) -> None:
         self.bus = EventBus()
         self.bus.subscribe(listener, types)
-        self._client, self._query = client, {"types": ",".join(sorted(types or ())) or None}
+        self._client, self._clock = client, clock
+        self._query = {"types": ",".join(sorted(types or ())) or None}
         self._last: str | None = None
         self._stream: Stream | None = None
         self._over, self._lock = threading.Event(), threading.Lock()
@@ -143,7 +150,7 @@ class _Follower:
                 return
             self._last = frame.id or self._last
             if frame.data:
-                self.bus.publish(event_of(frame))
+                self.bus.publish(event_of(frame, self._clock.now()))
 
 
 class Frame(Struct, frozen=True):
@@ -167,13 +174,17 @@ def frames(lines: Iterable[str]) -> Iterator[Frame]:
             fields = {}
 
 
-def event_of(frame: Frame) -> Event:
-    """Return the event in *frame*; EngineFault when it holds something else."""
+def event_of(frame: Frame, now: datetime) -> Event:
+    """Return the event in *frame*; EngineFault when it holds something else.
+
+    `feed.reset` tells nothing of itself: it is said to be of *now*.
+    """
     try:
-        told: dict[str, Any] = msgspec.json.decode(frame.data, type=dict[str, Any])
+        told = msgspec.json.decode(frame.data, type=dict[str, Any])
         actor = told.get("actor")
         if isinstance(actor, dict) and "type" in actor:
             told["actor"] = msgspec.to_builtins(Actor.from_wire(cast("dict[str, str]", actor)))
-        return msgspec.convert({"type": frame.event, "cursor": frame.id, **told}, Event)
+        known = {"type": frame.event, "cursor": frame.id, "at": now, "workspace": ""}
+        return msgspec.convert(known | told, Event)
     except (msgspec.DecodeError, msgspec.ValidationError, KeyError) as error:
         raise EngineFault(f"The server sent an event of another shape: {error}.") from error

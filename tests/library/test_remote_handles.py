@@ -2,6 +2,7 @@
 
 import json
 import threading
+from datetime import UTC, datetime
 
 import pytest
 from library.scripted import AT, JSON, ME, STORE, Answer, Scripted, refusal
@@ -11,7 +12,7 @@ from holdfast.ground.errors import NotFound, Unavailable
 from holdfast.ground.events import Event
 from holdfast.ground.scope import Actor
 from holdfast.library.remote import RemoteHoldfast
-from holdfast.library.remote_events import frames
+from holdfast.library.remote_events import Frame, event_of, frames
 
 
 class TestForSession:
@@ -96,6 +97,13 @@ class TestEvents:
             hf.events.subscribe(lambda _: None)
 
         assert not hf.events.heard
+
+    def test_being_left_behind_is_told(self) -> None:
+        now = datetime(2026, 11, 21, tzinfo=UTC)
+
+        event = event_of(Frame("c9", "feed.reset", "{}"), now)
+
+        assert (event.type, event.cursor, event.at) == ("feed.reset", "c9", now)
 
     def test_lines_of_data_are_joined_and_a_cut_message_is_left_out(self) -> None:
         lines = ["id: 1", "data: {", "data: }", "", ": comment", "", "id: 2", "data: {}"]
