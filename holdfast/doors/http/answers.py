@@ -1,0 +1,63 @@
+"""What goes back: status, headers and bytes, encoded once."""
+
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.ground.pages import Page
+from holdfast.memories.stores.records import JSONObject, Record
+from holdfast.memories.stores.wire import to_wire
+
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Headers = tuple[tuple[bytes, bytes], ...]
+
+JSON = b"application/json"
+TEXT = b"text/plain; version=0.0.4; charset=utf-8"
+LIVE = b"text/event-stream; charset=utf-8"
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Answer(Struct, frozen=True, kw_only=True):
+    """One whole answer."""
+
+    body: bytes
+    type: bytes = JSON
+    status: int = 200
+    headers: Headers = ()
+
+
+class LiveAnswer(Struct, frozen=True, kw_only=True):
+    """An answer that goes on: *run* sends pieces until it returns."""
+
+    run: Callable[[Callable[[bytes], Awaitable[None]]], Awaitable[None]]
+    type: bytes = LIVE
+    headers: Headers = ((b"cache-control", b"no-store"),)
+
+
+def of_record(record: Record) -> Answer:
+    """Return *record* as an answer."""
+    return Answer(body=_encode(to_wire(record)))
+
+
+def of_records(records: Iterable[Record]) -> Answer:
+    """Return all of *records* as an answer that has no further pages."""
+    return of_json({"data": [to_wire(each) for each in records]})
+
+
+def of_page(page: Page[Any], *, both_ways: bool = False) -> Answer:
+    """Return *page*, of records or JSON objects, as an answer; *both_ways* tells `prev_page`."""
+    told: JSONObject = {
+        "data": [to_wire(each) if isinstance(each, Record) else each for each in page.data],
+        "next_page": page.next_page,
+    }
+    if both_ways:
+        told["prev_page"] = page.prev_page
+    return of_json(told)
+
+
+def of_json(told: JSONObject) -> Answer:
+    """Return a JSON object as an answer."""
+    return Answer(body=_encode(told))

@@ -1,0 +1,228 @@
+"""The HTTP door: an ASGI app over one handle.
+
+A request is read whole, in the order in which it can fail: its route, its size, its credential,
+what that may do, and only then what it says.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from contextlib import suppress
+from time import perf_counter
+from typing import Any
+
+from holdfast.doors.http.answers import Answer, LiveAnswer, Send
+from holdfast.doors.http.auth import WORKSPACE, demand_right
+from holdfast.doors.http.call import Call
+from holdfast.doors.http.compat.strict import demand_strictness
+from holdfast.doors.http.errors import error_answer
+from holdfast.doors.http.house import IN_FLIGHT_MOST, House
+from holdfast.doors.http.metrics import UNKNOWN
+from holdfast.doors.http.query import read_query
+from holdfast.doors.http.route_table import routes
+from holdfast.doors.http.routes import Route, Table
+from holdfast.doors.http.visitor import Visitor
+from holdfast.ground.clock import Clock, SystemClock, to_microseconds
+from holdfast.ground.errors import (
+    InvalidInput,
+    NotAuthenticated,
+    NotPermitted,
+    TooLarge,
+    Unavailable,
+)
+from holdfast.ground.events import Event
+from holdfast.ground.ids import Ids
+from holdfast.ground.scope import LOCAL
+from holdfast.library.holdfast import Holdfast
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+
+
+def make_app(
+    hf: Holdfast,
+    *,
+    strict: bool = False,
+    loopback: bool = True,
+    clock: Clock | None = None,
+    ids: Ids | None = None,
+) -> "App":
+    """Return the ASGI app that serves *hf*.
+
+    With *loopback* everybody comes in until the first key is made. With *strict* the contract's
+    routes demand what the hosted service demands. *clock* and *ids* stand in for the machine's.
+    """
+    house = House(
+        hf,
+        Table(routes(strict=strict)),
+        strict=strict,
+        loopback=loopback,
+        clock=clock or SystemClock(),
+        ids=ids or Ids(),
+    )
+    return App(house)
+
+
+class _Asked:
+    """What is known so far of a request under way, for its answer's headers and its counting."""
+
+    __slots__ = ("contract", "method", "request_id", "route", "workspace")
+
+    def __init__(self, method: str, request_id: str, *, contract: bool) -> None:
+        self.method, self.request_id, self.contract = method, request_id, contract
+        self.route: Route | None = None
+        self.workspace = ""
+
+
+class App:
+    """Answers requests. `house.stopping` makes it refuse to be ready, and ends live answers."""
+
+    def __init__(self, house: House) -> None:
+        self.house = house
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Answer one connection's request, or the server's own words."""
+        if scope["type"] == "http":
+            await self._http(scope, receive, send)
+        elif scope["type"] == "lifespan":
+            await self._lifespan(receive, send)
+        else:
+            await receive()
+            await send({"type": "websocket.close"})
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        await receive()
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        self.house.close()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def _http(self, scope: Message, receive: Receive, send: Send) -> None:
+        began, house = perf_counter(), self.house
+        raw_path: bytes = scope.get("raw_path") or scope["path"].encode()
+        request_id = house.ids.new("req", to_microseconds(house.clock.now()))
+        asked = _Asked(scope["method"], request_id, contract=raw_path.startswith(b"/v1/"))
+        house.in_flight += 1
+        try:
+            answer = await self._answer(asked, raw_path, scope, receive)
+        except Exception as error:  # noqa: BLE001 - whatever rises is answered, none with its insides
+            answer = self._failed(asked, error)
+        finally:
+            house.in_flight -= 1
+        headers = [
+            (b"content-type", answer.type),
+            (b"request-id", request_id.encode()),
+            (WORKSPACE, (asked.workspace or "default").encode()),
+            *answer.headers,
+        ]
+        if isinstance(answer, Answer):
+            headers.append((b"content-length", b"%d" % len(answer.body)))
+            await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+            await send({"type": "http.response.body", "body": answer.body})
+            status = answer.status
+        else:
+            status = 200
+            await send({"type": "http.response.start", "status": status, "headers": headers})
+            await self._live(answer, receive, send)
+        path = asked.route.path if asked.route else UNKNOWN
+        house.metrics.answered(path, asked.method, status, perf_counter() - began)
+
+    async def _answer(
+        self, asked: _Asked, raw_path: bytes, scope: Message, receive: Receive
+    ) -> Answer | LiveAnswer:
+        house = self.house
+        if house.in_flight > IN_FLIGHT_MOST and raw_path != b"/healthz":
+            raise Unavailable(
+                f"The server answers {IN_FLIGHT_MOST:,} requests at once, and is at it.",
+                reason="overloaded",
+                retry_after=1,
+            )
+        found = house.table.find(asked.method, raw_path)
+        route = asked.route = found.route
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        raw = await _body(headers, receive, route)
+        visitor = _NOBODY
+        if route.needs != "nothing":
+            visitor = await house.gate.admit(headers)
+            asked.workspace = visitor.workspace
+            demand_right(visitor, found)
+        if house.strict and route.contract:
+            demand_strictness(scope["headers"], route.path)
+        handles = house.shelf.of(visitor)
+        call = Call(house, visitor, handles, found.segments, headers=headers, raw=raw)
+        try:
+            if found.names or scope["query_string"]:
+                call.query = read_query(scope["query_string"], found.names, strict=route.ours)
+            return await route.answer(call)
+        except InvalidInput:
+            if route.behind is not None:
+                await route.behind(call)
+            raise
+
+    def _failed(self, asked: _Asked, error: Exception) -> Answer:
+        self.house.metrics.failed(error)
+        if isinstance(error, NotAuthenticated | NotPermitted):
+            self._tell_denied(asked, error)
+        return error_answer(error, request_id=asked.request_id, contract=asked.contract)
+
+    def _tell_denied(self, asked: _Asked, error: NotAuthenticated | NotPermitted) -> None:
+        self.house.hf.events.publish(
+            Event(
+                type="access.denied",
+                at=self.house.clock.now(),
+                workspace=asked.workspace,
+                ids={"request_id": asked.request_id},
+                data={
+                    "status": 401 if isinstance(error, NotAuthenticated) else 403,
+                    "method": asked.method,
+                    "route": asked.route.path if asked.route else UNKNOWN,
+                },
+            )
+        )
+
+    async def _live(self, answer: LiveAnswer, receive: Receive, send: Send) -> None:
+        """Send pieces until *answer* ends, the client leaves, or the server stops."""
+
+        async def piece(body: bytes) -> None:
+            await send({"type": "http.response.body", "body": body, "more_body": True})
+
+        ends = [
+            asyncio.ensure_future(each)
+            for each in (answer.run(piece), _left(receive), self.house.stopping.wait())
+        ]
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in ends:
+                each.cancel()
+            await asyncio.gather(*ends, return_exceptions=True)
+        with suppress(OSError):
+            await send({"type": "http.response.body", "body": b""})
+
+
+_NOBODY = Visitor(actor=LOCAL, scope="read", workspace="default", keyed=False)
+
+
+async def _body(headers: Mapping[bytes, bytes], receive: Receive, route: Route) -> bytes:
+    """Return the body; TooLarge beyond the route's limit, before anything is made of it."""
+    declared = headers.get(b"content-length")
+    if declared is not None and declared.isdigit() and int(declared) > route.limit:
+        raise TooLarge(route.limit)
+    if declared in {None, b"0"} and b"transfer-encoding" not in headers and not route.changes:
+        return b""
+    parts: list[bytes] = []
+    size, more = 0, True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise InvalidInput("body", "ended before it was whole")
+        parts.append(message.get("body", b""))
+        size, more = size + len(parts[-1]), message.get("more_body", False)
+        if size > route.limit:
+            raise TooLarge(route.limit)
+    return b"".join(parts)
+
+
+async def _left(receive: Receive) -> None:
+    """Return when the client is gone."""
+    while (await receive())["type"] != "http.disconnect":
+        pass

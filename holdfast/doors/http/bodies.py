@@ -1,0 +1,152 @@
+"""A request's body, as JSON that says one thing and no more.
+
+msgspec checks shapes, but keeps the last of two equal keys in silence, and so might another
+reader keep the first. The standard library's parser shows every pair, so it reads, and msgspec
+judges what was read.
+"""
+
+import json
+import math
+import re
+from typing import Any, NoReturn, TypeVar, cast
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.ground.errors import InvalidInput, shortened
+from holdfast.ground.text import encoded
+from holdfast.memories.stores.records import JSONObject
+
+B = TypeVar("B", bound="Body")
+
+DEPTH = 64
+"""Levels of objects and lists in one another; no request needs more than a few."""
+
+_INTEGER = 2**63
+_MISSING = re.compile(r"Object missing required field `(.*?)`(?: - at `\$\.?(.*)`)?", re.DOTALL)
+_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`(?: - at `\$\.?(.*)`)?", re.DOTALL)
+_OTHER = re.compile(r"(.*?)(?: - at `\$\.?(.*)`)?", re.DOTALL)
+_EXPECTED = re.compile(r"Expected `(.*)`, got `(.*)`")
+_NAMES = {
+    "str": "a string",
+    "int": "an integer",
+    "float": "a number",
+    "bool": "true or false",
+    "object": "an object",
+    "array": "a list",
+    "null": "null",
+}
+
+
+class Body(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of the bodies that requests may have; a key beyond its fields is refused."""
+
+
+def read_json(raw: bytes) -> JSONObject:
+    """Return the JSON object in *raw*; InvalidInput names the key that is wrong."""
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError:
+        raise InvalidInput("body", "is not UTF-8") from None
+    try:
+        value = _parser.decode(text)
+    except RecursionError:
+        raise InvalidInput("body", f"is nested more than {DEPTH} levels deep") from None
+    except ValueError:
+        raise InvalidInput("body", "is not JSON", next="Send a JSON object.") from None
+    if not isinstance(value, dict):
+        raise InvalidInput("body", "must be a JSON object")
+    _check_text_and_depth(cast("JSONObject", value), escapes="\\u" in text)
+    return cast("JSONObject", value)
+
+
+def read_body(raw: bytes, make: type[B]) -> B:
+    """Return the *make* in *raw*; InvalidInput names the key that is wrong."""
+    value = read_json(raw)
+    try:
+        return msgspec.convert(value, make)
+    except msgspec.ValidationError as error:
+        raise _explained(str(error)) from None
+
+
+def _explained(said: str) -> InvalidInput:
+    """Return msgspec's complaint *said* as an error that names the key."""
+    if found := _MISSING.fullmatch(said):
+        return InvalidInput(_field(found[2], found[1]), "is required")
+    if found := _UNKNOWN.fullmatch(said):
+        return InvalidInput(_field(found[2], found[1]), "is not a key here", next="Leave it out.")
+    found = _OTHER.fullmatch(said)
+    reason, where = (found[1], found[2]) if found else (said, "")
+    if types := _EXPECTED.fullmatch(reason):
+        reason = f"must be {_named(types[1])}, is {_named(types[2])}"
+    return InvalidInput(_field(where, ""), reason)
+
+
+def _field(where: str | None, key: str) -> str:
+    path = (where or "").replace("[...]", "")
+    return shortened(".".join(filter(None, (path, key))) or "body")
+
+
+def _named(types: str) -> str:
+    return " or ".join(_NAMES.get(each, each) for each in types.split(" | "))
+
+
+def _pairs(pairs: list[tuple[str, object]]) -> JSONObject:
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))
+        raise InvalidInput(shortened(twice), "is given twice", next="Send each key once.")
+    return value
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > len(str(_INTEGER)) or not -_INTEGER <= (value := int(digits)) < _INTEGER:
+        raise InvalidInput("body", "holds an integer of more than 64 bits", given=digits)
+    return value
+
+
+def _number(digits: str) -> float:
+    value = float(digits)
+    if not math.isfinite(value):
+        raise InvalidInput("body", "holds a number out of range", given=digits)
+    return value
+
+
+def _constant(name: str) -> NoReturn:
+    raise InvalidInput("body", "holds what JSON does not have", given=name)
+
+
+_parser = json.JSONDecoder(
+    object_pairs_hook=_pairs, parse_int=_integer, parse_float=_number, parse_constant=_constant
+)
+
+
+def _check_text_and_depth(body: JSONObject, *, escapes: bool) -> None:
+    """Raise InvalidInput for a lone surrogate, which only *escapes* can write, or deep nesting."""
+    for key, value in body.items():
+        field = shortened(key)
+        if escapes:
+            encoded(field, key)
+        level: list[Any] = [value]
+        for _ in range(DEPTH):
+            level = _next_level(field, level, escapes=escapes)
+            if not level:
+                break
+        else:
+            raise InvalidInput(field, f"is nested more than {DEPTH} levels deep", limit=DEPTH)
+
+
+def _next_level(field: str, level: list[Any], *, escapes: bool) -> list[Any]:
+    below: list[Any] = []
+    for value in level:
+        if isinstance(value, str):
+            if escapes:
+                encoded(field, value)
+        elif isinstance(value, dict):
+            below += cast("JSONObject", value).values()
+            if escapes:
+                below += cast("JSONObject", value)
+        elif isinstance(value, list):
+            below += cast("list[Any]", value)
+    return below

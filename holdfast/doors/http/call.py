@@ -1,0 +1,71 @@
+"""One request, as the code that answers it sees it."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from holdfast.doors.http.bodies import B, read_body, read_json
+from holdfast.doors.http.lanes import Lanes
+from holdfast.doors.http.visitor import Handles, Visitor
+from holdfast.library.holdfast import Holdfast
+from holdfast.memories.stores.records import JSONObject
+
+if TYPE_CHECKING:
+    from holdfast.doors.http.house import House
+
+T = TypeVar("T")
+
+BULKY = 16_384
+"""Bytes of a body past which its words are counted and hashed on a thread, not on the loop."""
+
+
+class Call:
+    """What was asked, who asks, and the ways to get it done.
+
+    `query` holds the query's names as the library calls them.
+    """
+
+    __slots__ = ("handles", "headers", "house", "query", "raw", "segments", "visitor")
+
+    def __init__(
+        self,
+        house: "House",
+        visitor: Visitor,
+        handles: Handles,
+        segments: Mapping[str, str],
+        *,
+        headers: Mapping[bytes, bytes],
+        raw: bytes,
+    ) -> None:
+        self.house, self.visitor, self.handles = house, visitor, handles
+        self.segments, self.headers, self.raw = segments, headers, raw
+        self.query: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> str:
+        """Return what stands in the path at `{name}`."""
+        return self.segments[name]
+
+    def body(self, make: type[B]) -> B:
+        """Return the body as a *make*; InvalidInput names the key that is wrong."""
+        return read_body(self.raw, make)
+
+    def json(self) -> JSONObject:
+        """Return the body as any JSON object; InvalidInput when it is none."""
+        return read_json(self.raw)
+
+    async def quick(self, act: Callable[[Holdfast], T]) -> T:
+        """Return *act*(handle), which reads a row."""
+        return await self._lanes.quick(lambda: act(self.handles.plain))
+
+    async def slow(self, act: Callable[[Holdfast], T]) -> T:
+        """Return *act*(handle), which may wait or compute for long, from a thread."""
+        return await self._lanes.slow(lambda: act(self.handles.plain))
+
+    async def write(self, act: Callable[[Holdfast], T]) -> T:
+        """Return *act*(handle), whose last act is one write: it is waited for without a thread."""
+        if len(self.raw) > BULKY:
+            return await self.slow(act)
+        return await cast("Awaitable[T]", act(self.handles.awaited))
+
+    @property
+    def _lanes(self) -> Lanes:
+        return self.house.lanes

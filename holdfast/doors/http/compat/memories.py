@@ -1,0 +1,154 @@
+"""The contract's routes for the memories of a store."""
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from holdfast.doors.http.answers import Answer, of_page, of_record
+from holdfast.doors.http.bodies import Body
+from holdfast.doors.http.call import Call
+from holdfast.doors.http.compat.stores import STORE
+from holdfast.doors.http.query import PAGE, VIEW, integer, text
+from holdfast.doors.http.routes import Route
+from holdfast.doors.http.there import (
+    memory_there,
+    memory_writable,
+    store_there,
+    store_writable,
+)
+
+MEMORIES = f"{STORE}/memories"
+MEMORY = f"{STORE}/memories/{{m}}"
+
+
+class CreateMemory(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What makes a memory."""
+
+    path: str
+    content: str | None
+
+
+class UpdateMemory(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What changes a memory, and the content that must still be there."""
+
+    content: str | UnsetType | None = UNSET
+    path: str | UnsetType | None = UNSET
+    precondition: dict[str, str] | UnsetType | None = UNSET
+
+
+async def create(call: Call) -> Answer:
+    """Write a new memory."""
+    body, query = call.body(CreateMemory), call.query
+    return of_record(
+        await call.write(
+            lambda hf: hf.memory_stores.memories.create(
+                call["s"], path=body.path, content=body.content, **query
+            )
+        )
+    )
+
+
+async def list_all(call: Call) -> Answer:
+    """List memories, and prefixes among them."""
+    query = call.query
+    return await call.slow(lambda hf: of_page(hf.memory_stores.memories.list(call["s"], **query)))
+
+
+async def retrieve(call: Call) -> Answer:
+    """Tell of one memory."""
+    query = call.query
+    return of_record(
+        await call.quick(
+            lambda hf: hf.memory_stores.memories.retrieve(
+                call["m"], memory_store_id=call["s"], **query
+            )
+        )
+    )
+
+
+async def update(call: Call) -> Answer:
+    """Change content, path or both."""
+    body, query, asked_at = call.body(UpdateMemory), call.query, call.house.clock.now()
+    memory = await call.write(
+        lambda hf: hf.memory_stores.memories.update(
+            call["m"],
+            memory_store_id=call["s"],
+            content=body.content,
+            path=body.path,
+            precondition=body.precondition,
+            **query,
+        )
+    )
+    if memory.updated_at < asked_at:
+        call.house.metrics.unchanged()
+    return of_record(memory)
+
+
+async def delete(call: Call) -> Answer:
+    """Delete a memory; its versions stay."""
+    query = call.query
+    return of_record(
+        await call.write(
+            lambda hf: hf.memory_stores.memories.delete(
+                call["m"], memory_store_id=call["s"], **query
+            )
+        )
+    )
+
+
+_UPDATE = Route(
+    method="POST",
+    path=MEMORY,
+    needs="write",
+    answer=update,
+    body=UpdateMemory,
+    query=(VIEW,),
+    session="store",
+    behind=memory_writable,
+    summary="Update a memory's content, path or both.",
+)
+
+ROUTES = (
+    Route(
+        method="POST",
+        path=MEMORIES,
+        needs="write",
+        answer=create,
+        body=CreateMemory,
+        query=(VIEW,),
+        session="store",
+        behind=store_writable,
+        summary="Create a memory at a path that is free.",
+    ),
+    Route(
+        method="GET",
+        path=MEMORIES,
+        needs="read",
+        answer=list_all,
+        query=(text("path_prefix"), integer("depth"), *PAGE, VIEW),
+        session="store",
+        behind=store_there,
+        summary="List memories by path.",
+    ),
+    Route(
+        method="GET",
+        path=MEMORY,
+        needs="read",
+        answer=retrieve,
+        query=(VIEW,),
+        session="store",
+        behind=memory_there,
+        summary="Retrieve a memory.",
+    ),
+    _UPDATE,
+    msgspec.structs.replace(_UPDATE, method="PATCH"),
+    Route(
+        method="DELETE",
+        path=MEMORY,
+        needs="write",
+        answer=delete,
+        query=(text("expected_content_sha256"),),
+        session="store",
+        behind=memory_writable,
+        summary="Delete a memory; its versions stay.",
+    ),
+)

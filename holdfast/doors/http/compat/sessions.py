@@ -1,0 +1,244 @@
+"""The contract's routes for sessions: records of which stores are attached, how far, by whom."""
+
+from typing import Any
+
+from msgspec import UNSET, UnsetType
+
+from holdfast.doors.http.answers import Answer, of_page, of_record
+from holdfast.doors.http.bodies import Body
+from holdfast.doors.http.call import Call
+from holdfast.doors.http.query import PAGE, flag, instants, integer, one_of, several, text
+from holdfast.doors.http.routes import Route
+from holdfast.doors.http.there import session_there
+from holdfast.ground.errors import InvalidInput, Unsupported
+from holdfast.ground.pages import Key, Page, checked_limit, digest, read_cursor, write_cursor
+from holdfast.memories.stores.records import Resource
+
+SESSIONS = "/v1/sessions"
+SESSION = "/v1/sessions/{id}"
+RESOURCES = f"{SESSION}/resources"
+RESOURCE = f"{SESSION}/resources/{{rid}}"
+
+RESOURCES_MOST = 1_000
+
+
+class CreateSession(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What makes a session; the library says of each part what it may be."""
+
+    agent: Any
+    environment_id: str
+    resources: Any = ()
+    title: str | UnsetType | None = UNSET
+    metadata: dict[str, str] | UnsetType | None = UNSET
+    initial_events: Any = UNSET
+    budget: Any = UNSET
+    vault_ids: Any = UNSET
+
+
+class UpdateSession(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What changes a session."""
+
+    title: str | UnsetType | None = UNSET
+    metadata: dict[str, str | None] | UnsetType | None = UNSET
+    agent: Any = UNSET
+    budget: Any = UNSET
+    vault_ids: Any = UNSET
+
+
+async def create(call: Call) -> Answer:
+    """Make a session."""
+    body = call.body(CreateSession)
+    return of_record(
+        await call.write(
+            lambda hf: hf.sessions.create(
+                agent=body.agent,
+                environment_id=body.environment_id,
+                resources=body.resources,
+                title=body.title,
+                metadata=body.metadata,
+                initial_events=body.initial_events,
+                budget=body.budget,
+                vault_ids=body.vault_ids,
+                strict=call.house.strict,
+            )
+        )
+    )
+
+
+async def list_all(call: Call) -> Answer:
+    """List sessions."""
+    query = call.query
+    return await call.slow(lambda hf: of_page(hf.sessions.list(**query), both_ways=True))
+
+
+async def retrieve(call: Call) -> Answer:
+    """Tell of one session."""
+    return of_record(await call.quick(lambda hf: hf.sessions.retrieve(call["id"])))
+
+
+async def update(call: Call) -> Answer:
+    """Change a session."""
+    body = call.body(UpdateSession)
+    return of_record(
+        await call.write(
+            lambda hf: hf.sessions.update(
+                call["id"],
+                title=body.title,
+                metadata=body.metadata,
+                agent=body.agent,
+                budget=body.budget,
+                vault_ids=body.vault_ids,
+            )
+        )
+    )
+
+
+async def archive(call: Call) -> Answer:
+    """End a session."""
+    return of_record(await call.write(lambda hf: hf.sessions.archive(call["id"])))
+
+
+async def delete(call: Call) -> Answer:
+    """Delete a session, with the scrub that follows."""
+    return of_record(await call.slow(lambda hf: hf.sessions.delete(call["id"])))
+
+
+async def list_resources(call: Call) -> Answer:
+    """List what a session attaches: all of it, unless a limit is given."""
+    query = call.query
+    resources = await call.quick(lambda hf: hf.sessions.resources(call["id"]))
+    return of_page(resource_page(resources, call["id"], **query))
+
+
+def resource_page(
+    resources: tuple[Resource, ...],
+    session_id: str,
+    limit: int | None = None,
+    page: str | None = None,
+) -> Page[Resource]:
+    """Return the page of *resources* that comes after the cursor *page*."""
+    most = checked_limit(limit, most=RESOURCES_MOST, default=RESOURCES_MOST)
+    mark = digest(session_id)
+    start = 0 if page is None else _start(read_cursor("resources", mark, page)[0])
+    end = start + most
+    more = write_cursor("resources", mark, [end]) if end < len(resources) else None
+    return Page(list(resources[start:end]), more)
+
+
+def _start(key: Key) -> int:
+    if len(key) != 1 or not isinstance(key[0], int) or key[0] < 0:
+        raise InvalidInput("page", "is not a cursor of this list", next="Start again without it.")
+    return key[0]
+
+
+async def retrieve_resource(call: Call) -> Answer:
+    """Tell of one attached store."""
+    return of_record(await call.quick(lambda hf: hf.sessions.resource(call["id"], call["rid"])))
+
+
+async def refuse_change(call: Call) -> Answer:
+    """Refuse to attach or detach: that happens at creation alone."""
+    await session_there(call)
+    raise Unsupported(
+        "Changing what a session attaches",
+        next="Memory stores attach at session creation only: create another session.",
+    )
+
+
+ROUTES = (
+    Route(
+        method="POST",
+        path=SESSIONS,
+        needs="write",
+        answer=create,
+        body=CreateSession,
+        summary="Create a session that attaches memory stores.",
+    ),
+    Route(
+        method="GET",
+        path=SESSIONS,
+        needs="read",
+        answer=list_all,
+        query=(
+            text("agent_id"),
+            integer("agent_version"),
+            *instants("created_at", "gt", "gte", "lt", "lte"),
+            flag("include_archived"),
+            text("memory_store_id"),
+            one_of("order", "asc", "desc"),
+            several("statuses[]", "statuses"),
+            *PAGE,
+        ),
+        summary="List sessions.",
+    ),
+    Route(
+        method="GET",
+        path=SESSION,
+        needs="read",
+        answer=retrieve,
+        session="own",
+        summary="Retrieve a session.",
+    ),
+    Route(
+        method="POST",
+        path=SESSION,
+        needs="write",
+        answer=update,
+        body=UpdateSession,
+        behind=session_there,
+        summary="Update a session's title or metadata.",
+    ),
+    Route(
+        method="DELETE",
+        path=SESSION,
+        needs="write",
+        answer=delete,
+        summary="Delete a session and its tokens.",
+    ),
+    Route(
+        method="POST",
+        path=f"{SESSION}/archive",
+        needs="write",
+        answer=archive,
+        summary="End a session; its tokens are good no more.",
+    ),
+    Route(
+        method="GET",
+        path=RESOURCES,
+        needs="read",
+        answer=list_resources,
+        query=PAGE,
+        session="own",
+        behind=session_there,
+        summary="List what a session attaches.",
+    ),
+    Route(
+        method="POST",
+        path=RESOURCES,
+        needs="write",
+        answer=refuse_change,
+        summary="Refused: stores attach at session creation only.",
+    ),
+    Route(
+        method="GET",
+        path=RESOURCE,
+        needs="read",
+        answer=retrieve_resource,
+        session="own",
+        summary="Retrieve an attached store.",
+    ),
+    Route(
+        method="POST",
+        path=RESOURCE,
+        needs="write",
+        answer=refuse_change,
+        summary="Refused: stores attach at session creation only.",
+    ),
+    Route(
+        method="DELETE",
+        path=RESOURCE,
+        needs="write",
+        answer=refuse_change,
+        summary="Refused: stores attach at session creation only.",
+    ),
+)

@@ -1,0 +1,150 @@
+"""What each error answers over HTTP: one table for every route, ours and the contract's.
+
+The nearest ancestor in the table answers. A contract route's body holds no more than its clients
+know, so the whole error travels beside it in the header `holdfast-error`.
+"""
+
+import json
+import logging
+import math
+import re
+import traceback
+from collections.abc import Iterator
+from datetime import datetime
+from typing import cast
+
+import msgspec
+
+from holdfast.doors.http.answers import JSON, Answer
+from holdfast.ground import errors
+from holdfast.ground.clock import to_rfc3339
+from holdfast.ground.errors import HoldfastError
+
+HEADER = b"holdfast-error"
+
+_HASH = re.compile(r"[0-9a-f]{64}")
+_FAULT = "Something failed on our side."
+_log = logging.getLogger(__name__)
+
+
+class WrongMethod(errors.Unsupported):
+    """The route is known, but not with this method."""
+
+    def __init__(self, method: str, allow: str) -> None:
+        super().__init__(f"The method {errors.shortened(method)}", next=f"Use {allow}.")
+        self.allow = allow
+
+
+ANSWERS: dict[type[HoldfastError], tuple[int, str]] = {
+    HoldfastError: (500, "api_error"),
+    errors.InvalidInput: (400, "invalid_request_error"),
+    errors.Refused: (400, "invalid_request_error"),
+    WrongMethod: (405, "invalid_request_error"),
+    errors.TooLarge: (413, "request_too_large"),
+    errors.NotAuthenticated: (401, "authentication_error"),
+    errors.NotPermitted: (403, "permission_error"),
+    errors.NotFound: (404, "not_found_error"),
+    errors.Conflict: (409, "conflict_error"),
+    errors.PathTaken: (409, "memory_path_conflict_error"),
+    errors.PreconditionFailed: (409, "memory_precondition_failed_error"),
+    errors.Unavailable: (503, "overloaded_error"),
+    errors.EngineFault: (500, "api_error"),
+    errors.MissingExtra: (500, "api_error"),
+}
+"""Status and `error.type` of each error."""
+
+TOLD_BY_CONTRACT: dict[type[HoldfastError], tuple[str, ...]] = {
+    errors.PathTaken: ("conflicting_memory_id", "conflicting_path")
+}
+"""The facts that a contract route's body holds; every other error has none there."""
+
+
+def status_and_type(kind: type[HoldfastError]) -> tuple[int, str]:
+    """Return what *kind* or its nearest ancestor in the table answers."""
+    return next(ANSWERS[each] for each in _lineage(kind) if each in ANSWERS)
+
+
+def error_answer(error: Exception, *, request_id: str, contract: bool) -> Answer:
+    """Return the answer to *error*; *contract* keeps the body to what the contract names.
+
+    What is not one of ours is logged by its class and place, and told to nobody.
+    """
+    if not isinstance(error, HoldfastError):
+        _log.error("a request failed: %s", _place(error))
+        error = errors.EngineFault(_FAULT)
+    status, type = status_and_type(error.__class__)
+    if isinstance(error, errors.EngineFault) and error.message != _FAULT:
+        _log.error("a request failed: %s", _place(error))
+        error = errors.EngineFault(_FAULT)
+    facts = _facts(error)
+    told: dict[str, object] = {"type": type}
+    if contract:
+        told["message"] = _text(str(error))
+        names = TOLD_BY_CONTRACT.get(error.__class__, ())
+        told |= {name: facts[name] for name in names}
+    else:
+        told |= {"message": _text(error.message), "next": _text(error.next)}
+        told |= {name: fact for name, fact in facts.items() if name not in told}
+    body = {"type": "error", "error": told, "request_id": request_id}
+    return Answer(
+        status=status,
+        body=msgspec.json.encode(body),
+        type=JSON,
+        headers=(*_advice(error, status), (HEADER, _header(error, facts))),
+    )
+
+
+def _advice(error: HoldfastError, status: int) -> Iterator[tuple[bytes, bytes]]:
+    if status == 409:  # noqa: PLR2004 - a conflict stays one, however often it is sent
+        yield b"x-should-retry", b"false"
+    if status in {429, 503}:
+        seconds = getattr(error, "retry_after", None) or 1
+        yield b"retry-after", b"%d" % max(1, math.ceil(seconds))
+    if isinstance(error, WrongMethod):
+        yield b"allow", error.allow.encode()
+
+
+def _header(error: HoldfastError, facts: dict[str, object]) -> bytes:
+    public = next(kind for kind in _lineage(error.__class__) if kind.__module__ == errors.__name__)
+    told = {"class": public.__name__, "next": _text(error.next), "facts": facts}
+    # DEL is ASCII and may stand in JSON, but not in a header.
+    return json.dumps(told, separators=(",", ":")).replace("\x7f", "\\u007f").encode()
+
+
+def _facts(error: HoldfastError) -> dict[str, object]:
+    hashless = isinstance(error, errors.PreconditionFailed)
+    return {
+        name: None if hashless and _is_hash(fact) else _plain(fact)
+        for name, fact in error.carried().items()
+    }
+
+
+def _is_hash(fact: object) -> bool:
+    return isinstance(fact, str) and _HASH.fullmatch(fact) is not None
+
+
+def _plain(fact: object) -> object:
+    if fact is None or isinstance(fact, bool | int | float):
+        return fact
+    if isinstance(fact, datetime):
+        return to_rfc3339(fact)
+    if isinstance(fact, list | tuple):
+        return [_plain(each) for each in cast("tuple[object, ...]", fact)]
+    return _text(str(fact))
+
+
+def _text(given: str) -> str:
+    """Return *given* with what is not text (a lone surrogate) spelled out."""
+    return given.encode("utf-8", "backslashreplace").decode()
+
+
+def _lineage(kind: type[HoldfastError]) -> Iterator[type[HoldfastError]]:
+    return (each for each in kind.__mro__ if issubclass(each, HoldfastError))
+
+
+def _place(error: BaseException) -> str:
+    """Say what class of error rose where; its own words may repeat what a client sent."""
+    frames = traceback.extract_tb(error.__traceback__)
+    where = " < ".join(f"{each.name}:{each.lineno}" for each in reversed(frames[-4:]))
+    cause = error.__cause__
+    return f"{type(error).__name__} at {where}" + (f", after {_place(cause)}" if cause else "")

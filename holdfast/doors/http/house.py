@@ -1,0 +1,40 @@
+"""What all requests of one server process share."""
+
+import asyncio
+
+from holdfast.doors.http.auth import Gate
+from holdfast.doors.http.lanes import Lanes
+from holdfast.doors.http.metrics import Metrics
+from holdfast.doors.http.routes import Table
+from holdfast.doors.http.visitor import HandleShelf
+from holdfast.ground.clock import Clock
+from holdfast.ground.ids import Ids
+from holdfast.library.holdfast import Holdfast
+from holdfast.memories.stores.credentials import Credentials
+
+IN_FLIGHT_MOST = 1_000
+"""Requests answered at once; one more is told to come back."""
+
+LIVE_MOST = 100
+"""Live answers at once; each has a thread that waits for changes."""
+
+
+class House:
+    """The handle, the routes and the counters of one server."""
+
+    def __init__(
+        self, hf: Holdfast, table: Table, *, strict: bool, loopback: bool, clock: Clock, ids: Ids
+    ) -> None:
+        self.hf, self.table, self.strict, self.clock, self.ids = hf, table, strict, clock, ids
+        self.lanes = Lanes(direct=hf.engine.dialect == "sqlite", live=LIVE_MOST)
+        self.shelf = HandleShelf(hf)
+        self.gate = Gate(Credentials(hf.engine, clock), self.lanes, loopback=loopback)
+        self.metrics = Metrics((route.path, route.method) for route in table.routes)
+        self.in_flight, self.live = 0, 0
+        self.stopping = asyncio.Event()
+        self._unsubscribe = hf.events.subscribe(self.metrics.heard)
+
+    def close(self) -> None:
+        """Let go of what the door itself holds; the handle is its maker's to close."""
+        self._unsubscribe()
+        self.lanes.close()

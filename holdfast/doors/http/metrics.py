@@ -1,0 +1,107 @@
+"""What the server counts: requests, and what became of writes. No label names a thing of anybody's.
+
+What was written is heard from events, which come after the commit; what was refused is seen in
+the answers.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from holdfast.doors.http.counters import Counter, Timings, flat_lines
+from holdfast.ground import errors
+from holdfast.ground.errors import HoldfastError
+from holdfast.ground.events import Event
+
+UNKNOWN = "unknown"
+"""The route of a request that none answers, and the method of one that HTTP does not name."""
+
+_METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"})
+_OPERATIONS = ("created", "modified", "deleted")
+_CONFLICTS: dict[type[HoldfastError], str] = {
+    errors.PathTaken: "path_taken",
+    errors.PreconditionFailed: "precondition_failed",
+    errors.ContentGone: "content_gone",
+}
+_REFUSALS: dict[type[HoldfastError], str] = {
+    errors.StoreArchived: "store_archived",
+    errors.StoreFull: "store_full",
+    errors.HeadVersion: "head_version",
+    errors.TooLarge: "too_large",
+}
+_COMMANDS = ("view", "create", "str_replace", "insert", "delete", "rename")
+_OUTCOMES = ("ok", "refused", "error")
+
+
+class Metrics:
+    """The counters of one server process."""
+
+    def __init__(self, routes: Iterable[tuple[str, str]]) -> None:
+        asked = sorted(set(routes))
+        paths = [*dict.fromkeys(path for path, _ in asked), UNKNOWN]
+        self._requests = Counter(
+            "holdfast_http_requests_total", "Requests answered.", "route", "method", "status"
+        ).begin((path, method, "200") for path, method in asked)
+        self._seconds = Timings(
+            "holdfast_http_request_seconds", "From request to answer.", "route", paths
+        )
+        self._auth = Counter("holdfast_http_auth_failures_total", "Answers 401.").begin([()])
+        self._writes = Counter(
+            "holdfast_store_writes_total", "Versions of memories made.", "operation"
+        ).begin((each,) for each in _OPERATIONS)
+        self._noops = Counter(
+            "holdfast_store_noops_total", "Updates that found their values in place."
+        ).begin([()])
+        self._conflicts = Counter(
+            "holdfast_store_conflicts_total", "Writes that lost to the state of things.", "kind"
+        ).begin((each,) for each in _CONFLICTS.values())
+        self._refused = Counter(
+            "holdfast_store_refused_total", "Writes that a rule forbids.", "reason"
+        ).begin((each,) for each in _REFUSALS.values())
+        self._redactions = Counter("holdfast_store_redactions_total", "Versions redacted.").begin(
+            [()]
+        )
+        self._tools = Counter(
+            "holdfast_tool_calls_total", "Calls of tools.", "tool", "command", "outcome"
+        ).begin(("memory", command, outcome) for command in _COMMANDS for outcome in _OUTCOMES)
+
+    def answered(self, route: str, method: str, status: int, seconds: float) -> None:
+        """Count a request that was answered."""
+        self._requests.add(route, method if method in _METHODS else UNKNOWN, str(status))
+        self._seconds.observe(route, seconds)
+
+    def failed(self, error: Exception) -> None:
+        """Count *error*, if it is of those that are counted."""
+        kind = type(error)
+        if kind is errors.NotAuthenticated:
+            self._auth.add()
+        elif name := _CONFLICTS.get(kind):  # pyright: ignore[reportArgumentType] - any key may be asked for
+            self._conflicts.add(name)
+        elif name := _REFUSALS.get(kind):  # pyright: ignore[reportArgumentType] - as above
+            self._refused.add(name)
+
+    def unchanged(self) -> None:
+        """Count an update that changed nothing."""
+        self._noops.add()
+
+    def heard(self, event: Event) -> None:
+        """Count what *event* tells."""
+        part, _, what = event.type.partition(".")
+        if part == "memory" and what in _OPERATIONS:
+            self._writes.add(what)
+        elif event.type == "version.redacted":
+            self._redactions.add()
+
+    def called(self, tool: str, command: str, outcome: str) -> None:
+        """Count a call of a tool."""
+        self._tools.add(tool, command, outcome)
+
+    def text(self, engine: dict[str, float]) -> str:
+        """Return all of it, with the *engine*'s own numbers, as Prometheus reads it."""
+        return "\n".join((*self._lines(engine), ""))
+
+    def _lines(self, engine: dict[str, float]) -> Iterator[str]:
+        for each in (self._requests, self._seconds, self._auth):
+            yield from each.lines()
+        for each in (self._writes, self._noops, self._conflicts, self._refused, self._redactions):
+            yield from each.lines()
+        yield from self._tools.lines()
+        yield from flat_lines("holdfast_engine_", engine)

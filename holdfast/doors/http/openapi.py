@@ -1,0 +1,113 @@
+"""The routes, as OpenAPI tells them: made from the table that answers them."""
+
+import re
+from collections.abc import Iterable, Sequence
+from importlib.metadata import version
+from typing import Any
+
+import msgspec
+
+from holdfast.doors.http.routes import Route
+from holdfast.memories.stores.records import JSONObject
+
+_REF = "#/components/schemas/{name}"
+_PLACE = re.compile(r"\{(\w+)\}")
+_PLACES = {
+    "s": "The id of a memory store.",
+    "m": "The id of a memory.",
+    "v": "The id of a memory version.",
+    "id": "The id of the thing.",
+    "rid": "The id of the attached store.",
+    "tid": "The id of the session token.",
+}
+_ERROR: JSONObject = {
+    "type": "object",
+    "required": ["type", "error", "request_id"],
+    "properties": {
+        "type": {"const": "error"},
+        "error": {
+            "type": "object",
+            "required": ["type", "message"],
+            "properties": {"type": {"type": "string"}, "message": {"type": "string"}},
+        },
+        "request_id": {"type": "string"},
+    },
+}
+
+
+def described(routes: Sequence[Route]) -> JSONObject:
+    """Return the OpenAPI description of *routes*."""
+    bodies = {each.body for each in routes if isinstance(each.body, type)}
+    ordered = sorted(bodies, key=lambda body: body.__name__)
+    _, schemas = msgspec.json.schema_components(ordered, ref_template=_REF)
+    paths: dict[str, JSONObject] = {}
+    for route in routes:
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Holdfast", "version": version("holdfast")},
+        "paths": paths,
+        "components": {
+            "schemas": {**schemas, "Error": _ERROR},
+            "securitySchemes": {
+                "key": {"type": "apiKey", "in": "header", "name": "x-api-key"},
+                "bearer": {"type": "http", "scheme": "bearer"},
+            },
+        },
+    }
+
+
+def _operation(route: Route) -> JSONObject:
+    operation: JSONObject = {
+        "operationId": _name(route),
+        "summary": route.summary,
+        "parameters": [*_places(route.path), *_names(route)],
+        "responses": {
+            "200": {"description": "Done.", "content": _content(route)},
+            "default": {
+                "description": "Refused, or failed.",
+                "content": {"application/json": {"schema": {"$ref": _REF.format(name="Error")}}},
+            },
+        },
+        "security": [] if route.needs == "nothing" else [{"key": []}, {"bearer": []}],
+        "x-holdfast-scope": route.needs,
+    }
+    if route.body is not None:
+        operation["requestBody"] = {
+            "content": {"application/json": {"schema": _body(route.body)}},
+        }
+    return operation
+
+
+def _name(route: Route) -> str:
+    words = re.findall(r"\w+", route.path)
+    return "_".join((route.method.lower(), *words))
+
+
+def _places(path: str) -> Iterable[JSONObject]:
+    return (
+        {
+            "name": name,
+            "in": "path",
+            "required": True,
+            "description": _PLACES[name],
+            "schema": {"type": "string"},
+        }
+        for name in _PLACE.findall(path)
+    )
+
+
+def _names(route: Route) -> Iterable[JSONObject]:
+    return (
+        {"name": name.wire, "in": "query", "required": name.required, "schema": dict(name.schema)}
+        for name in route.query
+    )
+
+
+def _body(body: Any) -> JSONObject:
+    return {"type": "object"} if body == "any" else {"$ref": _REF.format(name=body.__name__)}
+
+
+def _content(route: Route) -> JSONObject:
+    kinds = {"/metrics": "text/plain", "/api/events": "text/event-stream"}
+    return {kinds.get(route.path, "application/json"): {}}

@@ -1,0 +1,95 @@
+"""Who asks, and the keys by which others may."""
+
+from holdfast.doors.http.answers import Answer, of_page, of_record
+from holdfast.doors.http.bodies import Body
+from holdfast.doors.http.call import Call
+from holdfast.doors.http.routes import Route
+from holdfast.ground.errors import ScopeDenied
+from holdfast.ground.pages import Page
+from holdfast.memories.stores.records import Identity, KeyScope
+
+
+class CreateKey(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What makes a key."""
+
+    name: str
+    scope: KeyScope | None = None
+    workspace: str | None = None
+    agent: str | None = None
+    user: str | None = None
+
+
+async def me(call: Call) -> Answer:
+    """Tell who asks, and how far that reaches."""
+    visitor = call.visitor
+    return of_record(
+        Identity(
+            actor=visitor.actor,
+            scope=visitor.scope,
+            workspace=visitor.workspace,
+            agent=visitor.agent,
+            user=visitor.user,
+        )
+    )
+
+
+async def create_key(call: Call) -> Answer:
+    """Make a key; its secret is in this answer alone."""
+    body, visitor = call.body(CreateKey), call.visitor
+    if visitor.keyed and body.workspace not in {None, visitor.workspace}:
+        raise ScopeDenied(
+            "A key makes keys to its own workspace only.",
+            needed="a key of that workspace",
+            next="Leave workspace out.",
+        )
+    return of_record(
+        await call.slow(
+            lambda hf: hf.keys.create(
+                body.name, body.scope or "write", body.workspace, body.agent, body.user
+            )
+        )
+    )
+
+
+async def list_keys(call: Call) -> Answer:
+    """List the workspace's keys."""
+    return await call.slow(lambda hf: of_page(Page(hf.keys.list())))
+
+
+async def revoke_key(call: Call) -> Answer:
+    """End a key."""
+    return of_record(await call.slow(lambda hf: hf.keys.revoke(call["id"])))
+
+
+ROUTES = (
+    Route(
+        method="GET",
+        path="/api/me",
+        needs="any",
+        answer=me,
+        session="store",
+        summary="Tell who asks, and how far that reaches.",
+    ),
+    Route(
+        method="POST",
+        path="/api/keys",
+        needs="admin",
+        answer=create_key,
+        body=CreateKey,
+        summary="Create a key; its secret is in this answer alone.",
+    ),
+    Route(
+        method="GET",
+        path="/api/keys",
+        needs="admin",
+        answer=list_keys,
+        summary="List keys, without their secrets.",
+    ),
+    Route(
+        method="DELETE",
+        path="/api/keys/{id}",
+        needs="admin",
+        answer=revoke_key,
+        summary="Revoke a key.",
+    ),
+)

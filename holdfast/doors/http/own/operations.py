@@ -1,0 +1,76 @@
+"""What a server tells of itself: that it lives, that it is ready, its numbers, its routes."""
+
+from holdfast.doors.http.answers import TEXT, Answer, of_json
+from holdfast.doors.http.call import Call
+from holdfast.doors.http.openapi import described
+from holdfast.doors.http.routes import Route
+from holdfast.ground.errors import Unavailable
+from holdfast.library.holdfast import Holdfast
+
+
+async def healthz(call: Call) -> Answer:
+    """Tell that the process answers; the database is not asked."""
+    del call
+    return of_json({"status": "ok"})
+
+
+async def readyz(call: Call) -> Answer:
+    """Tell that a request would be served: a row can be read, and the server is not stopping."""
+    if call.house.stopping.is_set():
+        raise Unavailable("The server is stopping.", reason="closed", next="Ask another one.")
+    await call.slow(_demand_ready)
+    return of_json({"status": "ready"})
+
+
+def _demand_ready(hf: Holdfast) -> None:
+    hf.memory_stores.settings()
+    status = hf.engine.status()
+    if not status.ready:
+        raise Unavailable(
+            f"The database is not ready: {status.reason}.",
+            reason="io",
+            next="Run holdfast doctor where the server runs.",
+        )
+
+
+async def metrics(call: Call) -> Answer:
+    """Tell the numbers, as Prometheus reads them."""
+    status = await call.slow(lambda hf: hf.engine.status())
+    return Answer(body=call.house.metrics.text(status.metrics).encode(), type=TEXT)
+
+
+async def openapi(call: Call) -> Answer:
+    """Tell every route."""
+    return of_json(described(call.house.table.routes))
+
+
+ROUTES = (
+    Route(
+        method="GET",
+        path="/metrics",
+        needs="read",
+        answer=metrics,
+        summary="Numbers for Prometheus.",
+    ),
+    Route(
+        method="GET",
+        path="/openapi.json",
+        needs="nothing",
+        answer=openapi,
+        summary="This description.",
+    ),
+    Route(
+        method="GET",
+        path="/healthz",
+        needs="nothing",
+        answer=healthz,
+        summary="Whether the process answers.",
+    ),
+    Route(
+        method="GET",
+        path="/readyz",
+        needs="nothing",
+        answer=readyz,
+        summary="Whether a request would be served.",
+    ),
+)

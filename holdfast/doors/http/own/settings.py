@@ -1,0 +1,48 @@
+"""What holds for every store of a workspace."""
+
+from msgspec import UNSET, UnsetType
+
+from holdfast.doors.http.answers import Answer, of_record
+from holdfast.doors.http.bodies import Body
+from holdfast.doors.http.call import Call
+from holdfast.doors.http.routes import Route
+
+SETTINGS = "/api/settings/memory_stores"
+
+
+class ChangeSettings(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The settings to change; what is left out stays."""
+
+    memories_cap: int | UnsetType = UNSET
+
+
+async def retrieve(call: Call) -> Answer:
+    """Tell the settings."""
+    return of_record(await call.quick(lambda hf: hf.memory_stores.settings()))
+
+
+async def change(call: Call) -> Answer:
+    """Change the settings; they hold for the next write."""
+    body = call.body(ChangeSettings)
+    return of_record(
+        await call.slow(lambda hf: hf.memory_stores.configure(memories_cap=body.memories_cap))
+    )
+
+
+ROUTES = (
+    Route(
+        method="GET",
+        path=SETTINGS,
+        needs="read",
+        answer=retrieve,
+        summary="Retrieve the settings of the workspace's stores.",
+    ),
+    Route(
+        method="POST",
+        path=SETTINGS,
+        needs="admin",
+        answer=change,
+        body=ChangeSettings,
+        summary="Change the settings of the workspace's stores.",
+    ),
+)

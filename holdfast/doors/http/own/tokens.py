@@ -1,0 +1,67 @@
+"""Tokens by which a worker or a mount writes as a session."""
+
+from holdfast.doors.http.answers import Answer, of_page, of_record
+from holdfast.doors.http.bodies import Body
+from holdfast.doors.http.call import Call
+from holdfast.doors.http.routes import Route
+from holdfast.doors.http.there import session_there
+from holdfast.ground.pages import Page
+
+TOKENS = "/api/sessions/{id}/tokens"
+
+
+class CreateToken(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How long a token is good for, in seconds; null: as long as its session."""
+
+    expires_in: float | None = None
+
+
+async def create(call: Call) -> Answer:
+    """Make a token; its secret is in this answer alone."""
+    body = call.body(CreateToken) if call.raw.strip() else CreateToken()
+    return of_record(
+        await call.write(
+            lambda hf: hf.sessions.create_token(call["id"], expires_in=body.expires_in)
+        )
+    )
+
+
+async def list_all(call: Call) -> Answer:
+    """List a session's tokens that are good."""
+    return await call.slow(lambda hf: of_page(Page(hf.sessions.list_tokens(call["id"]))))
+
+
+async def revoke(call: Call) -> Answer:
+    """End a token."""
+    return of_record(
+        await call.write(lambda hf: hf.sessions.revoke_token(call["tid"], session_id=call["id"]))
+    )
+
+
+ROUTES = (
+    Route(
+        method="POST",
+        path=TOKENS,
+        needs="write",
+        answer=create,
+        body=CreateToken,
+        behind=session_there,
+        summary="Create a session token; its secret is in this answer alone.",
+    ),
+    Route(
+        method="GET",
+        path=TOKENS,
+        needs="read",
+        answer=list_all,
+        behind=session_there,
+        summary="List a session's tokens, without their secrets.",
+    ),
+    Route(
+        method="DELETE",
+        path=f"{TOKENS}/{{tid}}",
+        needs="write",
+        answer=revoke,
+        behind=session_there,
+        summary="Revoke a session token at once.",
+    ),
+)

@@ -1,0 +1,24 @@
+"""Every route there is, in the order in which the description tells them."""
+
+from holdfast.doors.http.compat import agents, memories, sessions, stores, versions
+from holdfast.doors.http.own import events, identity, operations, settings, tokens
+from holdfast.doors.http.own import stores as own_stores
+from holdfast.doors.http.routes import Route
+
+
+def routes(*, strict: bool) -> tuple[Route, ...]:
+    """Return every route; a *strict* server knows no PATCH."""
+    every = (
+        *stores.ROUTES,
+        *memories.ROUTES,
+        *versions.ROUTES,
+        *sessions.ROUTES,
+        *agents.ROUTES,
+        *identity.ROUTES,
+        *tokens.ROUTES,
+        *settings.ROUTES,
+        *own_stores.ROUTES,
+        *events.ROUTES,
+        *operations.ROUTES,
+    )
+    return tuple(each for each in every if not strict or each.method != "PATCH")
