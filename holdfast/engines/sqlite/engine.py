@@ -44,7 +44,12 @@ class SQLiteEngine:
         self._owner: Owner = (
             {}
             if scope is None
-            else {"workspace": scope.workspace, "agent": scope.agent, "user": scope.user}
+            else {
+                "workspace": scope.workspace,
+                "agent": scope.agent,
+                "user": scope.user,
+                "credential": scope.credential,
+            }
         )
         self.events: EventBus = core.database.events
 
