@@ -14,13 +14,11 @@ from typing import Protocol
 import msgspec
 
 from holdfast.engines.sqlite.connection import Connection
+from holdfast.engines.sweep import TRIMMED
 from holdfast.ground.clock import from_microseconds
 from holdfast.ground.errors import CursorExpired, HoldfastError, InvalidInput
 from holdfast.ground.events import Event, Fact
 from holdfast.ground.scope import Actor
-
-TRIMMED = "feed.trimmed"
-"""The type of the row that stands for all that were trimmed before it, itself included."""
 
 _PREFIX = "chg_"
 _BATCH = 1000
@@ -69,7 +67,10 @@ class Changes(Protocol):
 
 
 class SQLiteFeed:
-    """Changes after a position, oldest first; of *workspace*, or of all for None."""
+    """Changes after a position, oldest first; of *workspace*, or of all for None.
+
+    `cursor` stands after all that was looked at.
+    """
 
     def __init__(self, changes: Changes, after: str | None, workspace: str | None) -> None:
         self._changes, self._workspace = changes, workspace
@@ -77,17 +78,13 @@ class SQLiteFeed:
         self._open = True
         if after is None:
             self._after: int = changes.all(SimpleNamespace, _NEWEST, {})[0].seq
+            self.cursor = cursor_at(self._after)
         else:
-            self._after = seq_of(after)
+            self._after, self.cursor = seq_of(after), after
             oldest = changes.all(SimpleNamespace, _OLDEST, {})
             if oldest and oldest[0].type == TRIMMED and oldest[0].seq > self._after:
                 raise CursorExpired(cursor_at(oldest[0].seq))
         changes.listen(self._wake)
-
-    @property
-    def cursor(self) -> str:
-        """The cursor after what was given out."""
-        return cursor_at(self._after)
 
     def __iter__(self) -> Iterator[Event]:
         while self._open:
@@ -124,6 +121,7 @@ class SQLiteFeed:
         if rows[0].type == TRIMMED:
             raise CursorExpired(cursor_at(rows[0].seq))
         self._after = rows[-1].seq
+        self.cursor = cursor_at(self._after)
         wanted = [row for row in rows if self._workspace in (None, row.workspace)]
         return [_event(row) for row in wanted], len(rows) == _BATCH
 

@@ -213,14 +213,18 @@ class GroupCommit:
         if not kept:
             self._roll_back(connection)
             return ran
-        begun = perf_counter()
+        begun, sent = perf_counter(), False
         try:
             if seq != base:
                 connection.execute(_WRITE_SEQ, (seq, self._token)).fetchall()
+            sent = True
             connection.do("commit")
         except (HoldfastError, apsw.Error) as error:
             self.outcomes["error"] -= len(ran) - len(kept)
-            return self._not_committed(connection, error, ran, seq if seq != base else None)
+            ours = error if isinstance(error, HoldfastError) else connection.fault(error)
+            if sent and isinstance(ours, Unavailable) and ours.reason == "io":
+                return self._settle_doubt(ours, ran, seq if seq != base else None)
+            return self._not_committed(connection, ours, ran)
         self.commits.observe(perf_counter() - begun)
         self.groups += 1
         self.sizes.observe(len(ran))
@@ -228,16 +232,13 @@ class GroupCommit:
         return ran
 
     def _not_committed(
-        self, connection: Connection, error: Exception, ran: list[Slot], seq: int | None
+        self, connection: Connection, error: HoldfastError, ran: list[Slot]
     ) -> list[Slot]:
-        ours = error if isinstance(error, HoldfastError) else connection.fault(error)
-        if isinstance(ours, Unavailable) and ours.reason == "io":
-            return self._settle_doubt(ours, ran, seq)
         self._roll_back(connection)
         if len(ran) > 1:
             self.retries += 1
             return self._each_alone(ran)
-        ran[0].value, ran[0].error = None, ours
+        ran[0].value, ran[0].error = None, error
         self.outcomes["error"] += 1
         return ran
 

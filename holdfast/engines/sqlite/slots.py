@@ -143,8 +143,9 @@ class Queue:
     def claim(self, slot: Slot) -> bool:
         """Take *slot* from those that can be withdrawn; False if it was withdrawn before."""
         with self._mutex:
-            if slot.state == WAITING and (slot.claimed is None or slot.claimed()):
-                slot.state = RUNNING
+            if slot.state == WAITING:
+                free = slot.claimed is None or slot.claimed()
+                slot.state = RUNNING if free else WITHDRAWN
         return slot.state == RUNNING
 
     def withdraw(self, slot: Slot) -> bool:
