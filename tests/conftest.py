@@ -29,7 +29,7 @@ def sqlite_file(tmp_path: Path) -> Path:
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """Serve a SQLite file over HTTP, open to all on this machine, for the whole run."""
-    from holdfast.testing.serving import serving  # noqa: PLC0415 - most tests need no server
+    from holdfast.testing.serving import serving
 
     clock = FrozenClock()
     path = tmp_path_factory.mktemp("served") / "h.db"

@@ -36,12 +36,15 @@ def first_of_category(text: str, *categories: str) -> str | None:
     return next((char for char in text if unicodedata.category(char) in categories), None)
 
 
-def within(field: str, text: str, *, most: int, least: int = 0) -> str:
-    """Return *text* if it has *least* to *most* code points and is text; else InvalidInput."""
+def within(field: str, text: str, *, most: int, least: int = 0, part: str = "") -> str:
+    """Return *text* if it has *least* to *most* code points and is text; else InvalidInput.
+
+    *part* says which part of the field it is, such as "a key ".
+    """
     if not least <= len(text) <= most:
-        reason = f"must have {least} to {most:,} characters, has {len(text):,}"
+        reason = f"{part}must have {least} to {most:,} characters, has {len(text):,}"
         raise InvalidInput(field, reason, limit=most)
     encoded(field, text)
     if "\0" in text:
-        raise InvalidInput(field, "must not hold the character U+0000")
+        raise InvalidInput(field, f"{part}must not hold the character U+0000")
     return text

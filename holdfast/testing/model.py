@@ -108,19 +108,20 @@ class ModelStore:
         self._end(number)
 
     def rename(self, old: str, new: str) -> None:
-        """Move the memory at *old*, or all below it, to *new*."""
-        if not is_path(new):
+        """Move the memory at *old*, or all below it, to *new*, where nothing may be."""
+        if not is_path(new) and new != RESERVED:
             raise InvalidInput("new_path", "is no path")
         moved = self._under(old)
         if not moved:
             raise NotFound("path", old)
-        below = self.memories[moved[0]].path != old
-        if below and (new + "/").startswith(old + "/"):
+        if old == new:
+            return
+        if new.startswith(f"{old}/"):
             raise InvalidInput("new_path", "is within the old")
         targets = {number: new + self.memories[number].path[len(old) :] for number in moved}
         if not all(map(is_path, targets.values())):
-            raise InvalidInput("new_path", "makes a path too long")
-        self._check_free(*targets.values(), moving=targets)
+            raise InvalidInput("new_path", "makes what is no path")
+        self._check_free(new, moving=targets)
         for number, path in targets.items():
             self._write(number, "modified", path, self.memories[number].content)
 
@@ -173,11 +174,11 @@ class ModelStore:
             if (each.path + "/").startswith(path + "/")
         ]
 
-    def _check_free(self, *paths: str, moving: Collection[int] = ()) -> None:
+    def _check_free(self, path: str, *, moving: Collection[int] = ()) -> None:
         blockers = [
             each.path
             for number, each in self.memories.items()
-            if number not in moving and any(excludes(each.path, path) for path in paths)
+            if number not in moving and excludes(each.path, path)
         ]
         if blockers:
             raise PathTaken("", min(blockers, key=str.encode))

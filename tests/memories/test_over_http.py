@@ -20,6 +20,7 @@ from holdfast.testing.contracts.listing import CursorsContract, ListingContract
 from holdfast.testing.contracts.memories import DeletedMemoriesContract, MemoriesContract
 from holdfast.testing.contracts.moves import DeleteUnderContract, RenameContract
 from holdfast.testing.contracts.narrowing import NarrowingContract, SessionTokensContract
+from holdfast.testing.contracts.order import OrderContract
 from holdfast.testing.contracts.paths import ExclusivityContract, PathsContract
 from holdfast.testing.contracts.redaction import RedactionContract
 from holdfast.testing.contracts.search import SearchContract
@@ -117,6 +118,10 @@ class TestSessionTokens(SessionTokensContract):
 
 
 class TestExclusivity(ExclusivityContract):
+    pass
+
+
+class TestOrder(OrderContract):
     pass
 
 

@@ -15,9 +15,11 @@ from holdfast.ground.errors import (
     NotPermitted,
     StoreArchived,
 )
+from holdfast.ground.pages import write_cursor
 from holdfast.ground.scope import Actor
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.records import Session, Store
+from holdfast.memories.stores.session_list import SessionFilter, window
 from holdfast.memories.stores.slugs import slug
 from holdfast.memories.stores.wire import from_wire, to_wire
 from holdfast.testing.fakes import FrozenClock
@@ -252,6 +254,8 @@ class TestListing:
         for other in others:
             with pytest.raises(InvalidInput, match="page"):
                 hf.sessions.list(page=page, **other)
+        with pytest.raises(InvalidInput, match="page"):
+            hf.acting(workspace="elsewhere").sessions.list(page=page)
         assert self.titles(hf.sessions.list(page=page)) == "3210"
 
     def test_filters_narrow_the_list(
@@ -285,6 +289,15 @@ class TestListing:
         assert titles(hf.sessions.list(include_archived=True, statuses=["terminated"])) == "old"
         assert titles(hf.sessions.list(include_archived=True, statuses=["idle"])) == "live"
         assert titles(hf.sessions.list(include_archived=True, statuses=["running"])) == ""
+
+    @pytest.mark.parametrize(
+        "key", [[], ["x"], [1], ["1", "x"], [-1, "x"], [2**63, "x"], [1, "\0"]]
+    )
+    def test_a_cursor_that_was_made_up_is_refused(self, hf: Holdfast, key: list[str | int]) -> None:
+        mark = window(SessionFilter(), "default").mark
+
+        with pytest.raises(InvalidInput, match="not a cursor of this list"):
+            hf.sessions.list(page=write_cursor("sessions", mark, key))
 
     def test_a_workspace_lists_its_own(self, hf: Holdfast) -> None:
         session = made(hf)
@@ -366,6 +379,30 @@ def test_nothing_of_a_deleted_session_is_left_in_the_files(
     assert b"marker-" not in left
 
 
+@pytest.mark.parametrize("id", ["", "nonsense", "sesn_\0", "sesn_\ud800", "sesn_" + "0" * 25])
+def test_an_id_that_is_none_is_not_found(hf: Holdfast, id: str) -> None:
+    acts: list[Callable[[str], object]] = [
+        hf.sessions.retrieve,
+        hf.sessions.update,
+        hf.sessions.archive,
+        hf.sessions.delete,
+        hf.sessions.create_token,
+        hf.sessions.list_tokens,
+        hf.agents.retrieve,
+        hf.agents.versions,
+        hf.agents.archive,
+        hf.environments.retrieve,
+        hf.environments.archive,
+        hf.keys.revoke,
+    ]
+
+    for act in acts:
+        with pytest.raises(NotFound):
+            act(id)
+    with pytest.raises(NotFound):
+        made(hf, attach(id))
+
+
 class TestNarrowed:
     def test_it_reads_its_own_session_and_no_other(self, hf: Holdfast, store: Store) -> None:
         session, other = made(hf, attach(store.id)), made(hf)
@@ -416,7 +453,7 @@ class TestNarrowed:
         assert list(narrow.memories.list(fixed.id)) == []
         with pytest.raises(NotPermitted, match=rf"'Fixed' \({fixed.id}\) is attached read_only"):
             narrow.memories.create(fixed.id, path="/a", content="x")
-        for unattached in (other.id, OTHER):
+        for unattached in (other.id, OTHER, "nonsense\0"):
             with pytest.raises(NotPermitted) as caught:
                 narrow.retrieve(unattached)
             assert caught.value.needed == "attached store"

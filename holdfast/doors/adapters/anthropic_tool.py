@@ -22,7 +22,7 @@ try:
         BetaAsyncAbstractMemoryTool,
         ToolError,
     )
-    from anyio import CapacityLimiter, to_thread
+    from anyio import to_thread
 except ImportError as error:
     raise MissingExtra("anthropic") from error
 
@@ -112,8 +112,8 @@ class AsyncHoldfastMemoryTool(BetaAsyncAbstractMemoryTool):
         cache_control: "BetaCacheControlEphemeralParam | None" = None,
     ) -> None:
         super().__init__(cache_control=cache_control)
-        self._awaits = iscoroutinefunction(hf.memory_stores.memories.at)
-        plain = cast("Handle", AwaitedHandle(hf) if self._awaits else hf)
+        awaits = iscoroutinefunction(hf.memory_stores.memories.at)
+        plain = cast("Handle", AwaitedHandle(hf) if awaits else hf)
         [self._tool] = files(plain, store_id, prefix=prefix, read_only=read_only)
         self._clear = partial(clear, plain, store_id, prefix, read_only=read_only)
 
@@ -154,10 +154,7 @@ class AsyncHoldfastMemoryTool(BetaAsyncAbstractMemoryTool):
         return await self._hop(partial(self._tool.call, arguments))
 
     async def _hop(self, act: Callable[[], JSON]) -> str:
-        # Of an awaitable handle each command has a limiter of its own: in its worker thread it
-        # waits for calls that may need worker threads themselves, so it must take none of theirs.
-        limiter = CapacityLimiter(1) if self._awaits else None
-        return await to_thread.run_sync(_told, act, limiter=limiter)
+        return await to_thread.run_sync(_told, act)
 
 
 def _told(act: Callable[[], JSON]) -> str:

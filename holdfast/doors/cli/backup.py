@@ -20,9 +20,9 @@ def backup(
     force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
 ) -> None:
     """Copy everything, at one moment, into a file. Writers go on meanwhile."""
-    call.needs_database()
+    hf = call.database(migrate=False)
     from holdfast.library.upkeep.backup import backup as copy
 
-    with bar("Backing up"):
-        report = copy(call.hf, file, force=force)
+    with bar("Backing up") as told:
+        report = copy(hf.engine, file, force=force, told=told)
     call.answer.one(msgspec.to_builtins(report))

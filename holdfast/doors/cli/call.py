@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Iterable
 from functools import cached_property
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
@@ -12,6 +13,7 @@ import typer
 
 from holdfast.doors.cli.answer import Answer
 from holdfast.doors.cli.progress import bar
+from holdfast.ground.errors import NotFound
 
 if TYPE_CHECKING:
     from holdfast.library.holdfast import Holdfast
@@ -35,16 +37,19 @@ class Call:
     @cached_property
     def hf(self) -> "Holdfast":
         """The target, opened: straight to a database as the person logged in."""
-        import holdfast
-        from holdfast.ground.scope import Actor
+        return self._open(migrate=True)
 
-        actor = None if is_server(self.db) else Actor.user(f"user_{login()}")
-        return holdfast.open(
-            self.db,
-            workspace=self.workspace or "default",
-            actor=actor,
-            api_key=self.api_key,
-        )
+    def database(self, *, migrate: bool) -> "Holdfast":
+        """Return the database, opened as `hf` is, which must be there already."""
+        from holdfast.engines.sqlite.target import resolve
+
+        self.needs_database()
+        if not (self.db or "").startswith(("postgresql://", "postgres://")):
+            target = resolve(self.db)
+            if not target.in_memory and not Path(target.path).exists():
+                raise NotFound("database", target.path, next="Name one with --db.")
+        self.hf = self._open(migrate=migrate)
+        return self.hf
 
     def needs_database(self) -> None:
         """Refuse a server's URL: the command works on the database itself."""
@@ -53,6 +58,18 @@ class Call:
                 "this command wants a database, not a server's URL; run it where the database is",
                 param_hint="--db",
             )
+
+    def _open(self, *, migrate: bool) -> "Holdfast":
+        import holdfast
+        from holdfast.ground.scope import Actor
+
+        return holdfast.open(
+            self.db,
+            workspace=self.workspace or "default",
+            actor=None if is_server(self.db) else Actor.user(f"user_{login()}"),
+            api_key=self.api_key,
+            migrate=migrate,
+        )
 
     def make_sure(self, question: str, *, yes: bool) -> None:
         """Ask *question* unless *yes*; without a terminal to ask on, that is wrong usage."""

@@ -15,11 +15,11 @@ COLUMNS = ("name", "ok", "says")
 @command(app, "doctor")
 def doctor(call: Call) -> None:
     """Look at the database and what it stands on; exit 1 if something needs a person."""
-    call.needs_database()
+    hf = call.database(migrate=False)
     from holdfast.library.upkeep.doctor import doctor as examine
 
     with bar("Examining"):
-        checks = examine(call.hf)
+        checks = examine(hf)
     rows: list[Wire] = [{"name": each.name, "ok": each.ok, "says": each.says} for each in checks]
     call.answer.many(rows, COLUMNS, paged=False)
     if not all(each.ok for each in checks):

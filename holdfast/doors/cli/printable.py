@@ -2,10 +2,11 @@
 
 import re
 
+_TEXT = r"[^\x00-\x1f\x7f-\x9f]*"  # up to the next control character, so scanned only once
 _SEQUENCES = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # colours, the cursor, modes
-    r"|(?:\x1b\]|\x9d)[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)"  # titles, links, the clipboard
-    r"|(?:\x1b[PX^_]|[\x90\x98\x9e\x9f])[^\x1b\x9c]*(?:\x1b\\|\x9c)"  # strings to the device
+    rf"|(?:\x1b\]|\x9d){_TEXT}(?:\x07|\x1b\\|\x9c)"  # titles, links, the clipboard
+    rf"|(?:\x1b[PX^_]|[\x90\x98\x9e\x9f]){_TEXT}(?:\x1b\\|\x9c)"  # strings to the device
     r"|\x1b[ -/]*[0-Z\\^-~]"
 )
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")

@@ -27,6 +27,6 @@ def restore(
         raise typer.BadParameter("say which database to restore into", param_hint="--db")
     from holdfast.library.upkeep.restore import restore as bring
 
-    with bar("Restoring"):
-        report = bring(file, call.db, replace=replace)
+    with bar("Restoring") as told:
+        report = bring(file, call.db, replace=replace, told=told)
     call.answer.one(msgspec.to_builtins(report))

@@ -32,8 +32,7 @@ def scrub(
 
     Says where some may remain, and exits 1 then.
     """
-    call.needs_database()
-    engine = call.hf.engine
+    engine = call.database(migrate=False).engine
     if not full:
         act = engine.scrub
     elif isinstance(engine, FullScrub):

@@ -19,15 +19,14 @@ DONE, FAILED, WRONG_USAGE = 0, 1, 2
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line *argv*, the process's own unless given; return the exit code."""
     _stand_in_for_closed_streams()
+    code = _run(sys.argv[1:] if argv is None else argv)
     try:
-        code = _run(sys.argv[1:] if argv is None else argv)
         sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever read has seen enough. What is still buffered must not fail again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return DONE
+        _let_go_of_output()
     except OSError as error:
-        return _failed(f"{error.strerror or error}. The output could not be written.")
+        _let_go_of_output()
+        return code or told(error)
     return code
 
 
@@ -40,13 +39,18 @@ def _run(argv: Sequence[str]) -> int:
         return _failed(str(MissingExtra("cli")))
     try:
         return run(argv)
-    except BrokenPipeError:
-        raise
+    except SystemExit as ended:
+        # So Typer ends when whoever read the output has seen enough and left.
+        if not isinstance(ended.__context__, BrokenPipeError):
+            raise
+        _let_go_of_output()
+        return DONE
     except Exception as error:  # noqa: BLE001  (a bug is told in a line like all else)
-        return _told(error)
+        return told(error)
 
 
-def _told(error: Exception) -> int:
+def told(error: Exception) -> int:
+    """Say on standard error, in one line, what *error* is; return its exit code."""
     from typer import Abort, TyperException
 
     match error:
@@ -75,8 +79,10 @@ def _wrong(error: Exception) -> int:
 
 
 def _of_the_system(error: OSError) -> str:
-    place = f"{error.filename}: " if error.filename else ""
-    return f"{place}{error.strerror or type(error).__name__}. Check the path and its permissions."
+    what = error.strerror or type(error).__name__
+    if error.filename is None:
+        return f"{what}. Mend that, then try again."
+    return f"{error.filename}: {what}. Check the path and its permissions."
 
 
 def _fault(error: Exception) -> str:
@@ -86,6 +92,11 @@ def _fault(error: Exception) -> str:
         trace = trace.tb_next
     place = f"{Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno}" if trace else "?"
     return f"A fault of ours, {type(error).__name__} at {place}. Please report it."
+
+
+def _let_go_of_output() -> None:
+    # What is still buffered would fail once more when the interpreter ends.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _stand_in_for_closed_streams() -> None:

@@ -7,6 +7,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+NARROWEST = 40
+"""Columns to draw for, whatever a terminal says: with fewer, cells would vanish."""
+
 
 def print_table(
     columns: Sequence[str], rows: Sequence[Sequence[str]], *, console: Console | None = None
@@ -17,8 +20,7 @@ def print_table(
         table.add_column(name.replace("_", " "), overflow="fold")
     for row in rows:
         table.add_row(*map(Text, row))
-    console = console or Console()
-    console.print(table if rows else Text("Nothing there.", style="dim"))
+    _print(table if rows else Text("Nothing there.", style="dim"), console or Console())
 
 
 def print_fields(fields: Mapping[str, str], *, console: Console | None = None) -> None:
@@ -28,4 +30,9 @@ def print_fields(fields: Mapping[str, str], *, console: Console | None = None) -
     table.add_column(overflow="fold")
     for name, value in fields.items():
         table.add_row(Text(name.replace("_", " ")), Text(value))
-    (console or Console()).print(table)
+    _print(table, console or Console())
+
+
+def _print(drawn: Table | Text, console: Console) -> None:
+    console.width = max(console.width, NARROWEST)
+    console.print(drawn)

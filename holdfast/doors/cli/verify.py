@@ -28,18 +28,26 @@ def verify(
     ] = None,
 ) -> None:
     """Check that everything stored is whole; exit 1 with what is not."""
-    call.needs_database()
+    hf = call.database(migrate=repair)
     from holdfast.library.upkeep.verify import verify as check
 
     with bar("Verifying"):
-        report = check(call.hf, quick=quick, repair=repair, head=head)
-    wire: Wire = {"ok": report.ok, **msgspec.to_builtins(report)}
+        report = check(hf.engine, quick=quick, repair=repair, head=head)
+    wire: Wire = msgspec.to_builtins(report)
     if call.answer.as_json:
         call.answer.one(wire)
     else:
-        findings = wire.pop("findings")
-        call.answer.one(wire)
-        if findings:
-            call.answer.many(findings, COLUMNS)
+        _draw(call, wire)
     if not report.ok:
         raise typer.Exit(1)
+
+
+def _draw(call: Call, wire: Wire) -> None:
+    findings, links = wire.pop("findings"), wire.pop("links")
+    call.answer.one(wire)
+    call.answer.many(
+        [{"store": store, "last_link": link} for store, link in links.items()],
+        ("store", "last_link"),
+    )
+    if findings:
+        call.answer.many(findings, COLUMNS)

@@ -127,5 +127,5 @@ def as_json(field: str, given: JSONObject) -> JSONObject:
     """Return *given* as it comes back after it was kept; InvalidInput if it is not JSON."""
     try:
         return msgspec.json.decode(msgspec.json.encode(given))
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise InvalidInput(field, f"is not JSON: {error}") from None

@@ -8,8 +8,8 @@ from msgspec import Struct
 
 from holdfast.engines.base import Reader, Transaction
 from holdfast.ground.clock import from_microseconds, from_microseconds_or_none, to_rfc3339
-from holdfast.ground.errors import Conflict, NotFound
-from holdfast.ground.pages import Page, checked_limit, digest, read_cursor, write_cursor
+from holdfast.ground.errors import Conflict, InvalidInput, NotFound
+from holdfast.ground.pages import Key, Page, checked_limit, digest, read_cursor, write_cursor
 from holdfast.memories.stores.agent_snapshot import (
     changed_agent,
     checked_version,
@@ -17,9 +17,9 @@ from holdfast.memories.stores.agent_snapshot import (
     new_agent,
     session_agent,
 )
-from holdfast.memories.stores.bounds import END, bounds
+from holdfast.memories.stores.bounds import END, after_age, bounds
 from holdfast.memories.stores.caller import Caller
-from holdfast.memories.stores.missing import missing
+from holdfast.memories.stores.missing import missing, shaped
 from holdfast.memories.stores.records import JSONObject
 from holdfast.memories.stores.session_access import refuse_narrowed
 from holdfast.memories.stores.session_input import AgentChoice
@@ -81,7 +81,7 @@ class Agents:
         refuse_narrowed(self._caller, "read")
         if version is not None:
             checked_version("version", version)
-        return _found(self._caller.engine, self._sql, id, version).wire()
+        return _found(self._caller.engine, self._sql, shaped("agent", id), version).wire()
 
     def update(self, id: str, body: JSONObject) -> JSONObject:
         """Return the agent with the changes of *body* made: its next version.
@@ -129,8 +129,8 @@ class Agents:
         refuse_narrowed(self._caller, "read")
         most = checked_limit(limit)
         since, until = bounds(gte=created_at_gte, lte=created_at_lte)
-        mark = digest(since, until, include_archived)
-        at, after = read_cursor("agents", mark, page)[0] if page else (END, "")
+        mark = digest(self._caller.workspace, since, until, include_archived)
+        at, after = after_age(page, "agents", mark, until)
         rows = self._caller.engine.all(
             _AgentRow,
             self._sql.list_agents,
@@ -159,9 +159,9 @@ class Agents:
     ) -> Page[JSONObject]:
         """Return a page of the agent's versions, newest first."""
         refuse_narrowed(self._caller, "read")
-        _found(self._caller.engine, self._sql, id, None)
-        most, mark = checked_limit(limit), digest(id)
-        before = read_cursor("agent versions", mark, page)[0][0] if page else END
+        _found(self._caller.engine, self._sql, shaped("agent", id), None)
+        most, mark = checked_limit(limit), digest(self._caller.workspace, id)
+        before = _version_in(read_cursor("agent versions", mark, page)[0]) if page else END
         rows = self._caller.engine.all(
             _AgentRow, self._sql.list_agent_versions, id=id, before=before, rows=most + 1
         )
@@ -188,7 +188,7 @@ class Agents:
         return self._caller.engine.write(work)
 
     def _locked(self, tx: Transaction, id: str) -> _AgentRow:
-        tx.first(dict[str, str], self._sql.lock_agent, id=id)
+        tx.first(dict[str, str], self._sql.lock_agent, id=shaped("agent", id))
         return _found(tx, self._sql, id, None)
 
     def _insert(self, tx: Transaction, row: _AgentRow) -> None:
@@ -211,6 +211,14 @@ def agent_for_session(
     if choice.version not in (None, known.version):
         row = _found(reader, sql, choice.id, choice.version)
     return {**session_agent(row.id, row.version, row.decoded()), **choice.overrides}
+
+
+def _version_in(key: Key) -> int:
+    try:
+        (version,) = key
+        return checked_version("page", version)
+    except (ValueError, InvalidInput):
+        raise InvalidInput("page", "is not a cursor of this list") from None
 
 
 def _found(reader: Reader, sql: SimpleNamespace, id: str, version: int | None) -> _AgentRow:

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 
 from holdfast.ground.clock import to_microseconds
+from holdfast.ground.errors import InvalidInput
 from holdfast.ground.pages import Key, read_cursor
 
 BEGINNING, END = 0, 2**63 - 1
@@ -41,7 +42,18 @@ def age_key(created_at: datetime, id: str) -> Key:
 
 def after_age(page: str | None, list: str, filters: str, newest: int) -> Key:
     """Return the (age, id) that a page of a list, newest first, comes after."""
-    return [newest, LAST_ID] if page is None else read_cursor(list, filters, page)[0]
+    return [newest, LAST_ID] if page is None else checked_age(read_cursor(list, filters, page)[0])
+
+
+def checked_age(key: Key) -> Key:
+    """Return *key*, read from a cursor, if it is an (age, id); InvalidInput if it was made up."""
+    match key:
+        case [int(at), str(id)] if 0 <= at <= END and id.isascii() and id.isprintable():
+            return key
+        case _:
+            raise InvalidInput(
+                "page", "is not a cursor of this list", next="Start again without page."
+            )
 
 
 def _microseconds(instant: datetime) -> int:

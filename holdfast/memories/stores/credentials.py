@@ -132,7 +132,7 @@ class Credentials:
 
     def _token(self, hashed: str) -> Credential | None:
         holder = self._engine.scoped(Scope(workspace="", credential=hashed))
-        row = holder.first(_TokenRow, self._sql.token_by_credential)
+        row = holder.first(_TokenRow, self._sql.token_by_credential, secret_hash=hashed)
         if row is None or not hmac.compare_digest(row.secret_hash, hashed):
             return None
         if row.expires_at is not None and row.expires_at <= to_microseconds(self._clock.now()):
@@ -146,7 +146,7 @@ class Credentials:
         if remembered is not None and now < remembered.until:
             return remembered.credential
         holder = self._engine.scoped(Scope(workspace="", credential=hashed))
-        row = holder.first(_KeyRow, self._sql.key_by_credential)
+        row = holder.first(_KeyRow, self._sql.key_by_credential, secret_hash=hashed)
         if row is None or not hmac.compare_digest(row.secret_hash, hashed):
             return None
         if len(keys) >= MOST_REMEMBERED:

@@ -9,6 +9,7 @@ from msgspec import Struct
 from holdfast.engines.base import Transaction
 from holdfast.ground.errors import InvalidInput, PathTaken
 from holdfast.memories.stores.caller import Caller
+from holdfast.memories.stores.existence import existence_first
 from holdfast.memories.stores.ledger import Ledger, Text, seen
 from holdfast.memories.stores.missing import missing
 from holdfast.memories.stores.paths import checked_path, checked_place, lineage, span_below
@@ -26,10 +27,11 @@ class _Place(Struct, frozen=True, kw_only=True):
 
 def rename(caller: Caller, store_id: str, old_path: str, new_path: str) -> list[Memory]:
     """Move what is at or below *old_path* to *new_path*, ids kept."""
-    old = checked_place(old_path, field="old_path")
-    new = checked_place(new_path, field="new_path")
-    if "/" in (old, new):
-        raise InvalidInput("old_path" if old == "/" else "new_path", "must not be the root")
+    with existence_first(caller, store_id, write=True):
+        old = checked_place(old_path, field="old_path")
+        new = checked_place(new_path, field="new_path")
+        if "/" in (old, new):
+            raise InvalidInput("old_path" if old == "/" else "new_path", "must not be the root")
     sql = caller.engine.queries("holdfast.memories.stores")
 
     def work(tx: Transaction) -> list[Memory]:
@@ -60,7 +62,10 @@ def rename(caller: Caller, store_id: str, old_path: str, new_path: str) -> list[
 def _refuse_taken(
     tx: Transaction, statement: LiteralString, store_id: str, *, old: str, new: str
 ) -> None:
-    """Raise PathTaken if a memory that does not move sits at *new*, above it or below it."""
+    """Raise PathTaken if a memory that does not move sits at *new*, above it or below it.
+
+    A directory that is there is taken too: two are never merged.
+    """
     low, high = span_below(new)
     old_low, old_high = span_below(old)
     blocker = tx.first(
@@ -80,7 +85,8 @@ def _refuse_taken(
 
 def delete_under(caller: Caller, store_id: str, path: str) -> int:
     """Delete what is at or below *path*; return how many memories went."""
-    place = checked_place(path, field="path")
+    with existence_first(caller, store_id, write=True):
+        place = checked_place(path, field="path")
     sql = caller.engine.queries("holdfast.memories.stores")
 
     def work(tx: Transaction) -> int:

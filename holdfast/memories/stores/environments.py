@@ -9,13 +9,13 @@ from msgspec import Struct
 from holdfast.engines.base import Reader, Transaction
 from holdfast.ground.clock import from_microseconds, from_microseconds_or_none, to_rfc3339
 from holdfast.ground.errors import InvalidInput
-from holdfast.ground.pages import Page, checked_limit, digest, read_cursor, write_cursor
+from holdfast.ground.pages import Page, checked_limit, digest, write_cursor
 from holdfast.ground.text import within
 from holdfast.memories.stores.agent_snapshot import as_json
-from holdfast.memories.stores.bounds import END
+from holdfast.memories.stores.bounds import END, after_age
 from holdfast.memories.stores.caller import Caller
 from holdfast.memories.stores.metadata import checked_metadata, patched_metadata
-from holdfast.memories.stores.missing import missing
+from holdfast.memories.stores.missing import missing, shaped
 from holdfast.memories.stores.records import JSONObject
 from holdfast.memories.stores.session_access import refuse_narrowed
 
@@ -78,7 +78,9 @@ class Environments:
     def retrieve(self, id: str) -> JSONObject:
         """Return the environment, an archived one too."""
         refuse_narrowed(self._caller, "read")
-        row = self._caller.engine.first(_EnvironmentRow, self._sql.get_environment, id=id)
+        row = self._caller.engine.first(
+            _EnvironmentRow, self._sql.get_environment, id=shaped("env", id)
+        )
         if row is None:
             raise missing("env", id)
         return row.wire()
@@ -108,8 +110,8 @@ class Environments:
     ) -> Page[JSONObject]:
         """Return a page of the environments, newest first."""
         refuse_narrowed(self._caller, "read")
-        most, mark = checked_limit(limit), digest(include_archived)
-        at, after = read_cursor(_LIST, mark, page)[0] if page else (END, "")
+        most, mark = checked_limit(limit), digest(self._caller.workspace, include_archived)
+        at, after = after_age(page, _LIST, mark, END)
         rows = self._caller.engine.all(
             _EnvironmentRow,
             self._sql.list_environments,
@@ -144,7 +146,7 @@ class Environments:
         return self._caller.engine.write(work)
 
     def _locked(self, tx: Transaction, id: str) -> _EnvironmentRow:
-        row = tx.first(_EnvironmentRow, self._sql.lock_environment, id=id)
+        row = tx.first(_EnvironmentRow, self._sql.lock_environment, id=shaped("env", id))
         if row is None:
             raise missing("env", id)
         return row
@@ -169,15 +171,16 @@ def new_environment(body: JSONObject) -> JSONObject:
     """Return the parts of the environment that *body* asks for; InvalidInput names the key."""
     if body.get("name") is None:
         raise InvalidInput("name", "is required")
+    metadata = body.get("metadata")
     return changed_environment(
         {
             "name": "",
             "description": None,
             "config": _config({}, None),
-            "metadata": {},
+            "metadata": {} if metadata is None else checked_metadata(metadata),
             "scope": None,
         },
-        {**body, "metadata": checked_metadata(body.get("metadata") or {})},
+        {key: value for key, value in body.items() if key != "metadata"},
     )
 
 
@@ -191,7 +194,9 @@ def changed_environment(present: JSONObject, body: JSONObject) -> JSONObject:
         parts["name"] = _text("name", body["name"], least=1, most=MOST_NAME)
     if "description" in body:
         given = body["description"]
-        parts["description"] = given and _text("description", given, most=MOST_DESCRIPTION)
+        parts["description"] = (
+            None if given is None else _text("description", given, most=MOST_DESCRIPTION)
+        )
     if body.get("config") is not None:
         parts["config"] = _config(present["config"], body["config"])
     if body.get("metadata") is not None:

@@ -11,7 +11,7 @@ from holdfast.ground.events import Event
 from holdfast.ground.scope import Scope, checked_name
 from holdfast.ground.text import within
 from holdfast.memories.stores.caller import Caller
-from holdfast.memories.stores.missing import missing
+from holdfast.memories.stores.missing import missing, shaped
 from holdfast.memories.stores.records import ApiKey, KeyScope
 from holdfast.memories.stores.session_access import refuse_narrowed
 from holdfast.memories.stores.session_tokens import KEY_PREFIX, new_secret, secret_hash
@@ -112,6 +112,7 @@ class Keys:
     def revoke(self, id: str) -> ApiKey:
         """End the key *id*, and return it; again: unchanged."""
         refuse_narrowed(self._caller, "admin")
+        shaped("apikey", id)
         now = self._caller.now()
 
         def work(tx: Transaction) -> ApiKey:

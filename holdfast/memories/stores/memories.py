@@ -16,6 +16,7 @@ from holdfast.memories.stores.asked import (
 )
 from holdfast.memories.stores.caller import Caller
 from holdfast.memories.stores.directories import delete_under, rename
+from holdfast.memories.stores.existence import demand_store, existence_first
 from holdfast.memories.stores.ledger import Ledger, Text, seen
 from holdfast.memories.stores.missing import missing
 from holdfast.memories.stores.paths import checked_path, checked_prefix
@@ -27,7 +28,7 @@ from holdfast.memories.stores.records import (
     Precondition,
     View,
 )
-from holdfast.memories.stores.rows import memory_of, store_of
+from holdfast.memories.stores.rows import memory_of
 from holdfast.memories.stores.search import search
 from holdfast.memories.stores.session_access import reach
 
@@ -47,9 +48,10 @@ class Memories:
         *path* is 2 to 1,024 bytes, *content* 0 to 102,400 bytes of UTF-8. Raises InvalidInput,
         NotFound, StoreArchived, PathTaken, StoreFull.
         """
-        shown = checked_view(view, "basic")
-        checked_path(path)
-        text = Text.of(checked_content(content))
+        with existence_first(self._caller, memory_store_id, write=True):
+            shown = checked_view(view, "basic")
+            checked_path(path)
+            text = Text.of(checked_content(content))
 
         def work(tx: Transaction) -> Memory:
             ledger = Ledger(self._caller, tx, memory_store_id)
@@ -64,13 +66,14 @@ class Memories:
 
     def retrieve(self, memory_id: str, *, memory_store_id: str, view: View | None = None) -> Memory:
         """Return the memory, with its content unless *view* is basic; else NotFound."""
-        shown = checked_view(view, "full")
         engine = self._caller.engine
+        with existence_first(self._caller, memory_store_id, memory_id):
+            shown = checked_view(view, "full")
         reach(self._caller, engine, memory_store_id, write=False)
         statement = self._sql.get_memory if shown == "full" else self._sql.get_memory_basic
         memory = engine.first(memory_of, statement, memory=memory_id, store=memory_store_id)
         if memory is None:
-            self._demand_store(memory_store_id)
+            demand_store(self._caller, engine, memory_store_id)
             raise missing("mem", memory_id)
         return memory
 
@@ -90,13 +93,14 @@ class Memories:
         says, so that a write whose answer was lost can be sent again. Raises InvalidInput,
         NotFound, StoreArchived, PreconditionFailed, PathTaken.
         """
-        shown = checked_view(view, "basic")
         new_path, new_content = given_or_none(path), given_or_none(content)
-        if new_path is None and new_content is None:
-            raise InvalidInput("content", "or path must be given")
-        moved = None if new_path is None else checked_path(new_path)
-        edited = None if new_content is None else Text.of(checked_content(new_content))
-        expected = checked_precondition(precondition)
+        with existence_first(self._caller, memory_store_id, memory_id, write=True):
+            shown = checked_view(view, "basic")
+            if new_path is None and new_content is None:
+                raise InvalidInput("content", "or path must be given")
+            moved = None if new_path is None else checked_path(new_path)
+            edited = None if new_content is None else Text.of(checked_content(new_content))
+            expected = checked_precondition(precondition)
 
         def work(tx: Transaction) -> Memory:
             ledger = Ledger(self._caller, tx, memory_store_id)
@@ -127,8 +131,9 @@ class Memories:
         Raises InvalidInput, NotFound, PreconditionFailed.
         """
         expected = expected_content_sha256
-        if expected is not None:
-            checked_sha256(expected, field="expected_content_sha256")
+        with existence_first(self._caller, memory_store_id, memory_id, write=True):
+            if expected is not None:
+                checked_sha256(expected, field="expected_content_sha256")
 
         def work(tx: Transaction) -> Deleted:
             ledger = Ledger(self._caller, tx, memory_store_id)
@@ -157,12 +162,13 @@ class Memories:
         1 to 100, 20 unless given; with `view="full"` at most 20 come. Raises InvalidInput,
         NotFound.
         """
-        prefix, level = checked_prefix(path_prefix), checked_depth(depth)
-        shown = checked_view(view, "basic")
-        rows = checked_limit(limit)
+        with existence_first(self._caller, memory_store_id):
+            prefix, level = checked_prefix(path_prefix), checked_depth(depth)
+            shown = checked_view(view, "basic")
+            rows = checked_limit(limit)
+            filters = digest(memory_store_id, prefix, level)
+            after = "" if page is None else str(read_cursor("memories", filters, page)[0][0])
         rows = min(rows, FULL_VIEW_MAX) if shown == "full" else rows
-        filters = digest(memory_store_id, prefix, level)
-        after = "" if page is None else str(read_cursor("memories", filters, page)[0][0])
         engine = self._caller.engine
         reach(self._caller, engine, memory_store_id, write=False)
         found = (
@@ -171,7 +177,7 @@ class Memories:
             else (self._below(memory_store_id, prefix, after, rows + 1, shown))
         )
         if not found:
-            self._demand_store(memory_store_id)
+            demand_store(self._caller, engine, memory_store_id)
         data = found[:rows]
         more = write_cursor("memories", filters, [data[-1].path]) if len(found) > rows else None
         return Page(
@@ -221,12 +227,13 @@ class Memories:
 
     def at(self, memory_store_id: str, path: str) -> Memory | None:
         """Return the memory at *path* with its content, or None; NotFound without the store."""
-        checked_path(path)
         engine = self._caller.engine
+        with existence_first(self._caller, memory_store_id):
+            checked_path(path)
         reach(self._caller, engine, memory_store_id, write=False)
         memory = engine.first(memory_of, self._sql.get_memory_at, store=memory_store_id, path=path)
         if memory is None:
-            self._demand_store(memory_store_id)
+            demand_store(self._caller, engine, memory_store_id)
         return memory
 
     def search(
@@ -255,7 +262,3 @@ class Memories:
         InvalidInput, NotFound without the store.
         """
         return delete_under(self._caller, memory_store_id, path)
-
-    def _demand_store(self, memory_store_id: str) -> None:
-        if self._caller.engine.first(store_of, self._sql.get_store, store=memory_store_id) is None:
-            raise missing("memstore", memory_store_id)

@@ -43,7 +43,7 @@ def _mapping(given: object) -> Mapping[object, object]:
 def _checked_key(key: object) -> str:
     if not isinstance(key, str):
         raise InvalidInput("metadata", "must have strings as keys", given=key)
-    return within("metadata (a key)", key, least=1, most=MOST_KEY)
+    return within("metadata", key, least=1, most=MOST_KEY, part="a key ")
 
 
 def _checked_value(key: object, value: object) -> str:

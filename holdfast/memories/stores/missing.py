@@ -1,7 +1,26 @@
 """What is answered when an id leads nowhere: unknown, malformed and another workspace's alike."""
 
+import re
+
 from holdfast.ground.errors import NotFound
 from holdfast.ground.ids import KINDS
+
+_BODY = re.compile(r"_[0-9A-Za-z]{24}")
+
+
+def is_id(prefix: str, given: str) -> bool:
+    """Tell whether *given* is shaped like an id of the kind *prefix*."""
+    return given.startswith(prefix) and _BODY.fullmatch(given, len(prefix)) is not None
+
+
+def shaped(prefix: str, given: str) -> str:
+    """Return *given* if it is shaped like an id of the kind *prefix*; else raise its NotFound.
+
+    What is not is never handed to an engine, which may know no such text.
+    """
+    if not is_id(prefix, given):
+        raise missing(prefix, given)
+    return given
 
 
 def missing(prefix: str, given: str) -> NotFound:

@@ -507,7 +507,7 @@ where session_id = :session_id and workspace = :workspace
 -- and not revoked is of a live session.
 select id, workspace, session_id, secret_hash, expires_at
 from session_tokens
-where secret_hash = :credential and revoked_at is null
+where secret_hash = :secret_hash and revoked_at is null
 
 -- insert_agent --
 insert into agents (id, workspace, version, newest, parts, created_at, updated_at, archived_at)
@@ -607,7 +607,7 @@ where id = :id and workspace = :workspace and revoked_at is null
 -- key_by_credential --
 select id, workspace, name, scope, bound_agent, bound_user, secret_hash, last_used_at
 from api_keys
-where secret_hash = :credential and revoked_at is null
+where secret_hash = :secret_hash and revoked_at is null
 
 -- mark_key_used --
 update api_keys set last_used_at = :now

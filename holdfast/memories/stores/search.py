@@ -12,6 +12,7 @@ from holdfast.ground.errors import InvalidInput
 from holdfast.ground.pages import checked_limit
 from holdfast.ground.text import encoded
 from holdfast.memories.stores.caller import Caller
+from holdfast.memories.stores.existence import existence_first
 from holdfast.memories.stores.missing import missing
 from holdfast.memories.stores.paths import checked_prefix
 from holdfast.memories.stores.records import Match, Memory
@@ -40,10 +41,11 @@ def search(
     caller: Caller, store_id: str, query: str, *, limit: int, path_prefix: str
 ) -> list[Match]:
     """Return the memories that match *query* best, at most *limit* of them."""
-    encoded("q", query)
-    if not query.strip():
-        raise InvalidInput("q", "must not be blank", next="Send at least one word.")
-    rows, prefix = checked_limit(limit, default=10), checked_prefix(path_prefix)
+    with existence_first(caller, store_id):
+        encoded("q", query)
+        if not query.strip():
+            raise InvalidInput("q", "must not be blank", next="Send at least one word.")
+        rows, prefix = checked_limit(limit, default=10), checked_prefix(path_prefix)
     words, phrases = asked(query), phrases_of(query)
     sql = caller.engine.queries("holdfast.memories.stores")
 

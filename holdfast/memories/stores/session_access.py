@@ -5,6 +5,7 @@ from msgspec import Struct
 from holdfast.engines.base import Reader
 from holdfast.ground.errors import NotAuthenticated, NotPermitted
 from holdfast.memories.stores.caller import Caller
+from holdfast.memories.stores.missing import is_id
 from holdfast.memories.stores.records import Access
 
 
@@ -26,7 +27,10 @@ def reach(caller: Caller, reader: Reader, store_id: str, *, write: bool) -> None
         return
     sql = caller.engine.queries("holdfast.memories.stores")
     found = reader.first(
-        _Attachment, sql.attachment, session_id=caller.session_id, store_id=store_id
+        _Attachment,
+        sql.attachment,
+        session_id=caller.session_id,
+        store_id=store_id if is_id("memstore", store_id) else "",
     )
     if found is None or found.session_archived_at is not None:
         raise NotAuthenticated

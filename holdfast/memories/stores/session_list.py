@@ -10,7 +10,9 @@ from msgspec import Struct
 from holdfast.engines.base import Reader
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.pages import Key, checked_limit, digest, read_cursor, write_cursor
-from holdfast.memories.stores.bounds import BEGINNING, END, bounds
+from holdfast.ground.text import within
+from holdfast.memories.stores.agent_snapshot import MOST_ID, checked_version
+from holdfast.memories.stores.bounds import BEGINNING, END, LAST_ID, bounds, checked_age
 from holdfast.memories.stores.records import Session
 from holdfast.memories.stores.session_input import Status, checked_statuses
 from holdfast.memories.stores.session_rows import SessionRow, as_records
@@ -54,7 +56,7 @@ class Window(Struct, frozen=True, kw_only=True):
     ) -> list[SessionRow]:
         """Return the nearest sessions beyond *key*, ahead or back in the list's own order."""
         upward = self.ascending == ahead
-        at, after = key or ([BEGINNING - 1, ""] if upward else [END, ""])
+        at, after = key or ([BEGINNING - 1, ""] if upward else [END, LAST_ID])
         found = reader.all(
             SessionRow,
             sql.sessions_after if upward else sql.sessions_before,
@@ -72,10 +74,14 @@ class Window(Struct, frozen=True, kw_only=True):
         return found if ahead else found[::-1]
 
 
-def window(asked: SessionFilter) -> Window:
-    """Return *asked* as the statements take it; InvalidInput names what is wrong with it."""
+def window(asked: SessionFilter, workspace: str) -> Window:
+    """Return *asked* of *workspace* as the statements take it; InvalidInput names what is wrong."""
     if asked.order not in (None, "asc", "desc"):
         raise InvalidInput("order", "must be asc or desc", given=asked.order)
+    if asked.agent_version is not None:
+        checked_version("agent_version", asked.agent_version)
+    for field in ("agent_id", "memory_store_id"):
+        within(field, getattr(asked, field) or "", most=MOST_ID)
     since, until = bounds(
         gt=asked.created_at_gt,
         gte=asked.created_at_gte,
@@ -94,6 +100,7 @@ def window(asked: SessionFilter) -> Window:
         store_id=asked.memory_store_id,
         ascending=ascending,
         mark=digest(
+            workspace,
             since,
             until,
             sorted(statuses),
@@ -120,6 +127,8 @@ def session_page(
     """Return the page of *asked* that the cursor *page* leads to, or the first."""
     most = checked_limit(limit)
     key, backward = (None, False) if page is None else read_cursor(_LIST, asked.mark, page)
+    if key is not None:
+        checked_age(key)
     rows = asked.rows(reader, sql, key, ahead=not backward, rows=most + 1)
     more = len(rows) > most
     rows = rows[-most:] if backward else rows[:most]

@@ -11,7 +11,7 @@ from holdfast.ground.clock import from_microseconds, from_microseconds_or_none
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.text import sha256_hex
 from holdfast.memories.stores.caller import Caller
-from holdfast.memories.stores.missing import missing
+from holdfast.memories.stores.missing import missing, shaped
 from holdfast.memories.stores.records import SessionToken
 from holdfast.memories.stores.session_rows import SessionRow
 
@@ -58,6 +58,7 @@ class SessionTokens:
 
         InvalidInput for an archived session, or for a time that is not positive.
         """
+        shaped("sesn", session_id)
         now = self._caller.now()
         expires_at = None if expires_in is None else now + _microseconds(expires_in)
         token_id, token = self._caller.ids.new("sestok", now), new_secret(TOKEN_PREFIX)
@@ -85,6 +86,7 @@ class SessionTokens:
 
     def list(self, session_id: str) -> list[SessionToken]:
         """Return the tokens of the session that are good, newest first, without their secrets."""
+        shaped("sesn", session_id)
         now, engine = self._caller.now(), self._caller.engine
         if engine.first(SessionRow, self._sql.get_session, session_id=session_id) is None:
             raise missing("sesn", session_id)
@@ -93,6 +95,8 @@ class SessionTokens:
 
     def revoke(self, token_id: str, *, session_id: str) -> SessionToken:
         """End the token at once, and return it; again: the same."""
+        shaped("sesn", session_id)
+        shaped("sestok", token_id)
         now = self._caller.now()
 
         def work(tx: Transaction) -> SessionToken:

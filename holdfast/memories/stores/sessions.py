@@ -15,7 +15,7 @@ from holdfast.ground.pages import Page
 from holdfast.memories.stores.agents import agent_for_session
 from holdfast.memories.stores.caller import Caller
 from holdfast.memories.stores.environments import require_environment
-from holdfast.memories.stores.missing import missing
+from holdfast.memories.stores.missing import missing, shaped
 from holdfast.memories.stores.note import note
 from holdfast.memories.stores.records import (
     Deleted,
@@ -114,6 +114,7 @@ class Sessions:
             raise NotPermitted(
                 "A session reaches no other session.", needed="read", next="Use an API key."
             )
+        shaped("sesn", session_id)
         found = caller.engine.read(
             lambda reader: [
                 session
@@ -164,7 +165,13 @@ class Sessions:
     def _list(self, asked: SessionFilter, limit: int | None, page: str | None) -> Page[Session]:
         refuse_narrowed(self._caller, "read")
         found = self._caller.engine.read(
-            partial(session_page, sql=self._sql, asked=window(asked), limit=limit, page=page)
+            partial(
+                session_page,
+                sql=self._sql,
+                asked=window(asked, self._caller.workspace),
+                limit=limit,
+                page=page,
+            )
         )
         return Page(
             found.data,
@@ -278,7 +285,7 @@ class Sessions:
         return self._tokens.revoke(id, session_id=session_id)
 
     def _attached(self, tx: Transaction, wanted: tuple[Attachment, ...]) -> tuple[Resource, ...]:
-        asked = _json([each.memory_store_id for each in wanted])
+        asked = _json([shaped("memstore", each.memory_store_id) for each in wanted])
         found = (
             {row.id: row for row in tx.all(_StoreRow, self._sql.stores_to_attach, store_ids=asked)}
             if wanted
@@ -341,7 +348,7 @@ class Sessions:
         )
 
     def _locked(self, tx: Transaction, session_id: str) -> SessionRow:
-        row = tx.first(SessionRow, self._sql.lock_session, session_id=session_id)
+        row = tx.first(SessionRow, self._sql.lock_session, session_id=shaped("sesn", session_id))
         if row is None:
             raise missing("sesn", session_id)
         return row

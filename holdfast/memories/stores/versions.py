@@ -13,11 +13,15 @@ from holdfast.ground.scope import Actor
 from holdfast.memories.stores.asked import FULL_VIEW_MAX, checked_view
 from holdfast.memories.stores.bounds import after_age, age_key, bounds
 from holdfast.memories.stores.caller import Caller
+from holdfast.memories.stores.existence import demand_store, existence_first
 from holdfast.memories.stores.ledger import Ledger, Text, seen
 from holdfast.memories.stores.missing import missing
 from holdfast.memories.stores.records import Memory, Operation, Version, View
-from holdfast.memories.stores.rows import Head, store_of, version_of
+from holdfast.memories.stores.rows import Head, version_of
 from holdfast.memories.stores.session_access import reach, refuse_narrowed
+
+NOBODY = Actor.user("")
+"""By whom no version is."""
 
 
 class Versions:
@@ -47,17 +51,19 @@ class Versions:
         *limit* is 1 to 100, 20 unless given; with `view="full"` at most 20 come. Raises
         InvalidInput, NotFound without the store.
         """
-        if operation is not None and operation not in get_args(Operation):
-            raise InvalidInput(
-                "operation", 'must be "created", "modified" or "deleted"', given=operation
-            )
-        shown = checked_view(view, "basic")
-        rows = checked_limit(limit)
-        rows = min(rows, FULL_VIEW_MAX) if shown == "full" else rows
-        actor = _one_actor(session_id, api_key_id, service_account_id)
+        actors = _actors(session_id, api_key_id, service_account_id)
         oldest, newest = bounds(gte=created_at_gte, lte=created_at_lte)
-        filters = digest(memory_store_id, memory_id, operation, actor, oldest, newest)
-        at, last_id = after_age(page, "memory_versions", filters, newest)
+        filters = digest(memory_store_id, memory_id, operation, actors, oldest, newest)
+        with existence_first(self._caller, memory_store_id):
+            if operation is not None and operation not in get_args(Operation):
+                raise InvalidInput(
+                    "operation", 'must be "created", "modified" or "deleted"', given=operation
+                )
+            shown = checked_view(view, "basic")
+            rows = checked_limit(limit)
+            at, last_id = after_age(page, "memory_versions", filters, newest)
+        rows = min(rows, FULL_VIEW_MAX) if shown == "full" else rows
+        actor = actors[0] if len(actors) == 1 else NOBODY if actors else None
         reach(self._caller, self._caller.engine, memory_store_id, write=False)
         found = self._caller.engine.all(
             version_of,
@@ -74,7 +80,7 @@ class Versions:
             rows=rows + 1,
         )
         if not found:
-            self._demand_store(self._caller.engine, memory_store_id)
+            demand_store(self._caller, self._caller.engine, memory_store_id)
         data = found[:rows]
         last = data[-1] if len(found) > rows else None
         return Page(
@@ -99,8 +105,9 @@ class Versions:
         self, memory_version_id: str, *, memory_store_id: str, view: View | None = None
     ) -> Version:
         """Return the version, with its content unless *view* is basic; else NotFound."""
-        shown = checked_view(view, "full")
         engine = self._caller.engine
+        with existence_first(self._caller, memory_store_id):
+            shown = checked_view(view, "full")
         reach(self._caller, engine, memory_store_id, write=False)
         return self._version(engine, memory_version_id, memory_store_id, shown)
 
@@ -210,13 +217,9 @@ class Versions:
             full=int(view == "full"),
         )
         if version is None:
-            self._demand_store(reader, store_id)
+            demand_store(self._caller, reader, store_id)
             raise missing("memver", version_id)
         return version
-
-    def _demand_store(self, reader: Reader, store_id: str) -> None:
-        if reader.first(store_of, self._sql.get_store, store=store_id) is None:
-            raise missing("memstore", store_id)
 
 
 def _id(*, id: str) -> str:
@@ -227,22 +230,16 @@ def _at(*, at: int) -> int:
     return at
 
 
-def _one_actor(
+def _actors(
     session_id: str | None, api_key_id: str | None, service_account_id: str | None
-) -> Actor | None:
-    """Return the actor whose versions are asked for; no version is by two."""
-    wanted = [
-        actor
-        for actor in (
-            session_id and Actor.session(session_id),
-            api_key_id and Actor.api(api_key_id),
-            service_account_id and Actor.service_account(service_account_id),
-        )
-        if actor
-    ]
-    if len(wanted) > 1:
-        raise InvalidInput("session_id", "api_key_id and service_account_id exclude each other")
-    return wanted[0] if wanted else None
+) -> "list[Actor]":
+    """Return the actors that versions are asked for; of two there is no version by both."""
+    named = (
+        session_id and Actor.session(session_id),
+        api_key_id and Actor.api(api_key_id),
+        service_account_id and Actor.service_account(service_account_id),
+    )
+    return [actor for actor in named if actor]
 
 
 def _content(version: Version) -> str:

@@ -194,7 +194,7 @@ class NotesContract(GivenAStore):
         harmless = hf.memory_stores.create(name="Notes", description="plain")
         plain = hf.sessions.note(attached(hf, harmless, instructions="plain").id)
 
-        assert hostile not in note
+        assert note.count(hostile) == plain.count(hostile)
         assert note.count("<") == plain.count("<")
 
     def test_the_note_of_an_unknown_session_is_not_found(self, hf: Holdfast) -> None:

@@ -125,10 +125,6 @@ class ListingContract(GivenAStore):
         with pytest.raises(NotFound):
             hf.memory_stores.memories.list("memstore_" + "0" * 24)
 
-    def test_an_unknown_store_answers_before_a_bad_query(self, hf: Holdfast) -> None:
-        with pytest.raises(NotFound):
-            hf.memory_stores.memories.list("memstore_" + "0" * 24, limit=0)
-
     def test_a_page_has_20_unless_told(self, hf: Holdfast, store: Store) -> None:
         written(hf, store, *(f"/{n:02}" for n in range(21)))
 

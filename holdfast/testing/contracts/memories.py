@@ -127,10 +127,6 @@ class MemoriesContract(GivenAStore):
         with pytest.raises(NotFound):
             hf.memory_stores.memories.delete(memory.id, memory_store_id=other.id)
 
-    def test_an_unknown_memory_answers_before_a_bad_body(self, hf: Holdfast, store: Store) -> None:
-        with pytest.raises(NotFound):
-            hf.memory_stores.memories.update("mem_" + "0" * 24, memory_store_id=store.id, path="a")
-
 
 class DeletedMemoriesContract(GivenAStore):
     """Subclass it, and give it `hf` and `clock` fixtures."""

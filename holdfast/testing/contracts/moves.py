@@ -74,14 +74,14 @@ class RenameContract(GivenAStore):
         assert self.paths(hf, store) == before
         assert len(hf.memory_stores.memory_versions.list(store.id)) == 4
 
-    def test_a_directory_may_move_into_another_where_nothing_is_taken(
-        self, hf: Holdfast, store: Store
-    ) -> None:
-        written(hf, store, "/a/1", "/z/2")
+    def test_a_directory_that_is_there_is_taken_too(self, hf: Holdfast, store: Store) -> None:
+        _, there = written(hf, store, "/a/1", "/z/2")
 
-        hf.memory_stores.memories.rename(store.id, "/a", "/z")
+        with pytest.raises(PathTaken) as refusal:
+            hf.memory_stores.memories.rename(store.id, "/a", "/z")
 
-        assert self.paths(hf, store) == ["/z/1", "/z/2"]
+        assert refusal.value.conflicting_memory_id == there.id
+        assert self.paths(hf, store) == ["/a/1", "/z/2"]
 
     def test_a_directory_may_move_up(self, hf: Holdfast, store: Store) -> None:
         written(hf, store, "/a/a/x", "/a/a/y")
@@ -90,11 +90,12 @@ class RenameContract(GivenAStore):
 
         assert self.paths(hf, store) == ["/a/x", "/a/y"]
 
-    def test_a_directory_cannot_move_into_itself(self, hf: Holdfast, store: Store) -> None:
+    @pytest.mark.parametrize("old", ["/a", "/a/1"])
+    def test_nothing_can_move_into_itself(self, hf: Holdfast, store: Store, old: str) -> None:
         written(hf, store, "/a/1", "/a/2")
 
         with pytest.raises(InvalidInput):
-            hf.memory_stores.memories.rename(store.id, "/a", "/a/b")
+            hf.memory_stores.memories.rename(store.id, old, f"{old}/b")
 
         assert self.paths(hf, store) == ["/a/1", "/a/2"]
 

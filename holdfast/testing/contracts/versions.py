@@ -134,7 +134,6 @@ class VersionsContract(GivenAStore):
         assert [each.path for each in of_session] == ["/c"]
         assert len(of_key) == 4
         assert self.listed(hf, store, service_account_id="svac_none") == []
-        assert self.listed(hf, store, session_id=session.id, api_key_id="apikey_local") == []
 
     @pytest.mark.usefixtures("memory")
     def test_bounds_of_created_at_are_inclusive(

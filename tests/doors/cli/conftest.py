@@ -2,33 +2,12 @@
 
 import io
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import pytest
+from doors.cli.lines import Ran, Run
 
 from holdfast.doors.cli.start import main
-
-
-class Ran(msgspec.Struct, frozen=True, kw_only=True):
-    """What a command line came to."""
-
-    code: int
-    out: bytes
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return msgspec.json.decode(self.out)
-
-    @property
-    def data(self) -> list[dict[str, Any]]:
-        return self.json["data"]
-
-
-Run = Callable[..., Ran]
 
 
 @pytest.fixture
@@ -65,11 +44,11 @@ def run(line: Run, db: str) -> Run:
 
 @pytest.fixture
 def fails(line: Run, db: str) -> Run:
-    """Run a command line on the test's database; it must exit 1 with one line."""
+    """Run a command line on the test's database; it must exit 1 with one line and no answer."""
 
     def on_db(*argv: str, stdin: bytes = b"") -> Ran:
         ran = line(*argv, "--db", db, stdin=stdin)
-        assert (ran.code, ran.err.count("\n")) == (1, 1)
+        assert (ran.code, ran.out, ran.err.count("\n")) == (1, b"", 1)
         return ran
 
     return on_db

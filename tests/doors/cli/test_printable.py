@@ -39,4 +39,4 @@ def test_no_text_keeps_a_control_character(text: str) -> None:
     shown = one_line(text)
 
     assert not any(ord(char) < 32 or 127 <= ord(char) < 160 for char in shown)
-    assert shown.encode()
+    assert shown == shown.encode().decode()
