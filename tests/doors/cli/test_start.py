@@ -1,0 +1,163 @@
+"""From a command line to an exit code, in a process of its own where that matters."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from doors.cli.lines import Run
+
+from holdfast.doors.cli import start
+from holdfast.ground.errors import HoldfastError, StoreFull
+
+ROOT = Path(start.__file__).parents[3]
+HOLDFAST = (sys.executable, "-m", "holdfast.doors.cli.start")
+
+
+def fresh(code: str) -> subprocess.CompletedProcess[str]:
+    """Run *code* in a new interpreter that has no variables of ours."""
+    return subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+
+
+def test_without_the_extra_its_name_is_said() -> None:
+    ran = fresh(
+        "import sys; sys.modules['typer'] = None\n"
+        "from holdfast.doors.cli.start import main; sys.exit(main(['stores', 'list']))"
+    )
+
+    assert (ran.returncode, ran.stdout, ran.stderr.count("\n")) == (1, "", 1)
+    assert "holdfast[cli]" in ran.stderr
+
+
+def test_help_lists_the_commands(line: Run) -> None:
+    ran = line("--help")
+
+    assert (ran.code, ran.err) == (0, "")
+    assert b"holdfast" in ran.out
+    assert b"Make, list and revoke API keys." in ran.out
+
+
+def test_nothing_asked_for_is_help(line: Run) -> None:
+    assert line().out == line("--help").out
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["stors"], "Did you mean 'stores'"),
+        (["stores"], "Missing command"),
+        (["stores", "creat"], "Did you mean 'create'"),
+        (["stores", "create"], "NAME"),
+        (["stores", "create", "a", "b"], "unexpected"),
+        (["stores", "list", "--nothing"], "--nothing"),
+        (["stores", "list", "--db"], "--db"),
+        (["memories", "list", "Prefs", "--depth", "2"], "--depth"),
+        (["memories", "show", "Prefs"], "PATH|ID"),
+        (["sessions", "token", "sesn_x", "--expires-in", "soon"], "--expires-in"),
+        (["serve", "--port", "70000"], "--port"),
+        (["serve", "--json"], "--json"),
+        (["backup", "f", "--db", "http://127.0.0.1:1"], "--db"),
+        (["restore", "f", "--db", "https://127.0.0.1:1"], "--db"),
+        (["restore", "f"], "--db"),
+        (["verify", "--db", "http://127.0.0.1:1"], "--db"),
+        (["scrub", "--db", "http://127.0.0.1:1"], "--db"),
+        (["doctor", "--db", "http://127.0.0.1:1"], "--db"),
+        (["serve", "--db", "http://127.0.0.1:1"], "--db"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_exit_2(line: Run, argv: list[str], says: str) -> None:
+    ran = line(*argv)
+
+    assert (ran.code, ran.out, ran.err.count("\n")) == (2, b"", 1)
+    assert says in ran.err
+    assert "--help" in ran.err
+
+
+def test_wrong_usage_touches_no_database(line: Run, db: str) -> None:
+    line("stores", "create", "--db", db)
+    line("stores", "delete", "x", "--db", db)
+
+    assert not Path(db).exists()
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (StoreFull("memstore_x", 7), "Delete or merge memories"),
+        (HoldfastError("two\nlines \x1b[31m", next="Try."), "two lines  Try."),
+        (PermissionError(13, "Permission denied", "/x"), "/x: Permission denied"),
+        (TimeoutError(), "TimeoutError"),
+    ],
+)
+def test_what_fails_is_one_line_and_exit_1(
+    capsys: pytest.CaptureFixture[str], error: Exception, says: str
+) -> None:
+    code = start.told(error)
+
+    shown = capsys.readouterr()
+    assert (code, shown.out, shown.err.count("\n")) == (1, "", 1)
+    assert says in shown.err
+    assert "\x1b" not in shown.err
+
+
+def test_a_bug_tells_its_place_and_no_values(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(KeyError) as bug:
+        dict[str, int]()["the content"]
+
+    code = start.told(bug.value)
+
+    shown = capsys.readouterr().err
+    assert code == 1
+    assert "KeyError at test_start.py:" in shown
+    assert "the content" not in shown
+
+
+def test_a_reader_that_leaves_is_no_failure() -> None:
+    reads, writes = os.pipe()
+    os.close(reads)
+
+    ran = subprocess.run(
+        [*HOLDFAST, "--help"], cwd=ROOT, stdout=writes, stderr=subprocess.PIPE, check=False
+    )
+    os.close(writes)
+
+    assert (ran.returncode, ran.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize("closed", ["1>&-", "2>&-", "0<&- 1>&- 2>&-"])
+def test_a_closed_stream_is_no_failure(closed: str) -> None:
+    ran = subprocess.run(
+        ["/bin/sh", "-c", f'"$0" "$@" {closed}', *HOLDFAST, "--help"],
+        cwd=ROOT,
+        capture_output=True,
+        check=False,
+    )
+
+    assert (ran.returncode, ran.stderr) == (0, b"")
+
+
+def test_an_answer_that_cannot_be_written_is_a_failure() -> None:
+    with Path("/dev/full").open("wb") as full:
+        ran = subprocess.run(
+            [*HOLDFAST, "--help"], cwd=ROOT, stdout=full, stderr=subprocess.PIPE, check=False
+        )
+
+    assert ran.returncode == 1
+    assert ran.stderr.count(b"\n") == 1
+
+
+def test_help_loads_no_engine_no_server_and_no_drawing() -> None:
+    ran = fresh(
+        "import sys\n"
+        "from holdfast.doors.cli.start import main\n"
+        "main(['--help'])\n"
+        "print(*sorted(sys.modules), file=sys.stderr)"
+    )
+
+    loaded = {name.split(".")[0] for name in ran.stderr.split()}
+    assert not loaded & {"apsw", "psycopg", "starlette", "uvicorn", "httpx", "pydantic"}
+    assert "rich.console" not in ran.stderr.split()
+    assert "holdfast.doors.cli.stores" not in ran.stderr.split()
