@@ -1,0 +1,1 @@
+"""One small table, to hold an engine to its word with."""
