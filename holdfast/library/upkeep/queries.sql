@@ -151,3 +151,42 @@ where v.id = :version
 
 -- last_version_of --
 select id from versions where memory_id = :memory order by number desc limit 1
+
+-- journal (sqlite) --
+pragma journal_mode
+
+-- journal (postgres) --
+select setting as journal_mode from pg_settings where name = 'wal_level'
+
+-- durability (sqlite) --
+pragma synchronous
+
+-- durability (postgres) --
+select case when setting in ('on', 'remote_apply', 'remote_write') then 2 else 0 end as synchronous
+from pg_settings where name = 'synchronous_commit'
+
+-- unforced (sqlite) --
+-- Rows are kept apart by what each statement says.
+select '' as name where false
+
+-- unforced (postgres) --
+select c.relname as name
+from pg_class c
+where c.relnamespace = cast('holdfast' as regnamespace) and c.relkind in ('r', 'p')
+  and c.relname <> 'migrations' and not (c.relrowsecurity and c.relforcerowsecurity)
+order by 1
+
+-- archiving (sqlite) --
+select '' as name where false
+
+-- archiving (postgres) --
+select name || ' = ' || setting as name
+from pg_settings
+where name in ('archive_mode', 'archive_library', 'wal_keep_size', 'max_wal_size')
+order by 1
+
+-- server_clock (sqlite) --
+select cast(1000000 * unixepoch('subsec') as integer) as at
+
+-- server_clock (postgres) --
+select cast(1000000 * extract(epoch from clock_timestamp()) as bigint) as at

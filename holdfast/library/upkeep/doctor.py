@@ -1,0 +1,132 @@
+"""What a person should look after: the database, and what it stands on."""
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+from msgspec import Struct
+
+from holdfast.engines.base import Engine, EngineStatus
+from holdfast.engines.migrate import known
+from holdfast.ground.clock import SystemClock, to_microseconds
+from holdfast.ground.scope import EVERYBODY
+from holdfast.library.holdfast import Holdfast
+
+FREE_BYTES_LEAST = 1 << 30
+LOG_BYTES_MOST = 64 << 20
+SYNCED = 2
+"""SQLite's number for a commit that is synced before it returns."""
+
+CLOCKS_APART_MOST = 2.0
+"""Seconds; beyond it, what expires does so at a time that users do not expect."""
+
+
+class Check(Struct, frozen=True, kw_only=True):
+    """One thing looked at: whether it is well, and what there is to say of it."""
+
+    name: str
+    ok: bool
+    says: str
+
+
+def doctor(hf: Holdfast) -> list[Check]:
+    """Return what there is to say of the database that *hf* is on; nothing is changed."""
+    engine = hf.engine.scoped(EVERYBODY)
+    status = hf.engine.status()
+    sql = hf.engine.queries("holdfast.library.upkeep")
+    checks = [_database(status), _schema(status), _durability(engine, sql)]
+    if status.dialect == "sqlite":
+        checks += _file(status)
+    else:
+        checks += _server(engine, sql)
+    return [*checks, _pinned(status), _clock(engine, sql)]
+
+
+def _database(status: EngineStatus) -> Check:
+    about = status.details.get("sqlite") or status.details.get("version") or ""
+    says = f"{status.target} ({status.dialect} {about})"
+    return Check(name="database", ok=status.ready, says=f"{says}: {status.reason or 'ready'}")
+
+
+def _schema(status: EngineStatus) -> Check:
+    newest = max(migration.number for migration in known(status.dialect))
+    return Check(
+        name="schema",
+        ok=status.schema == newest,
+        says=f"{status.schema}; this release knows {newest}",
+    )
+
+
+def _durability(engine: Engine, sql: SimpleNamespace) -> Check:
+    journal = engine.one(_journal, sql.journal)
+    level = engine.one(_synchronous, sql.durability)
+    says = f"journal {journal}, " + ("every commit is synced" if level >= SYNCED else "NOT synced")
+    return Check(name="durability", ok=level >= SYNCED, says=says)
+
+
+def _file(status: EngineStatus) -> Iterator[Check]:
+    kind = str(status.details.get("file_system") or "memory")
+    risky = kind in ("nfs", "nfs4", "cifs", "smb", "smb3", "ceph", "lustre")
+    yield Check(
+        name="file system",
+        ok=not risky,
+        says=f"{kind}; the log does not work across machines" if risky else kind,
+    )
+    free = status.details.get("free_bytes")
+    if isinstance(free, int):
+        yield Check(name="free space", ok=free >= FREE_BYTES_LEAST, says=f"{free / 2**30:,.1f} GiB")
+    log = status.details.get("log_bytes")
+    if isinstance(log, int):
+        yield Check(name="log", ok=log <= LOG_BYTES_MOST, says=f"{log / 2**20:,.1f} MiB")
+
+
+def _server(engine: Engine, sql: SimpleNamespace) -> Iterator[Check]:
+    unforced = engine.all(_name, sql.unforced)
+    yield Check(
+        name="row security",
+        ok=not unforced,
+        says=f"not forced on {', '.join(unforced)}" if unforced else "forced on every table",
+    )
+    yield Check(
+        name="forgetting",
+        ok=True,
+        says=(
+            "what was forgotten is gone from tables and indexes; log segments until they are"
+            " recycled, archives, base backups and standbys are the server owner's to clear ("
+            + ", ".join(engine.all(_name, sql.archiving))
+            + ")"
+        ),
+    )
+
+
+def _pinned(status: EngineStatus) -> Check:
+    held = {
+        name.removeprefix("pinned_by_").removesuffix("_seconds"): seconds
+        for name, seconds in status.details.items()
+        if name.startswith("pinned_by_")
+    }
+    says = ", ".join(f"{who} for {seconds} s" for who, seconds in held.items())
+    return Check(name="readers", ok=not held, says=says or "none holds an old snapshot")
+
+
+def _clock(engine: Engine, sql: SimpleNamespace) -> Check:
+    here = to_microseconds(SystemClock().now())
+    apart = abs(engine.one(_at, sql.server_clock) - here) / 1e6
+    return Check(
+        name="clock", ok=apart <= CLOCKS_APART_MOST, says=f"{apart:.2f} s from the database's"
+    )
+
+
+def _journal(*, journal_mode: str) -> str:
+    return journal_mode
+
+
+def _synchronous(*, synchronous: int) -> int:
+    return synchronous
+
+
+def _name(*, name: str) -> str:
+    return name
+
+
+def _at(*, at: int) -> int:
+    return at
