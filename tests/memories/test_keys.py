@@ -2,13 +2,15 @@ import re
 from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Never, cast
 
 import pytest
 
 import holdfast
-from holdfast.ground.errors import InvalidInput, NotFound
+from holdfast.engines.base import Engine
+from holdfast.ground.errors import InvalidInput, NotFound, Unavailable
 from holdfast.ground.events import Event
+from holdfast.ground.scope import Scope
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.credentials import Credential, Credentials
 from holdfast.memories.stores.records import ApiKey, Session
@@ -17,6 +19,20 @@ from holdfast.testing.fakes import FrozenClock
 
 SECRET = re.compile(r"hf_[A-Za-z0-9_-]{43}")
 TOKEN = re.compile(r"hfs_[A-Za-z0-9_-]{43}")
+
+
+class Unwritable:
+    """An engine that reads, and takes no writes."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine, self.events = engine, engine.events
+        self.queries, self.first = engine.queries, engine.first
+
+    def scoped(self, scope: Scope) -> "Unwritable":
+        return Unwritable(self._engine.scoped(scope))
+
+    def submit(self, _work: object) -> Never:
+        raise Unavailable("The disk is full.", reason="full")
 
 
 class Watch:
@@ -204,6 +220,17 @@ class TestFindingAKey:
             seen.append(hf.keys.list()[0].last_used_at == used)
 
         assert seen == [True, False, True]
+
+    def test_a_use_that_cannot_be_noted_holds_nobody_up(
+        self, hf: Holdfast, clock: FrozenClock, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        key = hf.keys.create("k")
+        credentials = Credentials(cast("Engine", Unwritable(hf.engine)), clock)
+
+        assert credentials.find(shown(key)) is not None
+
+        assert "could not be written down: Unavailable" in caplog.text
+        assert shown(key) not in caplog.text
 
 
 class TestTokens:
