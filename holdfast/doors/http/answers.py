@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.ground.pages import Page
-from holdfast.memories.stores.records import JSONObject, Record
+from holdfast.memories.stores.records import JSONObject, Memory, Record
 from holdfast.memories.stores.wire import to_wire
 
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -39,23 +39,34 @@ class LiveAnswer(Struct, frozen=True, kw_only=True):
 
 def of_record(record: Record) -> Answer:
     """Return *record* as an answer."""
-    return Answer(body=_encode(to_wire(record)))
+    return Answer(body=_encode(_encodable(record)))
 
 
 def of_records(records: Iterable[Record]) -> Answer:
     """Return all of *records* as an answer that has no further pages."""
-    return of_json({"data": [to_wire(each) for each in records]})
+    return of_json({"data": [_encodable(each) for each in records]})
 
 
 def of_page(page: Page[Any], *, both_ways: bool = False) -> Answer:
     """Return *page*, of records or JSON objects, as an answer; *both_ways* tells `prev_page`."""
     told: JSONObject = {
-        "data": [to_wire(each) if isinstance(each, Record) else each for each in page.data],
+        "data": [_encodable(each) for each in page.data],
         "next_page": page.next_page,
     }
     if both_ways:
         told["prev_page"] = page.prev_page
     return of_json(told)
+
+
+def _encodable(value: object) -> object:
+    """Return what encodes as *value* is told on the wire.
+
+    The encoder writes a memory as `to_wire` does, in an eighth of the time, but for an instant on
+    a whole second, whose six zeros it leaves out.
+    """
+    if isinstance(value, Memory) and value.created_at.microsecond and value.updated_at.microsecond:
+        return value
+    return to_wire(value) if isinstance(value, Record) else value
 
 
 def of_json(told: JSONObject) -> Answer:

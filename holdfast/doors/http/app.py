@@ -99,7 +99,7 @@ class App:
     async def _http(self, scope: Message, receive: Receive, send: Send) -> None:
         began, house = perf_counter(), self.house
         raw_path: bytes = scope.get("raw_path") or scope["path"].encode()
-        request_id = house.ids.new("req", to_microseconds(house.clock.now()))
+        request_id = house.request_ids.new(to_microseconds(house.clock.now()))
         asked = _Asked(scope["method"], request_id, contract=raw_path.startswith(b"/v1/"))
         house.in_flight += 1
         try:

@@ -5,6 +5,7 @@ import asyncio
 from holdfast.doors.http.auth import Gate
 from holdfast.doors.http.lanes import Lanes
 from holdfast.doors.http.metrics import Metrics
+from holdfast.doors.http.request_ids import RequestIds
 from holdfast.doors.http.routes import Table
 from holdfast.doors.http.visitor import HandleShelf
 from holdfast.ground.clock import Clock
@@ -30,6 +31,7 @@ class House:
         self.shelf = HandleShelf(hf)
         self.gate = Gate(Credentials(hf.engine, clock), self.lanes, loopback=loopback)
         self.metrics = Metrics((route.path, route.method) for route in table.routes)
+        self.request_ids = RequestIds()
         self.in_flight, self.live = 0, 0
         self.stopping = asyncio.Event()
         self._unsubscribe = hf.events.subscribe(self.metrics.heard)

@@ -99,8 +99,7 @@ class Table:
         """Return the route of *method* on *raw_path*; NotFound, or WrongMethod."""
         node = self._root
         found: dict[str, str] = {}
-        for raw in raw_path.split(b"/")[1:]:
-            segment = _decoded(raw)
+        for segment in _segments(raw_path):
             below = node.named.get(segment)
             if below is None:
                 below = node.other if segment else None
@@ -116,9 +115,12 @@ class Table:
         return Found(meant[0], found, meant[1])
 
 
-def _decoded(raw: bytes) -> str:
+def _segments(raw_path: bytes) -> list[str]:
     # What is no UTF-8 is no id either: the answer is that there is no such thing.
-    return (unquote_to_bytes(raw) if b"%" in raw else raw).decode("utf-8", "replace")
+    if b"%" not in raw_path:
+        return raw_path.decode("utf-8", "replace").split("/")[1:]
+    raw = raw_path.split(b"/")[1:]
+    return [unquote_to_bytes(each).decode("utf-8", "replace") for each in raw]
 
 
 _RUNS_NOTHING = "Holdfast keeps sessions as attachment records: stores, access, and who writes."
