@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -58,13 +58,18 @@ class Answer:
 
 def cell(value: object) -> str:
     """Return *value*, of the wire, as one printable line."""
-    if value is None:
-        return ""
-    if isinstance(value, str):
-        return one_line(value)
-    if isinstance(value, bool | int | float):
-        return str(value).lower() if isinstance(value, bool) else str(value)
-    return one_line(msgspec.json.encode(value).decode()) if value else ""
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "yes" if value else "no"
+        case dict():
+            pairs = cast("Wire", value).items()
+            return ", ".join(f"{one_line(k)}={cell(v)}" for k, v in pairs if k != "type")
+        case list() | tuple():
+            return "; ".join(map(cell, cast("list[object]", value)))
+        case _:
+            return one_line(str(value))
 
 
 def put_json(value: object) -> None:

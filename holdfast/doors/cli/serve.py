@@ -59,4 +59,5 @@ def serve(
         raise Unsupported("Serving networks", next="Leave out --networks.")
     from holdfast.doors.http.serve import serve as run
 
-    run(db, host=host, port=port, workers=workers, strict=strict, migrate=not no_migrate)
+    code = run(db, host=host, port=port, workers=workers, strict=strict, migrate=not no_migrate)
+    raise typer.Exit(code)

@@ -51,11 +51,12 @@ def test_an_empty_table_says_so() -> None:
     [
         (None, ""),
         ("a\nb", "a b"),
-        (True, "true"),
+        (True, "yes"),
         (7, "7"),
         ({}, ""),
-        ({"k": "v\x1b[31m"}, '{"k":"v\\u001b[31m"}'),
-        (["a"], '["a"]'),
+        ({"k\x1b[1m": "v\x1b[31m", "l": "w"}, "k=v, l=w"),
+        ({"type": "user_actor", "user_id": "user_ada"}, "user_id=user_ada"),
+        (["a", {"b": None}], "a; b="),
     ],
 )
 def test_a_value_becomes_one_printable_line(value: object, shown: str) -> None:

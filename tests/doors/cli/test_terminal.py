@@ -1,0 +1,133 @@
+"""What a person at a terminal sees: tables, questions, and nothing that could drive it."""
+
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+from doors.cli.lines import Run
+
+from holdfast.doors.cli.printable import printable
+
+HOLDFAST = (sys.executable, "-m", "holdfast.doors.cli.start")
+
+Seen = tuple[int, str]
+
+
+@pytest.fixture
+def at_terminal(db: str) -> Callable[..., Seen]:
+    """Run a command line with a terminal for all its streams; what is typed is *keys*."""
+
+    def run(*argv: str, keys: bytes = b"", columns: str = "200") -> Seen:
+        ours, theirs = pty.openpty()
+        names = {"HOLDFAST_DB": db, "TERM": "xterm", "NO_COLOR": "1", "COLUMNS": columns}
+        process = subprocess.Popen(
+            [*HOLDFAST, *argv],
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            env={**os.environ, **names},
+        )
+        os.close(theirs)
+        os.write(ours, keys)
+        seen = b"".join(iter(lambda: _read(ours), b""))
+        os.close(ours)
+        return process.wait(timeout=60), seen.decode().replace("\r\n", "\n")
+
+    return run
+
+
+def _read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 65_536)
+    except OSError:  # so Linux says that nobody holds the other end any more
+        return b""
+
+
+def test_a_terminal_gets_a_table(run: Run, at_terminal: Callable[..., Seen]) -> None:
+    made = run("stores", "create", "Prefs [bold]x", "--description", "a\x1b[2Jb\nc").json
+
+    code, seen = at_terminal("stores", "list")
+
+    assert code == 0
+    assert made["id"] in seen
+    assert "Prefs [bold]x" in seen
+    assert "ab c" in seen
+    assert "{" not in seen
+
+
+def test_a_terminal_gets_json_when_asked_for(run: Run, at_terminal: Callable[..., Seen]) -> None:
+    run("stores", "create", "Prefs")
+
+    _, seen = at_terminal("stores", "list", "--json")
+
+    assert seen.startswith('{"data":[{"type":"memory_store"')
+
+
+def test_content_is_shown_without_what_drives_a_terminal(
+    run: Run, at_terminal: Callable[..., Seen]
+) -> None:
+    run("stores", "create", "Prefs")
+    run("memories", "put", "Prefs", "/a.md", stdin=b"# one\n\x1b]0;title\x07two\x1b[31m\n")
+
+    _, seen = at_terminal("memories", "show", "Prefs", "/a.md")
+
+    assert "/a.md" in seen
+    assert "# one\ntwo\n" in seen
+    assert "\x1b]" not in seen
+    assert "\x1b[31m" not in seen
+
+
+@pytest.mark.parametrize(("keys", "left"), [(b"y\n", 0), (b"n\n", 1), (b"\n", 1), (b"\x04", 1)])
+def test_a_deletion_is_asked_about(
+    run: Run, at_terminal: Callable[..., Seen], keys: bytes, left: int
+) -> None:
+    run("stores", "create", "Prefs")
+
+    code, seen = at_terminal("stores", "delete", "Prefs", keys=keys)
+
+    assert "Delete the store Prefs" in seen
+    assert code == left
+    assert len(run("stores", "list").data) == left
+
+
+@pytest.mark.parametrize("columns", ["0", "1", "20", "wide"])
+def test_a_terminal_of_any_width_will_do(
+    run: Run, at_terminal: Callable[..., Seen], columns: str
+) -> None:
+    made = run("stores", "create", "Prefs").json
+
+    code, seen = at_terminal("stores", "show", "Prefs", columns=columns)
+
+    assert code == 0
+    assert made["id"] in "".join(printable(seen).split())
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["memories", "list", "Prefs"],
+        ["memories", "search", "Prefs", "text"],
+        ["versions", "list", "Prefs"],
+        ["sessions", "list"],
+        ["keys", "list"],
+        ["stores", "configure"],
+        ["scrub"],
+        ["verify"],
+    ],
+)
+def test_every_answer_has_a_form_for_people(
+    run: Run, at_terminal: Callable[..., Seen], argv: list[str]
+) -> None:
+    run("stores", "create", "Prefs")
+    run("memories", "put", "Prefs", "/a.md", stdin=b"text")
+    run("sessions", "create", "--agent", "a", "--environment", "e", "--store", "Prefs")
+    run("keys", "create", "ci")
+
+    code, seen = at_terminal(*argv)
+
+    assert code == 0, seen
+    assert seen.strip()
+    assert "{" not in seen

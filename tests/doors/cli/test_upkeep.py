@@ -1,0 +1,90 @@
+import sqlite3
+from pathlib import Path
+
+import pytest
+from doors.cli.lines import Run
+
+
+@pytest.fixture(autouse=True)
+def store(run: Run) -> str:
+    made = run("stores", "create", "Prefs").json
+    run("memories", "put", "Prefs", "/a.md", stdin=b"text")
+    return made["id"]
+
+
+def test_a_backup_comes_back(run: Run, line: Run, tmp_path: Path, store: str) -> None:
+    file, other = str(tmp_path / "backup.db"), str(tmp_path / "other.db")
+
+    copied = run("backup", file).json
+    restored = line("restore", file, "--db", other)
+
+    assert copied["rows"] > 0
+    assert restored.code == 0, restored.err
+    assert restored.json["rows"] > 0
+    shown = line("memories", "show", store, "/a.md", "--raw", "--db", other)
+    assert shown.out == b"text"
+
+
+def test_a_backup_replaces_a_file_only_when_told(run: Run, fails: Run, tmp_path: Path) -> None:
+    file = str(tmp_path / "backup.db")
+    run("backup", file)
+
+    fails("backup", file)
+
+    assert run("backup", file, "--force").json["rows"] > 0
+
+
+def test_a_used_database_is_replaced_only_when_told(run: Run, fails: Run, tmp_path: Path) -> None:
+    file = str(tmp_path / "backup.db")
+    run("backup", file)
+    run("stores", "create", "Later")
+
+    fails("restore", file)
+    run("restore", file, "--replace")
+
+    assert [each["name"] for each in run("stores", "list").data] == ["Prefs"]
+
+
+def test_what_is_whole_is_ok(run: Run, store: str) -> None:
+    report = run("verify").json
+
+    assert report["ok"] is True
+    assert report["findings"] == []
+    assert list(report["links"]) == [store]
+
+
+def test_a_link_noted_earlier_is_still_there(run: Run, line: Run, db: str, store: str) -> None:
+    noted = run("verify", "--quick").json["links"][store]
+    run("memories", "put", "Prefs", "/b.md", stdin=b"more")
+
+    assert run("verify", "--head", noted).json["ok"] is True
+    assert line("verify", "--head", "0" * 64, "--db", db).code == 1
+
+
+def test_what_is_not_whole_is_found_and_exits_1(line: Run, db: str) -> None:
+    with sqlite3.connect(db) as raw:
+        raw.execute("update memories set content_size_bytes = 99")
+    raw.close()
+
+    ran = line("verify", "--db", db)
+
+    assert ran.code == 1
+    assert ran.json["ok"] is False
+    assert set(ran.json["findings"][0]) == {"check", "table", "id", "expected", "found"}
+
+
+def test_what_was_deleted_is_scrubbed(run: Run) -> None:
+    assert run("scrub").json == {"done": True, "pending": []}
+
+
+@pytest.mark.parametrize("command", [["backup", "x.db"], ["verify"], ["scrub"], ["doctor"]])
+def test_a_database_that_is_not_there_is_not_made(
+    line: Run, tmp_path: Path, command: list[str]
+) -> None:
+    nowhere = tmp_path / "nowhere.db"
+
+    ran = line(*command, "--db", str(nowhere))
+
+    assert ran.code == 1
+    assert "There is no database" in ran.err
+    assert not nowhere.exists()
