@@ -85,17 +85,7 @@ class Keys:
         )
 
         def work(tx: Transaction) -> ApiKey:
-            tx.run(
-                self._sql.insert_key,
-                id=row.id,
-                name=row.name,
-                scope=row.scope,
-                bound_agent=row.bound_agent,
-                bound_user=row.bound_user,
-                secret_hash=secret_hash(secret),
-                now=now,
-            )
-            tx.note(self._event("key.created", row, now))
+            self._insert(tx, row, secret)
             return row.record(secret)
 
         engine = self._caller.engine
@@ -125,6 +115,19 @@ class Keys:
             return row.record()
 
         return self._caller.engine.write(work)
+
+    def _insert(self, tx: Transaction, row: _KeyRow, secret: str) -> None:
+        tx.run(
+            self._sql.insert_key,
+            id=row.id,
+            name=row.name,
+            scope=row.scope,
+            bound_agent=row.bound_agent,
+            bound_user=row.bound_user,
+            secret_hash=secret_hash(secret),
+            now=row.created_at,
+        )
+        tx.note(self._event("key.created", row, row.created_at))
 
     def _event(self, type: str, row: _KeyRow, at: int) -> Event:
         return Event(

@@ -11,6 +11,7 @@ from msgspec import Struct
 from holdfast.engines.base import Reader
 from holdfast.ground.clock import from_microseconds, from_microseconds_or_none
 from holdfast.memories.stores.records import Access, JSONObject, Metadata, Resource, Session
+from holdfast.memories.stores.session_input import NewSession
 
 
 class SessionRow(Struct, frozen=True, kw_only=True):
@@ -66,6 +67,20 @@ class ResourceRow(Struct, frozen=True, kw_only=True):
             instructions=self.instructions,
             mount_path=self.mount_path,
         )
+
+
+def new_row(session_id: str, asked: NewSession, agent: JSONObject, now: int) -> SessionRow:
+    """Return the row of a session made at *now*, for *agent* as it is then."""
+    return SessionRow(
+        id=session_id,
+        title=asked.title,
+        environment_id=asked.environment_id,
+        agent=msgspec.json.encode(agent).decode(),
+        metadata=msgspec.json.encode(asked.metadata).decode(),
+        created_at=now,
+        updated_at=now,
+        archived_at=None,
+    )
 
 
 def resources_of(

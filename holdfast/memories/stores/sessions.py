@@ -34,7 +34,7 @@ from holdfast.memories.stores.session_input import (
     checked_session,
 )
 from holdfast.memories.stores.session_list import Order, SessionFilter, session_page, window
-from holdfast.memories.stores.session_rows import SessionRow, as_records
+from holdfast.memories.stores.session_rows import SessionRow, as_records, new_row
 from holdfast.memories.stores.session_tokens import SessionTokens
 from holdfast.memories.stores.slugs import ROOT, slug
 
@@ -91,16 +91,7 @@ class Sessions:
             if strict:
                 require_environment(tx, self._sql, asked.environment_id)
             attached = self._attached(tx, asked.attachments)
-            row = SessionRow(
-                id=session_id,
-                title=asked.title,
-                environment_id=asked.environment_id,
-                agent=_json(snapshot),
-                metadata=_json(asked.metadata),
-                created_at=now,
-                updated_at=now,
-                archived_at=None,
-            )
+            row = new_row(session_id, asked, snapshot, now)
             self._insert(tx, row, snapshot, attached)
             tx.note(self._event("session.created", session_id, now, stores=len(attached)))
             return row.record(attached)
