@@ -9,7 +9,7 @@ from typing import NoReturn, Self, cast
 
 from holdfast.engines.base import Engine
 from holdfast.ground.clock import SystemClock
-from holdfast.ground.errors import HoldfastError, InvalidInput, Unsupported
+from holdfast.ground.errors import HoldfastError, InvalidInput, NotAuthenticated, Unsupported
 from holdfast.ground.scope import Actor
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.remote_agents import RemoteAgents, RemoteEnvironments
@@ -77,9 +77,13 @@ class RemoteHoldfast:
     def for_session(self, session_id: str) -> "RemoteHoldfast":
         """Return this handle narrowed to the stores that the session attaches, as it does.
 
-        It acts by a session token of its own, which is revoked when it closes.
+        It acts by a session token of its own, which is revoked when it closes. Raises NotFound,
+        and NotAuthenticated when the session is archived.
         """
-        token = self.sessions.create_token(session_id)
+        try:
+            token = self.sessions.create_token(session_id)
+        except InvalidInput as archived:
+            raise NotAuthenticated from archived
         client = self._client.acting(api_key=token.token)
 
         def ended() -> None:

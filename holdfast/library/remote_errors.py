@@ -4,7 +4,7 @@ The header `holdfast-error` tells it all. Where a proxy took that header away, o
 itself, the body's `error.type` and the status give the class.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, cast, get_type_hints
 
@@ -23,6 +23,12 @@ _INHERITED: tuple[tuple[type[HoldfastError], str, object], ...] = (
     (errors.Unavailable, "reason", "lost"),
     (errors.Unavailable, "written", False),
 )
+
+_BY_NAME = {
+    name: kind
+    for name, kind in vars(errors).items()
+    if isinstance(kind, type) and issubclass(kind, HoldfastError)
+}
 
 _BY_TYPE: dict[str, type[HoldfastError]] = {
     "memory_path_conflict_error": errors.PathTaken,
@@ -67,7 +73,7 @@ def rebuilt(header: str, message: str = "") -> HoldfastError | None:
         told = msgspec.json.decode(header, type=_Told)
     except msgspec.DecodeError:
         return None
-    kind = next((each for each in _tree(HoldfastError) if each.__name__ == told.kind), None)
+    kind = _BY_NAME.get(told.kind)
     return kind and made(kind, message, told.next, told.facts)
 
 
@@ -117,12 +123,6 @@ def _fact(kind: type[HoldfastError], name: str, facts: Mapping[str, object]) -> 
     if hint is datetime and isinstance(value, str):
         return msgspec.convert(value, datetime)
     return tuple(cast("list[object]", value)) if isinstance(value, list) else value
-
-
-def _tree(root: type[HoldfastError]) -> Iterator[type[HoldfastError]]:
-    yield root
-    for each in root.__subclasses__():
-        yield from _tree(each)
 
 
 def _error_of(body: bytes) -> dict[str, Any]:

@@ -4,12 +4,14 @@ Reads are asked again while that may help. A write is, only when it certainly wa
 when doing it twice is the same as once; what became of it otherwise is for its caller to settle.
 """
 
+import logging
 import os
 import socket
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from typing import Literal
 
 import msgspec
@@ -46,6 +48,30 @@ _HEADERS = {
     "anthropic-version": "2023-06-01",
     "user-agent": "holdfast",
 }
+
+
+_asking: ContextVar[bool] = ContextVar("asking", default=False)
+
+
+def _not_ours(_: logging.LogRecord) -> bool:
+    return not _asking.get()
+
+
+# They log addresses and headers, and ours hold paths, hashes and what was searched for.
+for _name in ("httpx", "httpcore.connection", "httpcore.http11"):
+    logging.getLogger(_name).addFilter(_not_ours)
+
+
+@contextmanager
+def _asked(*, writes: bool) -> Generator[None]:
+    """Ask within this, unlogged; what the client library raises becomes Unavailable."""
+    token = _asking.set(True)
+    try:
+        yield
+    except httpx.RequestError as error:
+        raise _unavailable(error, writes=writes) from error
+    finally:
+        _asking.reset(token)
 
 
 class Connections:
@@ -178,10 +204,8 @@ class WireClient:
         writes = method != "GET"
         headers = self._headers | ({"content-type": "application/json"} if content else {})
         client = self._sender()
-        try:
+        with _asked(writes=writes):
             answer = client.request(method, target, content=content, headers=headers)
-        except httpx.RequestError as error:
-            raise _unavailable(error, writes=writes) from error
         if not answer.is_success:
             raise from_answer(answer.status_code, answer.headers, answer.content, writes=writes)
         try:
@@ -203,13 +227,11 @@ class WireClient:
         request = client.build_request(
             "GET", target, headers={**self._headers, **headers, "accept": "text/event-stream"}
         )
-        try:
+        with _asked(writes=False):
             answer = client.send(request, stream=True)
             if not answer.is_success:
                 body = answer.read()
                 raise from_answer(answer.status_code, answer.headers, body, writes=False)
-        except httpx.RequestError as error:
-            raise _unavailable(error, writes=False) from error
         stream = Stream(answer)
         try:
             yield stream

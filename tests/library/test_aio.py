@@ -17,6 +17,7 @@ from holdfast.ground.events import Event
 from holdfast.ground.pages import Page
 from holdfast.ground.scope import Actor
 from holdfast.library.crossing import Crossing
+from holdfast.testing.shared import Server, new_workspace
 
 ROOT = Path(__file__).resolve().parents[2]
 GENERATED = ROOT / "holdfast" / "library" / "aio.py"
@@ -160,3 +161,20 @@ class TestEmbedded:
             assert store.id in event.ids.values()
 
         run(act)
+
+
+class TestOverHTTP:
+    def test_it_is_the_same(self, server: Server) -> None:
+        async def whole() -> None:
+            async with await holdfast.aio.open(server.url, workspace=new_workspace()) as hf:
+                store = await hf.memory_stores.create(name="Notes")
+                memories = hf.memory_stores.memories
+                await asyncio.gather(
+                    *(memories.create(store.id, path=f"/{n}.md", content="x") for n in range(9))
+                )
+
+                page = await memories.list(store.id, limit=2)
+
+                assert [each.path async for each in page.all()] == [f"/{n}.md" for n in range(9)]
+
+        asyncio.run(whole())

@@ -96,6 +96,19 @@ class TestWhatIsSent:
 
         assert refused.value.field == "path_prefix"
 
+    def test_no_log_line_holds_what_was_asked_for(
+        self, hf: RemoteHoldfast, scripted: Scripted, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        taken = refusal(PathTaken("mem_1", "/marker.md"), 409)
+        scripted.says(Answer({"data": []}), taken)
+
+        with caplog.at_level("DEBUG"):
+            hf.memory_stores.memories.list("memstore_1", path_prefix="/marker/")
+            with pytest.raises(PathTaken):
+                hf.memory_stores.memories.rename("memstore_1", "/a.md", "/marker.md")
+
+        assert "marker" not in caplog.text
+
 
 class TestWhatComesBack:
     def test_a_record_is_the_one_the_server_sent(

@@ -52,10 +52,13 @@ class TestErrors:
         assert vars(again) == vars(error)
 
     def test_every_class_has_a_sample(self) -> None:
-        def tree(root: type[HoldfastError]) -> set[type[HoldfastError]]:
-            return {root}.union(*(tree(each) for each in root.__subclasses__()))
+        tree = {
+            kind
+            for kind in vars(errors).values()
+            if isinstance(kind, type) and issubclass(kind, HoldfastError)
+        }
 
-        assert tree(HoldfastError) - {type(each) for each in SAMPLES} == {HoldfastError}
+        assert tree - {type(each) for each in SAMPLES} == {HoldfastError}
 
     def test_a_class_that_is_not_known_is_told_by_the_body(self) -> None:
         headers = {"holdfast-error": '{"class": "FromTheFuture", "facts": {}}'}

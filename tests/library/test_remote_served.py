@@ -104,6 +104,14 @@ class TestForSession:
 
         assert remote.sessions.list_tokens(session.id) == []
 
+    def test_there_is_none_for_a_session_that_ended(
+        self, remote: Holdfast, session: Session
+    ) -> None:
+        remote.sessions.archive(session.id)
+
+        with pytest.raises(NotAuthenticated):
+            remote.for_session(session.id)
+
     def test_the_note_is_the_one_the_server_would_write(
         self, server: Server, remote: Holdfast, session: Session
     ) -> None:
