@@ -1,0 +1,90 @@
+"""A server that the command line starts, and the command line as its client."""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Generator
+
+import pytest
+from doors.cli.lines import Ran, Run
+
+
+class Served:
+    """A server in a process of its own."""
+
+    def __init__(self, db: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "holdfast.doors.cli.start", "serve", "--db", db, "--port", "0"],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stderr is not None
+        self.says = self.process.stderr.readline()
+        self.url = self.says.split("listens on ")[1].split(",")[0]
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        self.process.communicate(timeout=60)
+        return self.process.returncode
+
+
+@pytest.fixture
+def served(db: str) -> Generator[Served]:
+    served = Served(db)
+    yield served
+    if served.process.poll() is None:
+        served.process.kill()
+        served.process.communicate()
+
+
+@pytest.fixture
+def ask(line: Run, served: Served) -> Run:
+    """Run a command line on the server."""
+
+    def on_server(*argv: str, stdin: bytes = b"") -> Ran:
+        return line(*argv, "--db", served.url, stdin=stdin)
+
+    return on_server
+
+
+def test_it_says_where_it_listens_and_stops_when_told(served: Served, db: str) -> None:
+    assert db in served.says
+    assert "open" in served.says
+    assert served.stop() == 0
+
+
+def test_a_server_is_worked_on_as_a_database_is(ask: Run, run: Run, served: Served) -> None:
+    made = ask("stores", "create", "Prefs").json
+    ask("memories", "put", "Prefs", "/a.md", stdin=b"one")
+    ask("memories", "put", "Prefs", "/a.md", stdin=b"two")
+    (latest, first) = ask("versions", "list", "Prefs", "--memory", "/a.md").data
+    ask("versions", "redact", "Prefs", first["id"])
+
+    assert ask("memories", "show", "Prefs", "/a.md", "--raw").out == b"two"
+    assert latest["created_by"] == {"type": "api_actor", "api_key_id": "apikey_local"}
+    assert ask("stores", "delete", "Prefs", "--yes").json["id"] == made["id"]
+    served.stop()
+    assert run("stores", "list", "--all").data == []
+
+
+def test_a_key_closes_the_server_to_those_without_it(
+    ask: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = ask("keys", "create", "ci", "--scope", "admin").json
+
+    without = ask("stores", "list")
+    given = ask("stores", "list", "--api-key", key["secret"])
+    monkeypatch.setenv("HOLDFAST_API_KEY", key["secret"])
+    from_variable = ask("keys", "list")
+
+    assert (without.code, without.out, without.err.count("\n")) == (1, b"", 1)
+    assert "API key" in without.err
+    assert given.data == []
+    assert [each["id"] for each in from_variable.data] == [key["id"]]
+    assert key["secret"] not in from_variable.out.decode()
+
+
+def test_a_server_that_is_not_there_is_said(line: Run) -> None:
+    ran = line("stores", "list", "--db", "http://127.0.0.1:1")
+
+    assert (ran.code, ran.out, ran.err.count("\n")) == (1, b"", 1)
