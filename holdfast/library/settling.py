@@ -39,7 +39,8 @@ def created(
             ours = _made_by_us(client, path, taken.conflicting_memory_id, body)
             if ours is None:
                 raise
-            return record(Memory, client.read(route(path, ours), query))
+            shown = {"view": query.get("view") or "basic"}
+            return record(Memory, client.read(route(path, ours), shown))
         except Unavailable:
             raise unknown from None
 
