@@ -106,6 +106,15 @@ def test_variables_stand_in_for_the_options_they_are_listed_for(name: str) -> No
     assert "db" in read
 
 
+@pytest.mark.parametrize(("value", "strict"), [("1", True), ("0", False), ("", False)])
+def test_strict_mode_can_be_switched_on_for_every_server(
+    monkeypatch: pytest.MonkeyPatch, value: str, strict: bool
+) -> None:
+    monkeypatch.setenv("HOLDFAST_STRICT", value)
+
+    assert BUILT["serve"].make_context("serve", []).params["strict"] is strict
+
+
 @pytest.mark.parametrize("name", EXPECTED)
 def test_every_command_and_every_option_says_what_it_is_for(name: str) -> None:
     assert BUILT[name].help

@@ -103,6 +103,22 @@ def test_what_fails_is_one_line_and_exit_1(
     assert "\x1b" not in shown.err
 
 
+def every_error(kind: type[HoldfastError] = HoldfastError) -> list[type[HoldfastError]]:
+    return [kind, *(each for below in kind.__subclasses__() for each in every_error(below))]
+
+
+@pytest.mark.parametrize("kind", every_error())
+def test_every_error_of_ours_exits_1_with_what_to_try(
+    capsys: pytest.CaptureFixture[str], kind: type[HoldfastError]
+) -> None:
+    error = kind.__new__(kind)
+    HoldfastError.__init__(error, "It is so.", next="Try this.")
+
+    code = start.told(error)
+
+    assert (code, capsys.readouterr().err) == (1, "holdfast: It is so. Try this.\n")
+
+
 def test_a_bug_tells_its_place_and_no_values(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(KeyError) as bug:
         dict[str, int]()["the content"]

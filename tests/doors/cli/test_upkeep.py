@@ -77,6 +77,21 @@ def test_what_was_deleted_is_scrubbed(run: Run) -> None:
     assert run("scrub").json == {"done": True, "pending": []}
 
 
+def test_a_scrub_that_cannot_be_full_says_so_or_is(line: Run, db: str) -> None:
+    ran = line("scrub", "--full", "--db", db)
+
+    assert ran.code == (0 if ran.out else 1)
+    assert bool(ran.out) != bool(ran.err)
+
+
+def test_the_doctor_exits_1_exactly_if_something_needs_a_person(line: Run, db: str) -> None:
+    ran = line("doctor", "--db", db)
+
+    assert all(set(each) == {"name", "ok", "says"} for each in ran.data)
+    assert ran.code == (0 if all(each["ok"] for each in ran.data) else 1)
+    assert ran.err == ""
+
+
 @pytest.mark.parametrize("command", [["backup", "x.db"], ["verify"], ["scrub"], ["doctor"]])
 def test_a_database_that_is_not_there_is_not_made(
     line: Run, tmp_path: Path, command: list[str]
