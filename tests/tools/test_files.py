@@ -1,13 +1,11 @@
 """The tool `memory` on a store, called as our own loops call it."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 import holdfast
 from holdfast.ground.errors import ToolRefused
-from holdfast.library.holdfast import Holdfast
 from holdfast.testing.contracts.files import FilesContract
 from holdfast.testing.contracts.files_asks import view
 from holdfast.testing.contracts.files_given import Clear, Run
@@ -38,7 +36,7 @@ def clear_the_tools_files(
     return clear_files(hf, store_id, prefix, read_only=read_only)
 
 
-class TheTool(FilesContract):
+class TestTheTool(FilesContract):
     @pytest.fixture
     def run(self) -> Run:
         return call_the_tool
@@ -46,20 +44,6 @@ class TheTool(FilesContract):
     @pytest.fixture
     def clear(self) -> Clear:
         return clear_the_tools_files
-
-
-class TestInMemory(TheTool):
-    @pytest.fixture
-    def hf(self) -> Iterator[Holdfast]:
-        with holdfast.open(":memory:") as hf:
-            yield hf
-
-
-class TestOnASQLiteFile(TheTool):
-    @pytest.fixture
-    def hf(self, tmp_path: Path) -> Iterator[Holdfast]:
-        with holdfast.open(tmp_path / "h.db") as hf:
-            yield hf
 
 
 @pytest.fixture

@@ -1,0 +1,4 @@
+"""What the tool `memory` is tried on."""
+
+from targets import hf as hf
+from targets import postgres as postgres
