@@ -34,7 +34,8 @@ class Writer:
     @property
     def on_its_thread(self) -> bool:
         """Whether the caller runs on the writer's own thread."""
-        return self._thread is not None and self._thread.ident == threading.get_ident()
+        # By the object: an ended thread's number may be the next thread's.
+        return self._thread is threading.current_thread()
 
     def put(self, slot: Slot) -> None:
         """Let *slot* wait for its turn; Unavailable at once when it cannot have one."""
