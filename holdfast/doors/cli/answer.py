@@ -1,5 +1,6 @@
 """What a command answers: the API's own JSON, or a table on a terminal."""
 
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, cast
@@ -11,6 +12,8 @@ from holdfast.memories.stores.records import Record
 from holdfast.memories.stores.wire import to_wire
 
 Wire = dict[str, Any]
+
+_FRACTION = re.compile(r"(?<=T\d\d:\d\d:\d\d)\.\d{6}Z$")
 
 
 class Answer:
@@ -46,7 +49,7 @@ class Answer:
             return
         from holdfast.doors.cli.tables import print_table
 
-        print_table(columns, [[cell(wire.get(name)) for name in columns] for wire in wires])
+        print_table(columns, [[brief(wire.get(name)) for name in columns] for wire in wires])
 
     def text(self, text: str, instead: Wire) -> None:
         """Show *text* on a terminal, and *instead* as JSON."""
@@ -70,6 +73,11 @@ def cell(value: object) -> str:
             return "; ".join(map(cell, cast("list[object]", value)))
         case _:
             return one_line(str(value))
+
+
+def brief(value: object) -> str:
+    """Return *value* as `cell` does, an instant to the second: a list has many columns."""
+    return _FRACTION.sub("Z", cell(value))
 
 
 def put_json(value: object) -> None:

@@ -3,7 +3,7 @@ import io
 import pytest
 from rich.console import Console
 
-from holdfast.doors.cli.answer import cell
+from holdfast.doors.cli.answer import brief, cell
 from holdfast.doors.cli.tables import print_fields, print_table
 
 
@@ -61,3 +61,8 @@ def test_an_empty_table_says_so() -> None:
 )
 def test_a_value_becomes_one_printable_line(value: object, shown: str) -> None:
     assert cell(value) == shown
+
+
+def test_a_list_shows_instants_to_the_second() -> None:
+    assert brief("2026-11-21T06:19:26.116935Z") == "2026-11-21T06:19:26Z"
+    assert brief("v1.116935Z") == "v1.116935Z"
