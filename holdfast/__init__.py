@@ -1,5 +1,32 @@
 """Memory for AI agents: five memories on one engine, behind many doors."""
 
-from msgspec import UNSET as UNSET
+from typing import TYPE_CHECKING
 
-from holdfast.library.open import open as open
+from holdfast.ground.lazy import lazily
+
+if TYPE_CHECKING:
+    from msgspec import UNSET as UNSET
+
+    from holdfast import aio as aio
+    from holdfast import errors as errors
+    from holdfast import tools as tools
+    from holdfast.ground.pages import Page as Page
+    from holdfast.ground.scope import Actor as Actor
+    from holdfast.library.holdfast import Holdfast as Holdfast
+    from holdfast.library.open import open as open
+
+__all__ = ["UNSET", "Actor", "Holdfast", "Page", "aio", "errors", "open", "tools"]
+
+__getattr__ = lazily(
+    __name__,
+    {
+        "UNSET": "msgspec",
+        "Actor": "holdfast.ground.scope",
+        "Holdfast": "holdfast.library.holdfast",
+        "Page": "holdfast.ground.pages",
+        "aio": "holdfast.aio",
+        "errors": "holdfast.errors",
+        "open": "holdfast.library.open",
+        "tools": "holdfast.tools",
+    },
+)

@@ -1,0 +1,23 @@
+"""Public names that load when they are first asked for, so that importing costs little."""
+
+import sys
+from collections.abc import Callable, Mapping
+from importlib import import_module
+
+
+def lazily(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
+    """Return a `__getattr__` for *package* that finds each name in the module *homes* names.
+
+    A module's own name, with the package before it, stands for the module itself.
+    """
+
+    def find(name: str) -> object:
+        home = homes.get(name)
+        if home is None:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        module = import_module(home)
+        found = module if home == f"{package}.{name}" else getattr(module, name)
+        setattr(sys.modules[package], name, found)
+        return found
+
+    return find
