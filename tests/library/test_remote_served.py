@@ -222,6 +222,23 @@ class TestTheSameRefusal:
         assert there.carried()["field"] == here.carried()["field"]
 
 
+def test_a_strict_server_finds_nothing_missing(tmp_path: Path) -> None:
+    clock = FrozenClock()
+    with (
+        holdfast.open(tmp_path / "h.db", clock=clock) as hf,
+        serving(hf, clock=clock, strict=True) as url,
+        holdfast.open(url) as remote,
+    ):
+        store = remote.memory_stores.create(name="Notes")
+        memory = remote.memory_stores.memories.create(store.id, path="/a.md", content="x")
+
+        updated = remote.memory_stores.memories.update(
+            memory.id, memory_store_id=store.id, content="y"
+        )
+
+    assert updated.id == memory.id
+
+
 def test_a_server_that_is_gone_is_unavailable(tmp_path: Path) -> None:
     clock = FrozenClock()
     with holdfast.open(tmp_path / "h.db", clock=clock) as hf, serving(hf, clock=clock) as url:
