@@ -1,0 +1,40 @@
+"""A writer that races others for one memory, in a thread or as a process of its own.
+
+Each line it adds tells of the writer, so that no two writes are equal: an update to what is there
+already changes nothing, and would count as won.
+"""
+
+import sys
+
+import holdfast
+from holdfast.ground.errors import PreconditionFailed
+from holdfast.library.holdfast import Holdfast
+from holdfast.testing.contracts.given import still
+
+
+def add_lines(hf: Holdfast, store_id: str, memory_id: str, *, who: str, times: int) -> None:
+    """Add *times* lines to a memory, reading it again whenever another was faster."""
+    memories, added = hf.memory_stores.memories, 0
+    while added < times:
+        read = memories.retrieve(memory_id, memory_store_id=store_id).content or ""
+        try:
+            memories.update(
+                memory_id,
+                memory_store_id=store_id,
+                content=f"{read}{who} {added}\n",
+                precondition=still(read),
+            )
+        except PreconditionFailed:
+            continue
+        added += 1
+
+
+def main() -> None:
+    """Add lines as the command line says: target, workspace, store, memory, who, times."""
+    target, workspace, store_id, memory_id, who, times = sys.argv[1:]
+    with holdfast.open(target, workspace=workspace) as hf:
+        add_lines(hf, store_id, memory_id, who=who, times=int(times))
+
+
+if __name__ == "__main__":
+    main()
