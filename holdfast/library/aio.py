@@ -655,7 +655,11 @@ class AsyncHoldfast:
         return await self._cross(self._of.verify, quick=quick)
 
     async def close(self) -> None:
-        """Finish what waits and let go of the database; again does nothing."""
+        """Finish what waits and let go of the database; again does nothing.
+
+        What `acting` and `for_session` gave shares the database of the handle it came from, and
+        leaves it open.
+        """
         await self._cross(self._of.close)
 
     async def __aenter__(self) -> Self:

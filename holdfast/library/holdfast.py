@@ -28,8 +28,8 @@ class Holdfast:
     Made by `holdfast.open()`. As a context manager it closes on every way out.
     """
 
-    def __init__(self, engine: Engine, caller: Caller) -> None:
-        self.engine, self._caller = engine, caller
+    def __init__(self, engine: Engine, caller: Caller, *, shared: bool = False) -> None:
+        self.engine, self._caller, self._shared = engine, caller, shared
         self.events: EventBus = engine.events
         self.memory_stores = MemoryStores(caller)
         self.sessions = Sessions(caller)
@@ -72,6 +72,7 @@ class Holdfast:
                 ids=caller.ids,
                 session_id=session_id,
             ),
+            shared=True,
         )
 
     def for_session(self, session_id: str) -> "Holdfast":
@@ -100,8 +101,13 @@ class Holdfast:
         return verify(self.engine, quick=quick)
 
     def close(self) -> None:
-        """Finish what waits and let go of the database; again does nothing."""
-        self.engine.close()
+        """Finish what waits and let go of the database; again does nothing.
+
+        What `acting` and `for_session` gave shares the database of the handle it came from, and
+        leaves it open.
+        """
+        if not self._shared:
+            self.engine.close()
 
     def __enter__(self) -> Self:
         return self
