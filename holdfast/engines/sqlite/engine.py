@@ -40,7 +40,7 @@ class SQLiteEngine:
     dialect: Dialect = "sqlite"
 
     def __init__(self, core: Core, scope: Scope | None = None) -> None:
-        self._core, self._scope = core, scope
+        self.core, self._scope = core, scope
         self._owner: Owner = (
             {}
             if scope is None
@@ -86,35 +86,35 @@ class SQLiteEngine:
 
         A value that a statement is given explicitly stands before the scope's.
         """
-        return SQLiteEngine(self._core, scope)
+        return SQLiteEngine(self.core, scope)
 
     def one(self, make: Make[T], sql: LiteralString, /, **params: object) -> T:
         """Return the only row; another number of rows is EngineFault."""
-        connection = self._core.take()
+        connection = self.core.take()
         try:
             return connection.one(make, sql, self._owner | params)
         finally:
-            self._core.readers.give(connection)
+            self.core.readers.give(connection)
 
     def first(self, make: Make[T], sql: LiteralString, /, **params: object) -> T | None:
         """Return the first row, or None."""
-        connection = self._core.take()
+        connection = self.core.take()
         try:
             return connection.first(make, sql, self._owner | params)
         finally:
-            self._core.readers.give(connection)
+            self.core.readers.give(connection)
 
     def all(self, make: Make[T], sql: LiteralString, /, **params: object) -> list[T]:
         """Return every row."""
-        connection = self._core.take()
+        connection = self.core.take()
         try:
             return connection.all(make, sql, self._owner | params)
         finally:
-            self._core.readers.give(connection)
+            self.core.readers.give(connection)
 
     def read(self, work: Callable[[Reader], T]) -> T:
         """Return *work*(reader), whose statements all see one moment."""
-        with self._core.moment() as connection:
+        with self.core.moment() as connection:
             reader = SQLiteReader(connection, self._owner)
             try:
                 return work(reader)
@@ -126,8 +126,8 @@ class SQLiteEngine:
         gate = threading.Lock()
         gate.acquire()
         slot = Slot(work, self._owner, _seconds(timeout), lambda _: gate.release())
-        self._core.put_and_wait(slot)
-        queue = self._core.writer.queue
+        self.core.put_and_wait(slot)
+        queue = self.core.writer.queue
         try:
             arrived = gate.acquire(timeout=max(0.0, slot.deadline - monotonic()))
             if not arrived:
@@ -152,7 +152,7 @@ class SQLiteEngine:
                 future.set_result(cast("T", slot.value))
 
         claimed = future.set_running_or_notify_cancel
-        self._core.put(Slot(work, self._owner, _seconds(timeout), finish, claimed=claimed))
+        self.core.put(Slot(work, self._owner, _seconds(timeout), finish, claimed=claimed))
         return future
 
     def submit_to_loop(
@@ -174,8 +174,8 @@ class SQLiteEngine:
             lambda done: finish(done.value, done.error),
             loop=loop,
         )
-        self._core.put(slot)
-        return lambda: self._core.writer.queue.withdraw(slot)
+        self.core.put(slot)
+        return lambda: self.core.writer.queue.withdraw(slot)
 
     def feed(self, after: str | None = None) -> SQLiteFeed:
         """Follow the changes after the cursor *after*, or from now; CursorExpired if too old.
@@ -184,7 +184,7 @@ class SQLiteEngine:
         """
         named = self._scope is not None and self._scope.workspace != "*"
         workspace = self._scope.workspace if self._scope and named else None
-        return SQLiteFeed(self._core, after, workspace)
+        return SQLiteFeed(self.core, after, workspace)
 
     def scrub(self, *, timeout: float = 5.0) -> Scrubbed:
         """Make what was deleted unreadable in the database's files.
@@ -193,37 +193,37 @@ class SQLiteEngine:
         here. While a reader holds it that is tried again, up to *timeout* seconds, and after
         that by the writer, until the reader has ended.
         """
-        if self._core.database.in_memory:
+        if self.core.database.in_memory:
             return Scrubbed(done=True)
         until = monotonic() + timeout
         pause = threading.Event()
         while not self._empty_log(until):
             if monotonic() >= until:
-                self._core.writer.log.erasing = True
-                self._core.put(Chore(lambda _: None, {}, TIMEOUT, lambda _: None))
+                self.core.writer.log.erasing = True
+                self.core.put(Chore(lambda _: None, {}, TIMEOUT, lambda _: None))
                 return Scrubbed(done=False, pending=("log",))
             pause.wait(_SCRUB_EVERY)
-        self._core.database.publish("scrubbed")
+        self.core.database.publish("scrubbed")
         return Scrubbed(done=True)
 
     def status(self) -> EngineStatus:
         """Say how the engine is."""
-        return status_of(self._core)
+        return status_of(self.core)
 
     @property
     def statements(self) -> int:
         """How many statements memories had it run, its own bookkeeping apart."""
-        return self._core.statements
+        return self.core.statements
 
     def close(self, *, timeout: float = 10.0) -> None:
         """Finish what waits, within *timeout* seconds, and let go of everything."""
-        self._core.close(timeout)
+        self.core.close(timeout)
 
     def _empty_log(self, until: float) -> bool:
         gate = threading.Lock()
         gate.acquire()
         chore = Chore(empty, {}, TIMEOUT, lambda _: gate.release())
-        self._core.put_and_wait(chore)
+        self.core.put_and_wait(chore)
         if not gate.acquire(timeout=max(_SCRUB_EVERY, until - monotonic())):
             return False
         return bool(_outcome(chore))

@@ -72,8 +72,8 @@ class StatementContract:
     def test_a_value_comes_back_as_it_was(
         self, engine: Engine, sql: Row, column: str, value: object
     ) -> None:
-        row: dict[str, object] = dict.fromkeys(("number", "real", "text", "bytes"))
-        row |= {"key": "a", column: value}
+        empty: dict[str, object] = {"number": None, "real": None, "text": None, "bytes": None}
+        row = empty | {"key": "a", column: value}
 
         engine.write(lambda tx: tx.run(sql.put, **row))
         found = engine.one(dict[str, object], sql.get, key="a")
