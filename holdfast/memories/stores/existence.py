@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from holdfast.engines.base import Reader
 from holdfast.ground.errors import InvalidInput
 from holdfast.memories.stores.caller import Caller
-from holdfast.memories.stores.missing import missing
+from holdfast.memories.stores.missing import missing, sought
 from holdfast.memories.stores.rows import memory_of, store_of
 from holdfast.memories.stores.session_access import reach
 
@@ -28,7 +28,9 @@ def existence_first(
         demand_store(caller, engine, store_id)
         if memory_id is not None:
             sql = caller.engine.queries("holdfast.memories.stores")
-            if not engine.first(memory_of, sql.get_memory_basic, memory=memory_id, store=store_id):
+            if not engine.first(
+                memory_of, sql.get_memory_basic, memory=sought("mem", memory_id), store=store_id
+            ):
                 raise missing("mem", memory_id) from None
         raise
 
@@ -36,5 +38,5 @@ def existence_first(
 def demand_store(caller: Caller, reader: Reader, store_id: str) -> None:
     """Raise NotFound unless the store is there."""
     sql = caller.engine.queries("holdfast.memories.stores")
-    if reader.first(store_of, sql.get_store, store=store_id) is None:
+    if reader.first(store_of, sql.get_store, store=sought("memstore", store_id)) is None:
         raise missing("memstore", store_id)

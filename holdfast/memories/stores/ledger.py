@@ -16,7 +16,7 @@ from holdfast.ground.events import Event
 from holdfast.ground.text import sha256_hex
 from holdfast.memories.stores import chain
 from holdfast.memories.stores.caller import Caller
-from holdfast.memories.stores.missing import missing
+from holdfast.memories.stores.missing import missing, sought
 from holdfast.memories.stores.paths import lineage, span_below
 from holdfast.memories.stores.records import Memory, Operation, Store, View
 from holdfast.memories.stores.rows import STORE_FIELDS, Head, LockedStore, store_of
@@ -53,7 +53,7 @@ class Ledger:
         self._sql = caller.engine.queries("holdfast.memories.stores")
         now = caller.now()
         reach(caller, tx, store_id, write=write)
-        store = tx.first(LockedStore, self._sql.lock_store, store=store_id)
+        store = tx.first(LockedStore, self._sql.lock_store, store=sought("memstore", store_id))
         if store is None:
             raise missing("memstore", store_id)
         self.store = store
@@ -93,7 +93,9 @@ class Ledger:
 
     def head(self, memory_id: str) -> Head:
         """Return the live memory *memory_id*; NotFound if there is none."""
-        head = self._tx.first(Head, self._sql.get_head, memory=memory_id, store=self.store.id)
+        head = self._tx.first(
+            Head, self._sql.get_head, memory=sought("mem", memory_id), store=self.store.id
+        )
         if head is None:
             raise missing("mem", memory_id)
         return head

@@ -18,7 +18,7 @@ from holdfast.memories.stores.caller import Caller
 from holdfast.memories.stores.directories import delete_under, rename
 from holdfast.memories.stores.existence import demand_store, existence_first
 from holdfast.memories.stores.ledger import Ledger, Text, seen
-from holdfast.memories.stores.missing import missing
+from holdfast.memories.stores.missing import missing, sought
 from holdfast.memories.stores.paths import checked_path, checked_prefix
 from holdfast.memories.stores.records import (
     Deleted,
@@ -71,7 +71,12 @@ class Memories:
             shown = checked_view(view, "full")
         reach(self._caller, engine, memory_store_id, write=False)
         statement = self._sql.get_memory if shown == "full" else self._sql.get_memory_basic
-        memory = engine.first(memory_of, statement, memory=memory_id, store=memory_store_id)
+        memory = engine.first(
+            memory_of,
+            statement,
+            memory=sought("mem", memory_id),
+            store=sought("memstore", memory_store_id),
+        )
         if memory is None:
             demand_store(self._caller, engine, memory_store_id)
             raise missing("mem", memory_id)
@@ -199,7 +204,13 @@ class Memories:
         low, high = prefix, prefix[:-1] + "0"
         statement = self._sql.list_memories_full if view == "full" else self._sql.list_memories
         return self._caller.engine.all(
-            memory_of, statement, store=store, low=low, high=high, after=after, rows=rows
+            memory_of,
+            statement,
+            store=sought("memstore", store),
+            low=low,
+            high=high,
+            after=after,
+            rows=rows,
         )
 
     def _children(
@@ -211,7 +222,7 @@ class Memories:
         found = self._caller.engine.all(
             memory_of,
             self._sql.list_children,
-            store=store,
+            store=sought("memstore", store),
             high=prefix[:-1] + "0",
             skip=len(prefix) + 1,
             rows=rows,
@@ -231,7 +242,9 @@ class Memories:
         with existence_first(self._caller, memory_store_id):
             checked_path(path)
         reach(self._caller, engine, memory_store_id, write=False)
-        memory = engine.first(memory_of, self._sql.get_memory_at, store=memory_store_id, path=path)
+        memory = engine.first(
+            memory_of, self._sql.get_memory_at, store=sought("memstore", memory_store_id), path=path
+        )
         if memory is None:
             demand_store(self._caller, engine, memory_store_id)
         return memory

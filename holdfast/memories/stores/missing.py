@@ -23,6 +23,14 @@ def shaped(prefix: str, given: str) -> str:
     return given
 
 
+def sought(prefix: str, given: str) -> str:
+    """Return *given* to look for, or "", which nothing is called, when it cannot be an id.
+
+    An engine may know no such text (U+0000), and what is malformed is merely not there.
+    """
+    return given if is_id(prefix, given) else ""
+
+
 def missing(prefix: str, given: str) -> NotFound:
     """Return the NotFound of *given*, which should have been an id of the kind *prefix*.
 

@@ -13,7 +13,7 @@ from holdfast.ground.pages import checked_limit
 from holdfast.ground.text import encoded
 from holdfast.memories.stores.caller import Caller
 from holdfast.memories.stores.existence import existence_first
-from holdfast.memories.stores.missing import missing
+from holdfast.memories.stores.missing import missing, sought
 from holdfast.memories.stores.paths import checked_prefix
 from holdfast.memories.stores.records import Match, Memory
 from holdfast.memories.stores.rows import memory_of
@@ -51,7 +51,7 @@ def search(
 
     def work(reader: Reader) -> list[Match]:
         reach(caller, reader, store_id, write=False)
-        number = reader.first(_number, sql.store_number, store=store_id)
+        number = reader.first(_number, sql.store_number, store=sought("memstore", store_id))
         if number is None:
             raise missing("memstore", store_id)
         if not words:

@@ -19,7 +19,7 @@ from holdfast.memories.stores.directories import heads_under
 from holdfast.memories.stores.ledger import MEMORIES_CAP, Ledger
 from holdfast.memories.stores.memories import Memories
 from holdfast.memories.stores.metadata import checked_metadata, patched_metadata
-from holdfast.memories.stores.missing import missing
+from holdfast.memories.stores.missing import missing, sought
 from holdfast.memories.stores.records import Deleted, Metadata, Store, StoreSettings
 from holdfast.memories.stores.rows import store_of
 from holdfast.memories.stores.session_access import reach, refuse_narrowed
@@ -83,7 +83,9 @@ class MemoryStores:
     def retrieve(self, memory_store_id: str) -> Store:
         """Return the store, an archived one too; else NotFound."""
         reach(self._caller, self._caller.engine, memory_store_id, write=False)
-        store = self._caller.engine.first(store_of, self._sql.get_store, store=memory_store_id)
+        store = self._caller.engine.first(
+            store_of, self._sql.get_store, store=sought("memstore", memory_store_id)
+        )
         if store is None:
             raise missing("memstore", memory_store_id)
         return store

@@ -15,7 +15,7 @@ from holdfast.memories.stores.bounds import after_age, age_key, bounds
 from holdfast.memories.stores.caller import Caller
 from holdfast.memories.stores.existence import demand_store, existence_first
 from holdfast.memories.stores.ledger import Ledger, Text, seen
-from holdfast.memories.stores.missing import missing
+from holdfast.memories.stores.missing import missing, sought
 from holdfast.memories.stores.records import Memory, Operation, Version, View
 from holdfast.memories.stores.rows import Head, version_of
 from holdfast.memories.stores.session_access import reach, refuse_narrowed
@@ -68,8 +68,8 @@ class Versions:
         found = self._caller.engine.all(
             version_of,
             self._sql.list_versions if memory_id is None else self._sql.list_versions_of_memory,
-            store=memory_store_id,
-            memory=memory_id,
+            store=sought("memstore", memory_store_id),
+            memory=None if memory_id is None else sought("mem", memory_id),
             operation=operation,
             actor_kind=actor and actor.kind,
             actor_id=actor and actor.id,
@@ -212,8 +212,8 @@ class Versions:
         version = reader.first(
             version_of,
             self._sql.get_version,
-            version=version_id,
-            store=store_id,
+            version=sought("memver", version_id),
+            store=sought("memstore", store_id),
             full=int(view == "full"),
         )
         if version is None:
