@@ -9,7 +9,8 @@ from holdfast.ground.clock import from_microseconds
 from holdfast.ground.errors import ContentGone, HeadVersion, InvalidInput
 from holdfast.ground.events import Event
 from holdfast.ground.pages import Page, checked_limit, digest, write_cursor
-from holdfast.ground.scope import Actor
+from holdfast.ground.scope import Actor, ActorKind
+from holdfast.ground.text import within
 from holdfast.memories.stores.asked import FULL_VIEW_MAX, checked_view
 from holdfast.memories.stores.bounds import after_age, age_key, bounds
 from holdfast.memories.stores.caller import Caller
@@ -20,6 +21,7 @@ from holdfast.memories.stores.records import Memory, Operation, Version, View
 from holdfast.memories.stores.rows import Head, version_of
 from holdfast.memories.stores.session_access import reach, refuse_narrowed
 
+ACTOR_ID_MAX = 128
 NOBODY = Actor.user("")
 """By whom no version is."""
 
@@ -51,10 +53,10 @@ class Versions:
         *limit* is 1 to 100, 20 unless given; with `view="full"` at most 20 come. Raises
         InvalidInput, NotFound without the store.
         """
-        actors = _actors(session_id, api_key_id, service_account_id)
         oldest, newest = bounds(gte=created_at_gte, lte=created_at_lte)
-        filters = digest(memory_store_id, memory_id, operation, actors, oldest, newest)
         with existence_first(self._caller, memory_store_id):
+            actors = _actors(session_id, api_key_id, service_account_id)
+            filters = digest(memory_store_id, memory_id, operation, actors, oldest, newest)
             if operation is not None and operation not in get_args(Operation):
                 raise InvalidInput(
                     "operation", 'must be "created", "modified" or "deleted"', given=operation
@@ -234,12 +236,16 @@ def _actors(
     session_id: str | None, api_key_id: str | None, service_account_id: str | None
 ) -> "list[Actor]":
     """Return the actors that versions are asked for; of two there is no version by both."""
-    named = (
-        session_id and Actor.session(session_id),
-        api_key_id and Actor.api(api_key_id),
-        service_account_id and Actor.service_account(service_account_id),
+    named: tuple[tuple[str, ActorKind, str | None], ...] = (
+        ("session_id", "session", session_id),
+        ("api_key_id", "api", api_key_id),
+        ("service_account_id", "service_account", service_account_id),
     )
-    return [actor for actor in named if actor]
+    return [
+        Actor(kind, within(field, given, most=ACTOR_ID_MAX))
+        for field, kind, given in named
+        if given is not None
+    ]
 
 
 def _content(version: Version) -> str:
