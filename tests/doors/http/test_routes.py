@@ -1,0 +1,83 @@
+import pytest
+
+from holdfast.doors.http.route_table import routes
+from holdfast.doors.http.routes import Table
+from holdfast.ground.errors import NotFound
+
+# path: (read, write, admin), each the methods that need it
+CONTRACT = {
+    "/v1/memory_stores": ("GET", "POST", ""),
+    "/v1/memory_stores/{s}": ("GET", "POST", "DELETE"),
+    "/v1/memory_stores/{s}/archive": ("", "POST", ""),
+    "/v1/memory_stores/{s}/memories": ("GET", "POST", ""),
+    "/v1/memory_stores/{s}/memories/{m}": ("GET", "POST PATCH DELETE", ""),
+    "/v1/memory_stores/{s}/memory_versions": ("GET", "", ""),
+    "/v1/memory_stores/{s}/memory_versions/{v}": ("GET", "", ""),
+    "/v1/memory_stores/{s}/memory_versions/{v}/redact": ("", "", "POST"),
+    "/v1/sessions": ("GET", "POST", ""),
+    "/v1/sessions/{id}": ("GET", "POST DELETE", ""),
+    "/v1/sessions/{id}/archive": ("", "POST", ""),
+    "/v1/sessions/{id}/resources": ("GET", "POST", ""),
+    "/v1/sessions/{id}/resources/{rid}": ("GET", "POST DELETE", ""),
+    "/v1/agents": ("GET", "POST", ""),
+    "/v1/agents/{id}": ("GET", "POST", ""),
+    "/v1/agents/{id}/archive": ("", "POST", ""),
+    "/v1/agents/{id}/versions": ("GET", "", ""),
+    "/v1/environments": ("GET", "POST", ""),
+    "/v1/environments/{id}": ("GET", "POST", ""),
+    "/v1/environments/{id}/archive": ("", "POST", ""),
+}
+OURS = {
+    "/api/keys": ("", "", "POST GET"),
+    "/api/keys/{id}": ("", "", "DELETE"),
+    "/api/sessions/{id}/tokens": ("GET", "POST", ""),
+    "/api/sessions/{id}/tokens/{tid}": ("", "DELETE", ""),
+    "/api/settings/memory_stores": ("GET", "", "POST"),
+    "/api/memory_stores/{s}/at": ("GET", "", ""),
+    "/api/memory_stores/{s}/search": ("GET", "", ""),
+    "/api/memory_stores/{s}/diff": ("GET", "", ""),
+    "/api/memory_stores/{s}/memory_versions/{v}/restore": ("", "POST", ""),
+    "/api/memory_stores/{s}/rename": ("", "POST", ""),
+    "/api/memory_stores/{s}/delete_under": ("", "POST", ""),
+    "/api/events": ("GET", "", ""),
+    "/metrics": ("GET", "", ""),
+}
+WITHOUT_SCOPE = {
+    ("GET", "/api/me"): "any",
+    ("GET", "/openapi.json"): "nothing",
+    ("GET", "/healthz"): "nothing",
+    ("GET", "/readyz"): "nothing",
+}
+
+
+def test_the_app_has_the_routes_we_tell_of_with_the_scopes_we_tell_of() -> None:
+    told = {
+        (method, path): scope
+        for path, by_scope in (CONTRACT | OURS).items()
+        for scope, methods in zip(("read", "write", "admin"), by_scope, strict=True)
+        for method in methods.split()
+    }
+
+    built = {(route.method, route.path): route.needs for route in routes(strict=False)}
+
+    assert built == told | WITHOUT_SCOPE
+
+
+def test_a_strict_server_lacks_patch_alone() -> None:
+    lenient, strict = routes(strict=False), routes(strict=True)
+
+    assert [each.method for each in lenient if each not in strict] == ["PATCH"]
+
+
+@pytest.mark.parametrize(
+    "path", [b"/", b"", b"/v1", b"/v1/memory_stores/", b"//v1/memory_stores", b"*", b"/v1//x"]
+)
+def test_what_is_no_route_is_not_found(path: bytes) -> None:
+    with pytest.raises(NotFound):
+        Table(routes(strict=False)).find("GET", path)
+
+
+def test_a_percent_encoded_slash_stays_in_its_segment() -> None:
+    found = Table(routes(strict=False)).find("GET", b"/v1/memory_stores/a%2Fb+c/memories/%FF")
+
+    assert found.segments == {"s": "a/b+c", "m": "\N{REPLACEMENT CHARACTER}"}

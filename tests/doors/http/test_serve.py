@@ -1,0 +1,209 @@
+"""`serve` as a process: where it listens, and how it ends."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from queue import Queue
+
+import httpx
+import pytest
+
+import holdfast
+from holdfast.doors.http.serve import is_loopback, serve
+from holdfast.ground.errors import InvalidInput, Unavailable
+
+SERVE = """
+import sys
+from holdfast.doors.http.serve import serve
+raise SystemExit(serve(sys.argv[1], host=sys.argv[2], port=0, workers=int(sys.argv[3])))
+"""
+
+
+class Served:
+    """A server process, and where it listens."""
+
+    def __init__(self, process: subprocess.Popen[str], line: str) -> None:
+        self.process, self.line = process, line
+        found = re.search(r"http://\S+(?=,)", line)
+        assert found, line
+        self.url = found[0]
+
+    def tell(self, sig: signal.Signals) -> None:
+        self.process.send_signal(sig)
+
+    def code(self) -> int:
+        return self.process.wait(30)
+
+
+@contextmanager
+def served(target: Path, host: str = "127.0.0.1", workers: int = 1) -> Generator[Served]:
+    command = [sys.executable, "-c", SERVE, str(target), host, str(workers)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            yield Served(process, process.stderr.readline())
+        finally:
+            if process.poll() is None:
+                process.terminate()
+                process.wait(30)
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    return tmp_path / "h.db"
+
+
+def test_the_first_line_says_where_what_and_for_whom(target: Path) -> None:
+    with served(target) as server:
+        assert str(target) in server.line
+        assert "open to everybody here" in server.line
+        assert httpx.get(f"{server.url}/readyz").json() == {"status": "ready"}
+
+
+def test_a_keyed_server_says_so(target: Path) -> None:
+    with holdfast.open(target) as hf:
+        hf.keys.create("k")
+
+    with served(target) as server:
+        assert "a key is required" in server.line
+        assert httpx.get(f"{server.url}/api/me").status_code == 401
+
+
+def test_a_host_that_others_reach_wants_a_key(target: Path) -> None:
+    with served(target, host="0.0.0.0") as server:
+        assert "a key is required" in server.line
+
+
+def test_told_once_it_ends_with_0_and_has_kept_what_it_acknowledged(target: Path) -> None:
+    with served(target) as server:
+        store = httpx.post(f"{server.url}/v1/memory_stores", json={"name": "n"}).json()["id"]
+        server.tell(signal.SIGTERM)
+
+        assert server.code() == 0
+    with holdfast.open(target) as hf:
+        assert hf.memory_stores.retrieve(store).name == "n"
+
+
+def test_told_once_it_finishes_what_is_in_flight(target: Path) -> None:
+    with served(target) as server, socket.create_connection(address(server.url)) as line:
+        head = b"POST /v1/memory_stores HTTP/1.1\r\nhost: x\r\ncontent-length: 12\r\n\r\n"
+        line.sendall(head + b'{"name"')
+        # Answered on another connection after it: the request above is under way by then.
+        httpx.get(f"{server.url}/healthz")
+        server.tell(signal.SIGTERM)
+        refuses(server.url)
+        line.sendall(b':"n"}')
+
+        assert line.recv(64).startswith(b"HTTP/1.1 200")
+        assert server.code() == 0
+
+
+def test_told_twice_it_ends_at_once_with_1(target: Path) -> None:
+    with served(target) as server, socket.create_connection(address(server.url)) as line:
+        line.sendall(b"POST /v1/memory_stores HTTP/1.1\r\nhost: x\r\ncontent-length: 12\r\n\r\n")
+        httpx.get(f"{server.url}/healthz")
+        server.tell(signal.SIGTERM)
+        refuses(server.url)
+        server.tell(signal.SIGTERM)
+
+        assert server.code() == 1
+
+
+def test_a_live_answer_does_not_hold_the_server_up(target: Path) -> None:
+    with served(target) as server, httpx.stream("GET", f"{server.url}/api/events") as answer:
+        lines = answer.iter_lines()
+        next(lines)
+        server.tell(signal.SIGTERM)
+
+        assert [each for each in lines if each] == []
+        assert server.code() == 0
+
+
+def test_several_workers_share_the_socket_and_end_together(target: Path) -> None:
+    with served(target, workers=2) as server:
+        store = httpx.post(f"{server.url}/v1/memory_stores", json={"name": "n"}).json()["id"]
+        found: Queue[int] = Queue()
+
+        def look() -> None:
+            found.put(httpx.get(f"{server.url}/v1/memory_stores/{store}").status_code)
+
+        threads = [threading.Thread(target=look) for _ in range(8)]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+        server.tell(signal.SIGTERM)
+
+        assert [found.get() for _ in threads] == [200] * 8
+        assert server.code() == 0
+
+
+def test_a_worker_that_dies_is_replaced(target: Path) -> None:
+    with served(target, workers=1 + 1) as server:
+        for child in children(server.process.pid):
+            os.kill(child, signal.SIGKILL)
+
+        assert answers(server.url)
+        server.tell(signal.SIGTERM)
+        assert server.code() == 0
+
+
+@pytest.mark.parametrize(
+    ("target", "workers", "field"),
+    [("http://127.0.0.1:1", 1, "target"), (":memory:", 2, "workers"), ("h.db", 0, "workers")],
+)
+def test_what_cannot_be_served_is_refused(target: str, workers: int, field: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        serve(target, workers=workers)
+
+    assert refused.value.field == field
+
+
+def test_an_address_that_is_taken_is_refused(target: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(Unavailable):
+        serve(str(target), port=taken.getsockname()[1])
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost", "127.9.9.9"])
+def test_this_machine_is_loopback(host: str) -> None:
+    assert is_loopback(host)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "example.org", ""])
+def test_a_host_that_others_may_reach_is_not(host: str) -> None:
+    assert not is_loopback(host)
+
+
+def address(url: str) -> tuple[str, int]:
+    host, _, port = url.removeprefix("http://").rpartition(":")
+    return host, int(port)
+
+
+def refuses(url: str) -> None:
+    """Return once the server takes no new connection."""
+    while True:
+        try:
+            socket.create_connection(address(url)).close()
+        except ConnectionRefusedError:
+            return
+
+
+def answers(url: str) -> bool:
+    """Return once the server answers, as somebody who tries again."""
+    while True:
+        try:
+            return httpx.get(f"{url}/healthz", timeout=30).is_success
+        except httpx.TransportError:
+            continue
+
+
+def children(process: int) -> list[int]:
+    listed = Path(f"/proc/{process}/task/{process}/children").read_text()
+    return [int(each) for each in listed.split()]
