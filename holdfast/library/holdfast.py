@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 from holdfast.engines.base import Engine
 from holdfast.ground.errors import NotAuthenticated
 from holdfast.ground.events import EventBus
-from holdfast.ground.scope import Actor, Scope
+from holdfast.ground.scope import Actor, Scope, checked_name, checked_name
 from holdfast.memories.stores.agents import Agents
 from holdfast.memories.stores.caller import Caller
 from holdfast.memories.stores.environments import Environments
@@ -57,10 +57,11 @@ class Holdfast:
     ) -> "Holdfast":
         """Return this handle for another *workspace*, *actor* or session, on the same engine.
 
-        *through* wraps the scoped engine, for a door whose writes are awaited.
+        *through* wraps the scoped engine, for a door whose writes are awaited. Raises
+        InvalidInput for what cannot name a workspace.
         """
         caller = self._caller
-        workspace = workspace or caller.workspace
+        workspace = checked_name("workspace", workspace) if workspace else caller.workspace
         engine = self.engine.scoped(Scope(workspace=workspace))
         return Holdfast(
             self.engine,
