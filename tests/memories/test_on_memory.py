@@ -13,12 +13,14 @@ from holdfast.testing.contracts.attachments import (
     NotesContract,
 )
 from holdfast.testing.contracts.contents import ContentsContract
+from holdfast.testing.contracts.events import EventsContract
 from holdfast.testing.contracts.history import DiffContract, RestoreContract
 from holdfast.testing.contracts.keys import KeysContract
 from holdfast.testing.contracts.listing import CursorsContract, ListingContract
 from holdfast.testing.contracts.memories import DeletedMemoriesContract, MemoriesContract
 from holdfast.testing.contracts.moves import DeleteUnderContract, RenameContract
 from holdfast.testing.contracts.narrowing import NarrowingContract, SessionTokensContract
+from holdfast.testing.contracts.order import OrderContract
 from holdfast.testing.contracts.paths import ExclusivityContract, PathsContract
 from holdfast.testing.contracts.redaction import RedactionContract
 from holdfast.testing.contracts.search import SearchContract
@@ -73,6 +75,10 @@ class TestContents(ContentsContract):
     pass
 
 
+class TestEvents(EventsContract):
+    pass
+
+
 class TestDiff(DiffContract):
     pass
 
@@ -118,6 +124,10 @@ class TestSessionTokens(SessionTokensContract):
 
 
 class TestExclusivity(ExclusivityContract):
+    pass
+
+
+class TestOrder(OrderContract):
     pass
 
 

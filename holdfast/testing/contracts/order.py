@@ -1,8 +1,4 @@
-"""Which refusal comes first where a request could be refused for several reasons.
-
-For doors that read a request from outside in. The library looks at what it is given before it
-asks the database, so it is not held to this.
-"""
+"""Which refusal comes first where a request could be refused for several reasons."""
 
 import pytest
 

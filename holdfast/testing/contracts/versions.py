@@ -59,6 +59,20 @@ class VersionsContract(GivenAStore):
 
         assert [each.id for each in self.listed(hf, store)] == made[::-1]
 
+    def test_a_clock_that_is_set_back_leaves_their_order(
+        self, hf: Holdfast, clock: FrozenClock, store: Store
+    ) -> None:
+        first, second = written(hf, store, "/a", "/b")
+        clock.tick(-60)
+        third, fourth = written(hf, store, "/c", "/d")
+        clock.tick(60)
+
+        versions = self.listed(hf, store, limit=2)
+
+        assert [each.id for each in versions] == [
+            each.memory_version_id for each in (fourth, third, second, first)
+        ]
+
     def test_the_content_is_left_out_of_a_list_unless_asked_for(
         self, hf: Holdfast, store: Store
     ) -> None:

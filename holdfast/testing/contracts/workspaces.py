@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.ground.errors import NotFound
+from holdfast.ground.errors import InvalidInput, NotFound
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.records import Memory, Store
 from holdfast.testing.contracts.attachments import attached
@@ -83,3 +83,8 @@ class WorkspacesContract(GivenAStore):
         hf.memory_stores.configure(memories_cap=1)
 
         assert elsewhere.memory_stores.settings().memories_cap == 10_000
+
+    @pytest.mark.parametrize("name", ["*", "a b", "a/b", "-a", "x" * 129, "a\n", "\u00fc"])
+    def test_what_is_no_name_is_refused(self, hf: Holdfast, name: str) -> None:
+        with pytest.raises(InvalidInput):
+            hf.acting(workspace=name).memory_stores.list()
