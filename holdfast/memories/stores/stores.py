@@ -16,6 +16,7 @@ from holdfast.memories.stores.asked import given_or_none
 from holdfast.memories.stores.bounds import after_age, age_key, bounds
 from holdfast.memories.stores.caller import Caller
 from holdfast.memories.stores.directories import heads_under
+from holdfast.memories.stores.existence import existence_first
 from holdfast.memories.stores.ledger import MEMORIES_CAP, Ledger
 from holdfast.memories.stores.memories import Memories
 from holdfast.memories.stores.metadata import checked_metadata, patched_metadata
@@ -106,10 +107,11 @@ class MemoryStores:
         refuse_narrowed(self._caller, "write")
         new_name, new_description = given_or_none(name), given_or_none(description)
         patch: object = given_or_none(metadata) or EMPTY
-        if new_name is not None:
-            checked_name(new_name)
-        if new_description is not None:
-            checked_description(new_description)
+        with existence_first(self._caller, memory_store_id, write=True):
+            if new_name is not None:
+                checked_name(new_name)
+            if new_description is not None:
+                checked_description(new_description)
 
         def work(tx: Transaction) -> Store:
             ledger = Ledger(self._caller, tx, memory_store_id)
