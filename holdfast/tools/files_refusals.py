@@ -8,9 +8,7 @@ model gave it.
 from collections.abc import Sequence
 
 from holdfast.ground.errors import ToolRefused, shortened
-
-CONTENT_MAX = 102_400
-"""Bytes of UTF-8 that one memory holds at most."""
+from holdfast.memories.stores.asked import CONTENT_BYTES_MAX
 
 
 def outside(p: str) -> ToolRefused:
@@ -109,7 +107,7 @@ def ambiguous_old_str(old_str: str, lines: Sequence[int]) -> ToolRefused:
 def too_large(p: str, size: int) -> ToolRefused:
     """The file would be over its limit."""
     return ToolRefused(
-        f"File {p} would be {size} bytes; a memory holds at most {CONTENT_MAX:,} bytes."
+        f"File {p} would be {size} bytes; a memory holds at most {CONTENT_BYTES_MAX:,} bytes."
         " Split it into several files."
     )
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from holdfast.memories.stores.asked import CONTENT_BYTES_MAX
 from holdfast.tools import files_refusals as refusals
 
 LINES_MAX = 999_999
@@ -102,6 +103,6 @@ def inserted(p: str, content: str, line: int, text: str) -> Edited:
 def fitting(p: str, content: str) -> str:
     """Return *content* if a memory can hold it; else ToolRefused."""
     size = len(content.encode())
-    if size > refusals.CONTENT_MAX:
+    if size > CONTENT_BYTES_MAX:
         raise refusals.too_large(p, size)
     return content
