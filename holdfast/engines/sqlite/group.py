@@ -104,8 +104,7 @@ class GroupCommit:
             for slot in [one for one in entering if one.deadline <= now]:
                 if slot.state == WAITING or tried:
                     entering.remove(slot)
-                    reason = "busy" if slot.at_the_door else "timeout"
-                    failed += [slot] if self._fail(slot, refusal(reason)) else []
+                    self._refuse_late(slot, failed)
             if now >= self.give_up_at and tried:
                 failed += [slot for slot in entering if self._fail(slot, refusal("closed"))]
                 entering.clear()
@@ -125,6 +124,15 @@ class GroupCommit:
             for slot in entering:
                 slot.at_the_door = False
             return connection.number(_SEQ)
+
+    def _refuse_late(self, slot: Slot, failed: list[Slot]) -> None:
+        if not self._fail(slot, refusal("busy" if slot.at_the_door else "timeout")):
+            return
+        if slot.at_the_door:
+            # The others of its group may wait for the lock much longer.
+            deliver([slot])
+        else:
+            failed.append(slot)
 
     def _meanwhile(self) -> None:
         if self._connection is not None:

@@ -100,7 +100,7 @@ def _refuse_newer(connection: Connection) -> None:
 def _without_folder(error: Unavailable, target: Target) -> Unavailable:
     """Say what is really wrong when it is the folder that may not be written."""
     folder = Path(target.path).parent
-    if error.reason != "io" or target.in_memory or os.access(folder, os.W_OK):
+    if error.reason not in ("io", "read_only") or target.in_memory or os.access(folder, os.W_OK):
         return error
     return Unavailable(
         f"{target.path} cannot be opened: its folder cannot be written, and a database keeps its"

@@ -5,6 +5,7 @@ file that is in use would release the locks that this process holds on it.
 """
 
 import os
+import re
 from pathlib import Path
 from typing import Literal
 
@@ -22,6 +23,7 @@ RISKY = frozenset({"nfs", "nfs4", "cifs", "smb", "smb2", "smb3", "smbfs", "ceph"
 
 _MAGIC = b"SQLite format 3\0"
 _LEAF = 0x0D
+_OCTAL = re.compile(r"\\([0-7]{3})")
 
 
 class Target(Struct, frozen=True, kw_only=True):
@@ -135,7 +137,7 @@ def file_system(path: str) -> str:
     best, kind = "", ""
     for line in table.splitlines():
         before, _, after = line.partition(" - ")
-        mount = before.split()[4].encode().decode("unicode_escape")
+        mount = _OCTAL.sub(lambda found: chr(int(found[1], 8)), before.split()[4])
         inside = path == mount or path.startswith(mount.rstrip("/") + "/")
         if inside and len(mount) >= len(best):
             best, kind = mount, after.split()[0]
