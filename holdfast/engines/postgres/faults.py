@@ -1,0 +1,133 @@
+"""What PostgreSQL says went wrong, in our words, and whether trying again may help."""
+
+from typing import Literal
+
+import psycopg
+from msgspec import Struct
+
+from holdfast.ground.errors import (
+    Corrupt,
+    EngineFault,
+    HoldfastError,
+    InvalidInput,
+    NotPermitted,
+    Reason,
+    ScopeDenied,
+    Unavailable,
+)
+
+Again = Literal["serialization", "deadlock", "locked", "lost", "read_only", "plan"]
+"""Why the whole of a `work` may be run again."""
+
+_AGAIN: dict[str, Again] = {
+    "40001": "serialization",
+    "40P01": "deadlock",
+    "55P03": "locked",
+    "25006": "read_only",
+    "26000": "plan",  # a prepared statement that is not there: another connection's, or discarded
+    "42P05": "plan",
+}
+_LOST = frozenset({"57P01", "57P02", "57P03", "57P04", "57P05"})
+_REASONS: tuple[tuple[str, Reason, str], ...] = (
+    ("53100", "full", "The server's disk is full."),
+    ("53200", "overloaded", "The server has not enough memory."),
+    ("53300", "busy", "The server accepts no more connections."),
+    ("53", "overloaded", "The server lacks resources."),
+    ("55P03", "locked", "A row stayed locked by others."),
+    ("55006", "locked", "What was asked for is in use."),
+    ("40P01", "locked", "Writes waited for each other."),
+    ("40001", "locked", "Writes kept getting in each other's way."),
+    ("57014", "timeout", "The statement took too long."),
+    ("25P03", "timeout", "The transaction stood idle too long."),
+    ("25006", "read_only", "The server accepts no writes."),
+    ("58", "io", "The server cannot reach its files."),
+    ("08", "lost", "The connection to the server was lost."),
+)
+_NEXT: dict[Reason, str] = {
+    "full": "Free some space on the server; the next write then succeeds by itself.",
+    "read_only": "Use the primary server, or a login that may write.",
+    "io": "Look at the server's log.",
+}
+_SOON: frozenset[Reason] = frozenset({"busy", "locked", "lost", "overloaded"})
+
+
+class Fault(Struct, frozen=True):
+    """An error of ours, with the driver's as its cause, and why the work may be run again."""
+
+    error: HoldfastError
+    again: Again | None = None
+
+
+def fault_of(error: Exception, *, target: str, name: str = "", writing: bool = True) -> Fault:
+    """Return what *error* means, which the statement *name* met at *target*."""
+    state = (error.sqlstate if isinstance(error, psycopg.Error) else None) or ""
+    if state in _LOST or state.startswith("08"):
+        return Fault(chained(lost(), error), "lost")
+    again = _AGAIN.get(state)
+    if state == "0A000" and "cached plan" in str(error):
+        # The schema moved on under a prepared statement; a fresh connection prepares it anew.
+        again = "plan"
+    if again == "read_only" and not writing:
+        again = None
+    return Fault(chained(_meaning(error, state, target, name, writing=writing), error), again)
+
+
+def lost(written: Literal[False] | None = False) -> Unavailable:
+    """Return the error of a connection that was lost; *written* None when nobody can tell."""
+    message = "The connection to the server was lost."
+    if written is None:
+        message = "The connection was lost while committing; whether it was written is unknown."
+    return Unavailable(message, reason="lost", written=written, retry_after=1.0)
+
+
+def chained(error: HoldfastError, cause: BaseException) -> HoldfastError:
+    """Return *error* with *cause* as its cause."""
+    error.__cause__ = cause
+    return error
+
+
+def refused_at_connect(error: psycopg.Error, target: str) -> HoldfastError:
+    """Return the error of a connection that could not be made."""
+    said = str(error)
+    if "password authentication failed" in said or "no password supplied" in said:
+        return NotPermitted(
+            f"{target} does not accept this login.",
+            needed="login",
+            next="Check user and password in the URL.",
+        )
+    if "does not exist" in said and "database" in said:
+        return InvalidInput(
+            "target", "names a database that does not exist", given=target, next="Create it first."
+        )
+    return Unavailable(
+        f"{target} cannot be reached.",
+        reason="lost",
+        retry_after=1.0,
+        next="Check that the server runs and that the URL is right.",
+    )
+
+
+def _meaning(
+    error: Exception, state: str, target: str, name: str, *, writing: bool
+) -> HoldfastError:
+    if state in ("XX001", "XX002"):
+        return Corrupt(target, str(error).splitlines()[0])
+    if state == "42501":
+        if "row-level security" in str(error):
+            return ScopeDenied("It belongs to another owner.", needed="owner")
+        return NotPermitted(
+            f"The database login may not do that: {str(error).splitlines()[0]}.",
+            needed="the privileges of holdfast_app",
+            next="Open the database once with the login that owns its tables.",
+        )
+    for prefix, reason, message in _REASONS:
+        if state.startswith(prefix) and state and (writing or reason != "read_only"):
+            return Unavailable(
+                message,
+                reason=reason,
+                retry_after=1.0 if reason in _SOON else None,
+                next=_NEXT.get(reason, "Try again in a moment."),
+            )
+    what = f"no value for :{error.args[0]}" if isinstance(error, KeyError) else str(error)
+    said = what.splitlines()[0] if what else type(error).__name__
+    return EngineFault(f"The statement {name!r} failed: {said}.", statement=name)

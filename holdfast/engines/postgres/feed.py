@@ -1,0 +1,170 @@
+"""The changes after a position, in the order of the transactions that made them.
+
+A transaction may commit after one that began later, so a feed gives only what is older than the
+oldest still running: then nothing can appear behind its cursor. The table is the truth; a
+notice, from this process or another, only says that it is time to look.
+"""
+
+import threading
+from collections.abc import Iterator
+from time import monotonic
+from types import SimpleNamespace
+from typing import Protocol
+
+import msgspec
+
+from holdfast.ground.clock import from_microseconds
+from holdfast.ground.errors import CursorExpired, InvalidInput
+from holdfast.ground.events import Event, Fact
+from holdfast.ground.scope import Actor
+
+TRIMMED = "feed.trimmed"
+"""The type of the row that stands for all that were trimmed before it, itself included."""
+
+_PREFIX = "chg_"
+_BATCH = 1000
+_LOOK_EVERY = 1.0
+
+CHANGES = """
+select seq, xid, at, workspace, owner, type, ids, data, actor
+from changes
+where (xid, seq) > (cast(%(xid)s as xid8), %(seq)s)
+    and xid < pg_snapshot_xmin(pg_current_snapshot())
+order by xid, seq
+limit %(batch)s
+"""
+OLDEST = "select seq, xid, type from changes order by xid, seq limit 1"
+# What is still running may yet write below the newest number, so "now" is the last of those that
+# can no longer be joined.
+NEWEST = """
+select coalesce(max(seq), 0) as seq, xid
+from changes
+where xid = (select max(xid) from changes where xid < pg_snapshot_xmin(pg_current_snapshot()))
+group by xid
+"""
+
+Position = tuple[int, int]
+
+
+def cursor_at(xid: int, seq: int) -> str:
+    """Return the cursor that stands after the change *seq* of the transaction *xid*."""
+    return f"{_PREFIX}{xid}_{seq}"
+
+
+def position_of(cursor: str) -> Position:
+    """Return what *cursor* stands after; InvalidInput if it is not a cursor of this engine."""
+    parts = cursor.removeprefix(_PREFIX).split("_")
+    if cursor.startswith(_PREFIX) and [_is_number(part) for part in parts] == [True, True]:
+        return int(parts[0]), int(parts[1])
+    raise InvalidInput("cursor", "is not a cursor of the change feed", given=cursor)
+
+
+def _is_number(part: str) -> bool:
+    return part.isascii() and part.isdigit() and len(part) < 20  # noqa: PLR2004 - what 64 bits hold
+
+
+class Changes(Protocol):
+    """Where a feed looks, and where it says that it listens."""
+
+    def look(self, sql: str, params: dict[str, object]) -> list[SimpleNamespace]:
+        """Return every row, whosever it is."""
+        ...
+
+    def listen(self, wake: threading.Event) -> None:
+        """Set *wake* whenever something may have changed, until `unlisten`."""
+        ...
+
+    def unlisten(self, wake: threading.Event) -> None:
+        """Leave *wake* alone."""
+        ...
+
+    def delivered(self, newest: Event) -> None:
+        """Hear that the changes up to *newest* were given out."""
+        ...
+
+
+class PostgresFeed:
+    """Changes after a position, oldest first; of *workspace*, or of all for None."""
+
+    def __init__(self, changes: Changes, after: str | None, workspace: str | None) -> None:
+        self._changes, self._workspace = changes, workspace
+        self._wake = threading.Event()
+        self._open = True
+        if after is None:
+            newest = changes.look(NEWEST, {})
+            self._after: Position = (newest[0].xid, newest[0].seq) if newest else (0, 0)
+        else:
+            self._after = position_of(after)
+            self._check_kept()
+        changes.listen(self._wake)
+
+    @property
+    def cursor(self) -> str:
+        """The cursor after what was given out."""
+        return cursor_at(*self._after)
+
+    def __iter__(self) -> Iterator[Event]:
+        while self._open:
+            yield from self.poll(_LOOK_EVERY)
+
+    def poll(self, timeout: float = 0.0) -> list[Event]:
+        """Return what came, waiting at most *timeout* seconds for the first.
+
+        Raises CursorExpired when this feed is so far behind that changes it did not see were
+        trimmed.
+        """
+        until = monotonic() + timeout
+        while self._open:
+            self._changes.listen(self._wake)
+            self._wake.clear()
+            found, more = self._look()
+            left = until - monotonic()
+            if found or (left <= 0 and not more):
+                return found
+            if not more:
+                # A transaction that kept changes back may end without a notice.
+                self._wake.wait(min(left, _LOOK_EVERY))
+        return []
+
+    def close(self) -> None:
+        """Stop listening; a `poll` that waits returns."""
+        self._open = False
+        self._changes.unlisten(self._wake)
+        self._wake.set()
+
+    def _look(self) -> tuple[list[Event], bool]:
+        xid, seq = self._after
+        rows = self._changes.look(CHANGES, {"xid": str(xid), "seq": seq, "batch": _BATCH})
+        if not rows:
+            return [], False
+        if rows[0].type == TRIMMED:
+            raise CursorExpired(cursor_at(rows[0].xid, rows[0].seq))
+        self._after = (rows[-1].xid, rows[-1].seq)
+        found = [event_of(row) for row in rows if self._workspace in (None, row.workspace)]
+        if found:
+            self._changes.delivered(found[-1])
+        return found, len(rows) == _BATCH
+
+    def _check_kept(self) -> None:
+        oldest = self._changes.look(OLDEST, {})
+        if oldest and oldest[0].type == TRIMMED:
+            kept_after = (oldest[0].xid, oldest[0].seq)
+            if kept_after > self._after:
+                raise CursorExpired(cursor_at(*kept_after))
+
+
+def event_of(row: SimpleNamespace) -> Event:
+    """Return the event that a row of the feed tells of."""
+    return Event(
+        type=row.type,
+        at=from_microseconds(row.at),
+        workspace=row.workspace,
+        owner=row.owner,
+        actor=None
+        if row.actor is None
+        else Actor.from_wire(msgspec.json.decode(row.actor, type=dict[str, str])),
+        ids=msgspec.json.decode(row.ids, type=dict[str, str]),
+        data=msgspec.json.decode(row.data, type=dict[str, Fact]),
+        seq=row.seq,
+        cursor=cursor_at(row.xid, row.seq),
+    )

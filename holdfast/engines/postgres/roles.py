@@ -1,0 +1,123 @@
+"""The role that our statements run as, so that a powerful login is no danger to anybody's rows."""
+
+from typing import Any, NamedTuple
+
+import psycopg
+from psycopg import errors
+from psycopg.rows import namedtuple_row
+
+from holdfast.engines.postgres.preamble import APP_ROLE
+from holdfast.ground.errors import NotPermitted
+
+_TRIES = 5
+_SET_OPTION_SINCE = 160000
+
+_LOGIN = """
+select current_user = %(role)s as is_app, rolsuper as superuser, rolbypassrls as bypasses,
+    rolsuper or rolcreaterole as may_create,
+    exists (select 1 from pg_roles where rolname = %(role)s) as app_exists,
+    exists (select 1 from pg_roles where rolname = %(role)s and (rolsuper or rolbypassrls))
+        as app_bypasses
+from pg_roles where rolname = current_user
+"""
+_TABLES_LACKING = """
+select count(*) from pg_class c
+where c.relnamespace = cast('holdfast' as regnamespace) and c.relkind in ('r', 'p')
+    and c.relname <> 'migrations'
+    and not (has_table_privilege(%(role)s, c.oid, 'select')
+        and has_table_privilege(%(role)s, c.oid, 'insert')
+        and has_table_privilege(%(role)s, c.oid, 'update')
+        and has_table_privilege(%(role)s, c.oid, 'delete'))
+"""
+_GRANTS = (
+    "grant usage on schema holdfast to holdfast_app",
+    "grant select, insert, update, delete on all tables in schema holdfast to holdfast_app",
+    "revoke insert, update, delete on holdfast.migrations from holdfast_app",
+    "grant usage, select on all sequences in schema holdfast to holdfast_app",
+)
+# Roles belong to the whole server, so another database's opening may meet ours half-way.
+_MET = (errors.DuplicateObject, errors.UniqueViolation, errors.InternalError_)
+
+
+class _Login(NamedTuple):
+    is_app: bool
+    superuser: bool
+    bypasses: bool
+    may_create: bool
+    app_exists: bool
+    app_bypasses: bool
+
+
+def become_app(connection: "psycopg.Connection[Any]") -> bool:
+    """Return whether statements are to run as `holdfast_app` by stepping down to it.
+
+    The role is made, and its membership granted, where the login may. Raises NotPermitted when
+    it cannot be had and the login could look past row-level security, or the role itself could.
+    """
+    for _ in range(_TRIES - 1):
+        try:
+            return _become_app(connection)
+        except _MET:
+            continue
+    return _become_app(connection)
+
+
+def grant(connection: "psycopg.Connection[Any]", *, always: bool) -> None:
+    """Let the role use the tables, if there is one and it may not yet."""
+    if not _login(connection).app_exists:
+        return
+    lacking = connection.execute(_TABLES_LACKING, {"role": APP_ROLE}).fetchone()
+    if not always and lacking is not None and lacking[0] == 0:
+        return
+    with connection.transaction():
+        connection.execute("select pg_advisory_xact_lock(%s)", (0x484F4C45,))
+        for statement in _GRANTS:
+            connection.execute(statement)
+
+
+def _become_app(connection: "psycopg.Connection[Any]") -> bool:
+    login = _login(connection)
+    if login.app_bypasses:
+        raise _unsafe(f"The role {APP_ROLE} may look past row-level security.")
+    if login.is_app:
+        return False
+    if not login.app_exists and login.may_create:
+        connection.execute("create role holdfast_app nologin nosuperuser nobypassrls")
+        login = _login(connection)
+    if login.app_exists and not _may_become(connection) and login.may_create:
+        _join(connection)
+    if login.app_exists and _may_become(connection):
+        return True
+    if login.superuser or login.bypasses:
+        raise _unsafe(f"The login may look past row-level security and cannot become {APP_ROLE}.")
+    return False
+
+
+def _login(connection: "psycopg.Connection[Any]") -> _Login:
+    with connection.cursor(row_factory=namedtuple_row) as cursor:
+        row = cursor.execute(_LOGIN, {"role": APP_ROLE}).fetchone()
+    return _Login(*row) if row else _Login(*[False] * 6)
+
+
+def _may_become(connection: "psycopg.Connection[Any]") -> bool:
+    right = "SET" if connection.info.server_version >= _SET_OPTION_SINCE else "MEMBER"
+    asked = connection.execute(
+        "select pg_has_role(current_user, %s, %s)", (APP_ROLE, right)
+    ).fetchone()
+    return bool(asked and asked[0])
+
+
+def _join(connection: "psycopg.Connection[Any]") -> None:
+    # Without inheritance the login does not act as the role unless it says so.
+    if connection.info.server_version >= _SET_OPTION_SINCE:
+        connection.execute("grant holdfast_app to current_user with inherit false, set true")
+    else:
+        connection.execute("grant holdfast_app to current_user")
+
+
+def _unsafe(message: str) -> NotPermitted:
+    return NotPermitted(
+        message,
+        needed=APP_ROLE,
+        next=f"Create the role {APP_ROLE}, without superuser and bypassrls, and grant it.",
+    )

@@ -1,0 +1,144 @@
+"""What was deleted, taken out of tables and indexes as soon as nobody can see it any more."""
+
+import threading
+from contextlib import closing
+from time import monotonic
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from holdfast.engines.base import Scrubbed
+from holdfast.engines.postgres.faults import fault_of
+from holdfast.engines.postgres.server import Server
+
+BEYOND_US = ("the server's log until it is recycled", "archives", "base backups", "standbys")
+"""What only the server's owner can clear."""
+
+_EVERY, _LATER_EVERY = 0.05, 1.0
+_MARK = "select cast(pg_snapshot_xmax(pg_current_snapshot()) as text)"
+_PINNED = """
+select count(*) from pg_stat_activity
+where pid <> pg_backend_pid() and datname = current_database()
+    and (age(backend_xmin) > age(cast(cast(%(mark)s as xid8) as xid))
+        or age(backend_xid) > age(cast(cast(%(mark)s as xid8) as xid)))
+"""
+_TABLES = """
+select relname, pg_has_role(current_user, relowner, 'USAGE') from pg_class
+where relnamespace = cast('holdfast' as regnamespace) and relkind = 'r' order by relname
+"""
+# Entries of indexes are taken out however few they are, and no table is locked to be shortened.
+_VACUUM = "vacuum (index_cleanup on, truncate off) {}"
+
+
+def scrub(server: Server, timeout: float) -> Scrubbed:
+    """Vacuum our tables; while someone still sees what was deleted, wait up to *timeout*.
+
+    After that the rest is done by a thread, within seconds of the last reader's end.
+    """
+    until = monotonic() + timeout
+    if not server.upkeep.acquire(timeout=timeout):
+        return Scrubbed(done=False, pending=("rows that another scrub is at",))
+    try:
+        with closing(_connect(server)) as connection:
+            mark = _value(connection, _MARK)
+            pinned = _wait(connection, mark, until)
+            strange = _vacuum(connection)
+    except psycopg.Error as error:
+        raise fault_of(error, target=server.target.shown, name="scrub").error from error
+    finally:
+        server.upkeep.release()
+    if pinned:
+        _finish_later(server, mark)
+    pending = (("rows that a reader still sees",) if pinned else ()) + strange
+    if not pending:
+        server.publish("scrubbed")
+    return Scrubbed(done=not pending, pending=pending)
+
+
+def scrub_full(server: Server) -> Scrubbed:
+    """Rewrite our tables, so that nothing deleted is in their files, and start a new log segment.
+
+    Each table is locked while it is rewritten. `pending` names what is out of our reach.
+    """
+    out_of_reach: list[str] = []
+    try:
+        with server.upkeep, closing(_connect(server)) as connection:
+            ours, strange = _tables(connection)
+            for table in ours:
+                connection.execute(sql.SQL("vacuum (full, analyze) {}").format(table))
+            for statement in ("checkpoint", "select pg_switch_wal()"):
+                try:
+                    connection.execute(statement)
+                except psycopg.errors.InsufficientPrivilege:
+                    out_of_reach.append(f"{statement!r}, which this login may not do")
+    except psycopg.Error as error:
+        raise fault_of(error, target=server.target.shown, name="scrub").error from error
+    server.publish("scrubbed")
+    return Scrubbed(done=not strange, pending=(*strange, *out_of_reach, *BEYOND_US))
+
+
+def _connect(server: Server) -> "psycopg.Connection[Any]":
+    connection = server.connect()
+    connection.execute("set statement_timeout = 0")
+    connection.execute("set lock_timeout = '5s'")
+    return connection
+
+
+def _wait(connection: "psycopg.Connection[Any]", mark: object, until: float) -> bool:
+    """Wait until nobody sees what was before *mark*; return whether somebody still does."""
+    pause = threading.Event()
+    while _value(connection, _PINNED, {"mark": mark}):
+        if monotonic() >= until:
+            return True
+        pause.wait(_EVERY)
+    return False
+
+
+def _vacuum(connection: "psycopg.Connection[Any]") -> tuple[str, ...]:
+    ours, strange = _tables(connection)
+    if ours:
+        connection.execute(sql.SQL(_VACUUM).format(sql.SQL(", ").join(ours)))
+    return strange
+
+
+def _tables(
+    connection: "psycopg.Connection[Any]",
+) -> tuple[list[sql.Identifier], tuple[str, ...]]:
+    """Return our tables, and the names of those that the login may not vacuum."""
+    rows = connection.execute(_TABLES).fetchall()
+    ours = [sql.Identifier("holdfast", name) for name, may in rows if may]
+    return ours, tuple(
+        f"the table {name}, which another login owns" for name, may in rows if not may
+    )
+
+
+def _finish_later(server: Server, mark: object) -> None:
+    if server.erasure_pending:
+        return
+    server.erasure_pending = True
+    threading.Thread(
+        target=_finish, args=(server, mark), name="holdfast-scrub", daemon=True
+    ).start()
+
+
+def _finish(server: Server, mark: object) -> None:
+    pause = threading.Event()
+    while not server.closed:
+        try:
+            with server.upkeep, closing(_connect(server)) as connection:
+                if not _wait(connection, mark, monotonic() + _LATER_EVERY):
+                    _vacuum(connection)
+                    server.erasure_pending = False
+                    server.publish("scrubbed")
+                    return
+        except psycopg.Error:
+            # The server is away; what is to be erased waits for it.
+            pause.wait(_LATER_EVERY)
+
+
+def _value(
+    connection: "psycopg.Connection[Any]", statement: str, params: dict[str, object] | None = None
+) -> Any:
+    row = connection.execute(statement.encode(), params).fetchone()
+    return row[0] if row else None

