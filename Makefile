@@ -43,8 +43,14 @@ clean:
 	$(BIN)/pip install --quiet --constraint requirements.lock --editable '.[all]'
 	touch $@
 
-.venv/.tested: .venv/.installed
+.venv/.tested: .venv/.installed .venv/sdk-0.97/.installed
 	$(BIN)/pip install --quiet --constraint requirements.lock --group test --group lint
+	touch $@
+
+# The oldest release of the anthropic SDK that we promise to serve, for tests/wire.
+.venv/sdk-0.97/.installed: requirements-sdk-oldest.lock | .venv/bin/pip
+	$(BIN)/python -m venv --clear --without-pip $(@D)
+	$(BIN)/pip --python $(@D) install --quiet --requirement $<
 	touch $@
 
 .venv/bin/pip:
