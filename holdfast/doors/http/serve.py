@@ -23,6 +23,7 @@ try:
     import uvicorn
 
     from holdfast.doors.http.app import App, make_app
+    from holdfast.doors.http.one_write import OneWriteProtocol
 except ImportError as error:
     raise MissingExtra("server") from error
 
@@ -156,7 +157,7 @@ class Server(uvicorn.Server):
             uvicorn.Config(
                 app,
                 loop="uvloop",
-                http="httptools",
+                http=OneWriteProtocol,
                 ws="none",
                 lifespan="on",
                 log_config=None,

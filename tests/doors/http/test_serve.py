@@ -181,6 +181,35 @@ def test_a_host_that_others_may_reach_is_not(host: str) -> None:
     assert not is_loopback(host)
 
 
+def test_an_answer_without_a_body_is_sent_too(target: Path) -> None:
+    with served(target) as server:
+        came = exchange(server.url, b"HEAD /healthz HTTP/1.1\r\nhost: x\r\n\r\n", b"\r\n\r\n")
+
+        assert came.startswith(b"HTTP/1.1 405")
+
+
+def test_requests_sent_ahead_are_answered_in_order(target: Path) -> None:
+    ahead = b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\nGET /nowhere HTTP/1.1\r\nhost: x\r\n\r\n"
+    with served(target) as server:
+        came = exchange(server.url, ahead, b"no route")
+
+        assert came.index(b"HTTP/1.1 200") < came.index(b"HTTP/1.1 404")
+
+
+def test_a_body_is_asked_for_at_once(target: Path) -> None:
+    head = b"POST /v1/memory_stores HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\n"
+    with served(target) as server:
+        came = exchange(server.url, head + b"content-length: 12\r\n\r\n", b"\r\n\r\n")
+
+        assert came.startswith(b"HTTP/1.1 100 Continue")
+
+
+@pytest.mark.parametrize("sent", [b"\x00\x01\r\n\r\n", b"GET http:// HTTP/1.1\r\n\r\n"])
+def test_what_is_not_http_is_refused(target: Path, sent: bytes) -> None:
+    with served(target) as server:
+        assert exchange(server.url, sent, b"\r\n\r\n").startswith(b"HTTP/1.1 4")
+
+
 def address(url: str) -> tuple[str, int]:
     host, _, port = url.removeprefix("http://").rpartition(":")
     return host, int(port)
@@ -207,3 +236,13 @@ def answers(url: str) -> bool:
 def children(process: int) -> list[int]:
     listed = Path(f"/proc/{process}/task/{process}/children").read_text()
     return [int(each) for each in listed.split()]
+
+
+def exchange(url: str, sent: bytes, ends: bytes) -> bytes:
+    """Return what came back until *ends* was in it."""
+    with socket.create_connection(address(url)) as line:
+        line.sendall(sent)
+        came = b""
+        while ends not in came:
+            came += line.recv(65_536)
+        return came
