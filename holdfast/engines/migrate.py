@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from functools import cache
 from hashlib import sha256
-from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 from typing import Protocol
 
@@ -152,9 +151,11 @@ def migrate(
 
 def release() -> str:
     """Return this release's name, as a database records it."""
+    from importlib import metadata  # noqa: PLC0415 - costs more than opening; only needed here
+
     try:
-        return version("holdfast")
-    except PackageNotFoundError:
+        return metadata.version("holdfast")
+    except metadata.PackageNotFoundError:
         return "unknown"
 
 

@@ -295,6 +295,29 @@ class WriteContract:
         assert len(returned) == 360
         assert [row.key for row in engine.all(Row, sql.list)] == sorted(returned)
 
+    def test_nobody_sees_half_a_write(self, engine: Engine, sql: Row) -> None:
+        done = threading.Event()
+        seen: set[int] = set()
+
+        def work(tx: Transaction) -> None:
+            tx.one(Row, sql.add, key="a")
+            tx.one(Row, sql.add, key="a")
+
+        def look() -> None:
+            while not done.is_set():
+                row = engine.first(Row, sql.get_number, key="a")
+                seen.add(row.number % 2 if row else 0)
+
+        looking = threading.Thread(target=look)
+        looking.start()
+        for _ in range(50):
+            engine.write(work)
+        done.set()
+        looking.join()
+
+        assert seen <= {0}
+        assert engine.one(Row, sql.get_number, key="a").number == 100
+
     def test_a_closed_engine_says_so(self, engine: Engine, sql: Row) -> None:
         engine.close()
         engine.close()
