@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from itertools import count
@@ -101,9 +101,9 @@ class PostgresServer:
 
 
 @contextmanager
-def running_postgres() -> Iterator[PostgresServer]:
+def running_postgres() -> Generator[PostgresServer]:
     """Give a server, running; stop it and remove its folder at the end."""
-    folder = Path(tempfile.mkdtemp(prefix="hfpg", dir="/tmp"))  # noqa: S108 - sockets want short paths
+    folder = Path(tempfile.mkdtemp(prefix="hfpg", dir="/tmp"))
     try:
         if os.geteuid() == 0:
             shutil.chown(folder, "nobody")
@@ -124,6 +124,12 @@ def postgres_server() -> Iterator[PostgresServer]:
     with running_postgres() as server:
         server.make_template()
         yield server
+
+
+@pytest.fixture(scope="session")
+def shared_postgres_url(postgres_server: PostgresServer) -> str:
+    """Give the URL of a database for tests that keep to a workspace of their own."""
+    return postgres_server.url(postgres_server.new_database(TEMPLATE))
 
 
 @pytest.fixture

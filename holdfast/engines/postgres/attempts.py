@@ -179,7 +179,7 @@ class Attempts:
         for call in tx.calls:
             try:
                 call()
-            except Exception:
+            except Exception:  # noqa: BLE001 - it is written; nothing after it may unsay that
                 _log.exception("a call after a commit failed")
         if not tx.noted:
             return

@@ -67,7 +67,7 @@ class PostgresEngine:
             resolve(url), clock=clock, events=events or EventBus(), migrations=migrate
         )
         engine = cls(server)
-        server.notify = engine.scoped(EVERYBODY).notify
+        server.notifies_by(engine.scoped(EVERYBODY).notify)
         if applied:
             server.publish("migrated", migrations=len(applied), schema=server.found.schema)
         server.publish("opened", schema=server.found.schema, durability=server.found.durability)

@@ -48,7 +48,7 @@ class Server:
         self.tally = Tally()
         self.closed = False
         self.erasure_pending = False
-        self.notify: Callable[[list[str]], None] = lambda _: None
+        self._send: Callable[[list[str]], None] = lambda _: None
         self._begin()
         _living.add(self)
 
@@ -58,11 +58,15 @@ class Server:
         self.pool.reconnected = self._reconnected
         self.lane = Lane(self.target.most)
         self.listener = Listener(self.connect)
-        self.notifier = Notifier(lambda workspaces: self.notify(workspaces))
+        self.notifier = Notifier(self._notify)
         self.upkeep = threading.Lock()
         self._end = weakref.finalize(
             self, _close, self.lane, self.notifier, self.listener, self.pool
         )
+
+    def notifies_by(self, send: Callable[[list[str]], None]) -> None:
+        """Send notices to other processes with *send*."""
+        self._send = send
 
     def connect(self) -> "psycopg.Connection[Any]":
         """Return a new connection of the login's own, outside the pool."""
@@ -109,6 +113,9 @@ class Server:
 
     def _wire(self) -> Wire:
         return Wire(self.connect(), prepare=self.target.prepare)
+
+    def _notify(self, workspaces: list[str]) -> None:
+        self._send(workspaces)
 
     def _reconnected(self) -> None:
         self.tally.reconnected()

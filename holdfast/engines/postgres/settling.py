@@ -80,16 +80,14 @@ def _ask(server: Server, wire: Wire, questions: tuple[Asked, ...]) -> bool | Non
         if error.sqlstate == _FUTURE:
             return False
         raise lost(written=None) from error
-    status_row, *proof = answers.results[1:]
-    if status_row is None:
-        return None
-    status = wire.rows(questions[1], status_row, dict[str, object])[0]
-    if status["status"] == "in progress":
+    _, status_row, *proof = answers.results
+    found = [] if status_row is None else wire.rows(questions[1], status_row, dict[str, object])
+    status = found[0]["status"] if found else None
+    if status == "in progress":
         return None
     if proof and proof[0] is not None:
         return proof[0].ntuples > 0
-    if status["status"] == "aborted":
-        return False
-    if status["status"] == "committed" and status["started"] == server.found.started:
-        return True
+    believed = found and found[0]["started"] == server.found.started
+    if status == "aborted" or (status == "committed" and believed):
+        return status == "committed"
     raise lost(written=None)

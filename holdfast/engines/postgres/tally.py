@@ -1,10 +1,10 @@
 """What the engine counts about itself; many threads write."""
 
 from threading import Lock
+from typing import get_args
 
 from holdfast.engines.metrics import SECONDS, SIZES, Histogram
-
-RETRIES = ("serialization", "deadlock", "locked", "lost", "read_only", "plan")
+from holdfast.engines.postgres.faults import Again
 
 
 class Tally:
@@ -13,7 +13,7 @@ class Tally:
     def __init__(self) -> None:
         self._lock = Lock()
         self.outcomes = {"ok": 0, "error": 0, "unknown": 0}
-        self.retries = dict.fromkeys(RETRIES, 0)
+        self.retries: dict[Again, int] = dict.fromkeys(get_args(Again), 0)
         self.statements = self.round_trips = self.reconnects = 0
         self.lag = 0.0
         self._sizes = Histogram(SIZES)
@@ -26,7 +26,7 @@ class Tally:
             self.statements += statements
             self.round_trips += round_trips
 
-    def retried(self, why: str) -> None:
+    def retried(self, why: Again) -> None:
         """Count one more try, because of *why*."""
         with self._lock:
             self.retries[why] += 1

@@ -51,7 +51,7 @@ returning seq, xid
 """
 
 
-class Trouble(Exception):  # noqa: N818 - never leaves the engine
+class Trouble(Exception):
     """A statement failed, or the connection did; nothing was written."""
 
     def __init__(self, fault: Fault) -> None:
@@ -59,7 +59,7 @@ class Trouble(Exception):  # noqa: N818 - never leaves the engine
         self.fault = fault
 
 
-class InDoubt(Exception):  # noqa: N818 - never leaves the engine
+class InDoubt(Exception):
     """The connection broke while the commit was under way."""
 
     def __init__(self, cause: Exception) -> None:
@@ -112,7 +112,7 @@ class Asking:
         self._check()
         try:
             return asked(sql, {**self._owner, **params})
-        except Exception as error:  # noqa: BLE001 - whatever a value refuses to be sent with
+        except Exception as error:
             # As with SQLite, the statement failed and not the transaction.
             fault = fault_of(error, target=self._target, name=name_of(sql))
             raise fault.error from error

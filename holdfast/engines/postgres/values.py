@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from psycopg import postgres
 from psycopg.abc import AdaptContext, Buffer
+from psycopg.abc import Transformer as TransformerProtocol
 from psycopg.adapt import AdaptersMap, Loader, PyFormat, Transformer
 from psycopg.pq import Format
 from psycopg.types.numeric import NumericBinaryLoader
@@ -70,21 +71,28 @@ def asked(sql: str, params: Mapping[str, object]) -> Asked:
 
 
 def _sent(value: object) -> Sent:
-    if value is None:
-        return None, _UNTYPED, Format.TEXT
-    if isinstance(value, str):
-        if "\0" in value:
-            raise ValueError("text holds the character U+0000, which a text column cannot")
-        return value.encode(), _UNTYPED, Format.TEXT
-    if isinstance(value, bool):
-        return b"t" if value else b"f", _BOOL, Format.TEXT
-    if isinstance(value, int):
-        return str(value).encode(), _width(value), Format.TEXT
-    if isinstance(value, (bytes, bytearray, memoryview)):
-        return value, _BYTEA, Format.BINARY
-    if isinstance(value, float):
-        return repr(value).encode(), _FLOAT8, Format.TEXT
-    adapted = Transformer(_context)
+    match value:
+        case None:
+            sent = (None, _UNTYPED, Format.TEXT)
+        case str():
+            if "\0" in value:
+                raise ValueError("text holds the character U+0000, which a text column cannot")
+            sent = (value.encode(), _UNTYPED, Format.TEXT)
+        case bool():
+            sent = (b"t" if value else b"f", _BOOL, Format.TEXT)
+        case int():
+            sent = (str(value).encode(), _width(value), Format.TEXT)
+        case bytes():
+            sent = (value, _BYTEA, Format.BINARY)
+        case float():
+            sent = (repr(value).encode(), _FLOAT8, Format.TEXT)
+        case _:
+            sent = _adapted(value)
+    return sent
+
+
+def _adapted(value: object) -> Sent:
+    adapted = reading()
     (dumped,) = adapted.dump_sequence([value], [PyFormat.AUTO])
     types, formats = adapted.types, adapted.formats
     return dumped, types[0] if types else _UNTYPED, formats[0] if formats else Format.TEXT
@@ -151,6 +159,6 @@ class _Context:
 _context: AdaptContext = _Context()
 
 
-def reading() -> Transformer:
+def reading() -> TransformerProtocol:
     """Return what turns rows into values; for one connection."""
     return Transformer(_context)

@@ -27,7 +27,7 @@ _MOST_PREPARED = 512
 _ERRORS = (ExecStatus.FATAL_ERROR, ExecStatus.PIPELINE_ABORTED)
 
 
-class Lost(Exception):  # noqa: N818 - never leaves the engine
+class Lost(Exception):
     """The connection broke; `answers` are those that came before.
 
     `sent` is False when the last statement of the trip certainly never left.

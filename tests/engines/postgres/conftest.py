@@ -11,6 +11,7 @@ from holdfast.engines.postgres import PostgresEngine
 from holdfast.ground.scope import EVERYBODY
 from holdfast.testing.contracts.engine import SCRATCH
 from holdfast.testing.fakes import FrozenClock
+from holdfast.testing.postgres import PostgresServer, running_postgres
 
 MAKE_SCRATCH: tuple[LiteralString, ...] = (
     """
@@ -25,10 +26,12 @@ MAKE_SCRATCH: tuple[LiteralString, ...] = (
     "grant select, insert, update, delete on holdfast.scratch to holdfast_app",
 )
 
+Opened = Callable[[str], PostgresEngine]
+
 
 @pytest.fixture
-def opened(postgres_url: str) -> Iterator[Callable[..., PostgresEngine]]:
-    """Open the same database again, as often as it is called."""
+def opened(postgres_url: str) -> Iterator[Opened]:
+    """Open this test's database, with more options, as often as it is called."""
     engines: list[PostgresEngine] = []
 
     def open(options: str = "") -> PostgresEngine:
@@ -48,17 +51,28 @@ def admin(postgres_url: str) -> Iterator[psycopg.Connection]:
 
 
 @pytest.fixture
-def scratch(admin: psycopg.Connection) -> None:
-    """Make the table that the contract plays with."""
+def with_scratch(opened: Opened, admin: psycopg.Connection) -> Opened:
+    """Open this test's database with the contract's table in it, for upkeep's scope."""
     for statement in MAKE_SCRATCH:
         admin.execute(statement)
+    return lambda options: opened(options).scoped(EVERYBODY)
 
 
 @pytest.fixture
-def engine(opened: Callable[..., PostgresEngine], scratch: None) -> PostgresEngine:
-    return opened().scoped(EVERYBODY)
+def engine(with_scratch: Opened) -> PostgresEngine:
+    return with_scratch("")
 
 
 @pytest.fixture
 def sql(engine: PostgresEngine) -> Row:
     return engine.queries(SCRATCH)
+
+
+@pytest.fixture(scope="module")
+def own_server() -> Iterator[PostgresServer]:
+    """Give this module a server that it may stop and start."""
+    with running_postgres() as server:
+        server.execute("create database own template template0")
+        PostgresEngine.open(server.url("own"), clock=FrozenClock()).close()
+        server.execute(*MAKE_SCRATCH, database="own")
+        yield server

@@ -1,12 +1,37 @@
-"""The engine's contract, on PostgreSQL."""
+"""The engine's contract, on PostgreSQL, and behind a pooler that hands out any connection."""
 
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from holdfast.engines.postgres import PostgresEngine
+from holdfast.engines.postgres.opening import open_server
+from holdfast.engines.postgres.pool import Pool
+from holdfast.engines.postgres.target import resolve
+from holdfast.engines.postgres.values import asked
+from holdfast.engines.postgres.wire import Wire
+from holdfast.ground.events import EventBus
 from holdfast.ground.scope import EVERYBODY
 from holdfast.testing.contracts.engine import EngineContract
+from holdfast.testing.fakes import FrozenClock
+
+DISCARD = asked("discard all", {})
+
+
+class AnyConnection(Pool):
+    """Hands out any of its connections, which forgot all that was said to them."""
+
+    def take(self, deadline: float) -> Wire:
+        held = [super().take(deadline)]
+        if self.in_use < 4:
+            held.append(super().take(deadline))
+        random.shuffle(held)
+        wire = held.pop()
+        for other in held:
+            self.give(other)
+        assert wire.exchange((DISCARD,)).failure() is None
+        return wire
 
 
 class TestOnPostgres(EngineContract):
@@ -15,5 +40,15 @@ class TestOnPostgres(EngineContract):
 
 class TestBehindAPooler(EngineContract):
     @pytest.fixture
-    def engine(self, opened: Callable[..., PostgresEngine], scratch: None) -> PostgresEngine:
-        return opened("&prepare=0&pool=3").scoped(EVERYBODY)
+    def engine(
+        self, postgres_url: str, with_scratch: Callable[[str], PostgresEngine]
+    ) -> Iterator[PostgresEngine]:
+        assert with_scratch("")
+        target = resolve(postgres_url + "&prepare=0&pool=8")
+        server, _ = open_server(target, clock=FrozenClock(), events=EventBus(), migrations=True)
+        server.pool = AnyConnection(
+            lambda: Wire(server.connect(), prepare=False), most=8, target=target.shown
+        )
+        engine = PostgresEngine(server, EVERYBODY)
+        yield engine
+        engine.close()
