@@ -13,6 +13,7 @@ from holdfast.testing.fakes import FrozenClock
 from holdfast.testing.shared import Server, new_workspace
 
 pytest.register_assert_rewrite("holdfast.testing.contracts")
+pytest_plugins = ["holdfast.testing.postgres"]
 
 # Without time limits, and the same way twice in CI.
 settings.register_profile("here", deadline=None)

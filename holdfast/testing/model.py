@@ -109,7 +109,7 @@ class ModelStore:
 
     def rename(self, old: str, new: str) -> None:
         """Move the memory at *old*, or all below it, to *new*, where nothing may be."""
-        if not is_path(new) and new != RESERVED:
+        if not is_path(new):
             raise InvalidInput("new_path", "is no path")
         moved = self._under(old)
         if not moved:

@@ -2,11 +2,12 @@
 
 import json
 from hashlib import sha256
+from typing import Any
 
 import pytest
 from msgspec import Struct
 
-from holdfast.engines.base import Transaction
+from holdfast.engines.queries import read
 from holdfast.ground.scope import Actor, ActorKind, Scope
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.records import Store
@@ -29,27 +30,29 @@ class Row(Struct, frozen=True, kw_only=True):
     link: bytes
 
 
+VERSIONS = """
+select id, memory_id, operation, path, content, created_at, actor_kind, actor_id, salt, seal, link
+from versions
+where store_id = :store
+order by number
+"""
+
+
+def spelled(hf: Holdfast, statement: str) -> Any:
+    """Return *statement* as the engine of *hf* spells it."""
+    return read(f"-- statement --\n{statement}", hf.engine.dialect, source="here")["statement"]
+
+
 def rows(hf: Holdfast, store: Store) -> list[Row]:
     """Return the store's versions in the order of the chain."""
-
-    def work(tx: Transaction) -> list[Row]:
-        return tx.all(
-            Row,
-            "select id, memory_id, operation, path, content, created_at, actor_kind, actor_id,"
-            " salt, seal, link from versions where store_id = :store order by number",
-            store=store.id,
-        )
-
-    return hf.engine.scoped(Scope(workspace=hf.workspace)).write(work)
+    engine = hf.engine.scoped(Scope(workspace=hf.workspace))
+    return engine.all(Row, spelled(hf, VERSIONS), store=store.id)
 
 
 def meddle(hf: Holdfast, statement: str, **params: object) -> None:
     """Change the table behind the library's back."""
-
-    def work(tx: Transaction) -> int:
-        return tx.run(statement, **params)  # pyright: ignore[reportArgumentType] - literal above
-
-    assert hf.engine.scoped(Scope(workspace=hf.workspace)).write(work)
+    engine = hf.engine.scoped(Scope(workspace=hf.workspace))
+    assert engine.write(lambda tx: tx.run(spelled(hf, statement), **params))
 
 
 @pytest.fixture

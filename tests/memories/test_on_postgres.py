@@ -33,13 +33,15 @@ from holdfast.testing.contracts.updates import MemoryUpdatesContract, Preconditi
 from holdfast.testing.contracts.versions import VersionsContract
 from holdfast.testing.contracts.workspaces import WorkspacesContract
 from holdfast.testing.fakes import FrozenClock
+from holdfast.testing.postgres import TEMPLATE, PostgresServer
 from holdfast.testing.shared import Shared, new_workspace
 
 
 @pytest.fixture(scope="module")
-def shared(postgres_url: str) -> Iterator[Shared]:
+def shared(postgres_server: PostgresServer) -> Iterator[Shared]:
     clock = FrozenClock()
-    with holdfast.open(postgres_url, clock=clock) as hf:
+    url = postgres_server.url(postgres_server.new_database(TEMPLATE))
+    with holdfast.open(url, clock=clock) as hf:
         yield Shared(hf, clock)
 
 
