@@ -4,7 +4,7 @@ from msgspec import UNSET, UnsetType
 
 from holdfast.engines.base import Transaction
 from holdfast.ground.errors import InvalidInput, PreconditionFailed
-from holdfast.ground.pages import Page, checked_limit, digest, read_cursor, write_cursor
+from holdfast.ground.pages import Key, Page, checked_limit, digest, read_cursor, write_cursor
 from holdfast.memories.stores.asked import (
     FULL_VIEW_MAX,
     checked_content,
@@ -172,7 +172,7 @@ class Memories:
             shown = checked_view(view, "basic")
             rows = checked_limit(limit)
             filters = digest(memory_store_id, prefix, level)
-            after = "" if page is None else str(read_cursor("memories", filters, page)[0][0])
+            after = "" if page is None else _path_in(read_cursor("memories", filters, page)[0])
         rows = min(rows, FULL_VIEW_MAX) if shown == "full" else rows
         engine = self._caller.engine
         reach(self._caller, engine, memory_store_id, write=False)
@@ -275,3 +275,14 @@ class Memories:
         InvalidInput, NotFound without the store.
         """
         return delete_under(self._caller, memory_store_id, path)
+
+
+def _path_in(key: Key) -> str:
+    """Return the path that *key*, read from a cursor, holds; InvalidInput if it was made up."""
+    match key:
+        case [str(path)] if "\0" not in path:
+            return path
+        case _:
+            raise InvalidInput(
+                "page", "is not a cursor of this list", next="Start again without page."
+            )
