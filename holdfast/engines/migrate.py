@@ -151,7 +151,8 @@ def migrate(
 
 def release() -> str:
     """Return this release's name, as a database records it."""
-    from importlib import metadata  # noqa: PLC0415 - costs more than opening; only needed here
+    # Loading it costs more than opening a database, and only a new one needs it.
+    from importlib import metadata
 
     try:
         return metadata.version("holdfast")

@@ -2,6 +2,7 @@
 
 import os
 import threading
+from collections import deque
 from typing import Literal
 
 from holdfast.engines.sqlite.connection import Connection, Role, connect
@@ -25,6 +26,7 @@ class Database:
         self.turn = threading.Lock()
         self._inside: dict[int, Inside] = {}
         self._stopped: Unavailable | None = None
+        self._noted: deque[Event] = deque()
         self._identity = None if self.in_memory else _identity(path)
 
     def connect(self, role: Role) -> Connection:
@@ -96,11 +98,21 @@ class Database:
             return None
         return "corrupt" if isinstance(self._stopped, Corrupt) else self._stopped.reason
 
-    def publish(self, type: str, **data: Fact) -> None:
-        """Send an event about the engine itself."""
+    def note(self, type: str, **data: Fact) -> None:
+        """Keep an event about the engine itself until `send`: who listens may want the turn."""
         if self.events.heard:
             at = self.clock.now()
-            self.events.publish(Event(type=f"engine.{type}", at=at, workspace="*", data=data))
+            self._noted.append(Event(type=f"engine.{type}", at=at, workspace="*", data=data))
+
+    def send(self) -> None:
+        """Send what was noted; for who does not hold the turn."""
+        while self._noted:
+            self.events.publish(self._noted.popleft())
+
+    def publish(self, type: str, **data: Fact) -> None:
+        """Note an event, and send it."""
+        self.note(type, **data)
+        self.send()
 
     def log_bytes(self) -> int:
         """Return the size of the write-ahead log."""

@@ -191,7 +191,7 @@ class GroupCommit:
         took = perf_counter() - begun
         if took > _SLOW:
             milliseconds = round(took * 1000)
-            self._database.publish("slow_work", statement=tx.slowest, milliseconds=milliseconds)
+            self._database.note("slow_work", statement=tx.slowest, milliseconds=milliseconds)
         return tx
 
     def _undo(self, connection: Connection, *, alone: bool) -> None:
@@ -255,7 +255,7 @@ class GroupCommit:
         kept = [slot for slot in ran if slot.error is None]
         self._reopen()
         if seq is not None and self._holds(seq):
-            self._database.publish("recovered", writes=len(kept))
+            self._database.note("recovered", writes=len(kept))
             self.outcomes["ok"] += len(kept)
             return ran
         self.outcomes["unknown"] += len(kept)
@@ -277,7 +277,7 @@ class GroupCommit:
         if connection is not None:
             connection.raw.close(force=True)
         self.reconnects += 1
-        self._database.publish("reconnected")
+        self._database.note("reconnected")
 
 
 def _again(error: HoldfastError) -> HoldfastError:

@@ -63,7 +63,7 @@ class LogKeeper:
             emptied = False
         if emptied and self.erasing:
             self.erasing = False
-            self._database.publish("scrubbed")
+            self._database.note("scrubbed")
         if not emptied and not self._held:
-            self._database.publish("checkpoint_held", bytes=self._database.log_bytes())
+            self._database.note("checkpoint_held", bytes=self._database.log_bytes())
         self._held = not emptied

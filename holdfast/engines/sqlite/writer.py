@@ -10,10 +10,13 @@ from holdfast.engines.sqlite.feed import Watcher
 from holdfast.engines.sqlite.group import GroupCommit
 from holdfast.engines.sqlite.log import LogKeeper, empty
 from holdfast.engines.sqlite.slots import Chore, Queue, Slot, deliver, refusal
-from holdfast.ground.errors import EngineFault, HoldfastError
+from holdfast.ground.errors import EngineFault, HoldfastError, Unavailable
 
 _LOOK_EVERY = 1000
 """Groups between two looks at whether the file is still the one that was opened."""
+
+_TOLD = ("busy", "full", "read_only")
+"""Reasons that are events, too."""
 
 _log = logging.getLogger(__name__)
 
@@ -80,6 +83,7 @@ class Writer:
                     settled = self.group.settle(slots)
             for slot in settled:
                 self._tell(slot)
+            self._database.send()
         except Exception as error:  # noqa: BLE001 - whatever it is, callers wait
             # A bug of ours must not leave callers waiting for ever.
             _log.exception("the writer failed")
@@ -102,6 +106,8 @@ class Writer:
     def _tell(self, slot: Slot) -> None:
         """Do what was asked for after the commit, and send what was noted."""
         tx, slot.tx = slot.tx, None
+        if isinstance(slot.error, Unavailable) and slot.error.reason in _TOLD:
+            self._database.note(slot.error.reason)
         if tx is None or slot.error is not None:
             return
         for call in tx.calls:
@@ -120,6 +126,7 @@ class Writer:
             self._database.look_for_file()
         with self._database.turn:
             self.log.tend(self.group.connection)
+        self._database.send()
 
     def _refuse_rest(self) -> None:
         left = [slot for slot in self.queue.drain() if self.queue.claim(slot)]

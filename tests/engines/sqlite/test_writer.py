@@ -229,9 +229,12 @@ def test_what_does_not_fit_fails_alone_and_says_that_the_disk_is_full(
 
 
 def test_it_heals_by_itself_once_there_is_room(engine: SQLiteEngine, sql: Row):
+    heard: list[Event] = []
+    engine.events.subscribe(heard.append)
     limit_pages(engine, 40)
     with pytest.raises(Unavailable, match="full"):
         engine.write(lambda tx: put_bytes(tx, sql, "big", 400_000))
+    assert [event.type for event in heard] == ["engine.full"]
 
     limit_pages(engine, 100_000)
 
