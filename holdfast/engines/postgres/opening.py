@@ -23,15 +23,22 @@ OLDEST_VERSION = 140000
 _LOCK = 0x484F4C44
 """The advisory lock of migrations: `HOLD`."""
 
-_OURS = "select to_regclass('holdfast.migrations') is not null"
+# Looked up in the catalogue itself: a name that was not there before the lock was waited for is
+# still unknown to the connection's cache.
+_OURS = """
+select exists (
+    select 1 from pg_class c join pg_namespace n on n.oid = c.relnamespace
+    where n.nspname = 'holdfast' and c.relname = 'migrations')
+"""
 _FOREIGN = """
 select exists (
         select 1 from pg_class c join pg_namespace n on n.oid = c.relnamespace
         where n.nspname = 'holdfast' and c.relkind in ('r', 'p', 'v', 'm', 'f'))
     and (
-        select count(*) from information_schema.columns
-        where table_schema = 'holdfast' and table_name = 'migrations'
-            and column_name in ('number', 'name', 'sha256', 'at', 'release')) <> 5
+        select count(*) from pg_attribute a
+            join pg_class c on c.oid = a.attrelid join pg_namespace n on n.oid = c.relnamespace
+        where n.nspname = 'holdfast' and c.relname = 'migrations'
+            and a.attname in ('number', 'name', 'sha256', 'at', 'release')) <> 5
 """
 _RECORDED = "select number, name, sha256 from holdfast.migrations order by number"
 _RECORD = """
@@ -54,8 +61,8 @@ def open_server(
         raise chained(refused_at_connect(error, target.shown), error) from error
     try:
         durability = _check_fit(connection, target)
-        applied = _migrate(connection, clock, allowed=migrations)
         as_app = become_app(connection)
+        applied = _migrate(connection, clock, allowed=migrations)
         grant(connection, always=bool(applied))
         found = Found(
             version=connection.info.server_version,

@@ -1,0 +1,179 @@
+"""Opening: which databases are fit, which are refused, and that those refused are not touched."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import psycopg
+import pytest
+
+from holdfast.engines.postgres import PostgresEngine
+from holdfast.engines.postgres.target import resolve
+from holdfast.ground.errors import EngineFault, HoldfastError, InvalidInput, TooNew, Unavailable
+from holdfast.ground.events import EventBus
+from holdfast.testing.fakes import FrozenClock
+from holdfast.testing.postgres import PostgresServer
+
+Opened = Callable[[str], PostgresEngine]
+
+
+@pytest.fixture
+def empty_url(postgres_server: PostgresServer) -> str:
+    return postgres_server.url(postgres_server.new_database())
+
+
+def open(url: str, *, migrate: bool = True, events: EventBus | None = None) -> PostgresEngine:
+    return PostgresEngine.open(url, clock=FrozenClock(), migrate=migrate, events=events)
+
+
+def test_processes_that_open_a_new_database_together_all_succeed(empty_url: str) -> None:
+    with ThreadPoolExecutor(6) as pool:
+        engines = list(pool.map(lambda _: open(empty_url), range(6)))
+
+    assert {engine.status().ready for engine in engines} == {True}
+    for engine in engines:
+        engine.close()
+
+
+def test_opening_says_so_once_it_is_open(empty_url: str) -> None:
+    events, heard = EventBus(), list[str]()
+    events.subscribe(lambda event: heard.append(event.type))
+
+    open(empty_url, events=events).close()
+
+    assert heard == ["engine.migrated", "engine.opened", "engine.closed"]
+
+
+def test_without_migrations_what_is_missing_is_listed(empty_url: str) -> None:
+    with pytest.raises(Unavailable, match="0001_engine") as caught:
+        open(empty_url, migrate=False)
+
+    assert caught.value.reason == "read_only"
+
+
+def test_a_login_that_may_not_migrate_hears_what_is_missing(
+    postgres_server: PostgresServer, empty_url: str
+) -> None:
+    postgres_server.execute("drop role if exists weak", "create role weak login")
+
+    with pytest.raises(Unavailable, match="0001_engine") as caught:
+        open(empty_url.replace("postgres@", "weak@"))
+
+    assert caught.value.__cause__ is not None
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        ("create table holdfast.theirs (a integer)",),
+        ("create table holdfast.migrations (id integer, name text)",),
+    ],
+)
+def test_a_schema_of_somebody_elses_is_refused(empty_url: str, statements: tuple[str, ...]) -> None:
+    with psycopg.connect(empty_url, autocommit=True) as connection:
+        for statement in ("create schema holdfast", *statements):
+            connection.execute(statement.encode())
+
+        with pytest.raises(InvalidInput, match="another program"):
+            open(empty_url)
+
+        tables = connection.execute(
+            "select count(*) from pg_class where relnamespace = 'holdfast'::regnamespace"
+        ).fetchone()
+    assert tables == (1,)
+
+
+def test_a_schema_of_a_newer_release_is_refused(
+    postgres_url: str, admin: psycopg.Connection
+) -> None:
+    admin.execute("insert into holdfast.migrations values (9999, 'later', 'x', 0, '9.9')")
+
+    with pytest.raises(TooNew) as caught:
+        open(postgres_url)
+
+    assert caught.value.found == 9999
+
+
+def test_a_migration_that_changed_after_it_was_applied_is_a_fault(
+    postgres_url: str, admin: psycopg.Connection
+) -> None:
+    admin.execute("update holdfast.migrations set sha256 = 'other' where number = 1")
+
+    with pytest.raises(EngineFault, match="other"):
+        open(postgres_url)
+
+
+def test_another_encoding_is_refused(postgres_server: PostgresServer) -> None:
+    postgres_server.execute(
+        "drop database if exists latin",
+        "create database latin template template0 encoding 'LATIN1' locale 'C'",
+    )
+
+    with pytest.raises(Unavailable, match="LATIN1"):
+        open(postgres_server.url("latin"))
+
+
+def test_a_server_that_acknowledges_too_early_is_refused_unless_accepted(
+    empty_url: str, postgres_server: PostgresServer
+) -> None:
+    database = empty_url.partition("@/")[2].partition("?")[0]
+    postgres_server.execute(f"alter database {database} set synchronous_commit = off")
+
+    with pytest.raises(Unavailable, match="synchronous_commit"):
+        open(empty_url)
+
+    engine = open(empty_url + "&durability=off")
+    assert engine.status().details["synchronous_commit"] == "off"
+    engine.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "error"),
+    [
+        ("postgresql://user:secret@127.0.0.1:1/db", Unavailable),
+        ("postgresql://user:secret@/db?host=/nowhere", Unavailable),
+        ("postgresql://user:secret@/db?nonsense=1", InvalidInput),
+        ("postgresql://user:secret@/db?pool=0", InvalidInput),
+        ("postgresql://user:secret@/db?pool=many", InvalidInput),
+        ("postgresql://user:secret@/db?prepare=2", InvalidInput),
+        ("postgresql://user:secret@/db?durability=maybe", InvalidInput),
+    ],
+)
+def test_what_cannot_be_opened_says_why_without_the_password(
+    url: str, error: type[HoldfastError]
+) -> None:
+    with pytest.raises(error) as caught:
+        open(url)
+
+    assert "secret" not in str(caught.value)
+
+
+def test_a_database_that_is_not_there_is_the_callers_mistake(
+    postgres_server: PostgresServer,
+) -> None:
+    with pytest.raises(InvalidInput, match="does not exist"):
+        open(postgres_server.url("nowhere"))
+
+
+def test_our_options_are_taken_out_of_the_url() -> None:
+    target = resolve("postgresql://u:p@h1:5432,h2:5433/db?pool=3&prepare=0&sslmode=disable")
+
+    assert (target.most, target.prepare, target.durability_off) == (3, False, False)
+    assert target.shown == "postgresql://u@h1,h2:5432,5433/db"
+    assert "target_session_attrs=read-write" in target.conninfo
+    assert "sslmode=disable" in target.conninfo
+    assert "pool" not in target.conninfo
+
+
+def test_settings_hold_within_each_transaction(opened: Opened) -> None:
+    asked = """
+        select current_setting('statement_timeout') as statement,
+            current_setting('lock_timeout') as lock,
+            current_setting('idle_in_transaction_session_timeout') as idle,
+            current_setting('search_path') as path
+    """
+    wanted = {"statement": "30s", "lock": "5s", "idle": "30s", "path": "holdfast"}
+    engine = opened("&pool=1")
+
+    assert engine.one(dict[str, str], asked) == wanted
+    assert engine.read(lambda reader: reader.one(dict[str, str], asked)) == wanted
+    assert engine.write(lambda tx: tx.one(dict[str, str], asked)) == wanted
