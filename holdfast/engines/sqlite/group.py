@@ -6,7 +6,6 @@ fail the small ones beside it.
 """
 
 import secrets
-from copy import copy
 from time import monotonic, perf_counter, sleep
 
 import apsw
@@ -282,6 +281,7 @@ class GroupCommit:
 
 def _again(error: HoldfastError) -> HoldfastError:
     """Return the like of *error*, since threads that raise one error together mix it up."""
-    twin = copy(error)
-    twin.__cause__, twin.__traceback__ = error.__cause__, None
+    twin = type(error).__new__(type(error), *error.args)
+    twin.__dict__.update(error.__dict__)
+    twin.__cause__ = error.__cause__
     return twin

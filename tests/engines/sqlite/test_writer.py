@@ -3,6 +3,7 @@ import threading
 from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace as Row
 from typing import NoReturn
 
@@ -239,6 +240,23 @@ def test_it_heals_by_itself_once_there_is_room(engine: SQLiteEngine, sql: Row):
     limit_pages(engine, 100_000)
 
     assert engine.write(lambda tx: put_bytes(tx, sql, "big", 400_000)) == 1
+
+
+def test_a_group_that_cannot_begin_gives_each_its_own_error(
+    engine: SQLiteEngine, sql: Row, path: Path
+):
+    with writer_kept_busy(engine):
+        waiting = [engine.submit(putting(sql, "a", n)) for n in range(3)]
+        path.unlink()
+        engine.status()
+
+    errors = [future.exception() for future in waiting]
+
+    assert len({id(error) for error in errors}) == 3
+    for error in errors:
+        assert isinstance(error, Unavailable)
+        assert (error.reason, error.written) == ("io", False)
+        assert "deleted or replaced" in str(error)
 
 
 def test_work_cannot_go_on_after_its_transaction_was_ended(engine: SQLiteEngine, sql: Row):
