@@ -29,10 +29,14 @@ class Answer(Struct, frozen=True, kw_only=True):
     headers: Headers = ()
 
 
+Piece = Callable[[bytes], Awaitable[None]]
+"""Sends one piece of an answer that goes on."""
+
+
 class LiveAnswer(Struct, frozen=True, kw_only=True):
     """An answer that goes on: *run* sends pieces until it returns."""
 
-    run: Callable[[Callable[[bytes], Awaitable[None]]], Awaitable[None]]
+    run: Callable[[Piece], Awaitable[None]]
     type: bytes = LIVE
     headers: Headers = ((b"cache-control", b"no-store"),)
 

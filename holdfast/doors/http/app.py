@@ -14,7 +14,7 @@ from holdfast.doors.http.answers import Answer, LiveAnswer, Send
 from holdfast.doors.http.auth import WORKSPACE, demand_right
 from holdfast.doors.http.call import Call
 from holdfast.doors.http.compat.strict import demand_strictness
-from holdfast.doors.http.errors import error_answer
+from holdfast.doors.http.errors import error_answer, log_fault
 from holdfast.doors.http.house import IN_FLIGHT_MOST, House
 from holdfast.doors.http.metrics import UNKNOWN
 from holdfast.doors.http.query import read_query
@@ -194,7 +194,9 @@ class App:
         finally:
             for each in ends:
                 each.cancel()
-            await asyncio.gather(*ends, return_exceptions=True)
+            ran, *_ = await asyncio.gather(*ends, return_exceptions=True)
+        if isinstance(ran, Exception):
+            log_fault(ran)
         with suppress(OSError):
             await send({"type": "http.response.body", "body": b""})
 

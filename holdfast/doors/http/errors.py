@@ -70,11 +70,11 @@ def error_answer(error: Exception, *, request_id: str, contract: bool) -> Answer
     What is not one of ours is logged by its class and place, and told to nobody.
     """
     if not isinstance(error, HoldfastError):
-        _log.error("a request failed: %s", _place(error))
+        log_fault(error)
         error = errors.EngineFault(_FAULT)
     status, type = status_and_type(error.__class__)
     if isinstance(error, errors.EngineFault) and error.message != _FAULT:
-        _log.error("a request failed: %s", _place(error))
+        log_fault(error)
         error = errors.EngineFault(_FAULT)
     facts = _facts(error)
     told: dict[str, object] = {"type": type}
@@ -142,8 +142,16 @@ def _lineage(kind: type[HoldfastError]) -> Iterator[type[HoldfastError]]:
     return (each for each in kind.__mro__ if issubclass(each, HoldfastError))
 
 
+def log_fault(error: BaseException) -> None:
+    """Log the class of *error* and where it rose; its words may repeat what a client sent."""
+    if isinstance(error, BaseExceptionGroup):
+        for each in cast("BaseExceptionGroup[BaseException]", error).exceptions:
+            log_fault(each)
+    else:
+        _log.error("a request failed: %s", _place(error))
+
+
 def _place(error: BaseException) -> str:
-    """Say what class of error rose where; its own words may repeat what a client sent."""
     frames = traceback.extract_tb(error.__traceback__)
     where = " < ".join(f"{each.name}:{each.lineno}" for each in reversed(frames[-4:]))
     cause = error.__cause__

@@ -1,6 +1,8 @@
 """What all requests of one server process share."""
 
 import asyncio
+from collections.abc import Generator
+from contextlib import contextmanager
 
 from holdfast.doors.http.auth import Gate
 from holdfast.doors.http.lanes import Lanes
@@ -9,6 +11,8 @@ from holdfast.doors.http.request_ids import RequestIds
 from holdfast.doors.http.routes import Table
 from holdfast.doors.http.visitor import HandleShelf
 from holdfast.ground.clock import Clock
+from holdfast.ground.errors import Unavailable
+from holdfast.ground.events import Listener
 from holdfast.ground.ids import Ids
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.credentials import Credentials
@@ -35,6 +39,30 @@ class House:
         self.in_flight, self.live = 0, 0
         self.stopping = asyncio.Event()
         self._unsubscribe = hf.events.subscribe(self.metrics.heard)
+
+    @contextmanager
+    def room_for_live(self) -> Generator[None]:
+        """Take the place of one live answer; Unavailable when all are taken."""
+        if self.live >= LIVE_MOST:
+            raise Unavailable(
+                f"The server holds {LIVE_MOST} live answers, its most.",
+                reason="overloaded",
+                retry_after=5,
+            )
+        self.live += 1
+        try:
+            yield
+        finally:
+            self.live -= 1
+
+    @contextmanager
+    def hearing(self, listener: Listener) -> Generator[None]:
+        """Hand every event to *listener* meanwhile."""
+        off = self.hf.events.subscribe(listener)
+        try:
+            yield
+        finally:
+            off()
 
     def close(self) -> None:
         """Let go of what the door itself holds; the handle is its maker's to close."""

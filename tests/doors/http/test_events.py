@@ -2,6 +2,7 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 import holdfast
 from holdfast.doors.http.app import App, make_app
 from holdfast.doors.http.house import LIVE_MOST
+from holdfast.ground.events import Event
 from holdfast.library.holdfast import Holdfast
 
 
@@ -127,6 +129,27 @@ def test_other_workspaces_are_not_told_of(app: App, hf: Holdfast) -> None:
             ]
 
     assert asyncio.run(two()) == ["default", "default"]
+
+
+def test_what_is_written_nowhere_is_told_too_and_once(app: App, hf: Holdfast) -> None:
+    async def two() -> list[str]:
+        async with following(app, "types=access.denied,store.created") as line:
+            await line.start()
+            await line.sent.get()
+            await asyncio.to_thread(hf.memory_stores.create, name="n")
+            first = await line.frame()
+            await asyncio.to_thread(hf.events.publish, denied("lab"))
+            await asyncio.to_thread(hf.events.publish, denied("default"))
+            return [first["event"], (await line.frame())["data"]]
+
+    created, told = asyncio.run(two())
+
+    assert created == "store.created"
+    assert json.loads(told)["workspace"] == "default"
+
+
+def denied(workspace: str) -> Event:
+    return Event(type="access.denied", at=datetime.now(UTC), workspace=workspace)
 
 
 def test_a_position_that_is_none_is_refused(app: App) -> None:

@@ -1,22 +1,27 @@
 """What happens in a workspace, as it happens: server-sent events."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import closing
+from functools import partial
 
 import msgspec
 
-from holdfast.doors.http.answers import LiveAnswer
+from holdfast.doors.http.answers import LiveAnswer, Piece
 from holdfast.doors.http.call import Call
-from holdfast.doors.http.house import LIVE_MOST
 from holdfast.doors.http.query import text
 from holdfast.doors.http.routes import Route
 from holdfast.engines.base import Engine, Feed
 from holdfast.ground.clock import to_rfc3339
-from holdfast.ground.errors import CursorExpired, Unavailable
+from holdfast.ground.errors import CursorExpired
 from holdfast.ground.events import Event
-from holdfast.ground.scope import Scope
+from holdfast.ground.scope import EVERYBODY, Scope
 
 BEAT = 15.0
 """Seconds of quiet after which a comment tells that the line still stands."""
+
+WAITING_MOST = 1_000
+"""Events that wait for a slow reader; past that it is told that it missed some."""
 
 RESET = "feed.reset"
 _BEAT = b": still here\n\n"
@@ -24,31 +29,54 @@ _BEAT = b": still here\n\n"
 
 async def follow(call: Call) -> LiveAnswer:
     """Send each event of the workspace, from a position or from now on."""
-    query, house = call.query, call.house
+    query, house, workspace = call.query, call.house, call.visitor.workspace
     asked: str = query.get("types", "")
     types = frozenset(each for each in asked.split(",") if each)
     after: str | None = call.headers.get(b"last-event-id", b"").decode("latin-1") or None
     after = after or query.get("after")
-    engine = house.hf.engine.scoped(Scope(workspace=call.visitor.workspace))
-    if house.live >= LIVE_MOST:
-        raise Unavailable(
-            f"The server holds {LIVE_MOST} live answers, its most.",
-            reason="overloaded",
-            retry_after=5,
-        )
-    following = await house.lanes.slow(lambda: _Following(engine, after, types))
-    house.live += 1
+    engine = house.hf.engine.scoped(Scope(workspace=workspace))
+    with house.room_for_live():
+        following = await house.lanes.slow(lambda: _Following(engine, after, types))
 
-    async def run(piece: Callable[[bytes], Awaitable[None]]) -> None:
-        try:
+    async def run(piece: Piece) -> None:
+        passing = _Passing(workspace, types)
+        with closing(following), house.room_for_live(), house.hearing(passing.hear):
             await piece(following.greeting)
-            while True:
-                await piece(await house.lanes.live(following.next))
-        finally:
-            house.live -= 1
-            following.close()
+            async with asyncio.TaskGroup() as both:
+                both.create_task(_sent(piece, partial(house.lanes.live, following.next)))
+                both.create_task(_sent(piece, passing.next))
 
     return LiveAnswer(run=run)
+
+
+async def _sent(piece: Piece, next: Callable[[], Awaitable[bytes]]) -> None:
+    while True:
+        await piece(await next())
+
+
+class _Passing:
+    """Events that are told once and written nowhere: of this process, from now on."""
+
+    def __init__(self, workspace: str, types: frozenset[str]) -> None:
+        self._loop, self._types = asyncio.get_running_loop(), types
+        self._workspaces = {workspace, EVERYBODY.workspace}
+        self._queue: asyncio.Queue[bytes] = asyncio.Queue()
+
+    def hear(self, event: Event) -> None:
+        """Keep *event* if it is wanted; on whichever thread it happened."""
+        wanted = not self._types or event.type in self._types
+        if wanted and not event.cursor and event.workspace in self._workspaces:
+            self._loop.call_soon_threadsafe(self._keep, _frame(event))
+
+    def _keep(self, frame: bytes) -> None:
+        if self._queue.qsize() < WAITING_MOST:
+            self._queue.put_nowait(frame)
+        elif self._queue.qsize() == WAITING_MOST:
+            self._queue.put_nowait(_lines("", RESET, b"{}"))
+
+    async def next(self) -> bytes:
+        """Return the next one."""
+        return await self._queue.get()
 
 
 class _Following:
@@ -101,7 +129,8 @@ def _frame(event: Event) -> bytes:
 
 
 def _lines(position: str, type: str, data: bytes) -> bytes:
-    return b"id: %b\nevent: %b\ndata: %b\n\n" % (position.encode(), type.encode(), data)
+    told = b"event: %b\ndata: %b\n\n" % (type.encode(), data)
+    return b"id: %b\n%b" % (position.encode(), told) if position else told
 
 
 ROUTES = (
