@@ -10,7 +10,8 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.request import urlopen
+
+import httpx
 
 
 def command() -> Path:
@@ -43,18 +44,16 @@ class Served(NamedTuple):
         ran = subprocess.run(asked, env=environment(), check=True, capture_output=True)
         return json.loads(ran.stdout)
 
-    def asked(self) -> Counter[tuple[str, str, int]]:
+    def asked(self, key: str = "any") -> Counter[tuple[str, str, int]]:
         """Return how many requests were answered so far, by route, method and status."""
         counted: Counter[tuple[str, str, int]] = Counter()
-        with urlopen(f"{self.url}/metrics") as metrics:
-            lines = metrics.read().decode().splitlines()
-        for line in lines:
+        metrics = httpx.get(f"{self.url}/metrics", headers={"x-api-key": key})
+        for line in metrics.raise_for_status().text.splitlines():
             name, _, value = line.partition("} ")
             kind, _, labels = name.partition("{")
             if kind == "holdfast_http_requests_total":
                 told = dict(each.split("=", 1) for each in labels.replace('"', "").split(","))
-                key = (told["route"], told["method"], int(told["status"]))
-                counted[key] = int(float(value))
+                counted[told["route"], told["method"], int(told["status"])] = int(float(value))
         return counted
 
 
