@@ -280,17 +280,21 @@ order by m.path
 
 -- search_memories (sqlite) --
 -- More of the distinct words first, then BM25 (k1 1.2, b 0.75) within this store alone, then path.
-with hit as (
-    select t.term, t.doc, count(*) as hits
-    from json_each(:terms) w join memory_terms t on t.term = w.value
-    group by t.term, t.doc
+-- The index counts who holds a word in a fraction of the time that counting its hits takes.
+with asked as materialized (
+    select w.key as word, w.value as term,
+        (select count(*) from memory_words where memory_words match '"' || w.value || '"') as held
+    from json_each(:terms) w
 ),
-rarity as (select term, count(*) as held from hit group by term)
+hit as (
+    select t.doc, a.word, a.held, count(*) as hits
+    from asked a join memory_terms t on t.term = a.term
+    group by t.doc, a.word
+)
 select m.id, m.path, count(*) as words,
-    round(sum(ln(1 + (s.memories - r.held + 0.5) / (r.held + 0.5)) * hit.hits * 2.2
+    round(sum(ln(1 + (s.memories - hit.held + 0.5) / (hit.held + 0.5)) * hit.hits * 2.2
         / (hit.hits + 1.2 * (0.25 + 0.75 * m.words * s.memories / s.words))), 6) as score
 from hit
-    join rarity r on r.term = hit.term
     join memories m on m.number = hit.doc
     join stores s on s.id = m.store_id
 where m.store_id = :store and m.workspace = :workspace and m.path >= :low and m.path < :high
