@@ -61,10 +61,16 @@ class Call:
         return await self._lanes.slow(lambda: act(self.handles.plain))
 
     async def write(self, act: Callable[[Holdfast], T]) -> T:
-        """Return *act*(handle), whose last act is one write: it is waited for without a thread."""
-        if len(self.raw) > BULKY:
-            return await self.slow(act)
-        return await cast("Awaitable[T]", act(self.handles.awaited))
+        """Return *act*(handle), whose last act is one write: that is waited for without a thread.
+
+        What it does before (looking at its arguments, and in PostgreSQL at rows) may take one.
+        """
+
+        def begun() -> Awaitable[T]:
+            return cast("Awaitable[T]", act(self.handles.awaited))
+
+        lane = self._lanes.slow if len(self.raw) > BULKY else self._lanes.quick
+        return await (await lane(begun))
 
     @property
     def _lanes(self) -> Lanes:
