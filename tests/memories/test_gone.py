@@ -235,6 +235,23 @@ class TestOnPostgres(GoneContract):
 
         return seen
 
+    def test_nothing_of_it_is_in_what_the_planner_keeps(
+        self, hf: Holdfast, store: Store, postgres_url: str
+    ) -> None:
+        for number in range(30):
+            hf.memory_stores.memories.create(
+                store.id, path=f"/{PATH}{number}", content=f"{CONTENT} {number}"
+            )
+
+        with psycopg.connect(postgres_url, autocommit=True) as owner:
+            owner.execute("analyze")
+            kept = owner.execute(
+                "select s::text from pg_stats s where schemaname = 'holdfast'"
+            ).fetchall()
+
+        assert kept
+        assert in_bytes(str(kept).encode(), (PATH, WORD, NAME, ABOUT, DATA)) == set()
+
 
 def _rows(owner: psycopg.Connection, workspace: str) -> Iterator[str]:
     """Give every row of the workspace's, in every table that tells whose its rows are."""

@@ -28,7 +28,10 @@ T = TypeVar("T")
 M = TypeVar("M")
 
 CAP = 6
-paths = st.one_of(plain_paths(), plain_paths(), nasty_paths())
+# A lone surrogate cannot be sent: a client refuses it before the server can say what is missing.
+paths = st.one_of(
+    plain_paths(), plain_paths(), nasty_paths().filter(lambda path: "\ud800" not in path)
+)
 picks = st.integers(min_value=0, max_value=40)
 
 
