@@ -79,6 +79,18 @@ create table holdfast.memory_words (
 
 create index memory_words_of_memory on holdfast.memory_words (memory_id);
 
+-- The planner's statistics keep samples of a column, also of rows that are gone: none of what can
+-- be redacted or deleted for good.
+alter table holdfast.stores alter column name set statistics 0;
+alter table holdfast.stores alter column description set statistics 0;
+alter table holdfast.stores alter column metadata set statistics 0;
+alter table holdfast.memories alter column path set statistics 0;
+alter table holdfast.memories alter column content_sha256 set statistics 0;
+alter table holdfast.versions alter column path set statistics 0;
+alter table holdfast.versions alter column content set statistics 0;
+alter table holdfast.versions alter column content_sha256 set statistics 0;
+alter table holdfast.memory_words alter column word set statistics 0;
+
 alter table holdfast.stores enable row level security;
 alter table holdfast.stores force row level security;
 create policy its_workspace on holdfast.stores
