@@ -4,11 +4,14 @@ import difflib
 from datetime import datetime
 from typing import get_args
 
+import msgspec
+from msgspec import Struct
+
 from holdfast.engines.base import Reader, Transaction
 from holdfast.ground.clock import from_microseconds
 from holdfast.ground.errors import ContentGone, HeadVersion, InvalidInput
 from holdfast.ground.events import Event
-from holdfast.ground.pages import Page, checked_limit, digest, write_cursor
+from holdfast.ground.pages import Key, Page, checked_limit, digest, write_cursor
 from holdfast.ground.scope import Actor, ActorKind
 from holdfast.ground.text import within
 from holdfast.memories.stores.asked import FULL_VIEW_MAX, checked_view
@@ -24,6 +27,29 @@ from holdfast.memories.stores.session_access import reach, refuse_narrowed
 ACTOR_ID_MAX = 128
 NOBODY = Actor.user("")
 """By whom no version is."""
+
+LIST = "memory_versions"
+
+
+class _Asked(Struct, frozen=True):
+    """Which versions a list is asked for."""
+
+    store_id: str
+    memory_id: str | None
+    operation: Operation | None
+    actors: "list[Actor]"
+    oldest: int
+    newest: int
+
+    @property
+    def digest(self) -> str:
+        """What a cursor of this list is held against."""
+        return digest(*msgspec.structs.astuple(self))
+
+    @property
+    def actor(self) -> Actor | None:
+        """By whom, None for by anybody; of two actors there is no version by both."""
+        return self.actors[0] if len(self.actors) == 1 else NOBODY if self.actors else None
 
 
 class Versions:
@@ -55,51 +81,43 @@ class Versions:
         """
         oldest, newest = bounds(gte=created_at_gte, lte=created_at_lte)
         with existence_first(self._caller, memory_store_id):
-            actors = _actors(session_id, api_key_id, service_account_id)
-            filters = digest(memory_store_id, memory_id, operation, actors, oldest, newest)
             if operation is not None and operation not in get_args(Operation):
                 raise InvalidInput(
                     "operation", 'must be "created", "modified" or "deleted"', given=operation
                 )
-            shown = checked_view(view, "basic")
-            rows = checked_limit(limit)
-            at, last_id = after_age(page, "memory_versions", filters, newest)
+            actors = _actors(session_id, api_key_id, service_account_id)
+            asked = _Asked(memory_store_id, memory_id, operation, actors, oldest, newest)
+            shown, rows = checked_view(view, "basic"), checked_limit(limit)
+            key = after_age(page, LIST, asked.digest, newest)
         rows = min(rows, FULL_VIEW_MAX) if shown == "full" else rows
-        actor = actors[0] if len(actors) == 1 else NOBODY if actors else None
         reach(self._caller, self._caller.engine, memory_store_id, write=False)
+        return self._page(asked, key, rows, shown)
+
+    def _page(self, asked: "_Asked", key: Key, rows: int, view: View) -> Page[Version]:
+        at, last_id = key
         found = self._caller.engine.all(
             version_of,
-            self._sql.list_versions if memory_id is None else self._sql.list_versions_of_memory,
-            store=sought("memstore", memory_store_id),
-            memory=None if memory_id is None else sought("mem", memory_id),
-            operation=operation,
-            actor_kind=actor and actor.kind,
-            actor_id=actor and actor.id,
-            oldest=oldest,
+            self._sql.list_versions_of_memory if asked.memory_id else self._sql.list_versions,
+            store=sought("memstore", asked.store_id),
+            memory=asked.memory_id and sought("mem", asked.memory_id),
+            operation=asked.operation,
+            actor_kind=asked.actor and asked.actor.kind,
+            actor_id=asked.actor and asked.actor.id,
+            oldest=asked.oldest,
             at=at,
             id=last_id,
-            full=int(shown == "full"),
+            full=int(view == "full"),
             rows=rows + 1,
         )
         if not found:
-            demand_store(self._caller, self._caller.engine, memory_store_id)
+            demand_store(self._caller, self._caller.engine, asked.store_id)
         data = found[:rows]
         last = data[-1] if len(found) > rows else None
         return Page(
             data,
-            last and write_cursor("memory_versions", filters, age_key(last.created_at, last.id)),
-            more=lambda page: self.list(
-                memory_store_id,
-                memory_id=memory_id,
-                operation=operation,
-                session_id=session_id,
-                api_key_id=api_key_id,
-                service_account_id=service_account_id,
-                created_at_gte=created_at_gte,
-                created_at_lte=created_at_lte,
-                limit=limit,
-                page=page,
-                view=view,
+            last and write_cursor(LIST, asked.digest, age_key(last.created_at, last.id)),
+            more=lambda page: self._page(
+                asked, after_age(page, LIST, asked.digest, asked.newest), rows, view
             ),
         )
 
@@ -235,7 +253,7 @@ def _at(*, at: int) -> int:
 def _actors(
     session_id: str | None, api_key_id: str | None, service_account_id: str | None
 ) -> "list[Actor]":
-    """Return the actors that versions are asked for; of two there is no version by both."""
+    """Return the actors that versions are asked for."""
     named: tuple[tuple[str, ActorKind, str | None], ...] = (
         ("session_id", "session", session_id),
         ("api_key_id", "api", api_key_id),
