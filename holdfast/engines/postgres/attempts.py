@@ -130,7 +130,10 @@ class Attempts:
                 return Fault(chained(lost(), broken.__cause__ or broken), "lost")
         if (failure := answers.failure()) is not None:
             failed, error = failure
-            return fault_of(error, target=shown, name=failed.name, writing=False)
+            fault = fault_of(error, target=shown, name=failed.name, writing=False)
+            if fault.again in _OUTLIVED:
+                wire.close()
+            return fault
         result = answers.results[1]
         return [] if result is None else wire.rows(statement, result, make)
 

@@ -39,10 +39,16 @@ class _Waiting:
 
 
 class Pool:
-    """At most *most* connections, made by *connect* as they are needed."""
+    """At most *most* connections, made by *connect* as they are needed.
 
-    def __init__(self, connect: Callable[[], Wire], *, most: int, target: str) -> None:
+    Who finds none waits at most *patience* seconds.
+    """
+
+    def __init__(
+        self, connect: Callable[[], Wire], *, most: int, target: str, patience: float = PATIENCE
+    ) -> None:
         self._connect, self._most, self._target = connect, most, target
+        self._patience = patience
         self._mutex = threading.Lock()
         self._idle: list[Wire] = []
         self._line: deque[_Waiting] = deque()
@@ -67,9 +73,10 @@ class Pool:
     def take(self, deadline: float) -> Wire:
         """Return a connection for this thread, to be given back.
 
-        Waits up to 5 s, or to *deadline*; raises Unavailable: busy, timeout, lost, closed.
+        Waits up to the pool's patience, or to *deadline*. Raises Unavailable: busy, timeout,
+        lost, closed.
         """
-        until = min(monotonic() + PATIENCE, deadline)
+        until = min(monotonic() + self._patience, deadline)
         while True:
             wire = self._next(until, deadline)
             if wire is None:

@@ -146,7 +146,7 @@ class Wire:
         if not count:
             return []
         names = self._names.get(asked.text)
-        if names is None:
+        if names is None or len(names) != result.nfields:
             found = [result.fname(column) or b"" for column in range(result.nfields)]
             names = self._names[asked.text] = tuple(name.decode() for name in found)
         self._rows.set_pgresult(result)

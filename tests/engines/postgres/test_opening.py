@@ -1,7 +1,10 @@
 """Opening: which databases are fit, which are refused, and that those refused are not touched."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from textwrap import dedent
 
 import psycopg
 import pytest
@@ -27,7 +30,7 @@ def open(url: str, *, migrate: bool = True, events: EventBus | None = None) -> P
 
 def test_processes_that_open_a_new_database_together_all_succeed(empty_url: str) -> None:
     with ThreadPoolExecutor(6) as pool:
-        engines = list(pool.map(lambda _: open(empty_url), range(6)))
+        engines = list(pool.map(open, [empty_url] * 6))
 
     assert {engine.status().ready for engine in engines} == {True}
     for engine in engines:
@@ -177,3 +180,22 @@ def test_settings_hold_within_each_transaction(opened: Opened) -> None:
     assert engine.one(dict[str, str], asked) == wanted
     assert engine.read(lambda reader: reader.one(dict[str, str], asked)) == wanted
     assert engine.write(lambda tx: tx.one(dict[str, str], asked)) == wanted
+
+
+def test_without_the_driver_the_extra_is_named() -> None:
+    code = """
+        import sys
+        sys.modules["psycopg"] = None
+        import holdfast
+        from holdfast.ground.errors import MissingExtra
+        try:
+            holdfast.open("postgresql://localhost/db")
+        except MissingExtra as error:
+            print(error.extra)
+    """
+
+    done = subprocess.run(
+        [sys.executable, "-c", dedent(code)], capture_output=True, check=True, text=True
+    )
+
+    assert done.stdout == "postgres\n"

@@ -24,7 +24,7 @@ Opened = Callable[[str], PostgresEngine]
 
 
 @pytest.fixture
-def app(admin: psycopg.Connection, postgres_url: str) -> psycopg.Connection:
+def app(admin: psycopg.Connection) -> psycopg.Connection:
     """Give a connection that is our role, with one row each of two workspaces in its reach."""
     for workspace in ("ours", "theirs"):
         admin.execute(INSERT, (workspace,))
