@@ -12,6 +12,8 @@ from holdfast.ground.scope import Actor
 
 SALT_BYTES = 32
 
+_canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
+
 
 def first_link(store_id: str) -> bytes:
     """Return what the first version of a store links to."""
@@ -38,6 +40,6 @@ def link(
     sha256(previous ‖ version id ‖ 0 ‖ memory id ‖ 0 ‖ operation ‖ 0 ‖ created_at ‖ 0 ‖ actor ‖
     0 ‖ seal), *created_at* in microseconds as decimal digits, *actor* as canonical JSON.
     """
-    by = json.dumps(actor.to_wire(), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    by = _canonical(actor.to_wire())
     said = "\0".join((version_id, memory_id, operation, str(created_at), by))
     return sha256(previous + said.encode() + b"\0" + seal).digest()

@@ -13,6 +13,7 @@ _WORD = re.compile(
     "[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
     "|[^\\W_\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]+"
 )
+_WIDE = re.compile("[^\\x00-\\x7f]+")
 _PHRASE = re.compile(r'"([^"]*)"')
 
 WORD_MAX = 64
@@ -27,10 +28,15 @@ HITS_WEIGHED_MAX = 200
 
 def folded(text: str) -> str:
     """Return *text* without case and accents; its length may differ."""
-    if text.isascii():
-        return text.lower()
-    plain = "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c))
-    return unicodedata.normalize("NFC", plain.casefold())
+    # Most of a text is ASCII, even where much is not, and needs no looking at each character.
+    return text.lower() if text.isascii() else _WIDE.sub(_plain, text).casefold()
+
+
+def _plain(wide: re.Match[str]) -> str:
+    bare = "".join(
+        c for c in unicodedata.normalize("NFKD", wide[0]) if not unicodedata.combining(c)
+    )
+    return unicodedata.normalize("NFC", bare.casefold())
 
 
 def words_of(text: str) -> list[str]:
