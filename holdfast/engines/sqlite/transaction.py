@@ -68,7 +68,7 @@ class SQLiteTransaction:
     """One write among those of its group.
 
     `used` is how many numbers after `base` it took, `bound` how many bytes and characters it
-    gave to statements, `slowest` the statement that took longest.
+    gave to statements that change something, `slowest` the statement that took longest.
     """
 
     __slots__ = (
@@ -98,23 +98,20 @@ class SQLiteTransaction:
 
     def one(self, make: Make[T], sql: LiteralString, /, **params: object) -> T:
         """Return the only row; another number of rows is EngineFault."""
-        given = self._owner | params
-        return self._timed(sql, given, lambda: self._connection.one(make, sql, given))
+        return self._timed(self._connection.one, sql, self._owner | params, make)
 
     def first(self, make: Make[T], sql: LiteralString, /, **params: object) -> T | None:
         """Return the first row, or None."""
-        given = self._owner | params
-        return self._timed(sql, given, lambda: self._connection.first(make, sql, given))
+        return self._timed(self._connection.first, sql, self._owner | params, make)
 
     def all(self, make: Make[T], sql: LiteralString, /, **params: object) -> list[T]:
         """Return every row."""
-        given = self._owner | params
-        return self._timed(sql, given, lambda: self._connection.all(make, sql, given))
+        return self._timed(self._connection.all, sql, self._owner | params, make)
 
     def run(self, sql: LiteralString, /, **params: object) -> int:
         """Return how many rows changed."""
-        given = self._owner | params
-        return self._timed(sql, given, lambda: self._connection.run(sql, given))
+        self._weigh(params)
+        return self._timed(self._connection.run, sql, self._owner | params)
 
     def send(self, sql: LiteralString, /, **params: object) -> None:
         """Run a statement whose count nobody needs."""
@@ -125,8 +122,8 @@ class SQLiteTransaction:
         changed = 0
         before = self._connection.statements
         for row in rows:
-            given = {**self._owner, **row}
-            changed += self._timed(sql, given, lambda given=given: self._connection.run(sql, given))
+            self._weigh(row)
+            changed += self._timed(self._connection.run, sql, {**self._owner, **row})
         # One statement, however many rows it is given: elsewhere it is one round trip.
         self._connection.statements = before + 1
         return changed
@@ -157,10 +154,15 @@ class SQLiteTransaction:
             self._connection.run("", {})
         self._connection = _ended()
 
-    def _timed(self, sql: str, given: Params, ask: Callable[[], R]) -> R:
+    def _weigh(self, given: Params) -> None:
+        for value in given.values():
+            if isinstance(value, (str, bytes)):
+                self.bound += len(value)
+
+    def _timed(self, ask: Callable[..., R], sql: str, given: Params, *make: Make[object]) -> R:
         begun = perf_counter()
         try:
-            return ask()
+            return ask(*make, sql, given)
         except HoldfastError as error:
             if not isinstance(self._connection, _Ended) and not self._connection.raw.in_transaction:
                 self._connection = _ended(error)
@@ -169,9 +171,6 @@ class SQLiteTransaction:
             took = perf_counter() - begun
             if took > self._slowest:
                 self._slowest, self.slowest = took, name_of(sql)
-            for value in given.values():
-                if isinstance(value, (str, bytes)):
-                    self.bound += len(value)
 
 
 def _row_of(event: Event) -> Params:
