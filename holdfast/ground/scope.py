@@ -62,6 +62,18 @@ class Actor(Struct, frozen=True):
         return cls(kind, wire[_ID_KEYS[kind]])
 
 
+def checked_actor(given: Actor) -> Actor:
+    """Return *given* if a handle may act as it; an agent acts through its sessions and runs."""
+    if given.kind == "agent":
+        raise InvalidInput(
+            "actor",
+            "must not be an agent",
+            given=given.id,
+            next="Open the handle as a user or a service account, or act through a session.",
+        )
+    return given
+
+
 LOCAL = Actor.api("apikey_local")
 """Who writes where no key was made: the embedded library, an open server."""
 

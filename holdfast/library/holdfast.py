@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 from holdfast.engines.base import Engine
 from holdfast.ground.errors import NotAuthenticated
 from holdfast.ground.events import EventBus
-from holdfast.ground.scope import Actor, Scope, checked_name, checked_name
+from holdfast.ground.scope import Actor, Scope, checked_actor, checked_name
 from holdfast.memories.stores.agents import Agents
 from holdfast.memories.stores.caller import Caller
 from holdfast.memories.stores.environments import Environments
@@ -58,7 +58,7 @@ class Holdfast:
         """Return this handle for another *workspace*, *actor* or session, on the same engine.
 
         *through* wraps the scoped engine, for a door whose writes are awaited. Raises
-        InvalidInput for what cannot name a workspace.
+        InvalidInput for what cannot name a workspace, and for an agent as the actor.
         """
         caller = self._caller
         workspace = checked_name("workspace", workspace) if workspace else caller.workspace
@@ -68,7 +68,7 @@ class Holdfast:
             Caller(
                 engine=through(engine) if through else engine,
                 workspace=workspace,
-                actor=actor or caller.actor,
+                actor=checked_actor(actor or caller.actor),
                 clock=caller.clock,
                 ids=caller.ids,
                 session_id=session_id,

@@ -5,7 +5,7 @@ from pathlib import Path
 from holdfast.engines.base import Engine
 from holdfast.ground.clock import Clock, SystemClock
 from holdfast.ground.ids import Ids
-from holdfast.ground.scope import LOCAL, Actor, Scope, checked_name
+from holdfast.ground.scope import LOCAL, Actor, Scope, checked_actor, checked_name
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.caller import Caller
 
@@ -28,6 +28,7 @@ def open(
     MissingExtra, Unavailable.
     """
     checked_name("workspace", workspace)
+    checked_actor(actor or LOCAL)
     text = None if target is None else str(target)
     if text is not None and text.startswith(("http://", "https://")):
         from holdfast.library.remote import open_remote

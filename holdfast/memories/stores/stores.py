@@ -112,6 +112,7 @@ class MemoryStores:
                 checked_name(new_name)
             if new_description is not None:
                 checked_description(new_description)
+            patched_metadata(EMPTY, patch)
 
         def work(tx: Transaction) -> Store:
             ledger = Ledger(self._caller, tx, memory_store_id)
