@@ -5,7 +5,7 @@ an appearance.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate
 from threading import Lock
 
@@ -29,6 +29,11 @@ class Counter:
         """Count one more for the labels' *values*."""
         with self._lock:
             self._counts[values] = self._counts.get(values, 0) + 1
+
+    def take(self, counts: Mapping[tuple[str, ...], int]) -> None:
+        """Show *counts*, which somebody else keeps."""
+        with self._lock:
+            self._counts.update(counts)
 
     def lines(self) -> Iterator[str]:
         """Give its lines."""

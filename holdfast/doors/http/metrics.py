@@ -10,6 +10,7 @@ from holdfast.doors.http.counters import Counter, Timings, flat_lines
 from holdfast.ground import errors
 from holdfast.ground.errors import HoldfastError
 from holdfast.ground.events import Event
+from holdfast.tools.base import calls
 
 UNKNOWN = "unknown"
 """The route of a request that none answers, and the method of one that HTTP does not name."""
@@ -90,10 +91,6 @@ class Metrics:
         elif event.type == "version.redacted":
             self._redactions.add()
 
-    def called(self, tool: str, command: str, outcome: str) -> None:
-        """Count a call of a tool."""
-        self._tools.add(tool, command, outcome)
-
     def text(self, engine: dict[str, float]) -> str:
         """Return all of it, with the *engine*'s own numbers, as Prometheus reads it."""
         return "\n".join((*self._lines(engine), ""))
@@ -103,5 +100,6 @@ class Metrics:
             yield from each.lines()
         for each in (self._writes, self._noops, self._conflicts, self._refused, self._redactions):
             yield from each.lines()
+        self._tools.take(calls.counts())
         yield from self._tools.lines()
         yield from flat_lines("holdfast_engine_", engine)

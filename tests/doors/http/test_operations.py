@@ -3,6 +3,7 @@ import re
 import pytest
 from doors.http.asking import Asker
 
+from holdfast import tools
 from holdfast.doors.http.app import App
 from holdfast.doors.http.route_table import routes
 from holdfast.ground.errors import Unavailable
@@ -22,7 +23,6 @@ STORE_METRICS = {
     "holdfast_http_auth_failures_total",
     'holdfast_http_requests_total{route="/v1/memory_stores",method="GET",status="200"}',
     'holdfast_http_request_seconds_count{route="unknown"}',
-    'holdfast_tool_calls_total{tool="memory",command="view",outcome="ok"}',
     'holdfast_engine_writes_total{outcome="ok"}',
 }
 
@@ -68,6 +68,18 @@ def test_what_became_of_writes_is_counted(
         'holdfast_store_refused_total{reason="head_version"}',
         "holdfast_store_redactions_total",
     }
+
+
+def test_calls_of_tools_are_counted_for_the_whole_process(
+    ask: Asker, hf: Holdfast, store: str
+) -> None:
+    viewed = 'holdfast_tool_calls_total{tool="memory",command="view",outcome="ok"}'
+    before = numbers(ask)[viewed]
+
+    (tool,) = tools.files(hf, store)
+    tool.call({"command": "view", "path": "/memories"})
+
+    assert numbers(ask)[viewed] == before + 1
 
 
 def test_requests_are_counted_by_route_and_never_by_what_they_name(ask: Asker, store: str) -> None:
