@@ -38,10 +38,13 @@ _log = logging.getLogger(__name__)
 
 
 class Attempts:
-    """Statements and `work` of one owner on *server*."""
+    """Statements and `work` of one owner on *server*; *counted* when they are a memory's."""
 
-    def __init__(self, server: Server, opening: Preamble, owner: Owner) -> None:
+    def __init__(
+        self, server: Server, opening: Preamble, owner: Owner, *, counted: bool = True
+    ) -> None:
         self._server, self._opening, self._owner = server, opening, owner
+        self._counted = counted
 
     def look(self, make: Make[T], sql: str, params: dict[str, object]) -> list[T]:
         """Return every row of one statement, in one round trip."""
@@ -54,8 +57,9 @@ class Attempts:
             try:
                 found = self._look_once(wire, statement, make)
             finally:
-                server.tally.made(1, 1)
                 server.pool.give(wire)
+                if self._counted:
+                    server.tally.made(1, 1)
             if not isinstance(found, Fault):
                 return found
             self._again_or_raise(found, attempt, deadline)

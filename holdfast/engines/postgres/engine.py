@@ -67,7 +67,7 @@ class PostgresEngine:
             resolve(url), clock=clock, events=events or EventBus(), migrations=migrate
         )
         engine = cls(server)
-        server.notifies_by(engine.scoped(EVERYBODY).notify)
+        server.notifies_by(_Upkeep(server).notify)
         if applied:
             server.publish("migrated", migrations=len(applied), schema=server.found.schema)
         server.publish("opened", schema=server.found.schema, durability=server.found.durability)
@@ -127,7 +127,7 @@ class PostgresEngine:
         """
         named = self._scope is not None and self._scope.workspace != EVERYBODY.workspace
         workspace = self._scope.workspace if self._scope and named else None
-        return PostgresFeed(_Changes(self._server), after, workspace)
+        return PostgresFeed(_Upkeep(self._server), after, workspace)
 
     def scrub(self, *, timeout: float = 5.0) -> Scrubbed:
         """Take what was deleted out of tables and indexes; the server's log recycles by itself."""
@@ -140,11 +140,6 @@ class PostgresEngine:
     def status(self) -> EngineStatus:
         """Say how the engine is."""
         return status_of(self._server)
-
-    def notify(self, workspaces: list[str]) -> None:
-        """Tell the feeds of other processes that *workspaces* changed."""
-        for workspace in workspaces:
-            self._attempts.look(SimpleNamespace, _NOTIFY, {"workspace": workspace})
 
     @property
     def statements(self) -> int:
@@ -161,12 +156,18 @@ class PostgresEngine:
         self._server.close(timeout)
 
 
-class _Changes:
-    """Where a feed looks: over all owners, whoever it then shows them to."""
+class _Upkeep:
+    """The engine's own looks, over all owners, whoever is then shown what they found."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
-        self._attempts = Attempts(server, preamble(EVERYBODY, as_app=server.found.as_app), owner={})
+        opening = preamble(EVERYBODY, as_app=server.found.as_app)
+        self._attempts = Attempts(server, opening, {}, counted=False)
+
+    def notify(self, workspaces: list[str]) -> None:
+        """Tell the feeds of other processes that *workspaces* changed."""
+        for workspace in workspaces:
+            self.look(_NOTIFY, {"workspace": workspace})
 
     def look(self, sql: str, params: dict[str, object]) -> list[SimpleNamespace]:
         """Return every row, whosever it is."""

@@ -72,7 +72,7 @@ class Asking:
 
     def __init__(self, wire: Wire, begin: tuple[Asked, ...], owner: Owner, target: str) -> None:
         self._wire, self._begin, self._owner, self._target = wire, begin, owner, target
-        self._ended = False
+        self._ended = self._over = False
         self.fault: Fault | None = None
         self.writing = False
         self.statements = 0
@@ -105,7 +105,7 @@ class Asking:
     def end(self) -> None:
         """Refuse every further statement, and undo what was not committed."""
         self._ended = True
-        if self.begun and not self._wire.broken:
+        if self.begun and not (self._over or self._wire.broken):
             self._wire.leave(ROLLBACK)
 
     def _spell(self, sql: str, params: Mapping[str, object]) -> Asked:
@@ -238,14 +238,16 @@ class PostgresTransaction(Asking):
         if not (self.begun or self._queue or self._noted):
             return
         if self._untouched and not (self._queue or self._noted):
+            self._over = True
             self._wire.leave(COMMIT)
             return
         last = self._changes() if self._noted else _XID
-        whole = (*self._begin, *self._take_queue(), last, COMMIT)
+        telling = (last,) if self._noted or self._xid is None else ()
+        whole = (*self._begin, *self._take_queue(), *telling, COMMIT)
         self._begin = ()
         self.round_trips += 1
         try:
-            answers = self._wire.exchange(whole, before_last=True)
+            answers = self._wire.exchange(whole, before_last=bool(telling))
         except Lost as broken:
             self._judge(broken.answers)
             if not broken.sent:
@@ -255,13 +257,15 @@ class PostgresTransaction(Asking):
         ended = answers.results[-1]
         if ended is None or ended.command_status != b"COMMIT":
             self._trouble(Fault(EngineFault("The server undid the transaction at its commit.")))
+        self._over = True
 
     def _judge(self, answers: Answers) -> None:
         """Take what came back before the commit; raise what is certain to have prevented it."""
         fault = self._fault_in(answers)
-        result = answers.results[-2]
-        if result is not None and result.ntuples:
-            self._learn(answers.asked[-2], result)
+        if len(answers.asked) > 1 and (told := answers.results[-2]) is not None:
+            statement = answers.asked[-2]
+            if told.ntuples and (self._noted or statement is _XID):
+                self._learn(statement, told)
         if fault is None:
             return
         commit = answers.results[-1]

@@ -227,17 +227,18 @@ class Wire:
                 except psycopg.Error as error:
                     dead = error
                 continue
-            if not self._take(dying=dead is not None or self.broken):
+            if not self._take():
                 self.close()
                 raise Lost(answers, dead)
 
-    def _take(self, *, dying: bool) -> bool:
+    def _take(self) -> bool:
         """Take one answer in; False when nothing of the server's is left."""
         result = self._pg.get_result()
         first = self._expected[0]
         if result is None:
             if not first.came:
-                return not dying
+                # Nothing is under way, yet an answer is owed: it will not come.
+                return False
             self._expected.popleft()
             return True
         status = result.status
@@ -259,6 +260,6 @@ class Wire:
 
     def _collect_rest(self) -> None:
         """Take in what the server said before the connection broke."""
-        while self.broken and self._expected and self._take(dying=True):
+        while self.broken and self._expected and self._take():
             pass
         self.close()
