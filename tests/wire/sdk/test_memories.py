@@ -202,3 +202,20 @@ async def test_a_cursor_belongs_to_the_list_it_came_from(client: Client, store_i
     assert [each.path for each in second.data] == ["/b.md"]
     with pytest.raises(BadRequestError, match="page"):
         await answered(memories.list(store_id, page=page.next_page, depth=1))
+
+
+async def test_an_older_release_may_ask_for_an_order_and_update_by_patch(
+    client: Client, store_id: str
+) -> None:
+    memories = client.beta.memory_stores.memories
+    await answered(memories.create(store_id, path="/b.md", content=""))
+    made = await answered(memories.create(store_id, path="/a.md", content=""))
+    older = {"order_by": "created_at", "order": "desc"}
+    path = f"/v1/memory_stores/{store_id}/memories/{made.id}"
+
+    listed = await walked(memories.list(store_id, extra_query=older))
+    await answered(client.patch(path, cast_to=object, body={"content": "2"}))
+
+    assert [each.path for each in listed] == ["/a.md", "/b.md"]
+    found = await answered(memories.retrieve(made.id, memory_store_id=store_id))
+    assert found.content == "2"

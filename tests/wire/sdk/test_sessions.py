@@ -34,10 +34,13 @@ def attached(store_id: str, **more: Any) -> Any:
     return [{"type": "memory_store", "memory_store_id": store_id, **more}]
 
 
-async def test_what_is_left_out_has_its_defaults(client: Client, store_id: str) -> None:
+async def test_what_is_null_or_left_out_has_its_defaults(client: Client, store_id: str) -> None:
     session = await answered(
         client.beta.sessions.create(
-            agent="agent_external", environment_id="env_1", resources=attached(store_id)
+            agent="agent_external",
+            environment_id="env_1",
+            resources=attached(store_id, access=None, instructions=None),
+            title=None,
         )
     )
 

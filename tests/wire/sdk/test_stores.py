@@ -1,6 +1,6 @@
 """Stores through the SDK."""
 
-from datetime import timedelta
+from datetime import UTC, timedelta
 
 import pytest
 from anthropic import BadRequestError, NotFoundError
@@ -106,3 +106,12 @@ async def test_bounds_of_time_hold_what_is_on_them(client: Client) -> None:
 
     assert [store.id for store in since] == [third.id, second.id]
     assert [store.id for store in until] == [second.id, first.id]
+
+
+async def test_a_bound_without_a_zone_is_utc(client: Client) -> None:
+    stores = client.beta.memory_stores
+    store = await answered(stores.create(name="Notes"))
+    naive = store.created_at.astimezone(UTC).replace(tzinfo=None)
+
+    assert await walked(stores.list(created_at_gte=naive, created_at_lte=naive)) == [store]
+    assert await walked(stores.list(created_at_gte=naive + timedelta(microseconds=1))) == []
