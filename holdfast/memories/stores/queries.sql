@@ -66,6 +66,21 @@ select m.id, m.store_id, m.version_id, m.path, v.content, m.content_sha256, m.co
 from memories m join versions v on v.id = m.version_id
 where m.id = :memory and m.store_id = :store and m.workspace = :workspace
 
+-- get_memories (sqlite) --
+select m.id, m.store_id, m.version_id, m.path, v.content, m.content_sha256, m.content_size_bytes,
+    m.created_at, m.updated_at
+from json_each(:memories) wanted
+    cross join memories m on m.id = wanted.value
+    cross join versions v on v.id = m.version_id
+where m.store_id = :store and m.workspace = :workspace
+
+-- get_memories (postgres) --
+select m.id, m.store_id, m.version_id, m.path, v.content, m.content_sha256, m.content_size_bytes,
+    m.created_at, m.updated_at
+from memories m join versions v on v.id = m.version_id
+where m.id in (select jsonb_array_elements_text(cast(:memories as jsonb)))
+    and m.store_id = :store and m.workspace = :workspace
+
 -- get_memory_basic --
 select id, store_id, version_id, path, null as content, content_sha256, content_size_bytes,
     created_at, updated_at
@@ -281,6 +296,7 @@ order by m.path
 -- search_memories (sqlite) --
 -- More of the distinct words first, then BM25 (k1 1.2, b 0.75) within this store alone, then path.
 -- The index counts who holds a word in a fraction of the time that counting its hits takes.
+-- A cross join keeps its order: SQLite cannot know how many terms there are, and would read all.
 with asked as materialized (
     select w.key as word, w.value as term,
         (select count(*) from memory_words where memory_words match '"' || w.value || '"') as held
@@ -288,15 +304,15 @@ with asked as materialized (
 ),
 hit as (
     select t.doc, a.word, a.held, count(*) as hits
-    from asked a join memory_terms t on t.term = a.term
+    from asked a cross join memory_terms t on t.term = a.term
     group by t.doc, a.word
 )
 select m.id, m.path, count(*) as words,
     round(sum(ln(1 + (s.memories - hit.held + 0.5) / (hit.held + 0.5)) * hit.hits * 2.2
         / (hit.hits + 1.2 * (0.25 + 0.75 * m.words * s.memories / s.words))), 6) as score
 from hit
-    join memories m on m.number = hit.doc
-    join stores s on s.id = m.store_id
+    cross join memories m on m.number = hit.doc
+    cross join stores s on s.id = m.store_id
 where m.store_id = :store and m.workspace = :workspace and m.path >= :low and m.path < :high
 group by m.number
 order by words desc, score desc, m.path

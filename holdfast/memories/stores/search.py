@@ -1,6 +1,6 @@
 """Full text over heads: the words of a query against the words of paths and contents."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from typing import LiteralString
 
@@ -28,6 +28,9 @@ from holdfast.memories.stores.words import (
 )
 
 EVERY = 2**31 - 1
+
+BATCH = 20
+"""Contents read at once: a phrase may be sought in every memory of a store."""
 
 
 class _Hit(Struct, frozen=True, kw_only=True):
@@ -65,7 +68,7 @@ def search(
             high=prefix[:-1] + "0",
             rows=EVERY if phrases else rows,
         )
-        found = _with_phrases(_loaded(reader, sql.get_memory, store_id, hits), phrases)
+        found = _with_phrases(_loaded(reader, sql.get_memories, store_id, hits), phrases)
         return [_match(memory, hit.score, words) for memory, hit in islice(found, rows)]
 
     return caller.engine.read(work)
@@ -76,10 +79,14 @@ def _number(*, number: int) -> int:
 
 
 def _loaded(
-    reader: Reader, statement: LiteralString, store_id: str, hits: Iterable[_Hit]
+    reader: Reader, statement: LiteralString, store_id: str, hits: list[_Hit]
 ) -> Iterator[tuple[Memory, _Hit]]:
-    for hit in hits:
-        yield reader.one(memory_of, statement, memory=hit.id, store=store_id), hit
+    for first in range(0, len(hits), BATCH):
+        batch = hits[first : first + BATCH]
+        ids = msgspec.json.encode([hit.id for hit in batch]).decode()
+        found = reader.all(memory_of, statement, memories=ids, store=store_id)
+        by_id = {memory.id: memory for memory in found}
+        yield from ((by_id[hit.id], hit) for hit in batch)
 
 
 def _with_phrases(
