@@ -136,7 +136,7 @@ select id as conflicting_memory_id, path as conflicting_path
 from (
     select id, path from memories
     where store_id = :store and workspace = :workspace
-        and path in (select jsonb_array_elements_text(cast(:lineage as jsonb)))
+        and path = any (array(select jsonb_array_elements_text(cast(:lineage as jsonb))))
     union all
     select * from (
         select id, path from memories
@@ -165,7 +165,7 @@ limit 1
 select id as conflicting_memory_id, path as conflicting_path
 from memories
 where store_id = :store and workspace = :workspace
-    and (path in (select jsonb_array_elements_text(cast(:lineage as jsonb)))
+    and (path = any (array(select jsonb_array_elements_text(cast(:lineage as jsonb))))
         or (path >= :low and path < :high))
     and not (path = :old or (path >= :old_low and path < :old_high))
 order by path
