@@ -66,15 +66,10 @@ def plain(given: Any) -> Any:
     return given
 
 
-async def quick_start(client: Client) -> dict[str, Any]:
-    """Return what came of seeding a store, working in it and clearing it away."""
-    book = Notebook()
+async def write(book: Notebook, client: Client) -> tuple[str, str]:
+    """Seed a store, read it and change it; return its id and that of the memory changed."""
     stores: Any = client.beta.memory_stores.with_raw_response
     memories: Any = client.beta.memory_stores.memories.with_raw_response
-    versions: Any = client.beta.memory_stores.memory_versions.with_raw_response
-    sessions: Any = client.beta.sessions.with_raw_response
-    agents: Any = client.beta.agents.with_raw_response
-    environments: Any = client.beta.environments.with_raw_response
 
     store = await book.note(
         "store", stores.create(name="User Preferences", description="How Ada works.")
@@ -96,39 +91,70 @@ async def quick_start(client: Client) -> dict[str, Any]:
     await book.refused(
         "taken", lambda: memories.create(store.id, path="/style", content="A directory's name.")
     )
+    return store.id, memory.id
+
+
+async def attach(book: Notebook, client: Client, store_id: str) -> None:
+    """Attach the store to a session, look at it there, and end the session."""
+    sessions: Any = client.beta.sessions.with_raw_response
+    resources: Any = client.beta.sessions.resources.with_raw_response
+    resource = {
+        "type": "memory_store",
+        "memory_store_id": store_id,
+        "access": "read_only",
+        "instructions": "Read this first.",
+    }
+
     session = await book.note(
         "session",
         sessions.create(
             agent="agent_external",
             environment_id="env_external",
             title="Pairing",
-            resources=[
-                {
-                    "type": "memory_store",
-                    "memory_store_id": store.id,
-                    "access": "read_only",
-                    "instructions": "Read this first.",
-                }
-            ],
+            resources=[resource],
         ),
     )
     await book.note("sessions", sessions.list(limit=1))
-    resources: Any = client.beta.sessions.resources.with_raw_response
     await book.note("resources", resources.list(session.id))
-    await book.note("resource", resources.retrieve(store.id, session_id=session.id))
+    await book.note("resource", resources.retrieve(store_id, session_id=session.id))
     await book.note("session archived", sessions.archive(session.id))
     await book.note("session deleted", sessions.delete(session.id))
-    history = await book.note("versions", versions.list(store.id, memory_id=memory.id, view="full"))
+
+
+async def look_back(book: Notebook, client: Client, store_id: str, memory_id: str) -> None:
+    """Read the history, redact from it, and clear everything away."""
+    stores: Any = client.beta.memory_stores.with_raw_response
+    memories: Any = client.beta.memory_stores.memories.with_raw_response
+    versions: Any = client.beta.memory_stores.memory_versions.with_raw_response
+    at = {"memory_store_id": store_id}
+
+    history = await book.note("versions", versions.list(store_id, memory_id=memory_id, view="full"))
     await book.note("redacted", versions.redact(history.data[-1].id, **at))
     await book.note("version", versions.retrieve(history.data[0].id, **at))
-    await book.note("deleted", memories.delete(memory.id, **at))
-    await book.note("tombstone", versions.list(store.id, operation="deleted"))
-    await book.note("archived", stores.archive(store.id))
+    await book.note("deleted", memories.delete(memory_id, **at))
+    await book.note("tombstone", versions.list(store_id, operation="deleted"))
+    await book.note("archived", stores.archive(store_id))
     await book.note("stores", stores.list(include_archived=True, limit=100))
-    await book.note("store deleted", stores.delete(store.id))
-    await book.note("agent", agents.create(name="Pair", model="claude-opus-4-6"))
+    await book.note("store deleted", stores.delete(store_id))
+
+
+async def name_who_works(book: Notebook, client: Client) -> None:
+    """Keep an agent and an environment."""
+    agents: Any = client.beta.agents.with_raw_response
+    environments: Any = client.beta.environments.with_raw_response
     cloud = {"type": "cloud", "networking": {"type": "unrestricted"}, "packages": {}}
+
+    await book.note("agent", agents.create(name="Pair", model="claude-opus-4-6"))
     await book.note("environment", environments.create(name="Here", config=cloud))
+
+
+async def quick_start(client: Client) -> dict[str, Any]:
+    """Return what came of it all."""
+    book = Notebook()
+    store_id, memory_id = await write(book, client)
+    await attach(book, client, store_id)
+    await look_back(book, client, store_id, memory_id)
+    await name_who_works(book, client)
     return book.answers
 
 

@@ -231,10 +231,12 @@ async def test_an_environment_is_echoed_changed_and_archived(client: Client) -> 
 
     made = await answered(environments.create(name="Here", description="c", config=config))
     changed = await answered(environments.update(made.id, description="d", metadata={"a": "b"}))
+    found = await answered(environments.retrieve(made.id))
     archived = await answered(environments.archive(made.id))
 
     told: Any = made.config
     assert (told.type, told.packages.pip, told.packages.npm) == ("cloud", ["numpy"], [])
     assert (changed.name, changed.description, changed.metadata) == ("Here", "d", {"a": "b"})
+    assert found == changed
     assert archived.archived_at is not None
     assert await walked(environments.list()) == []
