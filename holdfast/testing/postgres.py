@@ -127,12 +127,12 @@ def postgres_server() -> Iterator[PostgresServer]:
 
 
 @pytest.fixture(scope="session")
-def shared_postgres_url(postgres_server: PostgresServer) -> str:
-    """Give the URL of a database for tests that keep to a workspace of their own."""
+def postgres_url(postgres_server: PostgresServer) -> str:
+    """Give the URL of a database for all tests that keep to a workspace of their own."""
     return postgres_server.url(postgres_server.new_database(TEMPLATE))
 
 
 @pytest.fixture
-def postgres_url(postgres_server: PostgresServer) -> str:
+def fresh_postgres_url(postgres_server: PostgresServer) -> str:
     """Give the URL of a database of this test's own: migrated, empty."""
     return postgres_server.url(postgres_server.new_database(TEMPLATE))

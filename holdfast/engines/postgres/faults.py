@@ -99,6 +99,8 @@ def refused_at_connect(error: psycopg.Error, target: str) -> HoldfastError:
         return InvalidInput(
             "target", "names a database that does not exist", given=target, next="Create it first."
         )
+    if "too many clients" in said or "connection slots" in said:
+        return Unavailable("The server accepts no more connections.", reason="busy", retry_after=1)
     return Unavailable(
         f"{target} cannot be reached.",
         reason="lost",

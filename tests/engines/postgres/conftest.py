@@ -30,12 +30,12 @@ Opened = Callable[[str], PostgresEngine]
 
 
 @pytest.fixture
-def opened(postgres_url: str) -> Iterator[Opened]:
+def opened(fresh_postgres_url: str) -> Iterator[Opened]:
     """Open this test's database, with more options, as often as it is called."""
     engines: list[PostgresEngine] = []
 
     def open(options: str = "") -> PostgresEngine:
-        engines.append(PostgresEngine.open(postgres_url + options, clock=FrozenClock()))
+        engines.append(PostgresEngine.open(fresh_postgres_url + options, clock=FrozenClock()))
         return engines[-1]
 
     yield open
@@ -44,9 +44,9 @@ def opened(postgres_url: str) -> Iterator[Opened]:
 
 
 @pytest.fixture
-def admin(postgres_url: str) -> Iterator[psycopg.Connection]:
+def admin(fresh_postgres_url: str) -> Iterator[psycopg.Connection]:
     """Give a connection of the login's own, which row-level security does not hold."""
-    with psycopg.connect(postgres_url, autocommit=True) as connection:
+    with psycopg.connect(fresh_postgres_url, autocommit=True) as connection:
         yield connection
 
 

@@ -44,14 +44,14 @@ class Hanging(Wire):
 
 @pytest.fixture
 def breaking(
-    postgres_url: str, with_scratch: Callable[[str], PostgresEngine]
+    fresh_postgres_url: str, with_scratch: Callable[[str], PostgresEngine]
 ) -> Iterator[Callable[[type[Wire]], PostgresEngine]]:
     """Give an engine whose first connection is of another class."""
     assert with_scratch("")
     engines: list[PostgresEngine] = []
 
     def open(kind: type[Wire]) -> PostgresEngine:
-        target = resolve(postgres_url)
+        target = resolve(fresh_postgres_url)
         server, _ = open_server(target, clock=FrozenClock(), events=EventBus(), migrations=True)
         kinds = iter((kind,))
         server.pool = Pool(

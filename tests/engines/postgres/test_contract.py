@@ -41,10 +41,10 @@ class TestOnPostgres(EngineContract):
 class TestBehindAPooler(EngineContract):
     @pytest.fixture
     def engine(
-        self, postgres_url: str, with_scratch: Callable[[str], PostgresEngine]
+        self, fresh_postgres_url: str, with_scratch: Callable[[str], PostgresEngine]
     ) -> Iterator[PostgresEngine]:
         assert with_scratch("")
-        target = resolve(postgres_url + "&prepare=0&pool=8")
+        target = resolve(fresh_postgres_url + "&prepare=0&pool=8")
         server, _ = open_server(target, clock=FrozenClock(), events=EventBus(), migrations=True)
         server.pool = AnyConnection(
             lambda: Wire(server.connect(), prepare=False), most=8, target=target.shown

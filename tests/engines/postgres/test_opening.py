@@ -86,23 +86,23 @@ def test_a_schema_of_somebody_elses_is_refused(empty_url: str, statements: tuple
 
 
 def test_a_schema_of_a_newer_release_is_refused(
-    postgres_url: str, admin: psycopg.Connection
+    fresh_postgres_url: str, admin: psycopg.Connection
 ) -> None:
     admin.execute("insert into holdfast.migrations values (9999, 'later', 'x', 0, '9.9')")
 
     with pytest.raises(TooNew) as caught:
-        open(postgres_url)
+        open(fresh_postgres_url)
 
     assert caught.value.found == 9999
 
 
 def test_a_migration_that_changed_after_it_was_applied_is_a_fault(
-    postgres_url: str, admin: psycopg.Connection
+    fresh_postgres_url: str, admin: psycopg.Connection
 ) -> None:
     admin.execute("update holdfast.migrations set sha256 = 'other' where number = 1")
 
     with pytest.raises(EngineFault, match="other"):
-        open(postgres_url)
+        open(fresh_postgres_url)
 
 
 def test_another_encoding_is_refused(postgres_server: PostgresServer) -> None:

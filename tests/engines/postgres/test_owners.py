@@ -144,17 +144,17 @@ def test_a_credential_admits_its_row_alone(opened: Opened, admin: psycopg.Connec
 
 
 def test_a_login_that_bypasses_and_cannot_step_down_is_refused(
-    postgres_server: PostgresServer, postgres_url: str
+    postgres_server: PostgresServer, fresh_postgres_url: str
 ) -> None:
     postgres_server.execute("drop role if exists passer", "create role passer login bypassrls")
-    url = postgres_url.replace("postgres@", "passer@")
+    url = fresh_postgres_url.replace("postgres@", "passer@")
 
     with pytest.raises(NotPermitted, match="row-level security"):
         PostgresEngine.open(url, clock=FrozenClock())
 
 
 def test_a_plain_login_relies_on_the_policies(
-    postgres_server: PostgresServer, postgres_url: str, admin: psycopg.Connection
+    postgres_server: PostgresServer, fresh_postgres_url: str, admin: psycopg.Connection
 ) -> None:
     postgres_server.execute("drop role if exists plain", "create role plain login")
     for statement in (
@@ -163,7 +163,7 @@ def test_a_plain_login_relies_on_the_policies(
         "grant usage on all sequences in schema holdfast to plain",
     ):
         admin.execute(statement.encode())
-    url = postgres_url.replace("postgres@", "plain@")
+    url = fresh_postgres_url.replace("postgres@", "plain@")
     engine = PostgresEngine.open(url, clock=FrozenClock())
 
     engine.scoped(Scope(workspace="ours")).write(noting("test.a", "ours"))

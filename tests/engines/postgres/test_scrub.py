@@ -104,7 +104,7 @@ def test_a_full_scrub_leaves_nothing_in_the_tables_files_and_says_what_it_cannot
 
 def test_a_login_that_owns_no_tables_says_which_it_could_not_scrub(
     postgres_server: PostgresServer,
-    postgres_url: str,
+    fresh_postgres_url: str,
     admin: psycopg.Connection,
     opened: Callable[[str], PostgresEngine],
 ) -> None:
@@ -120,7 +120,9 @@ def test_a_login_that_owns_no_tables_says_which_it_could_not_scrub(
     ):
         admin.execute(statement.encode())
 
-    engine = PostgresEngine.open(postgres_url.replace("postgres@", "guest@"), clock=FrozenClock())
+    engine = PostgresEngine.open(
+        fresh_postgres_url.replace("postgres@", "guest@"), clock=FrozenClock()
+    )
     scrubbed = engine.scrub()
     engine.close()
 

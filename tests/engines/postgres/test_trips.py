@@ -97,8 +97,8 @@ def test_writes_of_one_owner_are_numbered_in_the_order_they_commit(
 @pytest.mark.parametrize(
     ("call", "most"), [("create", 4), ("update", 4), ("retrieve", 1), ("at", 1)]
 )
-def test_memories_keep_to_their_round_trips(postgres_url: str, call: str, most: int) -> None:
-    with holdfast.open(postgres_url) as hf:
+def test_memories_keep_to_their_round_trips(fresh_postgres_url: str, call: str, most: int) -> None:
+    with holdfast.open(fresh_postgres_url) as hf:
         store = hf.memory_stores.create(name="a")
         memories = hf.memory_stores.memories
         one = memories.create(store.id, path="/one.md", content="some words")

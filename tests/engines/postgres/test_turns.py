@@ -86,9 +86,9 @@ def test_a_running_write_is_waited_for_whatever_the_deadline_says(
     assert narrow.write(work, timeout=0.1) == 1
 
 
-def test_a_connection_that_is_never_free_is_busy(postgres_url: str) -> None:
+def test_a_connection_that_is_never_free_is_busy(fresh_postgres_url: str) -> None:
     pool = Pool(
-        lambda: Wire(psycopg.connect(postgres_url, autocommit=True), prepare=True),
+        lambda: Wire(psycopg.connect(fresh_postgres_url, autocommit=True), prepare=True),
         most=1,
         target="here",
         patience=0.05,
