@@ -201,15 +201,14 @@ class Memories:
     def _below(
         self, store: str, prefix: str, after: str, rows: int, view: View
     ) -> "list[Memory | MemoryPrefix]":
-        low, high = prefix, prefix[:-1] + "0"
         statement = self._sql.list_memories_full if view == "full" else self._sql.list_memories
+        # One lower bound: SQLite goes by one alone, and would walk to the other.
         return self._caller.engine.all(
             memory_of,
             statement,
             store=sought("memstore", store),
-            low=low,
-            high=high,
-            after=after,
+            after=max(prefix, after),
+            high=prefix[:-1] + "0",
             rows=rows,
         )
 

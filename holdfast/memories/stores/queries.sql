@@ -234,7 +234,7 @@ select m.id, m.store_id, m.version_id, m.path, null as content, m.content_sha256
     m.content_size_bytes, m.created_at, m.updated_at
 from memories m
 where m.store_id = :store and m.workspace = :workspace
-    and m.path >= :low and m.path < :high and m.path > :after
+    and m.path > :after and m.path < :high
 order by m.path
 limit :rows
 
@@ -243,13 +243,13 @@ select m.id, m.store_id, m.version_id, m.path, v.content, m.content_sha256, m.co
     m.created_at, m.updated_at
 from memories m join versions v on v.id = m.version_id
 where m.store_id = :store and m.workspace = :workspace
-    and m.path >= :low and m.path < :high and m.path > :after
+    and m.path > :after and m.path < :high
 order by m.path
 limit :rows
 
 -- list_children (sqlite) --
 -- Leaps from one direct child to the next, so a page costs what it gives out.
--- '0' follows '/', and no path holds a character before ' '.
+-- '0' follows '/', and no path holds a character before ' '. A cross join keeps its order.
 with recursive walk (path, n) as (
     select (select min(path) from memories
         where store_id = :store and workspace = :workspace and path >= :from and path < :high), 1
@@ -266,7 +266,7 @@ with recursive walk (path, n) as (
 select m.id, m.store_id, m.version_id, m.path, case when :full = 1 then v.content end as content,
     m.content_sha256, m.content_size_bytes, m.created_at, m.updated_at
 from walk
-    join memories m on m.store_id = :store and m.path = walk.path and m.workspace = :workspace
+    cross join memories m on m.store_id = :store and m.path = walk.path and m.workspace = :workspace
     left join versions v on :full = 1 and v.id = m.version_id
 order by m.path
 
