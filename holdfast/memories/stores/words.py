@@ -83,6 +83,9 @@ def snippet(content: str, words: list[str], *, width: int = 160) -> str:
 
 
 def _is_one(found: str, wanted: set[str]) -> bool:
+    # What is ASCII stays one word when it is folded; most are, and a content has thousands.
+    if found.isascii():
+        return found.lower()[:WORD_MAX] in wanted
     return not wanted.isdisjoint(words_of(found))
 
 
