@@ -10,6 +10,8 @@ from holdfast.engines.postgres.preamble import APP_ROLE
 from holdfast.ground.errors import NotPermitted
 
 _TRIES = 5
+_LOCK = 0x484F4C45
+"""The advisory lock of granting, the one after that of migrations."""
 _SET_OPTION_SINCE = 160000
 
 _LOGIN = """
@@ -70,7 +72,7 @@ def grant(connection: "psycopg.Connection[Any]", *, always: bool) -> None:
     if not always and lacking is not None and lacking[0] == 0:
         return
     with connection.transaction():
-        connection.execute("select pg_advisory_xact_lock(%s)", (0x484F4C45,))
+        connection.execute("select pg_advisory_xact_lock(%s)", (_LOCK,))
         for statement in _GRANTS:
             connection.execute(statement)
 
