@@ -4,14 +4,25 @@ Needs the SDK and nothing else, so that any interpreter that has one can run wha
 """
 
 import inspect
+import ssl
 from collections.abc import AsyncIterable, Awaitable, Iterable
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
-from anthropic import Anthropic, AsyncAnthropic
+from anthropic import Anthropic, AsyncAnthropic, DefaultAsyncHttpxClient, DefaultHttpxClient
 
 Client = Anthropic | AsyncAnthropic
 
 T = TypeVar("T")
+
+# Servers of tests speak no TLS; reading the machine's certificates anew is half of a client's cost.
+TLS = ssl.create_default_context()
+
+
+def client_of(color: str, url: str, **how: Any) -> Client:
+    """Return a new client, `sync` or `async`, of the server at *url*."""
+    if color == "sync":
+        return Anthropic(base_url=url, http_client=DefaultHttpxClient(verify=TLS), **how)
+    return AsyncAnthropic(base_url=url, http_client=DefaultAsyncHttpxClient(verify=TLS), **how)
 
 
 async def answered(given: Awaitable[T] | T) -> T:

@@ -7,8 +7,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from anthropic import Anthropic, AsyncAnthropic
-from wire.asking import Client
+from wire.asking import Client, answered, client_of
 from wire.serving import Served, serving
 
 _numbers = count()
@@ -52,13 +51,12 @@ def color(request: pytest.FixtureRequest) -> str:
 async def client(server: Served, color: str) -> AsyncGenerator[Client]:
     """Give a client in a workspace of its own, which takes no answer that is not as declared."""
     workspace = f"wire-{os.getpid()}-{next(_numbers)}"
-    client = (Anthropic if color == "sync" else AsyncAnthropic)(
-        base_url=server.url,
+    client = client_of(
+        color,
+        server.url,
         api_key="any",
         default_headers={"anthropic-workspace-id": workspace},
         _strict_response_validation=True,
     )
     yield client
-    closed = client.close()
-    if closed is not None:
-        await closed
+    await answered(client.close())

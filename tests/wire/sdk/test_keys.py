@@ -9,12 +9,11 @@ from typing import Any, NamedTuple
 import pytest
 from anthropic import (
     Anthropic,
-    AsyncAnthropic,
     AuthenticationError,
     NotFoundError,
     PermissionDeniedError,
 )
-from wire.asking import Client, answered, walked
+from wire.asking import Client, answered, client_of, walked
 from wire.serving import Served, serving
 
 pytestmark = pytest.mark.anyio
@@ -70,11 +69,10 @@ Open = Callable[..., Any]
 @pytest.fixture
 def opened(guarded: Guarded, color: str) -> Open:
     """Open a client of the test's colour on the guarded server."""
-    make: Any = Anthropic if color == "sync" else AsyncAnthropic
 
     @asynccontextmanager
     async def open_client(**how: Any) -> AsyncGenerator[Client]:
-        client = make(base_url=guarded.url, **how)
+        client = client_of(color, guarded.url, **how)
         yield client
         await answered(client.close())
 

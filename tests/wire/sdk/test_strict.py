@@ -6,13 +6,11 @@ from typing import Any
 import httpx
 import pytest
 from anthropic import (
-    Anthropic,
     APIStatusError,
-    AsyncAnthropic,
     BadRequestError,
     NotFoundError,
 )
-from wire.asking import Client, answered, walked
+from wire.asking import Client, answered, client_of, walked
 from wire.serving import Served, serving
 
 pytestmark = pytest.mark.anyio
@@ -28,8 +26,7 @@ def strict(tmp_path_factory: pytest.TempPathFactory) -> Generator[Served]:
 
 @pytest.fixture
 async def client(strict: Served, color: str) -> AsyncGenerator[Client]:
-    make: Any = Anthropic if color == "sync" else AsyncAnthropic
-    client = make(base_url=strict.url, api_key="any")
+    client = client_of(color, strict.url, api_key="any")
     yield client
     await answered(client.close())
 
