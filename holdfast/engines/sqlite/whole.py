@@ -4,6 +4,7 @@ from pathlib import Path
 
 import apsw
 
+from holdfast.engines.sqlite.connection import PATIENCE, Connection
 from holdfast.engines.sqlite.faults import fault_of
 
 
@@ -12,11 +13,13 @@ def copy_whole(source: str, target: Path) -> None:
 
     Free pages are left out, so what was deleted is not in the copy. Raises Unavailable, Corrupt.
     """
-    statement = "vacuum into ?"
-    connection = apsw.Connection(source, flags=apsw.SQLITE_OPEN_READWRITE)
     try:
-        connection.execute(statement, (str(target),)).fetchall()
+        raw = apsw.Connection(source, flags=apsw.SQLITE_OPEN_READWRITE)
     except apsw.Error as error:
-        raise fault_of(error, path=source, sql=statement) from error
+        raise fault_of(error, path=source) from error
+    try:
+        connection = Connection(raw, source)
+        connection.patience.span = PATIENCE
+        connection.run("vacuum into :target", {"target": str(target)})
     finally:
-        connection.close()
+        raw.close()

@@ -11,8 +11,9 @@ from holdfast.engines.sqlite import SQLiteEngine
 from holdfast.engines.sqlite.target import MEMORY
 from holdfast.engines.sqlite.whole import copy_whole
 from holdfast.ground.clock import SystemClock
-from holdfast.ground.errors import Corrupt, InvalidInput, Unavailable
+from holdfast.ground.errors import InvalidInput, Unavailable
 from holdfast.ground.scope import EVERYBODY
+from holdfast.library.upkeep.aside import aside, beside, settle, sync
 from holdfast.library.upkeep.copying import copy, counted
 from holdfast.library.upkeep.verify import verify
 from holdfast.library.upkeep.words import fill_words_of
@@ -40,38 +41,55 @@ def backup(
 ) -> BackupReport:
     """Write the database as it is at one moment to *path*, mode 0600, and verify the copy.
 
-    Writers are not blocked. The file is written aside, synced, verified and renamed, so that
-    nothing half-written stays. Raises InvalidInput when *path* exists, unless *force*.
+    Writers are not blocked, but for those of a database in memory. The file is written aside,
+    synced, verified and renamed, so that nothing half-written is ever at *path*. Raises
+    InvalidInput when *path* exists, unless *force*, and for one that is a database in use;
+    Unavailable when it cannot be written, or what is backed up is not whole.
     """
-    path = Path(path).absolute()
-    if path.exists() and not force:
-        raise InvalidInput("file", "exists already", given=path, next="Choose another, or --force.")
-    if not path.parent.is_dir():
-        raise InvalidInput("file", "lies in a folder that does not exist", given=path)
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        _write(engine, aside, told)
-        report = _checked(aside, path)
-        aside.replace(path)
-        sync(path.parent)
-    except OSError as error:
-        raise Unavailable(
-            f"The backup could not be written: {error.strerror}.", reason="io"
-        ) from error
-    finally:
-        for name in (aside.name, f"{aside.name}-wal", f"{aside.name}-shm"):
-            aside.with_name(name).unlink(missing_ok=True)
+    place = Path(os.path.realpath(path))
+    _check_free(place, engine, force=force)
+    with aside(place) as part:
+        _write(engine, part, told)
+        report = _checked(part, place)
+        settle(part)
+        _check_free(place, engine, force=force)
+        part.replace(place)
+        sync(place.parent)
     return report
 
 
-def _write(engine: Engine, aside: Path, told: Callable[[int], None]) -> None:
-    os.close(os.open(aside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+def _check_free(place: Path, engine: Engine, *, force: bool) -> None:
+    if place.is_dir():
+        raise InvalidInput("file", "is a folder", given=place, next="Name a file in it.")
+    if not place.parent.is_dir():
+        raise InvalidInput("file", "lies in a folder that does not exist", given=place)
+    target = Path(engine.status().target)
+    if engine.dialect == "sqlite" and all(map(Path.exists, (place, target))):
+        _refuse_same(place, target)
+    if found := beside(place):
+        raise InvalidInput(
+            "file",
+            f"is a database in use: {found[0].name} is beside it",
+            given=place,
+            next="Choose another.",
+        )
+    if place.exists() and not force:
+        raise InvalidInput(
+            "file", "exists already", given=place, next="Choose another, or --force."
+        )
+
+
+def _refuse_same(place: Path, target: Path) -> None:
+    if place.samefile(target):
+        raise InvalidInput("file", "is the database itself", given=place, next="Choose another.")
+
+
+def _write(engine: Engine, part: Path, told: Callable[[int], None]) -> None:
     status = engine.status()
     if status.dialect == "sqlite" and status.target != MEMORY:
-        copy_whole(status.target, aside)
-        sync(aside)
+        copy_whole(status.target, part)
         return
-    target = SQLiteEngine.open(str(aside), clock=SystemClock())
+    target = SQLiteEngine.open(str(part), clock=SystemClock())
     try:
         everybody = target.scoped(EVERYBODY)
         source = engine.scoped(EVERYBODY)
@@ -81,34 +99,29 @@ def _write(engine: Engine, aside: Path, told: Callable[[int], None]) -> None:
 
         source.read(read)
         everybody.write(fill_words_of(everybody), timeout=3600)
-        target.scrub()
     finally:
         target.close()
-    sync(aside)
 
 
-def _checked(aside: Path, path: Path) -> BackupReport:
-    copied = SQLiteEngine.open(str(aside), clock=SystemClock())
+def _checked(part: Path, place: Path) -> BackupReport:
+    copied = SQLiteEngine.open(str(part), clock=SystemClock())
     try:
         report = verify(copied, quick=True)
         if not report.ok:
-            raise Corrupt(str(path), f"the copy has {len(report.findings)} findings")
+            first = report.findings[0]
+            raise Unavailable(
+                f"What was copied is not whole: {len(report.findings)} findings, the first of"
+                f" {first.check} in {first.table or 'the file'}.",
+                reason="io",
+                next="Run holdfast verify on the database.",
+            )
         everybody = copied.scoped(EVERYBODY)
         rows = everybody.read(counted)
         seq = everybody.one(_seq, copied.queries("holdfast.library.upkeep").last_seq)
     finally:
         copied.close()
-    return BackupReport(file=str(path), rows=rows, size_bytes=aside.stat().st_size, seq=seq)
+    return BackupReport(file=str(place), rows=rows, size_bytes=part.stat().st_size, seq=seq)
 
 
 def _seq(*, seq: int) -> int:
     return seq
-
-
-def sync(place: Path) -> None:
-    """Make what *place*, a file or a folder, holds survive a power loss."""
-    handle = os.open(place, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

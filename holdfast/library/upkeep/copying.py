@@ -88,20 +88,20 @@ def _raise_numbers(target: Engine, tx: Transaction, seq: int) -> None:
 def empty(tx: Transaction) -> None:
     """Delete every row, what is owned before its owner."""
     for table in reversed(TABLES):
-        tx.run(_ours(f"delete from {table.name}"))
+        tx.run(ours(f"delete from {table.name}"))
 
 
 def counted(reader: Reader) -> int:
     """Return how many rows there are in all."""
     return sum(
-        reader.one(_seq, _ours(f"select count(*) as seq from {table.name}")) for table in TABLES
+        reader.one(_seq, ours(f"select count(*) as seq from {table.name}")) for table in TABLES
     )
 
 
 def is_used(reader: Reader) -> bool:
     """Tell whether there is anything but the change feed."""
     return any(
-        reader.first(dict[str, object], _ours(f"select 1 as used from {table.name} limit 1"))
+        reader.first(dict[str, object], ours(f"select 1 as used from {table.name} limit 1"))
         for table in TABLES
         if table.name != "changes"
     )
@@ -119,7 +119,7 @@ def _select(table: Table, names: list[str], after: dict[str, object]) -> Literal
     key = ", ".join(table.key)
     start = ", ".join(f":{name}" for name in after)
     where = f" where ({key}) > ({start})" if after else ""
-    return _ours(
+    return ours(
         f"select {', '.join(names)} from {table.name}{where} order by {key} limit {ROWS_AT_ONCE}"
     )
 
@@ -127,9 +127,9 @@ def _select(table: Table, names: list[str], after: dict[str, object]) -> Literal
 def _insert(engine: Engine, table: Table, names: list[str]) -> LiteralString:
     overriding = " overriding system value" if engine.dialect == "postgres" else ""
     values = ", ".join(f":{name}" for name in names)
-    return _ours(f"insert into {table.name} ({', '.join(names)}){overriding} values ({values})")
+    return ours(f"insert into {table.name} ({', '.join(names)}){overriding} values ({values})")
 
 
-def _ours(statement: str) -> LiteralString:
+def ours(statement: str) -> LiteralString:
     """Return *statement*, whose names come from the table above and the catalogue alone."""
     return cast("LiteralString", statement)

@@ -1,23 +1,22 @@
--- What verify looks at: every workspace's rows, in one snapshot.
+-- What upkeep looks at: every workspace's rows.
 
 -- all_stores --
 select id, workspace, number, memories, words, link, last_at from stores order by id
 
 -- versions_after --
 select number, id, workspace, memory_id, seq, operation, path, content, content_sha256,
-  content_size_bytes, created_at, actor_kind, actor_id, redacted_at, salt, seal, link
+  content_size_bytes, created_at, actor_kind, actor_id, redacted_at, redacted_by_kind,
+  redacted_by_id, salt, seal, link
 from versions
 where store_id = :store and number > :after
 order by number
 limit :rows
 
 -- heads_of_store --
-select m.id, m.workspace, m.path, m.version_id, m.content_sha256, m.content_size_bytes, m.words,
-  v.content_sha256 as version_sha256, v.content_size_bytes as version_size_bytes,
-  v.memory_id as version_memory_id
-from memories m left join versions v on v.id = m.version_id
-where m.store_id = :store
-order by m.path
+select id, path, version_id, content_sha256, content_size_bytes, words, created_at, updated_at
+from memories
+where store_id = :store
+order by path
 
 -- indexed_words (sqlite) --
 select m.id, count(*) as words
@@ -30,23 +29,66 @@ select memory_id as id, cast(sum(hits) as bigint) as words from memory_words gro
 -- counted_words --
 select id, words from memories where words > 0
 
--- strays --
+-- words_of_store (sqlite) --
+select term as word, count(distinct doc) as memories, count(*) as hits
+from memory_terms
+where term >= :low and term < :high
+group by term
+
+-- words_of_store (postgres) --
+select word, count(*) as memories, cast(sum(hits) as bigint) as hits
+from memory_words
+where word >= :low and word < :high
+group by word
+
+-- strays (sqlite) --
 -- Rows whose owner is not there, or is in another workspace.
-select 'memories' as "table", m.id as id
-from memories m left join stores s on s.id = m.store_id and s.workspace = m.workspace
-where s.id is null
+select 'memories' as "table", m.id as id, coalesce(s.workspace, 'none') as found
+from memories m left join stores s on s.id = m.store_id
+where s.workspace is not m.workspace
 union all
-select 'versions', v.id
-from versions v left join stores s on s.id = v.store_id and s.workspace = v.workspace
-where s.id is null
+select 'versions', v.id, coalesce(s.workspace, 'none')
+from versions v left join stores s on s.id = v.store_id
+where s.workspace is not v.workspace
 union all
-select 'session_stores', a.session_id
-from session_stores a left join sessions s on s.id = a.session_id and s.workspace = a.workspace
-where s.id is null
+select 'session_stores', a.session_id, coalesce(s.workspace, 'none')
+from session_stores a left join sessions s on s.id = a.session_id
+where s.workspace is not a.workspace
 union all
-select 'session_tokens', t.id
-from session_tokens t left join sessions s on s.id = t.session_id and s.workspace = t.workspace
-where s.id is null
+-- A session outlives the stores that it attached.
+select 'session_stores', a.session_id, s.workspace
+from session_stores a join stores s on s.id = a.memory_store_id
+where s.workspace is not a.workspace
+union all
+select 'session_tokens', t.id, coalesce(s.workspace, 'none')
+from session_tokens t left join sessions s on s.id = t.session_id
+where s.workspace is not t.workspace
+
+-- strays (postgres) --
+select 'memories' as "table", m.id as id, coalesce(s.workspace, 'none') as found
+from memories m left join stores s on s.id = m.store_id
+where s.workspace is distinct from m.workspace
+union all
+select 'versions', v.id, coalesce(s.workspace, 'none')
+from versions v left join stores s on s.id = v.store_id
+where s.workspace is distinct from v.workspace
+union all
+select 'memory_words', w.memory_id, coalesce(m.workspace, 'none')
+from (select distinct memory_id, workspace from memory_words) w
+  left join memories m on m.id = w.memory_id
+where m.workspace is distinct from w.workspace
+union all
+select 'session_stores', a.session_id, coalesce(s.workspace, 'none')
+from session_stores a left join sessions s on s.id = a.session_id
+where s.workspace is distinct from a.workspace
+union all
+select 'session_stores', a.session_id, s.workspace
+from session_stores a join stores s on s.id = a.memory_store_id
+where s.workspace is distinct from a.workspace
+union all
+select 'session_tokens', t.id, coalesce(s.workspace, 'none')
+from session_tokens t left join sessions s on s.id = t.session_id
+where s.workspace is distinct from t.workspace
 
 -- redacted_versions --
 select id, redacted_at, redacted_by_kind, redacted_by_id from versions where redacted_at is not null
@@ -58,25 +100,67 @@ select integrity_check as finding from pragma_integrity_check
 select quick_check as finding from pragma_quick_check
 
 -- integrity (postgres) --
--- A damaged index shows as a count that differs from the table's.
-select 'stores, by row and by id' as finding
-from (select count(*) as rows, count(distinct id) as ids from stores) s where rows <> ids
-union all
-select 'memories, by row and by id'
-from (select count(*) as rows, count(distinct id) as ids from memories) m where rows <> ids
-union all
-select 'versions, by row and by id'
-from (select count(*) as rows, count(distinct id) as ids from versions) v where rows <> ids
+-- Tables are counted one by one instead.
+select '' as finding where false
 
 -- quick_integrity (postgres) --
-select 'stores, by row and by id' as finding
-from (select count(*) as rows, count(distinct id) as ids from stores) s where rows <> ids
-union all
-select 'memories, by row and by id'
-from (select count(*) as rows, count(distinct id) as ids from memories) m where rows <> ids
-union all
-select 'versions, by row and by id'
-from (select count(*) as rows, count(distinct id) as ids from versions) v where rows <> ids
+select '' as finding where false
+
+-- by_rows (sqlite) --
+select 1 as done
+
+-- by_rows (postgres) --
+select set_config('enable_seqscan', 'on', true), set_config('enable_indexscan', 'off', true),
+  set_config('enable_indexonlyscan', 'off', true), set_config('enable_bitmapscan', 'off', true)
+
+-- by_key (sqlite) --
+select 1 as done
+
+-- by_key (postgres) --
+select set_config('enable_seqscan', 'off', true), set_config('enable_sort', 'off', true),
+  set_config('enable_indexscan', 'on', true), set_config('enable_indexonlyscan', 'on', true)
+
+-- by_any (sqlite) --
+select 1 as done
+
+-- by_any (postgres) --
+select set_config(name, reset_val, true)
+from pg_settings
+where name in ('enable_seqscan', 'enable_indexscan', 'enable_indexonlyscan', 'enable_bitmapscan',
+  'enable_sort')
+
+-- index_checks (sqlite) --
+select '' as name, '' as statement where false
+
+-- index_checks (postgres) --
+-- Of the extension alone: whoever may make functions could make one of that name.
+select i.relname as name,
+  format('select %I.bt_index_check(cast(%s as regclass), true)', n.nspname, i.oid) as statement
+from pg_extension e
+  join pg_depend d on d.refclassid = cast('pg_extension' as regclass) and d.refobjid = e.oid
+    and d.classid = cast('pg_proc' as regclass)
+  join pg_proc p on p.oid = d.objid and p.proname = 'bt_index_check' and p.pronargs = 2
+  join pg_namespace n on n.oid = p.pronamespace
+  join pg_class i on i.relnamespace = cast('holdfast' as regnamespace) and i.relkind = 'i'
+  join pg_am a on a.oid = i.relam and a.amname = 'btree'
+where e.extname = 'amcheck' and has_schema_privilege(n.oid, 'usage')
+  and has_function_privilege(p.oid, 'execute')
+order by 1
+
+-- take_time (sqlite) --
+select 1 as done
+
+-- take_time (postgres) --
+-- Upkeep looks at everything, and that may take long.
+select set_config('statement_timeout', '0', true),
+  set_config('idle_in_transaction_session_timeout', '0', true)
+
+-- hold_writers (sqlite) --
+select 1 as done
+
+-- hold_writers (postgres) --
+-- Whoever writes to a store locks its row first.
+lock table stores in exclusive mode
 
 -- orphans (sqlite) --
 select "table" || ' row ' || coalesce(rowid, '') || ' wants ' || parent as finding
@@ -86,12 +170,19 @@ from pragma_foreign_key_check
 -- Foreign keys are the server's to hold.
 select '' as finding where false
 
--- heads_with_content --
-select m.id, m.workspace, m.path, s.number, v.content
-from memories m join versions v on v.id = m.version_id join stores s on s.id = m.store_id
-where m.id > :after
-order by m.id
+-- contents_of_store --
+select m.id, m.workspace, m.path, m.words, v.content
+from memories m left join versions v on v.id = m.version_id
+where m.store_id = :store and m.path > :after
+order by m.path
 limit :rows
+
+-- set_words --
+update memories set words = :words where id = :memory
+
+-- sum_words --
+update stores
+set words = (select coalesce(sum(m.words), 0) from memories m where m.store_id = stores.id)
 
 -- clear_words (sqlite) --
 insert into memory_words (memory_words) values ('delete-all')
