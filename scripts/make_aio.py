@@ -248,6 +248,7 @@ def awaitable(face: Face, imports: Imports) -> str:
         if isinstance(each, ast.FunctionDef)
         and not each.name.startswith("_")
         and each.name not in FOR_DOORS
+        and each.name not in face.parts
     ]
     parts = "".join(
         f"        self.{name} = {BY_NAME[part].awaitable}(of.{name}, cross)\n"

@@ -1,6 +1,7 @@
 """Holdfast: one engine, with the memories on it."""
 
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -9,17 +10,17 @@ from holdfast.engines.base import Engine
 from holdfast.ground.errors import NotAuthenticated
 from holdfast.ground.events import EventBus
 from holdfast.ground.scope import Actor, Scope, checked_actor, checked_name
-from holdfast.memories.stores.agents import Agents
 from holdfast.memories.stores.caller import Caller
-from holdfast.memories.stores.environments import Environments
-from holdfast.memories.stores.keys import Keys
 from holdfast.memories.stores.session_access import refuse_narrowed
-from holdfast.memories.stores.sessions import Sessions
 from holdfast.memories.stores.stores import MemoryStores
 
 if TYPE_CHECKING:
     from holdfast.library.upkeep.backup import BackupReport
     from holdfast.library.upkeep.verify import VerifyReport
+    from holdfast.memories.stores.agents import Agents
+    from holdfast.memories.stores.environments import Environments
+    from holdfast.memories.stores.keys import Keys
+    from holdfast.memories.stores.sessions import Sessions
 
 
 class Holdfast:
@@ -32,10 +33,34 @@ class Holdfast:
         self.engine, self._caller, self._shared = engine, caller, shared
         self.events: EventBus = engine.events
         self.memory_stores = MemoryStores(caller)
-        self.sessions = Sessions(caller)
-        self.agents = Agents(caller)
-        self.environments = Environments(caller)
-        self.keys = Keys(caller)
+
+    @cached_property
+    def sessions(self) -> "Sessions":
+        """Which stores an agent at work reaches. Loaded, like what follows, when asked for."""
+        from holdfast.memories.stores.sessions import Sessions
+
+        return Sessions(self._caller)
+
+    @cached_property
+    def agents(self) -> "Agents":
+        """The agents that sessions name."""
+        from holdfast.memories.stores.agents import Agents
+
+        return Agents(self._caller)
+
+    @cached_property
+    def environments(self) -> "Environments":
+        """The environments that sessions name."""
+        from holdfast.memories.stores.environments import Environments
+
+        return Environments(self._caller)
+
+    @cached_property
+    def keys(self) -> "Keys":
+        """The keys to a server."""
+        from holdfast.memories.stores.keys import Keys
+
+        return Keys(self._caller)
 
     @property
     def workspace(self) -> str:
