@@ -1,0 +1,185 @@
+"""Renders the results as `docs/benchmarks.md` and its plots.
+
+`python bench/render.py FILE` renders results that were kept.
+"""
+
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+import msgspec
+from measure import Report, Row
+
+DOCS = Path(__file__).parents[1] / "docs"
+
+_TITLES = {
+    "embedded": "As a library",
+    "stores": "As stores fill up",
+    "server": "As a server",
+    "startup": "Starting",
+}
+_INTRODUCTION = """\
+# What was measured
+
+Speed is told as ratios: ours and a baseline ran back to back on one machine, in rounds whose \
+order alternates, and the figure is the median of the rounds' ratios. Ratios hold on another \
+machine, absolute figures do not. *At least* is a ratio of rates, *at most* a ratio of costs. \
+What is closer to 1 than 1.15 is noise and told as "the same".
+
+Measured: memory stores on SQLite, as a library and through the server, and how both start. \
+**Not measured**: PostgreSQL, other products beside ours, how cost grows with the number of \
+stores and versions, the way of a change to its listeners, and latency while a backup runs.
+"""
+_BASELINES = """\
+The raw baseline is the same driver with the same durability (`synchronous=FULL`): one table of \
+six columns with one more index, one upsert, one commit, on one thread. A create does more than \
+that upsert: it writes the memory, a version with its place in the hash chain, the words for \
+searching, the store's counts and a row of the change feed. The bare server is a Starlette app \
+on the same uvicorn settings that encodes a memory of the same size, or decodes the same body; \
+its cost and ours are processor time of the server's process.
+"""
+_REPEAT = """\
+## Repeat it
+
+```console
+$ make bench                                # everything; writes this page
+$ .venv/bin/python bench/embedded.py --stages
+$ .venv/bin/python bench/stores.py --quick
+$ .venv/bin/python bench/server.py --json server.json
+$ .venv/bin/python bench/startup.py
+```
+
+Each prints its table with the machine and its load, and ends with 1 when a figure is below half \
+its goal, or when a write is faster than a synced one can be.
+"""
+_FONT = 'font-family="sans-serif" font-size="12"'
+_BAR, _LEFT, _WIDTH = 22, 330, 720
+
+
+def write(reports: list[Report]) -> None:
+    """Write the page and its plots."""
+    plots = DOCS / "plots"
+    plots.mkdir(exist_ok=True)
+    for report in reports:
+        plots.joinpath(f"{report.name}.svg").write_text(bars(report), encoding="utf-8")
+        if report.curve:
+            plots.joinpath(f"{report.name}-threads.svg").write_text(
+                curve(report.curve), encoding="utf-8"
+            )
+    DOCS.joinpath("benchmarks.md").write_text("\n".join(page(reports)), encoding="utf-8")
+
+
+def page(reports: list[Report]) -> Iterator[str]:
+    """Give the page, a block at a time."""
+    yield _INTRODUCTION
+    if any(report.busy for report in reports):
+        yield "**Others were at work on this machine** (a load above 1 a core): judge with care.\n"
+    yield _BASELINES
+    yield from _missed([row for report in reports for row in report.rows if not row.met])
+    for report in reports:
+        yield from _section(report)
+    yield _REPEAT
+
+
+def _missed(rows: list[Row]) -> Iterator[str]:
+    if not rows:
+        yield "Every goal was reached.\n"
+        return
+    yield "Not reached:\n"
+    for row in rows:
+        yield f"- {row.what}: {row.said()}, where the goal is {_goal(row)}"
+    yield ""
+
+
+def _section(report: Report) -> Iterator[str]:
+    before, after = report.load_before.a_core, report.load_after.a_core
+    where = report.machine
+    yield f"## {_TITLES[report.name]}\n"
+    yield f"{report.question}\n"
+    yield f"![Reached, as a share of the goal](plots/{report.name}.svg)\n"
+    yield "| measure | of | goal | reached | spread | |"
+    yield "|---|---|---|---|---|---|"
+    for row in report.rows:
+        mark = "reached" if row.met else "**not reached**"
+        cells = (row.what, row.of, _goal(row), row.said(), row.spread(), mark)
+        yield f"| {' | '.join(cells)} |"
+    yield ""
+    if report.curve:
+        yield "Creates a second against threads, with one thread as 1:\n"
+        yield f"![Creates a second against threads](plots/{report.name}-threads.svg)\n"
+    if report.stages:
+        told = ", ".join(f"{stage} {spent:.0f}" for stage, spent in report.stages.items())
+        yield f"Where a create on one thread spends its time, in µs: {told}.\n"
+    packages = ", ".join(f"{name} {version}" for name, version in where.packages.items())
+    yield (
+        f"{report.rounds} rounds; load a core {before} before, {after} after. {where.cpu},"
+        f" {where.cores} cores, {where.memory_mb} MB, {where.file_system}, Linux {where.kernel},"
+        f" {where.python}, SQLite {where.sqlite}, {packages}.\n"
+    )
+
+
+def _goal(row: Row) -> str:
+    return f"{row.sense} {row.goal:g}{f' {row.unit}' if row.unit else ''}"
+
+
+def bars(report: Report) -> str:
+    """Return an SVG with a bar for each row: how far it came, where the goal is the line."""
+    height = _BAR * len(report.rows) + 30
+    goal = _LEFT + (_WIDTH - _LEFT) / 3
+    parts = [f'<line x1="{goal}" y1="18" x2="{goal}" y2="{height}" stroke="#888"/>']
+    parts.append(_text(goal, 12, "goal", anchor="middle"))
+    for number, row in enumerate(report.rows):
+        top = 22 + number * _BAR
+        share = _share(row)
+        width = min(share, 2.9) * (goal - _LEFT)
+        colour = "#3a7d44" if row.met else "#b3402e"
+        parts.append(_text(_LEFT - 8, top + 13, _short(row.what), anchor="end"))
+        parts.append(
+            f'<rect x="{_LEFT}" y="{top}" width="{width:.1f}" height="15" fill="{colour}"/>'
+        )
+        parts.append(_text(_LEFT + width + 5, top + 13, row.said()))
+    return _svg(_WIDTH + 80, height, parts)
+
+
+def _share(row: Row) -> float:
+    if row.sense == "at least":
+        return row.reached / row.goal
+    return row.goal / max(row.reached, row.goal / 100)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 52 else text[:51] + "…"
+
+
+def curve(points: dict[str, float]) -> str:
+    """Return an SVG of the rate at each number of threads, as a multiple of one thread's."""
+    rates = [rate / points["1"] for rate in points.values()]
+    most, step = max(rates), (_WIDTH - 100) / max(1, len(rates) - 1)
+    spots = [(50 + i * step, 220 - rate / most * 180) for i, rate in enumerate(rates)]
+    line = " ".join(f"{x:.1f},{y:.1f}" for x, y in spots)
+    parts = [f'<polyline points="{line}" fill="none" stroke="#3a7d44" stroke-width="2"/>']
+    for (x, y), rate, threads in zip(spots, rates, points, strict=True):
+        parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="#3a7d44"/>')
+        parts.append(_text(x, y - 9, f"{rate:.1f}", anchor="middle"))
+        parts.append(_text(x, 242, threads, anchor="middle"))
+    return _svg(_WIDTH, 255, parts)
+
+
+def _text(x: float, y: float, text: str, *, anchor: str = "start") -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
+
+
+def _svg(width: int, height: int, parts: Iterable[str]) -> str:
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" {_FONT}>',
+            '<rect width="100%" height="100%" fill="white"/>',
+            *parts,
+            "</svg>\n",
+        ]
+    )
+
+
+if __name__ == "__main__":
+    write(msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=list[Report]))

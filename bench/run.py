@@ -1,0 +1,43 @@
+"""Runs every benchmark, keeps what was found, and renders the page and its plots."""
+
+import argparse
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import msgspec
+import render
+from machine import here
+from measure import Report
+
+HERE = Path(__file__).parent
+BENCHES = ("embedded", "stores", "server", "startup")
+
+
+def main() -> int:
+    """Return 0, or 1 when a figure is below half its goal or too good to be true."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="few rounds, small data, no page")
+    given = parser.parse_args()
+    options = ["--quick"] if given.quick else ["--stages"]
+    failed = False
+    reports: list[Report] = []
+    with TemporaryDirectory() as folder:
+        for name in BENCHES:
+            found = Path(folder) / f"{name}.json"
+            command = (sys.executable, str(HERE / f"{name}.py"), *options, "--json", str(found))
+            failed = bool(subprocess.run(command, check=False).returncode) or failed
+            reports.append(msgspec.json.decode(found.read_bytes(), type=Report))
+    results = HERE / "results"
+    results.mkdir(exist_ok=True)
+    name = f"{datetime.now(UTC):%Y-%m-%d}-{here().host}.json"
+    results.joinpath(name).write_bytes(msgspec.json.format(msgspec.json.encode(reports), indent=1))
+    if not given.quick:
+        render.write(reports)
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,53 @@
+"""Every benchmark runs to its end and prints what it measured."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+BENCH = Path(__file__).parents[2] / "bench"
+
+
+def quick(name: str, kept: Path) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, str(BENCH / f"{name}.py"), "--quick", "--json", str(kept)],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("name", ["embedded", "stores", "server", "startup"])
+def test_a_quick_run_prints_its_table_and_keeps_its_results(name: str, tmp_path: Path) -> None:
+    ran = quick(name, tmp_path / "kept.json")
+
+    assert ran.stderr == ""
+    report: dict[str, Any] = json.loads((tmp_path / "kept.json").read_text())
+    assert report["rows"]
+    for row in report["rows"]:
+        assert f"{row['what']} / {row['of']}: " in ran.stdout
+
+
+def test_a_page_is_rendered_from_kept_results(tmp_path: Path) -> None:
+    code = f"""
+import sys
+sys.path.insert(0, {str(BENCH)!r})
+from pathlib import Path
+import machine, render
+from measure import Report, Row
+render.DOCS = Path({str(tmp_path)!r})
+row = Row(what="a <get>", of="raw", sense="at least", goal=0.5, rounds=[0.2, 0.3])
+load = machine.Load(a_core=1.5)
+render.write([Report(name="embedded", question="How fast?", quick=True, rounds=2, rows=[row],
+    machine=machine.here(), load_before=load, load_after=load, curve={{"1": 5.0, "2": 9.0}})])
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+    page = (tmp_path / "benchmarks.md").read_text()
+    assert "a <get>: 0.25, where the goal is at least 0.5" in page
+    assert "Others were at work" in page
+    assert "a &lt;get&gt;" in (tmp_path / "plots" / "embedded.svg").read_text()

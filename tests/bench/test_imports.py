@@ -1,0 +1,48 @@
+"""Importing the library brings nothing that its user did not ask for."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+OURS = {"apsw", "holdfast", "msgspec", "platformdirs", "typing_extensions"}
+"""What may be brought, the standard library apart; the last is msgspec's, where it is installed."""
+
+USE = """
+import holdfast
+with holdfast.open(":memory:") as hf:
+    store = hf.memory_stores.create(name="Notes")
+    memories = hf.memory_stores.memories
+    memory = memories.create(store.id, path="/a.md", content="Prefers tabs.")
+    memories.retrieve(memory.id, memory_store_id=store.id)
+    memories.search(store.id, "tabs")
+"""
+
+
+SHOW = """
+import json
+print(json.dumps(sorted(set(sys.modules) - before)))
+"""
+
+
+def brought(code: str) -> set[str]:
+    """Return the top-level modules that *code* brings to a fresh process."""
+    whole = f"import sys\nbefore = set(sys.modules)\n{code}{SHOW}"
+    shown = subprocess.run(
+        [sys.executable, "-c", whole], capture_output=True, text=True, timeout=60, check=True
+    )
+    return {name.partition(".")[0] for name in json.loads(shown.stdout)}
+
+
+@pytest.mark.parametrize("code", ["import holdfast", "import holdfast\nholdfast.open", USE])
+def test_only_the_core_is_brought(code: str) -> None:
+    assert brought(code) - sys.stdlib_module_names <= OURS
+
+
+def test_a_use_of_the_library_loads_no_event_loop() -> None:
+    assert "asyncio" not in brought(USE)
+
+
+def test_importing_the_package_loads_nothing_of_it_yet() -> None:
+    assert "apsw" not in brought("import holdfast")

@@ -1,0 +1,74 @@
+"""Cheap by design: how many statements a call may run, counted and not timed."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+import holdfast
+from holdfast.engines.sqlite import SQLiteEngine
+from holdfast.library.holdfast import Holdfast
+from holdfast.memories.stores.records import Memory
+
+
+@pytest.fixture
+def hf(sqlite_file: Path) -> Iterator[Holdfast]:
+    with holdfast.open(sqlite_file) as hf:
+        yield hf
+
+
+@pytest.fixture
+def store(hf: Holdfast) -> str:
+    return hf.memory_stores.create(name="Notes").id
+
+
+@pytest.fixture
+def memory(hf: Holdfast, store: str) -> Memory:
+    return hf.memory_stores.memories.create(store, path="/a.md", content="Prefers tabs.")
+
+
+def statements(hf: Holdfast, call: Callable[[], object]) -> int:
+    """Return how many statements *call* had the engine run."""
+    engine = cast("SQLiteEngine", hf.engine)
+    before = engine.statements
+    call()
+    return engine.statements - before
+
+
+def test_a_read_by_id_is_one_statement(hf: Holdfast, store: str, memory: Memory) -> None:
+    memories = hf.memory_stores.memories
+
+    assert statements(hf, lambda: memories.retrieve(memory.id, memory_store_id=store)) == 1
+
+
+def test_a_read_by_path_is_one_statement(hf: Holdfast, store: str, memory: Memory) -> None:
+    assert statements(hf, lambda: hf.memory_stores.memories.at(store, memory.path)) == 1
+
+
+@pytest.mark.usefixtures("memory")
+@pytest.mark.parametrize("depth", [0, 1])
+def test_a_page_of_a_list_is_one_statement(hf: Holdfast, store: str, depth: int) -> None:
+    assert statements(hf, lambda: hf.memory_stores.memories.list(store, depth=depth)) == 1
+
+
+def test_a_create_is_at_most_seven_statements(hf: Holdfast, store: str) -> None:
+    create = hf.memory_stores.memories.create
+
+    assert statements(hf, lambda: create(store, path="/b.md", content="Prefers spaces.")) <= 7
+
+
+def test_an_update_of_the_content_is_at_most_eight_statements(
+    hf: Holdfast, store: str, memory: Memory
+) -> None:
+    update = hf.memory_stores.memories.update
+
+    assert statements(hf, lambda: update(memory.id, memory_store_id=store, content="Spaces.")) <= 8
+
+
+def test_a_search_reads_all_its_hits_in_one_statement(hf: Holdfast, store: str) -> None:
+    memories = hf.memory_stores.memories
+    for number in range(10):
+        memories.create(store, path=f"/{number}.md", content="Prefers tabs.")
+
+    assert statements(hf, lambda: memories.search(store, "tabs")) <= 3
