@@ -82,7 +82,7 @@ class InvalidInput(HoldfastError):
         index: int | None = None,
         next: str = "",
     ) -> None:
-        shown = None if given is None else shortened(given)
+        field, shown = shortened(field), None if given is None else shortened(given)
         super().__init__(
             f"{field}: {reason}" + (f" (given: {shown})" if shown is not None else "") + ".",
             next=next,
@@ -196,7 +196,8 @@ class NotFound(HoldfastError):
     facts = ("kind", "id")
 
     def __init__(self, kind: str, id: str, *, next: str = "Check the id.") -> None:
-        super().__init__(f"There is no {kind} {shortened(id)}.", next=next)
+        id = shortened(id)
+        super().__init__(f"There is no {kind} {id}.", next=next)
         self.kind, self.id = kind, id
 
 
@@ -218,7 +219,7 @@ class PathTaken(Conflict):
     def __init__(self, conflicting_memory_id: str, conflicting_path: str) -> None:
         super().__init__(
             f"The path is taken: the memory {conflicting_memory_id} sits at {conflicting_path}.",
-            next="Update that memory, or choose another path.",
+            next="Update it, or choose a path that is not that one, above it or below it.",
         )
         self.conflicting_memory_id = conflicting_memory_id
         self.conflicting_path = conflicting_path

@@ -150,3 +150,35 @@ def test_one_request_too_many_is_told_to_come_back(app: App, ask: Asker) -> None
     assert (said.status, said.error["type"]) == (503, "overloaded_error")
     assert said.headers["retry-after"] == "1"
     assert app.house.in_flight == IN_FLIGHT_MOST
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/agents", {"name": "a", "model": "m", "z" * 50_000: 1}),
+        ("/v1/environments", {"name": "e", "z" * 50_000: 1}),
+        ("/v1/sessions", {"agent": {"type": "agent", "z" * 50_000: 1}, "environment_id": "e"}),
+        ("/v1/memory_stores/{s}/memories", {"path": "/" + "é" * 50_000, "content": ""}),
+        ("/api/keys", {"name": "k", "scope": "z" * 50_000}),
+        ("/v1/sessions/" + "z" * 50_000, {}),
+        ("/v1/" + "z" * 50_000, {}),
+    ],
+    ids=["agent", "environment", "session", "path", "key", "id", "route"],
+)
+def test_an_error_repeats_little_of_what_was_sent(
+    ask: Asker, store: str, path: str, body: object
+) -> None:
+    said = ask.post(path.replace("{s}", store), body)
+
+    assert 400 <= said.status < 500
+    assert len(said.headers["holdfast-error"]) < 1_000
+    assert len(said.body) < 1_000
+
+
+def test_a_long_unknown_key_of_a_precondition_is_cut(ask: Asker, store: str, memory: str) -> None:
+    body = {"content": "x", "precondition": {"type": "content_sha256", "z" * 50_000: "x"}}
+
+    said = ask.post(f"/v1/memory_stores/{store}/memories/{memory}", body)
+
+    assert said.status == 400
+    assert len(said.headers["holdfast-error"]) < 1_000

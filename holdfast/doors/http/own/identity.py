@@ -1,5 +1,9 @@
 """Who asks, and the keys by which others may."""
 
+from typing import Annotated, cast, get_args
+
+from msgspec import Meta
+
 from holdfast.doors.http.answers import Answer, of_page, of_record
 from holdfast.doors.http.bodies import Body
 from holdfast.doors.http.call import Call
@@ -8,12 +12,15 @@ from holdfast.ground.errors import ScopeDenied
 from holdfast.ground.pages import Page
 from holdfast.memories.stores.records import Identity, KeyScope
 
+_Scope = Annotated[str, Meta(extra_json_schema={"enum": get_args(KeyScope)})]
+"""The library says which there are, better than a failed conversion would."""
+
 
 class CreateKey(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What makes a key."""
 
     name: str
-    scope: KeyScope | None = None
+    scope: _Scope | None = None
     workspace: str | None = None
     agent: str | None = None
     user: str | None = None
@@ -36,6 +43,7 @@ async def me(call: Call) -> Answer:
 async def create_key(call: Call) -> Answer:
     """Make a key; its secret is in this answer alone."""
     body, visitor = call.body(CreateKey), call.visitor
+    scope = cast("KeyScope", "write" if body.scope is None else body.scope)
     if visitor.keyed and body.workspace not in {None, visitor.workspace}:
         raise ScopeDenied(
             "A key makes keys to its own workspace only.",
@@ -44,9 +52,7 @@ async def create_key(call: Call) -> Answer:
         )
     return of_record(
         await call.slow(
-            lambda hf: hf.keys.create(
-                body.name, body.scope or "write", body.workspace, body.agent, body.user
-            )
+            lambda hf: hf.keys.create(body.name, scope, body.workspace, body.agent, body.user)
         )
     )
 
