@@ -97,9 +97,11 @@ class Versions:
         at, last_id = key
         found = self._caller.engine.all(
             version_of,
-            self._sql.list_versions_of_memory if asked.memory_id else self._sql.list_versions,
+            self._sql.list_versions
+            if asked.memory_id is None
+            else self._sql.list_versions_of_memory,
             store=sought("memstore", asked.store_id),
-            memory=asked.memory_id and sought("mem", asked.memory_id),
+            memory=None if asked.memory_id is None else sought("mem", asked.memory_id),
             operation=asked.operation,
             actor_kind=asked.actor and asked.actor.kind,
             actor_id=asked.actor and asked.actor.id,

@@ -115,7 +115,7 @@ class VersionsContract(GivenAStore):
         assert len(versions) == 4
         assert {each.memory_id for each in versions} == {memory.id}
 
-    @pytest.mark.parametrize("id", ["mem_" + "0" * 24, "mem_short", "nonsense"])
+    @pytest.mark.parametrize("id", ["mem_" + "0" * 24, "mem_short", "nonsense", ""])
     @pytest.mark.usefixtures("memory")
     def test_versions_of_an_unknown_memory_are_none(
         self, hf: Holdfast, store: Store, id: str
