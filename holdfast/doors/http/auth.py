@@ -47,11 +47,11 @@ class Gate:
             return found
 
         credential = await self._lanes.quick(look)
-        wanted = _workspace_of(headers)
+        wanted = _workspaces_of(headers)
         if credential is None:
             _refuse_pages(headers)
-            return Visitor(LOCAL, "admin", wanted[0] if wanted else "default", keyed=False)
-        if any(each != credential.workspace for each in wanted):
+            return Visitor(LOCAL, "admin", _chosen(wanted), keyed=False)
+        if any(each != credential.workspace for each in wanted.values()):
             raise ScopeDenied(
                 "The credential is of another workspace.",
                 needed="workspace",
@@ -82,16 +82,21 @@ def secret_of(headers: Mapping[bytes, bytes]) -> str | None:
     return key or token or None
 
 
-def _workspace_of(headers: Mapping[bytes, bytes]) -> list[str]:
-    """Return the workspace that each header names; InvalidInput when they name two."""
-    found = [
-        checked_name(name.decode(), headers[name].decode("latin-1"))
+def _workspaces_of(headers: Mapping[bytes, bytes]) -> dict[str, str]:
+    """Return the workspace that each header names, by the header."""
+    return {
+        name.decode(): headers[name].decode("latin-1")
         for name in (WORKSPACE, WORKSPACE_ALIAS)
         if headers.get(name)
-    ]
-    if len(set(found)) > 1:
+    }
+
+
+def _chosen(wanted: Mapping[str, str]) -> str:
+    """Return the workspace that is wanted of an open server; InvalidInput when it is two."""
+    names = [checked_name(header, name) for header, name in wanted.items()]
+    if len(set(names)) > 1:
         raise InvalidInput(WORKSPACE_ALIAS.decode(), f"names another than {WORKSPACE.decode()}")
-    return found
+    return names[0] if names else "default"
 
 
 def _refuse_pages(headers: Mapping[bytes, bytes]) -> None:

@@ -145,6 +145,15 @@ def test_a_workspace_that_cannot_be_is_refused(ask: Asker, name: str) -> None:
     assert ask.as_(anthropic_workspace_id=name).get("/api/me").status == 400
 
 
+@pytest.mark.parametrize("name", ["lab", "a b", "\xff", "x" * 200])
+def test_to_a_key_every_other_name_is_another_workspace(
+    ask: Asker, hf: Holdfast, name: str
+) -> None:
+    said = ask.as_(x_api_key=key(hf), anthropic_workspace_id=name).get("/api/me")
+
+    assert (said.status, said.error["type"]) == (403, "permission_error")
+
+
 def test_a_key_makes_no_key_to_another_workspace(ask: Asker, hf: Holdfast) -> None:
     admin = ask.as_(x_api_key=key(hf, scope="admin"))
 
