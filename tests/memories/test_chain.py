@@ -2,6 +2,7 @@
 
 import json
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,14 @@ from holdfast.ground.scope import Actor, ActorKind, Scope
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.records import Store
 from holdfast.testing.contracts.given import written
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def target(request: pytest.FixtureRequest, sqlite_file: Path) -> str:
+    """Give a database that nobody shares: what is meddled with here stays broken."""
+    if request.param == "sqlite":
+        return str(sqlite_file)
+    return request.getfixturevalue("fresh_postgres_url")
 
 
 class Row(Struct, frozen=True, kw_only=True):
