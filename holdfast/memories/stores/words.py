@@ -7,12 +7,13 @@ touches the postings of that store alone.
 
 import re
 import unicodedata
+from collections.abc import Iterator
+from heapq import merge
 from itertools import islice
 
-_WORD = re.compile(
-    "[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
-    "|[^\\W_\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]+"
-)
+_ALONE = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+_JOINED = re.compile(f"[^\\W_{_ALONE}]")
+_WORD = re.compile(f"[{_ALONE}]|[^\\W_{_ALONE}]+")
 _WIDE = re.compile("[^\\x00-\\x7f]+")
 _PHRASE = re.compile(r'"([^"]*)"')
 
@@ -72,9 +73,7 @@ def snippet(content: str, words: list[str], *, width: int = 160) -> str:
     flat = " ".join(content.split())
     if len(flat) <= width:
         return flat
-    wanted = set(words)
-    found = (each.start() for each in _WORD.finditer(flat) if _is_one(each[0], wanted))
-    hits = list(islice(found, HITS_WEIGHED_MAX))
+    hits = list(islice(_places(flat, words), HITS_WEIGHED_MAX))
     room = width - 2
     best = max(hits, key=lambda at: (_within(hits, at, at + room), -at), default=0)
     start = max(0, min(best - room // 4, len(flat) - room))
@@ -82,11 +81,30 @@ def snippet(content: str, words: list[str], *, width: int = 160) -> str:
     return ("…" if start else "") + flat[start:end].strip() + ("…" if end < len(flat) else "")
 
 
-def _is_one(found: str, wanted: set[str]) -> bool:
-    # What is ASCII stays one word when it is folded; most are, and a content has thousands.
-    if found.isascii():
-        return found.lower()[:WORD_MAX] in wanted
-    return not wanted.isdisjoint(words_of(found))
+def _places(flat: str, words: list[str]) -> Iterator[int]:
+    """Give where any of *words* stands in *flat*, in order."""
+    plain = folded(flat)
+    if len(plain) == len(flat):
+        # Seeking the few words is far cheaper than looking at each word of a long content.
+        yield from merge(*(_whole(plain, word) for word in words))
+        return
+    wanted = set(words)
+    for each in _WORD.finditer(flat):
+        if not wanted.isdisjoint(words_of(each[0])):
+            yield each.start()
+
+
+def _whole(plain: str, word: str) -> Iterator[int]:
+    """Give where *word* stands in *plain* and is not a part of a longer one."""
+    alone = not _JOINED.match(word)
+    at = plain.find(word)
+    while at >= 0:
+        end = at + len(word)
+        begins = at == 0 or not _JOINED.match(plain, at - 1)
+        ends = len(word) == WORD_MAX or not _JOINED.match(plain, end)
+        if alone or (begins and ends):
+            yield at
+        at = plain.find(word, end)
 
 
 def _within(hits: list[int], start: int, end: int) -> int:
