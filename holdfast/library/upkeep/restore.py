@@ -116,7 +116,7 @@ def _into_postgres(
             sql, shown = everybody.queries("holdfast.library.upkeep"), engine.status().target
 
             def work(tx: Transaction) -> Redone:
-                for statement in (sql.take_time, sql.hold_writers):
+                for statement in (sql.make_ready, sql.hold_writers):
                     tx.all(dict[str, object], statement)
                 if not replace and is_used(tx):
                     raise Present.used(shown)

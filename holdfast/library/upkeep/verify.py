@@ -102,7 +102,7 @@ def _look(everybody: Engine, *, quick: bool, head: str | None) -> VerifyReport:
 
 def _walk(everybody: Engine, reader: Reader, walk: _Walk) -> None:
     sql = everybody.queries("holdfast.library.upkeep")
-    reader.all(dict[str, object], sql.take_time)
+    reader.all(dict[str, object], sql.make_ready)
     walk.findings += check_storage(everybody, reader, quick=walk.quick)
     for store in reader.all(StoreRow, sql.all_stores):
         _walk_store(reader, sql, store, walk)

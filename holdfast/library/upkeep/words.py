@@ -85,7 +85,7 @@ def fill_words_of(engine: Engine) -> Callable[[Transaction], None]:
     sql = engine.queries("holdfast.library.upkeep")
 
     def work(tx: Transaction) -> None:
-        for statement in (sql.take_time, sql.hold_writers):
+        for statement in (sql.make_ready, sql.hold_writers):
             tx.all(dict[str, object], statement)
         tx.run(sql.clear_words)
         for store in tx.all(StoreRow, sql.all_stores):

@@ -1,0 +1,110 @@
+"""A database full of everything, read whole, and changed behind the library's back."""
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, LiteralString
+
+import apsw
+import psycopg
+
+import holdfast
+from holdfast.ground.scope import Actor
+from holdfast.library.holdfast import Holdfast
+from holdfast.memories.stores.records import Store
+from holdfast.testing.contracts.given import written
+
+MARKER = "kelpmarker"
+Rows = list[tuple[Any, ...]]
+Ask = Callable[..., Rows]
+
+
+@contextmanager
+def asking(target: str) -> Generator[Ask]:
+    """Give a function that runs a statement with `?` for its values, held back by no rule."""
+    if target.startswith("postgresql:"):
+        with psycopg.connect(target, autocommit=True) as server:
+            server.execute("set search_path = holdfast")
+            server.execute("set session_replication_role = replica")
+
+            def ask_server(statement: LiteralString, *values: object) -> Rows:
+                cursor = server.execute(statement.replace("?", "%s"), values)
+                return cursor.fetchall() if cursor.description else []
+
+            yield ask_server
+    else:
+        file: Any = apsw.Connection(target)
+        file.set_busy_timeout(5000)
+
+        def ask_file(statement: str, *values: object) -> Rows:
+            return list(file.execute(statement, values))
+
+        yield ask_file
+        file.close()
+
+
+def fill(hf: Holdfast) -> Store:
+    """Put something of every kind into two workspaces; return a store of the first."""
+    store = _fill_one(hf)
+    _fill_one(hf.acting(workspace="other", actor=Actor.api("apikey_1")))
+    return store
+
+
+def _fill_one(hf: Holdfast) -> Store:
+    stores, memories = hf.memory_stores, hf.memory_stores.memories
+    versions = stores.memory_versions
+    store = stores.create(name="Notes", description="d", metadata={"a": "b"})
+    first, second = written(hf, store, "/\u00e9", "/b", content="one\x00 two \U0001f40b")
+    memories.update(first.id, memory_store_id=store.id, content="tabs and spaces")
+    memories.rename(store.id, "/b", "/c/d")
+    memories.delete(second.id, memory_store_id=store.id)
+    versions.redact(first.memory_version_id, memory_store_id=store.id)
+    versions.restore(second.memory_version_id, memory_store_id=store.id)
+    written(hf, store, "/empty", content="")
+    old = stores.create(name="Old")
+    written(hf, old, "/kept")
+    stores.archive(old.id)
+    stores.create(name="Empty")
+    stores.configure(memories_cap=500)
+    agent = hf.agents.create({"name": "Ada", "model": "m"})
+    environment = hf.environments.create({"name": "here"})
+    attached = {"type": "memory_store", "memory_store_id": store.id, "access": "read_only"}
+    session = hf.sessions.create(
+        agent=str(agent["id"]), environment_id=str(environment["id"]), resources=[attached]
+    )
+    hf.sessions.create_token(session.id, expires_in=60)
+    hf.sessions.archive(hf.sessions.create(agent="a", environment_id="e", title="t").id)
+    hf.keys.create("k", scope="read")
+    hf.keys.revoke(hf.keys.create("gone").id)
+    return store
+
+
+def everything(hf: Holdfast) -> list[object]:
+    """Return all that two workspaces hold, as the library tells it."""
+    return [_everything(hf), _everything(hf.acting(workspace="other"))]
+
+
+def _everything(hf: Holdfast) -> list[object]:
+    stores = list(hf.memory_stores.list(include_archived=True).all())
+    sessions = list(hf.sessions.list(include_archived=True).all())
+    found: list[object] = [hf.memory_stores.settings(), *stores, *sessions, *hf.keys.list()]
+    for store in stores:
+        found += hf.memory_stores.memories.list(store.id, view="full").all()
+        found += hf.memory_stores.memory_versions.list(store.id, view="full").all()
+        found += hf.memory_stores.memories.search(store.id, "two tabs")
+    for session in sessions:
+        found += hf.sessions.list_tokens(session.id)
+    agents = list(hf.agents.list(include_archived=True).all())
+    found += [agents, list(hf.environments.list(include_archived=True).all())]
+    return found
+
+
+def opened(target: str | Path) -> Holdfast:
+    return holdfast.open(str(target))
+
+
+def checks(hf: Holdfast, *, quick: bool = False) -> set[tuple[str, str]]:
+    """Return which checks found something, and in which table."""
+    report = hf.verify(quick=quick)
+    assert report.ok == (not report.findings)
+    return {(each.check, each.table) for each in report.findings}
