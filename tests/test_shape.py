@@ -1,0 +1,127 @@
+"""The shape of the package: past these sizes a reader loses the thread.
+
+Each exception is listed with its reason, and the lists only shrink: one that is no longer needed
+fails too.
+"""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+MODULES = sorted((ROOT / "holdfast").rglob("*.py"))
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+LONG_MODULES = {
+    "holdfast/library/aio.py": "generated, a line for each call there is",
+    "holdfast/testing/contracts/engine.py": "the port's promises, one test each",
+}
+LONG_FUNCTIONS: dict[str, str] = {}
+FILTERS = "the contract's filters, each a word of the wire"
+COLUMNS = "the columns of a row, by name"
+MANY_PARAMETERS = {
+    "holdfast/doors/cli/serve.py:serve": "the command's options",
+    "holdfast/doors/http/serve.py:serve": "the command's options",
+    "holdfast/library/aio.py:open": "the mirror of `open`",
+    "holdfast/library/aio.py:AsyncSessions.create": FILTERS,
+    "holdfast/library/aio.py:AsyncSessions.list": FILTERS,
+    "holdfast/library/aio.py:AsyncVersions.list": FILTERS,
+    "holdfast/library/open.py:open": "what a handle is opened with, all but one left out",
+    "holdfast/library/remote_memories.py:RemoteVersions.list": FILTERS,
+    "holdfast/library/remote_sessions.py:RemoteSessions.create": FILTERS,
+    "holdfast/library/remote_sessions.py:RemoteSessions.list": FILTERS,
+    "holdfast/memories/stores/chain.py:link": "what a link is made of",
+    "holdfast/memories/stores/rows.py:memory_of": COLUMNS,
+    "holdfast/memories/stores/rows.py:store_of": COLUMNS,
+    "holdfast/memories/stores/rows.py:version_of": COLUMNS,
+    "holdfast/memories/stores/sessions.py:Sessions.create": FILTERS,
+    "holdfast/memories/stores/sessions.py:Sessions.list": FILTERS,
+    "holdfast/memories/stores/versions.py:Versions.list": FILTERS,
+}
+MANY_METHODS = {
+    "holdfast/engines/postgres/engine.py:PostgresEngine": "the port, and what tests count",
+    "holdfast/engines/sqlite/engine.py:SQLiteEngine": "the port, and what tests count",
+    "holdfast/engines/sqlite/database.py:Database": "the state of one file, asked from all sides",
+}
+
+
+def name(module: Path) -> str:
+    return module.relative_to(ROOT).as_posix()
+
+
+def functions(module: Path) -> Iterator[tuple[str, Function]]:
+    """Give each function of *module* under `path:Class.name`."""
+    for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, Function):
+                owner = f"{node.name}." if isinstance(node, ast.ClassDef) else ""
+                yield f"{name(module)}:{owner}{child.name}", child
+
+
+def lines(function: Function) -> int:
+    """Return how long *function* is without its docstring and its parameters."""
+    body = function.body[1:] if ast.get_docstring(function) else function.body
+    return (function.end_lineno or 0) - body[0].lineno + 1 if body else 0
+
+
+def parameters(function: Function) -> int:
+    arguments = function.args
+    every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+    return len([each for each in every if each.arg not in ("self", "cls")])
+
+
+def public_methods(node: ast.ClassDef) -> int:
+    return sum(
+        isinstance(child, Function) and not child.name.startswith("_") for child in node.body
+    )
+
+
+def test_no_module_is_longer_than_one_sitting() -> None:
+    long = {name(module) for module in MODULES if len(module.read_text().splitlines()) > 400}
+
+    assert long == set(LONG_MODULES)
+
+
+def test_a_function_fits_a_screen() -> None:
+    long = {
+        where for module in MODULES for where, function in functions(module) if lines(function) > 40
+    }
+
+    assert long == set(LONG_FUNCTIONS)
+
+
+def test_what_travels_together_is_one_value() -> None:
+    many = {
+        where
+        for module in MODULES
+        for where, function in functions(module)
+        if parameters(function) > 6 and "/testing/" not in where
+    }
+
+    assert many == set(MANY_PARAMETERS)
+
+
+def test_a_class_has_no_more_methods_than_people_remember() -> None:
+    many = {
+        f"{name(module)}:{node.name}"
+        for module in MODULES
+        if "/testing/" not in name(module)
+        for node in ast.walk(ast.parse(module.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef) and public_methods(node) > 12
+    }
+
+    assert many == set(MANY_METHODS)
+
+
+@pytest.mark.parametrize("module", [m for m in MODULES if m.name == "__init__.py"], ids=name)
+def test_a_table_of_contents_is_no_chapter(module: Path) -> None:
+    tree = ast.parse(module.read_text(encoding="utf-8"))
+
+    assert not any(isinstance(node, Function | ast.ClassDef) for node in ast.walk(tree))
+
+
+@pytest.mark.parametrize("module", MODULES, ids=name)
+def test_a_module_says_why_it_exists(module: Path) -> None:
+    assert ast.get_docstring(ast.parse(module.read_text(encoding="utf-8")))
