@@ -39,10 +39,18 @@ SHOWN = 60
 
 
 def shortened(given: object) -> str:
-    """Return *given* as at most 60 characters of text, for a message."""
+    """Return *given* as at most 60 characters of text, for a message.
+
+    A character that nobody would see is spelled as its escape.
+    """
     text = given if isinstance(given, str) else repr(given)
-    text = text.encode("utf-8", "backslashreplace").decode()
+    if not text.isprintable():
+        text = "".join(map(_visible, text[: SHOWN + 1]))
     return text if len(text) <= SHOWN else text[: SHOWN - 1] + "…"
+
+
+def _visible(char: str) -> str:
+    return char if char.isprintable() else char.encode("unicode_escape").decode()
 
 
 class HoldfastError(Exception):

@@ -5,7 +5,8 @@ from holdfast.ground.text import encoded, first_of_category, is_nfc, to_nfc
 
 BYTES_MAX, BYTES_MIN, SEGMENTS_MAX = 1024, 2, 20
 RESERVED = "/.anthropic-memory-store"
-_LINE_ENDS = {"\u2028", "\u2029"}
+_UNFIT = ("Cc", "Cf", "Zl", "Zp")
+"""Categories of characters; the last two hold U+2028 and U+2029 alone."""
 
 
 def checked_path(given: object, *, field: str = "path") -> str:
@@ -14,9 +15,7 @@ def checked_path(given: object, *, field: str = "path") -> str:
         raise InvalidInput(field, "must be a string", given=given)
     size = len(encoded(field, given))
     if not given.startswith("/"):
-        raise InvalidInput(
-            field, "must start with a slash", given=given, next=_instead(f"/{given}")
-        )
+        raise InvalidInput(field, "must start with a slash", given=given, next=_instead(given))
     if not BYTES_MIN <= size <= BYTES_MAX:
         reason = f"must be {BYTES_MIN} to {BYTES_MAX:,} bytes of UTF-8, is {size:,}"
         raise InvalidInput(field, reason, limit=BYTES_MAX, given=given)
@@ -30,9 +29,8 @@ def checked_path(given: object, *, field: str = "path") -> str:
 def _check_segments(field: str, given: str) -> None:
     segments = given[1:].split("/")
     if "" in segments:
-        fixed = "/" + "/".join(filter(None, segments))
         raise InvalidInput(
-            field, "must not hold // or end in a slash", given=given, next=_instead(fixed)
+            field, "must not hold // or end in a slash", given=given, next=_instead(given)
         )
     if "." in segments or ".." in segments:
         raise InvalidInput(
@@ -47,27 +45,34 @@ def _check_segments(field: str, given: str) -> None:
 
 
 def _check_characters(field: str, given: str) -> None:
-    bad = first_of_category(given, "Cc", "Cf") or next(
-        (char for char in given if char in _LINE_ENDS), None
-    )
+    bad = first_of_category(given, *_UNFIT)
     if bad is not None:
         raise InvalidInput(
             field,
             f"must not hold control or format characters, holds U+{ord(bad):04X}",
             given=given,
-            next=_instead(given.replace(bad, "")),
+            next=_instead(given),
         )
     if not is_nfc(given):
         raise InvalidInput(
             field,
             "must be in Unicode Normalization Form C",
             given=given,
-            next=_instead(to_nfc(given)),
+            next=_instead(given),
         )
 
 
-def _instead(fixed: str) -> str:
-    fits = BYTES_MIN <= len(fixed.encode("utf-8", "replace")) <= BYTES_MAX
+def _instead(given: str) -> str:
+    """Return the advice to send what is left of *given* without anything that is not allowed."""
+    plain = to_nfc("".join(char for char in given if not first_of_category(char, *_UNFIT)))
+    segments = [segment for segment in plain.split("/") if segment]
+    fixed = "/" + "/".join(segments)
+    fits = (
+        BYTES_MIN <= len(fixed.encode()) <= BYTES_MAX
+        and len(segments) <= SEGMENTS_MAX
+        and {".", ".."}.isdisjoint(segments)
+        and fixed != RESERVED
+    )
     return f"Send {fixed} instead." if fits else "Choose another path."
 
 

@@ -101,7 +101,13 @@ class PathsContract(GivenAStore):
 
     @pytest.mark.parametrize(
         ("path", "fixed"),
-        [("/e\u0301", "/\u00e9"), ("a/b", "/a/b"), ("/a//b", "/a/b")],
+        [
+            ("/e\u0301", "/\u00e9"),
+            ("a/b", "/a/b"),
+            ("/a//b", "/a/b"),
+            ("a//b\n/\u200b/", "/a/b"),
+            ("/e\u200b\u0301/", "/\u00e9"),
+        ],
     )
     def test_the_message_shows_the_fixed_path(
         self, hf: Holdfast, store: Store, path: str, fixed: str
@@ -109,7 +115,22 @@ class PathsContract(GivenAStore):
         with pytest.raises(InvalidInput) as refusal:
             written(hf, store, path)
 
-        assert fixed in str(refusal.value)
+        assert str(refusal.value).endswith(f"Send {fixed} instead.")
+
+    @pytest.mark.parametrize("path", ["//", "..//a", "/.anthropic-memory-store/", "x" * 1024])
+    def test_the_message_shows_no_path_that_would_be_refused_too(
+        self, hf: Holdfast, store: Store, path: str
+    ) -> None:
+        with pytest.raises(InvalidInput) as refusal:
+            written(hf, store, path)
+
+        assert str(refusal.value).endswith("Choose another path.")
+
+    def test_what_nobody_would_see_is_spelled_out(self, hf: Holdfast, store: Store) -> None:
+        with pytest.raises(InvalidInput) as refusal:
+            written(hf, store, "/a\u200b\nb")
+
+        assert "(given: /a\\u200b\\nb)" in str(refusal.value)
 
     def test_the_message_never_repeats_more_than_60_characters(
         self, hf: Holdfast, store: Store
