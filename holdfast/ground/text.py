@@ -42,7 +42,8 @@ def within(field: str, text: str, *, most: int, least: int = 0, part: str = "") 
     *part* says which part of the field it is, such as "a key ".
     """
     if not least <= len(text) <= most:
-        reason = f"{part}must have {least} to {most:,} characters, has {len(text):,}"
+        wanted = f"{least} to {most:,}" if least else f"at most {most:,}"
+        reason = f"{part}must have {wanted} characters, has {len(text):,}"
         raise InvalidInput(field, reason, limit=most)
     encoded(field, text)
     if "\0" in text:

@@ -52,12 +52,17 @@ def read_json(raw: bytes) -> JSONObject:
         value = _parser.decode(text)
     except RecursionError:
         raise InvalidInput("body", f"is nested more than {DEPTH} levels deep") from None
-    except ValueError:
-        raise InvalidInput("body", "is not JSON", next="Send a JSON object.") from None
+    except json.JSONDecodeError as error:
+        raise _no_json(text, error) from None
     if not isinstance(value, dict):
         raise InvalidInput("body", "must be a JSON object")
     _check_text_and_depth(cast("JSONObject", value), escapes="\\u" in text)
     return cast("JSONObject", value)
+
+
+def _no_json(text: str, error: json.JSONDecodeError) -> InvalidInput:
+    place = f" at line {error.lineno}, column {error.colno}" if text.strip() else ", it is empty"
+    return InvalidInput("body", f"is not JSON{place}", next="Send a JSON object.")
 
 
 def read_body(raw: bytes, make: type[B]) -> B:
@@ -66,19 +71,21 @@ def read_body(raw: bytes, make: type[B]) -> B:
     try:
         return msgspec.convert(value, make)
     except msgspec.ValidationError as error:
-        raise _explained(str(error)) from None
+        raise _explained(str(error), make) from None
 
 
-def _explained(said: str) -> InvalidInput:
-    """Return msgspec's complaint *said* as an error that names the key."""
+def _explained(said: str, make: type[Body]) -> InvalidInput:
+    """Return msgspec's complaint *said* of a *make* as an error that names the key."""
     if found := _MISSING.fullmatch(said):
         return InvalidInput(_field(found[2], found[1]), "is required")
     if found := _UNKNOWN.fullmatch(said):
-        return InvalidInput(_field(found[2], found[1]), "is not a key here", next="Leave it out.")
+        known = f"Known: {', '.join(make.__struct_fields__)}."
+        return InvalidInput(_field(found[2], found[1]), "is not a key here", next=known)
     found = _OTHER.fullmatch(said)
     reason, where = (found[1], found[2]) if found else (said, "")
     if types := _EXPECTED.fullmatch(reason):
-        reason = f"must be {_named(types[1])}, is {_named(types[2])}"
+        whose = "each value " if (where or "").endswith("[...]") else ""
+        reason = f"{whose}must be {_named(types[1])}, is {_named(types[2])}"
     return InvalidInput(_field(where, ""), reason)
 
 

@@ -10,7 +10,10 @@ from msgspec import Struct
 
 from holdfast.ground.errors import InvalidInput, shortened
 
-_DIGITS = re.compile(r"-?[0-9]{1,18}")
+_DIGITS = re.compile(r"-?[0-9]+")
+_DIGITS_MOST = 18
+"""Beyond, an integer may not fit 64 bits."""
+
 _INSTANT = re.compile(
     r"\d{4}-\d\d-\d\d(?:[Tt ]\d\d:\d\d(?::\d\d(?:[.,]\d{1,9})?)?(?:[Zz]|[+-]\d\d:?\d\d)?)?",
     re.ASCII,
@@ -122,6 +125,8 @@ def _text(field: str, given: str) -> str:
 def _integer(field: str, given: str) -> int:
     if not _DIGITS.fullmatch(given):
         raise InvalidInput(field, "must be an integer", given=given)
+    if len(given) > _DIGITS_MOST:
+        raise InvalidInput(field, "is out of range", given=given)
     return int(given)
 
 

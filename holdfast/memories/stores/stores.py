@@ -50,8 +50,8 @@ class MemoryStores:
         """Make a store. *name* is 1 to 255 characters, *description* at most 1,024."""
         refuse_narrowed(self._caller, "write")
         checked_name(name)
-        described = checked_description(given_or_none(description) or "")
-        pairs = checked_metadata(given_or_none(metadata) or EMPTY)
+        described = checked_description(_given_or("", description))
+        pairs = checked_metadata(_given_or(EMPTY, metadata))
         caller = self._caller
 
         def work(tx: Transaction) -> Store:
@@ -106,7 +106,7 @@ class MemoryStores:
         """
         refuse_narrowed(self._caller, "write")
         new_name, new_description = given_or_none(name), given_or_none(description)
-        patch: object = given_or_none(metadata) or EMPTY
+        patch = _given_or(EMPTY, metadata)
         with existence_first(self._caller, memory_store_id, write=True):
             if new_name is not None:
                 checked_name(new_name)
@@ -276,6 +276,10 @@ def checked_description(given: object) -> str:
     if not isinstance(given, str):
         raise InvalidInput("description", "must be a string", given=given)
     return within("description", given, most=DESCRIPTION_MAX)
+
+
+def _given_or(default: object, given: object) -> object:
+    return default if given is UNSET or given is None else given
 
 
 def _json(metadata: Metadata) -> str:

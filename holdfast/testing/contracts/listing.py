@@ -108,9 +108,9 @@ class ListingContract(GivenAStore):
         with invalid("depth"):
             hf.memory_stores.memories.list(store.id, depth=depth)
 
-    @pytest.mark.parametrize("limit", [0, -1, 101])
-    def test_a_limit_outside_1_to_100_is_refused(
-        self, hf: Holdfast, store: Store, limit: int
+    @pytest.mark.parametrize("limit", [0, -1, 101, 1.0, 1.5, True])
+    def test_a_limit_that_is_no_integer_from_1_to_100_is_refused(
+        self, hf: Holdfast, store: Store, limit: Any
     ) -> None:
         with invalid("limit"):
             hf.memory_stores.memories.list(store.id, limit=limit)

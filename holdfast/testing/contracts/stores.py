@@ -114,6 +114,9 @@ class StoresContract(GivenAStore):
             {"k": {"nested": "v"}},
             ["k"],
             "k",
+            [],
+            "",
+            0,
         ],
     )
     def test_bad_metadata_is_refused(self, hf: Holdfast, metadata: Any) -> None:

@@ -73,6 +73,11 @@ def test_what_is_wrong_is_named(raw: bytes, field: str) -> None:
     assert refused.value.field == field
 
 
+def test_an_integer_that_is_too_long_is_not_called_something_else() -> None:
+    with pytest.raises(InvalidInput, match=r"limit: is out of range"):
+        read(b"limit=99999999999999999999")
+
+
 def test_what_is_required_is_missed() -> None:
     with pytest.raises(InvalidInput, match=r"q: is required"):
         read(b"", {"q": text("q", required=True)})
