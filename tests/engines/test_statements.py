@@ -1,0 +1,169 @@
+"""Every named statement is understood by its engine, and gives nobody what is another's."""
+
+import re
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any, cast
+
+import psycopg
+import pytest
+
+import holdfast
+from holdfast.engines.queries import Statement, load
+from holdfast.engines.sqlite import SQLiteEngine
+from holdfast.engines.sqlite.connection import Connection, connect
+from holdfast.ground.scope import EVERYBODY
+from holdfast.library.holdfast import Holdfast
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = sorted(
+    ".".join(file.parent.relative_to(ROOT).parts)
+    for file in (ROOT / "holdfast").rglob("queries.sql")
+    if "testing" not in file.parts
+)
+STORES = "holdfast.memories.stores"
+NAME = re.compile(r"(?<![\w:]):([a-z0-9_]+)")
+
+WITHOUT_WORKSPACE = {
+    "key_by_credential": "the workspace is what it is to tell",
+    "token_by_credential": "the workspace is what it is to tell",
+}
+"""Statements of the stores that name no workspace, and why."""
+
+
+def statements(package: str, dialect: Any) -> dict[str, Statement]:
+    return vars(load(package, dialect))
+
+
+def named(dialect: Any) -> list[tuple[str, str]]:
+    return [(package, name) for package in PACKAGES for name in statements(package, dialect)]
+
+
+@pytest.fixture(scope="module")
+def used_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give a database in which the workspace `ours` has something of every kind."""
+    path = tmp_path_factory.mktemp("used") / "h.db"
+    with holdfast.open(path, workspace="ours") as hf:
+        fill(hf)
+    return path
+
+
+def fill(hf: Holdfast) -> None:
+    store = hf.memory_stores.create(name="notes")
+    hf.memory_stores.configure(memories_cap=9)
+    memory = hf.memory_stores.memories.create(store.id, path="/a/b.md", content="tabs and spaces")
+    hf.memory_stores.memories.update(memory.id, memory_store_id=store.id, content="tabs")
+    attached: list[dict[str, str]] = [{"type": "memory_store", "memory_store_id": store.id}]
+    session = hf.sessions.create(agent="a", environment_id="e", resources=attached)
+    hf.sessions.create_token(session.id)
+    hf.agents.create({"name": "Coder", "model": "claude-x"})
+    hf.environments.create({"name": "laptop"})
+    hf.keys.create("ci")
+
+
+@pytest.fixture(scope="module")
+def raw(used_file: Path) -> Iterator[Connection]:
+    connection = connect(str(used_file), "writer")
+    with closing(connection.raw):
+        yield connection
+
+
+def ids(raw: Connection) -> dict[str, object]:
+    """Return what the statements' parameters would be, were they asked by `ours`."""
+
+    def one(table: str, column: str = "id") -> object:
+        return raw.execute(f"select {column} from {table}", {}).fetchall()[0][0]
+
+    store, session = cast("str", one("stores")), cast("str", one("sessions"))
+    known: dict[str, object] = {
+        "store": store,
+        "store_id": store,
+        "memory_store_id": store,
+        "store_ids": f'["{store}"]',
+        "memory": one("memories"),
+        "version": one("versions"),
+        "session_id": session,
+        "session_ids": f'["{session}"]',
+        "token_id": one("session_tokens"),
+        "path": "/a/b.md",
+        "lineage": '["/a", "/a/b.md"]',
+        "terms": '["1_tabs"]',
+        "low": "/",
+        "high": "0",
+        "from": "/",
+        "after": "",
+        "mine": "",
+        "old": "/z",
+        "old_low": "/z/",
+        "old_high": "/z0",
+        "skip": 2,
+        "full": 1,
+        "archived": 1,
+        "include_archived": 1,
+        "oldest": 0,
+        "since": 0,
+        "at": 2**62,
+        "until": 2**62,
+        "before": 2**62,
+        "rows": 9,
+        "words": "1_tabs",
+        "idle": 1,
+        "terminated": 1,
+    }
+    return known
+
+
+@pytest.mark.parametrize(("package", "name"), named("sqlite"))
+def test_sqlite_understands_it(package: str, name: str, raw: Connection) -> None:
+    statement = statements(package, "sqlite")[name]
+    explained = "" if statement.startswith("pragma") else "explain "
+    params = dict.fromkeys(NAME.findall(statement))
+
+    raw.execute(cast("Any", explained + statement), params).fetchall()
+
+
+@pytest.mark.parametrize(("package", "name"), named("postgres"))
+def test_postgres_understands_it(package: str, name: str, postgres_url: str) -> None:
+    holdfast.open(postgres_url).close()
+    statement = statements(package, "postgres")[name]
+    params = dict.fromkeys(re.findall(r"%\(([a-z0-9_]+)\)s", statement))
+
+    explained = "" if statement.startswith("lock") else "explain "
+
+    with psycopg.connect(postgres_url, options="-c search_path=holdfast") as connection:
+        connection.execute(cast("Any", explained + statement), params)
+
+
+@pytest.mark.parametrize("name", statements(STORES, "sqlite"))
+def test_a_statement_names_whose_rows_it_means(name: str) -> None:
+    statement = statements(STORES, "sqlite")[name]
+
+    assert (":workspace" in statement) == (name not in WITHOUT_WORKSPACE)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in statements(STORES, "sqlite") if name not in WITHOUT_WORKSPACE]
+)
+def test_a_statement_finds_nothing_of_anothers(name: str, raw: Connection) -> None:
+    statement = statements(STORES, "sqlite")[name]
+    params = {**dict.fromkeys(NAME.findall(statement)), **ids(raw), "workspace": "theirs"}
+    if statement.startswith("insert") and "select" not in statement:
+        return
+
+    raw.do("begin")
+    try:
+        rows = raw.execute(statement, params).fetchall()
+        changed = 0 if statement.startswith(("select", "with")) else raw.raw.changes()
+    finally:
+        raw.do("rollback")
+
+    assert [row for row in rows if row != (None,)] == []
+    assert changed == 0
+
+
+def test_upkeep_alone_sees_every_workspace(used_file: Path) -> None:
+    with holdfast.open(used_file, workspace="theirs") as hf:
+        assert isinstance(hf.engine, SQLiteEngine)
+        assert list(hf.memory_stores.list()) == []
+        assert hf.engine.scoped(EVERYBODY).one(dict[str, Any], "select count(*) as n from stores")
