@@ -10,7 +10,7 @@ from contextlib import suppress
 from time import perf_counter
 from typing import Any
 
-from holdfast.doors.http.answers import Answer, LiveAnswer, Send
+from holdfast.doors.http.answers import Answer, Headers, LiveAnswer, Send
 from holdfast.doors.http.auth import WORKSPACE, demand_right
 from holdfast.doors.http.call import Call
 from holdfast.doors.http.compat.strict import demand_strictness
@@ -108,14 +108,8 @@ class App:
             answer = self._failed(asked, error)
         finally:
             house.in_flight -= 1
-        headers = [
-            (b"content-type", answer.type),
-            (b"request-id", request_id.encode()),
-            (WORKSPACE, (asked.workspace or "default").encode()),
-            *answer.headers,
-        ]
+        headers = _headers(answer, request_id, asked.workspace)
         if isinstance(answer, Answer):
-            headers.append((b"content-length", b"%d" % len(answer.body)))
             await send({"type": "http.response.start", "status": answer.status, "headers": headers})
             await send({"type": "http.response.body", "body": answer.body})
             status = answer.status
@@ -125,6 +119,15 @@ class App:
             await self._live(answer, receive, send)
         path = asked.route.path if asked.route else UNKNOWN
         house.metrics.answered(path, asked.method, status, perf_counter() - began)
+
+    def unreadable(self) -> tuple[Headers, bytes]:
+        """Return the headers and the body of the answer, status 400, to what is not HTTP."""
+        house = self.house
+        request_id = house.request_ids.new(to_microseconds(house.clock.now()))
+        error = InvalidInput("request", "is not HTTP", next="Send HTTP/1.1, as its standard says.")
+        answer = error_answer(error, request_id=request_id, contract=True)
+        house.metrics.answered(UNKNOWN, UNKNOWN, answer.status, 0.0)
+        return _headers(answer, request_id, ""), answer.body
 
     async def _answer(
         self, asked: _Asked, raw_path: bytes, scope: Message, receive: Receive
@@ -202,6 +205,18 @@ class App:
 
 
 _NOBODY = Visitor(actor=LOCAL, scope="read", workspace="default", keyed=False)
+
+
+def _headers(answer: Answer | LiveAnswer, request_id: str, workspace: str) -> Headers:
+    """Return all the headers of *answer*."""
+    length = ((b"content-length", b"%d" % len(answer.body)),) if isinstance(answer, Answer) else ()
+    return (
+        (b"content-type", answer.type),
+        (b"request-id", request_id.encode()),
+        (WORKSPACE, (workspace or "default").encode()),
+        *answer.headers,
+        *length,
+    )
 
 
 async def _body(headers: Mapping[bytes, bytes], receive: Receive, route: Route) -> bytes:

@@ -1,58 +1,19 @@
 """`serve` as a process: where it listens, and how it ends."""
 
 import os
-import re
 import signal
 import socket
-import subprocess
-import sys
 import threading
-from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
 from queue import Queue
 
 import httpx
 import pytest
+from served import served
 
 import holdfast
 from holdfast.doors.http.serve import is_loopback, serve
 from holdfast.ground.errors import InvalidInput, Unavailable
-
-SERVE = """
-import sys
-from holdfast.doors.http.serve import serve
-raise SystemExit(serve(sys.argv[1], host=sys.argv[2], port=0, workers=int(sys.argv[3])))
-"""
-
-
-class Served:
-    """A server process, and where it listens."""
-
-    def __init__(self, process: subprocess.Popen[str], line: str) -> None:
-        self.process, self.line = process, line
-        found = re.search(r"http://\S+(?=,)", line)
-        assert found, line
-        self.url = found[0]
-
-    def tell(self, sig: signal.Signals) -> None:
-        self.process.send_signal(sig)
-
-    def code(self) -> int:
-        return self.process.wait(30)
-
-
-@contextmanager
-def served(target: Path, host: str = "127.0.0.1", workers: int = 1) -> Generator[Served]:
-    command = [sys.executable, "-c", SERVE, str(target), host, str(workers)]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stderr is not None
-            yield Served(process, process.stderr.readline())
-        finally:
-            if process.poll() is None:
-                process.terminate()
-                process.wait(30)
 
 
 @pytest.fixture
