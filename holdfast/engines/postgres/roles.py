@@ -35,7 +35,7 @@ _GRANTS = (
     "grant usage on schema holdfast to holdfast_app",
     "grant select, insert, update, delete on all tables in schema holdfast to holdfast_app",
     "revoke insert, update, delete on holdfast.migrations from holdfast_app",
-    "grant usage, select on all sequences in schema holdfast to holdfast_app",
+    "grant usage, select, update on all sequences in schema holdfast to holdfast_app",
 )
 # Roles belong to the whole server, so another database's opening may meet ours half-way.
 _MET = (errors.DuplicateObject, errors.UniqueViolation, errors.InternalError_)

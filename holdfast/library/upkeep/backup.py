@@ -60,9 +60,9 @@ def backup(
 
 def _check_free(place: Path, engine: Engine, *, force: bool) -> None:
     if place.is_dir():
-        raise InvalidInput("file", "is a folder", given=place, next="Name a file in it.")
+        raise InvalidInput("file", "is a folder", given=str(place), next="Name a file in it.")
     if not place.parent.is_dir():
-        raise InvalidInput("file", "lies in a folder that does not exist", given=place)
+        raise InvalidInput("file", "lies in a folder that does not exist", given=str(place))
     target = Path(engine.status().target)
     if engine.dialect == "sqlite" and all(map(Path.exists, (place, target))):
         _refuse_same(place, target)
@@ -70,18 +70,20 @@ def _check_free(place: Path, engine: Engine, *, force: bool) -> None:
         raise InvalidInput(
             "file",
             f"is a database in use: {found[0].name} is beside it",
-            given=place,
+            given=str(place),
             next="Choose another.",
         )
     if place.exists() and not force:
         raise InvalidInput(
-            "file", "exists already", given=place, next="Choose another, or --force."
+            "file", "exists already", given=str(place), next="Choose another, or --force."
         )
 
 
 def _refuse_same(place: Path, target: Path) -> None:
     if place.samefile(target):
-        raise InvalidInput("file", "is the database itself", given=place, next="Choose another.")
+        raise InvalidInput(
+            "file", "is the database itself", given=str(place), next="Choose another."
+        )
 
 
 def _write(engine: Engine, part: Path, told: Callable[[int], None]) -> None:

@@ -10,6 +10,7 @@ from typing import LiteralString, cast
 
 from msgspec import Struct
 
+from holdfast.engines import queries
 from holdfast.engines.base import Engine, Reader, Transaction
 
 ROWS_AT_ONCE = 200
@@ -68,7 +69,7 @@ def copy(
         insert = _insert(target, table, names)
         after: dict[str, object] = {}
         copied.rows[table.name] = 0
-        while rows := reader.all(dict[str, object], _select(table, names, after), **after):
+        while rows := reader.all(dict[str, object], _select(source, table, names, after), **after):
             tx.run_many(insert, rows)
             copied.rows[table.name] += len(rows)
             done += len(rows)
@@ -115,19 +116,31 @@ def _sql(engine: Engine) -> SimpleNamespace:
     return engine.queries("holdfast.library.upkeep")
 
 
-def _select(table: Table, names: list[str], after: dict[str, object]) -> LiteralString:
+def _select(
+    engine: Engine, table: Table, names: list[str], after: dict[str, object]
+) -> LiteralString:
     key = ", ".join(table.key)
     start = ", ".join(f":{name}" for name in after)
     where = f" where ({key}) > ({start})" if after else ""
-    return ours(
-        f"select {', '.join(names)} from {table.name}{where} order by {key} limit {ROWS_AT_ONCE}"
+    return _spelled(
+        engine,
+        f"select {', '.join(names)} from {table.name}{where} order by {key} limit {ROWS_AT_ONCE}",
     )
 
 
 def _insert(engine: Engine, table: Table, names: list[str]) -> LiteralString:
     overriding = " overriding system value" if engine.dialect == "postgres" else ""
     values = ", ".join(f":{name}" for name in names)
-    return ours(f"insert into {table.name} ({', '.join(names)}){overriding} values ({values})")
+    return _spelled(
+        engine,
+        f"insert into {table.name} ({', '.join(names)}){overriding} values ({values})",
+    )
+
+
+def _spelled(engine: Engine, statement: str) -> LiteralString:
+    """Return *statement*, whose values stand as `:name`, as *engine* wants to see it."""
+    read = queries.read(f"-- copying --\n{statement}", engine.dialect, source="copying")
+    return ours(read["copying"])
 
 
 def ours(statement: str) -> LiteralString:

@@ -91,7 +91,10 @@ from session_tokens t left join sessions s on s.id = t.session_id
 where s.workspace is distinct from t.workspace
 
 -- redacted_versions --
-select id, redacted_at, redacted_by_kind, redacted_by_id from versions where redacted_at is not null
+select id, redacted_at, redacted_by_kind, redacted_by_id
+from versions
+where redacted_at is not null
+order by redacted_at, number
 
 -- integrity (sqlite) --
 select integrity_check as finding from pragma_integrity_check

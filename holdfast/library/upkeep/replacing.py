@@ -90,7 +90,7 @@ def _damaged(place: Path, *, replace: bool) -> Present:
         raise InvalidInput(
             "target",
             "is damaged",
-            given=place,
+            given=str(place),
             next="Restore into another, or --replace it: what it redacted may come back.",
         )
     return Present(stamp=_stamp(place), keep=True, readable=False)

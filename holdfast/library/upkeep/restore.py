@@ -66,14 +66,14 @@ def restore(
 
 def _check_backup(path: Path) -> None:
     if not path.is_file():
-        raise InvalidInput("file", "does not exist, or is no file", given=path)
+        raise InvalidInput("file", "does not exist, or is no file", given=str(path))
     if not path.stat().st_size:
-        raise InvalidInput("file", "is empty", given=path, next="Name a backup.")
+        raise InvalidInput("file", "is empty", given=str(path), next="Name a backup.")
     if beside(path):
         raise InvalidInput(
             "file",
             "is a database in use, not a backup",
-            given=path,
+            given=str(path),
             next="Make a backup of it first, and restore that.",
         )
 
@@ -146,7 +146,7 @@ def _opened(path: Path, part: Path) -> SQLiteEngine:
     except Corrupt as error:
         raise Corrupt(str(path), error.findings) from error
     except InvalidInput as error:
-        raise InvalidInput("file", "is no backup of ours", given=path) from error
+        raise InvalidInput("file", "is no backup of ours", given=str(path)) from error
     report = verify(engine, quick=True)
     if not report.ok:
         engine.close()
