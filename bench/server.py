@@ -170,7 +170,7 @@ def _against_bare(bench: Bench, bare: Served, free: Ours) -> None:
 def _compared(
     bench: Bench, served: Served, ask: Ask, other: Served, plain: bytes | Ask
 ) -> list[tuple[Timing, Timing]]:
-    number = bench.size(8_000, 1_600)
+    number = bench.size(8_000, 800)
     same: Ask = (lambda: plain) if isinstance(plain, bytes) else plain
     return paired(
         lambda: served.asked(number, ask), lambda: other.asked(number, same), bench.rounds
@@ -188,7 +188,7 @@ def _keyed(bench: Bench, free: Ours, keyed: Ours) -> None:
 
 
 def _memory(bench: Bench, keyed: Ours, idle: float) -> None:
-    number = bench.size(100_000, 8_000)
+    number = bench.size(100_000, 3_200)
     bench.amount("resident memory, idle", "no console", 90, "MB", [idle])
     before = keyed.served.resident()
     keyed.served.asked(number, keyed.get)
