@@ -14,6 +14,7 @@ from holdfast.engines.sqlite.core import Core
 from holdfast.engines.sqlite.feed import SQLiteFeed
 from holdfast.engines.sqlite.log import empty
 from holdfast.engines.sqlite.opening import open_database
+from holdfast.engines.sqlite.rewriting import rewrite
 from holdfast.engines.sqlite.slots import Chore, Loop, Slot, refusal
 from holdfast.engines.sqlite.status import status_of
 from holdfast.engines.sqlite.target import resolve
@@ -205,6 +206,18 @@ class SQLiteEngine:
             pause.wait(_SCRUB_EVERY)
         self.core.database.publish("scrubbed")
         return Scrubbed(done=True)
+
+    def scrub_full(self) -> Scrubbed:
+        """Write the file anew as well; that takes long, and the room of another copy."""
+        if self.core.database.in_memory:
+            return Scrubbed(done=True)
+        gate = threading.Lock()
+        gate.acquire()
+        chore = Chore(rewrite, {}, TIMEOUT, lambda _: gate.release())
+        self.core.put_and_wait(chore)
+        gate.acquire()
+        _outcome(chore)
+        return self.scrub()
 
     def status(self) -> EngineStatus:
         """Say how the engine is."""
