@@ -76,11 +76,13 @@ def write_cursor(list: str, digest: str, key: Key, *, backward: bool = False) ->
     return PREFIX + urlsafe_b64encode(sha256(body).digest()[:6] + body).decode().rstrip("=")
 
 
-def read_cursor(list: str, digest: str, given: str) -> tuple[Key, bool]:
+def read_cursor(list: str, digest: str, given: object) -> tuple[Key, bool]:
     """Return the key that *given* stands after, and whether it walks backward.
 
     InvalidInput when it was cut or altered, or belongs to another list or other filters.
     """
+    if not isinstance(given, str):
+        raise _bad_cursor("must be a string")
     try:
         raw = given.removeprefix(PREFIX)
         packed = urlsafe_b64decode(raw + "=" * (-len(raw) % 4))

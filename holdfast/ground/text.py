@@ -36,11 +36,13 @@ def first_of_category(text: str, *categories: str) -> str | None:
     return next((char for char in text if unicodedata.category(char) in categories), None)
 
 
-def within(field: str, text: str, *, most: int, least: int = 0, part: str = "") -> str:
+def within(field: str, text: object, *, most: int, least: int = 0, part: str = "") -> str:
     """Return *text* if it has *least* to *most* code points and is text; else InvalidInput.
 
     *part* says which part of the field it is, such as "a key ".
     """
+    if not isinstance(text, str):
+        raise InvalidInput(field, f"{part}must be a string", given=repr(text))
     if not least <= len(text) <= most:
         wanted = f"{least} to {most:,}" if least else f"at most {most:,}"
         reason = f"{part}must have {wanted} characters, has {len(text):,}"

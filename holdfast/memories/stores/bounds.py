@@ -25,12 +25,12 @@ def bounds(
     An instant without a zone is UTC.
     """
     since = max(
-        BEGINNING if gte is None else _microseconds(gte),
-        BEGINNING if gt is None else _microseconds(gt) + 1,
+        BEGINNING if gte is None else _microseconds("created_at_gte", gte),
+        BEGINNING if gt is None else _microseconds("created_at_gt", gt) + 1,
     )
     until = min(
-        END if lte is None else _microseconds(lte),
-        END if lt is None else _microseconds(lt) - 1,
+        END if lte is None else _microseconds("created_at_lte", lte),
+        END if lt is None else _microseconds("created_at_lt", lt) - 1,
     )
     return since, until
 
@@ -56,5 +56,7 @@ def checked_age(key: Key) -> Key:
             )
 
 
-def _microseconds(instant: datetime) -> int:
+def _microseconds(field: str, instant: object) -> int:
+    if not isinstance(instant, datetime):
+        raise InvalidInput(field, "must be a datetime", given=instant)
     return to_microseconds(instant if instant.tzinfo else instant.replace(tzinfo=UTC))

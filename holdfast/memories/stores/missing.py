@@ -8,9 +8,13 @@ from holdfast.ground.ids import KINDS
 _BODY = re.compile(r"_[0-9A-Za-z]{24}")
 
 
-def is_id(prefix: str, given: str) -> bool:
+def is_id(prefix: str, given: object) -> bool:
     """Tell whether *given* is shaped like an id of the kind *prefix*."""
-    return given.startswith(prefix) and _BODY.fullmatch(given, len(prefix)) is not None
+    return (
+        isinstance(given, str)
+        and given.startswith(prefix)
+        and _BODY.fullmatch(given, len(prefix)) is not None
+    )
 
 
 def shaped(prefix: str, given: str) -> str:
@@ -31,13 +35,14 @@ def sought(prefix: str, given: str) -> str:
     return given if is_id(prefix, given) else ""
 
 
-def missing(prefix: str, given: str) -> NotFound:
+def missing(prefix: str, given: object) -> NotFound:
     """Return the NotFound of *given*, which should have been an id of the kind *prefix*.
 
     When it is tagged as another kind's, the sentence says so.
     """
-    tag = given.partition("_")[0]
+    shown = given if isinstance(given, str) else repr(given)
+    tag = shown.partition("_")[0]
     hint = "Check the id."
     if tag != prefix and tag in KINDS:
         hint = f"That is the id of a different kind of thing, {KINDS[tag]}: send {prefix}_…"
-    return NotFound(KINDS[prefix], given, next=hint)
+    return NotFound(KINDS[prefix], shown, next=hint)

@@ -237,10 +237,7 @@ class MemoryStores:
         refuse_narrowed(self._caller, "admin")
         if memories_cap is UNSET:
             return self.settings()
-        if isinstance(memories_cap, bool) or not 1 <= memories_cap <= CAP_MAX:
-            raise InvalidInput(
-                "memories_cap", f"must be 1 to {CAP_MAX:,}", limit=CAP_MAX, given=memories_cap
-            )
+        _check_cap(memories_cap)
 
         def work(tx: Transaction) -> StoreSettings:
             tx.run(self._sql.set_memories_cap, memories_cap=memories_cap)
@@ -259,6 +256,11 @@ class MemoryStores:
                 data=data,
             )
         )
+
+
+def _check_cap(given: object) -> None:
+    if not isinstance(given, int) or isinstance(given, bool) or not 1 <= given <= CAP_MAX:
+        raise InvalidInput("memories_cap", f"must be 1 to {CAP_MAX:,}", limit=CAP_MAX, given=given)
 
 
 def checked_name(given: object) -> str:
