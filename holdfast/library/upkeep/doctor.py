@@ -7,6 +7,9 @@ from msgspec import Struct
 
 from holdfast.engines.base import Engine, EngineStatus
 from holdfast.engines.migrate import known
+from holdfast.engines.sqlite.connection import APPLICATION_ID
+from holdfast.engines.sqlite.holders import holders
+from holdfast.engines.sqlite.target import RISKY
 from holdfast.ground.clock import SystemClock, to_microseconds
 from holdfast.ground.scope import EVERYBODY
 from holdfast.library.holdfast import Holdfast
@@ -20,6 +23,9 @@ CLOCKS_APART_MOST = 2.0
 """Seconds; beyond it, what expires does so at a time that users do not expect."""
 
 
+PRAGMAS = ("application_id", "page_size", "auto_vacuum", "freelist_count", "foreign_keys")
+
+
 class Check(Struct, frozen=True, kw_only=True):
     """One thing looked at: whether it is well, and what there is to say of it."""
 
@@ -28,31 +34,41 @@ class Check(Struct, frozen=True, kw_only=True):
     says: str
 
 
+class _Role(Struct, frozen=True, kw_only=True):
+    name: str
+    powerful: bool
+    owned: int
+
+
 def doctor(hf: Holdfast) -> list[Check]:
     """Return what there is to say of the database that *hf* is on; nothing is changed."""
     engine = hf.engine.scoped(EVERYBODY)
     status = hf.engine.status()
+    if not status.ready:
+        # Whatever else is asked would fail for the same reason.
+        return [_database(status)]
     sql = hf.engine.queries("holdfast.library.upkeep")
-    checks = [_database(status), _schema(status), _durability(engine, sql)]
+    checks = [_database(status), _schema(engine, sql, status), _durability(engine, sql)]
     if status.dialect == "sqlite":
-        checks += _file(status)
+        checks += [*_file(status), _pragmas(engine, sql, status), _processes(status)]
     else:
         checks += _server(engine, sql)
-    return [*checks, _pinned(status), _clock(engine, sql)]
+    return [*checks, _pinned(status), _erasure(status), _clock(engine, sql)]
 
 
 def _database(status: EngineStatus) -> Check:
-    about = status.details.get("sqlite") or status.details.get("version") or ""
+    about = status.details.get("sqlite") or status.details.get("postgres") or ""
     says = f"{status.target} ({status.dialect} {about})"
     return Check(name="database", ok=status.ready, says=f"{says}: {status.reason or 'ready'}")
 
 
-def _schema(status: EngineStatus) -> Check:
+def _schema(engine: Engine, sql: SimpleNamespace, status: EngineStatus) -> Check:
     newest = max(migration.number for migration in known(status.dialect))
+    taken = engine.one(_number, sql.schema_taken)
     return Check(
         name="schema",
-        ok=status.schema == newest,
-        says=f"{status.schema}; this release knows {newest}",
+        ok=taken == status.schema == newest,
+        says=f"{status.schema}, by its migrations {taken}; this release knows {newest}",
     )
 
 
@@ -65,7 +81,7 @@ def _durability(engine: Engine, sql: SimpleNamespace) -> Check:
 
 def _file(status: EngineStatus) -> Iterator[Check]:
     kind = str(status.details.get("file_system") or "memory")
-    risky = kind in ("nfs", "nfs4", "cifs", "smb", "smb3", "ceph", "lustre")
+    risky = kind in RISKY
     yield Check(
         name="file system",
         ok=not risky,
@@ -79,12 +95,36 @@ def _file(status: EngineStatus) -> Iterator[Check]:
         yield Check(name="log", ok=log <= LOG_BYTES_MOST, says=f"{log / 2**20:,.1f} MiB")
 
 
+def _pragmas(engine: Engine, sql: SimpleNamespace, status: EngineStatus) -> Check:
+    found = {name: engine.one(_pragma, getattr(sql, name)) for name in PRAGMAS}
+    marked = found["application_id"] == (0 if status.details["in_memory"] else APPLICATION_ID)
+    ours = marked and found["foreign_keys"] == 1
+    says = ", ".join(f"{name} {value}" for name, value in found.items())
+    return Check(name="pragmas", ok=ours, says=says)
+
+
+def _processes(status: EngineStatus) -> Check:
+    found = holders(status.target)
+    says = ", ".join(f"{each.pid} ({each.name}) {each.doing}" for each in found)
+    return Check(name="other processes", ok=True, says=says or "none that is known")
+
+
 def _server(engine: Engine, sql: SimpleNamespace) -> Iterator[Check]:
+    role = engine.one(_Role, sql.role)
+    yield Check(
+        name="role",
+        ok=not role.powerful,
+        says=f"{role.name}, which owns {role.owned} tables"
+        + (" and may look past row security" if role.powerful else ""),
+    )
     unforced = engine.all(_name, sql.unforced)
     yield Check(
         name="row security",
         ok=not unforced,
-        says=f"not forced on {', '.join(unforced)}" if unforced else "forced on every table",
+        says=f"not as it should be: {', '.join(unforced)}" if unforced else "forced on every table",
+    )
+    yield Check(
+        name="extensions", ok=True, says=", ".join(engine.all(_name, sql.extensions)) or "none"
     )
     yield Check(
         name="forgetting",
@@ -95,6 +135,15 @@ def _server(engine: Engine, sql: SimpleNamespace) -> Iterator[Check]:
             + ", ".join(engine.all(_name, sql.archiving))
             + ")"
         ),
+    )
+
+
+def _erasure(status: EngineStatus) -> Check:
+    pending = status.metrics.get("erasure_pending", 0)
+    return Check(
+        name="erasure",
+        ok=not pending,
+        says="waits for a reader to end" if pending else "nothing waits",
     )
 
 
@@ -122,6 +171,14 @@ def _journal(*, journal_mode: str) -> str:
 
 def _synchronous(*, synchronous: int) -> int:
     return synchronous
+
+
+def _pragma(**row: int) -> int:
+    return next(iter(row.values()))
+
+
+def _number(*, number: int) -> int:
+    return number
 
 
 def _name(*, name: str) -> str:

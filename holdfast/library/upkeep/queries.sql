@@ -261,15 +261,82 @@ pragma synchronous
 select case when setting in ('on', 'remote_apply', 'remote_write') then 2 else 0 end as synchronous
 from pg_settings where name = 'synchronous_commit'
 
+-- application_id (sqlite) --
+pragma application_id
+
+-- application_id (postgres) --
+select 0 as value
+
+-- page_size (sqlite) --
+pragma page_size
+
+-- page_size (postgres) --
+select 0 as value
+
+-- auto_vacuum (sqlite) --
+pragma auto_vacuum
+
+-- auto_vacuum (postgres) --
+select 0 as value
+
+-- freelist_count (sqlite) --
+pragma freelist_count
+
+-- freelist_count (postgres) --
+select 0 as value
+
+-- foreign_keys (sqlite) --
+pragma foreign_keys
+
+-- foreign_keys (postgres) --
+select 0 as value
+
+-- schema_taken --
+select coalesce(max(number), 0) as number from migrations
+
+-- role (sqlite) --
+select '' as name, false as powerful, 0 as owned
+
+-- role (postgres) --
+select rolname as name, rolsuper or rolbypassrls as powerful,
+  (select count(*) from pg_class c
+    where c.relnamespace = cast('holdfast' as regnamespace) and c.relkind in ('r', 'p')
+      and c.relowner = r.oid) as owned
+from pg_roles r
+where rolname = current_user
+
+-- extensions (sqlite) --
+select '' as name where false
+
+-- extensions (postgres) --
+select extname || ' ' || extversion as name from pg_extension order by 1
+
 -- unforced (sqlite) --
 -- Rows are kept apart by what each statement says.
 select '' as name where false
 
 -- unforced (postgres) --
-select c.relname as name
+-- Policies add up, so one too many lets through as much as one that is missing.
+select c.relname || ' is not forced' as name
 from pg_class c
 where c.relnamespace = cast('holdfast' as regnamespace) and c.relkind in ('r', 'p')
   and c.relname <> 'migrations' and not (c.relrowsecurity and c.relforcerowsecurity)
+union all
+select c.relname || ' has no policy its_workspace'
+from pg_class c
+where c.relnamespace = cast('holdfast' as regnamespace) and c.relkind in ('r', 'p')
+  and c.relname <> 'migrations'
+  and not exists (
+    select 1 from pg_policies p
+    where p.schemaname = 'holdfast' and p.tablename = c.relname
+      and p.policyname = 'its_workspace' and p.qual like '%holdfast.workspace%'
+      and p.with_check like '%holdfast.workspace%')
+union all
+select p.tablename || ' has a policy ' || p.policyname || ' that is not ours'
+from pg_policies p
+where p.schemaname = 'holdfast' and p.permissive = 'PERMISSIVE'
+  and p.policyname <> 'its_workspace'
+  and not (p.policyname = 'its_holder' and p.cmd = 'SELECT' and p.qual like '%holdfast.credential%')
 order by 1
 
 -- archiving (sqlite) --
@@ -278,7 +345,8 @@ select '' as name where false
 -- archiving (postgres) --
 select name || ' = ' || setting as name
 from pg_settings
-where name in ('archive_mode', 'archive_library', 'wal_keep_size', 'max_wal_size')
+where name in ('wal_level', 'archive_mode', 'archive_command', 'archive_library', 'wal_keep_size',
+  'max_wal_size', 'synchronous_standby_names') and setting <> ''
 order by 1
 
 -- server_clock (sqlite) --
