@@ -90,6 +90,7 @@ def ids(raw: Connection) -> dict[str, object]:
         "lineage": '["/a", "/a/b.md"]',
         "terms": '["1_tabs"]',
         "low": "/",
+        "start": "/",
         "high": "0",
         "from": "/",
         "after": "",

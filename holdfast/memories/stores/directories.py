@@ -12,7 +12,13 @@ from holdfast.memories.stores.caller import Caller
 from holdfast.memories.stores.existence import existence_first
 from holdfast.memories.stores.ledger import Ledger, Text, seen
 from holdfast.memories.stores.missing import missing
-from holdfast.memories.stores.paths import checked_path, checked_place, lineage, span_below
+from holdfast.memories.stores.paths import (
+    checked_path,
+    checked_place,
+    just_after,
+    lineage,
+    span_below,
+)
 from holdfast.memories.stores.records import Memory
 from holdfast.memories.stores.rows import Head
 
@@ -107,7 +113,7 @@ def heads_under(
 ) -> Iterator[Head]:
     """Give the heads at or below *path* in path order, reading a batch at a time."""
     low, high = span_below(path)
-    after = ""
+    start = path
     while True:
         heads = tx.all(
             Head,
@@ -116,10 +122,10 @@ def heads_under(
             path=path,
             low=low,
             high=high,
-            after=after,
+            start=start,
             rows=HEADS_AT_ONCE,
         )
         yield from heads
         if len(heads) < HEADS_AT_ONCE:
             return
-        after = heads[-1].path
+        start = just_after(heads[-1].path)

@@ -19,7 +19,7 @@ from holdfast.memories.stores.directories import delete_under, rename
 from holdfast.memories.stores.existence import demand_store, existence_first
 from holdfast.memories.stores.ledger import Ledger, Text, seen
 from holdfast.memories.stores.missing import missing, sought
-from holdfast.memories.stores.paths import checked_path, checked_prefix
+from holdfast.memories.stores.paths import checked_path, checked_prefix, just_after
 from holdfast.memories.stores.records import (
     Deleted,
     Match,
@@ -217,7 +217,7 @@ class Memories:
     ) -> "list[Memory | MemoryPrefix]":
         start = prefix
         if after:
-            start = after[:-1] + "0" if after.endswith("/") else after + " "
+            start = after[:-1] + "0" if after.endswith("/") else just_after(after)
         found = self._caller.engine.all(
             memory_of,
             self._sql.list_children,

@@ -110,6 +110,11 @@ def span_below(path: str) -> tuple[str, str]:
     return ("/", "0") if path == "/" else (path + "/", path + "0")
 
 
+def just_after(path: str) -> str:
+    """Return the bound from which every path sorts after *path*: none holds what is below ' '."""
+    return path + " "
+
+
 def lineage(path: str) -> list[str]:
     """Return *path* and every path above it, the shortest first."""
     ends = [i for i, char in enumerate(path) if char == "/"][1:]

@@ -105,8 +105,7 @@ select m.id, m.store_id, m.version_id, m.path, v.content, m.content_sha256, m.co
     m.created_at, m.updated_at, m.words
 from memories m join versions v on v.id = m.version_id
 where m.store_id = :store and m.workspace = :workspace
-    and (m.path = :path or (m.path >= :low and m.path < :high))
-    and m.path > :after
+    and m.path >= :start and m.path < :high and (m.path = :path or m.path >= :low)
 order by m.path
 limit :rows
 
@@ -153,21 +152,40 @@ limit 1
 -- taken_by_others (sqlite) --
 -- As taken_path, but what sits at or below another path is about to move and does not count.
 select id as conflicting_memory_id, path as conflicting_path
-from memories
-where store_id = :store and workspace = :workspace
-    and (path in (select value from json_each(:lineage)) or (path >= :low and path < :high))
-    and not (path = :old or (path >= :old_low and path < :old_high))
+from (
+    select id, path from memories
+    where store_id = :store and workspace = :workspace
+        and path in (select value from json_each(:lineage))
+        and not (path = :old or (path >= :old_low and path < :old_high))
+    union all
+    select * from (
+        select id, path from memories
+        where store_id = :store and workspace = :workspace and path >= :low and path < :high
+            and not (path = :old or (path >= :old_low and path < :old_high))
+        order by path
+        limit 1
+    )
+)
 order by path
 limit 1
 
 -- taken_by_others (postgres) --
 -- As taken_path, but what sits at or below another path is about to move and does not count.
 select id as conflicting_memory_id, path as conflicting_path
-from memories
-where store_id = :store and workspace = :workspace
-    and (path = any (array(select jsonb_array_elements_text(cast(:lineage as jsonb))))
-        or (path >= :low and path < :high))
-    and not (path = :old or (path >= :old_low and path < :old_high))
+from (
+    select id, path from memories
+    where store_id = :store and workspace = :workspace
+        and path = any (array(select jsonb_array_elements_text(cast(:lineage as jsonb))))
+        and not (path = :old or (path >= :old_low and path < :old_high))
+    union all
+    select * from (
+        select id, path from memories
+        where store_id = :store and workspace = :workspace and path >= :low and path < :high
+            and not (path = :old or (path >= :old_low and path < :old_high))
+        order by path
+        limit 1
+    ) below
+) taken
 order by path
 limit 1
 
@@ -175,7 +193,7 @@ limit 1
 select id, path
 from memories
 where store_id = :store and workspace = :workspace
-    and (path = :path or (path >= :low and path < :high))
+    and path >= :path and path < :high and (path = :path or path >= :low)
 order by path
 
 -- insert_memory --
@@ -194,7 +212,7 @@ where id = :memory and workspace = :workspace
 update memories
 set path = id
 where store_id = :store and workspace = :workspace
-    and (path = :path or (path >= :low and path < :high))
+    and path >= :path and path < :high and (path = :path or path >= :low)
 
 -- delete_memory --
 delete from memories where id = :memory and workspace = :workspace
