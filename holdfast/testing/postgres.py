@@ -6,6 +6,7 @@ a root's tests run it as `nobody`.
 
 import os
 import shutil
+import stat
 import subprocess
 import tempfile
 from collections.abc import Generator, Iterator
@@ -39,11 +40,32 @@ def binaries() -> Path:
     return found[-1].parent
 
 
+def reachable(programs: Path) -> bool:
+    """Tell whether any user may run what is in *programs*: every folder above it lets them in."""
+    return all(place.stat().st_mode & stat.S_IXOTH for place in (programs, *programs.parents))
+
+
+def programs_for(folder: Path) -> Path:
+    """Return where the server's programs are to be run from.
+
+    Where root's folders keep `nobody` out, that is a copy in *folder*, with the libraries that
+    the programs look for beside their package.
+    """
+    found = binaries()
+    if os.geteuid() != 0 or reachable(found):
+        return found
+    package = found.parents[1]
+    for each in (found.parent, package.with_name(f"{PACKAGE}.libs")):
+        if each.exists():
+            shutil.copytree(each, folder / "programs" / each.relative_to(package.parent))
+    return folder / "programs" / found.relative_to(package.parent)
+
+
 class PostgresServer:
     """A server of our own, reached through a socket in *folder*."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        self.folder, self._programs = folder, programs_for(folder)
         self._numbers = count(1)
 
     def initialise(self) -> None:
@@ -90,7 +112,7 @@ class PostgresServer:
 
     def _run(self, program: str, *arguments: str) -> None:
         subprocess.run(  # noqa: S603 - our own programs, our own arguments
-            [binaries() / program, "-D", self.folder / "data", *arguments],
+            [self._programs / program, "-D", self.folder / "data", *arguments],
             check=True,
             cwd=self.folder,
             timeout=_SECONDS,
