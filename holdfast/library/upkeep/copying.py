@@ -86,6 +86,15 @@ def _raise_numbers(target: Engine, tx: Transaction, seq: int) -> None:
         tx.all(dict[str, object], statement, seq=seq)
 
 
+def hold_writers(tx: Transaction) -> None:
+    """Let nobody else write to any table until this transaction ends; they may read.
+
+    For PostgreSQL: on SQLite a transaction is alone anyway.
+    """
+    names = ", ".join(table.name for table in TABLES)
+    tx.all(dict[str, object], ours(f"lock table {names} in exclusive mode"))
+
+
 def empty(tx: Transaction) -> None:
     """Delete every row, what is owned before its owner."""
     for table in reversed(TABLES):

@@ -1,5 +1,6 @@
 """What a database redacted, redacted once more in one that does not know of it."""
 
+from collections.abc import Iterable
 from datetime import datetime
 from types import SimpleNamespace
 
@@ -53,14 +54,14 @@ def redactions(reader: Reader, sql: SimpleNamespace) -> list[Redaction]:
     return reader.all(Redaction, sql.redacted_versions)
 
 
-def redact_again(engine: Engine, made: list[Redaction]) -> Redone:
-    """Redact in *engine* what *made* names and it still holds.
+def redact_again(engine: Engine, made: Iterable[Redaction], redone: Redone) -> None:
+    """Redact in *engine* what *made* names and it still holds, and add it up in *redone*.
 
     A head cannot be redacted, so its memory is deleted first, and the path with it.
     """
     sql = engine.queries("holdfast.library.upkeep")
     everybody = engine.scoped(EVERYBODY)
-    redone, ids = Redone(), Ids()
+    ids = Ids()
     for redaction in made:
         version = everybody.first(_Version, sql.version_anywhere, version=redaction.id)
         if version is None or version.redacted_at is not None:
@@ -73,7 +74,6 @@ def redact_again(engine: Engine, made: list[Redaction]) -> Redone:
             redone.deleted += (version.memory_id,)
         stores.memory_versions.redact(version.id, memory_store_id=version.store_id)
         redone.redacted += 1
-    return redone
 
 
 def _as(engine: Engine, workspace: str, redaction: Redaction, ids: Ids) -> Holdfast:

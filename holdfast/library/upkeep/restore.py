@@ -20,7 +20,7 @@ from holdfast.ground.errors import Corrupt, InvalidInput
 from holdfast.ground.scope import EVERYBODY
 from holdfast.library.upkeep.aside import aside, beside, settle
 from holdfast.library.upkeep.backup import unheard
-from holdfast.library.upkeep.copying import copy, counted, empty, is_used
+from holdfast.library.upkeep.copying import copy, counted, empty, hold_writers, is_used
 from holdfast.library.upkeep.redactions import Redone, redact_again, redactions
 from holdfast.library.upkeep.replacing import Present, look_at, put_in_place
 from holdfast.library.upkeep.verify import verify
@@ -59,8 +59,11 @@ def restore(
     path = Path(path)
     _check_backup(path)
     if target.startswith(("postgresql://", "postgres://")):
-        with TemporaryDirectory(prefix="holdfast-") as folder:
-            return _into_postgres(path, target, Path(folder) / "copy.db", replace, told)
+        with (
+            TemporaryDirectory(prefix="holdfast-") as folder,
+            aside(Path(folder) / "copy.db") as part,
+        ):
+            return _into_postgres(path, target, part, replace, told)
     return _into_sqlite(path, target, replace=replace)
 
 
@@ -83,11 +86,12 @@ def _into_sqlite(path: Path, target: str, *, replace: bool) -> RestoreReport:
     if found.in_memory:
         raise InvalidInput("target", "must be a file or a server", given=target)
     place = Path(found.path)
+    redone = Redone()
     with aside(place) as part:
         source = _opened(path, part)
         try:
             present = look_at(place, replace=replace)
-            redone = redact_again(source, list(present.redactions))
+            redact_again(source, present.redactions, redone)
             rows = source.scoped(EVERYBODY).read(counted)
         finally:
             source.close()
@@ -107,7 +111,7 @@ def _into_postgres(
 ) -> RestoreReport:
     from holdfast.engines.postgres import PostgresEngine
 
-    part.touch(mode=0o600)
+    redone = Redone()
     source = _opened(path, part)
     try:
         engine = PostgresEngine.open(url, clock=SystemClock())
@@ -115,18 +119,18 @@ def _into_postgres(
             everybody = engine.scoped(EVERYBODY)
             sql, shown = everybody.queries("holdfast.library.upkeep"), engine.status().target
 
-            def work(tx: Transaction) -> Redone:
-                for statement in (sql.make_ready, sql.hold_writers):
-                    tx.all(dict[str, object], statement)
+            def work(tx: Transaction) -> None:
+                tx.all(dict[str, object], sql.make_ready)
+                hold_writers(tx)
                 if not replace and is_used(tx):
                     raise Present.used(shown)
-                redone = redact_again(source, redactions(tx, sql))
+                # Tried again, it finds in the copy what it redacted before.
+                redact_again(source, redactions(tx, sql), redone)
                 empty(tx)
                 copy(source, source.scoped(EVERYBODY), everybody, tx, told=told)
                 fill_words_of(everybody)(tx)
-                return redone
 
-            redone = everybody.write(work, timeout=3600)
+            everybody.write(work, timeout=3600)
             pending = engine.scrub().pending if replace else ()
             rows = source.scoped(EVERYBODY).read(counted)
         finally:

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -443,3 +444,36 @@ def test_a_restore_onto_a_server_is_one_moment_to_its_readers(
 
         assert set(seen) == {3}
         assert everything(served) == everything(hf)
+
+
+def test_who_writes_during_a_restore_writes_to_what_came_back(
+    hf: Holdfast, backup: Path, other_postgres_url: str
+) -> None:
+    before, meanwhile = everything(hf), threading.Event()
+    with holdfast.open(other_postgres_url, workspace="third") as served:
+        fill(served)
+        writer = threading.Thread(target=lambda: (meanwhile.wait(), served.keys.create("late")))
+        writer.start()
+
+        restore(backup, other_postgres_url, replace=True, told=lambda _: meanwhile.set())
+        writer.join()
+
+        assert [key.name for key in served.keys.list()] == ["late"]
+        assert everything(served.acting(workspace="default")) == before
+        assert served.verify().ok
+
+
+@pytest.mark.parametrize("other", ["postgres"], indirect=True)
+def test_numbers_go_on_after_those_that_were_there(
+    hf: Holdfast, store: Store, backup: Path, other: str
+) -> None:
+    restore(backup, other)
+    memory = hf.memory_stores.memories.at(store.id, "/empty")
+    assert memory is not None
+
+    with opened(other) as back:
+        back.memory_stores.memories.update(memory.id, memory_store_id=store.id, content="new")
+        newest = back.memory_stores.memory_versions.list(store.id, limit=1).data[0]
+
+        assert newest.memory_id == memory.id
+        assert back.verify().ok
