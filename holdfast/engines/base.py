@@ -82,7 +82,10 @@ class Feed(Protocol):
     As an iterator it blocks for the next.
     """
 
-    cursor: str
+    @property
+    def cursor(self) -> str:
+        """The position after what was given out."""
+        ...
 
     def __iter__(self) -> Iterator[Event]: ...
 
