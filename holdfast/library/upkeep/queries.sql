@@ -354,3 +354,14 @@ select cast(1000000 * unixepoch('subsec') as integer) as at
 
 -- server_clock (postgres) --
 select cast(1000000 * extract(epoch from clock_timestamp()) as bigint) as at
+
+-- revoked_credentials --
+select id, revoked_at from api_keys where revoked_at is not null
+union all
+select id, revoked_at from session_tokens where revoked_at is not null
+
+-- revoke_key_again --
+update api_keys set revoked_at = :revoked_at where id = :id and revoked_at is null
+
+-- revoke_token_again --
+update session_tokens set revoked_at = :revoked_at where id = :id and revoked_at is null

@@ -16,6 +16,7 @@ from holdfast.ground.scope import EVERYBODY
 from holdfast.library.upkeep.aside import beside, sync
 from holdfast.library.upkeep.copying import is_used
 from holdfast.library.upkeep.redactions import Redaction, redactions
+from holdfast.library.upkeep.revocations import Revocation, revocations
 
 Stamp = tuple[int, int, int]
 
@@ -23,11 +24,12 @@ Stamp = tuple[int, int, int]
 class Present(Struct, frozen=True, kw_only=True):
     """What is in the place: a file as it was when looked at, or none.
 
-    `readable` is False when it is too damaged to tell what it redacted.
+    `readable` is False when it is too damaged to tell what it redacted and revoked.
     """
 
     stamp: Stamp | None
     redactions: tuple[Redaction, ...] = ()
+    revocations: tuple[Revocation, ...] = ()
     keep: bool = False
     readable: bool = True
 
@@ -50,14 +52,17 @@ def look_at(place: Path, *, replace: bool) -> Present:
     try:
         everybody = engine.scoped(EVERYBODY)
         used = everybody.read(is_used)
-        made = redactions(everybody, engine.queries("holdfast.library.upkeep"))
+        sql = engine.queries("holdfast.library.upkeep")
+        redacted, revoked = redactions(everybody, sql), revocations(everybody, sql)
     except Corrupt:
         return _damaged(place, replace=replace)
     finally:
         engine.close()
     if used and not replace:
         raise Present.used(str(place))
-    return Present(stamp=_stamp(place), redactions=tuple(made), keep=used)
+    return Present(
+        stamp=_stamp(place), redactions=tuple(redacted), revocations=tuple(revoked), keep=used
+    )
 
 
 def put_in_place(part: Path, place: Path, present: Present) -> str | None:

@@ -1,7 +1,7 @@
 """A backup, put where it can be used again, on either engine.
 
 What was redacted in the target since the backup was made is redacted in what comes back, before
-anybody can read it.
+anybody can read it; keys and tokens that were revoked there stay revoked.
 """
 
 import os
@@ -23,6 +23,7 @@ from holdfast.library.upkeep.backup import unheard
 from holdfast.library.upkeep.copying import copy, counted, empty, hold_writers, is_used
 from holdfast.library.upkeep.redactions import Redone, redact_again, redactions
 from holdfast.library.upkeep.replacing import Present, look_at, put_in_place
+from holdfast.library.upkeep.revocations import revocations, revoke_again
 from holdfast.library.upkeep.verify import verify
 from holdfast.library.upkeep.words import fill_words_of
 
@@ -92,6 +93,7 @@ def _into_sqlite(path: Path, target: str, *, replace: bool) -> RestoreReport:
         try:
             present = look_at(place, replace=replace)
             redact_again(source, present.redactions, redone)
+            revoke_again(source, present.revocations)
             rows = source.scoped(EVERYBODY).read(counted)
         finally:
             source.close()
@@ -126,6 +128,7 @@ def _into_postgres(
                     raise Present.used(shown)
                 # Tried again, it finds in the copy what it redacted before.
                 redact_again(source, redactions(tx, sql), redone)
+                revoke_again(source, revocations(tx, sql))
                 empty(tx)
                 copy(source, source.scoped(EVERYBODY), everybody, tx, told=told)
                 fill_words_of(everybody)(tx)

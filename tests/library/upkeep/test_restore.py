@@ -123,6 +123,25 @@ class TestIntoAUsedOne:
         with opened(target) as same:
             assert everything(same) == before
 
+    def test_what_was_revoked_since_opens_nothing(
+        self, hf: Holdfast, store: Store, target: str, tmp_path: Path
+    ) -> None:
+        key, good = hf.keys.create("lost"), hf.keys.create("kept")
+        session = hf.sessions.create(agent="a", environment_id="e")
+        token = hf.sessions.create_token(session.id)
+        hf.backup(tmp_path / "b2.db")
+        hf.keys.revoke(key.id)
+        hf.sessions.revoke_token(token.id, session_id=session.id)
+        hf.close()
+
+        restore(tmp_path / "b2.db", target, replace=True)
+
+        with opened(target) as back:
+            credentials = Credentials(back.engine, SystemClock())
+            assert credentials.find(str(key.secret)) is None
+            assert credentials.find(str(token.token)) is None
+            assert credentials.find(str(good.secret)) is not None
+
     def test_it_is_replaced_when_one_insists(self, hf: Holdfast, target: str, backup: Path) -> None:
         before = everything(hf)
         later = hf.memory_stores.create(name="Later")
