@@ -124,7 +124,7 @@ class TestIntoAUsedOne:
             assert everything(same) == before
 
     def test_what_was_revoked_since_opens_nothing(
-        self, hf: Holdfast, store: Store, target: str, tmp_path: Path
+        self, hf: Holdfast, target: str, tmp_path: Path
     ) -> None:
         key, good = hf.keys.create("lost"), hf.keys.create("kept")
         session = hf.sessions.create(agent="a", environment_id="e")
