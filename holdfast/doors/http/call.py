@@ -53,7 +53,7 @@ class Call:
         return read_json(self.raw)
 
     async def quick(self, act: Callable[[Holdfast], T]) -> T:
-        """Return *act*(handle), which reads a row."""
+        """Return *act*(handle), which reads a row or a few that follow one another."""
         return await self._lanes.quick(lambda: act(self.handles.plain))
 
     async def slow(self, act: Callable[[Holdfast], T]) -> T:

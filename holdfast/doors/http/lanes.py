@@ -1,7 +1,8 @@
 """Where work runs: on the event loop when it is over in microseconds, else on a thread.
 
-A point read on SQLite takes less time than the way to a thread and back. Anything that may wait
-(a scan, a search, a commit, a database across a network) goes to one of a few threads.
+A point read or a short page on SQLite takes less time than the way to a thread and back. Anything
+that may wait (a scan, a search, a commit, a database across a network) goes to one of a few
+threads.
 """
 
 import asyncio
@@ -27,7 +28,7 @@ class Lanes:
         self._waiting = ThreadPoolExecutor(live, thread_name_prefix="holdfast-live")
 
     async def quick(self, work: Callable[[], T]) -> T:
-        """Return *work*(), a read of one row."""
+        """Return *work*(), a read of one row, or of a few that follow one another."""
         return work() if self._direct else await self.slow(work)
 
     async def slow(self, work: Callable[[], T]) -> T:

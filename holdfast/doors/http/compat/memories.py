@@ -1,5 +1,8 @@
 """The contract's routes for the memories of a store."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import msgspec
 from msgspec import UNSET, UnsetType
 
@@ -18,6 +21,9 @@ from holdfast.doors.http.there import (
 
 MEMORIES = f"{STORE}/memories"
 MEMORY = f"{STORE}/memories/{{m}}"
+
+SHORT_PAGE = 20
+"""Rows of a page that is read on the event loop; also what comes when no limit is given."""
 
 
 class CreateMemory(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -50,7 +56,19 @@ async def create(call: Call) -> Answer:
 async def list_all(call: Call) -> Answer:
     """List memories, and prefixes among them."""
     query = call.query
-    return await call.slow(lambda hf: of_page(hf.memory_stores.memories.list(call["s"], **query)))
+    lane = call.quick if _is_short(query) else call.slow
+    return await lane(lambda hf: of_page(hf.memory_stores.memories.list(call["s"], **query)))
+
+
+def _is_short(query: Mapping[str, Any]) -> bool:
+    """Return whether the page that *query* asks for is a few rows that follow one another.
+
+    Such a page costs less than the way to a thread and back. With contents or many rows it would
+    keep other requests waiting, and with a depth it may look below many directories.
+    """
+    return (
+        query.get("view") != "full" and "depth" not in query and query.get("limit", 0) <= SHORT_PAGE
+    )
 
 
 async def retrieve(call: Call) -> Answer:
