@@ -95,9 +95,9 @@ EVERYBODY = Scope(workspace="*", agent="*", user="*")
 """The scope of upkeep that spans owners."""
 
 
-def checked_name(field: str, given: str) -> str:
+def checked_name(field: str, given: object) -> str:
     """Return *given* if it can name a workspace, an agent, a user or a run; else InvalidInput."""
-    if not _NAME.fullmatch(given):
+    if not isinstance(given, str) or not _NAME.fullmatch(given):
         raise InvalidInput(
             field,
             "must be 1 to 128 of the characters A-Z a-z 0-9 . _ : @ + - and start with a letter"

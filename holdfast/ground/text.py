@@ -6,8 +6,10 @@ from hashlib import sha256
 from holdfast.ground.errors import InvalidInput
 
 
-def encoded(field: str, text: str) -> bytes:
-    """Return *text* as UTF-8; a lone surrogate, which has no UTF-8, is InvalidInput."""
+def encoded(field: str, text: object) -> bytes:
+    """Return *text* as UTF-8; InvalidInput for a lone surrogate, and for what is no text."""
+    if not isinstance(text, str):
+        raise InvalidInput(field, "must be a string", given=text)
     try:
         return text.encode()
     except UnicodeEncodeError:

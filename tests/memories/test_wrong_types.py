@@ -71,3 +71,14 @@ def test_the_name_of_a_key_is_a_string(hf: Holdfast) -> None:
 
     with pytest.raises(InvalidInput, match="name: must be a string"):
         hf.keys.create(name)
+
+
+def test_a_query_and_a_name_are_strings(hf: Holdfast, store: Store) -> None:
+    five: Any = 5
+
+    with pytest.raises(InvalidInput) as refused:
+        hf.memory_stores.memories.search(store.id, five)
+    assert refused.value.field == "q"
+    with pytest.raises(InvalidInput) as refused:
+        hf.keys.create("ci", agent=five)
+    assert refused.value.field == "agent"
