@@ -30,7 +30,7 @@ def to_microseconds(instant: datetime) -> int:
 
 def from_microseconds(microseconds: int) -> datetime:
     """Return the instant *microseconds* after 1970, aware, in UTC."""
-    return EPOCH + timedelta(microseconds=microseconds)
+    return EPOCH + timedelta(0, 0, microseconds)
 
 
 def from_microseconds_or_none(microseconds: int | None) -> datetime | None:
