@@ -14,6 +14,7 @@ from itertools import islice
 _ALONE = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _JOINED = re.compile(f"[^\\W_{_ALONE}]")
 _WORD = re.compile(f"[{_ALONE}]|[^\\W_{_ALONE}]+")
+_ASCII_WORD = re.compile("[a-z0-9]+")
 _WIDE = re.compile("[^\\x00-\\x7f]+")
 _PHRASE = re.compile(r'"([^"]*)"')
 
@@ -42,7 +43,11 @@ def _plain(wide: re.Match[str]) -> str:
 
 def words_of(text: str) -> list[str]:
     """Return the words of *text*, in order, folded."""
-    return [word[:WORD_MAX] for word in _WORD.findall(folded(text))]
+    plain = folded(text)
+    words: list[str] = (_ASCII_WORD if plain.isascii() else _WORD).findall(plain)
+    if max(map(len, words), default=0) <= WORD_MAX:
+        return words
+    return [word[:WORD_MAX] for word in words]
 
 
 def phrases_of(query: str) -> list[list[str]]:
@@ -52,7 +57,8 @@ def phrases_of(query: str) -> list[list[str]]:
 
 def marked(store_number: int, words: list[str]) -> str:
     """Return *words* as one text, each with the mark of its store."""
-    return " ".join([f"{store_number}_{word}" for word in words])
+    mark = f"{store_number}_"
+    return mark + f" {mark}".join(words) if words else ""
 
 
 def asked(query: str) -> list[str]:
