@@ -1,6 +1,10 @@
 """The least that a server can do: a bare Starlette app, on the settings that ours runs with."""
 
 import sys
+
+# What lies beside comes last: the `http.py` here must not stand before Python's own.
+sys.path.append(sys.path.pop(0))
+
 from datetime import UTC, datetime
 from socket import socket
 
