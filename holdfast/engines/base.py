@@ -162,6 +162,10 @@ class Engine(Reader, Protocol):
         """Make what was deleted unreadable in the database's files."""
         ...
 
+    def scrub_full(self) -> Scrubbed:
+        """Scrub, and rewrite the files as well: long, and with room for another copy."""
+        ...
+
     def status(self) -> EngineStatus:
         """Say how the engine is."""
         ...

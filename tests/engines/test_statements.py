@@ -143,14 +143,22 @@ def test_a_statement_names_whose_rows_it_means(name: str) -> None:
     assert (":workspace" in statement) == (name not in WITHOUT_WORKSPACE)
 
 
+def makes_a_row(statement: str) -> bool:
+    """Tell whether *statement* only adds what it is given, and so finds nothing."""
+    return statement.startswith("insert") and "select" not in statement
+
+
 @pytest.mark.parametrize(
-    "name", [name for name in statements(STORES, "sqlite") if name not in WITHOUT_WORKSPACE]
+    "name",
+    [
+        name
+        for name, statement in statements(STORES, "sqlite").items()
+        if name not in WITHOUT_WORKSPACE and not makes_a_row(statement)
+    ],
 )
 def test_a_statement_finds_nothing_of_anothers(name: str, raw: Connection) -> None:
     statement = statements(STORES, "sqlite")[name]
     params = {**dict.fromkeys(NAME.findall(statement)), **ids(raw), "workspace": "theirs"}
-    if statement.startswith("insert") and "select" not in statement:
-        return
 
     raw.do("begin")
     try:

@@ -91,8 +91,10 @@ class App:
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         await receive()
+        sweeping = asyncio.ensure_future(self.house.keep_swept())
         await send({"type": "lifespan.startup.complete"})
         await receive()
+        sweeping.cancel()
         self.house.close()
         await send({"type": "lifespan.shutdown.complete"})
 

@@ -1,6 +1,7 @@
 """What all requests of one server process share."""
 
 import asyncio
+import logging
 from collections.abc import Generator
 from contextlib import contextmanager
 
@@ -10,6 +11,7 @@ from holdfast.doors.http.metrics import Metrics
 from holdfast.doors.http.request_ids import RequestIds
 from holdfast.doors.http.routes import Table
 from holdfast.doors.http.visitor import HandleShelf
+from holdfast.engines.sweep import trim_changes
 from holdfast.ground.clock import Clock
 from holdfast.ground.errors import Unavailable
 from holdfast.ground.events import Listener
@@ -17,8 +19,13 @@ from holdfast.ground.ids import Ids
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.credentials import Credentials
 
+_log = logging.getLogger(__name__)
+
 IN_FLIGHT_MOST = 1_000
 """Requests answered at once; one more is told to come back."""
+
+SWEEP_EVERY = 3600.0
+"""Seconds between two sweeps of the change feed."""
 
 LIVE_MOST = 100
 """Live answers at once; each has a thread that waits for changes."""
@@ -63,6 +70,23 @@ class House:
             yield
         finally:
             off()
+
+    async def keep_swept(self) -> None:
+        """Sweep once an hour, until the server stops."""
+        while True:
+            try:
+                await asyncio.wait_for(self.stopping.wait(), SWEEP_EVERY)
+            except TimeoutError:
+                await asyncio.to_thread(self.sweep)
+            else:
+                return
+
+    def sweep(self) -> None:
+        """Drop what the change feed no longer keeps; what cannot be now is tried again later."""
+        try:
+            trim_changes(self.hf.engine, self.clock.now())
+        except Unavailable as error:
+            _log.warning("the change feed could not be trimmed: %s", error.reason)
 
     def close(self) -> None:
         """Let go of what the door itself holds; the handle is its maker's to close."""

@@ -181,6 +181,9 @@ def refuses(url: str) -> None:
     while True:
         try:
             socket.create_connection(address(url)).close()
+        except ConnectionResetError:
+            # It was waiting in line when the server closed its door: the next is refused.
+            continue
         except ConnectionRefusedError:
             return
 
