@@ -93,6 +93,49 @@ class Match(Record, frozen=True, kw_only=True):
     snippet: str
 
 
+class Snapshot(Record, frozen=True, kw_only=True):
+    """All heads of a store at one moment, in the basic view, and the store's number then."""
+
+    type: Literal["memory_store_snapshot"] = "memory_store_snapshot"
+    seq: int
+    memories: tuple[Memory, ...]
+    cap: int
+    archived_at: datetime | None
+
+
+class Change(Record, frozen=True, kw_only=True):
+    """What last happened to one memory; `memory` is its head in the basic view, or None."""
+
+    type: Literal["memory_change"] = "memory_change"
+    seq: int
+    memory_id: str
+    operation: Operation
+    memory: Memory | None
+
+
+class Changes(Record, frozen=True, kw_only=True):
+    """The heads that changed after a number, oldest first, and the number to go on from."""
+
+    type: Literal["memory_changes"] = "memory_changes"
+    seq: int
+    changes: tuple[Change, ...]
+    cap: int
+    archived_at: datetime | None
+
+
+class Applied(Record, frozen=True, kw_only=True):
+    """What one edit came to: heads after it in the basic view, and ids of what it took away.
+
+    `seq` is the store's number after it; `changed` is False where there was nothing to do.
+    """
+
+    type: Literal["memory_edit_applied"] = "memory_edit_applied"
+    seq: int
+    changed: bool
+    memories: tuple[Memory, ...]
+    deleted: tuple[str, ...]
+
+
 class StoreSettings(Record, frozen=True, kw_only=True):
     """A workspace's settings for its stores; None keeps every version."""
 
