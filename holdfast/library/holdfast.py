@@ -10,6 +10,7 @@ from holdfast.engines.base import Engine
 from holdfast.ground.errors import NotAuthenticated
 from holdfast.ground.events import EventBus
 from holdfast.ground.scope import Actor, Scope, checked_actor, checked_name
+from holdfast.library.opened import Opened
 from holdfast.memories.stores.caller import Caller
 from holdfast.memories.stores.session_access import refuse_narrowed
 from holdfast.memories.stores.stores import MemoryStores
@@ -29,8 +30,16 @@ class Holdfast:
     Made by `holdfast.open()`. As a context manager it closes on every way out.
     """
 
-    def __init__(self, engine: Engine, caller: Caller, *, shared: bool = False) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        caller: Caller,
+        *,
+        shared: bool = False,
+        opened: Opened | None = None,
+    ) -> None:
         self.engine, self._caller, self._shared = engine, caller, shared
+        self.opened = opened
         self.events: EventBus = engine.events
         self.memory_stores = MemoryStores(caller)
 
@@ -99,6 +108,7 @@ class Holdfast:
                 session_id=session_id,
             ),
             shared=True,
+            opened=self.opened,
         )
 
     def for_session(self, session_id: str) -> "Holdfast":

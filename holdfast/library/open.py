@@ -7,6 +7,7 @@ from holdfast.ground.clock import Clock, SystemClock
 from holdfast.ground.ids import Ids
 from holdfast.ground.scope import LOCAL, Actor, Scope, checked_actor, checked_name
 from holdfast.library.holdfast import Holdfast
+from holdfast.library.opened import Opened
 from holdfast.memories.stores.caller import Caller
 
 
@@ -35,7 +36,7 @@ def open(
 
         return open_remote(text, workspace=workspace, actor=actor, api_key=api_key)
     clock = clock or SystemClock()
-    engine = _engine(text, clock, migrate=migrate)
+    engine, reached = _engine(text, clock, migrate=migrate)
     caller = Caller(
         engine=engine.scoped(Scope(workspace=workspace)),
         workspace=workspace,
@@ -43,14 +44,16 @@ def open(
         clock=clock,
         ids=ids or Ids(),
     )
-    return Holdfast(engine, caller)
+    return Holdfast(engine, caller, opened=Opened(target=reached))
 
 
-def _engine(target: str | None, clock: Clock, *, migrate: bool) -> Engine:
+def _engine(target: str | None, clock: Clock, *, migrate: bool) -> tuple[Engine, str]:
+    """Return the engine on *target*, and the target as it is named from any folder."""
     if target is not None and target.startswith(("postgresql://", "postgres://")):
         from holdfast.engines.postgres import PostgresEngine
 
-        return PostgresEngine.open(target, clock=clock, migrate=migrate)
+        return PostgresEngine.open(target, clock=clock, migrate=migrate), target
     from holdfast.engines.sqlite import SQLiteEngine
+    from holdfast.engines.sqlite.target import resolve
 
-    return SQLiteEngine.open(target, clock=clock, migrate=migrate)
+    return SQLiteEngine.open(target, clock=clock, migrate=migrate), resolve(target).path

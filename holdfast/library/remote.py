@@ -34,6 +34,7 @@ class RemoteHoldfast:
     def __init__(self, client: WireClient, *, on_close: Callable[[], None]) -> None:
         self._client, self._on_close, self._open = client, on_close, True
         self._narrowed: set[RemoteHoldfast] = set()
+        self.opened = client.opened
         self.events = RemoteEvents(client, SystemClock())
         self.memory_stores = RemoteMemoryStores(client)
         self.sessions = RemoteSessions(client)

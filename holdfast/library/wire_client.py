@@ -17,6 +17,7 @@ from typing import Literal
 import msgspec
 
 from holdfast.ground.errors import InvalidInput, MissingExtra, Unavailable
+from holdfast.library.opened import Opened
 from holdfast.library.remote_errors import from_answer
 from holdfast.library.wire_request import body_of, query_of
 from holdfast.memories.stores.records import JSONObject
@@ -78,11 +79,11 @@ class Connections:
     """The connections to one server; a forked child makes its own, as sockets cannot be shared."""
 
     def __init__(self, url: str) -> None:
-        self._url, self.closed = _checked_url(url), False
+        self.url, self.closed = _checked_url(url), False
         self._client, self._process = self._new(), os.getpid()
 
     def _new(self) -> httpx.Client:
-        return httpx.Client(base_url=self._url, timeout=_TIMEOUT, limits=_LIMITS, headers=_HEADERS)
+        return httpx.Client(base_url=self.url, timeout=_TIMEOUT, limits=_LIMITS, headers=_HEADERS)
 
     def client(self) -> httpx.Client:
         """Return what sends requests."""
@@ -145,6 +146,11 @@ class WireClient:
         self._headers = {"x-api-key": api_key} if api_key else {}
         if workspace != "default":
             self._headers["anthropic-workspace-id"] = _checked_header("workspace", workspace)
+
+    @property
+    def opened(self) -> Opened:
+        """What another process asks the same server with."""
+        return Opened(target=self._connections.url, api_key=self._api_key or None)
 
     def acting(self, *, api_key: str | None = None, workspace: str | None = None) -> "WireClient":
         """Return a client on the same connections with another credential or workspace."""
