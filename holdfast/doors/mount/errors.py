@@ -41,6 +41,7 @@ ERRNOS: dict[type[HoldfastError], int] = {
     errors.PreconditionFailed: ESTALE,
     errors.ContentGone: EIO,
     errors.CursorExpired: EIO,
+    errors.IdempotencyMismatch: EIO,
     errors.ToolNameTaken: EIO,
     errors.Unavailable: EIO,
     errors.EngineFault: EIO,
@@ -92,4 +93,5 @@ def passing(error: BaseException) -> bool:
 
     A full disk passes; a store at its cap is for a person to mend.
     """
-    return errno_of(error) in PASSING and not isinstance(error, errors.StoreFull)
+    lasting = isinstance(error, errors.StoreFull | errors.IdempotencyMismatch)
+    return errno_of(error) in PASSING and not lasting

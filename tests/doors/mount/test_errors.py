@@ -27,6 +27,7 @@ ALL: list[tuple[HoldfastError, int]] = [
     (errors.PreconditionFailed("mem_1", expected="a", current="b"), errno.ESTALE),
     (errors.ContentGone("memver_1", FrozenClock().now()), errno.EIO),
     (errors.CursorExpired(7), errno.EIO),
+    (errors.IdempotencyMismatch("edit_1"), errno.EIO),
     (errors.ToolNameTaken("a", "b", "c"), errno.EIO),
     (errors.Unavailable("It is away.", reason="lost"), errno.EIO),
     (errors.Corrupt("h.db", "no header"), errno.EIO),
@@ -108,4 +109,5 @@ def test_what_may_succeed_later_passes() -> None:
 
 def test_what_a_person_must_mend_does_not_pass() -> None:
     assert not passing(errors.StoreFull("memstore_1", 9))
+    assert not passing(errors.IdempotencyMismatch("edit_1"))
     assert not any(passing(error) for error, number in ALL if number not in PASSING)
