@@ -7,7 +7,7 @@ HoldfastError
 │   ├── StoreFull               the store holds as many memories as it may
 │   ├── HeadVersion             the version is the current one of a live memory
 │   ├── Unsupported             this target or route cannot do that
-│   ├── TooLarge                the body is over its limit
+│   ├── TooLarge                a body, or what an append would make, is over its limit
 │   └── ToolRefused             what a model asked of a tool cannot be done
 ├── NotAuthenticated        no credential, or one that is not known
 ├── NotPermitted            the credential does not reach that far
@@ -17,7 +17,8 @@ HoldfastError
 │   ├── PathTaken               another memory sits at this path, above it or below it
 │   ├── PreconditionFailed      it is not what you read
 │   ├── ContentGone             the version was redacted
-│   ├── CursorExpired           the position is older than what is kept
+│   ├── CursorExpired           the position is not among those that are kept
+│   ├── IdempotencyMismatch     the id of this request was another request's
 │   └── ToolNameTaken           two tools answer to one name
 ├── Unavailable             the storage cannot be reached; the cause is chained
 │   ├── Corrupt                 the file is damaged, or not a database
@@ -158,15 +159,14 @@ class Unsupported(Refused):
 
 
 class TooLarge(Refused):
-    """The body is over its limit."""
+    """A body, or what an append would make, is over its limit."""
 
     facts = ("limit",)
 
-    def __init__(self, limit: int) -> None:
-        super().__init__(
-            f"The request body is larger than {limit:,} bytes.",
-            next="Send less in one request.",
-        )
+    def __init__(
+        self, limit: int, *, what: str = "request body", next: str = "Send less in one request."
+    ) -> None:
+        super().__init__(f"The {what} is larger than {limit:,} bytes.", next=next)
         self.limit = limit
 
 
@@ -260,16 +260,26 @@ class ContentGone(Conflict):
 
 
 class CursorExpired(Conflict):
-    """The position is older than what is kept."""
+    """The position is not among those that are kept."""
 
     facts = ("oldest",)
 
     def __init__(self, oldest: str | int) -> None:
         super().__init__(
-            "The position is older than the changes that are kept.",
+            "The position is not among the changes that are kept.",
             next="Read the present state, then follow from now.",
         )
         self.oldest = oldest
+
+
+class IdempotencyMismatch(Conflict):
+    """The id of this request was another request's."""
+
+    def __init__(self, id: str) -> None:
+        super().__init__(
+            f"{shortened(id)} was already used for something else.",
+            next="Make a new id for each new request; repeat one only with the same request.",
+        )
 
 
 class ToolNameTaken(Conflict):

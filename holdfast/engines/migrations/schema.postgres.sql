@@ -142,6 +142,18 @@ CREATE TABLE holdfast.sessions (
 
 ALTER TABLE ONLY holdfast.sessions FORCE ROW LEVEL SECURITY;
 
+CREATE TABLE holdfast.store_edits (
+    store_id text NOT NULL COLLATE pg_catalog."C",
+    id text NOT NULL COLLATE pg_catalog."C",
+    workspace text NOT NULL COLLATE pg_catalog."C",
+    digest bytea,
+    answer text NOT NULL COLLATE pg_catalog."C",
+    created_at bigint NOT NULL
+);
+ALTER TABLE ONLY holdfast.store_edits ALTER COLUMN digest SET STATISTICS 0;
+
+ALTER TABLE ONLY holdfast.store_edits FORCE ROW LEVEL SECURITY;
+
 CREATE TABLE holdfast.store_settings (
     workspace text NOT NULL COLLATE pg_catalog."C",
     memories_cap bigint NOT NULL,
@@ -256,6 +268,9 @@ ALTER TABLE ONLY holdfast.session_tokens
 ALTER TABLE ONLY holdfast.sessions
     ADD CONSTRAINT sessions_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY holdfast.store_edits
+    ADD CONSTRAINT store_edits_pkey PRIMARY KEY (store_id, id);
+
 ALTER TABLE ONLY holdfast.store_settings
     ADD CONSTRAINT store_settings_pkey PRIMARY KEY (workspace);
 
@@ -287,6 +302,8 @@ CREATE INDEX sessions_by_age ON holdfast.sessions USING btree (workspace, create
 
 CREATE INDEX sessions_of_store ON holdfast.session_stores USING btree (memory_store_id, session_id);
 
+CREATE INDEX store_edits_by_age ON holdfast.store_edits USING btree (store_id, created_at);
+
 CREATE INDEX stores_by_age ON holdfast.stores USING btree (workspace, created_at, id);
 
 CREATE INDEX tokens_of_session ON holdfast.session_tokens USING btree (session_id);
@@ -308,6 +325,9 @@ ALTER TABLE ONLY holdfast.session_stores
 
 ALTER TABLE ONLY holdfast.session_tokens
     ADD CONSTRAINT session_tokens_session_id_fkey FOREIGN KEY (session_id) REFERENCES holdfast.sessions(id);
+
+ALTER TABLE ONLY holdfast.store_edits
+    ADD CONSTRAINT store_edits_store_id_fkey FOREIGN KEY (store_id) REFERENCES holdfast.stores(id);
 
 ALTER TABLE ONLY holdfast.versions
     ADD CONSTRAINT versions_store_id_fkey FOREIGN KEY (store_id) REFERENCES holdfast.stores(id);
@@ -342,6 +362,8 @@ CREATE POLICY its_workspace ON holdfast.session_tokens USING (((current_setting(
 
 CREATE POLICY its_workspace ON holdfast.sessions USING (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text))) WITH CHECK (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text)));
 
+CREATE POLICY its_workspace ON holdfast.store_edits USING (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text))) WITH CHECK (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text)));
+
 CREATE POLICY its_workspace ON holdfast.store_settings USING (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text))) WITH CHECK (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text)));
 
 CREATE POLICY its_workspace ON holdfast.stores USING (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text))) WITH CHECK (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text)));
@@ -357,6 +379,8 @@ ALTER TABLE holdfast.session_stores ENABLE ROW LEVEL SECURITY;
 ALTER TABLE holdfast.session_tokens ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE holdfast.sessions ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE holdfast.store_edits ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE holdfast.store_settings ENABLE ROW LEVEL SECURITY;
 

@@ -114,6 +114,16 @@ CREATE TABLE sessions (
   archived_at integer
 ) strict, without rowid;
 
+CREATE TABLE store_edits (
+  store_id text not null references stores (id),
+  id text not null,                
+  workspace text not null,
+  digest blob,                     
+  answer text not null,            
+  created_at integer not null,
+  primary key (store_id, id)
+) strict, without rowid;
+
 CREATE TABLE store_settings (
   workspace text primary key,
   memories_cap integer not null,
@@ -172,6 +182,8 @@ CREATE UNIQUE INDEX memories_by_path on memories (store_id, path);
 CREATE INDEX sessions_by_age on sessions (workspace, created_at, id);
 
 CREATE INDEX sessions_of_store on session_stores (memory_store_id, session_id);
+
+CREATE INDEX store_edits_by_age on store_edits (store_id, created_at);
 
 CREATE INDEX stores_by_age on stores (workspace, created_at, id);
 

@@ -27,6 +27,7 @@ TABLES = (
     Table("stores", ("id",)),
     Table("memories", ("id",)),
     Table("versions", ("number",)),
+    Table("store_edits", ("store_id", "id")),
     Table("store_settings", ("workspace",)),
     Table("sessions", ("id",)),
     Table("session_stores", ("session_id", "memory_store_id")),

@@ -70,10 +70,26 @@ class Ledger:
         if self.store.archived_at is not None:
             raise StoreArchived(self.store.id)
 
+    @property
+    def changed(self) -> bool:
+        """Whether anything was written into this book."""
+        return self._link is not self.store.link
+
+    @property
+    def seq(self) -> int:
+        """The number of the store's last write, this one included."""
+        return self._tx.seq if self.changed else self.store.seq
+
     def refuse_taken(self, path: str, *, mine: str = NOBODY) -> None:
         """Raise PathTaken if a memory other than *mine* sits at *path*, above it or below it."""
+        blocker = self.blocker(path, mine=mine)
+        if blocker is not None:
+            raise blocker
+
+    def blocker(self, path: str, *, mine: str = NOBODY) -> PathTaken | None:
+        """Return what `refuse_taken` would raise."""
         low, high = span_below(path)
-        blocker = self._tx.first(
+        return self._tx.first(
             PathTaken,
             self._sql.taken_path,
             store=self.store.id,
@@ -82,8 +98,6 @@ class Ledger:
             high=high,
             mine=mine,
         )
-        if blocker is not None:
-            raise blocker
 
     def refuse_full(self) -> None:
         """Raise StoreFull if the store holds as many memories as it may."""
@@ -93,12 +107,16 @@ class Ledger:
 
     def head(self, memory_id: str) -> Head:
         """Return the live memory *memory_id*; NotFound if there is none."""
-        head = self._tx.first(
-            Head, self._sql.get_head, memory=sought("mem", memory_id), store=self.store.id
-        )
+        head = self.find(memory_id)
         if head is None:
             raise missing("mem", memory_id)
         return head
+
+    def find(self, memory_id: str) -> Head | None:
+        """Return the live memory *memory_id*, or None."""
+        return self._tx.first(
+            Head, self._sql.get_head, memory=sought("mem", memory_id), store=self.store.id
+        )
 
     def unchanged(self, head: Head) -> Memory:
         """Return a live memory as it is."""

@@ -1,10 +1,13 @@
 """Memories of a store: written, read, listed, renamed, deleted."""
 
+from collections.abc import Sequence
+
 from msgspec import UNSET, UnsetType
 
 from holdfast.engines.base import Transaction
 from holdfast.ground.errors import InvalidInput, PreconditionFailed
 from holdfast.ground.pages import Key, Page, checked_limit, digest, read_cursor, write_cursor
+from holdfast.memories.stores.apply import apply
 from holdfast.memories.stores.asked import (
     FULL_VIEW_MAX,
     checked_content,
@@ -15,22 +18,28 @@ from holdfast.memories.stores.asked import (
     given_or_none,
 )
 from holdfast.memories.stores.caller import Caller
+from holdfast.memories.stores.changes import changes
 from holdfast.memories.stores.directories import delete_under, rename
+from holdfast.memories.stores.edits import Edit
 from holdfast.memories.stores.existence import demand_store, existence_first
 from holdfast.memories.stores.ledger import Ledger, Text, seen
 from holdfast.memories.stores.missing import missing, sought
 from holdfast.memories.stores.paths import checked_path, checked_prefix, just_after
 from holdfast.memories.stores.records import (
+    Applied,
+    Changes,
     Deleted,
     Match,
     Memory,
     MemoryPrefix,
     Precondition,
+    Snapshot,
     View,
 )
 from holdfast.memories.stores.rows import memory_of
 from holdfast.memories.stores.search import search
 from holdfast.memories.stores.session_access import reach
+from holdfast.memories.stores.snapshots import snapshot
 
 
 class Memories:
@@ -274,6 +283,38 @@ class Memories:
         InvalidInput, NotFound without the store.
         """
         return delete_under(self._caller, memory_store_id, path)
+
+    def snapshot(self, memory_store_id: str) -> Snapshot:
+        """Return all memories of the store at one moment, in the basic view, by path.
+
+        Its `seq` is what `changes` goes on from. Raises NotFound.
+        """
+        return snapshot(self._caller, memory_store_id)
+
+    def changes(self, memory_store_id: str, after: int, *, wait: float = 0.0) -> Changes:
+        """Return what changed after the number *after*, oldest first, each memory's last alone.
+
+        *after* is the `seq` of a snapshot, of changes or of what was applied. Waits up to *wait*
+        seconds (0 to 30) for the first change; returns without any when the time is over, or when
+        the store itself or its cap changed. At most 1,000 come, but a single transaction is told
+        whole; the answer's `seq` is what to go on from. Raises InvalidInput, NotFound,
+        NotAuthenticated when the session ended, and CursorExpired when the store never came to
+        *after*, as after a restore: then take a snapshot.
+        """
+        return changes(self._caller, memory_store_id, after, wait=wait)
+
+    def apply(
+        self, memory_store_id: str, edits: Sequence[Edit], *, edit_id: str
+    ) -> "list[Applied]":
+        """Do 1 to 1,000 edits in their order, in one transaction or none; one answer for each.
+
+        *edit_id* is `edit_` and letters or digits of the caller's making. Asked again within 24
+        hours with the same id, nothing is done and the first answer is given. Raises
+        InvalidInput with the index of the edit, NotFound, StoreArchived, PreconditionFailed,
+        PathTaken, StoreFull, TooLarge for an append beyond the limit, and IdempotencyMismatch
+        when the id was that of other edits.
+        """
+        return apply(self._caller, memory_store_id, edits, edit_id)
 
 
 def _path_in(key: Key) -> str:

@@ -14,14 +14,14 @@ select number from stores where id = :store and workspace = :workspace
 
 -- lock_store (sqlite) --
 select s.id, s.number, s.name, s.description, s.metadata, s.created_at, s.updated_at, s.archived_at,
-    s.memories, s.words, s.last_at, s.link, t.memories_cap
+    s.memories, s.words, s.seq, s.last_at, s.link, t.memories_cap
 from stores s left join store_settings t on t.workspace = s.workspace
 where s.id = :store and s.workspace = :workspace
 
 -- lock_store (postgres) --
 -- The lock makes the writes of one store serial, so that its numbers rise as it commits.
 select s.id, s.number, s.name, s.description, s.metadata, s.created_at, s.updated_at, s.archived_at,
-    s.memories, s.words, s.last_at, s.link, t.memories_cap
+    s.memories, s.words, s.seq, s.last_at, s.link, t.memories_cap
 from stores s left join store_settings t on t.workspace = s.workspace
 where s.id = :store and s.workspace = :workspace
 for update of s
@@ -46,6 +46,9 @@ delete from stores where id = :store and workspace = :workspace
 
 -- delete_memories_of_store --
 delete from memories where store_id = :store and workspace = :workspace
+
+-- delete_edits_of_store --
+delete from store_edits where store_id = :store and workspace = :workspace
 
 -- delete_versions_of_store --
 delete from versions where store_id = :store and workspace = :workspace
@@ -150,41 +153,35 @@ order by path
 limit 1
 
 -- taken_by_others (sqlite) --
--- As taken_path, but what sits at or below another path is about to move and does not count.
+-- The first memory, by path bytes, at one of several paths, above it or below it. Those that move
+-- have stepped aside.
 select id as conflicting_memory_id, path as conflicting_path
 from (
     select id, path from memories
     where store_id = :store and workspace = :workspace
-        and path in (select value from json_each(:lineage))
-        and not (path = :old or (path >= :old_low and path < :old_high))
+        and path in (select value from json_each(:lineages))
     union all
-    select * from (
-        select id, path from memories
-        where store_id = :store and workspace = :workspace and path >= :low and path < :high
-            and not (path = :old or (path >= :old_low and path < :old_high))
-        order by path
-        limit 1
-    )
+    select m.id, m.path
+    from json_each(:targets) target
+        cross join memories m on m.store_id = :store and m.workspace = :workspace
+            and m.path > target.value || '/' and m.path < target.value || '0'
 )
 order by path
 limit 1
 
 -- taken_by_others (postgres) --
--- As taken_path, but what sits at or below another path is about to move and does not count.
+-- The first memory, by path bytes, at one of several paths, above it or below it. Those that move
+-- have stepped aside.
 select id as conflicting_memory_id, path as conflicting_path
 from (
     select id, path from memories
     where store_id = :store and workspace = :workspace
-        and path = any (array(select jsonb_array_elements_text(cast(:lineage as jsonb))))
-        and not (path = :old or (path >= :old_low and path < :old_high))
+        and path = any (array(select jsonb_array_elements_text(cast(:lineages as jsonb))))
     union all
-    select * from (
-        select id, path from memories
-        where store_id = :store and workspace = :workspace and path >= :low and path < :high
-            and not (path = :old or (path >= :old_low and path < :old_high))
-        order by path
-        limit 1
-    ) below
+    select m.id, m.path
+    from jsonb_array_elements_text(cast(:targets as jsonb)) target (path)
+        join memories m on m.store_id = :store and m.workspace = :workspace
+            and m.path > target.path || '/' and m.path < target.path || '0'
 ) taken
 order by path
 limit 1
@@ -195,6 +192,18 @@ from memories
 where store_id = :store and workspace = :workspace
     and path >= :path and path < :high and (path = :path or path >= :low)
 order by path
+
+-- places_of (sqlite) --
+select id, path
+from memories
+where store_id = :store and workspace = :workspace
+    and id in (select value from json_each(:memories))
+
+-- places_of (postgres) --
+select id, path
+from memories
+where store_id = :store and workspace = :workspace
+    and id = any (array(select jsonb_array_elements_text(cast(:memories as jsonb))))
 
 -- insert_memory --
 insert into memories (id, workspace, store_id, path, version_id, content_sha256,
@@ -207,12 +216,19 @@ set path = :path, version_id = :version, content_sha256 = :sha256,
     content_size_bytes = :size_bytes, words = :words, updated_at = :now
 where id = :memory and workspace = :workspace
 
--- vacate_paths --
--- A memory moved up a level may land where another still sits that moves too: first all step aside.
+-- step_aside (sqlite) --
+-- A memory may move to where another still sits that moves too: first all step aside.
 update memories
 set path = id
 where store_id = :store and workspace = :workspace
-    and path >= :path and path < :high and (path = :path or path >= :low)
+    and id in (select value from json_each(:memories))
+
+-- step_aside (postgres) --
+-- A memory may move to where another still sits that moves too: first all step aside.
+update memories
+set path = id
+where store_id = :store and workspace = :workspace
+    and id = any (array(select jsonb_array_elements_text(cast(:memories as jsonb))))
 
 -- delete_memory --
 delete from memories where id = :memory and workspace = :workspace
@@ -402,6 +418,70 @@ update versions
 set path = null, content = null, content_sha256 = null, content_size_bytes = null, salt = null,
     redacted_at = :now, redacted_by_kind = :actor_kind, redacted_by_id = :actor_id
 where id = :version and store_id = :store and workspace = :workspace
+
+-- What a mount asks: the present state, what changed since, edits that are applied once.
+
+-- store_state --
+select s.seq, s.archived_at, s.updated_at, t.memories_cap
+from stores s left join store_settings t on t.workspace = s.workspace
+where s.id = :store and s.workspace = :workspace
+
+-- all_heads --
+select id, store_id, version_id, path, null as content, content_sha256, content_size_bytes,
+    created_at, updated_at
+from memories
+where store_id = :store and workspace = :workspace
+order by path
+
+-- changes_after --
+-- The last version of each memory alone: its head's, or that of its deletion when none follows.
+select v.seq, v.memory_id, v.operation, m.version_id, m.path, m.content_sha256,
+    m.content_size_bytes, m.created_at, m.updated_at
+from versions v left join memories m on m.id = v.memory_id and m.workspace = :workspace
+where v.store_id = :store and v.workspace = :workspace and v.seq > :after and v.seq <= :until
+    and (m.version_id = v.id or (m.id is null and not exists (
+        select 1 from versions later
+        where later.memory_id = v.memory_id and later.created_at >= v.created_at
+            and later.number > v.number)))
+order by v.seq, v.number
+limit :rows
+
+-- get_edit --
+-- Another's id stands for all of the store's edits that are too old to be kept.
+select id, digest, answer from store_edits
+where store_id = :store and workspace = :workspace and id = :edit
+union all
+select * from (
+    select id, digest, null as answer from store_edits
+    where store_id = :store and workspace = :workspace and id <> :edit and created_at < :stale
+    order by created_at
+    limit 1
+) old
+
+-- insert_edit --
+insert into store_edits (store_id, id, workspace, digest, answer, created_at)
+values (:store, :edit, :workspace, :digest, :answer, :now)
+
+-- drop_edits_before --
+delete from store_edits
+where store_id = :store and workspace = :workspace and created_at < :before
+
+-- forget_digests --
+-- A digest is made of what was written, so it goes where that goes.
+update store_edits set digest = null
+where store_id = :store and workspace = :workspace and digest is not null
+
+-- versions_of_edit (sqlite) --
+select id, memory_id, path, content_sha256, content_size_bytes, created_at
+from versions
+where store_id = :store and workspace = :workspace
+    and id in (select value from json_each(:versions))
+
+-- versions_of_edit (postgres) --
+select id, memory_id, path, content_sha256, content_size_bytes, created_at
+from versions
+where store_id = :store and workspace = :workspace
+    and id = any (array(select jsonb_array_elements_text(cast(:versions as jsonb))))
 
 -- Sessions, their tokens, agents, environments and keys.
 

@@ -36,6 +36,7 @@ class LockedStore(Struct, frozen=True, kw_only=True):
     archived_at: int | None
     memories: int
     words: int
+    seq: int
     last_at: int
     link: bytes
     memories_cap: int | None

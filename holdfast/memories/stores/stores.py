@@ -170,6 +170,7 @@ class MemoryStores:
                 ledger.unindex(head)
             memories = tx.run(self._sql.delete_memories_of_store, store=memory_store_id)
             versions = tx.run(self._sql.delete_versions_of_store, store=memory_store_id)
+            tx.send(self._sql.delete_edits_of_store, store=memory_store_id)
             tx.send(self._sql.delete_store, store=memory_store_id)
             at = from_microseconds(ledger.now)
             self._note(

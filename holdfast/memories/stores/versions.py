@@ -158,6 +158,7 @@ class Versions:
                 actor_kind=actor.kind,
                 actor_id=actor.id,
             )
+            tx.send(self._sql.forget_digests, store=memory_store_id)
             tx.note(
                 Event(
                     type="version.redacted",

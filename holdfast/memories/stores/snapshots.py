@@ -1,0 +1,52 @@
+"""A store as it is at one moment: all its heads, and the number to follow it from."""
+
+from msgspec import Struct
+
+from holdfast.engines.base import Reader
+from holdfast.ground.clock import from_microseconds_or_none
+from holdfast.memories.stores.caller import Caller
+from holdfast.memories.stores.ledger import MEMORIES_CAP
+from holdfast.memories.stores.missing import missing, sought
+from holdfast.memories.stores.records import Snapshot
+from holdfast.memories.stores.rows import memory_of
+from holdfast.memories.stores.session_access import reach
+
+
+class StoreState(Struct, frozen=True, kw_only=True):
+    """What of a store itself its followers are told of."""
+
+    seq: int
+    archived_at: int | None
+    updated_at: int
+    memories_cap: int | None
+
+    @property
+    def cap(self) -> int:
+        """How many live memories it may hold."""
+        return self.memories_cap or MEMORIES_CAP
+
+
+def store_state(caller: Caller, reader: Reader, store_id: str) -> StoreState:
+    """Return how the store is; NotFound, or what `reach` raises."""
+    reach(caller, reader, store_id, write=False)
+    sql = caller.engine.queries("holdfast.memories.stores")
+    state = reader.first(StoreState, sql.store_state, store=sought("memstore", store_id))
+    if state is None:
+        raise missing("memstore", store_id)
+    return state
+
+
+def snapshot(caller: Caller, store_id: str) -> Snapshot:
+    """Return the store at one moment; see `Memories.snapshot`."""
+    sql = caller.engine.queries("holdfast.memories.stores")
+
+    def work(reader: Reader) -> Snapshot:
+        state = store_state(caller, reader, store_id)
+        return Snapshot(
+            seq=state.seq,
+            memories=tuple(reader.all(memory_of, sql.all_heads, store=store_id)),
+            cap=state.cap,
+            archived_at=from_microseconds_or_none(state.archived_at),
+        )
+
+    return caller.engine.read(work)
