@@ -64,6 +64,16 @@ def test_the_fixed_sentences_are_few() -> None:
     assert 40 < len(sentences.split()) <= 90
 
 
+def test_synced_copies_are_told_as_such_with_the_reason_and_still_in_few_words() -> None:
+    text = note([resource()], synced="libfuse3 is not installed")
+    sentences = text.rpartition("</memory_stores>")[2]
+
+    assert "synced copies (libfuse3 is not installed)" in sentences
+    assert ".memory-errors" in sentences
+    assert "refuses writes" not in sentences
+    assert len(sentences.split()) <= 90
+
+
 @given(st.text(max_size=80))
 def test_no_text_adds_a_line_or_markup(text: str) -> None:
     lines = note([resource(instructions=f"x{text}")]).splitlines()

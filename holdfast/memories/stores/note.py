@@ -9,11 +9,13 @@ import unicodedata
 from collections.abc import Iterable
 from functools import cache
 from importlib.resources import files
+from string import Template
 
 from holdfast.memories.stores.records import Resource
 from holdfast.memories.stores.slugs import ROOT
 
 MOST_NAME, MOST_DESCRIPTION, MOST_INSTRUCTIONS, MOST_PATH = 255, 1_024, 4_096, 4_096
+MOST_REASON = 80
 """Code points before escaping."""
 
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"}
@@ -39,12 +41,15 @@ _OPENING = (
 )
 
 
-def note(resources: Iterable[Resource], *, root: str = ROOT) -> str:
-    """Return the text on *resources*, whose directories are below *root*; "" for none."""
+def note(resources: Iterable[Resource], *, root: str = ROOT, synced: str | None = None) -> str:
+    """Return the text on *resources*, whose directories are below *root*; "" for none.
+
+    *synced* says why they are synced copies, where they are.
+    """
     entries = [_entry(resource, root) for resource in resources]
     if not entries:
         return ""
-    return "\n".join([_OPENING, *entries, "</memory_stores>", "", _sentences()])
+    return "\n".join([_OPENING, *entries, "</memory_stores>", "", _sentences(synced)])
 
 
 def _entry(resource: Resource, root: str) -> str:
@@ -79,6 +84,9 @@ def _character(char: str) -> str:
 
 
 @cache
-def _sentences() -> str:
+def _sentences(synced: str | None) -> str:
     text = files("holdfast.memories.stores").joinpath("note.md").read_text(encoding="utf-8")
-    return text.strip()
+    every, mounted, copied = text.strip().split("\n\n")
+    if synced is None:
+        return f"{every} {mounted}"
+    return f"{every} {Template(copied).substitute(reason=_line(synced, MOST_REASON))}"
