@@ -1,0 +1,155 @@
+"""What the machine must have for a mount, each need with what to do where it is missing.
+
+What is looked at is handed in, so that a machine without it can be shown in a test.
+"""
+
+import ctypes
+import os
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+
+from msgspec import Struct
+
+from holdfast.ground.errors import MissingExtra, Refused
+
+LIBRARIES = ("libfuse3.so.3", "libfuse3.so.4")
+PACKAGES = ("mfusepy", "watchfiles")
+INSTALL = "Debian, Ubuntu: apt install libfuse3-3 fuse3."
+CONTAINERS = "In a container: --device /dev/fuse --cap-add SYS_ADMIN."
+INSTEAD = "Or use --mode sync."
+
+_SYS_ADMIN = 1 << 21
+"""The capability to mount, as a bit of the masks in /proc/self/status."""
+
+
+class Need(Struct, frozen=True, kw_only=True):
+    """One thing that a mount wants, whether it is there, and what to say and do of it."""
+
+    name: str
+    met: bool
+    says: str
+    next: str = ""
+
+    def __str__(self) -> str:
+        """Return what there is to say, and what to do, as one line."""
+        return f"{self.says} {self.next}" if self.next else self.says
+
+
+class Machine(Struct, frozen=True, kw_only=True):
+    """Where to look for what a mount needs: this machine, unless a test shows another."""
+
+    load: Callable[[str], object] = ctypes.CDLL
+    which: Callable[[str], str | None] = shutil.which
+    find: Callable[[str], object | None] = find_spec
+    device: Path = Path("/dev/fuse")
+    settings: Path = Path("/etc/fuse.conf")
+    process: Path = Path("/proc/self/status")
+    user: int = os.geteuid()
+
+
+HERE = Machine()
+
+
+def needs(machine: Machine = HERE) -> tuple[Need, ...]:
+    """Return every need, met or not, in the order in which one would mend them."""
+    return (
+        _extra(machine),
+        _library(machine),
+        _fusermount(machine),
+        _device(machine),
+        _allow_other(machine),
+    )
+
+
+def require(machine: Machine, *, fuse: bool, allow_other: bool = False) -> None:
+    """Raise MissingExtra or Refused, with what to do, where a need of a mount is not met.
+
+    Without *fuse* it is for a synced directory, which needs the extra alone.
+    """
+    if not _extra(machine).met:
+        raise MissingExtra("mount")
+    lacking = lacking_for_fuse(machine) if fuse else None
+    if lacking is None and fuse and allow_other and not _allow_other(machine).met:
+        lacking = _allow_other(machine)
+    if lacking is not None:
+        raise Refused(lacking.says, next=lacking.next)
+
+
+def lacking_for_fuse(machine: Machine = HERE) -> Need | None:
+    """Return the first need of FUSE that is not met, or None."""
+    wanted = (_library, _fusermount, _device)
+    return next((need for each in wanted if not (need := each(machine)).met), None)
+
+
+def _extra(machine: Machine) -> Need:
+    absent = [name for name in PACKAGES if machine.find(name) is None]
+    missing = MissingExtra("mount")
+    return Need(
+        name="mount extra",
+        met=not absent,
+        says=missing.message if absent else ", ".join(PACKAGES),
+        next=missing.next if absent else "",
+    )
+
+
+def _library(machine: Machine) -> Need:
+    for name in LIBRARIES:
+        with suppress(OSError):
+            machine.load(name)
+            return Need(name="libfuse3", met=True, says=name)
+    next = f"{INSTALL} {INSTEAD}"
+    return Need(name="libfuse3", met=False, says="libfuse3 is not installed.", next=next)
+
+
+def _fusermount(machine: Machine) -> Need:
+    found = machine.which("fusermount3")
+    if found is None and machine.user != 0:
+        says, next = "fusermount3 is not installed.", f"{INSTALL} {INSTEAD}"
+        return Need(name="fusermount3", met=False, says=says, next=next)
+    return Need(name="fusermount3", met=True, says=found or "not there; root needs none")
+
+
+def _device(machine: Machine) -> Need:
+    shown, next = machine.device, f"{CONTAINERS} {INSTEAD}"
+    if not shown.exists():
+        return Need(name="/dev/fuse", met=False, says=f"{shown} is missing.", next=next)
+    try:
+        os.close(os.open(shown, os.O_RDWR | os.O_CLOEXEC))
+    except OSError as error:
+        says = f"{shown} may not be opened: {error.strerror}."
+        return Need(name="/dev/fuse", met=False, says=says, next=next)
+    if not _may_mount(machine):
+        says = f"{shown} is there, but this process is not permitted to mount."
+        return Need(name="/dev/fuse", met=False, says=says, next=next)
+    return Need(name="/dev/fuse", met=True, says="readable and writable")
+
+
+def _may_mount(machine: Machine) -> bool:
+    """Tell whether root, or fusermount3 for another user, may mount; True where none can tell."""
+    mask = "CapEff" if machine.user == 0 else "CapBnd"
+    try:
+        lines = machine.process.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return True
+    found = next((line for line in lines if line.startswith(f"{mask}:")), None)
+    return found is None or bool(int(found.split()[1], 16) & _SYS_ADMIN)
+
+
+def _allow_other(machine: Machine) -> Need:
+    if machine.user == 0:
+        return Need(name="allow other", met=True, says="root may")
+    try:
+        lines = machine.settings.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    if "user_allow_other" in map(str.strip, lines):
+        return Need(name="allow other", met=True, says=f"{machine.settings} permits it")
+    return Need(
+        name="allow other",
+        met=False,
+        says=f"{machine.settings} does not permit --allow-other.",
+        next="Add the line: user_allow_other",
+    )

@@ -1,0 +1,53 @@
+"""The directory that is mounted on: made if it is missing, empty, and nobody else's."""
+
+import os
+from pathlib import Path
+
+from holdfast.doors.mount import mount_table
+from holdfast.doors.mount.detaching import detach
+from holdfast.ground.errors import InvalidInput
+
+
+def absolute(directory: Path | str) -> Path:
+    """Return *directory* from the root, links followed, whether it answers or not."""
+    return Path(os.path.realpath(directory))
+
+
+def claim(directory: Path, *, may_hold_files: bool = False) -> str | None:
+    """Make *directory*, an absolute path, ready to be mounted on.
+
+    Returns what was cleared away: a mount left behind by a process that was killed. Raises
+    InvalidInput for a live mount, naming its process, and for what is no empty directory, unless
+    it *may_hold_files*.
+    """
+    said = _clear(directory)
+    wanted = "must be a directory" if may_hold_files else "must be an empty directory"
+    if directory.exists() and not directory.is_dir():
+        raise InvalidInput("DIR", wanted, given=directory)
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not may_hold_files and any(directory.iterdir()):
+        raise InvalidInput("DIR", wanted, given=directory)
+    return said
+
+
+def taken(directory: Path, pid: int | None) -> InvalidInput:
+    """Return the error that says *directory* is in use already, by the process *pid*."""
+    by = f"process {pid}" if pid else "another process"
+    return InvalidInput(
+        "DIR",
+        f"is mounted already, by {by}",
+        given=directory,
+        next=f"Unmount it first: holdfast unmount {directory}",
+    )
+
+
+def _clear(directory: Path) -> str | None:
+    """Detach dead mounts of ours from *directory*, and say so."""
+    said = None
+    while (found := mount_table.at(directory)) is not None and found.ours:
+        if found.answers():
+            raise taken(directory, found.pid)
+        detach(directory, lazy=True)
+        of = f"process {found.pid}" if found.pid else "a process"
+        said = f"{directory}: detached a stale mount, left by {of} that is gone"
+    return said
