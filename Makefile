@@ -12,6 +12,7 @@ serve: .venv/.installed
 	$(BIN)/holdfast serve
 
 test: .venv/.tested
+	@.ci/programs $(BIN)/python
 	$(BIN)/pytest -n $(JOBS) --dist worksteal
 
 lint: .venv/.tested

@@ -13,7 +13,7 @@ from holdfast.testing.fakes import FrozenClock
 from holdfast.testing.shared import Server, new_workspace
 
 pytest.register_assert_rewrite("holdfast.testing.contracts")
-pytest_plugins = ["holdfast.testing.postgres"]
+pytest_plugins = ["holdfast.testing.postgres", "fuse_needs"]
 
 # Without time limits, and the same way twice in CI.
 settings.register_profile("here", deadline=None)
