@@ -35,6 +35,12 @@ SNAPSHOT_SECONDS = 30.0
 PAGE = 20
 """Contents brought ahead at once: what the full view of a list holds at most."""
 
+NEAR_SECONDS, FAR_SECONDS = 1.0, 10.0
+"""How long to wait for changes of a database, and of a server, where each question is a request.
+
+A server that hangs is noticed a deadline's time after that.
+"""
+
 READERS = 64
 """Directories that may be read file by file at once."""
 
@@ -45,6 +51,9 @@ class Source:
     `id`, `name` and `workspace` are the store's, `actor` is who writes.
     """
 
+    longest_wait = NEAR_SECONDS
+    """Seconds that `changes` is best asked to wait."""
+
     def __init__(
         self, hf: Holdfast, store: Store, *, deadline: Deadline, contents: Contents
     ) -> None:
@@ -53,6 +62,8 @@ class Source:
         self._deadline, self._contents = deadline, contents
         self._walks: OrderedDict[str, _Walk] = OrderedDict()
         self._lock = Lock()
+        if hf.opened is not None and hf.opened.target.startswith(("http://", "https://")):
+            self.longest_wait = FAR_SECONDS
         self.workspace, self.actor = deadline.call(lambda: (hf.workspace, hf.actor))
 
     def snapshot(self) -> Snapshot:
