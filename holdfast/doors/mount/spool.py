@@ -10,10 +10,11 @@ locked: no other process takes it, and a lock ends with its process.
 import fcntl
 import os
 import re
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import timedelta
 from errno import EINVAL, EPERM
 from pathlib import Path
 from typing import Literal
@@ -22,7 +23,7 @@ import msgspec
 from msgspec import Struct
 from platformdirs import user_state_dir
 
-from holdfast.ground.clock import Clock
+from holdfast.ground.clock import EPOCH, Clock
 
 SUFFIX = ".json"
 NAME_BYTES_MAX = 255
@@ -59,7 +60,7 @@ class Lock:
     """The bytes of an entry, open and locked until they are released or the process ends."""
 
     def __init__(self, fd: int) -> None:
-        self._fd = fd
+        self._open = [fd]
 
     @classmethod
     def on_new(cls, path: Path) -> "Lock":
@@ -83,18 +84,21 @@ class Lock:
 
     def write(self, content: bytes) -> None:
         """Write *content* to disk."""
-        _write(self._fd, content)
+        _write(self._open[0], content)
 
     def read(self) -> bytes:
         """Return all the bytes."""
-        with os.fdopen(os.dup(self._fd), "rb") as file:
+        with os.fdopen(os.dup(self._open[0]), "rb") as file:
             file.seek(0)
             return file.read()
 
+    def seize(self) -> int | None:
+        """Return the open file, to be closed by the caller; None once it was let go."""
+        return self._open.pop() if self._open else None
+
     def release(self) -> None:
         """Unlock it; again does nothing."""
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
+        if (fd := self.seize()) is not None:
             os.close(fd)
 
 
@@ -113,6 +117,7 @@ class Spool:
 
     def __init__(self, root: Path, *, clock: Clock) -> None:
         self.root, self._clock = root, clock
+        self._last, self._turn = EPOCH, threading.Lock()
 
     def put(self, spooled: Spooled, content: bytes, *, instead_of: Kept | None = None) -> Kept:
         """Keep *content* and return its entry, on disk and held; then *instead_of* goes.
@@ -135,14 +140,18 @@ class Spool:
         return kept
 
     def remove(self, kept: Kept) -> None:
-        """Let the entry go: its bytes are saved. Again, or when it is gone, it does nothing.
+        """Remove the entry, whose bytes are saved; nothing if it is not held any more.
 
         A loss of power may bring it back; then its edit id tells that it was done.
         """
-        # In this order, since bytes without a description are taken for somebody's.
-        kept.path.unlink(missing_ok=True)
-        _description_of(kept.path).unlink(missing_ok=True)
-        kept.lock.release()
+        if (fd := kept.lock.seize()) is None:
+            return
+        try:
+            # In this order, since bytes without a description are taken for somebody's.
+            kept.path.unlink(missing_ok=True)
+            _description_of(kept.path).unlink(missing_ok=True)
+        finally:
+            os.close(fd)
 
     def release(self, kept: Kept) -> None:
         """Hold the entry no longer: it is for a person, or for the next mount."""
@@ -201,9 +210,8 @@ class Spool:
 
         Both are empty: until the description can be read, it is no entry.
         """
-        at = self._clock.now()
         while True:
-            path = folder / _name(at, spooled)
+            path = folder / _name(self._time(), spooled)
             with suppress(FileExistsError):
                 kept = Kept(path, Lock.on_new(path))
                 try:
@@ -212,15 +220,19 @@ class Spool:
                     path.unlink()
                     kept.lock.release()
                     raise
-            at += timedelta(microseconds=1)
+
+    def _time(self) -> str:
+        """Return the time, which is that of no other entry, lest `a.json` be taken for `a`'s."""
+        with self._turn:
+            self._last = max(self._clock.now(), self._last + timedelta(microseconds=1))
+            return self._last.strftime(_TIME)
 
     def _entries(self, store_id: str) -> Iterator[Path]:
         folder = self.root / _checked(store_id)
         names = _files(folder)
         for name in sorted(names):
-            path = folder / name
-            if _ENTRY.fullmatch(name) and (name + SUFFIX in names or not _is_description(path)):
-                yield path
+            if _ENTRY.fullmatch(name) and not _describes(folder / name, names):
+                yield folder / name
 
     def _folder(self, store_id: str) -> Path:
         """Return the folder of a store, made if need be, and nobody else's."""
@@ -244,9 +256,9 @@ def _checked(store_id: str) -> str:
     return store_id
 
 
-def _name(at: datetime, spooled: Spooled) -> str:
+def _name(at: str, spooled: Spooled) -> str:
     """Return the name of an entry's bytes, so short that its description's fits too."""
-    prefix = f"{at.strftime(_TIME)}-{spooled.errno}-"
+    prefix = f"{at}-{spooled.errno}-"
     name = spooled.path.rpartition("/")[2]
     room = NAME_BYTES_MAX - len(SUFFIX) - len(prefix)
     return prefix + name.encode()[:room].decode(errors="ignore")
@@ -261,9 +273,14 @@ def _described(path: Path) -> Spooled | None:
     return _parsed(_description_of(path))
 
 
-def _is_description(path: Path) -> bool:
-    """Tell whether *path* tells of an entry whose bytes a person has taken away."""
-    return path.name.endswith(SUFFIX) and _parsed(path) is not None
+def _describes(path: Path, names: set[str]) -> bool:
+    """Tell whether *path* tells of an entry, one whose bytes a person has taken away too.
+
+    *names* are those beside it.
+    """
+    if not path.name.endswith(SUFFIX) or path.name + SUFFIX in names:
+        return False
+    return path.name.removesuffix(SUFFIX) in names or _parsed(path) is not None
 
 
 def _parsed(path: Path) -> Spooled | None:
