@@ -22,6 +22,7 @@ LONG_FUNCTIONS: dict[str, str] = {}
 FILTERS = "the contract's filters, each a word of the wire"
 COLUMNS = "the columns of a row, by name"
 MANY_PARAMETERS = {
+    "holdfast/doors/cli/mount.py:mount": "the command's options",
     "holdfast/doors/cli/serve.py:serve": "the command's options",
     "holdfast/doors/http/serve.py:serve": "the command's options",
     "holdfast/library/aio.py:open": "the mirror of `open`",

@@ -39,6 +39,9 @@ EXPECTED = {
     "keys create": "NAME [--scope read|write|admin] [--agent A] [--user U]",
     "keys list": "",
     "keys revoke": "ID",
+    "mount": "DIR [--store STORE]… [--session ID] [--read-only] [--mode auto|fuse|sync]"
+    " [--deadline S] [--grace S] [--spool DIR] [--cache MIB] [--allow-other] [--status] [--note]",
+    "unmount": "DIR [--lazy] [--timeout S]",
     "backup": "FILE [--force]",
     "restore": "FILE [--replace]",
     "verify": "[--quick] [--repair] [--head LINK]",
@@ -46,11 +49,16 @@ EXPECTED = {
     "doctor": "",
 }
 
+ALONE = {"serve", "unmount"}
+"""Commands that take what is listed for them, and not what all others take."""
+
 DEFAULTS = {
     "serve": {"host": "127.0.0.1", "port": 8420, "workers": 1, "strict": False},
     "memories put": {"file": "-"},
     "memories search": {"limit": 10},
     "keys create": {"scope": "write"},
+    "mount": {"mode": "auto", "deadline": 5, "grace": 3, "cache": 64, "spool": None},
+    "unmount": {"lazy": False, "timeout": 30},
 }
 
 VARIABLES = {"db": "HOLDFAST_DB", "api_key": "HOLDFAST_API_KEY", "strict": "HOLDFAST_STRICT"}
@@ -86,7 +94,7 @@ def test_every_listed_command_exists_and_no_other() -> None:
 
 @pytest.mark.parametrize("name", EXPECTED)
 def test_a_command_takes_what_is_listed_and_nothing_else(name: str) -> None:
-    expected = EXPECTED[name] if name == "serve" else f"{EXPECTED[name]} {COMMON}".strip()
+    expected = EXPECTED[name] if name in ALONE else f"{EXPECTED[name]} {COMMON}".strip()
 
     assert " ".join(map(spelled, BUILT[name].params)) == expected
 
@@ -103,7 +111,7 @@ def test_variables_stand_in_for_the_options_they_are_listed_for(name: str) -> No
     read = {param.name: param.envvar for param in BUILT[name].params if param.envvar}
 
     assert read == {param: VARIABLES[param] for param in read}
-    assert "db" in read
+    assert ("db" in read) == (name != "unmount")
 
 
 @pytest.mark.parametrize(("value", "strict"), [("1", True), ("0", False), ("", False)])

@@ -14,13 +14,19 @@ COLUMNS = ("name", "ok", "says")
 
 @command(app, "doctor")
 def doctor(call: Call) -> None:
-    """Look at the database and what it stands on; exit 1 if something needs a person."""
+    """Look at the database and what it stands on; exit 1 if something needs a person.
+
+    What a mount would lack is shown, and is nobody's duty.
+    """
     hf = call.database(migrate=False)
+    from holdfast.doors.mount.look import look
     from holdfast.library.upkeep.doctor import doctor as examine
 
     with bar("Examining"):
-        checks = examine(hf)
-    rows: list[Wire] = [{"name": each.name, "ok": each.ok, "says": each.says} for each in checks]
+        checks, seen = examine(hf), look()
+    rows: list[Wire] = [
+        {"name": each.name, "ok": each.ok, "says": each.says} for each in (*checks, *seen)
+    ]
     call.answer.many(rows, COLUMNS, paged=False)
-    if not all(each.ok for each in checks):
+    if not all(each.ok for each in (*checks, *(each for each in seen if not each.optional))):
         raise typer.Exit(1)

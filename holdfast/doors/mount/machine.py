@@ -88,7 +88,7 @@ def _extra(machine: Machine) -> Need:
     absent = [name for name in PACKAGES if machine.find(name) is None]
     missing = MissingExtra("mount")
     return Need(
-        name="mount extra",
+        name="extra",
         met=not absent,
         says=missing.message if absent else ", ".join(PACKAGES),
         next=missing.next if absent else "",
@@ -122,7 +122,7 @@ def _device(machine: Machine) -> Need:
         says = f"{shown} may not be opened: {error.strerror}."
         return Need(name="/dev/fuse", met=False, says=says, next=next)
     if not _may_mount(machine):
-        says = f"{shown} is there, but this process is not permitted to mount."
+        says = f"{shown} is there, but mounting is not permitted."
         return Need(name="/dev/fuse", met=False, says=says, next=next)
     return Need(name="/dev/fuse", met=True, says="readable and writable")
 

@@ -1,0 +1,156 @@
+"""`holdfast mount`: memory stores as directories of ordinary files."""
+
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from holdfast.doors.cli.answer import put_bytes, put_json
+from holdfast.doors.cli.call import Call, is_server
+from holdfast.doors.cli.command import command
+from holdfast.doors.cli.printable import one_line, printable
+from holdfast.memories.stores.records import JSONObject
+
+if TYPE_CHECKING:
+    from holdfast.doors.mount.live import Wanted
+
+app = typer.Typer(rich_markup_mode=None)
+
+MEMORY = ":memory:"
+TOKEN = "hfs_"  # noqa: S105 - how session tokens begin
+MOST = 8
+
+
+@command(app, "mount")
+def mount(
+    call: Call,
+    directory: Annotated[str, typer.Argument(metavar="DIR", help="Where to: an empty directory.")],
+    *,
+    stores: Annotated[
+        list[str] | None,
+        typer.Option("--store", metavar="STORE", help="A store, by id or name; may be repeated."),
+    ] = None,
+    session: Annotated[
+        str | None,
+        typer.Option("--session", metavar="ID", help="Mount what it attaches, and write as it."),
+    ] = None,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Let nothing be written.")] = False,
+    mode: Annotated[
+        Literal["auto", "fuse", "sync"],
+        typer.Option("--mode", help="Through FUSE, or as plain files kept in step."),
+    ] = "auto",
+    deadline: Annotated[
+        float,
+        typer.Option("--deadline", metavar="S", min=0.1, help="Seconds that storage may take."),
+    ] = 5.0,
+    grace: Annotated[
+        float,
+        typer.Option(
+            "--grace", metavar="S", min=0, help="Seconds until a temporary file becomes a memory."
+        ),
+    ] = 3.0,
+    spool: Annotated[
+        str | None,
+        typer.Option("--spool", metavar="DIR", help="Where to keep what could not be saved."),
+    ] = None,
+    cache: Annotated[
+        int, typer.Option("--cache", metavar="MIB", min=0, help="Contents to keep in memory.")
+    ] = 64,
+    allow_other: Annotated[
+        bool, typer.Option("--allow-other", help="Let other users in, as permissions say.")
+    ] = False,
+    status: Annotated[
+        bool, typer.Option("--status", help="Say what is mounted there, and end.")
+    ] = False,
+    note: Annotated[
+        bool, typer.Option("--note", help="Print text for a system prompt about it, and end.")
+    ] = False,
+) -> None:
+    """Show memory stores as directories of ordinary files, until unmounted or interrupted."""
+    from holdfast.doors.mount.place import absolute
+
+    place, stores = absolute(directory), stores or []
+    if status:
+        _show_status(place)
+    elif note:
+        _show_note(place)
+    else:
+        _check(call, session, stores)
+        from holdfast.doors.mount.live import Wanted
+
+        wanted = Wanted(
+            directory=place,
+            mode=mode,
+            read_only=read_only,
+            deadline=deadline,
+            grace=grace,
+            spool=None if spool is None else absolute(spool),
+            cache_mib=cache,
+            allow_other=allow_other,
+        )
+        _live(call, wanted, session, stores)
+
+
+def _check(call: Call, session: str | None, stores: list[str]) -> None:
+    """Refuse what no target could mend, before one is asked."""
+    if (call.db or "").removeprefix("sqlite:") == MEMORY:
+        raise typer.BadParameter(f"{MEMORY} is reached by nobody else", param_hint="--db")
+    token = is_server(call.db) and (call.api_key or "").startswith(TOKEN)
+    if not stores and session is None and not token:
+        raise typer.BadParameter("name a store or a session", param_hint="--store")
+    if len(stores) > MOST:
+        raise typer.BadParameter(f"name at most {MOST} stores", param_hint="--store")
+    if len(set(stores)) < len(stores):
+        raise typer.BadParameter("name each store once", param_hint="--store")
+
+
+def _live(call: Call, wanted: "Wanted", session: str | None, stores: list[str]) -> None:
+    """Mount, and exit as the mount ended."""
+    from holdfast.doors.mount.asked import asked
+    from holdfast.doors.mount.live import live
+
+    found = asked(call.hf, session=session, stores=stores, read_only=wanted.read_only)
+    again = found.repeated()
+    if again is not None:
+        says = f"{again.store.name!r} is named twice: name each store once"
+        raise typer.BadParameter(says, param_hint="--store")
+    end = live(found, wanted, tell=lambda told: _ready(call, told), warn=_warn)
+    if end.spooled:
+        spool = wanted.options(None).spool
+        _warn(f"{end.spooled} could not be saved, and are kept in {spool} for the next mount.")
+    raise typer.Exit(1 if end.spooled or end.hurried else 0)
+
+
+def _ready(call: Call, told: JSONObject) -> None:
+    from holdfast.doors.mount.report import ready_line
+
+    # Whoever started it need not read what it says.
+    with suppress(BrokenPipeError):
+        if call.answer.as_json:
+            put_json(told)
+        else:
+            put_bytes(f"{one_line(ready_line(told))}\n".encode())
+
+
+def _warn(line: str) -> None:
+    sys.stderr.write(f"holdfast: {one_line(line)}\n")
+    sys.stderr.flush()
+
+
+def _show_status(place: Path) -> None:
+    from holdfast.doors.mount.register import Register
+    from holdfast.doors.mount.telling import STALE, status_of
+
+    told = status_of(place, Register())
+    put_json(told)
+    if told["state"] == STALE:
+        raise typer.Exit(1)
+
+
+def _show_note(place: Path) -> None:
+    from holdfast.doors.mount.register import Register
+    from holdfast.doors.mount.telling import note_of
+
+    put_bytes(f"{printable(note_of(place, Register()))}\n".encode())

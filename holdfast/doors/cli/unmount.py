@@ -1,0 +1,30 @@
+"""`holdfast unmount`: ends a mount, once everything in it is saved."""
+
+from typing import Annotated
+
+import typer
+
+from holdfast.doors.cli.answer import put_bytes
+from holdfast.doors.cli.printable import one_line
+
+app = typer.Typer(rich_markup_mode=None)
+
+
+@app.command("unmount")
+def unmount(
+    directory: Annotated[str, typer.Argument(metavar="DIR", help="What is mounted on.")],
+    lazy: Annotated[
+        bool, typer.Option("--lazy", help="Free it now, whoever still has a file open.")
+    ] = False,
+    timeout: Annotated[
+        float,
+        typer.Option("--timeout", metavar="S", min=0, help="Seconds to wait for what is saved."),
+    ] = 30.0,
+) -> None:
+    """Unmount a directory, and wait until its process is gone."""
+    from holdfast.doors.mount.ending import unmount as end
+    from holdfast.doors.mount.place import absolute
+    from holdfast.doors.mount.register import Register
+
+    said = end(absolute(directory), Register(), lazy=lazy, timeout=timeout)
+    put_bytes(f"{one_line(said)}\n".encode())
