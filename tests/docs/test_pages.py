@@ -35,7 +35,14 @@ def run(code: str, folder: Path) -> None:
     assert shown.returncode == 0, shown.stderr
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+MOUNTING = {"mount.md"}
+MARKED = [
+    pytest.param(page, marks=pytest.mark.fuse if page.name in MOUNTING else (), id=page.name)
+    for page in PAGES
+]
+
+
+@pytest.mark.parametrize("page", MARKED)
 def test_what_a_page_shows_runs(page: Path, tmp_path: Path) -> None:
     run(blocks(page, served=False), tmp_path)
 
