@@ -1,0 +1,63 @@
+"""Ends what a run of the tests started, when the run cannot do so itself.
+
+    python reaper.py
+
+Reads lines: `watch PID DIR` (DIR is `-` for what is no mount), `leave PID`, `within SECONDS` (of
+silence, before what is watched is killed; 0 is no limit). A test that hangs in a mount cannot be
+interrupted, not even by its own process: only the end of the mount's process frees it. When the
+input ends, however that came, what is still watched is killed and detached.
+"""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+
+watched: dict[int, str] = {}
+
+
+def kill() -> None:
+    """Kill every process that is watched, and detach what it had mounted."""
+    for pid, directory in watched.items():
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        if directory != "-":
+            subprocess.run(
+                ["fusermount3", "-u", "-z", directory], check=False, stderr=subprocess.DEVNULL
+            )
+
+
+def obey(line: str) -> float | None:
+    """Do what *line* says, and return for how long nothing more may be said."""
+    word, _, rest = line.partition(" ")
+    if word == "within":
+        return float(rest) or None
+    pid, _, directory = rest.partition(" ")
+    if word == "watch":
+        watched[int(pid)] = directory
+    else:
+        watched.pop(int(pid), None)
+    return None
+
+
+def main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    limit, waiting = None, b""
+    while True:
+        if not select.select([0], [], [], limit)[0]:
+            kill()
+            limit = None
+            continue
+        said = os.read(0, 65536)
+        if not said:
+            break
+        *lines, waiting = (waiting + said).split(b"\n")
+        for line in lines:
+            limit = obey(line.decode())
+    kill()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

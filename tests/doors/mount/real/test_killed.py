@@ -1,0 +1,212 @@
+"""A mount that is killed loses nothing whose close returned, and is mounted again without help."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import IO
+
+import msgspec
+import pytest
+from doors.mount.real.calls import listing, opened, quiet, refused, write
+from doors.mount.real.kept import Kept
+from doors.mount.real.mounting import Mount, Start, Target, eventually
+from doors.mount.real.place import Place
+
+pytestmark = pytest.mark.fuse
+
+CREATE = os.O_WRONLY | os.O_CREAT
+LONG = "--grace=600"
+LIVES = int(os.environ.get("HOLDFAST_TORTURE_LIVES", "6"))
+
+WRITER = """
+import os, sys
+from itertools import count
+os.chdir(sys.argv[1])
+for n in count():
+    name = f"{sys.argv[2]}-{n % 7}" + (".tmp" if n % 3 == 0 else "")
+    try:
+        fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.write(fd, f"{n}".encode())
+        os.close(fd)
+    except OSError:
+        break
+    os.write(1, f"{name} {n}\\n".encode())
+"""
+
+
+def test_everything_whose_close_returned_is_there(kept: Kept, start: Start, tmp_path: Path) -> None:
+    target, base = Target(kept.db, (kept.store(),)), tmp_path / "mount"
+    with start(target, LONG, base=base) as mount:
+        place = Place(mount, kept.hf)
+        place.sh("echo saved > a.md; echo one >> log; echo two >> log; echo waits > t.tmp")
+        place.sh("mkdir d; echo again > u.tmp; mv u.tmp d/a.md; echo x > s.tmp; echo y > .v.swp")
+        mount.kill()
+
+    assert place.kept() == {"a.md": "saved\n", "log": "one\ntwo\n", "d/a.md": "again\n"}
+    with start(target, "--grace=0.2", base=base) as mount:
+        place = Place(mount, kept.hf)
+        wanted = {
+            *(("a.md", "saved\n"), ("log", "one\ntwo\n"), ("d/a.md", "again\n")),
+            *(("t.tmp", "waits\n"), ("s.tmp", "x\n")),
+        }
+        eventually(lambda: set(place.kept().items()) == wanted)
+        eventually(mount.settled)
+        assert listing(place.dir) == ["a.md", "d", "log", "s.tmp", "t.tmp"]
+    assert place.told().count("created t.tmp") == 1
+
+
+def test_a_program_with_an_open_file_is_told_and_its_unsaved_bytes_are_gone(
+    kept: Kept, start: Start
+) -> None:
+    with start(Target(kept.db, (kept.store(),)), LONG) as mount:
+        place = Place(mount, kept.hf)
+        fd = os.open(place.given("a.md", "saved"), os.O_WRONLY | os.O_APPEND)
+        write(fd, b" unsaved")
+
+        mount.kill()
+
+        with refused("ENOTCONN"):
+            os.write(fd, b"more")
+        with refused("ENOTCONN"):
+            (place.dir / "a.md").read_text()
+        with quiet():
+            os.close(fd)
+
+    assert place.kept() == {"a.md": "saved"}
+
+
+def test_a_stale_mount_is_mounted_over_and_that_is_said(
+    kept: Kept, start: Start, tmp_path: Path
+) -> None:
+    target, base = Target(kept.db, (kept.store(),)), tmp_path / "mount"
+    with start(target, base=base) as dead:
+        Place(dead, kept.hf).given("a.md", "tabs")
+        dead.kill()
+        with refused("ENOTCONN"):
+            listing(dead.dir)
+
+        with start(target, base=base) as mount:
+            assert (mount.root() / "a.md").read_text() == "tabs"
+            assert "stale" in mount.says()
+
+
+def test_a_backup_that_waits_when_the_mount_is_killed_loses_nothing(
+    kept: Kept, start: Start, tmp_path: Path
+) -> None:
+    target, base = Target(kept.db, (kept.store(),)), tmp_path / "mount"
+    with start(target, LONG, base=base) as mount:
+        place = Place(mount, kept.hf)
+        place.sh("echo one > a; mv a a.bak; echo two > b; mv b b.bak; echo three > b")
+        mount.kill()
+
+    with start(target, "--grace=0.2", base=base) as mount:
+        eventually(mount.settled)
+        contents = sorted(Place(mount, kept.hf).kept().values(), key=str)
+        assert contents[0] == "one\n"
+        assert "three\n" in contents
+
+
+def test_what_a_killed_mount_left_is_taken_by_one_of_two_new_ones(
+    kept: Kept, start: Start, tmp_path: Path
+) -> None:
+    target, spool = Target(kept.db, (kept.store(),)), tmp_path / "spool"
+    with start(target, LONG, spool=spool) as mount:
+        place = Place(mount, kept.hf)
+        for number in range(20):
+            place.given(f"{number}.tmp", f"{number}")
+        mount.kill()
+
+    with (
+        start(target, "--grace=0.2", spool=spool) as one,
+        start(target, "--grace=0.2", spool=spool) as other,
+    ):
+        eventually(lambda: one.settled() and other.settled())
+
+    assert sorted(place.told()) == sorted(f"created {number}.tmp" for number in range(20))
+
+
+def live_and_be_killed(place: Place, chance: random.Random) -> dict[str, int]:
+    """Let programs write until they have said so much; return what was acknowledged."""
+    writers = [
+        subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(place.dir), f"w{number}"], stdout=subprocess.PIPE
+        )
+        for number in range(4)
+    ]
+    outputs = [each.stdout for each in writers if each.stdout is not None]
+    first = [output.readline() for output in outputs for _ in range(chance.choice([0, 1, 10, 30]))]
+    os.kill(place.mount.process.pid, signal.SIGKILL)
+    with ThreadPoolExecutor(len(outputs)) as pool:
+        said = list(pool.map(IO[bytes].readlines, outputs))
+    place.mount.process.wait(30)
+    for writer, output in zip(writers, outputs, strict=True):
+        writer.wait(30)
+        output.close()
+    rest = [line for each in said for line in each if line.endswith(b"\n")]
+    lines = [line.split() for line in [*first, *rest]]
+    return {name.decode(): int(number) for name, number in lines}
+
+
+@pytest.mark.parametrize("life", range(LIVES))
+def test_no_acknowledged_close_is_lost_however_often_it_is_killed(
+    kept: Kept, start: Start, tmp_path: Path, life: int
+) -> None:
+    target, base = Target(kept.db, (kept.store(),)), tmp_path / "mount"
+    with start(target, LONG, base=base) as mount:
+        acknowledged = live_and_be_killed(Place(mount, kept.hf), random.Random(life))
+
+    with start(target, "--grace=0.1", base=base) as mount:
+        eventually(mount.settled)
+        place = Place(mount, kept.hf)
+        there = {name: int(content or 0) for name, content in place.kept().items()}
+
+    # A write that was under way when the end came may be there: the next of its file.
+    assert {name for name, number in acknowledged.items() if there.get(name, -1) < number} == set()
+    assert kept.hf.verify().findings == ()
+
+
+def test_what_the_spool_says_of_an_entry(kept: Kept, start: Start) -> None:
+    with start(Target(kept.db, (kept.store(),)), LONG) as mount:
+        place = Place(mount, kept.hf)
+        place.sh("mkdir d; printf waits > d/a.tmp")
+        (entry,) = place.spooled()
+
+        said = msgspec.json.decode(entry.with_name(f"{entry.name}.json").read_bytes())
+        fields = "store_id memory_id path base_sha256 kind errno message edit_id at session_id"
+        assert set(said) == {"type", *fields.split()}
+        assert (said["type"], said["kind"]) == ("spooled", "transient")
+        assert (said["path"], said["store_id"]) == ("/d/a.tmp", place.store_id)
+        assert entry.name.endswith("a.tmp")
+        assert entry.stat().st_mode & 0o777 == 0o600
+        assert entry.parent.stat().st_mode & 0o777 == 0o700
+        assert entry.parent.name == place.store_id
+
+
+def held(mount: Mount) -> dict[str, int]:
+    """Return what the mount's process has open, with the flags of each."""
+    fds = Path(f"/proc/{mount.process.pid}/fd")
+    found: dict[str, int] = {}
+    for each in fds.iterdir():
+        with quiet():
+            info = Path(f"/proc/{mount.process.pid}/fdinfo/{each.name}").read_text()
+            found[str(each.readlink())] = int(info.split("flags:")[1].split()[0], 8)
+    return found
+
+
+def test_a_mount_holds_nothing_through_itself_and_hands_nothing_on(
+    kept: Kept, start: Start
+) -> None:
+    with start(Target(kept.db, (kept.store(),))) as mount:
+        place = Place(mount, kept.hf)
+        place.given("a.md", "tabs")
+        with opened(place.dir / "b.md", CREATE) as fd:
+            write(fd, b"unsaved")
+            found = held(mount)
+
+        assert found["/dev/fuse"] & os.O_CLOEXEC
+        assert [each for each in found if each.startswith(str(mount.dir))] == []
+        assert Path(f"/proc/{mount.process.pid}/cwd").readlink() != mount.dir

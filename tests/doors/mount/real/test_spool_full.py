@@ -1,0 +1,141 @@
+"""When neither the store nor the spool takes a save, it is kept in memory, and that is said."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from doors.mount.real.calls import opened, quiet, refused, write
+from doors.mount.real.kept import opened as opened_db
+from doors.mount.real.kept import serving
+from doors.mount.real.mounting import Reaper, Start, Target, eventually
+from doors.mount.real.place import Place
+
+pytestmark = pytest.mark.fuse
+
+CREATE = os.O_WRONLY | os.O_CREAT
+APPEND = os.O_WRONLY | os.O_APPEND
+FULL = 102_400
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Iterator[Path]:
+    """Give a folder on a disk of 64 KiB: it takes root's right to mount one."""
+    folder = tmp_path / "tiny"
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", folder], check=True)
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", folder], check=True)
+
+
+def filled(folder: Path) -> Path:
+    """Fill the disk of *folder*, and return the file that does."""
+    ballast = folder / "ballast"
+    with suppress(OSError), ballast.open("wb", buffering=0) as file:
+        for _ in range(1000):
+            file.write(b"x" * 1024)
+    return ballast
+
+
+def test_what_nothing_takes_stays_in_memory_and_is_saved_when_the_store_is_back(
+    start: Start, reaper: Reaper, tmp_path: Path, tiny: Path
+) -> None:
+    file = tmp_path / "h.db"
+    with opened_db(file) as kept, serving(str(file), reaper, tmp_path / "log") as server:
+        target = Target(server.url, (kept.store(),))
+        with start(target, "--deadline=1", "--grace=600", spool=tiny) as mount:
+            place = Place(mount, kept.hf)
+            place.sh("echo one > log; echo old > a.md")
+            filled(tiny)
+            server.kill()
+
+            with refused("EIO"), opened(place.dir / "a.md", os.O_WRONLY | os.O_TRUNC) as fd:
+                write(fd, b"new\n")
+            with refused("EIO"), opened(place.dir / "log", APPEND) as fd:
+                write(fd, b"two\n")
+
+            assert mount.status().state == "unsafe"
+            assert place.sh("cat a.md log") == "new\none\ntwo\n"
+            assert mount.entries() == []
+            server.start()
+            eventually(mount.settled, within=40)
+            assert place.kept() == {"a.md": "new\n", "log": "one\ntwo\n"}
+            assert len(place.told()) == 4
+
+
+def test_what_is_unsaved_is_spooled_when_the_disk_has_room_again(
+    start: Start, reaper: Reaper, tmp_path: Path, tiny: Path
+) -> None:
+    file = tmp_path / "h.db"
+    with opened_db(file) as kept, serving(str(file), reaper, tmp_path / "log") as server:
+        target = Target(server.url, (kept.store(),))
+        with start(target, "--deadline=1", "--grace=600", spool=tiny) as mount:
+            place = Place(mount, kept.hf)
+            place.given("a.md", "old\n")
+            ballast = filled(tiny)
+            server.kill()
+            with refused("EIO"):
+                (place.dir / "a.md").write_text("new\n")
+            assert mount.status().state == "unsafe"
+
+            ballast.unlink()
+
+            eventually(lambda: mount.status().state != "unsafe", within=30)
+            (entry,) = place.spooled()
+            assert entry.read_text() == "new\n"
+            server.start()
+            eventually(mount.settled, within=40)
+            assert place.told() == ["created a.md", "modified a.md"]
+
+
+def test_a_temporary_file_that_the_spool_does_not_take_is_refused_or_kept(
+    start: Start, tmp_path: Path, tiny: Path
+) -> None:
+    file = tmp_path / "h.db"
+    with opened_db(file) as kept:
+        target = Target(str(file), (kept.store(),))
+        with start(target, "--deadline=1", "--grace=600", spool=tiny) as mount:
+            place = Place(mount, kept.hf)
+            filled(tiny)
+
+            with quiet():
+                (place.dir / "a.tmp").write_text("tabs")
+
+            # A close that returned is a promise: where the spool cannot keep it, the store does.
+            with suppress(FileNotFoundError):
+                (place.dir / "a.tmp").rename(place.dir / "a.md")
+                assert place.kept() == {"a.md": "tabs"}
+
+
+def test_there_is_an_end_to_what_is_kept_in_memory(
+    start: Start, reaper: Reaper, tmp_path: Path, tiny: Path
+) -> None:
+    file = tmp_path / "h.db"
+    with opened_db(file) as kept, serving(str(file), reaper, tmp_path / "log") as server:
+        target = Target(server.url, (kept.store(),))
+        with start(target, "--deadline=1", "--grace=600", spool=tiny) as mount:
+            place = Place(mount, kept.hf)
+            place.given("a.md", "old")
+            filled(tiny)
+            server.kill()
+            with refused("EIO"):
+                (place.dir / "a.md").write_text("new")
+            fds = [os.open(place.dir / f"{number}", CREATE) for number in range(700)]
+
+            with refused("ENOSPC"):
+                for fd in fds:
+                    write(fd, b"x" * FULL)
+
+            server.start()
+            eventually(lambda: place.content("a.md") == "new", within=40)
+            for fd in fds:
+                with quiet():
+                    os.close(fd)
+            eventually(mount.settled, within=40)
+            sizes = {len(content or "") for name, content in place.kept().items() if name != "a.md"}
+            assert sizes <= {0, FULL}
+            assert 600 < len(place.kept()) < 701
