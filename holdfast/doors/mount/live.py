@@ -114,4 +114,4 @@ def _keep_apart(directory: Path, spool: Path) -> None:
     for mount in (directory, *ours):
         if spool == mount or mount in spool.parents:
             reason = f"must not be inside the mount {mount}"
-            raise InvalidInput("--spool", reason, given=spool, next="Choose another folder.")
+            raise InvalidInput("--spool", reason, given=str(spool), next="Choose another folder.")

@@ -81,7 +81,7 @@ def _mounted(line: str) -> Mounted:
 
 def _connected(directory: Path) -> bool:
     try:
-        os.stat(directory)  # noqa: PTH116 - Path.stat is the same, and this names the call meant
+        os.statvfs(directory)  # the kernel knows `stat` by heart, and answers for the dead
     except OSError as error:
         return error.errno != ENOTCONN
     return True

@@ -23,10 +23,10 @@ def claim(directory: Path, *, may_hold_files: bool = False) -> str | None:
     said = _clear(directory)
     wanted = "must be a directory" if may_hold_files else "must be an empty directory"
     if directory.exists() and not directory.is_dir():
-        raise InvalidInput("DIR", wanted, given=directory)
+        raise InvalidInput("DIR", wanted, given=str(directory))
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not may_hold_files and any(directory.iterdir()):
-        raise InvalidInput("DIR", wanted, given=directory)
+        raise InvalidInput("DIR", wanted, given=str(directory))
     return said
 
 
@@ -36,7 +36,7 @@ def taken(directory: Path, pid: int | None) -> InvalidInput:
     return InvalidInput(
         "DIR",
         f"is mounted already, by {by}",
-        given=directory,
+        given=str(directory),
         next=f"Unmount it first: holdfast unmount {directory}",
     )
 

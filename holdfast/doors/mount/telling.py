@@ -1,6 +1,7 @@
 """What a mount says of itself to other processes: its status, and the note for a system prompt."""
 
 import os
+from errno import ENOTCONN
 from pathlib import Path
 from typing import Any, cast
 
@@ -29,7 +30,8 @@ def status_of(directory: Path, register: Register) -> JSONObject:
     facts = register.get(directory)
     mounted = mount_table.at(directory)
     if mounted is not None and mounted.ours:
-        return _asked(directory) if mounted.answers() else _stale(directory, mounted.pid, facts)
+        told = _asked(directory) if mounted.answers() else None
+        return told or _stale(directory, mounted.pid, facts)
     if facts is None or facts.mode != "sync":
         raise NotFound("mount of memory stores on", str(directory), next="Check the directory.")
     status = register.status(directory)
@@ -70,7 +72,8 @@ def _resource(store: dict[str, Any], agreed: Resource | None) -> Resource:
     )
 
 
-def _asked(directory: Path) -> JSONObject:
+def _asked(directory: Path) -> JSONObject | None:
+    """Return what the mount answers, or None if its process died just now."""
     deadline = Deadline(PATIENCE, threads=1)
     try:
         return msgspec.json.decode(deadline.call(lambda: os.getxattr(directory, STATUS)))
@@ -80,6 +83,10 @@ def _asked(directory: Path) -> JSONObject:
             reason="timeout",
             next="See what its process does; kill it, then unmount the directory.",
         ) from silent
+    except OSError as error:
+        if error.errno != ENOTCONN:
+            raise
+        return None
     finally:
         deadline.close()
 

@@ -6,12 +6,15 @@ from contextlib import suppress
 from pathlib import Path
 from threading import Event, Thread
 
+import msgspec
+
 from holdfast.doors.mount.assembly import Assembled
 from holdfast.doors.mount.core import Core
 from holdfast.doors.mount.fuse_mfusepy import serve
 from holdfast.doors.mount.libfuse import MountFailed
 from holdfast.doors.mount.register import Facts, Register
 from holdfast.doors.mount.report import report
+from holdfast.doors.mount.status import MountStatus
 from holdfast.ground.errors import Refused
 from holdfast.memories.stores.records import JSONObject
 
@@ -57,6 +60,10 @@ class ThroughFuse:
     def status(self) -> JSONObject:
         """Return what there is to say of the mount."""
         return report(self._facts, self._core.status())
+
+    def _told(self, status: MountStatus) -> bytes:
+        """Return what the attribute of the directory says."""
+        return msgspec.json.encode(report(self._facts, status))
 
     def save(self, seconds: float) -> int:
         """Save what is not saved, within *seconds*; return how much had to be spooled instead."""
