@@ -6,160 +6,177 @@ does not know, and replaces signal handlers.
 """
 
 import ctypes
-import errno
 import logging
 import os
-import stat as modes
 import threading
-from collections.abc import Callable
-from itertools import count, islice
+from collections.abc import Callable, Sequence
+from errno import ERANGE
+from itertools import count
 from pathlib import Path
 from typing import Any
 
-from holdfast.doors.mount.invalidation import Directories, Notices
+from holdfast.doors.mount import protocol
+from holdfast.doors.mount.detaching import detach
+from holdfast.doors.mount.direct import Requests, errno_of
+from holdfast.doors.mount.invalidation import Directories, Forgetting, Notices, Touched
 from holdfast.doors.mount.kernel import Attributes, Entry
-from holdfast.doors.mount.libfuse import MountFailed, Session, bindings, detach, packing
-from holdfast.doors.mount.loop import (
-    CREATE,
-    LOOKUP,
-    MAX_WRITE,
-    MKDIR,
-    MKNOD,
-    READDIRPLUS,
-    Loop,
-    Present,
-)
+from holdfast.doors.mount.libfuse import MountFailed, Session, bindings, packing
+from holdfast.doors.mount.loop import Loop
+from holdfast.doors.mount.mount_table import source_of
+from holdfast.doors.mount.nameless import Nameless
+from holdfast.doors.mount.operations import Operations
+from holdfast.doors.mount.request import Present
 
 logger = logging.getLogger(__name__)
 
 REMEMBERED = 60.0
 """Seconds for which the kernel keeps attributes and names, unless told otherwise."""
-NAMING = frozenset({LOOKUP, CREATE, MKDIR})
-FLOCK_LOCKS, SPLICE_READ, READDIRPLUS_ALWAYS, READDIRPLUS_AUTO = 1 << 10, 1 << 9, 1 << 13, 1 << 14
-POSIX_LOCKS = 1 << 1
 NOTICES_SINCE = 12
-BLOCK = 4096
-FILL_PLUS = 2
-ENTRY_BYTES = 152
+"""The minor version of the protocol since which it can be told."""
 LINGER = 1.0
-SETTLE = 0.1
+"""Seconds that open handles have after a stop, and threads after the end."""
+OPTIONS = (f"fsname={source_of(os.getpid())}", "subtype=holdfast", "nosuid", "nodev")
+FOR_OTHERS = ("allow_other", "default_permissions")
+
+# What the kernel can do, as `fuse_common.h` has it. Locks are held by the kernel itself; reading
+# requests through a pipe costs a call more.
+POSIX_LOCKS, SPLICE_READ, FLOCK_LOCKS = 1 << 1, 1 << 9, 1 << 10
+READDIRPLUS, READDIRPLUS_AUTO = 1 << 13, 1 << 14
+
+NAMING = frozenset({protocol.LOOKUP, protocol.CREATE, protocol.MKDIR})
+"""Requests about a name in the directory that is their node."""
+WITH_ATTRIBUTES = 2
+"""FUSE_FILL_DIR_PLUS: an entry comes with all that `stat` shows."""
+PAGES = 10_000
+"""Nodes whose content is remembered: past them all are forgotten, which costs a read each."""
+BLOCK = 4096
+SECTOR = 512
 
 
-def text(path: bytes) -> str:
-    """Return *path* as the core takes it: what is not UTF-8 stays recognisable."""
-    return path.decode("utf-8", "surrogateescape")
+def text(path: bytes | None) -> str:
+    """Return *path* as the core takes it: what is not UTF-8 stays for it to refuse."""
+    return path.decode("utf-8", "surrogateescape") if path else ""
 
 
 class Listing:
-    """An open directory: the names it had when reading began, and what they are now."""
+    """An open directory: the names it had when reading began, with what they are now."""
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self.names: list[str] = []
-        self.entries: list[Entry] = []
-        self.at = -1
+        self._names: list[str] = []
+        self._entries: Sequence[Entry | None] = ()
+        self._as_of = -1
+
+    def entries(self, core: Operations, touched: Touched, *, anew: bool) -> Sequence[Entry | None]:
+        """Return the entries, at the places they have since reading began; None: gone."""
+        if not anew and self._as_of == touched.last:
+            return self._entries
+        self._as_of = touched.last
+        present = core.readdir(self.path)
+        if anew:
+            self._names = [entry.name for entry in present]
+            self._entries = present
+        else:
+            known = {entry.name: entry for entry in present}
+            self._entries = [known.get(name) for name in self._names]
+        return self._entries
+
+
+class Pages:
+    """Of which content the kernel's pages of each node are."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[int, int, int]] = {}
+
+    def are_of(self, node: int, attributes: Attributes) -> bool:
+        """Return whether the pages of *node* are of what it is now; from now on they are."""
+        content = attributes.inode, attributes.mtime_ns, attributes.size
+        if self._known.get(node) == content:
+            return True
+        if len(self._known) >= PAGES:
+            self._known.clear()
+        self._known[node] = content
+        return False
 
 
 class Adapter:
-    """Answers libfuse from *core*."""
+    """Answers libfuse from *core*: a method for each function of its table, under its name.
 
-    def __init__(self, core: Any) -> None:
-        self.core = core
-        self.present = Present()
-        self.directories = Directories()
-        self.changes = 0
+    Pointers come as numbers. A path is None where libfuse gives a handle.
+    """
+
+    def __init__(self, core: Operations) -> None:
+        self.present, self.touched = Present(), Touched()
+        self.directories, self.nameless = Directories(), Nameless()
+        self._core = core
         self._listings: dict[int, Listing] = {}
         self._numbers = count(1)
-        self._failed_to_save: Callable[[], None] = lambda: None
-        module = bindings()
-        self._module = module
-        info = module.fuse_file_info
-        self._fh_at: int = info.fh.offset
-        self._stat_bytes = ctypes.sizeof(module.c_stat)
-        self._pack = packing(
-            module.c_stat,
-            "st_ino",
-            "st_mode",
-            "st_nlink",
-            "st_size",
-            "st_blksize",
-            "st_blocks",
-            "st_atimespec",
-            "st_mtimespec",
-            "st_ctimespec",
-        )
+        self._pages = Pages()
+        self._callbacks: list[object] = []
+        self._structures: Any = bindings()
+        stat = self._structures.c_stat
+        times = ("st_atimespec", "st_mtimespec", "st_ctimespec")
+        sizes = ("st_size", "st_blksize", "st_blocks")
+        self._pack = packing(stat, "st_ino", "st_nlink", "st_mode", *sizes, *times)
+        self._stat_bytes = ctypes.sizeof(stat)
+        self._handle_at: int = self._structures.fuse_file_info.fh.offset
+        # Filling takes a moment, so that giving up the interpreter for it would only cost.
         self._filler = ctypes.PYFUNCTYPE(
             ctypes.c_int,
-            ctypes.c_void_p,
-            ctypes.c_char_p,
-            ctypes.c_char_p,
-            ctypes.c_longlong,
-            ctypes.c_int,
+            *(ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_longlong, ctypes.c_int),
         )
-        self._callbacks: list[Any] = []
 
     def operations(self) -> Any:
-        """Return libfuse's table of calls, filled with those that have a method here."""
-        table = self._module.fuse_operations()
-        for name, prototype in self._module.fuse_operations._fields_:
+        """Return libfuse's table of functions."""
+        table = self._structures.fuse_operations()
+        for name, prototype in self._structures.fuse_operations._fields_:
             method = getattr(self, f"_{name}", None)
             if method is not None:
-                plain = ctypes.CFUNCTYPE(prototype._restype_, *map(raw, prototype._argtypes_))
+                plain = ctypes.CFUNCTYPE(prototype._restype_, *map(plainly, prototype._argtypes_))
                 callback = plain(guarded(method))
-                self._callbacks.append(callback)
+                self._callbacks.append(callback)  # the table does not keep them alive
                 setattr(table, name, ctypes.cast(callback, prototype))
         return table
 
-    def _stat(self, attributes: Attributes) -> bytes:
-        seconds, rest = divmod(attributes.mtime_ns, 1_000_000_000)
-        size = attributes.size
-        return self._pack(
-            attributes.inode,
-            attributes.mode,
-            attributes.nlink,
-            size,
-            BLOCK,
-            -(-size // 512),
-            seconds,
-            rest,
-            seconds,
-            rest,
-            seconds,
-            rest,
-        )
-
-    def _handle(self, info: int) -> int:
-        return ctypes.c_uint64.from_address(info + self._fh_at).value
-
-    def _set_handle(self, info: int, handle: int) -> None:
-        ctypes.c_uint64.from_address(info + self._fh_at).value = handle
-
     def _init(self, conn: int, config: int) -> None:
-        connection = self._module.fuse_conn_info.from_address(conn)
-        connection.want &= ~(FLOCK_LOCKS | POSIX_LOCKS | SPLICE_READ | READDIRPLUS_AUTO)
-        connection.want |= connection.capable & READDIRPLUS_ALWAYS
-        connection.max_write = MAX_WRITE
+        connection = self._structures.fuse_conn_info.from_address(conn)
+        connection.want &= ~(POSIX_LOCKS | FLOCK_LOCKS | SPLICE_READ | READDIRPLUS_AUTO)
+        connection.want |= connection.capable & READDIRPLUS
+        connection.max_write = protocol.MAX_WRITE
+        settings = self._structures.fuse_config.from_address(config)
         remembered = REMEMBERED if connection.proto_minor >= NOTICES_SINCE else 0.0
-        settings = self._module.fuse_config.from_address(config)
         settings.attr_timeout = settings.entry_timeout = remembered
         settings.negative_timeout = 0.0
-        settings.ac_attr_timeout_set, settings.ac_attr_timeout = 1, 0.0
-        settings.auto_cache = settings.use_ino = settings.hard_remove = 1
-        settings.no_rofd_flush = settings.nullpath_ok = 1
-        settings.kernel_cache = settings.direct_io = 0
+        settings.auto_cache = settings.kernel_cache = settings.direct_io = 0
+        settings.use_ino = settings.hard_remove = settings.no_rofd_flush = 1
+        # Without paths for handles libfuse locks no name while a handle is read or saved.
+        settings.nullpath_ok = 1
         settings.set_uid, settings.uid = 1, os.getuid()
         settings.set_gid, settings.gid = 1, os.getgid()
 
+    def _stat(self, attributes: Attributes) -> bytes:
+        """Return *attributes* as `struct stat`; libfuse adds the owner."""
+        size, blocks = attributes.size, -(-attributes.size // SECTOR)
+        s, ns = divmod(attributes.mtime_ns, 1_000_000_000)
+        what = attributes.inode, attributes.nlink, attributes.mode
+        return self._pack(*what, size, BLOCK, blocks, s, ns, s, ns, s, ns)
+
+    def _handle(self, info: int) -> int:
+        return ctypes.c_uint64.from_address(info + self._handle_at).value
+
+    def _set_handle(self, info: int, handle: int) -> None:
+        ctypes.c_uint64.from_address(info + self._handle_at).value = handle
+
     def _getattr(self, path: bytes | None, stat: int, info: int | None) -> None:
-        name = text(path) if path else ""
-        present = self.present
-        if name and present.opcode in NAMING:
-            self.directories.learn(name.rpartition("/")[0], present.node)
-        attributes = self.core.getattr(name, self._handle(info) if info else None)
+        name, request = text(path), self.present.request
+        request.reached = True
+        if request.opcode in NAMING:
+            self.directories.learn(name.rpartition("/")[0], request.node)
+        attributes = self._core.getattr(name, self._handle(info) if info else None)
         ctypes.memmove(stat, self._stat(attributes), self._stat_bytes)
 
-    def _access(self, path: bytes, mask: int) -> None:
-        self.core.access(text(path), mask)
+    def _access(self, path: bytes, mode: int) -> None:
+        self._core.access(text(path), mode)
 
     def _opendir(self, path: bytes, info: int) -> None:
         number = next(self._numbers)
@@ -167,233 +184,195 @@ class Adapter:
         self._set_handle(info, number)
 
     def _readdir(
-        self, path: bytes | None, dh: int, filler: int, offset: int, info: int, flags: int
+        self, _path: None, into: int, filler: int, offset: int, info: int, plus: int
     ) -> None:
-        listing = self._listings[self._handle(info)]
-        entries = self._entries(listing, offset)
-        present = self.present
-        if flags:
-            self.directories.learn("" if listing.path == "/" else listing.path, present.node)
-        fill, stat, room = self._filler(filler), self._stat, present.room
-        for at in range(offset, len(entries)):
-            entry = entries[at]
+        """Give what fits, each with its place, so that reading goes on after it.
+
+        What does not fit is not even tried: libfuse would count it as known to the kernel.
+        """
+        listing, request = self._listings[self._handle(info)], self.present.request
+        entries = listing.entries(self._core, self.touched, anew=not offset)
+        self.directories.learn(listing.path, request.node)
+        fill, room = self._filler(filler), request.room
+        besides = (protocol.PLUS_ENTRY_BYTES if plus else protocol.ENTRY_BYTES) + 7
+        for place in range(offset, len(entries)):
+            entry = entries[place]
             if entry is None:
                 continue
-            name = os.fsencode(entry.name)
-            room -= (ENTRY_BYTES + len(name) + 7) & ~7
-            if room < 0 or fill(dh, name, stat(entry.attributes), at + 1, FILL_PLUS):
+            name = entry.name.encode("utf-8", "surrogateescape")
+            room -= (len(name) + besides) & ~7
+            if room < 0:
                 return
+            fill(into, name, self._stat(entry.attributes), place + 1, WITH_ATTRIBUTES)
 
-    def _entries(self, listing: Listing, offset: int) -> list[Entry | None]:
-        if offset == 0 or listing.at != self.changes:
-            listing.at = self.changes
-            present = self.core.readdir(listing.path)
-            if offset == 0:
-                listing.names = [entry.name for entry in present]
-                listing.entries = present
-            else:
-                known = {entry.name: entry for entry in present}
-                listing.entries = [known.get(name) for name in listing.names]
-        return listing.entries
-
-    def _releasedir(self, path: bytes | None, info: int) -> None:
+    def _releasedir(self, _path: None, info: int) -> None:
         del self._listings[self._handle(info)]
 
-    def _fsyncdir(self, path: bytes | None, data: int, info: int) -> None:
-        self.core.fsyncdir(self._listings[self._handle(info)].path)
+    def _fsyncdir(self, _path: None, _data: int, info: int) -> None:
+        self._core.fsyncdir(self._listings[self._handle(info)].path)
 
     def _open(self, path: bytes, info: int) -> None:
+        """Open; the kernel keeps the pages it has if the file is still what they are of.
+
+        libfuse's `auto_cache` asks the same, by a second call from outside.
+        """
         flags = ctypes.c_int.from_address(info).value
-        self._set_handle(info, self.core.open(text(path), flags))
+        name, request = text(path), self.present.request
+        handle = self._core.open(name, flags)
+        self._set_handle(info, handle)
+        self.nameless.opened(handle, name, request)
+        if flags & os.O_TRUNC:
+            self.touched()
+        try:
+            now = self._core.getattr(name, handle)
+        except OSError:
+            return  # it is open all the same
+        if self._pages.are_of(request.node, now):
+            self._structures.fuse_file_info.from_address(info).keep_cache = 1
 
-    def _create(self, path: bytes, mode: int, info: int) -> None:
-        if self.present.opcode == MKNOD:
-            self.core.mknod(text(path))
-        self.changes += 1
+    def _create(self, path: bytes, _mode: int, info: int) -> None:
+        request = self.present.request
+        if request.opcode == protocol.MKNOD:  # libfuse makes plain files by create
+            self._core.mknod(text(path))
         flags = ctypes.c_int.from_address(info).value
-        self._set_handle(info, self.core.create(text(path), flags))
-
-    def _read(self, path: bytes | None, buffer: int, size: int, offset: int, info: int) -> int:
-        data = self.core.read(self._handle(info), size, offset)
-        ctypes.memmove(buffer, data, len(data))
-        return len(data)
-
-    def _write(self, path: bytes | None, buffer: int, size: int, offset: int, info: int) -> int:
-        self.changes += 1
-        return self.core.write(self._handle(info), ctypes.string_at(buffer, size), offset)
+        handle = self._core.create(text(path), flags)
+        self._set_handle(info, handle)
+        self.nameless.opened(handle, text(path), request)
+        self.touched()
 
     def _truncate(self, path: bytes | None, length: int, info: int | None) -> None:
-        self.changes += 1
-        handle = self._handle(info) if info else None
-        self.core.truncate(text(path) if path else "", length, handle)
+        self._core.truncate(text(path), length, self._handle(info) if info else None)
+        self.touched()
 
-    def _flush(self, path: bytes | None, info: int) -> None:
-        self.core.flush(self._handle(info))
-
-    def _fsync(self, path: bytes | None, data: int, info: int) -> None:
-        self.core.fsync(self._handle(info))
-
-    def _release(self, path: bytes | None, info: int) -> None:
-        self.core.release(self._handle(info))
+    def _release(self, _path: None, info: int) -> None:
+        handle = self._handle(info)
+        self.nameless.released(handle)
+        self._core.release(handle)
+        self.touched()
 
     def _unlink(self, path: bytes) -> None:
-        self.changes += 1
-        self.core.unlink(text(path))
+        self._core.unlink(text(path))
+        self.nameless.removed(text(path))
+        self.touched()
 
     def _rename(self, old: bytes, new: bytes, flags: int) -> None:
-        self.changes += 1
-        self.core.rename(text(old), text(new), flags)
+        self._core.rename(text(old), text(new), flags)
         self.directories.moved(text(old), text(new))
+        self.nameless.moved(text(old), text(new))
+        self.touched()
 
-    def _mkdir(self, path: bytes, mode: int) -> None:
-        self.changes += 1
-        self.core.mkdir(text(path))
+    def _mkdir(self, path: bytes, _mode: int) -> None:
+        self._core.mkdir(text(path))
+        self.touched()
 
     def _rmdir(self, path: bytes) -> None:
-        self.changes += 1
-        self.core.rmdir(text(path))
+        self._core.rmdir(text(path))
         self.directories.removed(text(path))
+        self.touched()
 
-    def _symlink(self, target: bytes, path: bytes) -> None:
-        self.core.symlink(text(path))
+    def _symlink(self, _target: bytes, path: bytes) -> None:
+        self._core.symlink(text(path))
 
-    def _link(self, old: bytes, path: bytes) -> None:
-        self.core.link(text(path))
+    def _link(self, _old: bytes, path: bytes) -> None:
+        self._core.link(text(path))
 
-    def _mknod(self, path: bytes, mode: int, device: int) -> None:
-        self.core.mknod(text(path))
+    def _mknod(self, path: bytes, _mode: int, _device: int) -> None:
+        self._core.mknod(text(path))
 
-    def _chmod(self, path: bytes | None, mode: int, info: int | None) -> None:
+    def _change_attributes(self, path: bytes | None, *_values: int) -> None:
         if path:
-            self.core.change_attributes(text(path))
+            self._core.change_attributes(text(path))
 
-    def _chown(self, path: bytes | None, uid: int, gid: int, info: int | None) -> None:
-        if path:
-            self.core.change_attributes(text(path))
+    _chmod = _chown = _utimens = _change_attributes
 
-    def _utimens(self, path: bytes | None, times: int, info: int | None) -> None:
-        if path:
-            self.core.change_attributes(text(path))
+    def _statfs(self, path: bytes, answer: int) -> None:
+        space = self._core.statfs(text(path))
+        told = self._structures.c_statvfs.from_address(answer)
+        told.f_bsize = told.f_frsize = BLOCK
+        told.f_blocks, told.f_bfree = space.blocks, space.free_blocks
+        told.f_files, told.f_ffree = space.files, space.free_files
+        told.f_bavail, told.f_favail = space.free_blocks, space.free_files
+        told.f_namemax = space.name_max
 
-    def _statfs(self, path: bytes, buffer: int) -> None:
-        space = self.core.statfs(text(path))
-        answer = self._module.c_statvfs.from_address(buffer)
-        answer.f_bsize = answer.f_frsize = BLOCK
-        answer.f_blocks = space.blocks
-        answer.f_bfree = answer.f_bavail = space.free_blocks
-        answer.f_files = space.files
-        answer.f_ffree = answer.f_favail = space.free_files
-        answer.f_namemax = space.name_max
+    def _getxattr(self, path: bytes, name: bytes, answer: int | None, size: int) -> int:
+        return fitted(self._core.getxattr(text(path), text(name)), answer, size)
 
-    def _getxattr(self, path: bytes, name: bytes, buffer: int | None, size: int) -> int:
-        return fitted(self.core.getxattr(text(path), text(name)), buffer, size)
+    def _listxattr(self, path: bytes, answer: int | None, size: int) -> int:
+        names = self._core.listxattr(text(path))
+        return fitted(b"".join(name.encode() + b"\0" for name in names), answer, size)
 
-    def _listxattr(self, path: bytes, buffer: int | None, size: int) -> int:
-        names = self.core.listxattr(text(path))
-        return fitted(b"".join(name.encode() + b"\0" for name in names), buffer, size)
-
-    def _setxattr(self, path: bytes, name: bytes, value: int, size: int, flags: int) -> None:
-        self.core.setxattr(text(path), text(name))
+    def _setxattr(self, path: bytes, name: bytes, *_value: int) -> None:
+        self._core.setxattr(text(path), text(name))
 
     def _removexattr(self, path: bytes, name: bytes) -> None:
-        self.core.removexattr(text(path), text(name))
-
-    def _fallocate(self, path: bytes | None, mode: int, offset: int, size: int, info: int) -> int:
-        return -errno.EOPNOTSUPP
-
-    def _ioctl(
-        self, path: bytes | None, command: int, argument: int, info: int, flags: int, data: int
-    ) -> int:
-        return -errno.ENOTTY
+        self._core.removexattr(text(path), text(name))
 
 
-def raw(kind: Any) -> Any:
-    """Return how a callback takes an argument of *kind*: any pointer as a number."""
-    pointers = (ctypes._Pointer, ctypes._CFuncPtr)
-    return ctypes.c_void_p if issubclass(kind, pointers) else kind
+def plainly(kind: Any) -> Any:
+    """Return how a callback takes an argument of *kind*: a pointer to a structure as a number."""
+    return kind if isinstance(getattr(kind, "_type_", None), str) else ctypes.c_void_p
 
 
-def fitted(value: bytes, buffer: int | None, size: int) -> int:
-    """Copy *value* to *buffer* if it fits; return its length, or a negative errno."""
-    if not size or buffer is None:
-        return len(value)
-    if len(value) > size:
-        return -errno.ERANGE
-    ctypes.memmove(buffer, value, len(value))
+def fitted(value: bytes, answer: int | None, size: int) -> int:
+    """Copy *value* to *answer*, which takes *size* bytes; return its length.
+
+    Without *size* the length alone was asked for. Raises ERANGE.
+    """
+    if size and answer is not None:
+        if len(value) > size:
+            raise OSError(ERANGE, os.strerror(ERANGE))
+        ctypes.memmove(answer, value, len(value))
     return len(value)
 
 
 def guarded(method: Callable[..., int | None]) -> Callable[..., int]:
-    """Return *method* as libfuse may call it: whatever it raises becomes a negative errno."""
+    """Return *method* as libfuse may call it: what it raises becomes a negative errno."""
 
     def call(*arguments: object) -> int:
         try:
             return method(*arguments) or 0
-        except OSError as error:
-            if error.errno:
-                return -error.errno
-            logger.exception("%s failed without an errno", method.__name__[1:])
-        except BaseException:
-            logger.exception("%s failed", method.__name__[1:])
-        return -errno.EIO
+        except BaseException as error:  # noqa: BLE001 - the kernel waits for an answer
+            return -errno_of(error, method.__name__[1:])
 
     return call
 
 
-class FuseKernel:
-    """The kernel, as the core speaks to it."""
-
-    def __init__(self, adapter: Adapter, session: Session, loop: Loop, notices: Notices) -> None:
-        self._adapter, self._session, self._notices = adapter, session, notices
-        self.step_aside = loop.step_aside
-
-    def forget_content(self, path: str) -> None:
-        self._adapter.changes += 1
-        self._notices.put(lambda: self._drop_content(path))
-
-    def forget_name(self, directory: str, name: str) -> None:
-        self._adapter.changes += 1
-        self._notices.put(lambda: self._drop_name(directory, name))
-
-    def _drop_content(self, path: str) -> None:
-        if not self._session.drop_content(os.fsencode(path)):
-            directory, _, name = path.rpartition("/")
-            self._drop_name(directory or "/", name)
-
-    def _drop_name(self, directory: str, name: str) -> None:
-        node = self._adapter.directories.node("" if directory == "/" else directory)
-        if node is not None:
-            self._session.drop_name(node, os.fsencode(name))
-
-
 def serve(
-    core: Any,
+    core: Operations,
     directory: Path,
     *,
     allow_other: bool,
     stop: threading.Event,
     ready: Callable[[], None],
 ) -> None:
-    """Mount *core* at *directory* and answer until unmounted.
+    """Mount *core* at *directory* and answer until it is unmounted.
 
-    *ready* is called once the first `ls` works. Set *stop* to have it detached; it is set, too,
-    when the mount was ended from outside. Handles that are still open a second later get ENOTCONN.
+    *ready* is called once the first `ls` works. Set *stop* to have it detached; it is set here
+    when the mount was ended from outside. After a stop, handles that are still open have a second
+    to be closed; then they get ENOTCONN. Raises Refused without libfuse, MountFailed where the
+    mount is not permitted. No signal handler is touched.
     """
-    adapter = Adapter(core)
-    options = ["fsname=holdfast", "subtype=holdfast", "nosuid", "nodev"]
-    if allow_other:
-        options += ["allow_other", "default_permissions"]
+    adapter, notices = Adapter(core), Notices()
+    options = (*OPTIONS, *FOR_OTHERS) if allow_other else OPTIONS
     session = Session(adapter.operations(), directory.absolute(), options)
-    loop = Loop(session.fd, session.process_at, adapter.present)
-    notices = Notices()
-    core.kernel = FuseKernel(adapter, session, loop, notices)
-    loop.start()
-    loop.begun.wait()
+    direct = Requests(core, touched=adapter.touched, nameless=adapter.nameless, notices=notices)
+    loop = Loop(session.fd, session.process_at, adapter.present, direct.table())
+    core.kernel = Forgetting(
+        loop.step_aside,
+        session.drop_content,
+        session.drop_name,
+        notices=notices,
+        directories=adapter.directories,
+        touched=adapter.touched,
+    )
+    loop.start(ended=stop.set)
+    while not loop.begun.wait(LINGER):
+        if loop.ended.is_set():
+            raise MountFailed(f"The mount at {directory} ended before it began")
     ready()
-    threading.Thread(target=lambda: (loop.ended.wait(), stop.set()), daemon=True).start()
     stop.wait()
     if not loop.ended.is_set():
-        detach(directory)
+        detach(directory, lazy=True)
         loop.ended.wait(LINGER)
     loop.close()
     if notices.close(LINGER) and loop.ended.is_set() and loop.join(LINGER):

@@ -1,30 +1,49 @@
 """What the kernel must forget: which node each directory is, and the threads that tell it."""
 
 import logging
+import os
 import threading
 from collections import deque
 from collections.abc import Callable
+from itertools import count
 
 logger = logging.getLogger(__name__)
 
 THREADS = 4
 """A notice waits while a request in its directory is under way; others go past it."""
+ROOT = 1
+"""The kernel's node id of the directory that is mounted."""
+
+Notice = Callable[[], object]
+
+
+class Touched:
+    """Tells whether names or attributes may have changed: call it after each change."""
+
+    def __init__(self) -> None:
+        self._numbers = count(1)
+        self.last = 0
+        """A number that no earlier moment had."""
+
+    def __call__(self) -> None:
+        """Note that something may have changed."""
+        self.last = next(self._numbers)
 
 
 class Directories:
     """The kernel's node id of each directory in which it has asked for a name.
 
     libfuse's path interface hides node ids, but a name can only be dropped by its directory's.
-    A node that is gone does no harm: the kernel answers that it knows no such name.
+    An id that is out of date does no harm: the kernel knows no such name there.
     """
 
-    def __init__(self, root: int = 1) -> None:
-        self._nodes = {"": root}
+    def __init__(self) -> None:
+        self._nodes = {"/": ROOT}
         self._mutex = threading.Lock()
 
     def learn(self, directory: str, node: int) -> None:
-        """Remember that *directory* ("" for the root) is *node*."""
-        self._nodes[directory] = node
+        """Remember that *directory* is *node*."""
+        self._nodes[directory or "/"] = node
 
     def node(self, directory: str) -> int | None:
         """Return the node of *directory*, or None if the kernel never asked for a name in it."""
@@ -39,8 +58,12 @@ class Directories:
                     self._nodes[new + path[len(old) :]] = self._nodes.pop(path)
 
     def removed(self, directory: str) -> None:
-        """Forget *directory*."""
-        self._nodes.pop(directory, None)
+        """Forget *directory*, and all below it."""
+        below = f"{directory}/"
+        with self._mutex:
+            for path in [*self._nodes]:
+                if path == directory or path.startswith(below):
+                    del self._nodes[path]
 
 
 class Notices:
@@ -50,27 +73,25 @@ class Notices:
     """
 
     def __init__(self) -> None:
-        self._waiting: deque[Callable[[], None]] = deque()
+        self._waiting: deque[Notice] = deque()
         self._change = threading.Condition()
         self._threads: list[threading.Thread] = []
         self._idle = 0
         self._under_way = 0
         self._closed = False
 
-    def put(self, notice: Callable[[], None]) -> None:
+    def put(self, notice: Notice) -> None:
         """Send *notice* soon."""
         with self._change:
             if self._closed:
                 return
             self._waiting.append(notice)
-            if self._idle >= len(self._waiting) or len(self._threads) >= THREADS:
-                self._change.notify_all()
-                return
-            thread = threading.Thread(
-                target=self._send, name=f"holdfast-notices-{len(self._threads)}", daemon=True
-            )
-            self._threads.append(thread)
-            thread.start()
+            if self._idle < len(self._waiting) and len(self._threads) < THREADS:
+                name = f"holdfast-notices-{len(self._threads)}"
+                thread = threading.Thread(target=self._send, name=name, daemon=True)
+                self._threads.append(thread)
+                thread.start()
+            self._change.notify_all()
 
     def settle(self, seconds: float) -> bool:
         """Wait at most *seconds* until what was put has been sent; return whether it has."""
@@ -80,7 +101,7 @@ class Notices:
             )
 
     def close(self, seconds: float) -> bool:
-        """Send nothing more; return whether every thread ended within *seconds*."""
+        """Send nothing more; return whether every thread ended within *seconds* each."""
         with self._change:
             self._closed = True
             self._waiting.clear()
@@ -90,7 +111,7 @@ class Notices:
         return not any(thread.is_alive() for thread in self._threads)
 
     def _send(self) -> None:
-        """Send what comes until closed."""
+        """Send what comes, until closed."""
         while notice := self._next():
             try:
                 notice()
@@ -101,7 +122,7 @@ class Notices:
                     self._under_way -= 1
                     self._change.notify_all()
 
-    def _next(self) -> Callable[[], None] | None:
+    def _next(self) -> Notice | None:
         """Wait for a notice; return None once closed."""
         with self._change:
             self._idle += 1
@@ -111,3 +132,47 @@ class Notices:
                 return None
             self._under_way += 1
             return self._waiting.popleft()
+
+
+class Forgetting:
+    """The kernel, as the core speaks to it (`kernel.Kernel`).
+
+    *drop_content* of a path returns False where libfuse does not know the path; *drop_name* takes
+    a directory's node and a name in it.
+    """
+
+    def __init__(
+        self,
+        step_aside: Callable[[], None],
+        drop_content: Callable[[bytes], bool],
+        drop_name: Callable[[int, bytes], object],
+        *,
+        notices: Notices,
+        directories: Directories,
+        touched: Touched,
+    ) -> None:
+        self.step_aside = step_aside
+        self._drop_content, self._drop_name = drop_content, drop_name
+        self._notices, self._directories, self._touched = notices, directories, touched
+
+    def forget_content(self, path: str) -> None:
+        """Drop what the kernel knows of the data and attributes of *path*."""
+        self._touched()
+        self._notices.put(lambda: self._send_content(path))
+
+    def forget_name(self, directory: str, name: str) -> None:
+        """Drop what the kernel knows of *name* in *directory*."""
+        self._touched()
+        self._notices.put(lambda: self._send_name(directory, name))
+
+    def _send_content(self, path: str) -> None:
+        """Send it; by name where the path may just be becoming known, to be known anew."""
+        if not self._drop_content(os.fsencode(path)):
+            directory, _, name = path.rpartition("/")
+            self._send_name(directory or "/", name)
+
+    def _send_name(self, directory: str, name: str) -> None:
+        """Send it, if the kernel has ever asked for a name in *directory*."""
+        node = self._directories.node(directory)
+        if node is not None and name:
+            self._drop_name(node, os.fsencode(name))

@@ -5,66 +5,59 @@ runs on one thread without switches. A handler that is about to wait gives the t
 (`step_aside`), answers from its own thread, and waits in line afterwards.
 """
 
-import ctypes
 import errno
 import logging
 import os
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
-from struct import Struct
+from collections.abc import Callable, Mapping
 from threading import get_ident
+
+from holdfast.doors.mount import protocol
+from holdfast.doors.mount.request import Present, Process, Request
 
 logger = logging.getLogger(__name__)
 
 THREADS = 16
-MAX_WRITE = 128 * 1024
-BUFFER_BYTES = MAX_WRITE + 4096
-"""What libfuse itself keeps for a request: the largest write and a page for its headers."""
 
-# How requests and answers begin, and the requests that the loop tells apart: `fuse_kernel.h`.
-HEADER = Struct("=IIQQ")  # length, opcode, unique id, node id
-HEADER_BYTES = 40
-ANSWER = Struct("=IiQ")  # length, negative errno, unique id
-SIZE = Struct("=I")
-SIZE_AT = HEADER_BYTES + 16  # in READDIR and READDIRPLUS
-ATTRIBUTE_AT = HEADER_BYTES + 8  # in GETXATTR
-CAPABILITY = b"security.capability\0"
-
-LOOKUP, FORGET, MKNOD, MKDIR, UNLINK, RMDIR, RENAME = 1, 2, 8, 9, 10, 11, 12
-READ, WRITE, RELEASE, FSYNC, GETXATTR, FLUSH, INIT = 15, 16, 18, 20, 22, 25, 26
-READDIR, RELEASEDIR, FSYNCDIR, CREATE, INTERRUPT = 28, 29, 30, 35, 36
-BATCH_FORGET, READDIRPLUS, RENAME2 = 42, 44, 45
-
-UNANSWERED = frozenset({FORGET, INTERRUPT, BATCH_FORGET})
-EXCLUSIVE = frozenset({UNLINK, RMDIR, RENAME, RENAME2})
+EXCLUSIVE = frozenset({protocol.UNLINK, protocol.RMDIR, protocol.RENAME, protocol.RENAME2})
 """Requests for which libfuse locks a name: others that touch it wait inside libfuse."""
-NAMELESS = UNANSWERED | {READ, WRITE, RELEASE, FSYNC, FLUSH, READDIR, READDIRPLUS, RELEASEDIR}
+NAMELESS = frozenset(
+    {
+        protocol.FORGET,
+        protocol.BATCH_FORGET,
+        protocol.RELEASE,
+        protocol.READDIR,
+        protocol.READDIRPLUS,
+        protocol.RELEASEDIR,
+    }
+)
 """Requests for which libfuse locks no name, so that they never wait for one."""
-MARKED = EXCLUSIVE | {GETXATTR, INIT, READDIR, READDIRPLUS}
-"""Requests that need more than to be passed on."""
 
 
-class Present(threading.local):
-    """The request that this thread is answering."""
-
-    opcode: int = 0
-    node: int = 0
-    """The node it is about: the parent's for LOOKUP, CREATE and MKDIR."""
-    room: int = 0
-    """How many bytes the answer of READDIR and READDIRPLUS may have."""
+Direct = Callable[[Request], bool]
+"""Answers a request past libfuse; or prepares it for libfuse, and returns False."""
 
 
-Process = Callable[[int], object]
-"""Answers the request of so many bytes in the buffer it was made for."""
+def _nobody() -> None:
+    """Tell nobody."""
 
 
 class Loop:
-    """Receives requests from *fd*; *process_at* an address gives what answers those read there."""
+    """Receives requests from *fd* and answers them from *direct*, by opcode, or through libfuse.
 
-    def __init__(self, fd: int, process_at: Callable[[int], Process], present: Present) -> None:
+    *process_at* gives, for the address of a buffer, what answers the requests read into it.
+    """
+
+    def __init__(
+        self,
+        fd: int,
+        process_at: Callable[[int], Process],
+        present: Present,
+        direct: Mapping[int, Direct],
+    ) -> None:
         self._fd, self._process_at, self._present = fd, process_at, present
+        self._direct = direct
         self._token = threading.Lock()
         self._leader = 0
         self._mutex = threading.Lock()
@@ -72,13 +65,15 @@ class Loop:
         self._in_line = 0
         self._exclusive = 0
         self._closed = False
+        self._tell: Callable[[], None] = _nobody
         self.begun = threading.Event()
         """Set once the kernel's greeting was answered: from now on `ls` works."""
         self.ended = threading.Event()
         """Set once the kernel has closed the connection."""
 
-    def start(self) -> None:
-        """Begin to receive."""
+    def start(self, *, ended: Callable[[], None]) -> None:
+        """Begin to receive; *ended* is called once the kernel has closed the connection."""
+        self._tell = ended
         with self._mutex:
             self._add_thread()
 
@@ -113,17 +108,22 @@ class Loop:
 
     def _serve(self) -> None:
         """Receive and answer until the kernel closes the connection."""
-        buffer = bytearray(BUFFER_BYTES)
-        process = self._process_at(ctypes.addressof(ctypes.c_char.from_buffer(buffer)))
+        request = self._present.request = Request(self._fd, self._process_at)
+        into = (request.buffer,)
         me = get_ident()
         while self._took_token(me):
             while self._leader == me:
                 try:
-                    size = os.readv(self._fd, (buffer,))
+                    size = os.readv(self._fd, into)
                 except OSError as error:
                     self._failed(error)
-                else:
-                    self._answer(buffer, size, process)
+                    continue
+                try:
+                    request.read(size)
+                    self._answer(request)
+                except Exception:
+                    logger.exception("a request could not be answered")
+                    request.refuse(errno.EIO)
             with self._mutex:
                 self._in_line += 1
 
@@ -147,50 +147,33 @@ class Loop:
         self.ended.set()
         self._leader = 0
         self._token.release()
+        self._tell()
 
-    def _answer(self, buffer: bytearray, size: int, process: Process) -> None:
-        """Answer the request in *buffer*."""
-        _, opcode, unique, node = HEADER.unpack_from(buffer)
-        present = self._present
-        present.opcode = opcode
-        present.node = node
+    def _answer(self, request: Request) -> None:
+        """Answer *request*, past libfuse or through it."""
+        opcode = request.opcode
         if self._closed:
-            self._refuse(opcode, unique, errno.ENOTCONN)
-        elif opcode in MARKED:
-            self._answer_marked(buffer, size, process)
-        elif self._exclusive and opcode not in NAMELESS:
+            request.refuse(errno.ENOTCONN)
+            return
+        direct = self._direct.get(opcode)
+        if direct is not None and direct(request):
+            return
+        if opcode in EXCLUSIVE:
+            self._answer_exclusive(request)
+            return
+        if self._exclusive and opcode not in NAMELESS:
             self.step_aside()
-            process(size)
-        else:
-            process(size)
+        request.process()
+        if opcode == protocol.INIT:
+            self.begun.set()
 
-    def _answer_marked(self, buffer: bytearray, size: int, process: Process) -> None:
-        """Answer one of `MARKED`."""
-        _, opcode, unique, _ = HEADER.unpack_from(buffer)
-        if opcode == GETXATTR and buffer.startswith(CAPABILITY, ATTRIBUTE_AT):
-            # The kernel asks before each write: not even libfuse is troubled with it.
-            self._refuse(opcode, unique, errno.ENODATA)
-        elif opcode in EXCLUSIVE:
-            self._answer_exclusive(size, process)
-        else:
-            (self._present.room,) = SIZE.unpack_from(buffer, SIZE_AT)
-            process(size)
-            if opcode == INIT:
-                self.begun.set()
-
-    def _answer_exclusive(self, size: int, process: Process) -> None:
+    def _answer_exclusive(self, request: Request) -> None:
         """Answer a request that may wait for a name, and for which others may."""
         with self._mutex:
             self._exclusive += 1
         try:
             self.step_aside()
-            process(size)
+            request.process()
         finally:
             with self._mutex:
                 self._exclusive -= 1
-
-    def _refuse(self, opcode: int, unique: int, number: int) -> None:
-        """Answer with an errno, past libfuse."""
-        if opcode not in UNANSWERED:
-            with suppress(OSError):  # the request was withdrawn, or the connection closed
-                os.write(self._fd, ANSWER.pack(ANSWER.size, -number, unique))

@@ -1,0 +1,114 @@
+"""What is answered past libfuse: requests that name a handle alone, and those never granted.
+
+libfuse would look nothing up for them, and takes as long again as the core does.
+"""
+
+import errno
+import logging
+from collections.abc import Callable
+
+from holdfast.doors.mount import protocol
+from holdfast.doors.mount.invalidation import Notices, Touched
+from holdfast.doors.mount.loop import Direct
+from holdfast.doors.mount.nameless import Nameless
+from holdfast.doors.mount.operations import Operations
+from holdfast.doors.mount.protocol import HEADER_BYTES
+from holdfast.doors.mount.request import Request
+
+logger = logging.getLogger(__name__)
+
+CAPABILITY = b"security.capability\0"
+SETTLE = 0.1
+"""Seconds that a failed save waits at most, so that who sees it fail also sees what holds now."""
+
+
+def errno_of(error: BaseException, operation: str) -> int:
+    """Return the errno that *error*, raised by *operation*, is answered with."""
+    if isinstance(error, OSError) and error.errno:
+        return error.errno
+    logger.error("%s failed", operation, exc_info=error)
+    return errno.EIO
+
+
+class Requests:
+    """Answers from *core*."""
+
+    def __init__(
+        self, core: Operations, *, touched: Touched, nameless: Nameless, notices: Notices
+    ) -> None:
+        self._core, self._touched = core, touched
+        self._nameless, self._notices = nameless, notices
+
+    def table(self) -> dict[int, Direct]:
+        """Return what answers which opcode."""
+        return {
+            protocol.READ: self._read,
+            protocol.WRITE: self._write,
+            protocol.FLUSH: lambda request: self._saved("flush", self._core.flush, request),
+            protocol.FSYNC: lambda request: self._saved("fsync", self._core.fsync, request),
+            protocol.GETATTR: self._nameless.getattr,
+            protocol.SETATTR: self._nameless.setattr,
+            protocol.GETXATTR: self._getxattr,
+            protocol.IOCTL: self._ioctl,
+            protocol.INTERRUPT: self._interrupt,
+        }
+
+    def _read(self, request: Request) -> bool:
+        handle, offset, size = protocol.PIECE.unpack_from(request.buffer, HEADER_BYTES)
+        self._nameless.used(handle, request.node)
+        try:
+            data = self._core.read(handle, size, offset)
+        except BaseException as error:  # noqa: BLE001 - the kernel waits for an answer
+            request.refuse(errno_of(error, "read"))
+        else:
+            request.answer(data)
+        return True
+
+    def _write(self, request: Request) -> bool:
+        handle, offset, size = protocol.PIECE.unpack_from(request.buffer, HEADER_BYTES)
+        self._nameless.used(handle, request.node)
+        with memoryview(request.buffer) as view:
+            data = bytes(view[protocol.WRITTEN_AT : protocol.WRITTEN_AT + size])
+        try:
+            wrote = self._core.write(handle, data, offset)
+        except BaseException as error:  # noqa: BLE001 - the kernel waits for an answer
+            number = errno_of(error, "write")
+            self._touched()
+            request.refuse(number)
+        else:
+            self._touched()
+            request.answer(protocol.WROTE.pack(wrote, 0))
+        return True
+
+    def _saved(self, operation: str, save: Callable[[int], None], request: Request) -> bool:
+        """Answer a request to *save*."""
+        (handle,) = protocol.HANDLE.unpack_from(request.buffer, HEADER_BYTES)
+        self._nameless.used(handle, request.node)
+        try:
+            save(handle)
+        except BaseException as error:  # noqa: BLE001 - the kernel waits for an answer
+            number = errno_of(error, operation)
+            self._core.kernel.step_aside()
+            self._notices.settle(SETTLE)
+            self._touched()
+            request.refuse(number)
+        else:
+            self._touched()
+            request.answer()
+        return True
+
+    def _getxattr(self, request: Request) -> bool:
+        """Answer what the kernel asks before each write; libfuse 3.14 cannot switch it off."""
+        if not request.buffer.startswith(CAPABILITY, protocol.ATTRIBUTE_AT):
+            return False
+        request.refuse(errno.ENODATA)
+        return True
+
+    def _ioctl(self, request: Request) -> bool:
+        """Refuse: Python asks each file that it opens whether it is a terminal."""
+        request.refuse(errno.ENOTTY)
+        return True
+
+    def _interrupt(self, _request: Request) -> bool:
+        """Do nothing: a request is answered within the deadline, interrupted or not."""
+        return True

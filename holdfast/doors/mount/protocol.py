@@ -1,0 +1,60 @@
+"""What is read and written here of the FUSE protocol itself (`fuse_kernel.h`, since 7.12)."""
+
+import logging
+import os
+from errno import ENODEV, ENOENT
+from struct import Struct
+
+logger = logging.getLogger(__name__)
+
+HEADER = Struct("=IIQQ")
+"""Length, opcode, unique id, node id: how each request begins."""
+HEADER_BYTES = 40
+UNIQUE, UNIQUE_AT = Struct("=Q"), 8
+WORD = Struct("=I")
+PID_AT = 32
+ANSWER = Struct("=IiQ")
+"""Length, negative errno, unique id: how each answer begins."""
+ANSWER_BYTES = ANSWER.size
+
+MAX_WRITE = 128 * 1024
+REQUEST_BYTES = MAX_WRITE + 4096
+"""What libfuse itself keeps for a request: the largest write, and a page for its headers."""
+
+HANDLE = Struct("=Q")
+"""The handle with which FLUSH and FSYNC begin."""
+PIECE = Struct("=QQI")
+"""Handle, offset and size with which READ, WRITE and READDIR begin."""
+ROOM_AT = HEADER_BYTES + 16
+"""Where that size is."""
+WRITTEN_AT = HEADER_BYTES + 40
+"""Where the bytes of WRITE begin."""
+WROTE = Struct("=II")
+"""What WRITE answers: how many bytes, and nothing."""
+ATTRIBUTE_AT = HEADER_BYTES + 8
+"""Where GETXATTR names the attribute."""
+BY_HANDLE = Struct("=IIQ")
+"""Flags, nothing, handle with which GETATTR and SETATTR begin."""
+GETATTR_BY_HANDLE, SETATTR_BY_HANDLE = 1 << 0, 1 << 6
+"""The flags that say that there is a handle."""
+ENTRY_BYTES, PLUS_ENTRY_BYTES = 24, 152
+"""What READDIR and READDIRPLUS answer for each name, besides the name."""
+
+LOOKUP, FORGET, GETATTR, SETATTR = 1, 2, 3, 4
+MKNOD, MKDIR, UNLINK, RMDIR, RENAME = 8, 9, 10, 11, 12
+OPEN, READ, WRITE, RELEASE, FSYNC = 14, 15, 16, 18, 20
+GETXATTR, FLUSH, INIT, READDIR, RELEASEDIR = 22, 25, 26, 28, 29
+CREATE, INTERRUPT, IOCTL, BATCH_FORGET, READDIRPLUS, RENAME2 = 35, 36, 39, 42, 44, 45
+
+UNANSWERED = frozenset({FORGET, INTERRUPT, BATCH_FORGET})
+GONE = frozenset({ENOENT, ENODEV})
+"""What the kernel says to an answer: the request was withdrawn, the connection closed."""
+
+
+def send(fd: int, *answer: bytes) -> None:
+    """Send the parts of one *answer*, unless who asked is gone."""
+    try:
+        os.writev(fd, answer)
+    except OSError as error:
+        if error.errno not in GONE:
+            logger.exception("cannot answer the kernel")
