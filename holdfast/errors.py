@@ -7,6 +7,7 @@ from holdfast.ground.errors import CursorExpired as CursorExpired
 from holdfast.ground.errors import EngineFault as EngineFault
 from holdfast.ground.errors import HeadVersion as HeadVersion
 from holdfast.ground.errors import HoldfastError as HoldfastError
+from holdfast.ground.errors import IdempotencyMismatch as IdempotencyMismatch
 from holdfast.ground.errors import InvalidInput as InvalidInput
 from holdfast.ground.errors import MissingExtra as MissingExtra
 from holdfast.ground.errors import NotAuthenticated as NotAuthenticated

@@ -4,7 +4,7 @@ Each call crosses once to a thread and takes its answer back; nothing is decided
 of events are called on other threads, not on the loop.
 """
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -22,11 +22,14 @@ from holdfast.library.open import open as open_here
 from holdfast.library.upkeep.backup import BackupReport
 from holdfast.library.upkeep.verify import VerifyReport
 from holdfast.memories.stores.agents import Agents
+from holdfast.memories.stores.edits import Edit
 from holdfast.memories.stores.environments import Environments
 from holdfast.memories.stores.keys import Keys
 from holdfast.memories.stores.memories import Memories
 from holdfast.memories.stores.records import (
     ApiKey,
+    Applied,
+    Changes,
     Deleted,
     JSONObject,
     KeyScope,
@@ -39,6 +42,7 @@ from holdfast.memories.stores.records import (
     Resource,
     Session,
     SessionToken,
+    Snapshot,
     Store,
     StoreSettings,
     Version,
@@ -168,6 +172,38 @@ class AsyncMemories:
         InvalidInput, NotFound without the store.
         """
         return await self._cross(self._of.delete_under, memory_store_id, path)
+
+    async def snapshot(self, memory_store_id: str) -> Snapshot:
+        """Return all memories of the store at one moment, in the basic view, by path.
+
+        Its `seq` is what `changes` goes on from. Raises NotFound.
+        """
+        return await self._cross(self._of.snapshot, memory_store_id)
+
+    async def changes(self, memory_store_id: str, after: int, *, wait: float = 0.0) -> Changes:
+        """Return what changed after the number *after*, oldest first, each memory's last alone.
+
+        *after* is the `seq` of a snapshot, of changes or of what was applied. Waits up to *wait*
+        seconds (0 to 30) for the first change; returns without any when the time is over, or when
+        the store itself or its cap changed. At most 1,000 come, but a single transaction is told
+        whole; the answer's `seq` is what to go on from. Raises InvalidInput, NotFound,
+        NotAuthenticated when the session ended, and CursorExpired when the store never came to
+        *after*, as after a restore: then take a snapshot.
+        """
+        return await self._cross(self._of.changes, memory_store_id, after, wait=wait)
+
+    async def apply(
+        self, memory_store_id: str, edits: Sequence[Edit], *, edit_id: str
+    ) -> list[Applied]:
+        """Do 1 to 1,000 edits in their order, in one transaction or none; one answer for each.
+
+        *edit_id* is `edit_` and letters or digits of the caller's making. Asked again within 24
+        hours with the same id, nothing is done and the first answer is given. Raises
+        InvalidInput with the index of the edit, NotFound, StoreArchived, PreconditionFailed,
+        PathTaken, StoreFull, TooLarge for an append beyond the limit, and IdempotencyMismatch
+        when the id was that of other edits.
+        """
+        return await self._cross(self._of.apply, memory_store_id, edits, edit_id=edit_id)
 
     async def list(
         self,

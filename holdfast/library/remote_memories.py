@@ -1,5 +1,6 @@
 """Memories and versions of a server's stores: the same acts as the embedded ones."""
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from msgspec import UNSET, UnsetType
@@ -9,8 +10,12 @@ from holdfast.ground.pages import Page
 from holdfast.library.settling import created, deleted, updated
 from holdfast.library.wire_answers import field_of, paged, record, records
 from holdfast.library.wire_client import WireClient
-from holdfast.library.wire_request import route
+from holdfast.library.wire_request import edits_on_wire, route
+from holdfast.memories.stores.changes import WAIT_MAX
+from holdfast.memories.stores.edits import Edit
 from holdfast.memories.stores.records import (
+    Applied,
+    Changes,
     Deleted,
     JSONObject,
     Match,
@@ -18,6 +23,7 @@ from holdfast.memories.stores.records import (
     MemoryPrefix,
     Operation,
     Precondition,
+    Snapshot,
     Version,
     View,
 )
@@ -99,6 +105,24 @@ class RemoteMemories:
         """Delete a memory or everything below a directory; return how many."""
         target = route(OURS, memory_store_id, "delete_under")
         return field_of(int, self._client.write("POST", target, {"path": path}), "deleted")
+
+    def snapshot(self, memory_store_id: str) -> Snapshot:
+        """Return all memories of the store at one moment, in the basic view, by path."""
+        return record(Snapshot, self._client.read(route(OURS, memory_store_id, "snapshot")))
+
+    def changes(self, memory_store_id: str, after: int, *, wait: float = 0.0) -> Changes:
+        """Return what changed after the number *after*, waiting up to *wait* seconds for it."""
+        query = {"after": after, "wait": wait}
+        path = route(OURS, memory_store_id, "changes")
+        return record(Changes, self._client.read(path, query, waits=WAIT_MAX if wait else 0.0))
+
+    def apply(
+        self, memory_store_id: str, edits: Sequence[Edit], *, edit_id: str
+    ) -> "list[Applied]":
+        """Do edits together, and once: a lost answer is asked for again under the same id."""
+        body = {"edit_id": edit_id, "edits": edits_on_wire(edits)}
+        path = route(OURS, memory_store_id, "apply")
+        return records(Applied, self._client.write("POST", path, body, again=True))
 
     def list(
         self,

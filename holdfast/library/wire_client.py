@@ -39,7 +39,7 @@ PASSING = frozenset({"busy", "overloaded", "lost", "locked"})
 """Reasons that heal while one waits."""
 
 # A server gives a write 30 s; it should be the one to say that they are over.
-_TIMEOUT = httpx.Timeout(35.0, connect=5.0)
+_ANSWERED = 35.0
 # Idle connections go before a server's usual 5 s are over: one closed under a write would leave
 # its outcome unknown.
 _LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=64, keepalive_expiry=4.0)
@@ -52,6 +52,10 @@ _HEADERS = {
 
 
 _asking: ContextVar[bool] = ContextVar("asking", default=False)
+
+
+def _timeout(seconds: float) -> httpx.Timeout:
+    return httpx.Timeout(seconds, connect=5.0)
 
 
 def _not_ours(_: logging.LogRecord) -> bool:
@@ -83,7 +87,9 @@ class Connections:
         self._client, self._process = self._new(), os.getpid()
 
     def _new(self) -> httpx.Client:
-        return httpx.Client(base_url=self.url, timeout=_TIMEOUT, limits=_LIMITS, headers=_HEADERS)
+        return httpx.Client(
+            base_url=self.url, timeout=_timeout(_ANSWERED), limits=_LIMITS, headers=_HEADERS
+        )
 
     def client(self) -> httpx.Client:
         """Return what sends requests."""
@@ -170,9 +176,12 @@ class WireClient:
             raise Unavailable("This handle is closed.", reason="closed", next="Open a new one.")
         return self._connections.client()
 
-    def read(self, path: str, query: Mapping[str, object] | None = None) -> JSONObject:
-        """Return what a GET of *path* answers."""
-        return self._patiently("GET", path + query_of(query or {}), None, again=True)
+    def read(
+        self, path: str, query: Mapping[str, object] | None = None, *, waits: float = 0.0
+    ) -> JSONObject:
+        """Return what a GET of *path* answers, *waits* seconds later than another if need be."""
+        target = path + query_of(query or {})
+        return self._patiently("GET", target, None, again=True, waits=waits)
 
     def write(
         self,
@@ -191,12 +200,12 @@ class WireClient:
         return self._patiently(method, path + query_of(query or {}), content, again=again)
 
     def _patiently(
-        self, method: Method, target: str, content: bytes | None, *, again: bool
+        self, method: Method, target: str, content: bytes | None, *, again: bool, waits: float = 0.0
     ) -> JSONObject:
         over, unknown, pauses = time.monotonic() + PATIENCE, False, iter(PAUSES)
         while True:
             try:
-                return self._once(method, target, content)
+                return self._once(method, target, content, _ANSWERED + waits)
             except Unavailable as error:
                 unknown = unknown or error.written is None
                 pause = max(next(pauses, PATIENCE), error.retry_after or 0.0)
@@ -206,12 +215,16 @@ class WireClient:
                     raise
                 self._pause(pause)
 
-    def _once(self, method: Method, target: str, content: bytes | None) -> JSONObject:
+    def _once(
+        self, method: Method, target: str, content: bytes | None, seconds: float
+    ) -> JSONObject:
         writes = method != "GET"
         headers = self._headers | ({"content-type": "application/json"} if content else {})
         client = self._sender()
         with _asked(writes=writes):
-            answer = client.request(method, target, content=content, headers=headers)
+            answer = client.request(
+                method, target, content=content, headers=headers, timeout=_timeout(seconds)
+            )
         if not answer.is_success:
             raise from_answer(answer.status_code, answer.headers, answer.content, writes=writes)
         try:

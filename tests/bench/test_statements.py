@@ -9,6 +9,7 @@ import pytest
 import holdfast
 from holdfast.engines.sqlite import SQLiteEngine
 from holdfast.library.holdfast import Holdfast
+from holdfast.memories.stores.edits import Edit, Save
 from holdfast.memories.stores.records import Memory
 
 
@@ -64,6 +65,30 @@ def test_an_update_of_the_content_is_at_most_eight_statements(
     update = hf.memory_stores.memories.update
 
     assert statements(hf, lambda: update(memory.id, memory_store_id=store, content="Spaces.")) <= 8
+
+
+@pytest.mark.parametrize("more", [0, 2])
+def test_a_save_costs_two_statements_more_than_an_update_or_a_create(
+    hf: Holdfast, store: str, memory: Memory, more: int
+) -> None:
+    memories = hf.memory_stores.memories
+    existing: Edit = Save(path="/a.md", content=f"Spaces {more}.", memory_id=memory.id)
+    new: Edit = Save(path=f"/b{more}.md", content="Spaces.")
+    for number in range(more):
+        memories.apply(store, [existing], edit_id=f"edit_{number}")
+
+    assert statements(hf, lambda: memories.apply(store, [existing], edit_id="edit_x")) <= 10
+    assert statements(hf, lambda: memories.apply(store, [new], edit_id="edit_y")) <= 9
+
+
+def test_a_look_for_changes_where_there_are_none_is_one_statement(
+    hf: Holdfast, store: str, memory: Memory
+) -> None:
+    memories = hf.memory_stores.memories
+    del memory
+    seq = memories.snapshot(store).seq
+
+    assert statements(hf, lambda: memories.changes(store, seq)) == 1
 
 
 def test_a_search_reads_all_its_hits_in_one_statement(hf: Holdfast, store: str) -> None:

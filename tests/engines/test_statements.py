@@ -15,6 +15,7 @@ from holdfast.engines.sqlite import SQLiteEngine
 from holdfast.engines.sqlite.connection import Connection, connect
 from holdfast.ground.scope import EVERYBODY
 from holdfast.library.holdfast import Holdfast
+from holdfast.memories.stores.edits import Save
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = sorted(
@@ -54,6 +55,8 @@ def fill(hf: Holdfast) -> None:
     hf.memory_stores.configure(memories_cap=9)
     memory = hf.memory_stores.memories.create(store.id, path="/a/b.md", content="tabs and spaces")
     hf.memory_stores.memories.update(memory.id, memory_store_id=store.id, content="tabs")
+    edit = Save(path="/c.md", content="spaces")
+    hf.memory_stores.memories.apply(store.id, [edit], edit_id="edit_1")
     attached: list[dict[str, str]] = [{"type": "memory_store", "memory_store_id": store.id}]
     session = hf.sessions.create(agent="a", environment_id="e", resources=attached)
     hf.sessions.create_token(session.id)
@@ -90,6 +93,12 @@ def ids(raw: Connection) -> dict[str, object]:
         "lineage": '["/a", "/a/b.md"]',
         "terms": '["1_tabs"]',
         "low": "/",
+        "memories": f'["{one("memories")}"]',
+        "versions": f'["{one("versions")}"]',
+        "targets": '["/a"]',
+        "lineages": '["/a", "/a/b.md"]',
+        "edit": "edit_1",
+        "stale": 2**62,
         "start": "/",
         "high": "0",
         "from": "/",

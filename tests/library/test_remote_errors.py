@@ -28,6 +28,7 @@ SAMPLES: list[HoldfastError] = [
     errors.PreconditionFailed("mem_1", expected=None, current=None),
     errors.ContentGone("memver_1", datetime(2026, 1, 1, 2, 3, 4, 567890, tzinfo=UTC)),
     errors.CursorExpired("page_1"),
+    errors.IdempotencyMismatch("edit_1"),
     errors.ToolNameTaken("memory", "run.list", "files.view"),
     Unavailable("Busy.", reason="busy", written=None, retry_after=0.25),
     errors.Corrupt("/data/h.db", "page 3"),

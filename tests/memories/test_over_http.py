@@ -13,7 +13,10 @@ from holdfast.testing.contracts.attachments import (
     MountPathsContract,
     NotesContract,
 )
+from holdfast.testing.contracts.changes import ChangesContract, SnapshotContract
 from holdfast.testing.contracts.contents import ContentsContract
+from holdfast.testing.contracts.edits import EditsContract, SavesContract
+from holdfast.testing.contracts.edits_once import OnceContract, RefusedEditsContract
 from holdfast.testing.contracts.history import DiffContract, RestoreContract
 from holdfast.testing.contracts.keys import KeysContract
 from holdfast.testing.contracts.listing import CursorsContract, ListingContract
@@ -31,6 +34,7 @@ from holdfast.testing.contracts.store_lists import StoreListsContract, StoreSett
 from holdfast.testing.contracts.stores import StoresContract, StoreUpdatesContract
 from holdfast.testing.contracts.updates import MemoryUpdatesContract, PreconditionsContract
 from holdfast.testing.contracts.versions import VersionsContract
+from holdfast.testing.contracts.waiting import WaitingContract
 from holdfast.testing.contracts.workspaces import WorkspacesContract
 from holdfast.testing.fakes import FrozenClock
 from holdfast.testing.serving import serving
@@ -200,3 +204,31 @@ class TestKeys(KeysContract):
             holdfast.open(url, api_key=served.keys.create("admin", scope="admin").secret) as hf,
         ):
             yield hf
+
+
+class TestSnapshot(SnapshotContract):
+    pass
+
+
+class TestChanges(ChangesContract):
+    pass
+
+
+class TestWaiting(WaitingContract):
+    pass
+
+
+class TestSaves(SavesContract):
+    pass
+
+
+class TestEdits(EditsContract):
+    pass
+
+
+class TestEditsOnce(OnceContract):
+    pass
+
+
+class TestRefusedEdits(RefusedEditsContract):
+    pass

@@ -61,3 +61,10 @@ def handles(urls: list[str], workspace: str) -> Iterator[list[Holdfast]]:
 def hf(handles: list[Holdfast]) -> Holdfast:
     """Give one handle that asks any of the servers, another each time."""
     return cast("Holdfast", Scattered(handles))
+
+
+@pytest.fixture
+def elsewhere(urls: list[str]) -> Iterator[Holdfast]:
+    """Give a handle to another workspace than the test's own."""
+    with holdfast.open(urls[0], workspace=new_workspace()) as hf:
+        yield hf

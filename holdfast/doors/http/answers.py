@@ -43,18 +43,18 @@ class LiveAnswer(Struct, frozen=True, kw_only=True):
 
 def of_record(record: Record) -> Answer:
     """Return *record* as an answer."""
-    return Answer(body=_encode(_encodable(record)))
+    return Answer(body=_encode(encodable(record)))
 
 
 def of_records(records: Iterable[Record]) -> Answer:
     """Return all of *records* as an answer that has no further pages."""
-    return of_json({"data": [_encodable(each) for each in records]})
+    return of_json({"data": [encodable(each) for each in records]})
 
 
 def of_page(page: Page[Any], *, both_ways: bool = False) -> Answer:
     """Return *page*, of records or JSON objects, as an answer; *both_ways* tells `prev_page`."""
     told: JSONObject = {
-        "data": [_encodable(each) for each in page.data],
+        "data": [encodable(each) for each in page.data],
         "next_page": page.next_page,
     }
     if both_ways:
@@ -62,7 +62,7 @@ def of_page(page: Page[Any], *, both_ways: bool = False) -> Answer:
     return of_json(told)
 
 
-def _encodable(value: object) -> object:
+def encodable(value: object) -> object:
     """Return what encodes as *value* is told on the wire.
 
     The encoder writes a memory as `to_wire` does, in an eighth of the time, but for an instant on

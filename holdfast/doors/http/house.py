@@ -6,6 +6,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from holdfast.doors.http.auth import Gate
+from holdfast.doors.http.bell import Bell
 from holdfast.doors.http.lanes import Lanes
 from holdfast.doors.http.metrics import Metrics
 from holdfast.doors.http.request_ids import RequestIds
@@ -18,6 +19,7 @@ from holdfast.ground.events import Listener
 from holdfast.ground.ids import Ids
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.credentials import Credentials
+from holdfast.memories.stores.edit_sweep import drop_edits
 
 _log = logging.getLogger(__name__)
 
@@ -25,7 +27,7 @@ IN_FLIGHT_MOST = 1_000
 """Requests answered at once; one more is told to come back."""
 
 SWEEP_EVERY = 3600.0
-"""Seconds between two sweeps of the change feed."""
+"""Seconds between two sweeps of what is kept for a time alone."""
 
 LIVE_MOST = 100
 """Live answers at once; each has a thread that waits for changes."""
@@ -38,7 +40,9 @@ class House:
         self, hf: Holdfast, table: Table, *, strict: bool, loopback: bool, clock: Clock, ids: Ids
     ) -> None:
         self.hf, self.table, self.strict, self.clock, self.ids = hf, table, strict, clock, ids
-        self.lanes = Lanes(direct=hf.engine.dialect == "sqlite", live=LIVE_MOST)
+        # The bell's own wait is one more.
+        self.lanes = Lanes(direct=hf.engine.dialect == "sqlite", live=LIVE_MOST + 1)
+        self.bell = Bell(hf.engine, self.lanes)
         self.shelf = HandleShelf(hf)
         self.gate = Gate(Credentials(hf.engine, clock), self.lanes, loopback=loopback)
         self.metrics = Metrics((route.path, route.method) for route in table.routes)
@@ -82,13 +86,15 @@ class House:
                 return
 
     def sweep(self) -> None:
-        """Drop what the change feed no longer keeps; what cannot be now is tried again later."""
+        """Drop changes and edits past their time; what cannot be now is tried again later."""
         try:
             trim_changes(self.hf.engine, self.clock.now())
+            drop_edits(self.hf.engine, self.clock.now())
         except Unavailable as error:
-            _log.warning("the change feed could not be trimmed: %s", error.reason)
+            _log.warning("what is past its time could not be dropped: %s", error.reason)
 
     def close(self) -> None:
         """Let go of what the door itself holds; the handle is its maker's to close."""
         self._unsubscribe()
+        self.bell.close()
         self.lanes.close()

@@ -11,6 +11,7 @@ from msgspec import Struct
 from holdfast.ground.errors import InvalidInput, shortened
 
 _DIGITS = re.compile(r"-?[0-9]+")
+_NUMBER = re.compile(r"-?[0-9]{1,18}(?:\.[0-9]{1,18})?(?:e-?[0-9]{1,2})?")
 _DIGITS_MOST = 18
 """Beyond, an integer may not fit 64 bits."""
 
@@ -44,9 +45,14 @@ def text(wire: str, library: str = "", *, required: bool = False, nul: bool = Fa
     return Name(wire, _any_text if nul else _text, {"type": "string"}, library, required=required)
 
 
-def integer(wire: str) -> Name:
+def integer(wire: str, *, required: bool = False) -> Name:
     """Return a name whose value is an integer; the library knows its range."""
-    return Name(wire, _integer, {"type": "integer"})
+    return Name(wire, _integer, {"type": "integer"}, required=required)
+
+
+def number(wire: str) -> Name:
+    """Return a name whose value is a number, with or without a decimal point."""
+    return Name(wire, _number, {"type": "number"})
 
 
 def flag(wire: str) -> Name:
@@ -128,6 +134,12 @@ def _integer(field: str, given: str) -> int:
     if len(given) > _DIGITS_MOST:
         raise InvalidInput(field, "is out of range", given=given)
     return int(given)
+
+
+def _number(field: str, given: str) -> float:
+    if not _NUMBER.fullmatch(given):
+        raise InvalidInput(field, "must be a number", given=given)
+    return float(given)
 
 
 def _flag(field: str, given: str) -> bool:

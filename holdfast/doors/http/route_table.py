@@ -1,7 +1,7 @@
 """Every route there is, in the order in which the description tells them."""
 
 from holdfast.doors.http.compat import agents, memories, sessions, stores, versions
-from holdfast.doors.http.own import events, identity, operations, settings, tokens
+from holdfast.doors.http.own import events, following, identity, operations, settings, tokens
 from holdfast.doors.http.own import stores as own_stores
 from holdfast.doors.http.routes import Route
 
@@ -18,6 +18,7 @@ def routes(*, strict: bool) -> tuple[Route, ...]:
         *tokens.ROUTES,
         *settings.ROUTES,
         *own_stores.ROUTES,
+        *following.ROUTES,
         *events.ROUTES,
         *operations.ROUTES,
     )

@@ -65,11 +65,10 @@ def _memory(hf: Holdfast, call: Call) -> None:
     hf.memory_stores.memories.retrieve(call["m"], memory_store_id=call["s"], view="basic")
 
 
-def _demand_writable(call: Call) -> None:
+def caller_of(call: Call) -> Caller:
+    """Return who asks, as the memories see it."""
     house, visitor = call.house, call.visitor
-    if visitor.session_id is None:
-        return
-    caller = Caller(
+    return Caller(
         engine=house.hf.engine.scoped(Scope(workspace=visitor.workspace)),
         workspace=visitor.workspace,
         actor=visitor.actor,
@@ -77,4 +76,10 @@ def _demand_writable(call: Call) -> None:
         ids=house.ids,
         session_id=visitor.session_id,
     )
+
+
+def _demand_writable(call: Call) -> None:
+    if call.visitor.session_id is None:
+        return
+    caller = caller_of(call)
     reach(caller, caller.engine, call["s"], write=True)

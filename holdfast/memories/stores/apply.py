@@ -48,8 +48,7 @@ def apply(caller: Caller, store_id: str, edits: Sequence[Edit], edit_id: str) ->
         ledger.refuse_archived()
         acts = EditActs(ledger, tx, sql)
         applied = [acts.do(edit) for edit in asked.edits]
-        if ledger.changed:
-            ledger.close()
+        ledger.close()
         if known:
             tx.send(sql.drop_edits_before, store=store_id, before=ledger.now - KEPT)
         tx.send(

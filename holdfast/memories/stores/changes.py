@@ -7,6 +7,7 @@ is looked without it.
 from contextlib import closing
 from time import monotonic
 
+import msgspec
 from msgspec import Struct
 
 from holdfast.engines.base import Reader
@@ -45,6 +46,10 @@ class Awaited:
         """Seconds to wait on at most, before looking again."""
         return min(self._until - monotonic(), LOOK_EVERY)
 
+    def hurry(self) -> None:
+        """Let the next look be the last."""
+        self._until = monotonic()
+
     def look(self) -> Changes | None:
         """Return what to answer, or None to wait on.
 
@@ -53,7 +58,7 @@ class Awaited:
         """
         state, seq, found = self._caller.engine.read(self._look)
         self._first = self._first or state
-        same = (state.updated_at, state.cap) == (self._first.updated_at, self._first.cap)
+        same = msgspec.structs.replace(state, seq=self._first.seq) == self._first
         if not found and same and self.left > 0:
             return None
         return Changes(

@@ -61,8 +61,7 @@ def delete_under(caller: Caller, store_id: str, path: str) -> int:
         for head in heads_under(tx, sql.heads_under, store_id, place):
             ledger.deleted(head)
             count += 1
-        if count:
-            ledger.close()
+        ledger.close()
         return count
 
     return caller.engine.write(work)

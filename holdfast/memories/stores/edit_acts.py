@@ -5,11 +5,11 @@ from types import SimpleNamespace
 import msgspec
 
 from holdfast.engines.base import Transaction
-from holdfast.ground.errors import PathTaken, PreconditionFailed, TooLarge
+from holdfast.ground.errors import NotFound, PathTaken, PreconditionFailed, TooLarge
 from holdfast.memories.stores.asked import CONTENT_BYTES_MAX
 from holdfast.memories.stores.edit_input import AskedEdit, AskedReplace, AskedSave
 from holdfast.memories.stores.edits import Move, Remove
-from holdfast.memories.stores.ledger import Ledger, Text, seen
+from holdfast.memories.stores.ledger import NOBODY, Ledger, Text, seen
 from holdfast.memories.stores.missing import missing, sought
 from holdfast.memories.stores.moves import Place, carry, refuse_taken, step_aside
 from holdfast.memories.stores.paths import lineage
@@ -37,9 +37,9 @@ class EditActs:
 
     def _save(self, asked: AskedSave) -> Applied:
         edit = asked.edit
-        head = None if edit.memory_id is None else self._ledger.find(edit.memory_id)
+        head = None if edit.memory_id is None else self._find(edit.memory_id)
         followed = head is not None
-        taken = None if followed else self._ledger.blocker(edit.path)
+        taken = None if followed else self._taken(edit.path)
         if taken is not None and taken.conflicting_path == edit.path:
             head = self._ledger.head(taken.conflicting_memory_id)
         if head is not None:
@@ -54,14 +54,14 @@ class EditActs:
 
     def _replace(self, asked: AskedReplace) -> Applied:
         edit = asked.edit
-        source = None if edit.source_id is None else self._ledger.find(edit.source_id)
+        source = None if edit.source_id is None else self._find(edit.source_id)
         if source is not None:
             self._ledger.deleted(source)
         deleted = () if source is None else (source.id,)
-        head = self._ledger.find(edit.memory_id)
+        head = self._find(edit.memory_id)
         taken = None
         if head is None or head.path != edit.path:
-            taken = self._ledger.blocker(edit.path, mine=edit.memory_id)
+            taken = self._taken(edit.path, mine=edit.memory_id)
         if head is None and taken is not None and taken.conflicting_path == edit.path:
             head, taken = self._ledger.head(taken.conflicting_memory_id), None
         if head is None:
@@ -99,11 +99,26 @@ class EditActs:
         )
 
     def _remove(self, edit: Remove) -> Applied:
-        head = self._ledger.find(edit.memory_id)
+        head = self._find(edit.memory_id)
         if head is None:
             return self._applied(changed=False)
         self._ledger.deleted(head)
         return self._applied(changed=True, deleted=(head.id,))
+
+    def _find(self, memory_id: str) -> Head | None:
+        """Return the live memory *memory_id*, or None."""
+        try:
+            return self._ledger.head(memory_id)
+        except NotFound:
+            return None
+
+    def _taken(self, path: str, *, mine: str = NOBODY) -> PathTaken | None:
+        """Return who of others sits at *path*, above it or below it, or None."""
+        try:
+            self._ledger.refuse_taken(path, mine=mine)
+        except PathTaken as taken:
+            return taken
+        return None
 
     def _put(self, head: Head, path: str, text: Text, deleted: tuple[str, ...] = ()) -> Applied:
         if path == head.path and text.sha256 == head.content_sha256:

@@ -3,7 +3,9 @@
 from msgspec import Struct
 
 
-class Save(Struct, frozen=True, kw_only=True, tag_field="type", tag="save"):
+class Save(
+    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="save"
+):
     """Write *content*: to the memory *memory_id*, else to the one at *path*, else to a new one.
 
     With a *base_sha256* the head must still be that; if it is not, *appended*, where it is given,
@@ -17,7 +19,9 @@ class Save(Struct, frozen=True, kw_only=True, tag_field="type", tag="save"):
     appended: str | None = None
 
 
-class Replace(Struct, frozen=True, kw_only=True, tag_field="type", tag="replace"):
+class Replace(
+    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="replace"
+):
     """Make *content* the head of *memory_id*, at *path*; the memory *source_id* goes."""
 
     memory_id: str
@@ -26,20 +30,24 @@ class Replace(Struct, frozen=True, kw_only=True, tag_field="type", tag="replace"
     source_id: str | None = None
 
 
-class Moved(Struct, frozen=True, kw_only=True):
+class Moved(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One memory and where it goes."""
 
     memory_id: str
     path: str
 
 
-class Move(Struct, frozen=True, kw_only=True, tag_field="type", tag="move"):
+class Move(
+    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="move"
+):
     """Give memories new paths, all or none."""
 
     moves: tuple[Moved, ...]
 
 
-class Remove(Struct, frozen=True, kw_only=True, tag_field="type", tag="delete"):
+class Remove(
+    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="delete"
+):
     """Delete a memory; one that is gone already is fine."""
 
     memory_id: str

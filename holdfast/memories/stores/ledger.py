@@ -71,25 +71,14 @@ class Ledger:
             raise StoreArchived(self.store.id)
 
     @property
-    def changed(self) -> bool:
-        """Whether anything was written into this book."""
-        return self._link is not self.store.link
-
-    @property
     def seq(self) -> int:
-        """The number of the store's last write, this one included."""
-        return self._tx.seq if self.changed else self.store.seq
+        """The number of the store's last write, of this one once it changed something."""
+        return self.store.seq if self._link is self.store.link else self._tx.seq
 
     def refuse_taken(self, path: str, *, mine: str = NOBODY) -> None:
         """Raise PathTaken if a memory other than *mine* sits at *path*, above it or below it."""
-        blocker = self.blocker(path, mine=mine)
-        if blocker is not None:
-            raise blocker
-
-    def blocker(self, path: str, *, mine: str = NOBODY) -> PathTaken | None:
-        """Return what `refuse_taken` would raise."""
         low, high = span_below(path)
-        return self._tx.first(
+        blocker = self._tx.first(
             PathTaken,
             self._sql.taken_path,
             store=self.store.id,
@@ -98,6 +87,8 @@ class Ledger:
             high=high,
             mine=mine,
         )
+        if blocker is not None:
+            raise blocker
 
     def refuse_full(self) -> None:
         """Raise StoreFull if the store holds as many memories as it may."""
@@ -107,16 +98,12 @@ class Ledger:
 
     def head(self, memory_id: str) -> Head:
         """Return the live memory *memory_id*; NotFound if there is none."""
-        head = self.find(memory_id)
+        head = self._tx.first(
+            Head, self._sql.get_head, memory=sought("mem", memory_id), store=self.store.id
+        )
         if head is None:
             raise missing("mem", memory_id)
         return head
-
-    def find(self, memory_id: str) -> Head | None:
-        """Return the live memory *memory_id*, or None."""
-        return self._tx.first(
-            Head, self._sql.get_head, memory=sought("mem", memory_id), store=self.store.id
-        )
 
     def unchanged(self, head: Head) -> Memory:
         """Return a live memory as it is."""
@@ -174,7 +161,9 @@ class Ledger:
         self._memories -= 1
 
     def close(self) -> None:
-        """Write what the store's totals and its chain now stand at."""
+        """Write what the store's totals and its chain now stand at, if anything was written."""
+        if self._link is self.store.link:
+            return
         self._tx.send(
             self._sql.touch_store,
             store=self.store.id,

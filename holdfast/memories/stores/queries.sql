@@ -422,7 +422,7 @@ where id = :version and store_id = :store and workspace = :workspace
 -- What a mount asks: the present state, what changed since, edits that are applied once.
 
 -- store_state --
-select s.seq, s.archived_at, s.updated_at, t.memories_cap
+select s.seq, s.name, s.description, s.metadata, s.archived_at, t.memories_cap
 from stores s left join store_settings t on t.workspace = s.workspace
 where s.id = :store and s.workspace = :workspace
 
@@ -465,6 +465,12 @@ values (:store, :edit, :workspace, :digest, :answer, :now)
 -- drop_edits_before --
 delete from store_edits
 where store_id = :store and workspace = :workspace and created_at < :before
+
+-- drop_old_edits --
+-- Whose they are does not matter: upkeep's scope alone may.
+delete from store_edits
+where :workspace = '*' and (store_id, id) in (
+    select store_id, id from store_edits where created_at < :before limit :rows)
 
 -- forget_digests --
 -- A digest is made of what was written, so it goes where that goes.

@@ -13,11 +13,13 @@ from holdfast.memories.stores.session_access import reach
 
 
 class StoreState(Struct, frozen=True, kw_only=True):
-    """What of a store itself its followers are told of."""
+    """A store itself, as its followers see it."""
 
     seq: int
+    name: str
+    description: str
+    metadata: str
     archived_at: int | None
-    updated_at: int
     memories_cap: int | None
 
     @property

@@ -13,6 +13,7 @@ from holdfast.ground.errors import (
 )
 from holdfast.ground.scope import Actor
 from holdfast.library.holdfast import Holdfast
+from holdfast.memories.stores.edits import Save
 from holdfast.memories.stores.records import Memory, Session, Store
 from holdfast.testing.contracts.attachments import attached
 from holdfast.testing.contracts.given import GivenAStore, written
@@ -27,6 +28,8 @@ READS: dict[str, Act] = {
     ),
     "at": lambda hf, m: hf.memory_stores.memories.at(m.memory_store_id, m.path),
     "search": lambda hf, m: hf.memory_stores.memories.search(m.memory_store_id, "tabs"),
+    "snapshot": lambda hf, m: hf.memory_stores.memories.snapshot(m.memory_store_id),
+    "changes": lambda hf, m: hf.memory_stores.memories.changes(m.memory_store_id, 0),
     "list versions": lambda hf, m: hf.memory_stores.memory_versions.list(m.memory_store_id).data,
     "retrieve a version": lambda hf, m: hf.memory_stores.memory_versions.retrieve(
         m.memory_version_id, memory_store_id=m.memory_store_id
@@ -51,6 +54,9 @@ WRITES: dict[str, Act] = {
         m.id, memory_store_id=m.memory_store_id
     ),
     "delete under": lambda hf, m: hf.memory_stores.memories.delete_under(m.memory_store_id, m.path),
+    "apply": lambda hf, m: hf.memory_stores.memories.apply(
+        m.memory_store_id, [Save(path=m.path, content="new")], edit_id="edit_1"
+    ),
 }
 
 NEVER: dict[str, Act] = {

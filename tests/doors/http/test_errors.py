@@ -27,6 +27,7 @@ EXAMPLES: list[HoldfastError] = [
     errors.PathTaken("mem_1", "/a\x7f\N{SNOWMAN}.md"),
     errors.PreconditionFailed("mem_1", expected=SHA, current=SHA),
     errors.CursorExpired("chg_7"),
+    errors.IdempotencyMismatch("edit_1"),
     errors.Unavailable("Busy.", reason="busy", retry_after=0.1),
 ]
 

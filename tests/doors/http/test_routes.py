@@ -39,6 +39,9 @@ OURS = {
     "/api/memory_stores/{s}/memory_versions/{v}/restore": ("", "POST", ""),
     "/api/memory_stores/{s}/rename": ("", "POST", ""),
     "/api/memory_stores/{s}/delete_under": ("", "POST", ""),
+    "/api/memory_stores/{s}/snapshot": ("GET", "", ""),
+    "/api/memory_stores/{s}/changes": ("GET", "", ""),
+    "/api/memory_stores/{s}/apply": ("", "POST", ""),
     "/api/events": ("GET", "", ""),
     "/metrics": ("GET", "", ""),
 }

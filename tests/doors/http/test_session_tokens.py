@@ -26,6 +26,9 @@ REACHED = {
     ("POST", "/api/memory_stores/{s}/memory_versions/{v}/restore"),
     ("POST", "/api/memory_stores/{s}/rename"),
     ("POST", "/api/memory_stores/{s}/delete_under"),
+    ("GET", "/api/memory_stores/{s}/snapshot"),
+    ("GET", "/api/memory_stores/{s}/changes"),
+    ("POST", "/api/memory_stores/{s}/apply"),
     ("GET", "/api/me"),
 }
 

@@ -1,0 +1,101 @@
+"""A store taken whole, followed, and edited once: what a mount asks."""
+
+import msgspec
+
+from holdfast.doors.http.answers import Answer, encodable, of_json, of_record, of_records
+from holdfast.doors.http.bodies import Body
+from holdfast.doors.http.call import Call
+from holdfast.doors.http.own.stores import STORE
+from holdfast.doors.http.query import integer, number
+from holdfast.doors.http.routes import MIB, Route
+from holdfast.doors.http.there import caller_of, store_there, store_writable
+from holdfast.library.holdfast import Holdfast
+from holdfast.memories.stores.changes import Awaited
+from holdfast.memories.stores.edits import Edit
+from holdfast.memories.stores.records import Applied
+from holdfast.memories.stores.wire import to_wire
+
+
+class Apply(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Edits to do together, and the id under which they are done once."""
+
+    edit_id: str
+    edits: list[Edit]
+
+
+async def snapshot(call: Call) -> Answer:
+    """Tell of a store whole."""
+
+    def look(hf: Holdfast) -> Answer:
+        found = hf.memory_stores.memories.snapshot(call["s"])
+        told = to_wire(msgspec.structs.replace(found, memories=()))
+        return of_json({**told, "memories": [encodable(memory) for memory in found.memories]})
+
+    return await call.slow(look)
+
+
+async def changes(call: Call) -> Answer:
+    """Tell what changed, when something did; who waits holds no thread."""
+    query, house, caller = call.query, call.house, caller_of(call)
+    awaited = Awaited(caller, call["s"], query["after"], wait=query.get("wait", 0.0))
+
+    def look() -> Answer | None:
+        found = awaited.look()
+        return found and of_record(found)
+
+    answer = await house.lanes.slow(look)
+    if answer is not None:
+        return answer
+    async with house.bell.waiting(caller.workspace, call["s"]) as waiting:
+        while (answer := await house.lanes.slow(look)) is None:
+            await waiting.ring(awaited.left)
+            if house.stopping.is_set():
+                awaited.hurry()
+    return answer
+
+
+async def apply(call: Call) -> Answer:
+    """Do edits together, and once."""
+
+    def act(hf: Holdfast) -> list[Applied]:
+        body = call.body(Apply)
+        return hf.memory_stores.memories.apply(call["s"], body.edits, edit_id=body.edit_id)
+
+    applied = await call.write(act)
+    if not any(each.changed for each in applied):
+        call.house.metrics.unchanged()
+    return of_records(applied)
+
+
+ROUTES = (
+    Route(
+        method="GET",
+        path=f"{STORE}/snapshot",
+        needs="read",
+        answer=snapshot,
+        session="store",
+        behind=store_there,
+        summary="Retrieve all memories of a store at one moment.",
+    ),
+    Route(
+        method="GET",
+        path=f"{STORE}/changes",
+        needs="read",
+        answer=changes,
+        query=(integer("after", required=True), number("wait")),
+        session="store",
+        behind=store_there,
+        summary="Retrieve what changed after a number, waiting for it if asked to.",
+    ),
+    Route(
+        method="POST",
+        path=f"{STORE}/apply",
+        needs="write",
+        answer=apply,
+        body=Apply,
+        session="store",
+        behind=store_writable,
+        limit=32 * MIB,
+        summary="Do several edits at once, and only once.",
+    ),
+)
