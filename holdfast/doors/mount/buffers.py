@@ -53,7 +53,7 @@ def _cut_at_end(content: bytes | bytearray) -> bytes:
 def _is_text(stream: bytes) -> bool:
     """Tell whether *stream* is UTF-8, but for a character that its end may have cut."""
     try:
-        codecs.utf_8_decode(stream, "strict", False)  # noqa: FBT003 - the codec's own signature
+        codecs.utf_8_decode(stream, "strict", False)
     except UnicodeDecodeError:
         return False
     return True
@@ -196,6 +196,15 @@ class Buffer:
         self.replaced = self.replaced or frozen.replaced
         self.unsaved = True
 
+    def restore(self, frozen: Frozen, *, unsaved: bool) -> None:
+        """Be again what *frozen* was, as something saved or *unsaved*."""
+        self.data[:] = frozen.content
+        self.base_size = len(self.data)
+        self.low, self.replaced, self.unsaved = _UNTOUCHED, False, False
+        self.version += 1
+        if unsaved:
+            self.thaw(frozen)
+
     def rebase(self, content: bytes, *, memory_id: str, base_sha256: str) -> None:
         """Put what was appended since the last save after *content*, which is there by now."""
         tail = self.data[self.base_size :]
@@ -211,8 +220,7 @@ class Buffer:
         return not self.replaced and self.low >= self.base_size
 
     def _touched(self, low: int, at: datetime) -> None:
-        if low < self.low:
-            self.low = low
+        self.low = min(self.low, low)
         self.unsaved = True
         self.changed_at = at
         self.version += 1

@@ -4,11 +4,11 @@ Editors and tools write beside a file before they write the file: what they leav
 told from what is meant by its name alone. Letters in the patterns are `[A-Za-z0-9_]`.
 """
 
-import os
 import re
 from enum import Enum
 from errno import EILSEQ, EINVAL, ENAMETOOLONG
 
+from holdfast.doors.mount.failure import failure
 from holdfast.ground.errors import InvalidInput
 from holdfast.memories.stores.paths import BYTES_MAX, SEGMENTS_MAX, checked_path
 
@@ -77,10 +77,10 @@ def checked(path: str) -> str:
     try:
         size = len(path.encode())
     except UnicodeEncodeError:
-        raise OSError(EILSEQ, os.strerror(EILSEQ)) from None
+        raise failure(EILSEQ) from None
     if size > BYTES_MAX or path.count("/") > SEGMENTS_MAX or not is_shown(path):
-        raise OSError(ENAMETOOLONG, os.strerror(ENAMETOOLONG))
+        raise failure(ENAMETOOLONG)
     try:
         return checked_path(path)
     except InvalidInput as error:
-        raise OSError(EINVAL, os.strerror(EINVAL)) from error
+        raise failure(EINVAL) from error

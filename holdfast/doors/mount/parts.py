@@ -1,0 +1,27 @@
+"""What works on one mounted store."""
+
+from holdfast.doors.mount.branch import Branch
+from holdfast.doors.mount.grace import Grace
+from holdfast.doors.mount.keeping import Keeping
+from holdfast.doors.mount.names import Kind
+from holdfast.doors.mount.nodes import File
+from holdfast.doors.mount.saves import Saves
+
+
+class Parts:
+    """The directory of one store, and what saves, keeps and promotes its files."""
+
+    def __init__(self, branch: Branch) -> None:
+        self.branch = branch
+        self.keeping = Keeping(branch)
+        self.saves = Saves(branch, self.keeping)
+        self.grace = Grace(branch, self.saves, self.keeping)
+
+    def close(self, file: File) -> None:
+        """Do what a close of *file* asks for, after something was written; OSError if it fails."""
+        if file.orphan or file.kind is Kind.SCRATCH:
+            return
+        if file.kind is Kind.TRANSIENT:
+            self.grace.close(file)
+        else:
+            self.saves.save(file)

@@ -1,0 +1,106 @@
+"""What an earlier mount could not save, saved at the start of the next where it still fits."""
+
+import logging
+from errno import errorcode
+from pathlib import Path
+
+from msgspec import Struct
+
+from holdfast.doors.mount.errors import PASSING
+from holdfast.doors.mount.nodes import File
+from holdfast.doors.mount.parts import Parts
+from holdfast.doors.mount.spool import NOT_FAILED, Spooled
+from holdfast.ground.errors import HoldfastError, IdempotencyMismatch
+from holdfast.ground.text import sha256_hex
+from holdfast.memories.stores.edits import Save
+from holdfast.memories.stores.records import Memory
+
+_PASSING = frozenset(errorcode[number] for number in PASSING) | {NOT_FAILED}
+
+_log = logging.getLogger(__name__)
+
+
+class Left(Struct, frozen=True):
+    """An entry of the spool that no longer fits, and is left for a person."""
+
+    entry: Path
+    path: str
+    errno: str
+
+
+class Recovery:
+    """Goes through the spool of one store, the oldest entry first."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts, self._branch = parts, parts.branch
+
+    def run(self) -> list[Left]:
+        """Save what an earlier mount could not; return what is left for a person."""
+        branch, spool = self._branch, self._branch.surroundings.spool
+        if branch.refusal:
+            return []
+        left: list[Left] = []
+        for kept, spooled, content in spool.take(branch.source.id):
+            if self._save(spooled, content):
+                spool.remove(kept)
+                branch.counts.tell("recovered", spooled.memory_id, size_bytes=len(content))
+            else:
+                spool.release(kept)
+                left.append(Left(kept.path, spooled.path, spooled.errno))
+                _log.warning("left in the spool: %s", kept.path)
+        return left
+
+    def _save(self, spooled: Spooled, content: bytes) -> bool:
+        """Save *content*; tell whether the store has it now."""
+        if spooled.errno not in _PASSING:
+            return False
+        branch, head = self._branch, self._head(spooled)
+        try:
+            edit = self._edit(spooled, content.decode(), head)
+            if edit is None:
+                return head is not None and head.content_sha256 == sha256_hex(content)
+            branch.apply((edit,), spooled.edit_id, branch.absorb)
+        except IdempotencyMismatch:
+            # It was done, as an edit that looked different then.
+            return True
+        except (HoldfastError, UnicodeDecodeError) as error:
+            _log.warning("not recovered: %s", type(error).__name__)
+            return False
+        if spooled.kind == "transient":
+            branch.counts.promote(spooled.edit_id)
+        return True
+
+    def _head(self, spooled: Spooled) -> Memory | None:
+        """Return the memory that the entry is of, by its id, else by its path."""
+        heads, tree = self._branch.heads, self._branch.tree
+        file = heads.by_id.get(spooled.memory_id or "")
+        if file is None:
+            node = tree.at(self._branch.prefix + spooled.path)
+            file = node if isinstance(node, File) else None
+        return None if file is None else file.memory
+
+    def _edit(self, spooled: Spooled, text: str, head: Memory | None) -> Save | None:
+        """Return how the entry is saved now; None if it does not fit any more."""
+        path, memory_id = spooled.path, spooled.memory_id
+        if spooled.kind == "append":
+            if head is None:
+                return Save(
+                    path=path, content=text, memory_id=memory_id, base_sha256=_NONE, appended=text
+                )
+            before = self._branch.source.content(head)
+            return Save(
+                path=path,
+                content=(before.content or "") + text,
+                memory_id=before.id,
+                base_sha256=before.content_sha256,
+                appended=text,
+            )
+        if head is None:
+            return Save(path=path, content=text) if memory_id is None else None
+        if memory_id is None or head.content_sha256 != spooled.base_sha256:
+            return None
+        return Save(path=path, content=text, memory_id=memory_id, base_sha256=spooled.base_sha256)
+
+
+_NONE = "0" * 64
+"""A hash that no head has: what is appended comes back alone where the memory is gone."""

@@ -1,0 +1,67 @@
+"""What a mount is handed once and uses everywhere: its settings, the time, and who listens."""
+
+from collections.abc import Callable
+from threading import Lock
+
+from holdfast.doors.mount.kernel import Kernel
+from holdfast.doors.mount.later import Later
+from holdfast.doors.mount.options import MIB, Options
+from holdfast.doors.mount.spool import Spool
+from holdfast.ground.clock import Clock, to_microseconds
+from holdfast.ground.events import Event
+from holdfast.ground.ids import Ids
+
+ROOM = 64 * MIB
+"""Bytes of unsaved files, and again of scratch files, in RAM at once."""
+
+
+class Room:
+    """How many bytes of one sort may be in memory; threads share it."""
+
+    def __init__(self, limit: int = ROOM) -> None:
+        self._left, self._lock = limit, Lock()
+
+    def take(self, size: int) -> bool:
+        """Take room for *size* more bytes; False, and none is taken, if there is not that much."""
+        with self._lock:
+            if size > self._left:
+                return False
+            self._left -= size
+            return True
+
+    def claim(self, size: int) -> None:
+        """Take room for *size* more bytes, whether there is that much or not."""
+        with self._lock:
+            self._left -= size
+
+    def give(self, size: int) -> None:
+        """Give back the room of *size* bytes."""
+        with self._lock:
+            self._left += size
+
+
+class Surroundings:
+    """What all stores of a mount share. The binding may put its kernel in before the start."""
+
+    def __init__(
+        self,
+        *,
+        options: Options,
+        spool: Spool,
+        later: Later,
+        clock: Clock,
+        ids: Ids,
+        publish: Callable[[Event], None],
+        kernel: Kernel,
+    ) -> None:
+        self.options, self.spool, self.later = options, spool, later
+        self.clock, self.publish, self.kernel = clock, publish, kernel
+        self._ids = ids
+        self.unsaved, self.scratch = Room(), Room()
+        self.stopping = False
+        self.hurried = False
+        """Whether there is no time left to save what is unsaved: it is spooled."""
+
+    def new_edit_id(self) -> str:
+        """Return the id of a new edit."""
+        return self._ids.new("edit", to_microseconds(self.clock.now()))
