@@ -94,8 +94,10 @@ def mounted(
         )
         try:
             yield Mount(process, _ready(process, said))
-            if _ended(process) != 0:
-                raise _failed("The mount ended with something not saved", said)
+            code = _ended(process)
+            if code != 0:
+                what = "ended with something not saved" if code > 0 else "was killed"
+                raise _failed(f"The mount {what}", said)
         finally:
             _reap(process, place)
 

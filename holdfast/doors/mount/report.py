@@ -9,11 +9,16 @@ from holdfast.doors.mount.register import Facts
 from holdfast.memories.stores.records import JSONObject
 
 
-def report(facts: Facts, status: object) -> JSONObject:
-    """Return the status of a mount: *status*, of its core or its synced directory, in its place.
+TOLD = (
+    *("id", "name", "slug", "path", "access", "archived_at", "memories", "cap"),
+    *("unsaved", "retrying", "spooled", "hidden", "saves", "refused", "failed"),
+    *("promoted", "conflicts"),
+)
+"""What programs may rely on for each store; what else is counted is the log's."""
 
-    The counts are the core's own; no number is left out, however many stores there are.
-    """
+
+def report(facts: Facts, status: object) -> JSONObject:
+    """Return the status of a mount: what its core or synced directory says of itself, placed."""
     counted: dict[str, Any] = msgspec.to_builtins(status)
     stores = counted.pop("stores")
     told: JSONObject = {
@@ -42,12 +47,6 @@ def ready_line(told: JSONObject) -> str:
 
 
 def _placed(store: dict[str, Any], directory: Path) -> dict[str, Any]:
-    """Return *store* with the path of its directory, after its slug."""
-    placed: dict[str, Any] = {}
-    for name, value in store.items():
-        if name == "path":
-            continue
-        placed[name] = value
-        if name == "slug":
-            placed["path"] = str(directory / value)
-    return placed
+    """Return what is told of *store*, with the path of its directory."""
+    known = store | {"path": str(directory / store["slug"])}
+    return {name: known[name] for name in TOLD}

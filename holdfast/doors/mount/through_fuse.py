@@ -14,7 +14,6 @@ from holdfast.doors.mount.fuse_mfusepy import serve
 from holdfast.doors.mount.libfuse import MountFailed
 from holdfast.doors.mount.register import Facts, Register
 from holdfast.doors.mount.report import report
-from holdfast.doors.mount.status import MountStatus
 from holdfast.ground.errors import Refused
 from holdfast.memories.stores.records import JSONObject
 
@@ -37,8 +36,8 @@ class ThroughFuse:
             clock=assembled.clock,
             ids=assembled.ids,
             publish=assembled.publish,
-            tell=self._told,
         )
+        self._core.described = lambda: msgspec.json.encode(self.status())
         self._ready, self._stop, self._over = Event(), Event(), Event()
         self._failure: BaseException | None = None
 
@@ -60,10 +59,6 @@ class ThroughFuse:
     def status(self) -> JSONObject:
         """Return what there is to say of the mount."""
         return report(self._facts, self._core.status())
-
-    def _told(self, status: MountStatus) -> bytes:
-        """Return what the attribute of the directory says."""
-        return msgspec.json.encode(report(self._facts, status))
 
     def save(self, seconds: float) -> int:
         """Save what is not saved, within *seconds*; return how much had to be spooled instead."""

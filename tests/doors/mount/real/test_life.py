@@ -1,0 +1,154 @@
+"""The life of the mount's process: what it says at a terminal, and how it ends."""
+
+import os
+import pty
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+from doors.mount.real.calls import opened, quiet, refused, write
+from doors.mount.real.kept import Kept
+from doors.mount.real.mounting import HOLDFAST, Start, Target, environment, eventually
+
+from holdfast.doors.mount import mount_table
+
+pytestmark = pytest.mark.fuse
+
+WITHOUT_LIBFUSE = """
+import sys
+from pathlib import Path
+
+import holdfast
+from holdfast.doors.mount.asked import asked
+from holdfast.doors.mount.live import Wanted, live
+from holdfast.doors.mount.machine import Machine
+from holdfast.ground.errors import HoldfastError
+
+
+def load(name):
+    raise OSError(name)
+
+
+db, store, directory, mode = sys.argv[1:]
+with holdfast.open(db) as hf:
+    wanted = Wanted(directory=Path(directory), mode=mode)
+    found = asked(hf, session=None, stores=[store])
+    try:
+        live(found, wanted, tell=print, warn=print, machine=Machine(load=load))
+    except HoldfastError as error:
+        raise SystemExit(str(error))
+"""
+
+
+@contextmanager
+def locked(db: str) -> Generator[None]:
+    """Keep everybody else from writing to a database."""
+    with closing(sqlite3.connect(db, isolation_level=None)) as other:
+        other.execute("begin immediate")
+        yield
+
+
+def test_a_person_is_told_in_one_line(kept: Kept, tmp_path: Path) -> None:
+    session = kept.session(kept.store("User Preferences"), read_only=(kept.store("Team Rules"),))
+    ours, theirs = pty.openpty()
+    line = [HOLDFAST, "mount", "m", "--session", session, "--db", kept.db, "--spool", "spool"]
+    with subprocess.Popen(line, cwd=tmp_path, stdout=theirs, env=environment(None)) as process:
+        os.close(theirs)
+        try:
+            said = os.read(ours, 4096).decode()
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.wait(30)
+            os.close(ours)
+
+    assert said == (
+        f"mounted {tmp_path}/m: user-preferences (read-write), team-rules (read-only)\r\n"
+    )
+    assert process.returncode == 0
+
+
+def test_a_closed_terminal_ends_it_like_any_signal(kept: Kept, start: Start) -> None:
+    with start(Target(kept.db, (kept.store(),)), "--grace=600") as mount:
+        (mount.root() / "a.tmp").write_text("one")
+
+        mount.process.send_signal(signal.SIGHUP)
+
+        assert mount.process.wait(30) == 0
+        assert kept.hf.memory_stores.memories.at(mount.ready.stores[0].id, "/a.tmp") is not None
+
+
+def test_a_second_signal_ends_it_at_once_and_names_where_the_bytes_are(
+    kept: Kept, start: Start
+) -> None:
+    with start(Target(kept.db, (kept.store(),)), "--deadline=0.5") as mount:
+        with locked(kept.db):
+            with refused("EIO"), opened(mount.root() / "a.md", os.O_WRONLY | os.O_CREAT) as file:
+                write(file, b"one")
+            mount.process.terminate()
+            eventually(lambda: mount.status().state == "stopping")
+            mount.process.terminate()
+            code = mount.process.wait(8)
+
+        assert code == 1
+        assert str(mount.spool) in mount.says()
+        assert [each.read_bytes() for each in mount.entries()] == [b"one"]
+        assert mount_table.at(mount.dir) is None
+
+
+def test_what_cannot_be_saved_in_time_is_spooled_and_that_is_the_exit_code(
+    kept: Kept, start: Start
+) -> None:
+    store = kept.store()
+    with start(Target(kept.db, (store,)), "--deadline=0.5") as mount:
+        file = os.open(mount.root() / "a.md", os.O_WRONLY | os.O_CREAT)
+        write(file, b"one")
+        with locked(kept.db):
+            assert mount.stop() == 1
+        with quiet():
+            os.close(file)
+
+        assert [each.read_bytes() for each in mount.entries()] == [b"one"]
+        assert str(mount.spool) in mount.says()
+        with start(Target(kept.db, (store,)), spool=mount.spool) as again:
+            eventually(again.settled)
+            assert (again.root() / "a.md").read_text() == "one"
+
+
+def test_unmount_says_when_something_could_not_be_saved(kept: Kept, start: Start) -> None:
+    with start(Target(kept.db, (kept.store(),)), "--deadline=0.5") as mount:
+        with locked(kept.db):
+            with refused("EIO"), opened(mount.root() / "a.md", os.O_WRONLY | os.O_CREAT) as file:
+                write(file, b"one")
+            ran = subprocess.run(
+                [HOLDFAST, "unmount", str(mount.dir)],
+                env=environment(None),
+                check=False,
+                capture_output=True,
+                text=True,
+                timeout=60,
+            )
+
+        assert ran.returncode == 1
+        assert str(mount.spool) in ran.stderr
+
+
+def test_a_missing_libfuse_is_said_before_anything_is_mounted(kept: Kept, tmp_path: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", WITHOUT_LIBFUSE, kept.db, kept.store(), tmp_path / "m", "fuse"],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+    assert ran.returncode == 1
+    assert ran.stderr == (
+        "libfuse3 is not installed. Debian, Ubuntu: apt install libfuse3-3 fuse3."
+        " Or use --mode sync.\n"
+    )
+    assert not (tmp_path / "m").exists()
