@@ -40,7 +40,7 @@ class EditActs:
         head = None if edit.memory_id is None else self._find(edit.memory_id)
         followed = head is not None
         taken = None if followed else self._taken(edit.path)
-        if taken is not None and taken.conflicting_path == edit.path:
+        if taken is not None and taken.conflicting_path == edit.path and not edit.new:
             head = self._ledger.head(taken.conflicting_memory_id)
         if head is not None:
             return self._put(head, head.path, _onto(head, asked))

@@ -99,8 +99,8 @@ def _save(edit: Save) -> tuple[AskedSave, Stated]:
         checked_sha256(base, field="base_sha256")
     appended = None if edit.appended is None else _appended(edit.appended)
     added = None if appended is None else sha256(appended).hexdigest()
-    said = ("save", path, text.sha256, memory_id, base, added)
-    return AskedSave(edit, text, appended), said
+    said: Stated = ("save", path, text.sha256, memory_id, base, added)
+    return AskedSave(edit, text, appended), (*said, "new") if edit.new else said
 
 
 def _appended(given: object) -> bytes:

@@ -10,6 +10,7 @@ class Save(
 
     With a *base_sha256* the head must still be that; if it is not, *appended*, where it is given,
     goes after whatever the head is. A save that follows its id leaves the memory's path alone.
+    One that is of something *new* goes to no memory that is there already at the path.
     """
 
     path: str
@@ -17,6 +18,7 @@ class Save(
     memory_id: str | None = None
     base_sha256: str | None = None
     appended: str | None = None
+    new: bool = False
 
 
 class Replace(

@@ -56,6 +56,17 @@ class SavesContract(GivenEdits):
         assert (applied.changed, applied.deleted) == (True, ())
         assert self.held(hf, store) == {"/a.md": "tabs"}
 
+    def test_a_save_of_something_new_goes_to_no_memory_that_is_there(
+        self, hf: Holdfast, store: Store
+    ) -> None:
+        written(hf, store, "/a.md", content="tabs")
+
+        with pytest.raises(PathTaken):
+            self.one(hf, store, Save(path="/a.md", content="spaces", new=True))
+        self.one(hf, store, Save(path="/b.md", content="spaces", new=True), id=SECOND)
+
+        assert self.held(hf, store) == {"/a.md": "tabs", "/b.md": "spaces"}
+
     def test_a_save_goes_to_the_memory_at_its_path(self, hf: Holdfast, store: Store) -> None:
         (memory,) = written(hf, store, "/a.md", content="tabs")
 
