@@ -1,0 +1,320 @@
+"""The files of one store on disk: looked at, written and taken away, never outside its directory.
+
+Every name on the way down is opened by itself, and a link is never followed, so that whatever a
+program puts in a directory's place, nothing is read or written elsewhere. What takes the place of
+a file changes places with it, and what comes out is looked at before it goes: it may be newer
+than what was known.
+"""
+
+import os
+import stat
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager, suppress
+from errno import ELOOP
+from pathlib import Path
+
+from msgspec import Struct
+
+from holdfast.doors.mount.synced import own
+from holdfast.doors.mount.synced.merge import What
+from holdfast.doors.mount.synced.sight import READ, Mark, Seen, look_at, unseen
+from holdfast.doors.mount.synced.unusual import exchange, rename_new, sync_all
+
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_WRITE_BITS = 0o222
+
+
+class Entry(Struct, frozen=True):
+    """One name that a walk meets; `mark` is a file's."""
+
+    path: str
+    what: What
+    mark: Mark | None = None
+
+
+class Files:
+    """The directory of one store, *root*, an absolute path. Paths are those of memories."""
+
+    def __init__(self, root: Path, *, writable: bool = True) -> None:
+        self.root, self.writable = root, writable
+
+    def make_root(self) -> bool:
+        """Make the directory if it is not there; tell whether it was missing.
+
+        NotADirectoryError where something else is in its place.
+        """
+        missing = False
+        try:
+            self.root.mkdir(mode=0o755, parents=True)
+            missing = True
+        except FileExistsError:
+            pass
+        fd = os.open(self.root, _DIRECTORY)
+        try:
+            if missing:
+                os.fchmod(fd, self._directory_mode)
+        finally:
+            os.close(fd)
+        return missing
+
+    def look(self, path: str, known: Mark | None = None, sha256: str | None = None) -> Seen:
+        """Return what is at *path*; not read, and of the hash *sha256*, if its mark is *known*."""
+        try:
+            with self._above(path) as (directory, name):
+                return look_at(directory, name, known, sha256)
+        except OSError as error:
+            return unseen(error)
+
+    def walk(
+        self, top: str = "/", *, into: Callable[[str], bool] = lambda _: True
+    ) -> Iterator[Entry]:
+        """Yield what is below the directory *top*, a link as such; into directories if *into*.
+
+        What cannot be read is passed over. Names that are no UTF-8 have lone surrogates.
+        """
+        pending = [top]
+        while pending:
+            for entry in self._listed(pending.pop()):
+                if entry.what is What.DIRECTORY and into(entry.path):
+                    pending.append(entry.path)
+                yield entry
+
+    def put(
+        self, path: str, content: bytes, *, at_ns: int, over: str | None, lasting: bool = True
+    ) -> Seen | None:
+        """Write *content* to *path*, in place of a file of the hash *over*, or of nothing.
+
+        Returns what is there then; None, with nothing changed, when something else was there.
+        OSError when it cannot be written, or what is above it is no directory.
+        """
+        with self._above(path, make=True) as (directory, name), self._changing(directory):
+            part = self._begin(directory, content, at_ns, lasting=lasting)
+            try:
+                if not _placed(directory, part, name, over):
+                    return None
+                if lasting:
+                    os.fsync(directory)
+            finally:
+                with suppress(FileNotFoundError):
+                    os.unlink(part, dir_fd=directory)
+            return look_at(directory, name, None, None)
+
+    def take(self, path: str, sha256: str) -> bool:
+        """Remove the file at *path* if it still has the hash *sha256*; tell whether it did."""
+        with self._above(path) as (directory, name), self._changing(directory):
+            away = own.taken(sha256)
+            os.rename(name, away, src_dir_fd=directory, dst_dir_fd=directory)
+            if look_at(directory, away, None, None).found.sha256 == sha256:
+                os.unlink(away, dir_fd=directory)
+                return True
+            # Is the name taken again, what was there is found under the other, and kept.
+            with suppress(FileExistsError):
+                rename_new(directory, away, directory, name)
+            return False
+
+    def put_own(self, path: str, content: bytes) -> None:
+        """Write *content* to *path*, a file of ours, whatever file is there."""
+        with self._above(path) as (directory, name), self._changing(directory):
+            part = self._begin(directory, content, time.time_ns(), lasting=False)
+            try:
+                os.rename(part, name, src_dir_fd=directory, dst_dir_fd=directory)
+            except OSError:
+                os.unlink(part, dir_fd=directory)
+                raise
+
+    def drop(self, path: str) -> None:
+        """Remove whatever file is at *path*."""
+        with self._above(path) as (directory, name), self._changing(directory):
+            os.unlink(name, dir_fd=directory)
+
+    def move(self, old: str, new: str) -> bool:
+        """Rename *old* to *new*; tell whether that could be: not when something is there."""
+        try:
+            with (
+                self._above(old) as (source, name),
+                self._above(new, make=True) as (target, goal),
+                self._changing(source),
+                self._changing(target),
+            ):
+                rename_new(source, name, target, goal)
+        except OSError:
+            return False
+        return True
+
+    def clear(self, path: str) -> bool:
+        """Remove the directory at *path* if it is empty; tell whether it is gone."""
+        try:
+            with self._above(path) as (directory, name), self._changing(directory):
+                os.rmdir(name, dir_fd=directory)
+        except FileNotFoundError:
+            return True
+        except OSError:
+            return False
+        return True
+
+    def read(self, path: str, most: int) -> bytes | None:
+        """Return the file at *path*, whatever it holds, if it has at most *most* bytes."""
+        with self._above(path) as (directory, name):
+            fd = os.open(name, READ, dir_fd=directory)
+            with os.fdopen(fd, "rb") as file:
+                content = file.read(most + 1)
+        return None if len(content) > most else content
+
+    def sync(self) -> None:
+        """Write what was put and is not lasting to the disk."""
+        fd = os.open(self.root, _DIRECTORY)
+        try:
+            sync_all(fd)
+        finally:
+            os.close(fd)
+
+    def set_writable(self, *, writable: bool) -> None:
+        """Let every file and directory have the mode of a writable store, or of a read-only one."""
+        self.writable = writable
+        self._set_mode("/", self._directory_mode)
+        for entry in self.walk():
+            if entry.what is What.DIRECTORY:
+                self._set_mode(entry.path, self._directory_mode)
+            elif entry.what is What.FILE:
+                self._set_mode(entry.path, self._file_mode)
+
+    @property
+    def looks_writable(self) -> bool:
+        """Whether the directory has the mode of a writable store's."""
+        return bool(self.root.stat().st_mode & _WRITE_BITS)
+
+    @property
+    def _directory_mode(self) -> int:
+        return 0o755 if self.writable else 0o555
+
+    @property
+    def _file_mode(self) -> int:
+        return 0o644 if self.writable else 0o444
+
+    def _set_mode(self, path: str, mode: int) -> None:
+        with suppress(OSError):
+            if path == "/":
+                self.root.chmod(mode, follow_symlinks=False)
+                return
+            with self._above(path) as (directory, name):
+                fd = os.open(name, READ, dir_fd=directory)
+                try:
+                    os.fchmod(fd, mode)
+                finally:
+                    os.close(fd)
+
+    def _begin(self, directory: int, content: bytes, at_ns: int, *, lasting: bool) -> str:
+        """Write *content* to a file of ours, and return its name."""
+        part = own.begun()
+        fd = os.open(part, _NEW, 0o600, dir_fd=directory)
+        try:
+            with os.fdopen(fd, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fchmod(fd, self._file_mode)
+                os.utime(fd, ns=(at_ns, at_ns))
+                if lasting:
+                    os.fsync(fd)
+        except BaseException:
+            os.unlink(part, dir_fd=directory)
+            raise
+        return part
+
+    @contextmanager
+    def _above(self, path: str, *, make: bool = False) -> Generator[tuple[int, str]]:
+        """Give the directory that *path* is in, open, and its last component."""
+        *above, name = path[1:].split("/")
+        fd = os.open(self.root, _DIRECTORY)
+        try:
+            for each in above:
+                below = self._step(fd, each, make=make)
+                os.close(fd)
+                fd = below
+            yield fd, name
+        finally:
+            os.close(fd)
+
+    def _step(self, directory: int, name: str, *, make: bool) -> int:
+        try:
+            return os.open(name, _DIRECTORY, dir_fd=directory)
+        except NotADirectoryError:
+            there = os.stat(name, dir_fd=directory, follow_symlinks=False)
+            if stat.S_ISREG(there.st_mode):
+                raise
+            raise OSError(ELOOP, os.strerror(ELOOP), name) from None
+        except FileNotFoundError:
+            if not make:
+                raise
+        with self._changing(directory), suppress(FileExistsError):
+            os.mkdir(name, 0o755, dir_fd=directory)
+        fd = os.open(name, _DIRECTORY, dir_fd=directory)
+        os.fchmod(fd, self._directory_mode)
+        return fd
+
+    @contextmanager
+    def _changing(self, directory: int) -> Generator[None]:
+        """Let names in *directory* be changed, though its mode says that they may not be."""
+        mode = stat.S_IMODE(os.fstat(directory).st_mode)
+        if self.writable or mode & stat.S_IWUSR or os.geteuid() == 0:
+            yield
+            return
+        os.fchmod(directory, mode | stat.S_IWUSR)
+        try:
+            yield
+        finally:
+            os.fchmod(directory, mode)
+
+    def _listed(self, path: str) -> list[Entry]:
+        prefix = path.removesuffix("/") + "/"
+        try:
+            with self._above(prefix + ".") as (directory, _), os.scandir(directory) as names:
+                return [_entry(prefix, each) for each in names]
+        except OSError:
+            return []
+
+
+def _entry(prefix: str, each: "os.DirEntry[str]") -> Entry:
+    path = prefix + each.name
+    try:
+        found = each.stat(follow_symlinks=False)
+    except OSError:
+        return Entry(path, What.ABSENT)
+    if stat.S_ISREG(found.st_mode):
+        return Entry(path, What.FILE, Mark.of(found))
+    return Entry(path, What.DIRECTORY if stat.S_ISDIR(found.st_mode) else What.FOREIGN)
+
+
+def _placed(directory: int, part: str, name: str, over: str | None) -> bool:
+    """Give *part* the name *name*, if nothing, or a file of the hash *over*, is there."""
+    if over is None:
+        try:
+            rename_new(directory, part, directory, name)
+        except FileExistsError:
+            return False
+        return True
+    try:
+        return _replaced(directory, part, name, over)
+    except FileNotFoundError:
+        return False
+
+
+def _replaced(directory: int, part: str, name: str, over: str) -> bool:
+    mine = look_at(directory, part, None, None).found.sha256 or ""
+    away = own.taken(mine, over)
+    os.rename(part, away, src_dir_fd=directory, dst_dir_fd=directory)
+    try:
+        if not exchange(directory, away, name):
+            there = look_at(directory, name, None, None).found.sha256 == over
+            if there:
+                os.rename(away, name, src_dir_fd=directory, dst_dir_fd=directory)
+            return there
+        if look_at(directory, away, None, None).found.sha256 == over:
+            return True
+        exchange(directory, away, name)
+        return False
+    finally:
+        with suppress(FileNotFoundError):
+            if look_at(directory, away, None, None).found.sha256 in (mine, over):
+                os.unlink(away, dir_fd=directory)

@@ -1,0 +1,230 @@
+"""From the store to the disk: heads written, files removed, and changes that may not be undone."""
+
+import logging
+from contextlib import suppress
+from errno import EACCES, EBUSY, EEXIST, EISDIR, ENOTDIR, EROFS, errorcode
+from time import monotonic
+
+from msgspec import structs
+
+from holdfast.doors.mount.errors import passing
+from holdfast.doors.mount.spool import Spooled
+from holdfast.doors.mount.synced.cases import Case
+from holdfast.doors.mount.synced.merge import Agreed, What
+from holdfast.doors.mount.synced.notices import KEPT_OUT, UNWRITTEN
+from holdfast.doors.mount.synced.replica import Replica
+from holdfast.doors.mount.synced.sight import ABSENT, Seen
+from holdfast.doors.mount.synced.state import Known
+from holdfast.ground.clock import to_microseconds, to_rfc3339
+from holdfast.ground.errors import HoldfastError
+from holdfast.memories.stores.records import Memory
+
+_log = logging.getLogger(__name__)
+
+SPOOLED_MAX = 6 * 1024 * 1024
+"""Bytes of a file that may not be there and is kept elsewhere; a larger one is left."""
+
+MANY = 16
+"""Files above which a disk is synced once, instead of once for each."""
+
+
+class Outward:
+    """Makes the files of one store as its heads are."""
+
+    def __init__(self, replica: Replica) -> None:
+        self._replica = replica
+        self._written: list[Known] | None = None
+
+    def begin(self, files: int) -> None:
+        """Prepare for writing so many *files*."""
+        self._written = [] if files > MANY else None
+
+    def end(self) -> None:
+        """Take what was written since `begin` for agreed, once it is on disk."""
+        if self._written:
+            self._replica.files.sync()
+            self._replica.state.put_all(self._written)
+        self._written = None
+
+    def write(self, case: Case) -> bool:
+        """Write the head in place of what was seen; tell whether it is there."""
+        replica, head = self._replica, case.head
+        memory = None if head is None else self._content(case.path, head)
+        if memory is None:
+            return False
+        try:
+            if case.seen.found.what is What.DIRECTORY and not replica.files.clear(case.path):
+                raise IsADirectoryError(EISDIR, "A directory is there")
+            there = replica.files.put(
+                case.path,
+                (memory.content or "").encode(),
+                at_ns=to_microseconds(memory.updated_at) * 1000,
+                over=case.seen.found.sha256 if case.seen.found.what is What.FILE else None,
+                lasting=self._written is None,
+            )
+        except OSError as error:
+            self._hide(case.path, error)
+            return False
+        if there is None:
+            replica.soon(case.path)
+            return False
+        self._agree(case.path, memory, there)
+        return True
+
+    def adopt(self, case: Case) -> None:
+        """Take the file for the head, which it equals."""
+        if case.head is not None:
+            self._agree(case.path, case.head, case.seen)
+
+    def refresh(self, case: Case) -> None:
+        """Note what the file, which is as it was agreed, looks like now."""
+        replica, base = self._replica, case.base
+        if base is not None and case.seen.mark != base.mark:
+            replica.state.put(Known.of(case.path, base.agreed, case.seen))
+        replica.missing.found(case.path)
+        replica.settled(case.path)
+
+    def forget(self, case: Case) -> None:
+        """Know nothing of a memory and a file that are both gone."""
+        replica = self._replica
+        replica.state.forget(case.path)
+        replica.missing.found(case.path)
+        replica.settled(case.path)
+
+    def remove(self, case: Case) -> None:
+        """Remove the file of a memory that is gone, and the directories that were for it alone."""
+        replica, sha256 = self._replica, case.seen.found.sha256
+        if not self._take(case.path, sha256):
+            replica.soon(case.path)
+            return
+        self.forget(case)
+        self.prune(case.path)
+
+    def prune(self, path: str) -> None:
+        """Remove the directories above *path* that are empty, unless they were made here."""
+        above = path.rpartition("/")[0]
+        while above and above not in self._replica.local and self._replica.files.clear(above):
+            above = above.rpartition("/")[0]
+
+    def follow(self, known: Known) -> bool:
+        """Rename a file whose memory was moved elsewhere; tell whether it is at its new path."""
+        replica = self._replica
+        head = replica.heads.of(known.memory_id)
+        if head is None or head.path == known.path or replica.heads.at(head.path) is not head:
+            return False
+        free = replica.files.look(head.path).found.what is What.ABSENT
+        if not free or replica.files.look(known.path).found.what is not What.FILE:
+            return False
+        if not replica.files.move(known.path, head.path):
+            return False
+        replica.state.put(Known(head.path, known.memory_id, known.sha256, None, known.born))
+        replica.settled(known.path)
+        replica.soon(head.path)
+        self.prune(known.path)
+        return True
+
+    def undo(self, case: Case) -> None:
+        """Make the path as the head says; bytes that no version has are spooled first."""
+        replica, path = self._replica, case.path
+        if replica.ended:
+            replica.refuse(path, EACCES)
+            return
+        if case.head is not None and self._content(path, case.head) is None:
+            return
+        if case.seen.found.what is What.FILE:
+            if not self._spool(case):
+                replica.refuse(path, EROFS, KEPT_OUT)
+                return
+            if not self._take(path, case.seen.found.sha256):
+                replica.soon(path)
+                return
+            case = structs.replace(case, seen=ABSENT)
+        if case.head is None:
+            self.forget(case)
+        elif not self.write(case):
+            return
+        if replica.notices.keep(path, EROFS):
+            replica.counts.refuse(EROFS)
+
+    def _take(self, path: str, sha256: str | None) -> bool:
+        """Remove the file at *path* if it is still that of *sha256*; of a large one, whatever."""
+        with suppress(FileNotFoundError):
+            if sha256 is not None:
+                return self._replica.files.take(path, sha256)
+            self._replica.files.drop(path)
+        return True
+
+    def _agree(self, path: str, memory: Memory, seen: Seen) -> None:
+        replica = self._replica
+        head = replica.heads.of(memory.id) or memory
+        known = Known.of(path, _agreed(memory), seen)
+        if self._written is None:
+            replica.state.put(known)
+        else:
+            self._written.append(known)
+        replica.missing.found(path)
+        replica.settled(path)
+        if known.mark is None or head.content_sha256 != memory.content_sha256:
+            replica.soon(path)
+
+    def _content(self, path: str, head: Memory) -> Memory | None:
+        """Return *head* with its content; None if it cannot be had now, and then later."""
+        replica = self._replica
+        try:
+            replica.source.ahead(head)
+            memory = replica.source.content(head)
+            if memory.content_sha256 == head.content_sha256:
+                return memory
+            replica.catch_up()
+            replica.agenda.put(path, monotonic() + replica.pace.quiet)
+        except HoldfastError as error:
+            replica.failed(error)
+            if not passing(error):
+                with suppress(HoldfastError):
+                    replica.catch_up()
+            replica.agenda.put(path, monotonic() + replica.pace.again)
+        return None
+
+    def _hide(self, path: str, error: OSError) -> None:
+        """Take in that a memory cannot be written: a directory or a file is in its way, or more."""
+        replica, number = self._replica, error.errno or EBUSY
+        if number in (ENOTDIR, EISDIR, EEXIST):
+            number = EEXIST
+        if path not in replica.hidden:
+            replica.counts.tell("refused", hidden=True, errno=errorcode.get(number, "EIO"))
+        replica.hidden[path] = number
+        replica.refuse(path, number, UNWRITTEN)
+
+    def _spool(self, case: Case) -> bool:
+        """Keep the file in the spool; False, and nothing is done, if it is too large for that."""
+        replica, path = self._replica, case.path
+        try:
+            content = replica.files.read(path, SPOOLED_MAX)
+        except FileNotFoundError:
+            return True
+        if content is None:
+            return False
+        around = replica.around
+        spooled = Spooled(
+            store_id=replica.source.id,
+            memory_id=case.base and case.base.memory_id,
+            path=path,
+            base_sha256=case.base and case.base.sha256,
+            kind="save",
+            errno=errorcode[replica.refusal],
+            message="The store is read-only.",
+            edit_id=around.new_edit_id(),
+            at=to_rfc3339(around.clock.now()),
+            session_id=around.options.session_id,
+        )
+        try:
+            around.spool.release(around.spool.put(spooled, content))
+        except OSError as error:
+            _log.warning("a file that may not be there cannot be spooled: %s", error.strerror)
+            return False
+        replica.counts.tell("spooled", errno=spooled.errno, size=len(content))
+        return True
+
+
+def _agreed(memory: Memory) -> Agreed:
+    return Agreed(memory.id, memory.content_sha256)

@@ -1,0 +1,119 @@
+"""One store as files: what is known of it on both sides, and whether it may be changed here."""
+
+from collections.abc import Callable
+from datetime import datetime
+from errno import EROFS, ESTALE
+from time import monotonic
+
+from holdfast.doors.mount.errors import errno_of
+from holdfast.doors.mount.source import Source
+from holdfast.doors.mount.status import Counts
+from holdfast.doors.mount.surroundings import Surroundings
+from holdfast.doors.mount.synced.agenda import Agenda
+from holdfast.doors.mount.synced.files import Files
+from holdfast.doors.mount.synced.heads import Heads
+from holdfast.doors.mount.synced.missing import Missing
+from holdfast.doors.mount.synced.notices import Notice, Notices
+from holdfast.doors.mount.synced.pace import Pace
+from holdfast.doors.mount.synced.state import State
+from holdfast.ground.errors import CursorExpired, HoldfastError, NotAuthenticated, NotFound
+from holdfast.memories.stores.records import Access
+
+
+class Replica:
+    """What the parts of one synced store share; one thread changes it.
+
+    `unsaved` are paths whose content no version has yet, `hidden` those of memories that have no
+    file, `local` directories that were made here.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        access: Access,
+        files: Files,
+        state: State,
+        *,
+        around: Surroundings,
+        pace: Pace,
+    ) -> None:
+        self.source, self.files, self.state, self.around = source, files, state, around
+        self.pace = pace
+        self.heads, self.notices, self.agenda = Heads(), Notices(), Agenda()
+        self.missing = Missing()
+        self.counts = Counts(around, workspace=source.workspace, ids={"store_id": source.id})
+        self.read_only = access == "read_only" or around.options.read_only
+        self.archived_at: datetime | None = None
+        self.ended = False
+        """Whether the session through which the store is reached is archived."""
+        self.gone = False
+        self.lost: HoldfastError | None = None
+        self.unsaved: set[str] = set()
+        self.hidden: dict[str, int] = {}
+        self.local: set[str] = set()
+        self.plain: set[str] = set()
+        """Files that are to be memories, whatever their names."""
+        self.scan_at = 0.0
+
+    @property
+    def writable(self) -> bool:
+        """Whether what is changed here is saved."""
+        return not (self.read_only or self.ended or self.gone or self.archived_at)
+
+    @property
+    def refusal(self) -> int:
+        """The errno of what cannot be changed."""
+        return ESTALE if self.gone else EROFS
+
+    def soon(self, *paths: str) -> None:
+        """Look at *paths* at the next turn, if they are not waited with."""
+        now = monotonic()
+        for path in paths:
+            self.agenda.add(path, now)
+
+    def scan_by(self, at: float) -> None:
+        """Look at everything at the time *at*, if not before."""
+        self.scan_at = min(self.scan_at, at)
+
+    def refuse(self, path: str, errno: int, says: str = "") -> None:
+        """Leave *path* as it is, and say why, once."""
+        self.unsaved.discard(path)
+        if self.notices.put(path, Notice.of(errno, says)):
+            self.counts.refuse(errno)
+
+    def settled(self, path: str) -> None:
+        """Take in that nothing is wrong with *path*, and nothing to be done."""
+        self.unsaved.discard(path)
+        self.hidden.pop(path, None)
+        self.notices.clear(path)
+
+    def catch_up(self) -> None:
+        """Learn now what the store has; raises as the source does."""
+        try:
+            changes = self.source.changes(self.heads.seq, 0.0)
+        except CursorExpired:
+            snapshot = self.source.snapshot()
+            self.hear(snapshot.archived_at)
+            self.soon(*self.heads.reset(snapshot))
+        else:
+            self.hear(changes.archived_at)
+            self.soon(*self.heads.absorb(changes))
+
+    def hear(self, archived_at: datetime | None) -> None:
+        """Take in whether the store is archived."""
+        self.judge(lambda: setattr(self, "archived_at", archived_at))
+
+    def judge(self, change: Callable[[], None]) -> None:
+        """Do *change*; if the store is then writable no more, or again, its files are too."""
+        before = self.writable
+        change()
+        if self.writable != before:
+            self.files.set_writable(writable=self.writable)
+            self.soon(*self.unsaved, *self.notices)
+
+    def failed(self, error: HoldfastError) -> None:
+        """Take in what *error* says of the whole store."""
+        if isinstance(error, NotFound) and errno_of(error) == ESTALE:
+            self.gone = True
+        elif isinstance(error, NotAuthenticated) and self.around.options.session_id is not None:
+            self.judge(lambda: setattr(self, "ended", True))

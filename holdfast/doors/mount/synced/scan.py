@@ -1,0 +1,114 @@
+"""Looks at everything: for what happened and was not told, and whether what is gone is deleted."""
+
+import logging
+from time import monotonic
+
+from holdfast.doors.mount.synced import own
+from holdfast.doors.mount.synced.files import Entry
+from holdfast.doors.mount.synced.merge import What, believed
+from holdfast.doors.mount.synced.replica import Replica
+from holdfast.doors.mount.synced.settling import is_entered
+
+RECOVERED = "recovered"
+
+_log = logging.getLogger(__name__)
+
+
+class Scan:
+    """One look after another at all that is in the directory of a store."""
+
+    def __init__(self, replica: Replica) -> None:
+        self._replica = replica
+
+    def run(self, *, quick: bool = False) -> None:
+        """Let all that is not as it was agreed be looked at; *quick*: but for the last moment."""
+        replica = self._replica
+        replica.scan_at = monotonic() + replica.pace.scan
+        if replica.files.make_root():
+            self._restore("the directory itself was gone")
+        present: set[str] = set()
+        directories: set[str] = set()
+        for entry in replica.files.walk(into=is_entered):
+            if entry.what is What.DIRECTORY:
+                directories.add(entry.path)
+            elif entry.what is not What.ABSENT:
+                present.add(entry.path)
+                self._meet(entry, quick=quick)
+        self._note_local(directories)
+        self._judge_missing()
+        known = {each.path for each in replica.state}
+        replica.soon(*(known - present))
+        replica.soon(*(path for path in replica.heads.paths() if path not in known))
+        replica.soon(*replica.notices)
+        replica.state.tidy()
+
+    def _meet(self, entry: Entry, *, quick: bool) -> None:
+        """See whether *entry*, a file or what looks like one, is as it was agreed."""
+        replica, path = self._replica, entry.path
+        if own.is_own(path):
+            if path != own.ERRORS:
+                self._recover(path)
+            return
+        known = replica.state.get(path)
+        if known is not None and entry.mark is not None:
+            as_agreed = entry.mark.resembles if quick else entry.mark.tells
+            if as_agreed(known.mark):
+                replica.missing.found(path)
+                return
+        replica.soon(path)
+
+    def _recover(self, path: str) -> None:
+        """Let go of what a process that was killed left; what may be somebody's becomes a file."""
+        replica = self._replica
+        above, _, name = path.rpartition("/")
+        sha256 = replica.files.look(path).found.sha256
+        if own.may_go(name, sha256):
+            replica.files.drop(path)
+            return
+        stamp = replica.around.clock.now().strftime("%Y%m%dT%H%M%SZ")
+        found = f"{above}/{RECOVERED}.conflict-{stamp}"
+        if replica.files.move(path, found):
+            _log.warning("found a file that was cut off from its name, and kept it")
+            replica.soon(found)
+
+    def _note_local(self, directories: set[str]) -> None:
+        """Note which of *directories* were made here: nothing of the store is below them."""
+        replica = self._replica
+        held: set[str] = set()
+        for path in (*replica.heads.paths(), *(each.path for each in replica.state)):
+            above = path.rpartition("/")[0]
+            while above and above not in held:
+                held.add(above)
+                above = above.rpartition("/")[0]
+        replica.local = (directories - held) | (replica.local & directories)
+
+    def _judge_missing(self) -> None:
+        """Believe what was found missing twice, unless it is too much at once."""
+        replica, now = self._replica, monotonic()
+        unseen = {
+            path: since
+            for path, since in replica.missing.unseen().items()
+            if replica.files.look(path).found.what is What.ABSENT
+        }
+        if not believed(len(unseen), len(replica.state)):
+            self._restore("too much of it is missing at once", list(unseen))
+            return
+        sure = [path for path, since in unseen.items() if now - since >= replica.pace.confirm]
+        replica.missing.believe(sure, now)
+        replica.soon(*sure)
+        waiting = [since for path, since in unseen.items() if path not in sure]
+        if waiting:
+            replica.scan_by(min(waiting) + replica.pace.confirm)
+
+    def _restore(self, why: str, paths: list[str] | None = None) -> None:
+        """Write files out again whose deletion is not believed; all of them unless *paths*."""
+        replica = self._replica
+        if paths is None:
+            paths = [each.path for each in replica.state]
+        for path in paths:
+            replica.state.forget(path)
+            replica.missing.found(path)
+        if paths:
+            _log.error("%d files are written out again: %s", len(paths), why)
+            replica.counts.tell("refused", missing=len(paths), known=len(replica.heads))
+        replica.soon(*paths)

@@ -1,0 +1,267 @@
+"""Takes paths, sees what is to be done about each, and does it: first what goes, then what comes.
+
+A deletion waits for a while, as the file may turn up under another name; so does a file under a
+temporary name, as it may go.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from errno import EACCES, EPERM, ESTALE
+from time import monotonic
+
+from msgspec import structs
+
+from holdfast.doors.mount.names import Kind, is_backup, kind_of
+from holdfast.doors.mount.synced.cases import Case, case
+from holdfast.doors.mount.synced.inward import Inward
+from holdfast.doors.mount.synced.merge import Act, What, renamed
+from holdfast.doors.mount.synced.notices import LINK, NOT_DONE
+from holdfast.doors.mount.synced.outward import Outward
+from holdfast.doors.mount.synced.replica import Replica
+from holdfast.doors.mount.synced.sight import ABSENT
+from holdfast.doors.mount.synced.state import Known
+
+_NAME_BYTES_MAX, _PATH_BYTES_MAX = 255, 1024
+_STAMP = "%Y%m%dT%H%M%SZ"
+
+
+class Settling:
+    """What is done about the paths of one store."""
+
+    def __init__(self, replica: Replica, inward: Inward, outward: Outward) -> None:
+        self._replica, self._inward, self._outward = replica, inward, outward
+        self._ripe: dict[str, float] = {}
+        """When a file under a temporary name becomes a memory, if it is still there."""
+        self._since: dict[str, float] = {}
+        """Since when something has been happening to a file."""
+        self._entered: set[str] = set()
+        """Paths that appeared: of what is below a directory nothing may be told."""
+        self._acts: dict[Act, Callable[[Case], object]] = {
+            Act.NOTHING: outward.refresh,
+            Act.WAIT: self._wait,
+            Act.LEAVE: self._leave,
+            Act.REFUSE: self._refuse,
+            Act.ADOPT: outward.adopt,
+            Act.FORGET: outward.forget,
+            Act.REMOVE: outward.remove,
+            Act.CONFLICT: self._part,
+            Act.UNDO: outward.undo,
+            Act.WRITE: outward.write,
+        }
+        """What is done at once, in this order: what goes before what comes."""
+
+    def touch(self, path: str, *, appeared: bool = False) -> None:
+        """Take in that something happened to *path*, and perhaps goes on."""
+        replica, now = self._replica, monotonic()
+        since = self._since.setdefault(path, now)
+        replica.missing.tell([path])
+        if appeared:
+            self._entered.add(path)
+        if kind_of(_name(path)) is Kind.TRANSIENT:
+            self._ripe[path] = now + replica.around.options.grace
+        replica.agenda.put(path, min(now + replica.pace.quiet, since + replica.pace.patience))
+
+    def settle(self, paths: Iterable[str], *, final: bool = False) -> None:
+        """Do what is to be done about *paths*; when it is *final*, without waiting for more."""
+        replica, paths = self._replica, list(paths)
+        for path in paths:
+            known = replica.state.get(path)
+            if known is not None:
+                self._outward.follow(known)
+        cases = [each for path in paths if (each := self._case(path, final=final)) is not None]
+        by_act: dict[Act, list[Case]] = {act: [] for act in Act}
+        for each in cases:
+            by_act[each.act].append(each)
+        olds = self._renamed(by_act[Act.CREATE])
+        moved = {old.path for old in olds.values()}
+        self._outward.begin(len(by_act[Act.WRITE]))
+        try:
+            for act in self._acts:
+                for each in by_act[act]:
+                    if each.path not in moved:
+                        self._do(each)
+        finally:
+            self._outward.end()
+        self._take_in(by_act[Act.CREATE], by_act[Act.SAVE], olds, final=final)
+        self._delete(by_act[Act.DELETE], final=final)
+
+    def enter(self, directory: str) -> None:
+        """Take in what is below *directory*, which appeared: of that nothing may be told."""
+        replica = self._replica
+        replica.local.update(self._only_here([directory]))
+        for entry in replica.files.walk(directory, into=is_entered):
+            if entry.what is What.DIRECTORY:
+                replica.local.update(self._only_here([entry.path]))
+            elif entry.what is not What.ABSENT:
+                replica.soon(entry.path)
+
+    def _only_here(self, directories: Sequence[str]) -> list[str]:
+        """Return those of *directories* below which the store has nothing."""
+        return [each for each in directories if not self._replica.state.below(each)]
+
+    def _case(self, path: str, *, final: bool) -> Case | None:
+        """Return what is to be done about *path* now; None if nothing is, or not yet."""
+        replica = self._replica
+        if path in self._inward.held:
+            replica.agenda.add(path, self._inward.next or monotonic() + replica.pace.quiet)
+            return None
+        told, entered = replica.missing.told(path), path in self._entered
+        found = case(replica, path)
+        if found is not None and not final and self._is_fresh(found):
+            replica.agenda.put(path, monotonic() + replica.pace.quiet)
+            return None
+        self._since.pop(path, None)
+        self._entered.discard(path)
+        if found is None or found.act is not Act.DELETE:
+            replica.missing.found(path)
+        if found is None:
+            replica.unsaved.discard(path)
+            return None
+        if found.seen.found.what is What.DIRECTORY and entered:
+            self.enter(path)
+        if told and found.seen.found.what is What.ABSENT:
+            below = replica.state.below(path)
+            replica.missing.tell(below)
+            replica.soon(*below)
+        return found
+
+    def _is_fresh(self, found: Case) -> bool:
+        """Tell whether the file was changed so shortly ago that it may be about to be again."""
+        replica = self._replica
+        since = self._since.get(found.path)
+        if since is not None and monotonic() - since >= replica.pace.patience:
+            return False
+        if found.act is Act.NOTHING or found.seen.found.what is not What.FILE:
+            return False
+        age = time.time_ns() - found.seen.changed_ns
+        return 0 <= age < replica.pace.quiet * 1e9
+
+    def _do(self, each: Case) -> None:
+        if each.act is not Act.WRITE:
+            self._inward.forget(each.path)
+        try:
+            self._acts[each.act](each)
+        except OSError as error:
+            # The disk refuses what is asked of it; the next look at everything asks again.
+            self._replica.refuse(each.path, error.errno or EACCES, NOT_DONE)
+
+    def _wait(self, each: Case) -> None:
+        self._replica.agenda.put(each.path, monotonic() + self._replica.pace.quiet)
+
+    def _leave(self, each: Case) -> None:
+        if each.seen.found.what is What.FOREIGN:
+            self._replica.refuse(each.path, EPERM, LINK)
+        else:
+            self._replica.refuse(each.path, EACCES)
+
+    def _refuse(self, each: Case) -> None:
+        self._replica.refuse(each.path, each.seen.found.fault)
+
+    def _part(self, each: Case) -> None:
+        """Let the file be a memory of its own, beside the head, which keeps the path."""
+        replica = self._replica
+        aside = self._beside(each.path)
+        if not replica.files.move(each.path, aside):
+            replica.soon(each.path)
+            return
+        replica.state.forget(each.path)
+        replica.plain.add(aside)
+        replica.soon(aside)
+        replica.counts.conflict(ESTALE, memory_id=each.head and each.head.id)
+        self._outward.write(structs.replace(each, base=None, seen=ABSENT))
+
+    def _beside(self, path: str) -> str:
+        """Return a free path beside *path*, which tells that there was a conflict, and when."""
+        replica = self._replica
+        above, _, name = path.rpartition("/")
+        stamp = replica.around.clock.now().strftime(_STAMP)
+        number = 1
+        while True:
+            suffix = f".conflict-{stamp}" + (f"-{number}" if number > 1 else "")
+            room = min(_NAME_BYTES_MAX, _PATH_BYTES_MAX - len(above.encode()) - 1) - len(suffix)
+            free = f"{above}/{name.encode()[: max(0, room)].decode(errors='ignore')}{suffix}"
+            if replica.files.look(free) is ABSENT and replica.heads.at(free) is None:
+                return free
+            number += 1
+
+    def _renamed(self, new: Sequence[Case]) -> dict[str, Known]:
+        """Return what was known of each file in *new* that is a known one under another name."""
+        if not new:
+            return {}
+        replica, held = self._replica, self._inward.held
+        inodes = {each.traced.inode for each in new}
+        contents = {each.traced.sha256 for each in new}
+        gone = {
+            known.path: known
+            for known in replica.state
+            if (known.traced.inode in inodes or known.sha256 in contents)
+            and known.path not in held
+            and replica.heads.at(known.path) is replica.heads.of(known.memory_id)
+            and replica.heads.at(known.path) is not None
+            and replica.files.look(known.path).found.what in (What.ABSENT, What.DIRECTORY)
+        }
+        olds = renamed([known.traced for known in gone.values()], [each.traced for each in new])
+        return {path: gone[old] for path, old in olds.items()}
+
+    def _take_in(
+        self, new: Sequence[Case], saved: Sequence[Case], olds: dict[str, Known], *, final: bool
+    ) -> None:
+        """Save new files and changed ones; move the memories of those that were renamed."""
+        replica, now = self._replica, monotonic()
+        moves: list[tuple[Known, Case]] = []
+        ripe: list[Case] = []
+        for each in new:
+            old = olds.get(each.path)
+            until = self._until(each.path, old, now)
+            if now < until and not final:
+                replica.unsaved.add(each.path)
+                replica.agenda.put(each.path, until)
+                if old is not None:
+                    replica.missing.hold(old.path, now, until + replica.pace.quiet)
+                    replica.agenda.put(old.path, until + replica.pace.quiet)
+            elif old is not None:
+                moves.append((old, each))
+            else:
+                ripe.append(each)
+            if now >= until:
+                self._ripe.pop(each.path, None)
+        self._inward.move(moves)
+        self._inward.save([*ripe, *saved])
+
+    def _until(self, path: str, old: Known | None, now: float) -> float:
+        """Return when a new file at *path*, which was *old*, becomes a memory; or has by now."""
+        replica = self._replica
+        grace = replica.around.options.grace
+        if path in replica.plain:
+            return now
+        if kind_of(_name(path)) is Kind.TRANSIENT:
+            return self._ripe.setdefault(path, now + grace)
+        if old is not None and is_backup(_name(path)):
+            return replica.missing.since(old.path, now) + grace
+        return now
+
+    def _delete(self, cases: Sequence[Case], *, final: bool) -> None:
+        """Delete the memories of files that were deleted, once that is sure."""
+        replica, now = self._replica, monotonic()
+        sure: list[Case] = []
+        for each in cases:
+            if replica.state.get(each.path) != each.base:
+                continue
+            replica.missing.note(each.path, now, replica.pace.rename)
+            due = replica.missing.due(each.path)
+            if due is None:
+                replica.scan_by(now + replica.pace.confirm)
+            elif now >= due or final:
+                sure.append(each)
+            else:
+                replica.agenda.put(each.path, due)
+        self._inward.delete(sure)
+
+
+def is_entered(directory: str) -> bool:
+    """Tell whether files below *directory* may be memories."""
+    return kind_of(_name(directory)) is not Kind.REFUSED
+
+
+def _name(path: str) -> str:
+    return path[path.rfind("/") + 1 :]

@@ -1,0 +1,216 @@
+"""What was last agreed between the files of one store and its memories, kept between runs.
+
+One line for each agreement, added once it holds: what is on disk in the store and here is never
+older than what this says, so that a crash between the two is seen as a change that is on both
+sides already. The last line about a path or a memory counts; a line that was cut short does not.
+"""
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.doors.mount.synced.merge import Agreed, Traced
+from holdfast.doors.mount.synced.sight import Mark, Seen
+
+SUFFIX = ".jsonl"
+_NAME = 32
+_TIDIED_AT = 1_000
+"""Lines besides those that count at which the file is written anew."""
+
+
+class Known(Struct, frozen=True, array_like=True):
+    """A memory whose file and head were equal, and what its file looked like."""
+
+    path: str
+    memory_id: str
+    sha256: str
+    mark: Mark | None
+    born: int | None
+
+    @property
+    def agreed(self) -> Agreed:
+        """What file and head both were."""
+        return Agreed(self.memory_id, self.sha256)
+
+    @property
+    def traced(self) -> Traced:
+        """What tells the file under another name."""
+        return Traced(self.path, self.sha256, self.mark.inode if self.mark else -1, self.born)
+
+    @classmethod
+    def of(cls, path: str, agreed: Agreed, seen: Seen) -> "Known":
+        """Return what is known of *path* now, where *seen* is there."""
+        # A file that is another by now must not be taken for this one.
+        same = seen.found.sha256 == agreed.sha256
+        mark, born = (seen.mark, seen.born) if same else (None, None)
+        return cls(path, agreed.memory_id, agreed.sha256, mark, born)
+
+
+class Header(Struct, frozen=True, kw_only=True, tag_field="type", tag="synced_store"):
+    """Whose state it is, and the name of its directory."""
+
+    version: int = 1
+    store_id: str
+    slug: str
+
+
+class State:
+    """The agreements about one store, in the file *file*."""
+
+    def __init__(self, file: Path, header: Header) -> None:
+        self._file, self._header = file, header
+        self._by_path: dict[str, Known] = {}
+        self._by_id: dict[str, str] = {}
+        self._lines = 0
+        self._fd: int | None = None
+        self.slug = header.slug
+        """The name of the directory when it was last synced."""
+        self.failed = False
+        """Whether the last line could not be written."""
+        self.kept = file.exists()
+        """Whether anything was known when it was made."""
+        with suppress(msgspec.DecodeError):
+            for line in _lines(file):
+                self._take(line)
+
+    def __len__(self) -> int:
+        return len(self._by_path)
+
+    def __iter__(self) -> Iterator[Known]:
+        return iter(list(self._by_path.values()))
+
+    def get(self, path: str) -> Known | None:
+        """Return what is known of *path*."""
+        return self._by_path.get(path)
+
+    def of(self, memory_id: str) -> Known | None:
+        """Return what is known of the memory *memory_id*."""
+        path = self._by_id.get(memory_id)
+        return None if path is None else self._by_path[path]
+
+    def below(self, directory: str) -> list[str]:
+        """Return the known paths below *directory*."""
+        prefix = directory.removesuffix("/") + "/"
+        return [path for path in self._by_path if path.startswith(prefix)]
+
+    def put(self, known: Known) -> None:
+        """Note *known*, also in place of what was known of its memory at another path."""
+        if self._by_path.get(known.path) != known:
+            self._set(known)
+            self._append([known])
+
+    def put_all(self, known: Iterable[Known]) -> None:
+        """Note all of *known* at once."""
+        new = list(known)
+        for each in new:
+            self._set(each)
+        self._append(new)
+
+    def forget(self, path: str) -> None:
+        """Know nothing of *path* any more."""
+        if path in self._by_path:
+            self._drop(path)
+            self._append([(path,)])
+
+    def open(self) -> None:
+        """Begin to keep what is noted: written anew, whole or not at all."""
+        self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._rewrite()
+
+    def tidy(self) -> None:
+        """Write the file anew if it is much longer than need be, or could not be written."""
+        if self.failed or self._lines > 2 * len(self) + _TIDIED_AT:
+            with suppress(OSError):
+                self._rewrite()
+
+    def close(self) -> None:
+        """Keep what is known, in short."""
+        if self._fd is not None:
+            with suppress(OSError):
+                self._rewrite()
+            os.close(self._fd)
+            self._fd = None
+
+    def remove(self) -> None:
+        """Keep nothing: the store is no more."""
+        self._by_path.clear()
+        self._by_id.clear()
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+        self._file.unlink(missing_ok=True)
+
+    def _take(self, line: bytes) -> None:
+        """Take in a line of the file."""
+        if line.startswith(b"{"):
+            self.slug = msgspec.json.decode(line, type=Header).slug
+            return
+        parts = msgspec.json.decode(line, type=list[object])
+        if len(parts) == 1:
+            self._drop(str(parts[0]))
+        else:
+            self._set(msgspec.convert(parts, Known))
+
+    def _set(self, known: Known) -> None:
+        self._drop(known.path)
+        before = self._by_id.get(known.memory_id)
+        if before is not None:
+            self._drop(before)
+        self._by_path[known.path] = known
+        self._by_id[known.memory_id] = known.path
+
+    def _drop(self, path: str) -> None:
+        known = self._by_path.pop(path, None)
+        if known is not None:
+            del self._by_id[known.memory_id]
+
+    def _append(self, lines: Iterable[object]) -> None:
+        written = [msgspec.json.encode(line) + b"\n" for line in lines]
+        self._lines += len(written)
+        if self._fd is None or self.failed:
+            return
+        try:
+            _write(self._fd, b"".join(written))
+        except OSError:
+            self.failed = True
+
+    def _rewrite(self) -> None:
+        part = self._file.with_suffix(".part")
+        fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            lines: list[object] = [self._header, *self._by_path.values()]
+            _write(fd, b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
+            os.fsync(fd)
+            part.replace(self._file)
+        except BaseException:
+            os.close(fd)
+            self.failed = True
+            raise
+        if self._fd is not None:
+            os.close(self._fd)
+        self._fd, self._lines, self.failed = fd, len(self), False
+
+
+def state_file(folder: Path, store_id: str) -> Path:
+    """Return where the state of a store is kept, in the *folder* of its directory."""
+    # The id comes from a server.
+    return folder / (sha256(store_id.encode()).hexdigest()[:_NAME] + SUFFIX)
+
+
+def _lines(file: Path) -> list[bytes]:
+    """Return the lines of *file* that have an end."""
+    try:
+        return file.read_bytes().split(b"\n")[:-1]
+    except FileNotFoundError:
+        return []
+
+
+def _write(fd: int, content: bytes) -> None:
+    left = memoryview(content)
+    while left:
+        left = left[os.write(fd, left) :]

@@ -1,0 +1,200 @@
+"""Stores as directories of plain files, kept as the stores are for as long as this runs."""
+
+import os
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+from threading import Event as Flag
+from threading import Thread
+from time import monotonic
+
+from holdfast.doors.mount.assembly import Assembled
+from holdfast.doors.mount.kernel import NoKernel
+from holdfast.doors.mount.register import state_directory
+from holdfast.doors.mount.source import Source
+from holdfast.doors.mount.status import MountStatus
+from holdfast.doors.mount.surroundings import Surroundings
+from holdfast.doors.mount.synced.files import Files
+from holdfast.doors.mount.synced.pace import Pace
+from holdfast.doors.mount.synced.replica import Replica
+from holdfast.doors.mount.synced.state import Header, State, state_file
+from holdfast.doors.mount.synced.watch import SystemWatcher, Watch, Watcher
+from holdfast.doors.mount.synced.worker import Worker
+from holdfast.ground.errors import InvalidInput
+from holdfast.ground.events import Event
+from holdfast.memories.stores.records import Access
+
+PACE = Pace()
+MARGIN = 1.0
+"""Seconds that the last thing under way may take beyond the time to end."""
+
+_NAME = 32
+_ROOT_MODE = 0o555
+
+
+class Synced:
+    """What *assembled* names, below *directory*: an absolute path, links followed.
+
+    What was agreed is kept below *state*, so that the next one on this directory goes on from it.
+    """
+
+    def __init__(
+        self,
+        assembled: Assembled,
+        directory: Path,
+        *,
+        state: Path | None = None,
+        pace: Pace = PACE,
+        watch: Watch = SystemWatcher,
+    ) -> None:
+        self._directory, self._watch, self._pace = directory, watch, pace
+        self._folder = folder_of(directory, state)
+        self._sources = assembled.sources
+        self._around = Surroundings(
+            options=assembled.options,
+            spool=assembled.spool,
+            later=assembled.later,
+            clock=assembled.clock,
+            ids=assembled.ids,
+            publish=assembled.publish,
+            kernel=NoKernel(),
+        )
+        self._workers: dict[str, Worker] = {}
+        self._watcher: Watcher | None = None
+        self._thread: Thread | None = None
+        self._stop = Flag()
+        self._mode: int | None = None
+
+    def start(self) -> None:
+        """Write every head and save every change; return once files are kept as the stores are.
+
+        Raises InvalidInput where files lie of which nothing is known, and what the stores raise.
+        """
+        states = {slug: self._state(slug, source) for slug, source, _ in self._sources}
+        self._check(states)
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        mode = self._directory.stat().st_mode & 0o7777
+        self._directory.chmod(mode | 0o200)
+        for slug, source, access in self._sources:
+            self._rename(states[slug].slug, slug)
+            self._workers[slug] = self._worker(slug, source, access, states[slug])
+        for worker in self._workers.values():
+            try:
+                worker.begin()
+            except NotADirectoryError:
+                reason = f"holds {worker.slug!r}, which is no directory"
+                raise InvalidInput("DIR", reason, given=self._directory) from None
+        self._mode = mode | 0o200
+        self._directory.chmod(_ROOT_MODE)
+        self._watcher = self._watch(self._directory)
+        for worker in self._workers.values():
+            worker.start()
+        self._thread = Thread(target=self._follow, name="holdfast-watch", daemon=True)
+        self._thread.start()
+        self._tell("started")
+
+    def stop(self, seconds: float) -> int:
+        """Save what is unsaved within *seconds*; return how many files are not: they stay."""
+        self._stop.set()
+        self._around.stopping = True
+        until = monotonic() + seconds
+        for worker in self._workers.values():
+            worker.end(until)
+        unsaved = sum(
+            worker.join(until + MARGIN - monotonic()) for worker in self._workers.values()
+        )
+        if self._thread is not None:
+            self._thread.join(MARGIN)
+        if self._mode is not None:
+            with suppress(OSError):
+                self._directory.chmod(self._mode)
+        self._tell("stopped", unsaved=unsaved)
+        return unsaved
+
+    def status(self) -> MountStatus:
+        """Return what there is to say of the stores, as a mount's core does."""
+        replicas = [worker.replica for worker in self._workers.values()]
+        if self._around.stopping:
+            state = "stopping"
+        elif any(replica.state.failed for replica in replicas):
+            state = "unsafe"
+        else:
+            state = "degraded" if any(replica.lost for replica in replicas) else "ok"
+        feeds = [worker.feed for worker in self._workers.values() if worker.feed is not None]
+        return MountStatus(
+            state=state,
+            feed_lag_seconds=round(max((feed.lag_seconds for feed in feeds), default=0.0), 3),
+            stores=tuple(worker.status() for worker in self._workers.values()),
+        )
+
+    def _state(self, slug: str, source: Source) -> State:
+        return State(state_file(self._folder, source.id), Header(store_id=source.id, slug=slug))
+
+    def _check(self, states: dict[str, State]) -> None:
+        """Raise InvalidInput if there are files of which no state tells."""
+        there = _names(self._directory)
+        strangers = [] if self._folder.is_dir() else there
+        strangers += [
+            slug
+            for slug, state in states.items()
+            if not state.kept and _names(self._directory / slug)
+        ]
+        if strangers:
+            reason = f"holds {strangers[0]!r}, and was not synced with these stores before"
+            raise InvalidInput(
+                "DIR", reason, given=self._directory, next="Choose an empty directory."
+            )
+
+    def _rename(self, old: str, new: str) -> None:
+        """Let the directory of a store have its name of today."""
+        if old != new and not (self._directory / new).exists():
+            with suppress(FileNotFoundError):
+                (self._directory / old).rename(self._directory / new)
+
+    def _worker(self, slug: str, source: Source, access: Access, state: State) -> Worker:
+        files = Files(self._directory / slug)
+        replica = Replica(source, access, files, state, around=self._around, pace=self._pace)
+        return Worker(slug, replica)
+
+    def _follow(self) -> None:
+        """Tell each worker what happens to its files, until the end."""
+        watcher = self._watcher
+        if watcher is None:
+            return
+        prefix = f"{self._directory}{os.sep}"
+        while not self._stop.is_set():
+            happened = watcher.next(self._stop)
+            if happened is None:
+                for worker in self._workers.values():
+                    worker.missed()
+            for each in happened or ():
+                slug, _, path = each.path.removeprefix(prefix).partition(os.sep)
+                if slug in self._workers:
+                    self._workers[slug].touched(f"/{path}", appeared=each.appeared)
+        watcher.close()
+
+    def _tell(self, what: str, **data: int) -> None:
+        session_id = self._around.options.session_id
+        self._around.publish(
+            Event(
+                type=f"mount.{what}",
+                at=self._around.clock.now(),
+                workspace=self._sources[0][1].workspace,
+                ids={} if session_id is None else {"session_id": session_id},
+                data={"stores": len(self._workers), **data},
+            )
+        )
+
+
+def folder_of(directory: Path, state: Path | None = None) -> Path:
+    """Return where the state of what is synced on *directory* is kept."""
+    root = state_directory() / "sync" if state is None else state
+    return root / sha256(os.fsencode(directory)).hexdigest()[:_NAME]
+
+
+def _names(directory: Path) -> list[str]:
+    """Return what is in *directory*; nothing if it is not there."""
+    try:
+        return sorted(each.name for each in directory.iterdir())
+    except FileNotFoundError:
+        return []

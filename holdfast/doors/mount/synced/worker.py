@@ -1,0 +1,293 @@
+"""The thread of one synced store: told of what happens on both sides, it does one thing a time."""
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from threading import Condition, Thread
+from time import monotonic
+
+from holdfast.doors.mount.feed import Feed
+from holdfast.doors.mount.status import StoreStatus
+from holdfast.doors.mount.synced import own
+from holdfast.doors.mount.synced.inward import Inward
+from holdfast.doors.mount.synced.outward import Outward
+from holdfast.doors.mount.synced.replica import Replica
+from holdfast.doors.mount.synced.scan import Scan
+from holdfast.doors.mount.synced.settling import Settling
+from holdfast.ground.clock import to_rfc3339
+from holdfast.ground.errors import HoldfastError
+from holdfast.memories.stores.records import Changes, Snapshot
+
+AT_ONCE = 200
+"""Paths of one turn; each may hold a content in memory."""
+
+AFTER_FAULT = 1.0
+SHOWN = 20
+"""Lines on what is wrong that the status of a store has."""
+
+_log = logging.getLogger(__name__)
+
+
+class SyncedStatus(StoreStatus, frozen=True, kw_only=True):
+    """A synced store; `errors` are the first lines on what is wrong with its files."""
+
+    errors: tuple[str, ...]
+
+
+class Worker:
+    """Keeps the files of one store as its memories are, and its memories as its files are."""
+
+    def __init__(self, slug: str, replica: Replica) -> None:
+        self.slug, self.replica = slug, replica
+        self._inward, self._outward = Inward(replica), Outward(replica)
+        self._settling = Settling(replica, self._inward, self._outward)
+        self._scan = Scan(replica)
+        self._told: deque[Callable[[], None]] = deque()
+        self._wake = Condition()
+        self._thread = Thread(target=self._run, name=f"holdfast-sync-{slug}", daemon=True)
+        self._until: float | None = None
+        """When the worker is to be done, once it is told to end."""
+        self._errors: bytes | None = None
+        """What is in the file of errors; None when that is not known."""
+        self._cleared = False
+        self.feed: Feed | None = None
+
+    def begin(self) -> None:
+        """Make files and memories as they should be, as far as can be done now."""
+        replica = self.replica
+        snapshot = replica.source.snapshot()
+        replica.archived_at = snapshot.archived_at
+        replica.files.writable = replica.writable
+        if replica.files.make_root():
+            # Somebody took the files away while nothing ran: that is no wish to lose memories.
+            for known in replica.state:
+                replica.state.forget(known.path)
+        if replica.files.looks_writable != replica.writable:
+            replica.files.set_writable(writable=replica.writable)
+        replica.state.open()
+        replica.heads.reset(snapshot)
+        self._scan.run()
+        now = monotonic()
+        while paths := replica.agenda.take(now, AT_ONCE):
+            self._settling.settle(paths)
+        self._write_errors()
+        self.feed = Feed(
+            replica.source,
+            seq=snapshot.seq,
+            changed=lambda changes: self.tell(lambda: self._changed(changes)),
+            resynced=lambda snapshot: self.tell(lambda: self._resynced(snapshot)),
+            lost=lambda error: self.tell(lambda: self._lost(error)),
+            back=lambda: self.tell(self._back),
+        )
+
+    def start(self) -> None:
+        """Go on, on a thread; what happened on disk since `begin` is looked for at once."""
+        if self.feed is not None:
+            self.feed.start()
+        self.tell(lambda: self._scan.run(quick=True))
+        self._thread.start()
+
+    def tell(self, what: Callable[[], None]) -> None:
+        """Let the worker do *what*, in order."""
+        with self._wake:
+            self._told.append(what)
+            self._wake.notify()
+
+    def touched(self, path: str, *, appeared: bool) -> None:
+        """Tell the worker that something happened to the file at *path*."""
+        self.tell(lambda: self._touched(path, appeared=appeared))
+
+    def missed(self) -> None:
+        """Tell the worker that it may not have been told of everything."""
+        self.tell(lambda: self.replica.scan_by(monotonic()))
+
+    def end(self, until: float) -> None:
+        """Let the worker save what is unsaved, by the time *until*, and end."""
+        if self.feed is not None:
+            self.feed.close()
+        with self._wake:
+            self._until = until if self._until is None else min(self._until, until)
+            self._wake.notify()
+
+    def join(self, seconds: float) -> int:
+        """Wait for the worker to end; return how many files are not saved."""
+        if self._thread.ident is not None:
+            self._thread.join(max(0.0, seconds))
+        return len(self.replica.unsaved | self._inward.held)
+
+    def status(self) -> SyncedStatus:
+        """Return what there is to say of the store."""
+        replica, counts = self.replica, self.replica.counts
+        archived_at = replica.archived_at
+        return SyncedStatus(
+            id=replica.source.id,
+            name=replica.source.name,
+            slug=self.slug,
+            access="read_only" if replica.read_only else "read_write",
+            archived_at=None if archived_at is None else to_rfc3339(archived_at),
+            memories=len(replica.heads),
+            cap=replica.heads.cap,
+            unsaved=len(replica.unsaved),
+            retrying=self._inward.retrying,
+            spooled=replica.around.spool.count(replica.source.id),
+            hidden=len(replica.hidden) + replica.heads.unfit,
+            saves=counts.saves,
+            refused=dict(counts.refused),
+            failed=dict(counts.failed),
+            promoted=counts.promoted,
+            conflicts=counts.conflicts,
+            retried=counts.retried,
+            errors=tuple(replica.notices.lines(SHOWN)),
+        )
+
+    def _run(self) -> None:
+        while True:
+            told, until = self._await()
+            for what in told:
+                self._safely(what)
+            if until is not None:
+                self._safely(self._finish)
+                return
+            self._safely(self._turn)
+
+    def _await(self) -> tuple[list[Callable[[], None]], float | None]:
+        """Wait until there is something to do; return what was told, and when to end."""
+        replica = self.replica
+        with self._wake:
+            while not self._told and self._until is None:
+                due = [replica.agenda.next, self._inward.next, replica.scan_at]
+                pause = min(each for each in due if each is not None) - monotonic()
+                if replica.gone:
+                    pause = replica.pace.scan
+                elif pause <= 0:
+                    break
+                self._wake.wait(pause)
+            told = list(self._told)
+            self._told.clear()
+            return told, self._until
+
+    def _turn(self) -> None:
+        """Do what is due now."""
+        replica, now = self.replica, monotonic()
+        if replica.gone:
+            self._clear()
+            return
+        if now >= replica.scan_at:
+            self._scan.run()
+        self._inward.resend(now)
+        paths = replica.agenda.take(monotonic(), AT_ONCE)
+        try:
+            self._settling.settle(paths)
+        except BaseException:
+            for path in paths:
+                replica.agenda.add(path, monotonic() + AFTER_FAULT)
+            raise
+        self._write_errors()
+
+    def _finish(self) -> None:
+        """Save what is unsaved, temporary files too, and note what is agreed."""
+        replica, until = self.replica, self._until or 0.0
+        if replica.gone:
+            self._clear()
+            return
+        self._scan.run()
+        due = float("inf")
+        while True:
+            while paths := replica.agenda.take(due, AT_ONCE):
+                self._settling.settle(paths, final=True)
+                due = monotonic()
+            times = [each for each in (replica.agenda.next, self._inward.next) if each is not None]
+            pause = min(times, default=until) - monotonic()
+            if monotonic() >= until or not times or monotonic() + pause >= until:
+                break
+            with self._wake:
+                self._wake.wait(max(0.0, pause))
+                until = self._until or 0.0
+            self._inward.resend(monotonic())
+            due = monotonic()
+        self._write_errors()
+        replica.state.close()
+
+    def _touched(self, path: str, *, appeared: bool) -> None:
+        if path == "/":
+            self.replica.scan_by(monotonic() + self.replica.pace.quiet)
+        elif path == own.ERRORS:
+            self._check_errors()
+        elif not own.is_own(path):
+            self._settling.touch(path, appeared=appeared)
+
+    def _changed(self, changes: Changes) -> None:
+        self.replica.hear(changes.archived_at)
+        self.replica.soon(*self.replica.heads.absorb(changes))
+
+    def _resynced(self, snapshot: Snapshot) -> None:
+        self.replica.hear(snapshot.archived_at)
+        self.replica.soon(*self.replica.heads.reset(snapshot))
+
+    def _lost(self, error: HoldfastError) -> None:
+        replica = self.replica
+        replica.failed(error)
+        if not replica.gone:
+            replica.lost = error
+            replica.counts.tell("degraded", reason=getattr(error, "reason", type(error).__name__))
+
+    def _back(self) -> None:
+        replica = self.replica
+        replica.lost = None
+        replica.judge(lambda: setattr(replica, "ended", False))
+        replica.soon(*replica.unsaved)
+
+    def _clear(self) -> None:
+        """Leave nothing of a store that was deleted: what is forgotten is gone here too."""
+        replica = self.replica
+        if self._cleared:
+            return
+        self._cleared = True
+        dropped = len(replica.unsaved)
+        for path in {*(each.path for each in replica.state), own.ERRORS}:
+            with suppress(OSError):
+                replica.files.drop(path)
+            self._outward.prune(path)
+        for path in replica.heads.clear():
+            replica.settled(path)
+        replica.unsaved.clear()
+        replica.state.remove()
+        replica.files.set_writable(writable=False)
+        replica.around.spool.forget(replica.source.id)
+        for _ in range(dropped):
+            replica.counts.fail(replica.refusal)
+
+    def _check_errors(self) -> None:
+        """See whether the file of errors still says what is wrong."""
+        expected = self._errors or b""
+        try:
+            there = self.replica.files.read(own.ERRORS, len(expected))
+        except OSError:
+            there = b""
+        if there != expected:
+            self._errors = None
+
+    def _write_errors(self) -> None:
+        """Let the file of errors say what is wrong."""
+        text = self.replica.notices.text()
+        if text == self._errors:
+            return
+        try:
+            if text:
+                self.replica.files.put_own(own.ERRORS, text)
+            else:
+                self.replica.files.drop(own.ERRORS)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            _log.warning("what is wrong cannot be written down: %s", error.strerror)
+        self._errors = text
+
+    def _safely(self, what: Callable[[], None]) -> None:
+        """Do *what*; a fault in it is logged, and a look at everything mends what it left."""
+        try:
+            what()
+        except Exception:  # noqa: BLE001 - the thread is for what comes next too
+            _log.exception("something was not done in %s", self.slug)
+            self.replica.scan_by(monotonic() + AFTER_FAULT)
