@@ -10,7 +10,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Sequence
-from errno import ERANGE
+from errno import ECONNABORTED, ENOTCONN, ERANGE
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ REMEMBERED = 60.0
 """Seconds for which the kernel keeps attributes and names, unless told otherwise."""
 NOTICES_SINCE = 12
 """The minor version of the protocol since which it can be told."""
+CUT = frozenset({ENOTCONN, ECONNABORTED})
 LINGER = 1.0
 """Seconds that open handles have after a stop, and threads after the end."""
 OPTIONS = (f"fsname={source_of(os.getpid())}", "subtype=holdfast", "nosuid", "nodev")
@@ -337,6 +338,15 @@ def guarded(method: Callable[..., int | None]) -> Callable[..., int]:
     return call
 
 
+def broken(directory: Path) -> bool:
+    """Return whether a mount is left at *directory* whose connection was cut."""
+    try:
+        directory.lstat()
+    except OSError as error:
+        return error.errno in CUT
+    return False
+
+
 def serve(
     core: Operations,
     directory: Path,
@@ -371,9 +381,9 @@ def serve(
             raise MountFailed(f"The mount at {directory} ended before it began")
     ready()
     stop.wait()
-    if not loop.ended.is_set():
+    if not loop.ended.is_set() or broken(directory):
         detach(directory, lazy=True)
-        loop.ended.wait(LINGER)
+    loop.ended.wait(LINGER)
     loop.close()
     if notices.close(LINGER) and loop.ended.is_set() and loop.join(LINGER):
         session.destroy()

@@ -142,7 +142,7 @@ class Loop:
         """Go on if the request was only withdrawn before it was read; else the end has come."""
         if error.errno in (errno.ENOENT, errno.EAGAIN):
             return
-        if error.errno != errno.ENODEV:
+        if error.errno not in (errno.ENODEV, errno.ECONNABORTED):
             logger.error("cannot receive from the kernel: %s", error)
         self.ended.set()
         self._leader = 0

@@ -4,6 +4,8 @@ import errno
 import os
 import stat
 import threading
+from collections.abc import Generator
+from contextlib import contextmanager
 from itertools import count
 
 from holdfast.doors.mount.kernel import Attributes, Entry, Kernel, NoKernel, Space
@@ -39,8 +41,8 @@ class Toy:
         self.calls: list[tuple[str, str]] = []
         self.refusals: dict[str, BaseException] = {}
         """By operation: what it raises."""
-        self.held: dict[str, threading.Event] = {}
-        """By operation: what it waits for, after stepping aside."""
+        self.held: dict[str, list[threading.Event]] = {}
+        """By operation: what its next calls wait for, after stepping aside."""
         self.waiting = threading.Semaphore(0)
         """Released by each operation that has begun to wait."""
         self.handles: dict[int, Node] = {}
@@ -55,6 +57,21 @@ class Toy:
         """Make a file, or a directory with None, as another mount would."""
         data = None if content is None else bytearray(content)
         self.nodes[path] = Node(next(self._inodes), data, next(self._times))
+
+    def asked(self, operation: str) -> list[str]:
+        """Return what *operation* was asked for, so far."""
+        return [argument for each, argument in self.calls if each == operation]
+
+    @contextmanager
+    def hanging(self, operation: str, times: int = 1) -> Generator[None]:
+        """Make the next calls of *operation*, so many *times*, wait; at the end they go on."""
+        go_on = threading.Event()
+        self.held[operation] = [go_on] * times
+        try:
+            yield
+        finally:
+            self.held.clear()
+            go_on.set()
 
     def drop(self, path: str) -> None:
         """Remove a name as another mount would, and tell the kernel."""
@@ -75,7 +92,7 @@ class Toy:
         return (self._at(path) if fh is None else self.handles[fh]).attributes()
 
     def access(self, path: str, mode: int) -> None:
-        self._called("access", path)
+        self._called("access", f"{path} {mode}")
         self._at(path)
 
     def readdir(self, path: str) -> list[Entry]:
@@ -103,11 +120,11 @@ class Toy:
         return self._opened(node, flags)
 
     def read(self, fh: int, size: int, offset: int) -> bytes:
-        self._called("read", "")
+        self._called("read", f"{fh} {size} {offset}")
         return bytes(self._data(fh)[offset : offset + size])
 
     def write(self, fh: int, data: bytes, offset: int) -> int:
-        self._called("write", "")
+        self._called("write", f"{fh} {len(data)} {offset}")
         content = self._data(fh)
         content.extend(bytes(max(0, offset - len(content))))
         content[offset : offset + len(data)] = data
@@ -120,13 +137,13 @@ class Toy:
         node.data = bytearray((node.data or b"")[:length].ljust(length, b"\0"))
 
     def flush(self, fh: int) -> None:
-        self._called("flush", "")
+        self._called("flush", str(fh))
 
     def fsync(self, fh: int) -> None:
-        self._called("fsync", "")
+        self._called("fsync", str(fh))
 
     def release(self, fh: int) -> None:
-        self._called("release", "")
+        self._called("release", str(fh))
         del self.handles[fh]
 
     def fsyncdir(self, path: str) -> None:
@@ -156,9 +173,16 @@ class Toy:
         del self.nodes[path]
 
     def symlink(self, path: str) -> None:
+        self._called("symlink", path)
         raise fault(errno.EPERM)
 
-    link = mknod = symlink
+    def link(self, path: str) -> None:
+        self._called("link", path)
+        raise fault(errno.EPERM)
+
+    def mknod(self, path: str) -> None:
+        self._called("mknod", path)
+        raise fault(errno.EPERM)
 
     def change_attributes(self, path: str) -> None:
         self._called("change_attributes", path)
@@ -178,19 +202,23 @@ class Toy:
         return ["user.holdfast.id", "user.holdfast.version"]
 
     def setxattr(self, path: str, name: str) -> None:
+        self._called("setxattr", f"{path} {name}")
         raise fault(errno.ENOTSUP)
 
-    removexattr = setxattr
+    def removexattr(self, path: str, name: str) -> None:
+        self._called("removexattr", f"{path} {name}")
+        raise fault(errno.ENOTSUP)
 
     def _called(self, operation: str, argument: str) -> None:
         """Note the call; raise or wait if told to."""
         self.calls.append((operation, argument))
         if operation in self.refusals:
             raise self.refusals[operation]
-        if operation in self.held:
+        if self.held.get(operation):
+            go_on = self.held[operation].pop()
             self.kernel.step_aside()
             self.waiting.release()
-            self.held[operation].wait(20)
+            go_on.wait(20)
 
     def _at(self, path: str) -> Node:
         try:
