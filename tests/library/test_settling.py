@@ -11,6 +11,7 @@ import pytest
 import holdfast
 from holdfast.ground.errors import PathTaken, PreconditionFailed, Unavailable
 from holdfast.library.holdfast import Holdfast
+from holdfast.memories.stores.edits import Save
 from holdfast.memories.stores.records import Store
 from holdfast.testing.shared import Server, new_workspace
 
@@ -130,6 +131,23 @@ def test_a_delete_is_done_once(proxy: Forgetful, forgetful: Holdfast, store: Sto
 
     assert (deleted.id, deleted.type) == (memory.id, "memory_deleted")
     assert operations(forgetful, store) == ["deleted", "created"]
+
+
+def test_edits_are_applied_once_however_many_answers_are_lost(
+    proxy: Forgetful, forgetful: Holdfast, store: Store
+) -> None:
+    memories = forgetful.memory_stores.memories
+    memories.create(store.id, path="/a.md", content="one\n")
+    proxy.forgets = 3
+
+    append = Save(path="/a.md", content="", base_sha256="0" * 64, appended="two\n")
+    (applied,) = memories.apply(store.id, [append], edit_id="edit_1")
+
+    assert applied.changed
+    assert operations(forgetful, store) == ["modified", "created"]
+    held = memories.at(store.id, "/a.md")
+    assert held is not None
+    assert held.content == "one\ntwo\n"
 
 
 def test_what_is_lost_twice_is_unknown(proxy: Forgetful, forgetful: Holdfast, store: Store) -> None:

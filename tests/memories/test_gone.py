@@ -14,7 +14,9 @@ from psycopg import sql
 import holdfast
 from holdfast.engines.base import Reader
 from holdfast.ground.events import Event
+from holdfast.ground.scope import EVERYBODY
 from holdfast.library.holdfast import Holdfast
+from holdfast.memories.stores.edits import Save
 from holdfast.memories.stores.records import Memory, Store
 from holdfast.testing.contracts.attachments import attached
 from holdfast.testing.shared import new_workspace
@@ -46,6 +48,13 @@ def in_bytes(data: bytes, markers: tuple[str, ...]) -> set[str]:
     if HASH in markers and bytes.fromhex(HASH) in data:
         found.add(HASH)
     return found
+
+
+def _kept_digest(hf: Holdfast) -> bytes | None:
+    rows = hf.engine.scoped(EVERYBODY).all(
+        dict[str, bytes | None], "select digest from store_edits"
+    )
+    return rows[0]["digest"]
 
 
 class GoneContract:
@@ -117,6 +126,22 @@ class GoneContract:
         self.redact(hf, memory)
 
         assert seen(PATH, WORD) == set()
+
+    def test_a_redacted_version_that_was_applied_is_gone(
+        self, hf: Holdfast, store: Store, seen: Seen
+    ) -> None:
+        memories = hf.memory_stores.memories
+        save = Save(path=f"/{PATH}", content=CONTENT)
+        (applied,) = memories.apply(store.id, [save], edit_id="edit_1")
+        (memory,) = applied.memories
+        memories.update(memory.id, memory_store_id=store.id, path="/plain", content="plain")
+        digest = _kept_digest(hf)
+        assert digest is not None
+
+        self.redact(hf, memory)
+
+        assert seen(*PLANTED, digest.hex()) == set()
+        assert _kept_digest(hf) is None
 
     def test_a_redacted_version_among_many_is_gone(
         self, hf: Holdfast, store: Store, memory: Memory, seen: Seen

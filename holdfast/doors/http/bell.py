@@ -55,6 +55,11 @@ class Bell:
         self._following = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
+    @property
+    def waits(self) -> int:
+        """How many wait."""
+        return len(self._waiting)
+
     @asynccontextmanager
     async def waiting(self, workspace: str, store_id: str) -> AsyncGenerator[Waiting]:
         """Give one who is rung for what happens from now on; Unavailable when too many wait."""

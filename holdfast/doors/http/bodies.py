@@ -79,7 +79,7 @@ def _explained(said: str, make: type[Body]) -> InvalidInput:
     if found := _MISSING.fullmatch(said):
         return InvalidInput(_field(found[2], found[1]), "is required")
     if found := _UNKNOWN.fullmatch(said):
-        known = f"Known: {', '.join(make.__struct_fields__)}."
+        known = "" if found[2] else f"Known: {', '.join(make.__struct_fields__)}."
         return InvalidInput(_field(found[2], found[1]), "is not a key here", next=known)
     found = _OTHER.fullmatch(said)
     reason, where = (found[1], found[2]) if found else (said, "")

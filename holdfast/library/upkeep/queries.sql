@@ -51,6 +51,10 @@ select 'versions', v.id, coalesce(s.workspace, 'none')
 from versions v left join stores s on s.id = v.store_id
 where s.workspace is not v.workspace
 union all
+select 'store_edits', e.id, coalesce(s.workspace, 'none')
+from store_edits e left join stores s on s.id = e.store_id
+where s.workspace is not e.workspace
+union all
 select 'session_stores', a.session_id, coalesce(s.workspace, 'none')
 from session_stores a left join sessions s on s.id = a.session_id
 where s.workspace is not a.workspace
@@ -72,6 +76,10 @@ union all
 select 'versions', v.id, coalesce(s.workspace, 'none')
 from versions v left join stores s on s.id = v.store_id
 where s.workspace is distinct from v.workspace
+union all
+select 'store_edits', e.id, coalesce(s.workspace, 'none')
+from store_edits e left join stores s on s.id = e.store_id
+where s.workspace is distinct from e.workspace
 union all
 select 'memory_words', w.memory_id, coalesce(m.workspace, 'none')
 from (select distinct memory_id, workspace from memory_words) w

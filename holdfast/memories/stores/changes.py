@@ -71,10 +71,13 @@ class Awaited:
     def _look(self, reader: Reader) -> tuple[StoreState, int, list[Change]]:
         """Return how the store is, what changed, and the number to go on from."""
         state = store_state(self._caller, reader, self._store_id)
-        if self._after > state.seq:
-            raise CursorExpired(state.seq)
         if self._after == state.seq:
             return state, state.seq, []
+        # A store that went back, as by a restore, may since have come beyond the number; but to
+        # the very number it never came.
+        came = reader.first(_At, self._sql.version_up_to, store=self._store_id, after=self._after)
+        if self._after > state.seq or came not in (None, _At(seq=self._after)):
+            raise CursorExpired(state.seq)
         found = self._found(reader, _LAST, CHANGES_MAX + 1)
         if len(found) <= CHANGES_MAX:
             return state, state.seq, found
@@ -120,6 +123,12 @@ def _checked_after(given: object) -> int:
     if isinstance(given, int) and not isinstance(given, bool) and 0 <= given <= _LAST:
         return given
     raise InvalidInput("after", "must be the number of a snapshot or of changes", given=given)
+
+
+class _At(Struct, frozen=True, kw_only=True):
+    """A number that a store came to."""
+
+    seq: int
 
 
 class _Row(Struct, frozen=True, kw_only=True):

@@ -433,6 +433,13 @@ from memories
 where store_id = :store and workspace = :workspace
 order by path
 
+-- version_up_to --
+-- The last number up to another that the store came to, but for that of its making.
+select seq from versions
+where store_id = :store and workspace = :workspace and seq <= :after
+order by seq desc
+limit 1
+
 -- changes_after --
 -- The last version of each memory alone: its head's, or that of its deletion when none follows.
 select v.seq, v.memory_id, v.operation, m.version_id, m.path, m.content_sha256,

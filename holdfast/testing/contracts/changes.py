@@ -199,6 +199,18 @@ class ChangesContract(GivenAStore):
 
         assert refusal.value.oldest == after
 
+    def test_nor_does_one_it_passed_over_tell_what_came_after_it(
+        self, hf: Holdfast, store: Store
+    ) -> None:
+        edits = [Save(path=f"/{number}", content="") for number in range(3)]
+        hf.memory_stores.memories.apply(store.id, edits, edit_id="edit_1")
+        passed = hf.memory_stores.memories.snapshot(store.id).seq + 1
+        written(hf, store, "/later")
+        assert passed < hf.memory_stores.memories.snapshot(store.id).seq
+
+        with pytest.raises(CursorExpired):
+            hf.memory_stores.memories.changes(store.id, passed)
+
     def test_what_is_no_number_and_no_time_is_refused(
         self, hf: Holdfast, store: Store, after: int
     ) -> None:

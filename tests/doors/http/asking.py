@@ -61,6 +61,10 @@ class Asker:
         )
         return self.runner.run(self._ask(method, target, raw, headers or {}, chunks))
 
+    async def awaited(self, method: str, target: str) -> Said:
+        """Return the answer to a request that is one of several at a time."""
+        return await self._ask(method, target, b"", {}, 1)
+
     async def _ask(
         self, method: str, target: str, raw: bytes, headers: Mapping[str, str], chunks: int
     ) -> Said:

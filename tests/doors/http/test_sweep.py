@@ -7,10 +7,13 @@ import pytest
 import holdfast
 from holdfast.doors.http.app import make_app
 from holdfast.ground.errors import CursorExpired
+from holdfast.ground.scope import EVERYBODY
 from holdfast.library.holdfast import Holdfast
+from holdfast.memories.stores.edits import Save
 from holdfast.testing.fakes import FrozenClock
 
-WEEK = 7 * 24 * 3600
+DAY = 24 * 3600
+WEEK = 7 * DAY
 
 
 @pytest.fixture
@@ -40,3 +43,24 @@ def test_changes_of_the_last_week_stay_and_older_ones_go(hf: Holdfast, clock: Fr
         hf.engine.feed(start).poll(0)
     kept = hf.engine.feed(between).poll(10)
     assert [change.type for change in kept] == ["store.created"]
+
+
+def test_edits_of_the_last_day_stay_and_older_ones_go(hf: Holdfast, clock: FrozenClock) -> None:
+    for workspace in ("default", "lab"):
+        memories = hf.acting(workspace=workspace).memory_stores
+        store = memories.create(name="n").id
+        for number in range(2):
+            save = Save(path="/a", content=str(number))
+            memories.memories.apply(store, [save], edit_id=f"edit_{number}")
+            clock.tick(DAY // 2 if number == 0 else 0)
+
+    clock.tick(DAY // 4)
+    make_app(hf, clock=clock).house.sweep()
+
+    everybody = hf.engine.scoped(EVERYBODY)
+    kept = everybody.all(_edit, "select workspace, id from store_edits order by workspace, id")
+    assert kept == [("default", "edit_1"), ("lab", "edit_0"), ("lab", "edit_1")]
+
+
+def _edit(*, workspace: str, id: str) -> tuple[str, str]:
+    return workspace, id

@@ -11,6 +11,7 @@ import psycopg
 import holdfast
 from holdfast.ground.scope import Actor
 from holdfast.library.holdfast import Holdfast
+from holdfast.memories.stores.edits import Save
 from holdfast.memories.stores.records import Store
 from holdfast.testing.contracts.given import written
 
@@ -61,6 +62,7 @@ def _fill_one(hf: Holdfast) -> Store:
     versions.redact(first.memory_version_id, memory_store_id=store.id)
     versions.restore(second.memory_version_id, memory_store_id=store.id)
     written(hf, store, "/empty", content="")
+    memories.apply(store.id, [Save(path="/empty", content="")], edit_id="edit_1")
     old = stores.create(name="Old")
     written(hf, old, "/kept")
     stores.archive(old.id)

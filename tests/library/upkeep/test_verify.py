@@ -197,7 +197,9 @@ def test_a_redaction_by_nobody_is_found(hf: Holdfast, ask: Ask) -> None:
     assert checks(hf) == {("chains", "versions")}
 
 
-@pytest.mark.parametrize("table", ["memories", "versions", "session_stores", "session_tokens"])
+@pytest.mark.parametrize(
+    "table", ["memories", "versions", "store_edits", "session_stores", "session_tokens"]
+)
 def test_a_row_of_another_workspace_is_found(hf: Holdfast, ask: Ask, table: str) -> None:
     ask(f"update {table} set workspace = 'third' where workspace = 'other'")
 
@@ -209,6 +211,7 @@ def test_a_row_of_another_workspace_is_found(hf: Holdfast, ask: Ask, table: str)
     [
         ("memories", "stores"),
         ("versions", "stores"),
+        ("store_edits", "stores"),
         ("session_stores", "sessions"),
         ("session_tokens", "sessions"),
     ],
