@@ -42,6 +42,7 @@ MANY_PARAMETERS = {
     "holdfast/memories/stores/versions.py:Versions.list": FILTERS,
 }
 MANY_METHODS = {
+    "holdfast/doors/mount/operations.py:Operations": "what a file system is asked, one each",
     "holdfast/engines/postgres/engine.py:PostgresEngine": "the port, and what tests count",
     "holdfast/engines/sqlite/engine.py:SQLiteEngine": "the port, and what tests count",
     "holdfast/engines/sqlite/database.py:Database": "the state of one file, asked from all sides",

@@ -9,8 +9,8 @@ import ctypes
 import logging
 import os
 import threading
-from collections.abc import Callable, Sequence
-from errno import ECONNABORTED, ENOTCONN, ERANGE
+from collections.abc import Callable
+from errno import ECONNABORTED, EINVAL, ENOTCONN, ERANGE
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,17 @@ from typing import Any
 from holdfast.doors.mount import protocol
 from holdfast.doors.mount.detaching import detach
 from holdfast.doors.mount.direct import Requests, errno_of
-from holdfast.doors.mount.invalidation import Directories, Forgetting, Notices, Touched
-from holdfast.doors.mount.kernel import Attributes, Entry
+from holdfast.doors.mount.invalidation import (
+    Directories,
+    Forgetting,
+    Notices,
+    Pages,
+    Touched,
+    after,
+)
+from holdfast.doors.mount.kernel import Attributes
 from holdfast.doors.mount.libfuse import MountFailed, Session, bindings, packing
+from holdfast.doors.mount.listing import Listing
 from holdfast.doors.mount.loop import Loop
 from holdfast.doors.mount.mount_table import source_of
 from holdfast.doors.mount.nameless import Nameless
@@ -36,7 +44,7 @@ NOTICES_SINCE = 12
 CUT = frozenset({ENOTCONN, ECONNABORTED})
 LINGER = 1.0
 """Seconds that open handles have after a stop, and threads after the end."""
-OPTIONS = (f"fsname={source_of(os.getpid())}", "subtype=holdfast", "nosuid", "nodev")
+OPTIONS = ("subtype=holdfast", "nosuid", "nodev")
 FOR_OTHERS = ("allow_other", "default_permissions")
 
 # What the kernel can do, as `fuse_common.h` has it. Locks are held by the kernel itself; reading
@@ -48,8 +56,6 @@ NAMING = frozenset({protocol.LOOKUP, protocol.CREATE, protocol.MKDIR})
 """Requests about a name in the directory that is their node."""
 WITH_ATTRIBUTES = 2
 """FUSE_FILL_DIR_PLUS: an entry comes with all that `stat` shows."""
-PAGES = 10_000
-"""Nodes whose content is remembered: past them all are forgotten, which costs a read each."""
 BLOCK = 4096
 SECTOR = 512
 
@@ -57,47 +63,6 @@ SECTOR = 512
 def text(path: bytes | None) -> str:
     """Return *path* as the core takes it: what is not UTF-8 stays for it to refuse."""
     return path.decode("utf-8", "surrogateescape") if path else ""
-
-
-class Listing:
-    """An open directory: the names it had when reading began, with what they are now."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self._names: list[str] = []
-        self._entries: Sequence[Entry | None] = ()
-        self._as_of = -1
-
-    def entries(self, core: Operations, touched: Touched, *, anew: bool) -> Sequence[Entry | None]:
-        """Return the entries, at the places they have since reading began; None: gone."""
-        if not anew and self._as_of == touched.last:
-            return self._entries
-        self._as_of = touched.last
-        present = core.readdir(self.path)
-        if anew:
-            self._names = [entry.name for entry in present]
-            self._entries = present
-        else:
-            known = {entry.name: entry for entry in present}
-            self._entries = [known.get(name) for name in self._names]
-        return self._entries
-
-
-class Pages:
-    """Of which content the kernel's pages of each node are."""
-
-    def __init__(self) -> None:
-        self._known: dict[int, tuple[int, int, int]] = {}
-
-    def are_of(self, node: int, attributes: Attributes) -> bool:
-        """Return whether the pages of *node* are of what it is now; from now on they are."""
-        content = attributes.inode, attributes.mtime_ns, attributes.size
-        if self._known.get(node) == content:
-            return True
-        if len(self._known) >= PAGES:
-            self._known.clear()
-        self._known[node] = content
-        return False
 
 
 class Adapter:
@@ -257,9 +222,12 @@ class Adapter:
         self.touched()
 
     def _rename(self, old: bytes, new: bytes, flags: int) -> None:
-        self._core.rename(text(old), text(new), flags)
-        self.directories.moved(text(old), text(new))
-        self.nameless.moved(text(old), text(new))
+        names = text(old), text(new)
+        self._core.rename(*names, flags)
+        self.directories.moved(*names)
+        self.nameless.moved(*names)
+        for listing in [*self._listings.values()]:
+            listing.path = after(listing.path, *names)
         self.touched()
 
     def _mkdir(self, path: bytes, _mode: int) -> None:
@@ -347,6 +315,15 @@ def broken(directory: Path) -> bool:
     return False
 
 
+def leave(directory: Path) -> None:
+    """Detach the mount at *directory*, unless somebody else has meanwhile."""
+    try:
+        detach(directory, lazy=True)
+    except OSError as error:
+        if error.errno != EINVAL:
+            raise
+
+
 def serve(
     core: Operations,
     directory: Path,
@@ -363,7 +340,7 @@ def serve(
     mount is not permitted. No signal handler is touched.
     """
     adapter, notices = Adapter(core), Notices()
-    options = (*OPTIONS, *FOR_OTHERS) if allow_other else OPTIONS
+    options = [f"fsname={source_of(os.getpid())}", *OPTIONS, *(FOR_OTHERS if allow_other else ())]
     session = Session(adapter.operations(), directory.absolute(), options)
     direct = Requests(core, touched=adapter.touched, nameless=adapter.nameless, notices=notices)
     loop = Loop(session.fd, session.process_at, adapter.present, direct.table())
@@ -376,14 +353,16 @@ def serve(
         touched=adapter.touched,
     )
     loop.start(ended=stop.set)
-    while not loop.begun.wait(LINGER):
-        if loop.ended.is_set():
-            raise MountFailed(f"The mount at {directory} ended before it began")
-    ready()
-    stop.wait()
-    if not loop.ended.is_set() or broken(directory):
-        detach(directory, lazy=True)
-    loop.ended.wait(LINGER)
-    loop.close()
-    if notices.close(LINGER) and loop.ended.is_set() and loop.join(LINGER):
-        session.destroy()
+    try:
+        while not loop.begun.wait(LINGER):
+            if loop.ended.is_set():
+                raise MountFailed(f"The mount at {directory} ended before it began")
+        ready()
+        stop.wait()
+    finally:
+        if not loop.ended.is_set() or broken(directory):
+            leave(directory)
+        loop.ended.wait(LINGER)
+        loop.close()
+        if notices.close(LINGER) and loop.ended.is_set() and loop.join(LINGER):
+            session.destroy()

@@ -1,4 +1,4 @@
-"""What the kernel must forget: which node each directory is, and the threads that tell it."""
+"""What the kernel must forget: which node a directory is, and the threads that tell it."""
 
 import logging
 import os
@@ -7,14 +7,23 @@ from collections import deque
 from collections.abc import Callable
 from itertools import count
 
+from holdfast.doors.mount.kernel import Attributes
+
 logger = logging.getLogger(__name__)
 
 THREADS = 4
 """A notice waits while a request in its directory is under way; others go past it."""
+PAGES = 10_000
+"""Nodes whose content is remembered: past them all are forgotten, which costs a read each."""
 ROOT = 1
 """The kernel's node id of the directory that is mounted."""
 
 Notice = Callable[[], object]
+
+
+def after(path: str, old: str, new: str) -> str:
+    """Return what *path* is called after *old* was renamed to *new*."""
+    return new + path[len(old) :] if path == old or path.startswith(f"{old}/") else path
 
 
 class Touched:
@@ -51,19 +60,31 @@ class Directories:
 
     def moved(self, old: str, new: str) -> None:
         """Carry what is known of *old*, and of all below it, over to *new*."""
-        below = f"{old}/"
         with self._mutex:
             for path in [*self._nodes]:
-                if path == old or path.startswith(below):
-                    self._nodes[new + path[len(old) :]] = self._nodes.pop(path)
+                if (now := after(path, old, new)) != path:
+                    self._nodes[now] = self._nodes.pop(path)
 
     def removed(self, directory: str) -> None:
-        """Forget *directory*, and all below it."""
-        below = f"{directory}/"
-        with self._mutex:
-            for path in [*self._nodes]:
-                if path == directory or path.startswith(below):
-                    del self._nodes[path]
+        """Forget *directory*."""
+        self._nodes.pop(directory, None)
+
+
+class Pages:
+    """Of which content the kernel's pages of each node are."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[int, int, int]] = {}
+
+    def are_of(self, node: int, attributes: Attributes) -> bool:
+        """Return whether the pages of *node* are of what it is now; from now on they are."""
+        content = attributes.inode, attributes.mtime_ns, attributes.size
+        if self._known.get(node) == content:
+            return True
+        if len(self._known) >= PAGES:
+            self._known.clear()
+        self._known[node] = content
+        return False
 
 
 class Notices:

@@ -4,8 +4,9 @@ import ctypes
 import importlib
 import logging
 import os
+from collections import deque
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import version
 from operator import itemgetter
 from pathlib import Path
@@ -21,10 +22,11 @@ CHOICE = "FUSE_LIBRARY_PATH"
 """Where mfusepy looks which library to load."""
 VERSION = 3
 TIME_BYTES = 16
+MESSAGE_BYTES = 1024
 
 
 class MountFailed(Exception):
-    """libfuse could not mount; what it says of it went to the log."""
+    """libfuse could not mount, and says why."""
 
 
 def find_libfuse(machine: Machine = HERE) -> str:
@@ -116,10 +118,10 @@ class Session:
             None,
         )
         if not self._fuse:
-            raise MountFailed(f"libfuse refuses the options {', '.join(options)}")
+            raise MountFailed(f"Cannot mount with {', '.join(options)}: {said(library)}")
         if library.fuse_mount(self._fuse, os.fsencode(directory)) != 0:
             library.fuse_destroy(self._fuse)
-            raise MountFailed(f"Cannot mount at {directory}")
+            raise MountFailed(f"Cannot mount at {directory}: {said(library)}")
         self._session = library.fuse_get_session(self._fuse)
         self.fd: int = library.fuse_session_fd(self._session)
         os.set_inheritable(self.fd, False)
@@ -153,6 +155,7 @@ class Session:
         self._library.fuse_destroy(self._fuse)
 
 
+@cache
 def functions(name: str) -> Any:
     """Return the library *name*, with the types of what is called of it.
 
@@ -169,8 +172,30 @@ def functions(name: str) -> Any:
         "fuse_invalidate_path": (number, pointer, text),
         "fuse_lowlevel_notify_inval_entry": (number, pointer, ctypes.c_uint64, text, size),
     }
-    library = ctypes.CDLL(name)
+    library: Any = ctypes.CDLL(name)
     for function, (result, *arguments) in types.items():
         getattr(library, function).restype = result
         getattr(library, function).argtypes = arguments
+    library.messages = deque[str](maxlen=1)
+    library.listener = LISTENER(partial(heard, library.messages))
+    library.fuse_set_log_func(library.listener)
     return library
+
+
+LISTENER = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
+"""How libfuse logs: a level, a format, and its values (a `va_list`, which comes by address)."""
+
+
+def heard(messages: deque[str], _level: int, form: bytes, values: int) -> None:
+    """Log what libfuse says, and keep it in *messages*."""
+    line = ctypes.create_string_buffer(MESSAGE_BYTES)
+    ctypes.CDLL(None).vsnprintf(line, MESSAGE_BYTES, form, ctypes.c_void_p(values))
+    message = line.value.decode("utf-8", "replace").strip().removeprefix("fuse: ")
+    messages.append(message)
+    logger.info("libfuse: %s", message)
+
+
+def said(library: Any) -> str:
+    """Return the last message of *library*."""
+    messages: deque[str] = library.messages
+    return messages[-1] if messages else "libfuse does not say why"

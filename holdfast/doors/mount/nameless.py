@@ -8,6 +8,7 @@ request is given that of the open file.
 from typing import NamedTuple
 
 from holdfast.doors.mount import protocol
+from holdfast.doors.mount.invalidation import after
 from holdfast.doors.mount.protocol import BY_HANDLE, HEADER_BYTES
 from holdfast.doors.mount.request import Request
 
@@ -62,10 +63,8 @@ class Nameless:
     def moved(self, old: str, new: str) -> None:
         """Note that *new* is what was *old*."""
         self.removed(new)
-        below = f"{old}/"
         for handle, opened in [*self._opened.items()]:
-            if opened.path == old or opened.path.startswith(below):
-                self._opened[handle] = opened._replace(path=new + opened.path[len(old) :])
+            self._opened[handle] = opened._replace(path=after(opened.path, old, new))
 
     def getattr(self, request: Request) -> bool:
         """Have a GETATTR of a file that lost its name answered by its handle."""

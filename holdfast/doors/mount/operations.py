@@ -13,7 +13,13 @@ class Operations(Protocol):
     given the path is empty, and of no meaning. Any thread may call.
     """
 
-    kernel: Kernel
+    @property
+    def kernel(self) -> Kernel:
+        """Whom the core tells what changed; the binding puts itself in."""
+        ...
+
+    @kernel.setter
+    def kernel(self, kernel: Kernel) -> None: ...
 
     def getattr(self, path: str, fh: int | None = None) -> Attributes:
         """Return what `stat` shows."""

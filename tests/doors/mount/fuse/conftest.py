@@ -74,13 +74,13 @@ def threads() -> list[str]:
 
 
 @contextmanager
-def mounting(toy: Toy, directory: Path) -> Generator[Mounted]:
+def mounting(toy: Toy, directory: Path, *, allow_other: bool = False) -> Generator[Mounted]:
     """Mount *toy*; whatever happens, nothing is left mounted."""
     stop, ready = threading.Event(), threading.Event()
     thread = threading.Thread(
         target=serve,
         args=(toy, directory),
-        kwargs={"allow_other": False, "stop": stop, "ready": ready.set},
+        kwargs={"allow_other": allow_other, "stop": stop, "ready": ready.set},
     )
     thread.start()
     assert ready.wait(SECONDS)

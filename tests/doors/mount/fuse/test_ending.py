@@ -150,7 +150,7 @@ def test_two_mounts_do_not_mix(toy: Toy, tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_mounted_says_so(toy: Toy, tmp_path: Path) -> None:
-    with pytest.raises(MountFailed, match="not there"):
+    with pytest.raises(MountFailed, match=r"not there: .*No such file or directory"):
         serve(
             toy,
             tmp_path / "not there",
@@ -159,4 +159,15 @@ def test_what_cannot_be_mounted_says_so(toy: Toy, tmp_path: Path) -> None:
             ready=lambda: None,
         )
 
+    assert threads() == []
+
+
+def test_what_fails_when_it_is_ready_leaves_nothing_mounted(toy: Toy, tmp_path: Path) -> None:
+    def ready() -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        serve(toy, tmp_path, allow_other=False, stop=threading.Event(), ready=ready)
+
+    assert mounted_at(tmp_path) is None
     assert threads() == []

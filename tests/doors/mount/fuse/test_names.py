@@ -129,3 +129,17 @@ def test_an_exchange_is_not_taken_for_a_rename(mounted: Mounted, toy: Toy) -> No
 
     assert (mounted.store / "a.md").read_bytes() == b"hello\n"
     assert (mounted.store / "b.md").read_bytes() == b"x"
+
+
+def test_an_open_directory_may_be_renamed(mounted: Mounted, toy: Toy) -> None:
+    toy.put("/s/d", None)
+    toy.put("/s/d/f.md", b"x")
+    descriptor = os.open(mounted.store / "d", os.O_RDONLY | os.O_DIRECTORY)
+
+    (mounted.store / "d").rename(mounted.store / "e")
+
+    with os.scandir(descriptor) as entries:
+        assert [each.name for each in entries] == ["f.md"]
+    os.fsync(descriptor)
+    os.close(descriptor)
+    assert toy.asked("fsyncdir") == ["/s/e"]

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from doors.mount.fuse.conftest import SECONDS, Mounted, mounted_at
+from doors.mount.fuse.conftest import SECONDS, Mounted, mounted_at, mounting
+from doors.mount.fuse.toy import Toy
 
 from holdfast.doors.mount.libfuse import binding, find_libfuse
 from holdfast.doors.mount.machine import Machine
@@ -114,8 +115,7 @@ def test_signals_do_what_they_did(tmp_path: Path, number: signal.Signals) -> Non
 
 
 def test_who_is_not_root_mounts_through_fusermount3(tmp_path: Path) -> None:
-    for each in (tmp_path, *tmp_path.parents[:2]):
-        each.chmod(0o755)
+    open_up(tmp_path)
     directory = tmp_path / "m"
     directory.mkdir()
     os.chown(directory, NOBODY, NOBODY)
@@ -134,6 +134,57 @@ def test_who_may_not_mount_is_told(tmp_path: Path) -> None:
     with process(directory, "'ready'", NOBODY) as mount:
         assert line(mount) == ""
         assert mount.wait(SECONDS) == 1
+
+
+def test_others_may_read_what_is_shared_with_them(toy: Toy, tmp_path: Path) -> None:
+    open_up(tmp_path)
+    with mounting(toy, tmp_path, allow_other=True) as mounted:
+        path = mounted.store / "a.md"
+
+        reading = as_nobody("cat", path)
+        writing = as_nobody("tee", path)
+
+    assert reading.stdout == "hello\n"
+    assert "Permission denied" in writing.stderr
+
+
+def test_others_see_nothing_of_what_is_not(toy: Toy, tmp_path: Path) -> None:
+    open_up(tmp_path)
+    with mounting(toy, tmp_path) as mounted:
+        reading = as_nobody("cat", mounted.store / "a.md")
+
+    assert "Permission denied" in reading.stderr
+
+
+def test_shared_memory_is_written_back(mounted: Mounted, toy: Toy) -> None:
+    code = (
+        "import mmap, sys\n"
+        "with open(sys.argv[1], 'r+b') as file, mmap.mmap(file.fileno(), 0) as memory:\n"
+        "    memory[:5] = b'HELLO'\n"
+    )
+
+    run(code, mounted.store / "a.md")
+
+    assert toy.nodes["/s/a.md"].data == b"HELLO\n"
+
+
+def open_up(directory: Path) -> None:
+    """Let everybody reach *directory*."""
+    for each in (directory, *directory.parents[:2]):
+        each.chmod(0o755)
+
+
+def as_nobody(*command: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command,
+        check=False,
+        capture_output=True,
+        env={"LC_ALL": "C"},
+        input="",
+        text=True,
+        user=NOBODY,
+        cwd="/",
+    )
 
 
 def test_the_device_is_not_handed_to_programs(mounted: Mounted) -> None:
