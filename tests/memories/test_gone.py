@@ -14,7 +14,7 @@ from psycopg import sql
 import holdfast
 from holdfast.engines.base import Reader
 from holdfast.ground.events import Event
-from holdfast.ground.scope import EVERYBODY
+from holdfast.ground.scope import Scope
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.edits import Save
 from holdfast.memories.stores.records import Memory, Store
@@ -51,7 +51,7 @@ def in_bytes(data: bytes, markers: tuple[str, ...]) -> set[str]:
 
 
 def _kept_digest(hf: Holdfast) -> bytes | None:
-    rows = hf.engine.scoped(EVERYBODY).all(
+    rows = hf.engine.scoped(Scope(workspace=hf.workspace)).all(
         dict[str, bytes | None], "select digest from store_edits"
     )
     return rows[0]["digest"]

@@ -24,7 +24,7 @@ DEPTH = 64
 
 _INTEGER = 2**63
 _MISSING = re.compile(r"Object missing required field `(.*?)`(?: - at `\$\.?(.*)`)?", re.DOTALL)
-_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`(?: - at `\$\.?(.*)`)?", re.DOTALL)
+_UNKNOWN = re.compile(r"Object contains unknown field `(.*?)`(?: - at `\$\.?(.*)`)?", re.DOTALL)
 _OTHER = re.compile(r"(.*?)(?: - at `\$\.?(.*)`)?", re.DOTALL)
 _EXPECTED = re.compile(r"Expected `(.*)`, got `(.*)`")
 _NAMES = {
