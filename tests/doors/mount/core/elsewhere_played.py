@@ -1,0 +1,143 @@
+"""Rules of the game: what others do, trouble with storage, time, and ends of the mount."""
+
+from doors.mount.core.drawn import Did, File, Trouble, above, parent
+from doors.mount.core.files_played import paths, picks, plain_paths
+from doors.mount.core.names_played import NameRules
+from hypothesis import strategies as st
+from hypothesis.stateful import invariant, precondition, rule
+
+from holdfast.ground.errors import PathTaken
+
+healthy = precondition(lambda self: self.table.trouble is None)
+
+
+class MountMachine(NameRules):
+    """Does to a mount, and to the store behind it, what it draws."""
+
+    @rule(path=paths)
+    def create_elsewhere(self, path: str) -> None:
+        table = self.table
+        if path in table.files or table.is_dir(path) or path in table.reserved():
+            return
+        if any(each in table.files or each in table.reserved() for each in above(path)):
+            return
+        content = table.word()
+        try:
+            self.mount.given_elsewhere(path, content.decode())
+        except PathTaken:
+            return
+        file = File(path)
+        table.expect((file, [[Did("created", path, content)]]))
+        table.files[path] = file
+
+    @rule(pick=picks)
+    def change_elsewhere(self, pick: int) -> None:
+        table = self.table
+        file = self.file(pick, self._may_change)
+        if file is None:
+            return
+        content = table.word()
+        path, _ = table.heads[file.memory or ""]
+        self._memories.update(
+            file.memory or "", memory_store_id=self.mount.id(), content=content.decode()
+        )
+        table.expect((file, [[Did("modified", path, content)]]))
+
+    @rule(pick=picks, path=plain_paths)
+    def rename_elsewhere(self, pick: int, path: str) -> None:
+        table = self.table
+        file = self.file(pick, self._may_change)
+        if file is None or path in table.files or table.is_dir(path) or path in table.reserved():
+            return
+        if any(each in table.files or each in table.reserved() for each in above(path)):
+            return
+        old, content = table.heads[file.memory or ""]
+        try:
+            self._memories.update(file.memory or "", memory_store_id=self.mount.id(), path=path)
+        except PathTaken:
+            return
+        table.expect((file, [[Did("modified", path, content)]]))
+        assert file.path == old
+        del table.files[old]
+        file.path = path
+        table.files[path] = file
+        table.adopt()
+
+    @rule(pick=picks)
+    def delete_elsewhere(self, pick: int) -> None:
+        table = self.table
+        file = self.file(pick, self._may_change)
+        if file is None:
+            return
+        path, _ = table.heads[file.memory or ""]
+        self._memories.delete(file.memory or "", memory_store_id=self.mount.id())
+        table.expect((file, [[Did("deleted", path, None)]]))
+        if file.content is None:
+            del table.files[path]
+            file.path = None
+            table.adopt()
+
+    @property
+    def _memories(self):
+        return self.mount.hf.memory_stores.memories
+
+    def _may_change(self, file: File) -> bool:
+        """Tell whether it is clear what becomes of *file* when its memory changes elsewhere."""
+        handles = len(self.table.handles(file))
+        if file.memory not in self.table.heads or file.aside_of or file.unsure:
+            return False
+        if file.waits:
+            return handles == 0
+        if file.content is None:
+            return not self.table.writers(file)
+        return handles == 1
+
+    # Trouble
+
+    @healthy
+    @rule(trouble=st.sampled_from(["gone", "gone", "unsure", "lost"]))
+    def begin_trouble(self, trouble: Trouble) -> None:
+        if any(each.waits or each.aside_of or each.backup for each in self.table.files.values()):
+            return
+        self.table.begin_trouble(trouble)
+
+    @precondition(lambda self: self.table.trouble is not None)
+    @rule()
+    def heal(self) -> None:
+        self.table.heal()
+
+    # Time, and ends
+
+    @rule()
+    def wait(self) -> None:
+        if self.table.is_quiet():
+            self.table.wait_long()
+
+    @healthy
+    @rule()
+    def fsync_directory(self) -> None:
+        table = self.table
+        due = [
+            (each, table.chains(each))
+            for path, each in table.files.items()
+            if each.kind.value == "transient" and parent(path) == ""
+        ]
+        if not any(table.handles(each) for each, _ in due):
+            self.mount.core.fsyncdir("/notes")
+            table.expect(*due)
+            for each, _ in due:
+                table.saved(each)
+
+    @precondition(lambda self: self.table.can_stop())
+    @rule()
+    def stop(self) -> None:
+        self.table.stop()
+
+    @rule()
+    def crash(self) -> None:
+        if not any(each.aside_of or each.backup for each in self.table.files.values()):
+            self.table.crash()
+
+    @invariant()
+    def both_are_the_same(self) -> None:
+        self.table.agree()

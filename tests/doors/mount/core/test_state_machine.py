@@ -1,0 +1,47 @@
+"""A mount against the one drawn on paper: random operations, trouble and ends of the mount."""
+
+import os
+from pathlib import Path
+
+import pytest
+from doors.mount.core.driven import Driven
+from doors.mount.core.elsewhere_played import MountMachine
+from hypothesis import HealthCheck, seed, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+import holdfast
+from holdfast.doors.mount.options import MIB
+from holdfast.testing.fakes import FrozenClock
+
+LONG = os.environ.get("HOLDFAST_TORTURE_GAMES")
+"""How many games are played for each seed, of which there are more, where this is set."""
+
+GAMES, STEPS = int(LONG or "8"), 50
+SEEDS = range(20 if LONG else 3)
+
+
+@pytest.mark.parametrize("number", SEEDS)
+@pytest.mark.parametrize("cache", [0, 1_000, 64 * MIB], ids=["no cache", "small", "large"])
+def test_a_mount_does_what_is_drawn(tmp_path: Path, cache: int, number: int) -> None:
+    clock = FrozenClock()
+    with holdfast.open(":memory:", clock=clock) as hf:
+
+        @seed(number)
+        class Game(MountMachine):
+            def __init__(self) -> None:
+                store = hf.memory_stores.create(name="Notes")
+                stores = {"notes": (store, "read_write")}
+                options = {"cache_bytes": cache}
+                super().__init__(
+                    lambda: Driven(hf, clock, tmp_path / "spool", stores, options).start()
+                )
+
+        run_state_machine_as_test(
+            Game,
+            settings=settings(
+                max_examples=GAMES,
+                stateful_step_count=STEPS,
+                suppress_health_check=[*HealthCheck],
+                database=None,
+            ),
+        )
