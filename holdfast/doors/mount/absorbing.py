@@ -77,15 +77,18 @@ class Absorbing:
 
     def _close(self, file: File) -> None:
         """Leave what is unsaved of *file* in the spool, and show its head."""
-        branch = self._branch
         try:
-            with branch.turn(file):
+            with self._branch.turn(file):
                 unsaved = file.unsaved
                 if unsaved:
                     self._parts.keeping.leave_unsaved(file, EROFS)
+                self._show_head(file, unsaved=unsaved)
         except Unavailable:
             # Its save is under way: the store refuses it, and that leaves it in the spool.
             return
+
+    def _show_head(self, file: File, *, unsaved: bool) -> None:
+        branch = self._branch
         with branch.lock:
             work = work_of(file)
             work.stop_waiting()
@@ -108,17 +111,16 @@ class Absorbing:
         with branch.lock:
             if branch.gone:
                 return
-            branch.gone = True
-            branch.lost = None
-            files = branch.tree.files()
-            dropped = sum(file.unsaved for file in files)
-            branch.judge()
-            self._empty(files)
+            branch.gone, branch.lost = True, None
             for handle in self._handles.of(branch.slug):
                 handle.dead = handle.poison = ESTALE
-        branch.surroundings.spool.forget(branch.source.id)
-        for _ in range(dropped):
-            branch.counts.fail(ESTALE)
+            files = branch.tree.files()
+            for file in files:
+                if file.unsaved:
+                    branch.counts.fail(ESTALE)
+            self._empty(files)
+            branch.surroundings.spool.forget(branch.source.id)
+            branch.judge()
 
     def _empty(self, files: list[File]) -> None:
         branch = self._branch

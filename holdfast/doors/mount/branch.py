@@ -66,6 +66,7 @@ class Branch:
         self.archived_at: datetime | None = None
         self.cap = 0
         self.refusal = EROFS if self.read_only else 0
+        self.tree.writable = not self.read_only
         self.gone = False
         self.ended = False
         """Whether the session through which the store is reached is archived."""
@@ -83,13 +84,9 @@ class Branch:
     def fill(self, snapshot: Snapshot) -> None:
         """Show the store as it is at *snapshot*."""
         with self.lock:
+            self.cap, self.archived_at = snapshot.cap, snapshot.archived_at
+            self.judge()
             self.heads.fill(snapshot)
-            self.heard(snapshot.cap, snapshot.archived_at)
-
-    def heard(self, cap: int, archived_at: datetime | None) -> None:
-        """Take in the store's settings."""
-        self.cap, self.archived_at = cap, archived_at
-        self.judge()
 
     def judge(self) -> None:
         """See whether the store can be changed."""

@@ -20,6 +20,9 @@ SCRATCH_BYTES_MAX = 6 * 1024 * 1024
 _UNTOUCHED = sys.maxsize
 _CHARACTER_MAX = 4
 """Bytes of the longest character."""
+_ASCII_END = 0x80
+_LEADS = ((0xC0, 2), (0xE0, 3), (0xF0, 4))
+"""From which byte on characters begin that have so many bytes."""
 
 
 def content_fault(content: bytes, *, zeros: bool = False) -> int:
@@ -44,10 +47,15 @@ def _cut_at_end(content: bytes | bytearray) -> bytes:
     tail = bytes(content[1 - _CHARACTER_MAX :])
     for back in range(1, len(tail) + 1):
         byte = tail[-back]
-        if byte & 0xC0 != 0x80:
-            whole = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
-            return tail[-back:] if byte >= 0xC0 and back < whole else b""
+        if not _continues(byte):
+            whole = max((size for lead, size in _LEADS if byte >= lead), default=1)
+            return tail[-back:] if back < whole else b""
     return b""
+
+
+def _continues(byte: int) -> bool:
+    """Tell whether *byte* is in a character and does not begin it."""
+    return _ASCII_END <= byte < _LEADS[0][0]
 
 
 def _is_text(stream: bytes) -> bool:
@@ -130,14 +138,14 @@ class Buffer:
         if not self.zeros and 0 in data:
             return EILSEQ
         size = len(self.data)
-        if offset == size and size and self.data[-1] >= 0x80:
+        if offset == size and size and self.data[-1] >= _ASCII_END:
             return 0 if _is_text(_cut_at_end(self.data) + data) else EILSEQ
         if data.isascii():
             return 0
         start = 0
         if 0 < offset != size:
             # What stands before may still be written, and so may begin the first character.
-            while start < min(len(data), _CHARACTER_MAX - 1) and data[start] & 0xC0 == 0x80:
+            while start < min(len(data), _CHARACTER_MAX - 1) and _continues(data[start]):
                 start += 1
         return 0 if _is_text(data[start:]) else EILSEQ
 

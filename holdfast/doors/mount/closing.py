@@ -23,8 +23,7 @@ class Closing:
         for file in self._waiting():
             saved = not over() and not self._away and self._save(file)
             if not saved or file.unsaved:
-                self._leave(file)
-                spooled += 1
+                spooled += self._leave(file)
         return spooled
 
     def _waiting(self) -> list[File]:
@@ -48,10 +47,15 @@ class Closing:
             self._branch.counts.promote(file.memory.id)
         return True
 
-    def _leave(self, file: File) -> None:
+    def _leave(self, file: File) -> bool:
+        """Spool *file*; False when a run that was not waited for has, or is about to."""
         with self._branch.lock:
+            if file in self._parts.left:
+                return False
+            self._parts.left.add(file)
             work_of(file).stop_waiting()
             unsaved = file.unsaved
         if unsaved:
             errno = EROFS if self._branch.refusal else EIO
             self._parts.keeping.leave_unsaved(file, errno)
+        return True

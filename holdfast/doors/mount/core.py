@@ -15,7 +15,7 @@ import msgspec
 from holdfast.doors.mount.absorbing import Absorbing
 from holdfast.doors.mount.branch import Branch
 from holdfast.doors.mount.closing import Closing
-from holdfast.doors.mount.failure import failure
+from holdfast.doors.mount.failure import failure, guarded
 from holdfast.doors.mount.feed import Feed
 from holdfast.doors.mount.files import Files
 from holdfast.doors.mount.handles import Handles
@@ -80,6 +80,7 @@ class Core:
         }
         self.described: Callable[[], bytes] = lambda: msgspec.json.encode(self.status())
         self._feeds: dict[str, Feed] = {}
+        self._recoveries: list[Recovery] = []
         self._lay_out(Places(self._parts, nodes), Handles())
         self.left: tuple[Left, ...] = ()
         """What of an earlier mount is left in the spool, for a person; known after the start."""
@@ -90,22 +91,32 @@ class Core:
             places,
             handles,
             at=self._around.clock.now(),
-            status=lambda: self.described(),
+            status=self._described,
             store_status=lambda parts: msgspec.json.encode(self._of_store(parts)),
         )
         writing = Writing(places, handles)
         files = Files(places, handles, writing)
         removing, renaming = Removing(places), Renaming(places)
         self._absorbing = {slug: Absorbing(parts, handles) for slug, parts in self._parts.items()}
-        self.getattr, self.readdir, self.access = lookups.getattr, lookups.readdir, lookups.access
-        self.statfs, self.change_attributes = lookups.statfs, lookups.change_attributes
-        self.getxattr, self.listxattr = lookups.getxattr, lookups.listxattr
+        self.getattr, self.readdir = guarded(lookups.getattr), guarded(lookups.readdir)
+        self.access, self.statfs = guarded(lookups.access), guarded(lookups.statfs)
+        self.change_attributes = guarded(lookups.change_attributes)
+        self.getxattr, self.listxattr = guarded(lookups.getxattr), guarded(lookups.listxattr)
         self.setxattr = self.removexattr = lookups.setxattr
-        self.open, self.create, self.read = files.open, files.create, files.read
-        self.flush, self.fsync, self.release = files.flush, files.fsync, files.release
-        self.write, self.truncate = writing.write, writing.truncate
-        self.unlink, self.mkdir, self.rmdir = removing.unlink, removing.mkdir, removing.rmdir
-        self.fsyncdir, self.rename = removing.fsyncdir, renaming.rename
+        self.open, self.create, self.read = (
+            guarded(files.open),
+            guarded(files.create),
+            guarded(files.read),
+        )
+        self.flush, self.fsync, self.release = (
+            guarded(files.flush),
+            guarded(files.fsync),
+            guarded(files.release),
+        )
+        self.write, self.truncate = guarded(writing.write), guarded(writing.truncate)
+        self.unlink, self.rename = guarded(removing.unlink), guarded(renaming.rename)
+        self.mkdir, self.rmdir = guarded(removing.mkdir), guarded(removing.rmdir)
+        self.fsyncdir = guarded(removing.fsyncdir)
 
     @property
     def kernel(self) -> Kernel:
@@ -123,7 +134,8 @@ class Core:
             branch = parts.branch
             snapshot = branch.source.snapshot()
             branch.fill(snapshot)
-            left += Recovery(parts).run()
+            self._recoveries.append(Recovery(parts))
+            left += self._recoveries[-1].run()
             absorbing = self._absorbing[slug]
             self._feeds[slug] = Feed(
                 branch.source,
@@ -145,6 +157,8 @@ class Core:
         around.stopping = True
         for feed in self._feeds.values():
             feed.close()
+        for recovery in self._recoveries:
+            recovery.end()
         end = monotonic() + seconds
 
         def over() -> bool:
@@ -187,12 +201,15 @@ class Core:
         del path
         raise failure(ENOTTY)
 
+    def _described(self) -> bytes:
+        return self.described()
+
     def _of_store(self, parts: Parts) -> StoreStatus:
         branch = parts.branch
         with branch.lock:
             working = [file for file in branch.tree.files() if file.work is not None]
             unsaved = [file for file in working if file.unsaved]
-            retrying = [file for file in unsaved if file.work and (file.work.tries)]
+            retrying = [file for file in unsaved if file.work and file.work.tries]
         counts, archived_at = branch.counts, branch.archived_at
         return StoreStatus(
             id=branch.source.id,

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from errno import EBADF, EEXIST, EISDIR, EOPNOTSUPP
 
 from holdfast.doors.mount.branch import Branch
@@ -93,6 +94,8 @@ class Files:
             raise failure(handle.poison)
         if handle.wrote:
             self._parts[handle.slug].close(handle.file)
+            if handle.poison:
+                raise failure(handle.poison)
 
     def fsync(self, fh: int) -> None:
         """Save all that is unsaved of the file, a temporary file to disk."""
@@ -129,11 +132,9 @@ class Files:
         if buffer is None:
             return
         if buffer.unsaved and not work_of(file).due:
-            try:
+            # What fails is kept, counted and told of; there is nobody to hear of it here.
+            with suppress(OSError):
                 parts.close(file)
-            except OSError:
-                # It is kept, counted and told of; there is nobody to hear of it here.
-                pass
         if file.kind is Kind.TRANSIENT and file.unsaved and not file.has_attempt:
             parts.grace.arm(file)
         self._writing.leave_empty(parts.branch, file)

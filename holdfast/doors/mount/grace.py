@@ -6,11 +6,13 @@ path written again, it is the same memory that was written, and the backup is a 
 """
 
 import logging
+from errno import ENOSPC
 from functools import partial
 
 from holdfast.doors.mount.branch import Branch
 from holdfast.doors.mount.buffers import content_fault
 from holdfast.doors.mount.errors import oserror
+from holdfast.doors.mount.failure import failure
 from holdfast.doors.mount.keeping import Keeping
 from holdfast.doors.mount.names import Kind
 from holdfast.doors.mount.nodes import Directory, File, tidy, work_of
@@ -83,7 +85,8 @@ class Grace:
         except Unavailable as error:
             self.arm(file)
             raise oserror(error) from error
-        self._saves.resume(file)
+        finally:
+            self._saves.resume(file)
 
     def end(self, directory: Directory) -> None:
         """Let nothing in *directory* itself wait any longer: a program wants it on disk."""
@@ -115,7 +118,7 @@ class Grace:
         if fault:
             raise self._saves.refuse(file, fault)
         if not self._keeping.keep_unsaved(file, frozen, version, 0):
-            self._saves.send_all(file)
+            raise failure(ENOSPC)
 
     def _waits(self, file: File) -> bool:
         return file.kind is Kind.TRANSIENT and file.parent is not None and file.unsaved

@@ -68,7 +68,7 @@ class Heads:
             return
         del self.by_id[memory_id]
         self._gone[memory_id] = seq
-        file.memory, file.entry = None, None
+        file.memory, file.former, file.entry = None, file.memory, None
         self._forget_aside(file)
         if file.buffer is None or here:
             self._tree.detach(file, here=here)
@@ -103,7 +103,7 @@ class Heads:
         """Let *file* no longer be its memory, which another file is about to be."""
         if file.memory is not None:
             self.by_id.pop(file.memory.id, None)
-            file.memory = None
+            file.memory, file.former, file.entry = None, file.memory, None
 
     def inherit(self, file: File, memory: Memory, seq: int) -> None:
         """Let *file*, which is written in place of a backup, be the memory that the backup was."""
@@ -112,9 +112,9 @@ class Heads:
 
     def end(self, memory_id: str, seq: int) -> None:
         """Take in that this mount removed a memory at *seq* and that no file is it any more."""
-        file = self.by_id.pop(memory_id, None)
+        file = self.by_id.get(memory_id)
         if file is not None:
-            file.memory = None
+            self.release(file)
         self._gone[memory_id] = seq
 
     def put_back(self, file: File) -> None:
@@ -147,13 +147,15 @@ class Heads:
         file.seq, file.memory = seq, memory
         if known.memory_version_id == memory.memory_version_id and file.parent is not None:
             return
-        if file.buffer is None:
-            file.entry = None
+        file.entry = None
+        if file.buffer is None and known.content_sha256 != memory.content_sha256:
             self._kernel().forget_content(file.path)
         self._follow(file, memory)
 
     def set_aside(self, file: File, path: str | None) -> None:
         """Note that the memory of *file* is still at *path*, or that it is where it is shown."""
+        if path is None and file.work is None:
+            return
         work = work_of(file)
         if work.aside is not None and self.aside.get(work.aside) is file:
             del self.aside[work.aside]

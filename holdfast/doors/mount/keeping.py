@@ -27,8 +27,14 @@ class Keeping:
         frozen = attempt.frozen
         if frozen is None:
             return True
-        base = frozen.base_sha256
-        kept = self._put(file, frozen, base, attempt.edit_id, errno, attempt.kept)
+        kept = self._put(
+            file,
+            frozen,
+            base=frozen.base_sha256,
+            edit_id=attempt.edit_id,
+            errno=errno,
+            instead_of=attempt.kept,
+        )
         if kept is not None:
             attempt.kept = kept
         return kept is not None
@@ -49,7 +55,9 @@ class Keeping:
             base = sha256_hex(attempt.frozen.content)
         edit_id = self._branch.surroundings.new_edit_id()
         work.closed = frozen
-        kept = self._put(file, frozen, base, edit_id, errno, work.kept)
+        kept = self._put(
+            file, frozen, base=base, edit_id=edit_id, errno=errno, instead_of=work.kept
+        )
         if kept is not None:
             work.kept, work.kept_id, work.kept_version = kept, edit_id, version
         return kept is not None
@@ -81,15 +89,18 @@ class Keeping:
             return
         work.stop_waiting()
         self.remove(work.kept)
+        self.remove(work.spare)
         if work.attempt is not None:
             self.remove(work.attempt.kept)
-        work.kept, work.attempt, work.closed, work.due = None, None, None, False
+        work.kept = work.spare = work.attempt = work.closed = None
+        work.due = False
         self._branch.unsafe.discard(file)
 
     def _put(
         self,
         file: File,
         frozen: Frozen,
+        *,
         base: str | None,
         edit_id: str,
         errno: int,

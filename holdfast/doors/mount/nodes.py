@@ -21,12 +21,14 @@ class File:
 
     `entry` is what is shown of it, made when it is asked for and forgotten when it changes.
     `orphan` says that it was removed here: what is written to it goes with it. A file without
-    a parent is in no directory; one that is no orphan was removed or displaced elsewhere.
+    a parent is in no directory; one that is no orphan was removed or displaced elsewhere. Who has
+    it open still sees the attributes of `former`, the memory it was.
     """
 
     __slots__ = (
         "buffer",
         "entry",
+        "former",
         "inode",
         "kind",
         "memory",
@@ -43,6 +45,7 @@ class File:
         self.name = path[path.rindex("/") + 1 :]
         self.parent: Directory | None = None
         self.memory: Memory | None = None
+        self.former: Memory | None = None
         self.seq = 0
         self.buffer: Buffer | None = None
         self.work: Work | None = None
@@ -51,7 +54,7 @@ class File:
 
     def show(self, mode: int) -> Entry:
         """Make and return what is shown of the file, whose type and permissions are *mode*."""
-        buffer, memory = self.buffer, self.memory
+        buffer, memory = self.buffer, self.memory or self.former
         if buffer is not None:
             size, at = len(buffer.data), buffer.changed_at
         elif memory is not None:
@@ -172,8 +175,10 @@ class Work:
     succeed yet; `unsure` another edit of the file of which no answer came. `due`: a close asked for
     a save that could not be tried. `kept` is the entry in the spool that holds the unsaved bytes,
     those of the attempt aside, as they were at `kept_version` of the buffer; `kept_id` is the id
-    under which they will be saved, `closed` what they were. `aside` is the path that the memory has in the store while its
-    renaming to a backup waits. `cancel` ends what is to be done later.
+    under which they will be saved, `closed` what they were, and `spare` an entry before it that
+    holds a part of them still. `aside` is the path at which the store
+    still has the memory while its renaming to a backup waits. `cancel` ends what is to be done
+    later.
     """
 
     __slots__ = (
@@ -186,6 +191,7 @@ class Work:
         "kept",
         "kept_id",
         "kept_version",
+        "spare",
         "tries",
         "turn",
         "unsure",
@@ -198,6 +204,7 @@ class Work:
         self.turn = False
         self.due = False
         self.kept: Kept | None = None
+        self.spare: Kept | None = None
         self.kept_id = ""
         self.kept_version = -1
         self.closed: Frozen | None = None

@@ -35,7 +35,6 @@ class OneFile:
         self._file, self._new, self._kind = file, new, kind
         self._target = target
         self._aside = None if aside is file else aside
-        self._shown = file.entry is not None
 
     def rename(self, *, noreplace: bool) -> None:
         """Rename it, or raise OSError and change nothing."""
@@ -55,8 +54,6 @@ class OneFile:
             self._save(noreplace=noreplace)
         if target is not None:
             self._parts.keeping.forget(target)
-        if self._shown:
-            self._branch.kernel().forget_content(self._new)
 
     def _only_made(self) -> bool:
         """Whether nothing was written to it yet, by a program that still has it open."""
@@ -126,8 +123,7 @@ class OneFile:
         """Make the file a memory at its new name."""
         file, branch = self._file, self._branch
         frozen, undo = self._frozen()
-        edit = Save(path=branch.in_store(self._new), content=frozen.content.decode())
-        del noreplace
+        edit = Save(path=branch.in_store(self._new), content=frozen.content.decode(), new=noreplace)
 
         def commit(applied: list[Applied]) -> None:
             self._arrive(Kind.PLAIN)

@@ -16,6 +16,8 @@ class Parts:
         self.keeping = Keeping(branch)
         self.saves = Saves(branch, self.keeping)
         self.grace = Grace(branch, self.saves, self.keeping)
+        self.left: set[File] = set()
+        """What was unsaved at the end, and is left in the spool."""
 
     def close(self, file: File) -> None:
         """Do what a close of *file* asks for, after something was written; OSError if it fails."""

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from holdfast.doors.mount.errors import PASSING
+from holdfast.doors.mount.errors import PASSING, passing
 from holdfast.doors.mount.nodes import File
 from holdfast.doors.mount.parts import Parts
-from holdfast.doors.mount.spool import NOT_FAILED, Spooled
+from holdfast.doors.mount.spool import NOT_FAILED, Kept, Spooled
 from holdfast.ground.errors import HoldfastError, IdempotencyMismatch
 from holdfast.ground.text import sha256_hex
 from holdfast.memories.stores.edits import Save
@@ -18,6 +18,12 @@ from holdfast.memories.stores.records import Memory
 _PASSING = frozenset(errorcode[number] for number in PASSING) | {NOT_FAILED}
 
 _log = logging.getLogger(__name__)
+
+
+AGAIN_SECONDS = 1.0
+"""Until what could not be saved at the start is tried again."""
+
+Entry = tuple[Kept, Spooled, bytes]
 
 
 class Left(Struct, frozen=True):
@@ -32,16 +38,35 @@ class Recovery:
     """Goes through the spool of one store, the oldest entry first."""
 
     def __init__(self, parts: Parts) -> None:
-        self._parts, self._branch = parts, parts.branch
+        self._branch = parts.branch
+        self._waiting: list[Entry] = []
 
     def run(self) -> list[Left]:
         """Save what an earlier mount could not; return what is left for a person."""
         branch, spool = self._branch, self._branch.surroundings.spool
         if branch.refusal:
             return []
+        return self._try(spool.take(branch.source.id))
+
+    def end(self) -> None:
+        """Let go of what could not be saved yet: it is for the next mount."""
+        with self._branch.lock:
+            waiting, self._waiting = self._waiting, []
+        for kept, _, _ in waiting:
+            self._branch.surroundings.spool.release(kept)
+
+    def _try(self, entries: list[Entry]) -> list[Left]:
+        """Save *entries* in their order; once the storage is away, the rest waits."""
+        branch, spool = self._branch, self._branch.surroundings.spool
         left: list[Left] = []
-        for kept, spooled, content in spool.take(branch.source.id):
-            if self._save(spooled, content):
+        for index, (kept, spooled, content) in enumerate(entries):
+            try:
+                saved = self._save(spooled, content)
+            except HoldfastError as error:
+                _log.info("not recovered yet: %s", type(error).__name__)
+                self._wait(entries[index:])
+                break
+            if saved:
                 spool.remove(kept)
                 branch.counts.tell("recovered", spooled.memory_id, size_bytes=len(content))
             else:
@@ -50,8 +75,22 @@ class Recovery:
                 _log.warning("left in the spool: %s", kept.path)
         return left
 
+    def _wait(self, entries: list[Entry]) -> None:
+        around = self._branch.surroundings
+        with self._branch.lock:
+            self._waiting = entries
+        if around.stopping:
+            self.end()
+        else:
+            around.later.after(AGAIN_SECONDS, self._again, key=(self._branch.slug, "recovery"))
+
+    def _again(self) -> None:
+        with self._branch.lock:
+            waiting, self._waiting = self._waiting, []
+        self._try(waiting)
+
     def _save(self, spooled: Spooled, content: bytes) -> bool:
-        """Save *content*; tell whether the store has it now."""
+        """Save *content*; tell whether the store has it now. HoldfastError if it may later."""
         if spooled.errno not in _PASSING:
             return False
         branch, head = self._branch, self._head(spooled)
@@ -63,7 +102,11 @@ class Recovery:
         except IdempotencyMismatch:
             # It was done, as an edit that looked different then.
             return True
-        except (HoldfastError, UnicodeDecodeError) as error:
+        except UnicodeDecodeError:
+            return False
+        except HoldfastError as error:
+            if passing(error):
+                raise
             _log.warning("not recovered: %s", type(error).__name__)
             return False
         if spooled.kind == "transient":

@@ -55,14 +55,17 @@ class Renaming:
         kind = self._places.checked(parts, new, new=False)
         aside = branch.aside.get(new)
         others = [each for each in (target, aside) if each is not None and each is not file]
-        with branch.turn(file, *dict.fromkeys(others)):
-            if branch.tree.at(file.path) is not file or branch.tree.at(new) is not target:
-                raise failure(ENOENT)
+        try:
+            with branch.turn(file, *dict.fromkeys(others)):
+                if branch.tree.at(file.path) is not file or branch.tree.at(new) is not target:
+                    raise failure(ENOENT)
+                for each in (file, *others):
+                    parts.saves.settle(each)
+                one = OneFile(parts, file, new, kind=kind, target=target, aside=aside)
+                one.rename(noreplace=noreplace)
+        finally:
             for each in (file, *others):
-                parts.saves.settle(each)
-            one = OneFile(parts, file, new, kind=kind, target=target, aside=aside)
-            one.rename(noreplace=noreplace)
-        parts.saves.resume(file)
+                parts.saves.resume(each)
 
     def _directory(self, parts: Parts, directory: Directory, new: str, target: object) -> None:
         branch = parts.branch
@@ -88,11 +91,15 @@ class Renaming:
                 branch.tree.carry(directory, new)
                 branch.absorb(applied)
 
-            if moves:
-                parts.saves.do(files, (Move(moves=moves),), commit)
-            else:
-                with branch.lock:
-                    commit([])
+            try:
+                if moves:
+                    parts.saves.do(files, (Move(moves=moves),), commit)
+                else:
+                    with branch.lock:
+                        commit([])
+            finally:
+                for file in files:
+                    parts.saves.resume(file)
         for file in files:
             self._carried(parts, file)
 

@@ -67,33 +67,27 @@ class Saves:
     def send_all(self, file: File, aside: File | None = None) -> None:
         """Send what is unsaved of *file*, whose turn it is, and that of *aside*."""
         with self._branch.lock:
-            if file.orphan or file.buffer is None:
+            buffer, work = file.buffer, work_of(file)
+            if file.orphan or buffer is None:
                 return
             self._branch.demand_writable()
-            waiting = work_of(file).attempt
-            if waiting is not None and not waiting.doubt and file.buffer.unsaved:
+            waiting = work.attempt
+            if waiting is not None and not waiting.doubt and buffer.unsaved:
                 self.thaw(file, waiting)
                 waiting = None
-        if waiting is not None:
-            try:
+        try:
+            self._answer(file)
+            if waiting is not None:
                 self._send(file, waiting)
-            except OSError as failed:
-                if file.buffer is not None and file.buffer.unsaved:
-                    self._put_off(file, failed)
-                raise
+        except OSError as failed:
+            self._put_off(file, failed)
+            raise
         self._send_new(file, aside)
 
     def settle(self, file: File) -> None:
         """Let nothing be in doubt about *file*, whose turn it is; OSError if that cannot be."""
+        self._answer(file)
         work = work_of(file)
-        unsure = work.unsure
-        if unsure is not None:
-            try:
-                self._branch.apply(unsure.edits, unsure.edit_id, unsure.commit)
-            except Exception as error:
-                if passing(error):
-                    raise failure(errno_of(error)) from error
-            work.unsure = None
         attempt = work.attempt
         if attempt is None:
             return
@@ -131,7 +125,7 @@ class Saves:
 
     def resume(self, file: File) -> None:
         """Save later what a close of *file* asked for and what was held up."""
-        if work_of(file).due:
+        if file.work is not None and file.work.due:
             self._try_again(file)
 
     def refuse(self, file: File, number: int) -> OSError:
@@ -155,9 +149,9 @@ class Saves:
             return
         changed = buffer.unsaved
         buffer.thaw(attempt.frozen)
-        if attempt.kept is not None:
-            if work.kept is not None:
-                self._keeping.remove(work.kept)
+        if attempt.kept is not None and work.kept is not None:
+            work.spare, work.kept_version = attempt.kept, -1
+        elif attempt.kept is not None:
             work.kept, work.kept_id = attempt.kept, attempt.edit_id
             work.kept_version = -1 if changed else buffer.version
 
@@ -172,6 +166,7 @@ class Saves:
         same = frozen.appended is None or memory.content_sha256 == sha256_hex(frozen.content)
         work, buffer = work_of(file), file.buffer
         if same:
+            branch.source.keep(memory.content_sha256, frozen.content)
             for handle in work.handles:
                 handle.pin(frozen.content, memory.content_sha256, memory.id)
         elif file.parent is not None:
@@ -211,6 +206,19 @@ class Saves:
             return self._branch.room(file).take(more)
         self._branch.room(file).give(-more)
         return True
+
+    def _answer(self, file: File) -> None:
+        """Have an answer to what was sent of *file* besides its saves; OSError if there is none."""
+        unsure = work_of(file).unsure
+        if unsure is None:
+            return
+        try:
+            self._branch.apply(unsure.edits, unsure.edit_id, unsure.commit)
+        except Exception as error:
+            if passing(error):
+                raise failure(errno_of(error)) from error
+            _log.info("what was in doubt was not done: %s", type(error).__name__)
+        work_of(file).unsure = None
 
     def _send_new(self, file: File, aside: File | None) -> None:
         branch, work = self._branch, work_of(file)
@@ -265,7 +273,8 @@ class Saves:
         So a crash between the answer and the entry's removal does not make it be done twice.
         """
         work = work_of(file)
-        kept, work.kept = work.kept, None
+        kept, spare = work.kept, work.spare
+        work.kept = work.spare = None
         if kept is None:
             return
         attempt.kept = kept
@@ -273,6 +282,7 @@ class Saves:
             attempt.edit_id = work.kept_id
         else:
             self._keeping.keep_attempt(file, attempt, EIO)
+            self._keeping.remove(spare)
 
     def _send(self, file: File, attempt: Attempt) -> None:
         try:
@@ -286,7 +296,9 @@ class Saves:
         if attempt.tries:
             self._branch.counts.tell("recovered", memory.id if memory else None)
         if frozen is not None and frozen.appended is not None and memory is not None:
-            if any(handle.sha256 != memory.content_sha256 for handle in work.handles):
+            now = memory.content_sha256
+            behind = any(handle.sha256 != now for handle in work.handles)
+            if behind:
                 self.catch_up(file)
 
     def _failed(self, file: File, attempt: Attempt, error: Exception) -> OSError:

@@ -99,6 +99,10 @@ class Source:
         self._keep(found)
         return found
 
+    def keep(self, sha256: str, content: bytes) -> None:
+        """Keep *content*, whose hash is *sha256*, in memory: who writes a file reads it next."""
+        self._contents.put(sha256, content)
+
     def ahead(self, memory: Memory) -> None:
         """Note that *memory* is about to be read; bring what may be read next into the cache.
 
