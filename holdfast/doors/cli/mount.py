@@ -1,8 +1,10 @@
 """`holdfast mount`: memory stores as directories of ordinary files."""
 
+import os
 import sys
 from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -11,6 +13,7 @@ from holdfast.doors.cli.answer import put_bytes, put_json
 from holdfast.doors.cli.call import Call, is_server
 from holdfast.doors.cli.command import command
 from holdfast.doors.cli.printable import one_line, printable
+from holdfast.doors.cli.start import told
 from holdfast.memories.stores.records import JSONObject
 
 if TYPE_CHECKING:
@@ -21,6 +24,8 @@ app = typer.Typer(rich_markup_mode=None)
 MEMORY = ":memory:"
 TOKEN = "hfs_"  # noqa: S105 - how session tokens begin
 MOST = 8
+CLOSING_SECONDS = 2.0
+"""What a target may take to let go; one that is away takes longer, and is left alone."""
 
 
 @command(app, "mount")
@@ -107,7 +112,24 @@ def _check(call: Call, session: str | None, stores: list[str]) -> None:
 
 
 def _live(call: Call, wanted: "Wanted", session: str | None, stores: list[str]) -> None:
-    """Mount, and exit as the mount ended."""
+    """Mount, and exit as the mount ended, whether the target can be closed by then or not."""
+    try:
+        code = _lived(call, wanted, session, stores)
+    except Exception as error:
+        if _closed(call):
+            raise
+        code = told(error)
+    else:
+        if _closed(call):
+            raise typer.Exit(code)
+    # What hangs is the target's: nothing here waits to be saved any more.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _lived(call: Call, wanted: "Wanted", session: str | None, stores: list[str]) -> int:
+    """Mount, and return the exit code once it has ended."""
     from holdfast.doors.mount.asked import asked
     from holdfast.doors.mount.live import live
 
@@ -116,22 +138,32 @@ def _live(call: Call, wanted: "Wanted", session: str | None, stores: list[str]) 
     if again is not None:
         says = f"{again.store.name!r} is named twice: name each store once"
         raise typer.BadParameter(says, param_hint="--store")
-    end = live(found, wanted, tell=lambda told: _ready(call, told), warn=_warn)
+    end = live(found, wanted, tell=lambda ready: _ready(call, ready), warn=_warn)
     if end.spooled:
         spool = wanted.options(None).spool
         _warn(f"{end.spooled} could not be saved, and are kept in {spool} for the next mount.")
-    raise typer.Exit(1 if end.spooled or end.hurried else 0)
+    return 1 if end.spooled or end.hurried else 0
 
 
-def _ready(call: Call, told: JSONObject) -> None:
+def _closed(call: Call) -> bool:
+    """Close the target, which revokes what was made for the mount; tell whether that is done."""
+    if "hf" not in call.__dict__:
+        return True
+    closing = Thread(target=call.hf.close, name="holdfast-closing", daemon=True)
+    closing.start()
+    closing.join(CLOSING_SECONDS)
+    return not closing.is_alive()
+
+
+def _ready(call: Call, ready: JSONObject) -> None:
     from holdfast.doors.mount.report import ready_line
 
     # Whoever started it need not read what it says.
     with suppress(BrokenPipeError):
         if call.answer.as_json:
-            put_json(told)
+            put_json(ready)
         else:
-            put_bytes(f"{one_line(ready_line(told))}\n".encode())
+            put_bytes(f"{one_line(ready_line(ready))}\n".encode())
 
 
 def _warn(line: str) -> None:
@@ -143,9 +175,9 @@ def _show_status(place: Path) -> None:
     from holdfast.doors.mount.register import Register
     from holdfast.doors.mount.telling import STALE, status_of
 
-    told = status_of(place, Register())
-    put_json(told)
-    if told["state"] == STALE:
+    status = status_of(place, Register())
+    put_json(status)
+    if status["state"] == STALE:
         raise typer.Exit(1)
 
 

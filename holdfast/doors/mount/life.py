@@ -6,13 +6,11 @@ time runs on threads that nobody has to wait for.
 
 import logging
 import signal
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
-from queue import Empty, SimpleQueue
+from collections.abc import Callable
 from threading import Thread
-from types import FrameType
 from typing import NamedTuple, Protocol
 
+from holdfast.doors.mount.happenings import Happenings
 from holdfast.ground.errors import Refused, Unavailable
 from holdfast.memories.stores.records import JSONObject
 
@@ -67,7 +65,7 @@ class Life:
 
     def __init__(self, running: Running, *, tell: Callable[[JSONObject], None]) -> None:
         self._running, self._tell = running, tell
-        self._happened: SimpleQueue[_Happened] = SimpleQueue()
+        self._happened: Happenings[_Happened] = Happenings()
         self._signals = 0
 
     def run(self) -> End:
@@ -75,13 +73,17 @@ class Life:
 
         Raises what kept it from starting. A second signal spools what is left at once.
         """
-        with self._signalled():
+        with self._happened.signalled(SIGNALS, self._heard):
             try:
                 self._begin()
                 self._until("signal", "ended")
                 return self._save()
             finally:
                 self._let_go()
+
+    def _heard(self) -> _Happened:
+        self._signals += 1
+        return _Happened("signal")
 
     def _begin(self) -> None:
         ended = _Happened("ended")
@@ -138,26 +140,6 @@ class Life:
     def _until(self, *awaited: str, within: float | None = None) -> _Happened:
         """Return the first of what is *awaited*; TimeoutError when it is not there *within*."""
         while True:
-            try:
-                happened = self._happened.get(timeout=within)
-            except Empty:
-                raise TimeoutError from None
+            happened = self._happened.get(within=within)
             if happened.what in awaited:
                 return happened
-
-    @contextmanager
-    def _signalled(self) -> Generator[None]:
-        """Hear of signals instead of dying by them; one that is ignored stays so."""
-
-        def hear(number: int, frame: FrameType | None) -> None:
-            del number, frame
-            self._signals += 1
-            self._happened.put(_Happened("signal"))
-
-        wanted = [each for each in SIGNALS if signal.getsignal(each) != signal.SIG_IGN]
-        before = {each: signal.signal(each, hear) for each in wanted}
-        try:
-            yield
-        finally:
-            for each, handler in before.items():
-                signal.signal(each, handler)

@@ -8,7 +8,6 @@ import msgspec
 from holdfast.doors.mount.register import Facts
 from holdfast.memories.stores.records import JSONObject
 
-
 TOLD = (
     *("id", "name", "slug", "path", "access", "archived_at", "memories", "cap"),
     *("unsaved", "retrying", "spooled", "hidden", "saves", "refused", "failed"),

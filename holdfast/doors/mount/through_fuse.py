@@ -62,7 +62,10 @@ class ThroughFuse:
 
     def save(self, seconds: float) -> int:
         """Save what is not saved, within *seconds*; return how much had to be spooled instead."""
-        return self._core.stop(seconds)
+        spooled = self._core.stop(seconds)
+        if self._failure is not None:
+            raise self._failure
+        return spooled
 
     def close(self) -> None:
         """Detach the directory, and end what serves it."""

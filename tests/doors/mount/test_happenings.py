@@ -1,0 +1,73 @@
+"""What happens is heard in order, and no signal is lost, whatever the waiting thread is about."""
+
+import os
+import signal
+import subprocess
+import sys
+from threading import Thread
+
+import pytest
+
+from holdfast.doors.mount.happenings import Happenings
+
+COUNT = 2_000
+SIGNALLED = f"""
+import os, signal, threading
+from holdfast.doors.mount.happenings import Happenings
+
+happenings = Happenings()
+with happenings.signalled([signal.SIGTERM], lambda: "signal"):
+    for _ in range({COUNT}):
+        threading.Thread(target=os.kill, args=(os.getpid(), signal.SIGTERM)).start()
+        assert happenings.get(within=30) == "signal"
+"""
+
+
+def test_what_happened_comes_in_order() -> None:
+    happenings: Happenings[int] = Happenings()
+    for number in range(3):
+        happenings.put(number)
+
+    assert [happenings.get() for _ in range(3)] == [0, 1, 2]
+
+
+def test_who_waits_is_woken() -> None:
+    happenings: Happenings[str] = Happenings()
+    later = Thread(target=lambda: happenings.put("here"))
+    later.start()
+
+    assert happenings.get(within=30) == "here"
+    later.join()
+
+
+def test_waiting_ends_when_its_time_is_over() -> None:
+    with pytest.raises(TimeoutError):
+        Happenings[str]().get(within=0.01)
+
+
+def test_more_may_happen_than_anybody_takes() -> None:
+    happenings: Happenings[int] = Happenings()
+    many = 100_000
+    for number in range(many):
+        happenings.put(number)
+
+    assert [happenings.get() for _ in range(many)] == list(range(many))
+
+
+def test_no_signal_is_lost() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", SIGNALLED], check=False, capture_output=True, text=True, timeout=120
+    )
+
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_handlers_are_put_back() -> None:
+    before = signal.getsignal(signal.SIGUSR1)
+    happenings: Happenings[str] = Happenings()
+
+    with happenings.signalled([signal.SIGUSR1], lambda: "signal"):
+        os.kill(os.getpid(), signal.SIGUSR1)
+        assert happenings.get(within=30) == "signal"
+
+    assert signal.getsignal(signal.SIGUSR1) == before
