@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from holdfast.doors.mount.synced import own
 from holdfast.doors.mount.synced.merge import What
-from holdfast.doors.mount.synced.sight import READ, Mark, Seen, look_at, unseen
+from holdfast.doors.mount.synced.sight import ABSENT, READ, Mark, Seen, look_at, unseen
 from holdfast.doors.mount.synced.unusual import exchange, rename_new, sync_all
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -86,7 +86,8 @@ class Files:
     ) -> Seen | None:
         """Write *content* to *path*, in place of a file of the hash *over*, or of nothing.
 
-        Returns what is there then; None, with nothing changed, when something else was there.
+        Returns what is there then, perhaps something newer or nothing any more; None, with
+        nothing changed, when something else was there.
         OSError when it cannot be written, or what is above it is no directory.
         """
         with self._above(path, make=True) as (directory, name), self._changing(directory):
@@ -99,7 +100,10 @@ class Files:
             finally:
                 with suppress(FileNotFoundError):
                     os.unlink(part, dir_fd=directory)
-            return look_at(directory, name, None, None)
+            try:
+                return look_at(directory, name, None, None)
+            except OSError:
+                return ABSENT
 
     def take(self, path: str, sha256: str) -> bool:
         """Remove the file at *path* if it still has the hash *sha256*; tell whether it did."""

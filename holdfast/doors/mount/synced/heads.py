@@ -76,9 +76,14 @@ class Heads:
         """Take in what an edit of ours came to."""
         changed = {memory.id: memory for memory in applied.memories}
         for id in (*changed, *applied.deleted):
-            if applied.seq > self._answered.get(id, self.seq):
+            # Several edits of one answer have one number.
+            if applied.seq >= self._answered.get(id, self.seq + 1):
                 self._put(id, changed.get(id))
                 self._answered[id] = applied.seq
+
+    def lose(self, memory_id: str) -> set[str]:
+        """Take in that a memory is gone, whatever was told; return the paths that this touches."""
+        return self._put(memory_id, None)
 
     def clear(self) -> set[str]:
         """Know of no head: the store is no more. Return the paths that had one."""

@@ -5,7 +5,7 @@ answered; meanwhile nothing else is sent of their files.
 """
 
 from collections.abc import Iterator, Sequence
-from errno import EEXIST, ENOSPC
+from errno import EEXIST
 from time import monotonic
 
 from msgspec import Struct, structs
@@ -231,7 +231,7 @@ class Inward:
         elif case.act is Act.DELETE:
             replica.state.forget(case.path)
             replica.local.add(case.path.rpartition("/")[0])
-            self._made_room()
+            replica.reconsider()
         else:
             self._saved(case, applied)
         # Since it was looked at, it may have changed again.
@@ -256,11 +256,6 @@ class Inward:
         replica.settled(old.path)
         replica.counts.saves += applied.changed
         replica.soon(old.path)
-
-    def _made_room(self) -> None:
-        """Look again at what had no room in the store, or no place."""
-        replica = self._replica
-        replica.soon(*replica.notices.of(ENOSPC, EEXIST), *replica.hidden)
 
     def _refused(self, task: Task, error: HoldfastError) -> None:
         """Take in that *task*, sent alone, cannot be done as it was asked."""

@@ -7,7 +7,6 @@ from time import monotonic
 
 from msgspec import structs
 
-from holdfast.doors.mount.errors import passing
 from holdfast.doors.mount.spool import Spooled
 from holdfast.doors.mount.synced.cases import Case
 from holdfast.doors.mount.synced.merge import Agreed, What
@@ -16,7 +15,7 @@ from holdfast.doors.mount.synced.replica import Replica
 from holdfast.doors.mount.synced.sight import ABSENT, Seen
 from holdfast.doors.mount.synced.state import Known
 from holdfast.ground.clock import to_microseconds, to_rfc3339
-from holdfast.ground.errors import HoldfastError
+from holdfast.ground.errors import HoldfastError, NotFound
 from holdfast.memories.stores.records import Memory
 
 _log = logging.getLogger(__name__)
@@ -99,6 +98,7 @@ class Outward:
             return
         self.forget(case)
         self.prune(case.path)
+        replica.reconsider()
 
     def prune(self, path: str) -> None:
         """Remove the directories above *path* that are empty, unless they were made here."""
@@ -179,9 +179,9 @@ class Outward:
             replica.agenda.put(path, monotonic() + replica.pace.quiet)
         except HoldfastError as error:
             replica.failed(error)
-            if not passing(error):
-                with suppress(HoldfastError):
-                    replica.catch_up()
+            if isinstance(error, NotFound) and not replica.gone:
+                replica.soon(*replica.heads.lose(head.id))
+                return None
             replica.agenda.put(path, monotonic() + replica.pace.again)
         return None
 

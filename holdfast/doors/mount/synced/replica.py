@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from datetime import datetime
-from errno import EROFS, ESTALE
+from errno import EEXIST, ENOSPC, EROFS, ESTALE
 from time import monotonic
 
 from holdfast.doors.mount.errors import errno_of
@@ -80,6 +80,10 @@ class Replica:
         self.unsaved.discard(path)
         if self.notices.put(path, Notice.of(errno, says)):
             self.counts.refuse(errno)
+
+    def reconsider(self) -> None:
+        """Look again at what had no room in the store, or no place, as something went."""
+        self.soon(*self.notices.of(ENOSPC, EEXIST), *self.hidden)
 
     def settled(self, path: str) -> None:
         """Take in that nothing is wrong with *path*, and nothing to be done."""

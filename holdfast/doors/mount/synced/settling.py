@@ -25,6 +25,10 @@ _NAME_BYTES_MAX, _PATH_BYTES_MAX = 255, 1024
 _STAMP = "%Y%m%dT%H%M%SZ"
 
 
+_TAKEN_IN = frozenset({Act.CREATE, Act.SAVE, Act.CONFLICT, Act.REFUSE, Act.UNDO})
+"""What rests on a content that no version has."""
+
+
 class Settling:
     """What is done about the paths of one store."""
 
@@ -36,6 +40,8 @@ class Settling:
         """Since when something has been happening to a file."""
         self._entered: set[str] = set()
         """Paths that appeared: of what is below a directory nothing may be told."""
+        self._put_off_too: set[str] = set()
+        """Old paths of files that are looked at later, to be left until then."""
         self._acts: dict[Act, Callable[[Case], object]] = {
             Act.NOTHING: outward.refresh,
             Act.WAIT: self._wait,
@@ -73,7 +79,8 @@ class Settling:
         for each in cases:
             by_act[each.act].append(each)
         olds = self._renamed(by_act[Act.CREATE])
-        moved = {old.path for old in olds.values()}
+        moved = {old.path for old in olds.values()} | self._put_off_too
+        self._put_off_too.clear()
         self._outward.begin(len(by_act[Act.WRITE]))
         try:
             for act in self._acts:
@@ -82,6 +89,8 @@ class Settling:
                         self._do(each)
         finally:
             self._outward.end()
+        for each in by_act[Act.DELETE]:
+            replica.missing.note(each.path, monotonic(), replica.pace.rename)
         self._take_in(by_act[Act.CREATE], by_act[Act.SAVE], olds, final=final)
         self._delete(by_act[Act.DELETE], final=final)
 
@@ -108,7 +117,7 @@ class Settling:
         told, entered = replica.missing.told(path), path in self._entered
         found = case(replica, path)
         if found is not None and not final and self._is_fresh(found):
-            replica.agenda.put(path, monotonic() + replica.pace.quiet)
+            self._put_off(found)
             return None
         self._since.pop(path, None)
         self._entered.discard(path)
@@ -131,10 +140,19 @@ class Settling:
         since = self._since.get(found.path)
         if since is not None and monotonic() - since >= replica.pace.patience:
             return False
-        if found.act is Act.NOTHING or found.seen.found.what is not What.FILE:
+        if found.act not in _TAKEN_IN or found.seen.found.what is not What.FILE:
             return False
         age = time.time_ns() - found.seen.changed_ns
         return 0 <= age < replica.pace.quiet * 1e9
+
+    def _put_off(self, each: Case) -> None:
+        """Look at a file again once nothing happens to it, and at what it was before too."""
+        replica, soon = self._replica, monotonic() + self._replica.pace.quiet
+        replica.agenda.put(each.path, soon)
+        if each.act is Act.CREATE:
+            for old in self._renamed([each]).values():
+                self._put_off_too.add(old.path)
+                replica.agenda.put(old.path, soon)
 
     def _do(self, each: Case) -> None:
         if each.act is not Act.WRITE:
@@ -245,9 +263,8 @@ class Settling:
         replica, now = self._replica, monotonic()
         sure: list[Case] = []
         for each in cases:
-            if replica.state.get(each.path) != each.base:
+            if replica.state.get(each.path) != each.base or each.path not in replica.missing:
                 continue
-            replica.missing.note(each.path, now, replica.pace.rename)
             due = replica.missing.due(each.path)
             if due is None:
                 replica.scan_by(now + replica.pace.confirm)
