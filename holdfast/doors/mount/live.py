@@ -85,6 +85,10 @@ def live(
 def _running(asked: Asked, wanted: Wanted, options: Options, facts: Facts) -> Running:
     """Return what shows the stores; a binding is imported only where it is wanted."""
     assembled, register = assemble(asked, options), Register()
+    if facts.mode == "sync":
+        from holdfast.doors.mount.through_sync import ThroughSync
+
+        return ThroughSync(assembled, facts, register)
     from holdfast.doors.mount.through_fuse import ThroughFuse
 
     return ThroughFuse(assembled, facts, register, allow_other=wanted.allow_other)
