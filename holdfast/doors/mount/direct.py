@@ -6,11 +6,12 @@ libfuse would look nothing up for them, and takes as long again as the core does
 import errno
 import logging
 from collections.abc import Callable
+from functools import partial
 
 from holdfast.doors.mount import protocol
 from holdfast.doors.mount.invalidation import Notices, Touched
 from holdfast.doors.mount.loop import Direct
-from holdfast.doors.mount.nameless import Nameless
+from holdfast.doors.mount.opening import Opening
 from holdfast.doors.mount.operations import Operations
 from holdfast.doors.mount.protocol import HEADER_BYTES
 from holdfast.doors.mount.request import Request
@@ -30,71 +31,75 @@ def errno_of(error: BaseException, operation: str) -> int:
     return errno.EIO
 
 
+def answered(operation: str, direct: Direct) -> Direct:
+    """Return *direct* for *operation*, so that whatever it raises is answered with an errno."""
+
+    def call(request: Request) -> bool:
+        try:
+            return direct(request)
+        except BaseException as error:  # noqa: BLE001 - the kernel waits for an answer
+            request.refuse(errno_of(error, operation))
+            return True
+
+    return call
+
+
 class Requests:
     """Answers from *core*."""
 
     def __init__(
-        self, core: Operations, *, touched: Touched, nameless: Nameless, notices: Notices
+        self, core: Operations, opening: Opening, *, touched: Touched, notices: Notices
     ) -> None:
-        self._core, self._touched = core, touched
-        self._nameless, self._notices = nameless, notices
+        self._core, self._opening = core, opening
+        self._touched, self._notices = touched, notices
+        self._used = opening.nameless.used
 
     def table(self) -> dict[int, Direct]:
         """Return what answers which opcode."""
         return {
-            protocol.READ: self._read,
-            protocol.WRITE: self._write,
-            protocol.FLUSH: lambda request: self._saved("flush", self._core.flush, request),
-            protocol.FSYNC: lambda request: self._saved("fsync", self._core.fsync, request),
-            protocol.GETATTR: self._nameless.getattr,
-            protocol.SETATTR: self._nameless.setattr,
-            protocol.GETXATTR: self._getxattr,
-            protocol.IOCTL: self._ioctl,
-            protocol.INTERRUPT: self._interrupt,
+            protocol.OPEN: answered("open", self._opening.open),
+            protocol.READ: answered("read", self._read),
+            protocol.WRITE: answered("write", self._write),
+            protocol.FLUSH: answered("flush", partial(self._save, self._core.flush)),
+            protocol.FSYNC: answered("fsync", partial(self._save, self._core.fsync)),
+            protocol.RELEASE: answered("release", self._opening.release),
+            protocol.GETATTR: answered("getattr", self._opening.nameless.getattr),
+            protocol.SETATTR: answered("setattr", self._opening.nameless.setattr),
+            protocol.GETXATTR: answered("getxattr", self._getxattr),
+            protocol.IOCTL: answered("ioctl", self._ioctl),
+            protocol.INTERRUPT: answered("interrupt", self._interrupt),
         }
 
     def _read(self, request: Request) -> bool:
         handle, offset, size = protocol.PIECE.unpack_from(request.buffer, HEADER_BYTES)
-        self._nameless.used(handle, request.node)
-        try:
-            data = self._core.read(handle, size, offset)
-        except BaseException as error:  # noqa: BLE001 - the kernel waits for an answer
-            request.refuse(errno_of(error, "read"))
-        else:
-            request.answer(data)
+        self._used(handle, request.node)
+        request.answer(self._core.read(handle, size, offset))
         return True
 
     def _write(self, request: Request) -> bool:
         handle, offset, size = protocol.PIECE.unpack_from(request.buffer, HEADER_BYTES)
-        self._nameless.used(handle, request.node)
+        self._used(handle, request.node)
         with memoryview(request.buffer) as view:
             data = bytes(view[protocol.WRITTEN_AT : protocol.WRITTEN_AT + size])
         try:
             wrote = self._core.write(handle, data, offset)
-        except BaseException as error:  # noqa: BLE001 - the kernel waits for an answer
-            number = errno_of(error, "write")
+        finally:
             self._touched()
-            request.refuse(number)
-        else:
-            self._touched()
-            request.answer(protocol.WROTE.pack(wrote, 0))
+        request.answer(protocol.WROTE.pack(wrote, 0))
         return True
 
-    def _saved(self, operation: str, save: Callable[[int], None], request: Request) -> bool:
-        """Answer a request to *save*."""
+    def _save(self, save: Callable[[int], None], request: Request) -> bool:
         (handle,) = protocol.HANDLE.unpack_from(request.buffer, HEADER_BYTES)
-        self._nameless.used(handle, request.node)
+        self._used(handle, request.node)
         try:
             save(handle)
-        except BaseException as error:  # noqa: BLE001 - the kernel waits for an answer
-            number = errno_of(error, operation)
+        except BaseException:
             self._core.kernel.step_aside()
             self._notices.settle(SETTLE)
+            raise
+        finally:
             self._touched()
-            request.refuse(number)
-        else:
-            self._touched()
-            request.answer()
+        request.answer()
         return True
 
     def _getxattr(self, request: Request) -> bool:

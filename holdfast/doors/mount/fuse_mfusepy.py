@@ -22,7 +22,6 @@ from holdfast.doors.mount.invalidation import (
     Directories,
     Forgetting,
     Notices,
-    Pages,
     Touched,
     after,
 )
@@ -31,7 +30,7 @@ from holdfast.doors.mount.libfuse import MountFailed, Session, bindings, packing
 from holdfast.doors.mount.listing import Listing
 from holdfast.doors.mount.loop import Loop
 from holdfast.doors.mount.mount_table import source_of
-from holdfast.doors.mount.nameless import Nameless
+from holdfast.doors.mount.opening import Opening
 from holdfast.doors.mount.operations import Operations
 from holdfast.doors.mount.request import Present
 
@@ -73,11 +72,10 @@ class Adapter:
 
     def __init__(self, core: Operations) -> None:
         self.present, self.touched = Present(), Touched()
-        self.directories, self.nameless = Directories(), Nameless()
+        self.directories, self.opening = Directories(), Opening(core, self.touched)
         self._core = core
         self._listings: dict[int, Listing] = {}
         self._numbers = count(1)
-        self._pages = Pages()
         self._callbacks: list[object] = []
         self._structures: Any = bindings()
         stat = self._structures.c_stat
@@ -182,50 +180,32 @@ class Adapter:
 
         libfuse's `auto_cache` asks the same, by a second call from outside.
         """
-        flags = ctypes.c_int.from_address(info).value
-        name, request = text(path), self.present.request
-        handle = self._core.open(name, flags)
-        self._set_handle(info, handle)
-        self.nameless.opened(handle, name, request)
-        if flags & os.O_TRUNC:
-            self.touched()
-        try:
-            now = self._core.getattr(name, handle)
-        except OSError:
-            return  # it is open all the same
-        if self._pages.are_of(request.node, now):
-            self._structures.fuse_file_info.from_address(info).keep_cache = 1
+        opened, name = self._structures.fuse_file_info.from_address(info), text(path)
+        request = self.present.request
+        opened.fh, opened.keep_cache = self.opening.opened(name, opened.flags, request)
+        self.opening.learn(request.node, name)
 
     def _create(self, path: bytes, _mode: int, info: int) -> None:
         request = self.present.request
         if request.opcode == protocol.MKNOD:  # libfuse makes plain files by create
             self._core.mknod(text(path))
-        flags = ctypes.c_int.from_address(info).value
-        handle = self._core.create(text(path), flags)
-        self._set_handle(info, handle)
-        self.nameless.opened(handle, text(path), request)
-        self.touched()
+        opened = self._structures.fuse_file_info.from_address(info)
+        opened.fh = self.opening.created(text(path), opened.flags, request)
 
     def _truncate(self, path: bytes | None, length: int, info: int | None) -> None:
         self._core.truncate(text(path), length, self._handle(info) if info else None)
         self.touched()
 
-    def _release(self, _path: None, info: int) -> None:
-        handle = self._handle(info)
-        self.nameless.released(handle)
-        self._core.release(handle)
-        self.touched()
-
     def _unlink(self, path: bytes) -> None:
         self._core.unlink(text(path))
-        self.nameless.removed(text(path))
+        self.opening.removed(text(path))
         self.touched()
 
     def _rename(self, old: bytes, new: bytes, flags: int) -> None:
         names = text(old), text(new)
         self._core.rename(*names, flags)
         self.directories.moved(*names)
-        self.nameless.moved(*names)
+        self.opening.moved(*names)
         for listing in [*self._listings.values()]:
             listing.path = after(listing.path, *names)
         self.touched()
@@ -342,7 +322,7 @@ def serve(
     adapter, notices = Adapter(core), Notices()
     options = [f"fsname={source_of(os.getpid())}", *OPTIONS, *(FOR_OTHERS if allow_other else ())]
     session = Session(adapter.operations(), directory.absolute(), options)
-    direct = Requests(core, touched=adapter.touched, nameless=adapter.nameless, notices=notices)
+    direct = Requests(core, adapter.opening, touched=adapter.touched, notices=notices)
     loop = Loop(session.fd, session.process_at, adapter.present, direct.table())
     core.kernel = Forgetting(
         loop.step_aside,

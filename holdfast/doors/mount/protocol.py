@@ -22,11 +22,15 @@ REQUEST_BYTES = MAX_WRITE + 4096
 """What libfuse itself keeps for a request: the largest write, and a page for its headers."""
 
 HANDLE = Struct("=Q")
-"""The handle with which FLUSH and FSYNC begin."""
+"""The handle with which FLUSH, FSYNC and RELEASE begin."""
 PIECE = Struct("=QQI")
 """Handle, offset and size with which READ, WRITE and READDIR begin."""
 ROOM_AT = HEADER_BYTES + 16
 """Where that size is."""
+OPENED = Struct("=QII")
+"""What OPEN answers: the handle, flags, and nothing."""
+KEEP_CACHE, NO_FLUSH = 1 << 1, 1 << 5
+"""The pages that the kernel has are good; closing needs no FLUSH."""
 WRITTEN_AT = HEADER_BYTES + 40
 """Where the bytes of WRITE begin."""
 WROTE = Struct("=II")
@@ -51,10 +55,12 @@ GONE = frozenset({ENOENT, ENODEV})
 """What the kernel says to an answer: the request was withdrawn, the connection closed."""
 
 
-def send(fd: int, *answer: bytes) -> None:
-    """Send the parts of one *answer*, unless who asked is gone."""
+def send(fd: int, *answer: bytes) -> bool:
+    """Send the parts of one *answer*; return False if who asked is gone."""
     try:
         os.writev(fd, answer)
     except OSError as error:
         if error.errno not in GONE:
             logger.exception("cannot answer the kernel")
+        return False
+    return True

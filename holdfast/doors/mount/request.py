@@ -32,10 +32,10 @@ class Request:
         """Have libfuse answer it."""
         self._process(self.size)
 
-    def answer(self, data: bytes = b"") -> None:
-        """Answer it with *data*, past libfuse."""
+    def answer(self, data: bytes = b"") -> bool:
+        """Answer it with *data*, past libfuse; return False if who asked is gone."""
         size = protocol.ANSWER_BYTES + len(data)
-        protocol.send(self._fd, protocol.ANSWER.pack(size, 0, self.unique), data)
+        return protocol.send(self._fd, protocol.ANSWER.pack(size, 0, self.unique), data)
 
     def refuse(self, number: int) -> None:
         """Answer it with an errno, past libfuse, if it wants an answer."""

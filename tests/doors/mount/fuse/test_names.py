@@ -143,3 +143,39 @@ def test_an_open_directory_may_be_renamed(mounted: Mounted, toy: Toy) -> None:
     os.fsync(descriptor)
     os.close(descriptor)
     assert toy.asked("fsyncdir") == ["/s/e"]
+
+
+def test_a_file_is_opened_where_it_is_now(mounted: Mounted) -> None:
+    first, second = mounted.store / "a.md", mounted.store / "b.md"
+    for turn in range(3):
+        assert first.read_bytes() == b"hello\n"
+        assert first.read_bytes() == b"hello\n"
+        first.rename(second)
+        first.write_bytes(b"new %d" % turn)
+
+        assert second.read_bytes() == b"hello\n"
+        assert first.read_bytes() == b"new %d" % turn
+        second.rename(first)
+
+
+def test_a_file_is_opened_where_its_directory_is_now(mounted: Mounted) -> None:
+    for name in ("d", "e"):
+        (mounted.store / name).mkdir()
+        (mounted.store / name / "f.md").write_text(name)
+        assert (mounted.store / name / "f.md").read_text() == name
+    (mounted.store / "d").rename(mounted.store / "g")
+    (mounted.store / "e").rename(mounted.store / "d")
+
+    assert (mounted.store / "d" / "f.md").read_text() == "e"
+    assert (mounted.store / "g" / "f.md").read_text() == "d"
+
+
+def test_a_name_that_is_taken_again_is_another_file(mounted: Mounted) -> None:
+    path = mounted.store / "a.md"
+    with path.open("rb", buffering=0) as old:
+        path.unlink()
+        path.write_bytes(b"another")
+
+        assert path.read_bytes() == b"another"
+        assert old.read() == b"hello\n"
+        assert os.fstat(old.fileno()).st_size == 6
