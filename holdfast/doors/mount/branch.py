@@ -20,6 +20,7 @@ from holdfast.doors.mount.heads import Heads
 from holdfast.doors.mount.kernel import Kernel
 from holdfast.doors.mount.names import Kind
 from holdfast.doors.mount.nodes import File, Nodes, tidy, work_of
+from holdfast.doors.mount.pace import SLACK, seconds_left
 from holdfast.doors.mount.source import Source
 from holdfast.doors.mount.status import Counts
 from holdfast.doors.mount.surroundings import Room, Surroundings
@@ -27,12 +28,6 @@ from holdfast.doors.mount.tree import Tree
 from holdfast.ground.errors import HoldfastError, NotFound, Unavailable
 from holdfast.memories.stores.edits import Edit
 from holdfast.memories.stores.records import Access, Applied, Memory, Snapshot
-
-TURN_SECONDS = 0.9
-"""How long a request waits for another that is sending edits of the same file.
-
-A request may take the deadline and a second more; the deadline is for its own edits.
-"""
 
 
 class Branch:
@@ -73,6 +68,8 @@ class Branch:
         self.lost: HoldfastError | None = None
         self.aside = self.heads.aside
         self.unsafe: set[File] = set()
+        self.reads_on = 0
+        """How many of the next reads may be of a directory that is read file by file."""
         self._flights: set[object] = set()
         self._turns = 0
         self._alone = False
@@ -118,8 +115,13 @@ class Branch:
         with self.lock:
             self._flights.add(flight)
         try:
+            left = seconds_left(self.surroundings.options.deadline)
             self.kernel().step_aside()
-            applied = self.source.apply(edits, edit_id)
+            applied = (
+                self.source.apply(edits, edit_id)
+                if left is None
+                else self.source.apply(edits, edit_id, left)
+            )
             with self.lock:
                 commit(applied)
         finally:
@@ -140,8 +142,9 @@ class Branch:
         known = self.source.cached(memory.content_sha256)
         if known is not None:
             return memory, known
+        left = seconds_left(self.surroundings.options.deadline)
         self.kernel().step_aside()
-        found = self.source.content(memory)
+        found = self.source.content(memory) if left is None else self.source.content(memory, left)
         if found.memory_version_id != memory.memory_version_id:
             with self.lock:
                 self.heads.glimpse(file, memory, found)
@@ -171,14 +174,14 @@ class Branch:
     # Whose turn it is
 
     @contextmanager
-    def turn(self, *files: File, seconds: float = TURN_SECONDS) -> Generator[None]:
-        """Have the turn of all *files*, within *seconds*; else Unavailable."""
+    def turn(self, *files: File) -> Generator[None]:
+        """Have the turn of all *files*, within the operation's time; else Unavailable."""
 
         def free() -> bool:
             return not self._alone and not any(file.work and file.work.turn for file in files)
 
         with self.lock:
-            self._wait(free, seconds)
+            self._wait(free)
             self._turns += 1
             for file in files:
                 work_of(file).turn = True
@@ -196,7 +199,7 @@ class Branch:
     def alone(self) -> Generator[None]:
         """Have the turn of every file there is; else Unavailable."""
         with self.lock:
-            self._wait(lambda: not self._alone and not self._turns, TURN_SECONDS)
+            self._wait(lambda: not self._alone and not self._turns)
             self._alone = True
         try:
             yield
@@ -211,11 +214,14 @@ class Branch:
         limit = self.surroundings.options.deadline + 1
         self.freed.wait_for(lambda: not under_way & self._flights, limit)
 
-    def _wait(self, free: Callable[[], bool], seconds: float) -> None:
+    def _wait(self, free: Callable[[], bool]) -> None:
         if free():
             return
+        deadline = self.surroundings.options.deadline
+        left = seconds_left(deadline)
         self.kernel().step_aside()
-        if not self.freed.wait_for(free, seconds):
+        # What is left then is for what it does when its turn has come, or to keep what it cannot.
+        if not self.freed.wait_for(free, deadline if left is None else max(0.0, left - SLACK)):
             raise Unavailable("Another save of the file is under way.", reason="busy")
 
     # What is unsaved

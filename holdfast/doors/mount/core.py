@@ -15,7 +15,7 @@ import msgspec
 from holdfast.doors.mount.absorbing import Absorbing
 from holdfast.doors.mount.branch import Branch
 from holdfast.doors.mount.closing import Closing
-from holdfast.doors.mount.failure import failure, guarded
+from holdfast.doors.mount.failure import failure, guarded, paced
 from holdfast.doors.mount.feed import Feed
 from holdfast.doors.mount.files import Files
 from holdfast.doors.mount.handles import Handles
@@ -104,19 +104,19 @@ class Core:
         self.getxattr, self.listxattr = guarded(lookups.getxattr), guarded(lookups.listxattr)
         self.setxattr = self.removexattr = lookups.setxattr
         self.open, self.create, self.read = (
-            guarded(files.open),
-            guarded(files.create),
+            paced(files.open),
+            paced(files.create),
             guarded(files.read),
         )
         self.flush, self.fsync, self.release = (
-            guarded(files.flush),
-            guarded(files.fsync),
-            guarded(files.release),
+            paced(files.flush),
+            paced(files.fsync),
+            paced(files.release),
         )
-        self.write, self.truncate = guarded(writing.write), guarded(writing.truncate)
-        self.unlink, self.rename = guarded(removing.unlink), guarded(renaming.rename)
-        self.mkdir, self.rmdir = guarded(removing.mkdir), guarded(removing.rmdir)
-        self.fsyncdir = guarded(removing.fsyncdir)
+        self.write, self.truncate = guarded(writing.write), paced(writing.truncate)
+        self.unlink, self.rename = paced(removing.unlink), paced(renaming.rename)
+        self.mkdir, self.rmdir = paced(removing.mkdir), guarded(removing.rmdir)
+        self.fsyncdir = paced(removing.fsyncdir)
 
     @property
     def kernel(self) -> Kernel:

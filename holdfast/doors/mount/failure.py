@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
+from holdfast.doors.mount import pace
 from holdfast.doors.mount.errors import oserror
 from holdfast.ground.errors import HoldfastError
 
@@ -35,3 +36,18 @@ def guarded(operation: Callable[P, R]) -> Callable[P, R]:
             raise oserror(error) from error
 
     return run
+
+
+def paced(operation: Callable[P, R]) -> Callable[P, R]:
+    """Return *operation*, guarded, that may wait for the storage, within its time."""
+    run = guarded(operation)
+
+    @wraps(operation)
+    def within(*args: P.args, **kwargs: P.kwargs) -> R:
+        pace.begin()
+        try:
+            return run(*args, **kwargs)
+        finally:
+            pace.end()
+
+    return within

@@ -18,6 +18,9 @@ from holdfast.doors.mount.writing import Writing
 from holdfast.ground.errors import HoldfastError
 from holdfast.memories.stores.records import Memory
 
+READS_ON = 64
+"""Files opened after one whose content was missing of which the next may be missing too."""
+
 
 class Files:
     """Opens, makes, reads and closes files."""
@@ -145,8 +148,13 @@ class Files:
         memory = file.memory
         if memory is None or file.buffer is not None:
             return
-        if not handle.writable:
+        known = branch.source.cached(memory.content_sha256)
+        if not handle.writable and (known is None or branch.reads_on):
+            branch.reads_on = READS_ON if known is None else branch.reads_on - 1
             branch.source.ahead(memory)
+        if known is not None:
+            handle.pin(known, memory.content_sha256, memory.id)
+            return
         try:
             found, content = branch.content(file, memory)
         except HoldfastError as error:

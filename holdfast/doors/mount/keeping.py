@@ -41,6 +41,7 @@ class Keeping:
 
     def leave_attempt(self, file: File, attempt: Attempt, errno: int) -> None:
         """Leave what *attempt* could not save for a person."""
+        attempt.left = True
         self.keep_attempt(file, attempt, errno)
         if attempt.kept is not None:
             self._spool.release(attempt.kept)

@@ -116,10 +116,11 @@ class Attempt:
     Sent again it has the same edits and the same id, so that they are done once. In `doubt` it may
     have been done, or be done later, though no answer came: until it is answered no other edit of
     these files is sent. `commit` takes in the answer. `frozen` is the content that it saves, if it
-    saves one, and `kept` the entry in the spool that holds that.
+    saves one, and `kept` the entry in the spool that holds that; once it is `left` there for a
+    person or the next mount, what becomes of the edits changes nothing there.
     """
 
-    __slots__ = ("commit", "doubt", "edit_id", "edits", "frozen", "kept", "tries")
+    __slots__ = ("commit", "doubt", "edit_id", "edits", "frozen", "kept", "left", "tries")
 
     def __init__(
         self,
@@ -129,7 +130,7 @@ class Attempt:
         frozen: Frozen | None = None,
     ) -> None:
         self.edits, self.edit_id, self.commit, self.frozen = edits, edit_id, commit, frozen
-        self.doubt = False
+        self.doubt = self.left = False
         self.kept: Kept | None = None
         self.tries = 0
 

@@ -85,16 +85,18 @@ class Source:
         """Return the content whose hash is *sha256* if it is in memory; never waits."""
         return self._contents.get(sha256)
 
-    def content(self, memory: Memory) -> Memory:
+    def content(self, memory: Memory, seconds: float | None = None) -> Memory:
         """Return *memory* with its content, from the cache by its hash, else as it is now.
 
-        That may be a newer head, even at another path; NotFound if it is gone.
+        That may be a newer head, even at another path; NotFound if it is gone. It takes at most
+        *seconds*, the deadline's if None.
         """
         known = self._contents.get(memory.content_sha256)
         if known is not None:
             return replace(memory, content=known.decode())
         found = self._patiently(
-            lambda: self._memories.retrieve(memory.id, memory_store_id=self.id, view="full")
+            lambda: self._memories.retrieve(memory.id, memory_store_id=self.id, view="full"),
+            within=seconds,
         )
         self._keep(found)
         return found
@@ -124,8 +126,12 @@ class Source:
         if fetch and not self._deadline.start(partial(self._fetch, directory, walk)):
             walk.fetching = False
 
-    def apply(self, edits: Sequence[Edit], edit_id: str) -> list[Applied]:
+    def apply(
+        self, edits: Sequence[Edit], edit_id: str, seconds: float | None = None
+    ) -> list[Applied]:
         """Return what each of *edits* came to, all in one transaction or none.
+
+        It takes at most *seconds*, the deadline's if None.
 
         The same *edit_id* again returns the first answer and changes nothing. After Unavailable
         whose `written` is None they may have been done, or be done later: only the same edits
@@ -133,17 +139,26 @@ class Source:
         sent: it could be done before them, and what they append would be there twice.
         """
         return self._patiently(
-            lambda: self._memories.apply(self.id, edits, edit_id=edit_id), unsure=True
+            lambda: self._memories.apply(self.id, edits, edit_id=edit_id),
+            within=seconds,
+            unsure=True,
         )
 
     def _patiently(
-        self, work: Callable[[], T], *, each: float | None = None, unsure: bool = False
+        self,
+        work: Callable[[], T],
+        *,
+        each: float | None = None,
+        within: float | None = None,
+        unsure: bool = False,
     ) -> T:
         """Return *work*(), asked until the deadline is over, each time for at most *each* seconds.
 
+        *within*: seconds that are left of the deadline.
+
         *unsure*: once it may have been done, the last error's `written` is None.
         """
-        over = time.monotonic() + self._deadline.seconds
+        over = time.monotonic() + (self._deadline.seconds if within is None else within)
         tries, unknown = 0, False
         while True:
             try:
