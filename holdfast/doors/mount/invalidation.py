@@ -12,7 +12,7 @@ from holdfast.doors.mount.kernel import Attributes
 logger = logging.getLogger(__name__)
 
 THREADS = 4
-"""A notice waits while a request in its directory is under way; others go past it."""
+"""A notice waits while a request changes its directory; those of others go past it."""
 PAGES = 10_000
 """Nodes whose content is remembered: past them all are forgotten, which costs a read each."""
 ROOT = 1
@@ -88,28 +88,33 @@ class Pages:
 
 
 class Notices:
-    """Sends notices from threads of their own, which hold no lock.
+    """Sends notices from threads of their own, which hold no lock; those of one directory in turn.
 
     Inside a handler a notice would wait for a lock of the kernel that the request itself holds.
     """
 
     def __init__(self) -> None:
-        self._waiting: deque[Notice] = deque()
+        self._waiting: dict[str, deque[Notice]] = {}
+        self._free: deque[str] = deque()
+        """The directories that have notices, and no thread that sends them."""
         self._change = threading.Condition()
         self._threads: list[threading.Thread] = []
         self._idle = 0
-        self._under_way = 0
         self._closed = False
 
-    def put(self, notice: Notice) -> None:
-        """Send *notice* soon."""
+    def put(self, directory: str, notice: Notice) -> None:
+        """Send *notice*, which is about *directory* or something in it, soon."""
         with self._change:
             if self._closed:
                 return
-            self._waiting.append(notice)
-            if self._idle < len(self._waiting) and len(self._threads) < THREADS:
+            if directory in self._waiting:
+                self._waiting[directory].append(notice)
+                return
+            self._waiting[directory] = deque((notice,))
+            self._free.append(directory)
+            if self._idle < len(self._free) and len(self._threads) < THREADS:
                 name = f"holdfast-notices-{len(self._threads)}"
-                thread = threading.Thread(target=self._send, name=name, daemon=True)
+                thread = threading.Thread(target=self._work, name=name, daemon=True)
                 self._threads.append(thread)
                 thread.start()
             self._change.notify_all()
@@ -117,42 +122,43 @@ class Notices:
     def settle(self, seconds: float) -> bool:
         """Wait at most *seconds* until what was put has been sent; return whether it has."""
         with self._change:
-            return self._change.wait_for(
-                lambda: not self._waiting and not self._under_way, timeout=seconds
-            )
+            return self._change.wait_for(lambda: not self._waiting, timeout=seconds)
 
     def close(self, seconds: float) -> bool:
         """Send nothing more; return whether every thread ended within *seconds* each."""
         with self._change:
             self._closed = True
-            self._waiting.clear()
             self._change.notify_all()
         for thread in self._threads:
             thread.join(seconds)
         return not any(thread.is_alive() for thread in self._threads)
 
-    def _send(self) -> None:
+    def _work(self) -> None:
         """Send what comes, until closed."""
-        while notice := self._next():
-            try:
-                notice()
-            except Exception:
-                logger.exception("a notice to the kernel failed")
-            finally:
-                with self._change:
-                    self._under_way -= 1
-                    self._change.notify_all()
+        while directory := self._taken():
+            while notice := self._next(directory):
+                try:
+                    notice()
+                except Exception:
+                    logger.exception("a notice to the kernel failed")
 
-    def _next(self) -> Notice | None:
-        """Wait for a notice; return None once closed."""
+    def _taken(self) -> str | None:
+        """Wait for a directory with notices and take it; return None once closed."""
         with self._change:
             self._idle += 1
-            self._change.wait_for(lambda: self._waiting or self._closed)
+            self._change.wait_for(lambda: self._free or self._closed)
             self._idle -= 1
-            if self._closed:
-                return None
-            self._under_way += 1
-            return self._waiting.popleft()
+            return None if self._closed else self._free.popleft()
+
+    def _next(self, directory: str) -> Notice | None:
+        """Return the next notice of *directory*; None, and the directory is given up, if none."""
+        with self._change:
+            waiting = self._waiting[directory]
+            if waiting and not self._closed:
+                return waiting.popleft()
+            del self._waiting[directory]
+            self._change.notify_all()
+            return None
 
 
 class Forgetting:
@@ -179,18 +185,19 @@ class Forgetting:
     def forget_content(self, path: str) -> None:
         """Drop what the kernel knows of the data and attributes of *path*."""
         self._touched()
-        self._notices.put(lambda: self._send_content(path))
+        directory, _, name = path.rpartition("/")
+        place = directory or "/"
+        self._notices.put(place, lambda: self._send_content(path, place, name))
 
     def forget_name(self, directory: str, name: str) -> None:
         """Drop what the kernel knows of *name* in *directory*."""
         self._touched()
-        self._notices.put(lambda: self._send_name(directory, name))
+        self._notices.put(directory, lambda: self._send_name(directory, name))
 
-    def _send_content(self, path: str) -> None:
+    def _send_content(self, path: str, directory: str, name: str) -> None:
         """Send it; by name where the path may just be becoming known, to be known anew."""
         if not self._drop_content(os.fsencode(path)):
-            directory, _, name = path.rpartition("/")
-            self._send_name(directory or "/", name)
+            self._send_name(directory, name)
 
     def _send_name(self, directory: str, name: str) -> None:
         """Send it, if the kernel has ever asked for a name in *directory*."""

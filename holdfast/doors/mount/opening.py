@@ -32,7 +32,10 @@ class Opening:
         if path is None:
             return False
         (flags,) = protocol.WORD.unpack_from(request.buffer, HEADER_BYTES)
-        handle, keep = self.opened(path, flags, request)
+        try:
+            handle, keep = self.opened(path, flags, request)
+        except FileNotFoundError:
+            return False  # it is just being renamed, perhaps: libfuse knows
         answer = protocol.KEEP_CACHE if keep else 0
         if flags & os.O_ACCMODE == os.O_RDONLY:
             answer |= protocol.NO_FLUSH

@@ -226,3 +226,24 @@ def test_many_programs_at_once_get_what_is_theirs(
         in_time(each)
 
     eventually(lambda: names(mounted.store) == ["a.md"])
+
+
+def test_what_hangs_in_one_directory_keeps_no_notice_of_another(
+    mounted: Mounted, toy: Toy, other: Path, pool: ThreadPoolExecutor
+) -> None:
+    for each in range(20):
+        toy.put(f"/s/{each}.md", b"x")
+    assert len(names(mounted.store)) == 21
+    (other / "b.md").stat()
+    with toy.hanging("unlink"):
+        hangs = pool.submit((mounted.store / "a.md").unlink)
+        assert toy.waiting.acquire(timeout=SECONDS)
+
+        for each in range(20):
+            toy.drop(f"/s/{each}.md")
+        toy.drop("/t/b.md")
+
+        eventually(lambda: not (other / "b.md").exists())
+        assert not hangs.done()
+    in_time(hangs)
+    eventually(lambda: not (mounted.store / "19.md").exists())
