@@ -253,6 +253,7 @@ class Inward:
             moved = Known.of(case.path, old.agreed, case.seen)
         replica.state.put(moved)
         replica.missing.found(old.path)
+        replica.stuck.pop(old.path, None)
         replica.settled(old.path)
         replica.counts.saves += applied.changed
         replica.soon(old.path)
@@ -267,6 +268,8 @@ class Inward:
                     self._later(path)
                 else:
                     replica.refuse(path, EEXIST)
+                    if task.old is not None:
+                        replica.stuck[task.old.path] = path
             case PreconditionFailed() | PathTaken() | NotFound():
                 # The store has moved on; what is to be done follows from what it has now.
                 try:

@@ -51,6 +51,8 @@ class Replica:
         self.unsaved: set[str] = set()
         self.hidden: dict[str, int] = {}
         self.local: set[str] = set()
+        self.stuck: dict[str, str] = {}
+        """Where files are whose memories cannot follow them, by the paths of the memories."""
         self.plain: set[str] = set()
         """Files that are to be memories, whatever their names."""
         self.scan_at = 0.0

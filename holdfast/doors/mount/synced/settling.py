@@ -258,12 +258,23 @@ class Settling:
             return replica.missing.since(old.path, now) + grace
         return now
 
+    def _is_stuck(self, path: str) -> bool:
+        """Tell whether the file of *path* is there under a name that its memory cannot have."""
+        replica = self._replica
+        new = replica.stuck.get(path)
+        if new is not None and replica.files.look(new).found.what is What.ABSENT:
+            del replica.stuck[path]
+            return False
+        return new is not None
+
     def _delete(self, cases: Sequence[Case], *, final: bool) -> None:
         """Delete the memories of files that were deleted, once that is sure."""
         replica, now = self._replica, monotonic()
         sure: list[Case] = []
         for each in cases:
             if replica.state.get(each.path) != each.base or each.path not in replica.missing:
+                continue
+            if self._is_stuck(each.path):
                 continue
             due = replica.missing.due(each.path)
             if due is None:

@@ -32,6 +32,12 @@ _NAME = 32
 _ROOT_MODE = 0o555
 
 
+class SyncedStatus(MountStatus, frozen=True, kw_only=True):
+    """A synced directory; `errors` are the first lines on what is wrong with the files."""
+
+    errors: tuple[str, ...]
+
+
 class Synced:
     """What *assembled* names, below *directory*: an absolute path, links followed.
 
@@ -111,7 +117,7 @@ class Synced:
         self._tell("stopped", unsaved=unsaved)
         return unsaved
 
-    def status(self) -> MountStatus:
+    def status(self) -> SyncedStatus:
         """Return what there is to say of the stores, as a mount's core does."""
         replicas = [worker.replica for worker in self._workers.values()]
         if self._around.stopping:
@@ -121,10 +127,11 @@ class Synced:
         else:
             state = "degraded" if any(replica.lost for replica in replicas) else "ok"
         feeds = [worker.feed for worker in self._workers.values() if worker.feed is not None]
-        return MountStatus(
+        return SyncedStatus(
             state=state,
             feed_lag_seconds=round(max((feed.lag_seconds for feed in feeds), default=0.0), 3),
             stores=tuple(worker.status() for worker in self._workers.values()),
+            errors=tuple(line for worker in self._workers.values() for line in worker.errors()),
         )
 
     def _state(self, slug: str, source: Source) -> State:

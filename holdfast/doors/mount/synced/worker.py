@@ -24,15 +24,9 @@ AT_ONCE = 200
 
 AFTER_FAULT = 1.0
 SHOWN = 20
-"""Lines on what is wrong that the status of a store has."""
+"""Lines on what is wrong that the status has of a store."""
 
 _log = logging.getLogger(__name__)
-
-
-class SyncedStatus(StoreStatus, frozen=True, kw_only=True):
-    """A synced store; `errors` are the first lines on what is wrong with its files."""
-
-    errors: tuple[str, ...]
 
 
 class Worker:
@@ -116,11 +110,15 @@ class Worker:
             self._thread.join(max(0.0, seconds))
         return len(self.replica.unsaved | self._inward.held)
 
-    def status(self) -> SyncedStatus:
+    def errors(self) -> list[str]:
+        """Return the first lines on what is wrong with files."""
+        return [f"/{self.slug}: {line}" for line in self.replica.notices.lines(SHOWN)]
+
+    def status(self) -> StoreStatus:
         """Return what there is to say of the store."""
         replica, counts = self.replica, self.replica.counts
         archived_at = replica.archived_at
-        return SyncedStatus(
+        return StoreStatus(
             id=replica.source.id,
             name=replica.source.name,
             slug=self.slug,
@@ -138,7 +136,6 @@ class Worker:
             promoted=counts.promoted,
             conflicts=counts.conflicts,
             retried=counts.retried,
-            errors=tuple(replica.notices.lines(SHOWN)),
         )
 
     def _run(self) -> None:

@@ -15,10 +15,10 @@ from holdfast.doors.mount.asked import asked
 from holdfast.doors.mount.assembly import Assembled, assemble
 from holdfast.doors.mount.options import Options
 from holdfast.doors.mount.spool import Spooled
+from holdfast.doors.mount.status import StoreStatus
 from holdfast.doors.mount.synced.pace import Pace
 from holdfast.doors.mount.synced.synced import Synced
 from holdfast.doors.mount.synced.watch import Happened, SystemWatcher, Watch
-from holdfast.doors.mount.synced.worker import SyncedStatus
 from holdfast.ground.events import Event
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.records import Memory, Version
@@ -85,9 +85,7 @@ class Side:
 
     def start(self, *, pace: Pace = PACE, watch: Watch = SystemWatcher) -> "Side":
         assembled = assemble(
-            asked(
-                self.hf, session=self._session, stores=self.stores, read_only=self._read_only
-            ),
+            asked(self.hf, session=self._session, stores=self.stores, read_only=self._read_only),
             Options(spool=self.spool, grace=self._grace, session_id=self._session),
         )
         self.slug = assembled.sources[0][0]
@@ -120,10 +118,8 @@ class Side:
         assert self._running is not None
         return self._running[1]
 
-    def status(self, number: int = 0) -> SyncedStatus:
-        status = self.synced.status().stores[number]
-        assert isinstance(status, SyncedStatus)
-        return status
+    def status(self) -> StoreStatus:
+        return self.synced.status().stores[0]
 
     @property
     def root(self) -> Path:

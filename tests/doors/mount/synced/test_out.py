@@ -1,6 +1,5 @@
 """What happens to memories is done to files."""
 
-import os
 import stat
 from datetime import UTC, datetime
 
@@ -182,4 +181,4 @@ def test_what_is_open_for_reading_stays_whole(side: Side) -> None:
         side.change("/a.md", content="two" * 1000)
         eventually(lambda: side.has("/a.md", "two" * 1000))
         assert first + file.read() == "one" * 1000
-    assert [each for each in os.listdir(side.root) if each != "a.md"] == []
+    assert [each.name for each in side.root.iterdir()] == ["a.md"]

@@ -1,5 +1,6 @@
 """What no event tells of is found by looking at everything."""
 
+import os
 import shutil
 
 import pytest
@@ -25,8 +26,6 @@ def test_new_and_changed_files_are_found(deaf: Side) -> None:
 
 
 def test_a_change_of_equal_size_and_time_is_found(deaf: Side) -> None:
-    import os
-
     deaf.make("/a.md", "one")
     eventually(lambda: deaf.has("/a.md", "one"))
     found = (deaf.root / "a.md").stat()
@@ -97,7 +96,7 @@ def test_a_directory_that_is_gone_as_a_whole_is_written_out_again(deaf: Side) ->
 
     shutil.rmtree(deaf.root)
 
-    eventually(lambda: deaf.equal())
+    eventually(deaf.equal)
     assert len(deaf.versions()) == 3
 
 

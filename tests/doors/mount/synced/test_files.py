@@ -1,0 +1,160 @@
+"""Files are put, taken and moved without losing what is newer than was known."""
+
+import os
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from holdfast.doors.mount.synced import own, unusual
+from holdfast.doors.mount.synced.files import Files
+from holdfast.doors.mount.synced.merge import What
+
+
+def hashed(content: str) -> str:
+    return sha256(content.encode()).hexdigest()
+
+
+@pytest.fixture(params=["as here", "without exchange"])
+def files(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Files:
+    """Give a directory, once on a system that has all we ask for and once on one that has not."""
+    if request.param == "without exchange":
+        monkeypatch.setattr(unusual, "_renameat2", None)
+        monkeypatch.setattr(unusual, "_statx", None)
+    files = Files(tmp_path / "notes")
+    assert files.make_root()
+    return files
+
+
+def put(files: Files, path: str, content: str, over: str | None = None) -> bool:
+    past = None if over is None else hashed(over)
+    return files.put(path, content.encode(), at_ns=10**18, over=past) is not None
+
+
+def test_a_new_file_is_put_with_the_directories_above_it(files: Files) -> None:
+    assert put(files, "/a/b/c", "one")
+
+    assert (files.root / "a/b/c").read_text() == "one"
+    assert (files.root / "a/b/c").stat().st_mtime_ns == 10**18
+
+
+def test_nothing_is_put_where_something_is(files: Files) -> None:
+    (files.root / "a").write_text("mine")
+
+    assert not put(files, "/a", "one")
+    assert [(each.name, each.read_text()) for each in files.root.iterdir()] == [("a", "mine")]
+
+
+def test_a_file_is_replaced_if_it_is_what_was_known(files: Files) -> None:
+    put(files, "/a", "one")
+
+    assert put(files, "/a", "two", over="one")
+    assert [(each.name, each.read_text()) for each in files.root.iterdir()] == [("a", "two")]
+
+
+@pytest.mark.parametrize("there", ["file", "directory", "link", "nothing"])
+def test_what_is_not_what_was_known_is_not_replaced(files: Files, there: str) -> None:
+    place = files.root / "a"
+    make: dict[str, Callable[[], object]] = {
+        "file": lambda: place.write_text("mine"),
+        "directory": lambda: (place / "below").mkdir(parents=True),
+        "link": lambda: place.symlink_to("elsewhere"),
+        "nothing": lambda: None,
+    }
+    make[there]()
+    before = [(each, each.lstat().st_ino) for each in files.root.rglob("*")]
+
+    assert not put(files, "/a", "two", over="one")
+    assert [(each, each.lstat().st_ino) for each in files.root.rglob("*")] == before
+
+
+def test_a_file_is_taken_if_it_is_what_was_known(files: Files) -> None:
+    put(files, "/a", "one")
+
+    assert files.take("/a", hashed("one"))
+    assert list(files.root.iterdir()) == []
+
+
+def test_what_is_not_what_was_known_is_not_taken(files: Files) -> None:
+    put(files, "/a", "mine")
+
+    assert not files.take("/a", hashed("one"))
+    assert [(each.name, each.read_text()) for each in files.root.iterdir()] == [("a", "mine")]
+
+
+def test_a_file_is_moved_where_nothing_is(files: Files) -> None:
+    put(files, "/a", "one")
+    put(files, "/b", "two")
+
+    assert files.move("/a", "/d/c")
+    assert not files.move("/d/c", "/b")
+    assert (files.root / "b").read_text() == "two"
+
+
+def test_a_link_on_the_way_is_not_followed(files: Files, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "a").write_text("secret")
+    (files.root / "d").symlink_to(outside)
+
+    assert files.look("/d/a").found.what is What.FOREIGN
+    with pytest.raises(OSError, match="symbolic links"):
+        put(files, "/d/b", "one")
+    with pytest.raises(OSError, match="symbolic links"):
+        files.take("/d/a", hashed("secret"))
+    assert [each.name for each in outside.iterdir()] == ["a"]
+    assert [each.path for each in files.walk()] == ["/d"]
+
+
+def test_a_file_on_the_way_makes_what_is_below_absent(files: Files) -> None:
+    put(files, "/a", "one")
+
+    assert files.look("/a/b").found.what is What.ABSENT
+
+
+@pytest.mark.parametrize("kind", ["pipe", "socket", "link"])
+def test_special_files_are_seen_as_such_and_not_opened(files: Files, kind: str) -> None:
+    place = files.root / "a"
+    make: dict[str, Callable[[], object]] = {
+        "pipe": lambda: os.mkfifo(place),
+        "socket": lambda: os.mknod(place, 0o140644),
+        "link": lambda: place.symlink_to("/dev/zero"),
+    }
+    make[kind]()
+
+    assert files.look("/a").found.what is What.FOREIGN
+    assert [each.what for each in files.walk()] == [What.FOREIGN]
+
+
+def test_the_directory_itself_may_not_be_a_link(tmp_path: Path) -> None:
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "notes").symlink_to(tmp_path / "outside")
+
+    with pytest.raises(NotADirectoryError):
+        Files(tmp_path / "notes").make_root()
+
+
+def test_a_mark_tells_of_an_old_file_and_not_of_a_fresh_one(files: Files) -> None:
+    put(files, "/a", "one")
+    mark = files.look("/a").mark
+
+    assert mark is not None
+    assert not mark.tells(mark)
+    assert mark.resembles(mark)
+
+
+def test_names_of_ours_tell_what_may_be_under_them() -> None:
+    one, two, other = hashed("one"), hashed("two"), hashed("other")
+    name = own.taken(one, two)
+
+    assert own.is_own(f"/d/{name}")
+    assert own.is_own(f"/{own.begun()}")
+    assert own.is_own("/.memory-errors")
+    assert not own.is_own("/d/.memory-errors")
+    assert not own.is_own("/.memory-new-notes")
+    assert own.may_go(name, one)
+    assert own.may_go(name, two)
+    assert not own.may_go(name, other)
+    assert not own.may_go(name, None)
+    assert own.may_go(own.begun(), other)
