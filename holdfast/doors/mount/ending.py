@@ -4,6 +4,7 @@ import os
 import signal
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from errno import EBUSY, errorcode
 from pathlib import Path
 from typing import Any, cast
@@ -84,7 +85,8 @@ def unmount(directory: Path, register: Register, *, lazy: bool, timeout: float) 
         register.remove(directory)
         return f"{directory}: the process that synced it is gone; its files were left"
     with watched(facts.pid) as process:
-        os.kill(facts.pid, signal.SIGTERM)
+        with suppress(ProcessLookupError):
+            os.kill(facts.pid, signal.SIGTERM)
         if not lazy:
             _await(process, directory, facts.pid, timeout)
     return f"unmounted {directory}"

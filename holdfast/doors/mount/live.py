@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from holdfast.doors.mount import mount_table
 from holdfast.doors.mount.asked import Asked
-from holdfast.doors.mount.assembly import assemble
+from holdfast.doors.mount.assembly import Assembled, assemble
 from holdfast.doors.mount.life import End, Life, Running
 from holdfast.doors.mount.machine import HERE, Machine, lacking_for_fuse, require
 from holdfast.doors.mount.options import MIB, Options
@@ -63,9 +63,10 @@ def live(
     options = wanted.options(asked.session_id)
     _keep_apart(wanted.directory, options.spool)
     mode, reason = _chosen(wanted, machine)
-    for said in (claim(wanted.directory, may_hold_files=mode == "sync"), *asked.said):
-        if said is not None:
-            warn(said)
+    register = Register()
+    cleared = claim(wanted.directory, register, may_hold_files=mode == "sync")
+    for said in (*([cleared] if cleared else []), *asked.said):
+        warn(said)
     facts = Facts(
         dir=str(wanted.directory),
         mode=mode,
@@ -79,19 +80,22 @@ def live(
     )
     if reason is not None and wanted.mode == "auto":
         warn(f"{reason}: a synced directory takes the place of a mount.")
-    return Life(_running(asked, wanted, options, facts), tell=tell).run()
+    assembled = assemble(asked, options)
+    running = _running(assembled, facts, register, allow_other=wanted.allow_other)
+    return Life(running, tell=tell).run()
 
 
-def _running(asked: Asked, wanted: Wanted, options: Options, facts: Facts) -> Running:
+def _running(
+    assembled: Assembled, facts: Facts, register: Register, *, allow_other: bool
+) -> Running:
     """Return what shows the stores; a binding is imported only where it is wanted."""
-    assembled, register = assemble(asked, options), Register()
     if facts.mode == "sync":
         from holdfast.doors.mount.through_sync import ThroughSync
 
         return ThroughSync(assembled, facts, register)
     from holdfast.doors.mount.through_fuse import ThroughFuse
 
-    return ThroughFuse(assembled, facts, register, allow_other=wanted.allow_other)
+    return ThroughFuse(assembled, facts, register, allow_other=allow_other)
 
 
 def _binding(mode: Mode) -> str | None:

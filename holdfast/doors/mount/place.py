@@ -5,6 +5,7 @@ from pathlib import Path
 
 from holdfast.doors.mount import mount_table
 from holdfast.doors.mount.detaching import detach
+from holdfast.doors.mount.register import Register
 from holdfast.ground.errors import InvalidInput
 
 
@@ -13,14 +14,17 @@ def absolute(directory: Path | str) -> Path:
     return Path(os.path.realpath(directory))
 
 
-def claim(directory: Path, *, may_hold_files: bool = False) -> str | None:
-    """Make *directory*, an absolute path, ready to be mounted on.
+def claim(directory: Path, register: Register, *, may_hold_files: bool = False) -> str | None:
+    """Make *directory*, an absolute path, ready to be mounted on; *register* knows of the others.
 
     Returns what was cleared away: a mount left behind by a process that was killed. Raises
     InvalidInput for a live mount, naming its process, and for what is no empty directory, unless
     it *may_hold_files*.
     """
     said = _clear(directory)
+    if register.is_held(directory):
+        known = register.get(directory)
+        raise taken(directory, known.pid if known else None)
     wanted = "must be a directory" if may_hold_files else "must be an empty directory"
     if directory.exists() and not directory.is_dir():
         raise InvalidInput("DIR", wanted, given=str(directory))

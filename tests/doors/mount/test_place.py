@@ -23,27 +23,61 @@ TABLE = """\
 """
 
 
+def facts(directory: Path) -> Facts:
+    return Facts(
+        dir=str(directory),
+        mode="sync",
+        binding=None,
+        pid=os.getpid(),
+        session_id=None,
+        since="2026-01-01T00:00:00Z",
+        spool="/spool",
+        resources=(),
+    )
+
+
 class TestTheDirectory:
-    def test_it_is_made_for_its_owner_alone(self, tmp_path: Path) -> None:
-        claim(tmp_path / "a" / "m")
+    @pytest.fixture
+    def register(self, tmp_path: Path) -> Register:
+        return Register(tmp_path / "state")
+
+    @pytest.fixture
+    def place(self, tmp_path: Path) -> Path:
+        (tmp_path / "m").mkdir()
+        return tmp_path / "m"
+
+    def test_it_is_made_for_its_owner_alone(self, tmp_path: Path, register: Register) -> None:
+        claim(tmp_path / "a" / "m", register)
 
         assert (tmp_path / "a" / "m").stat().st_mode & 0o7777 == 0o700
 
-    def test_one_that_is_empty_will_do(self, tmp_path: Path) -> None:
-        assert claim(tmp_path) is None
+    def test_one_that_is_empty_will_do(self, place: Path, register: Register) -> None:
+        assert claim(place, register) is None
 
-    def test_one_that_holds_files_will_do_for_files_alone(self, tmp_path: Path) -> None:
-        (tmp_path / "file").touch()
+    def test_one_that_holds_files_will_do_for_files_alone(
+        self, place: Path, register: Register
+    ) -> None:
+        (place / "file").touch()
 
-        claim(tmp_path, may_hold_files=True)
+        claim(place, register, may_hold_files=True)
         with pytest.raises(InvalidInput, match="must be an empty directory"):
-            claim(tmp_path)
+            claim(place, register)
 
-    def test_a_file_is_none(self, tmp_path: Path) -> None:
-        (tmp_path / "file").touch()
+    def test_a_file_is_none(self, place: Path, register: Register) -> None:
+        (place / "file").touch()
 
         with pytest.raises(InvalidInput, match="must be an empty directory"):
-            claim(tmp_path / "file")
+            claim(place / "file", register)
+
+    def test_one_that_another_process_keeps_in_step_is_its_own(
+        self, place: Path, register: Register, tmp_path: Path
+    ) -> None:
+        register.hold(place)
+        register.put(facts(place))
+
+        with pytest.raises(InvalidInput, match=f"is mounted already, by process {os.getpid()}"):
+            claim(place, Register(tmp_path / "state"))
+        register.remove(place)
 
     def test_its_path_is_whole_and_without_links(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -118,31 +152,19 @@ class TestWhoHoldsIt:
 
 
 class TestTheRegister:
-    def facts(self, directory: Path) -> Facts:
-        return Facts(
-            dir=str(directory),
-            mode="sync",
-            binding=None,
-            pid=os.getpid(),
-            session_id=None,
-            since="2026-01-01T00:00:00Z",
-            spool="/spool",
-            resources=(),
-        )
-
     def test_what_was_told_is_known_until_it_is_removed(self, tmp_path: Path) -> None:
         register, other = Register(tmp_path), Register(tmp_path)
-        facts = self.facts(tmp_path)
+        told = facts(tmp_path)
 
-        register.put(facts)
+        register.put(told)
         register.put_status(tmp_path, b"{}")
 
-        assert (other.get(tmp_path), other.status(tmp_path)) == (facts, b"{}")
+        assert (other.get(tmp_path), other.status(tmp_path)) == (told, b"{}")
         register.remove(tmp_path)
         assert (other.get(tmp_path), other.status(tmp_path)) == (None, None)
 
     def test_it_is_for_its_owner_alone(self, tmp_path: Path) -> None:
-        Register(tmp_path / "state").put(self.facts(tmp_path))
+        Register(tmp_path / "state").put(facts(tmp_path))
 
         mounts = tmp_path / "state" / "mounts"
         assert [each.stat().st_mode & 0o077 for each in (mounts, *mounts.iterdir())] == [0, 0]

@@ -19,30 +19,7 @@ from holdfast.doors.mount import mount_table
 
 pytestmark = pytest.mark.fuse
 
-WITHOUT_LIBFUSE = """
-import sys
-from pathlib import Path
-
-import holdfast
-from holdfast.doors.mount.asked import asked
-from holdfast.doors.mount.live import Wanted, live
-from holdfast.doors.mount.machine import Machine
-from holdfast.ground.errors import HoldfastError
-
-
-def load(name):
-    raise OSError(name)
-
-
-db, store, directory, mode = sys.argv[1:]
-with holdfast.open(db) as hf:
-    wanted = Wanted(directory=Path(directory), mode=mode)
-    found = asked(hf, session=None, stores=[store])
-    try:
-        live(found, wanted, tell=print, warn=print, machine=Machine(load=load))
-    except HoldfastError as error:
-        raise SystemExit(str(error))
-"""
+WITHOUT_FUSE = Path(__file__).parents[1] / "without_fuse.py"
 
 
 @contextmanager
@@ -139,7 +116,7 @@ def test_unmount_says_when_something_could_not_be_saved(kept: Kept, start: Start
 
 def test_a_missing_libfuse_is_said_before_anything_is_mounted(kept: Kept, tmp_path: Path) -> None:
     ran = subprocess.run(
-        [sys.executable, "-c", WITHOUT_LIBFUSE, kept.db, kept.store(), tmp_path / "m", "fuse"],
+        [sys.executable, WITHOUT_FUSE, kept.db, kept.store(), tmp_path / "m", "fuse"],
         check=False,
         capture_output=True,
         text=True,
