@@ -1,10 +1,13 @@
-"""When neither the store nor the spool takes a save, it is kept in memory, and that is said."""
+"""A disk that is full: the store's, so that saves are kept aside; and that of the spool as well.
+
+What neither takes is kept in memory, and that is said.
+"""
 
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from subprocess import PIPE
 
@@ -22,25 +25,63 @@ APPEND = os.O_WRONLY | os.O_APPEND
 FULL = 102_400
 
 
-@pytest.fixture
-def tiny(tmp_path: Path) -> Iterator[Path]:
-    """Give a folder on a disk of 64 KiB: it takes root's right to mount one."""
-    folder = tmp_path / "tiny"
+@contextmanager
+def disk(folder: Path, size: str) -> Generator[Path]:
+    """Give *folder* on a disk of its own: it takes root's right to mount one."""
     folder.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", folder], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder], check=True)
     try:
         yield folder
     finally:
         subprocess.run(["umount", "-l", folder], check=True)
 
 
+@pytest.fixture
+def tiny(tmp_path: Path) -> Iterator[Path]:
+    """Give a folder on a disk of 64 KiB."""
+    with disk(tmp_path / "tiny", "64k") as folder:
+        yield folder
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Path]:
+    """Give a folder on a disk that has room for a database."""
+    with disk(tmp_path / "small", "8m") as folder:
+        yield folder
+
+
 def filled(folder: Path) -> Path:
     """Fill the disk of *folder*, and return the file that does."""
     ballast = folder / "ballast"
     with suppress(OSError), ballast.open("wb", buffering=0) as file:
-        for _ in range(1000):
+        while True:
             file.write(b"x" * 1024)
     return ballast
+
+
+def test_a_full_disk_under_the_database_is_told_and_what_was_not_saved_is_saved_later(
+    start: Start, tmp_path: Path, small: Path
+) -> None:
+    with opened_db(small / "h.db") as kept:
+        target = Target(kept.db, (kept.store(),))
+        with start(target, "--deadline=1", "--grace=600", spool=tmp_path / "spool") as mount:
+            place = Place(mount, kept.hf)
+            place.sh("echo one > log; echo old > a.md")
+            ballast = filled(small)
+
+            with refused("ENOSPC"):
+                for number in range(50):
+                    (place.dir / "a.md").write_text(f"{number}" * 40_000)
+
+            assert place.sh("cat log") == "one\n"
+            (entry,) = place.spooled()
+            assert "-ENOSPC-" in entry.name
+            shown = (place.dir / "a.md").read_text()
+            assert entry.read_text() == shown
+            ballast.unlink()
+            eventually(mount.settled, within=40)
+            assert place.content("a.md") == shown
+            assert kept.hf.verify().findings == ()
 
 
 def test_what_nothing_takes_stays_in_memory_and_is_saved_when_the_store_is_back(
