@@ -106,8 +106,6 @@ def write(file: File, data: bytes, at: int) -> None:
 def truncate(file: File, length: int) -> None:
     """Cut or grow what is unsaved of *file*."""
     content = file.content or b""
-    if length == len(content):
-        return
     if length == 0:
         file.how = "replace"
     elif file.how == "append" and length < len(file.base):

@@ -18,9 +18,9 @@ from doors.mount.core.trouble import (
     Troubled,
     spooled_files,
 )
-from holdfast.doors.mount.core import Core
 
 from holdfast.doors.mount.contents import Contents
+from holdfast.doors.mount.core import Core
 from holdfast.doors.mount.deadline import Deadline
 from holdfast.doors.mount.options import Options
 from holdfast.doors.mount.source import Source

@@ -6,8 +6,10 @@ from doors.mount.core.names_played import NameRules
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
 
+from holdfast.doors.mount.names import Kind
 from holdfast.ground.errors import PathTaken
 
+seldom = st.sampled_from([False, False, False, True])
 healthy = precondition(lambda self: self.table.trouble is None)
 
 
@@ -116,12 +118,12 @@ class MountMachine(NameRules):
     @healthy
     @rule()
     def fsync_directory(self) -> None:
+        """Sync the root, where no backup is deferred."""
         table = self.table
-        due = [
-            (each, table.chains(each))
-            for path, each in table.files.items()
-            if each.kind.value == "transient" and parent(path) == ""
-        ]
+        inside = [each for path, each in table.files.items() if parent(path) == ""]
+        due = [(each, table.chains(each)) for each in inside if each.kind is Kind.TRANSIENT]
+        if any(each.aside_of or each.backup for each in inside):
+            return
         if not any(table.handles(each) for each, _ in due):
             self.mount.core.fsyncdir("/notes")
             table.expect(*due)
@@ -129,13 +131,14 @@ class MountMachine(NameRules):
                 table.saved(each)
 
     @precondition(lambda self: self.table.can_stop())
-    @rule()
-    def stop(self) -> None:
-        self.table.stop()
+    @rule(now=seldom)
+    def stop(self, now: bool) -> None:
+        if now:
+            self.table.stop()
 
-    @rule()
-    def crash(self) -> None:
-        if not any(each.aside_of or each.backup for each in self.table.files.values()):
+    @rule(now=seldom)
+    def crash(self, now: bool) -> None:
+        if now and not any(each.aside_of or each.backup for each in self.table.files.values()):
             self.table.crash()
 
     @invariant()

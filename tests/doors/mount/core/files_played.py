@@ -28,7 +28,17 @@ picks = st.integers(min_value=0, max_value=40)
 dirs = st.sampled_from(DIRS)
 paths = st.builds("{}/{}".format, dirs, st.sampled_from(NAMES))
 plain_paths = st.builds("{}/{}".format, dirs, st.sampled_from(PLAIN))
-places = st.sampled_from(["start", "end", "beyond"])
+places = st.sampled_from(["start", "end", "end", "beyond"])
+ways = st.sampled_from(
+    [os.O_RDWR, os.O_WRONLY | os.O_APPEND, os.O_WRONLY | os.O_TRUNC, os.O_RDONLY]
+)
+
+
+def any_file(file: File) -> bool:
+    """Want every file."""
+    return file.path is not None
+
+
 has_handles = precondition(lambda self: bool(self.table.opened))
 
 
@@ -52,33 +62,46 @@ class FileRules(RuleBasedStateMachine):
         found = [each for _, each in sorted(self.table.files.items()) if wanted(each)]
         return found[pick % len(found)] if found else None
 
-    @rule(path=paths, pieces=st.integers(0, 3))
+    def here(self, path: str) -> str:
+        """Return *path*, or its name in the root if its directory is not there."""
+        return path if self.table.is_dir(parent(path)) else path[path.rindex("/") :]
+
+    @rule(path=paths, pieces=st.sampled_from([1, 2, 3, 0]))
     def put(self, path: str, pieces: int) -> None:
         """Write a whole file and close it, as `>` does."""
-        opened = self._open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        opened = self._open(self.here(path), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         if opened is None:
             return
         for _ in range(pieces):
             self._write(opened, "end")
         self._close(opened)
 
-    @rule(path=paths, how=st.sampled_from(["append", "start"]))
-    def change(self, path: str, how: str) -> None:
+    @rule(pick=picks, appends=st.booleans())
+    def change(self, pick: int, appends: bool) -> None:
         """Append to a file, or write over its beginning, and close it."""
-        if path not in self.table.files:
+        file = self.file(pick, any_file)
+        if file is None or file.path is None:
             return
-        flags = os.O_WRONLY | (os.O_APPEND if how == "append" else 0)
-        if opened := self._open(path, flags):
+        if opened := self._open(file.path, os.O_WRONLY | (os.O_APPEND if appends else 0)):
             self._write(opened, "start")
             self._close(opened)
 
-    @rule(path=paths, how=st.sampled_from([os.O_RDONLY, os.O_RDWR, os.O_WRONLY | os.O_APPEND]))
-    def open(self, path: str, how: int) -> None:
-        if path in self.table.files:
-            self._open(path, how)
+    @rule(pick=picks, how=ways)
+    def open(self, pick: int, how: int) -> None:
+        file = self.file(pick, any_file)
+        if file and file.path:
+            self._open(file.path, how)
+
+    @rule(pick=picks, how=ways, place=places)
+    def open_and_write(self, pick: int, how: int, place: str) -> None:
+        """Leave a file open of which something is unsaved."""
+        file = self.file(pick, any_file)
+        if file and file.path and (opened := self._open(file.path, how)) and opened.writes:
+            self._write(opened, place)
 
     @rule(path=paths, exclusive=st.booleans())
     def create(self, path: str, exclusive: bool) -> None:
+        path = self.here(path)
         flags = os.O_WRONLY | os.O_CREAT | (os.O_EXCL if exclusive else os.O_TRUNC)
         if exclusive and path in self.table.files:
             with refused(EEXIST):
@@ -113,7 +136,8 @@ class FileRules(RuleBasedStateMachine):
     def _can_open(self, file: File, flags: int) -> bool:
         if flags & (os.O_WRONLY | os.O_RDWR) == 0:
             return file.kind is not Kind.TRANSIENT
-        return not (file.aside_of or file.backup or (flags & os.O_TRUNC and file.waits))
+        overtaken = file.content is not None and self.table.head(file) not in (None, file.base)
+        return not (file.aside_of or file.backup or (flags & os.O_TRUNC and overtaken))
 
     def _opened(self, path: str, flags: int) -> Handle | None:
         if self.table.trouble != "gone":
@@ -163,12 +187,12 @@ class FileRules(RuleBasedStateMachine):
         file = opened.file
         if not opened.writes or file.path is None:
             return
-        begin(file, self.table.head(file) or b"")
-        length = min(left, len(file.content or b""))
-        before = file.content
+        length = min(left, len(self.table.shown(file)))
         opened.handle.truncate(length)
-        truncate(file, length)
-        file.touched = file.touched or file.content != before
+        if length == 0 or length != len(self.table.shown(file)):
+            begin(file, self.table.head(file) or b"")
+            truncate(file, length)
+            file.touched = True
 
     @rule(pick=picks, left=st.sampled_from([0, 2]))
     def truncate_by_path(self, pick: int, left: int) -> None:
@@ -201,8 +225,9 @@ class FileRules(RuleBasedStateMachine):
         opened = self.table.opened[pick % len(self.table.opened)]
         file = opened.file
         dirty = file.touched or any(each.wrote for each in self.table.handles(file))
-        clear = self._is_clear(opened) and self._is_good(file)
-        if opened.writes and file.path and dirty and clear:
+        if not (opened.writes and file.path and dirty):
+            return
+        if self._is_clear(opened) and self._is_good(file):
             self.table.save(file, opened.handle.fsync)
 
     def _is_good(self, file: File) -> bool:
@@ -256,7 +281,7 @@ class FileRules(RuleBasedStateMachine):
     @rule(path=plain_paths)
     def poison(self, path: str) -> None:
         """Write what is no text: told at once, at every write and at the close."""
-        table = self.table
+        table, path = self.table, self.here(path)
         file = table.files.get(path)
         if file and (table.handles(file) or file.content is not None or file.aside_of):
             return
@@ -274,11 +299,12 @@ class FileRules(RuleBasedStateMachine):
         table.expect()
         table.revert(opened.file)
 
-    @rule(path=plain_paths)
-    def same_again(self, path: str) -> None:
+    @rule(pick=picks)
+    def same_again(self, pick: int) -> None:
         """Write what is there already."""
-        table, file = self.table, self.table.files.get(path)
-        if file is None or file.content is not None or table.trouble or table.handles(file):
+        table = self.table
+        file = self.file(pick, lambda each: each.content is None and not table.handles(each))
+        if file is None or table.trouble:
             return
-        self.mount.put(f"/notes{path}", table.shown(file))
+        self.mount.put(f"/notes{file.path}", table.shown(file))
         table.expect()

@@ -4,7 +4,7 @@ from errno import EEXIST, EIO, ENOTEMPTY
 
 from doors.mount.core.drawn import Did, File, Outcome, is_text, parent, step
 from doors.mount.core.driven import refused
-from doors.mount.core.files_played import DIRS, FileRules, paths, plain_paths
+from doors.mount.core.files_played import DIRS, FileRules, any_file, paths, picks
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
@@ -18,11 +18,12 @@ def kind_at(path: str) -> Kind:
 class NameRules(FileRules):
     """Does to names of a mount what it draws."""
 
-    @rule(path=paths)
-    def unlink(self, path: str) -> None:
+    @rule(pick=picks)
+    def unlink(self, pick: int) -> None:
         table = self.table
-        file = table.files.get(path)
-        if file is None or file.aside_of in table.files:
+        file = self.file(pick, lambda each: each.aside_of not in table.files)
+        path = file.path if file else None
+        if file is None or path is None:
             return
         if table.trouble and (file.memory or file.waits):
             if not file.waits and table.trouble != "lost" and file.memory in table.heads:
@@ -40,17 +41,18 @@ class NameRules(FileRules):
         gone = Did("deleted", head[0] if head else file.path or "", None)
         outcomes: list[Outcome] = [[gone]] if head else [[]]
         if file.waits:
-            outcomes += [[*each, gone] for each in self.table.chains(file)]
+            outcomes += [[*each, gone] for each in self.table.chains(file, done=False)]
         return outcomes
 
-    @rule(path=plain_paths)
-    def put_aside(self, path: str) -> None:
+    @rule(pick=picks)
+    def put_aside(self, pick: int) -> None:
         """Rename a memory to the name of its backup."""
         table = self.table
-        file, new = table.files.get(path), f"{path}.bak"
-        if file is None or table.trouble or file.content is not None or table.handles(file):
+        file = self.file(pick, lambda each: each.content is None and not table.handles(each))
+        if file is None or table.trouble or not file.path or file.path.endswith(".bak"):
             return
-        if file.aside_of or new in table.files or table.is_dir(new):
+        path, new = file.path, f"{file.path}.bak"
+        if new in table.files or table.is_dir(new) or kind_at(path) is not Kind.PLAIN:
             return
         file.base = file.content = table.shown(file)
         file.how, file.aside_of = "replace", path
@@ -58,23 +60,30 @@ class NameRules(FileRules):
         table.expect()
         self._moved(file, new, None)
 
-    @rule(path=plain_paths)
-    def put_back(self, path: str) -> None:
+    @rule(pick=picks)
+    def put_back(self, pick: int) -> None:
         """Rename a backup to where its memory still is."""
         table = self.table
-        file = table.files.get(f"{path}.bak")
-        if file is None or file.aside_of != path or path in table.files or table.is_dir(path):
+        file = self.file(pick, lambda each: each.aside_of is not None)
+        path = file.aside_of if file else None
+        if file is None or path is None or path in table.files or table.is_dir(path):
             return
         self.mount.core.rename(f"/notes{path}.bak", f"/notes{path}")
         table.expect()
         file.content = file.aside_of = None
         self._moved(file, path, None)
 
-    @rule(old=paths, new=paths)
-    def rename(self, old: str, new: str) -> None:
+    @rule(pick=picks, onto=picks, new=paths)
+    def rename(self, pick: int, onto: int, new: str) -> None:
+        """Rename a file to a name that is free, or over another file."""
         table = self.table
-        source, target = table.files.get(old), table.files.get(new)
-        if source is None or old == new or not self._can_rename(source, new, target):
+        source, new = self.file(pick, any_file), self.here(new)
+        if onto % 2 and (target := self.file(onto, any_file)):
+            new = target.path or new
+        target, old = table.files.get(new), source.path if source else None
+        if source is None or old is None or old == new:
+            return
+        if not self._can_rename(source, new, target):
             return
         if kind_at(new) is not Kind.PLAIN:
             self.mount.core.rename(f"/notes{old}", f"/notes{new}")
@@ -123,7 +132,9 @@ class NameRules(FileRules):
             both = [moved, *step(new, head, after)]
             due.append((source, [[moved], [Did("modified", new, after)], both]))
         else:
-            later: list[Outcome] = [[]] if kind is Kind.PLAIN else []
+            wrote = any(each.wrote for each in table.handles(source))
+            waits = kind is Kind.PLAIN or (source.touched and not wrote)
+            later: list[Outcome] = [[]] if waits else []
             due.append((File(new), [[Did("created", new, after)], *later]))
         self.mount.core.rename(f"/notes{old}", f"/notes{new}")
         table.expect(*due)

@@ -164,18 +164,19 @@ class Table:
 
     # Saves
 
-    def chains(self, file: File) -> list[Outcome]:
+    def chains(self, file: File, *, done: bool = True) -> list[Outcome]:
         """Return what saving *file* may come to while storage works; empty if it conflicts.
 
-        What was sent before may be done first, since nobody can know whether it was.
+        What was sent before may be done first, since nobody can know whether it was; unless
+        *done* that may be all.
         """
         head, path = self.head(file), file.path or ""
         found: list[Outcome] = []
-        earlier = [each for each in file.sent if each.content != file.content]
+        earlier = [each for each in file.sent if not done or each.content != file.content]
         for number in range(len(earlier) + 1):
             for chosen in combinations(earlier, number):
                 outcome, now = list[Did](), head
-                for each in [*chosen, None]:
+                for each in [*chosen, *([None] if done else [])]:
                     after = self.landing(file, each, head)
                     if after is None:
                         return []
@@ -408,7 +409,7 @@ class Table:
     def _names_agree(self) -> None:
         found = [path.removeprefix("/notes") for path in self.mount.find("/notes")]
         drawn = [*self.files, *(f"{each}/" for each in self.dirs())]
-        assert sorted(found) == sorted(drawn)
+        assert sorted(found) == sorted(drawn), f"{found} and not {drawn}"
         for directory in ["", *self.dirs()]:
             for entry in self.mount.core.readdir(f"/notes{directory}"):
                 path = f"/notes{directory}/{entry.name}"
@@ -425,11 +426,12 @@ class Table:
 
     def _store_agrees(self) -> None:
         kept = {path: (content or "").encode() for path, content in self.mount.kept().items()}
-        assert kept == dict(self.heads.values())
+        drawn = dict(self.heads.values())
+        assert kept == drawn, f"{kept} and not {drawn}"
         told = self.mount.told()
-        assert told["memories"] == len(kept)
         waiting = [file for file in self.files.values() if file.waits]
-        assert told["retrying"] == len(waiting)
+        counts = (told["memories"], told["retrying"])
+        assert counts == (len(kept), len(waiting)), f"{counts} for {kept} and {waiting}"
 
     def _spool_agrees(self) -> None:
         left = self.mount.spooled()
@@ -439,12 +441,23 @@ class Table:
         contents.subtract(f.spooled for f in transient if f.spooled is not None)
         assert min(contents.values(), default=0) >= 0, f"{contents} is not all in the spool"
         waiting = [file for file in self.files.values() if file.waits]
+        ours = {part for file in waiting for part in self._parts(file)}
         for file in waiting:
-            content = file.sent[-1].content
-            tail = content[len(file.sent[-1].base) :]
-            assert contents[content] > 0 or (contents[tail] > 0), f"{file} is not in the spool"
-        sent = [each for file in waiting for each in file.sent]
-        ours = {each.content for each in sent} | {each.content[len(each.base) :] for each in sent}
-        ours |= {file.content for file in self.files.values() if file.backup and file.content}
+            last = [contents[part] for part in self._parts(file, last=True)]
+            assert max(last) > 0, f"{file} is not in the spool"
+        ours |= {
+            file.content for file in self.files.values() if file.backup and file.content is not None
+        }
         strange = {content for content, number in contents.items() if number > 0} - ours
         assert not strange, f"{strange} is in the spool"
+
+    def _parts(self, file: File, *, last: bool = False) -> set[bytes]:
+        """Return what may be kept of what *file* sent: all, or what it appended."""
+        found: set[bytes] = set()
+        before = [b""]
+        for each in file.sent:
+            before.append(each.base)
+            if not last or each is file.sent[-1]:
+                found |= {each.content[len(base) :] for base in before}
+            before.append(each.content)
+        return found

@@ -1,8 +1,10 @@
 """Directories: where memories are, or made here."""
 
 import os
+from collections.abc import Callable
 from errno import EEXIST, EIO, ENOENT, ENOTDIR, ENOTEMPTY
 
+import pytest
 from doors.mount.core.driven import Driven, refused
 
 NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
@@ -99,6 +101,46 @@ def test_a_directory_that_empties_by_a_rename_elsewhere_goes(mount: Driven) -> N
     mount.changed(memory, path="/f/a.md")
 
     assert mount.find("/notes") == ["/notes/f/", "/notes/f/a.md"]
+
+
+BEFORE: dict[str, Callable[[Driven], object]] = {
+    "one of several was removed here": lambda m: m.core.unlink("/notes/d/b.md"),
+    "one was renamed here": lambda m: m.core.rename("/notes/d/b.md", "/notes/d/a.md"),
+    "the last was renamed here": lambda m: (
+        m.core.unlink("/notes/d/b.md"),
+        m.core.rename("/notes/d/a.md", "/notes/d/c.md"),
+    ),
+    "one was moved away here": lambda m: m.core.rename("/notes/d/b.md", "/notes/b.md"),
+    "one was made and removed here": lambda m: (
+        m.put("/notes/d/c.tmp", b"x"),
+        m.core.unlink("/notes/d/c.tmp"),
+        m.core.unlink("/notes/d/b.md"),
+    ),
+}
+
+
+@pytest.mark.parametrize("before", BEFORE.values(), ids=BEFORE)
+def test_a_directory_that_empties_from_elsewhere_goes_whatever_was_done_in_it_here(
+    mount: Driven, before: Callable[[Driven], object]
+) -> None:
+    memory = mount.given("/d/a.md")
+    mount.given("/d/b.md")
+    before(mount)
+    mount.hf.memory_stores.memories.delete_under(memory.memory_store_id, "/d")
+    mount.settle()
+
+    assert not mount.exists("/notes/d")
+
+
+def test_a_directory_in_which_a_new_file_was_refused_goes_when_it_empties_from_elsewhere(
+    mount: Driven,
+) -> None:
+    memory = mount.given("/d/a.md")
+    with refused():
+        mount.put("/notes/d/b.md", b"\xff")
+    mount.deleted(memory)
+
+    assert mount.ls("/notes") == []
 
 
 def test_a_directory_made_here_stays_when_it_empties_from_elsewhere(mount: Driven) -> None:

@@ -263,6 +263,70 @@ def test_a_save_that_lands_late_does_not_bring_back_what_was_removed(mount: Driv
     assert mount.kept() == {}
 
 
+FAILING: dict[str, Callable[[Driven], None]] = {
+    "unlink": lambda m: m.core.unlink("/notes/a.md"),
+    "rename": lambda m: m.core.rename("/notes/a.md", "/notes/c.md"),
+    "rename over": lambda m: m.core.rename("/notes/a.md", "/notes/b.md"),
+    "rename of a directory": lambda m: m.core.rename("/notes/d", "/notes/e"),
+}
+THEN: dict[str, tuple[Callable[[Driven], None], dict[str, str]]] = {
+    "nothing": (lambda _: None, {}),
+    "append": (lambda m: m.append("/notes/a.md", b"more\n"), {"/a.md": "a\nmore\n"}),
+    "edit": (lambda m: m.edit("/notes/a.md", 0, b"A"), {"/a.md": "A\n"}),
+    "write": (lambda m: m.put("/notes/a.md", b"new\n"), {"/a.md": "new\n"}),
+    "write to the target": (lambda m: m.append("/notes/b.md", b"more\n"), {"/b.md": "b\nmore\n"}),
+    "write below": (lambda m: m.append("/notes/d/a.md", b"more\n"), {"/d/a.md": "d\nmore\n"}),
+    "backup": (
+        lambda m: m.core.rename("/notes/a.md", "/notes/a.md.bak"),
+        {"/a.md": "", "/a.md.bak": "a\n"},
+    ),
+    "rename": (
+        lambda m: m.core.rename("/notes/a.md", "/notes/f.md"),
+        {"/a.md": "", "/f.md": "a\n"},
+    ),
+}
+
+
+@pytest.mark.parametrize("failing", FAILING.values(), ids=FAILING)
+@pytest.mark.parametrize(("then", "changes"), THEN.values(), ids=THEN)
+def test_what_failed_and_was_not_done_is_never_done_later(
+    mount: Driven,
+    failing: Callable[[Driven], None],
+    then: Callable[[Driven], None],
+    changes: dict[str, str],
+) -> None:
+    for path, content in (("/a.md", "a\n"), ("/b.md", "b\n"), ("/d/a.md", "d\n")):
+        mount.given(path, content)
+        mount.cat(f"/notes{path}")
+    mount.sources["notes"].refusing = unsure
+    with refused(EIO):
+        failing(mount)
+    mount.sources["notes"].heal()
+    then(mount)
+    mount.later.advance(20)
+    mount.settle()
+
+    expected = {"/a.md": "a\n", "/b.md": "b\n", "/d/a.md": "d\n", **changes}
+    assert mount.kept() == {path: content for path, content in expected.items() if content}
+
+
+@pytest.mark.parametrize("failing", FAILING.values(), ids=FAILING)
+def test_what_was_done_though_its_answer_was_lost_is_seen(
+    mount: Driven, failing: Callable[[Driven], None]
+) -> None:
+    for path in ("/a.md", "/b.md", "/d/a.md"):
+        mount.given(path, path)
+    mount.sources["notes"].losing = unsure
+    with refused(EIO):
+        failing(mount)
+    mount.sources["notes"].heal()
+    mount.settle()
+
+    files = [path for path in mount.find("/notes") if not path.endswith("/")]
+    assert files == [f"/notes{path}" for path in mount.kept()]
+    assert [mount.cat(path).decode() for path in files] == [*mount.kept().values()]
+
+
 def test_an_edit_that_waits_and_is_overtaken_is_spooled(mount: Driven) -> None:
     memory = mount.given("/a.md", "one two\n")
     mount.sources["notes"].refusing = gone

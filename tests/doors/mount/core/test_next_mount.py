@@ -1,6 +1,7 @@
 """What a mount finds that another left behind."""
 
 import os
+from collections.abc import Callable
 from errno import EIO
 
 import pytest
@@ -8,7 +9,15 @@ from doors.mount.core.driven import Drive, Driven, refused
 from doors.mount.core.trouble import gone, unsure
 
 NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+
+Failure = Callable[[], Exception]
+
+TROUBLES: dict[str, tuple[Failure | None, Failure | None]] = {
+    "nothing was done": (gone, None),
+    "nothing was done, which is not known": (unsure, None),
+    "it was done, which is not known": (None, unsure),
+}
+"""What a save is refused with, or its answer is lost with."""
 
 
 def test_the_next_mount_saves_what_was_left_for_now(mount: Driven) -> None:
@@ -64,6 +73,35 @@ def test_what_the_next_mount_finds_overtaken_stays(mount: Driven, whole: bool) -
 
     assert heir.kept() == {"/a.md": "else\n"}
     assert [left.content for left in heir.spooled()] == [b"mine\n" if whole else b"OLD\n"]
+
+
+@pytest.mark.parametrize("trouble", [*TROUBLES.values()], ids=TROUBLES)
+@pytest.mark.parametrize("second", ["append", "edit", "whole"])
+@pytest.mark.parametrize("first", ["new", "append", "edit", "whole"])
+def test_the_next_mount_saves_each_of_several_that_were_left(
+    mount: Driven, first: str, second: str, trouble: tuple[Failure | None, Failure | None]
+) -> None:
+    if first != "new":
+        mount.given("/a.md", "old\n")
+    source = mount.sources["notes"]
+    source.refusing, source.losing = trouble
+    expected = b"old\n"
+    for how, word in ((first, b"one\n"), (second, b"two\n")):
+        with refused(EIO):
+            if how == "append":
+                mount.append("/notes/a.md", word)
+            elif how == "edit":
+                mount.edit("/notes/a.md", 0, word)
+            else:
+                mount.put("/notes/a.md", word)
+        whole = how in ("new", "whole")
+        expected = word if whole else expected + word if how == "append" else word + expected[4:]
+    mount.crash()
+    heir = mount.again()
+    heir.later.advance(20)
+
+    assert heir.kept() == {"/a.md": expected.decode()}
+    assert heir.spooled() == []
 
 
 def test_what_failed_for_good_stays_for_the_user(mount: Driven) -> None:

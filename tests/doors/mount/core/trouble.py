@@ -74,11 +74,11 @@ class Troubled(Source):
     def cached(self, sha256: str) -> bytes | None:
         return self._real.cached(sha256)
 
-    def content(self, memory: Memory) -> Memory:
+    def content(self, memory: Memory, seconds: float | None = None) -> Memory:
         self.called("content")
         self.reads += 1
         self._raise(self.unread)
-        return self._real.content(memory)
+        return self._real.content(memory, seconds)
 
     def keep(self, sha256: str, content: bytes) -> None:
         self._real.keep(sha256, content)
@@ -86,12 +86,14 @@ class Troubled(Source):
     def ahead(self, memory: Memory) -> None:
         self._real.ahead(memory)
 
-    def apply(self, edits: Sequence[Edit], edit_id: str) -> list[Applied]:
+    def apply(
+        self, edits: Sequence[Edit], edit_id: str, seconds: float | None = None
+    ) -> list[Applied]:
         self.called("apply")
         self.applies.append((tuple(edits), edit_id))
         self.before()
         self._raise(self.refusing)
-        applied = self._real.apply(edits, edit_id)
+        applied = self._real.apply(edits, edit_id, seconds)
         self.after()
         self._raise(self.losing)
         return applied
