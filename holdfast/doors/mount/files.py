@@ -125,16 +125,17 @@ class Files:
             if file.orphan and not work.handles:
                 branch.drop(file)
             last = handle.writable and not work.written and not handle.dead
+            # What another program writes from here on is for its own close to save.
+            unsaved = file.buffer is not None and file.buffer.unsaved
         if last and not file.orphan:
-            self._last_writer_left(parts, file)
+            self._last_writer_left(parts, file, unsaved=unsaved)
         with branch.lock:
             tidy(file)
 
-    def _last_writer_left(self, parts: Parts, file: File) -> None:
-        buffer = file.buffer
-        if buffer is None:
+    def _last_writer_left(self, parts: Parts, file: File, *, unsaved: bool) -> None:
+        if file.buffer is None:
             return
-        if buffer.unsaved and not work_of(file).due:
+        if unsaved and not work_of(file).due:
             # What fails is kept, counted and told of; there is nobody to hear of it here.
             with suppress(OSError):
                 parts.close(file)

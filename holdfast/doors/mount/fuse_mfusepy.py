@@ -10,7 +10,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable
-from errno import ECONNABORTED, EINVAL, ENOTCONN, ERANGE
+from errno import ECONNABORTED, EINVAL, ENOTCONN, ERANGE, ESTALE
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -178,11 +178,16 @@ class Adapter:
     def _open(self, path: bytes, info: int) -> None:
         """Open; the kernel keeps the pages it has if the file is still what they are of.
 
-        libfuse's `auto_cache` asks the same, by a second call from outside.
+        libfuse's `auto_cache` asks the same, by a second call from outside. The kernel opens what
+        it believes to be there: where that is gone meanwhile, ESTALE has it look the name up again,
+        and make the file if that is wanted; ENOENT would be the program's.
         """
         opened, name = self._structures.fuse_file_info.from_address(info), text(path)
         request = self.present.request
-        opened.fh, opened.keep_cache = self.opening.opened(name, opened.flags, request)
+        try:
+            opened.fh, opened.keep_cache = self.opening.opened(name, opened.flags, request)
+        except FileNotFoundError as gone:
+            raise OSError(ESTALE, os.strerror(ESTALE)) from gone
         self.opening.learn(request.node, name)
 
     def _create(self, path: bytes, _mode: int, info: int) -> None:
