@@ -69,10 +69,11 @@ class Walk:
 
     def path(self, *, deep: int = 3) -> Path:
         """Return a path, often one of something that is there."""
-        there = [*self.model.files, *(each for each in self.model.directories if each)]
+        directories = sorted(self.model.directories)
+        there = [*self.model.files, *directories[1:]]
         if there and self.chance.random() < 0.6:
             return self.chance.choice(there)
-        roof = self.chance.choice([each for each in self.model.directories if len(each) < deep])
+        roof = self.chance.choice([each for each in directories if len(each) < deep])
         return (*roof, self.chance.choice(NAMES))
 
     def text(self) -> bytes:
@@ -261,6 +262,7 @@ class Walk:
     def save_held(self) -> None:
         if held := self.any_held():
             os.fsync(held.fd)
+            held.wrote |= any(each.wrote for each in self.held if each.file is held.file)
             self.keep(held)
 
     def close_held(self) -> None:
