@@ -12,14 +12,16 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from errno import ELOOP
+from hashlib import sha256
 from pathlib import Path
+from typing import NamedTuple
 
 from msgspec import Struct
 
 from holdfast.doors.mount.synced import own
-from holdfast.doors.mount.synced.merge import What
+from holdfast.doors.mount.synced.merge import Found, What
 from holdfast.doors.mount.synced.sight import ABSENT, READ, Mark, Seen, look_at, unseen
-from holdfast.doors.mount.synced.unusual import exchange, rename_new, sync_all
+from holdfast.doors.mount.synced.unusual import born_at, exchange, rename_new, sync_all
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -99,11 +101,8 @@ class Files:
                     os.fsync(directory)
             finally:
                 with suppress(FileNotFoundError):
-                    os.unlink(part, dir_fd=directory)
-            try:
-                return look_at(directory, name, None, None)
-            except OSError:
-                return ABSENT
+                    os.unlink(part.name, dir_fd=directory)
+            return _seen(directory, name, part)
 
     def take(self, path: str, sha256: str) -> bool:
         """Remove the file at *path* if it still has the hash *sha256*; tell whether it did."""
@@ -121,7 +120,7 @@ class Files:
     def put_own(self, path: str, content: bytes) -> None:
         """Write *content* to *path*, a file of ours, whatever file is there."""
         with self._above(path) as (directory, name), self._changing(directory):
-            part = self._begin(directory, content, time.time_ns(), lasting=False)
+            part = self._begin(directory, content, time.time_ns(), lasting=False).name
             try:
                 os.rename(part, name, src_dir_fd=directory, dst_dir_fd=directory)
             except OSError:
@@ -209,8 +208,8 @@ class Files:
                 finally:
                     os.close(fd)
 
-    def _begin(self, directory: int, content: bytes, at_ns: int, *, lasting: bool) -> str:
-        """Write *content* to a file of ours, and return its name."""
+    def _begin(self, directory: int, content: bytes, at_ns: int, *, lasting: bool) -> "_Part":
+        """Write *content* to a file of ours, and return it."""
         part = own.begun()
         fd = os.open(part, _NEW, 0o600, dir_fd=directory)
         try:
@@ -221,10 +220,13 @@ class Files:
                 os.utime(fd, ns=(at_ns, at_ns))
                 if lasting:
                     os.fsync(fd)
+                found = os.fstat(fd)
+                born = born_at(fd, found)
         except BaseException:
             os.unlink(part, dir_fd=directory)
             raise
-        return part
+        hashed = sha256(content).hexdigest()
+        return _Part(part, hashed, (found.st_ino, found.st_size, found.st_mtime_ns), born)
 
     @contextmanager
     def _above(self, path: str, *, make: bool = False) -> Generator[tuple[int, str]]:
@@ -290,11 +292,31 @@ def _entry(prefix: str, each: "os.DirEntry[str]") -> Entry:
     return Entry(path, What.DIRECTORY if stat.S_ISDIR(found.st_mode) else What.FOREIGN)
 
 
-def _placed(directory: int, part: str, name: str, over: str | None) -> bool:
+class _Part(NamedTuple):
+    """A file of ours that is about to have another name: inode, size and time tell it."""
+
+    name: str
+    sha256: str
+    told_by: tuple[int, int, int]
+    born: int | None
+
+
+def _seen(directory: int, name: str, part: _Part) -> Seen:
+    """Return what is at *name*, where *part* was put, without reading it if it is that."""
+    try:
+        found = os.stat(name, dir_fd=directory, follow_symlinks=False)
+        if (found.st_ino, found.st_size, found.st_mtime_ns) != part.told_by:
+            return look_at(directory, name, None, None)
+    except OSError:
+        return ABSENT
+    return Seen(Found(What.FILE, part.sha256), Mark.of(found), part.born, None, found.st_ctime_ns)
+
+
+def _placed(directory: int, part: _Part, name: str, over: str | None) -> bool:
     """Give *part* the name *name*, if nothing, or a file of the hash *over*, is there."""
     if over is None:
         try:
-            rename_new(directory, part, directory, name)
+            rename_new(directory, part.name, directory, name)
         except FileExistsError:
             return False
         return True
@@ -304,10 +326,9 @@ def _placed(directory: int, part: str, name: str, over: str | None) -> bool:
         return False
 
 
-def _replaced(directory: int, part: str, name: str, over: str) -> bool:
-    mine = look_at(directory, part, None, None).found.sha256 or ""
-    away = own.taken(mine, over)
-    os.rename(part, away, src_dir_fd=directory, dst_dir_fd=directory)
+def _replaced(directory: int, part: _Part, name: str, over: str) -> bool:
+    away = own.taken(part.sha256, over)
+    os.rename(part.name, away, src_dir_fd=directory, dst_dir_fd=directory)
     try:
         if not exchange(directory, away, name):
             there = look_at(directory, name, None, None).found.sha256 == over
@@ -320,5 +341,5 @@ def _replaced(directory: int, part: str, name: str, over: str) -> bool:
         return False
     finally:
         with suppress(FileNotFoundError):
-            if look_at(directory, away, None, None).found.sha256 in (mine, over):
+            if look_at(directory, away, None, None).found.sha256 in (part.sha256, over):
                 os.unlink(away, dir_fd=directory)

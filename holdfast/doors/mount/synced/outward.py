@@ -1,7 +1,8 @@
 """From the store to the disk: heads written, files removed, and changes that may not be undone."""
 
 import logging
-from contextlib import suppress
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from errno import EACCES, EBUSY, EEXIST, EISDIR, ENOTDIR, EROFS, errorcode
 from time import monotonic
 
@@ -34,16 +35,19 @@ class Outward:
         self._replica = replica
         self._written: list[Known] | None = None
 
-    def begin(self, files: int) -> None:
-        """Prepare for writing so many *files*."""
-        self._written = [] if files > MANY else None
-
-    def end(self) -> None:
-        """Take what was written since `begin` for agreed, once it is on disk."""
-        if self._written:
+    @contextmanager
+    def together(self, files: int) -> Generator[None]:
+        """Take what is written meanwhile, so many *files*, for agreed at the end, all at once."""
+        if self._written is not None or files <= MANY:
+            yield
+            return
+        self._written = []
+        try:
+            yield
+        finally:
+            written, self._written = self._written, None
             self._replica.files.sync()
-            self._replica.state.put_all(self._written)
-        self._written = None
+            self._replica.state.put_all(written)
 
     def write(self, case: Case) -> bool:
         """Write the head in place of what was seen; tell whether it is there."""

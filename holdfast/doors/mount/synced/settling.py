@@ -81,14 +81,11 @@ class Settling:
         olds = self._renamed(by_act[Act.CREATE])
         moved = {old.path for old in olds.values()} | self._put_off_too
         self._put_off_too.clear()
-        self._outward.begin(len(by_act[Act.WRITE]))
-        try:
+        with self._outward.together(len(by_act[Act.WRITE])):
             for act in self._acts:
                 for each in by_act[act]:
                     if each.path not in moved:
                         self._do(each)
-        finally:
-            self._outward.end()
         for each in by_act[Act.DELETE]:
             replica.missing.note(each.path, monotonic(), replica.pace.rename)
         self._take_in(by_act[Act.CREATE], by_act[Act.SAVE], olds, final=final)

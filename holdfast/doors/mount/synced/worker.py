@@ -63,8 +63,9 @@ class Worker:
         replica.heads.reset(snapshot)
         self._scan.run()
         now = monotonic()
-        while paths := replica.agenda.take(now, AT_ONCE):
-            self._settling.settle(paths)
+        with self._outward.together(len(replica.agenda)):
+            while paths := replica.agenda.take(now, AT_ONCE):
+                self._settling.settle(paths)
         self._write_errors()
         self.feed = Feed(
             replica.source,
