@@ -17,7 +17,7 @@ from holdfast.doors.mount.mount_table import Mounted
 from holdfast.doors.mount.processes import Watched, watched
 from holdfast.doors.mount.register import Register
 from holdfast.doors.mount.spool import Spool, Spooled
-from holdfast.doors.mount.telling import status_of
+from holdfast.doors.mount.telling import silent, status_of
 from holdfast.ground.clock import SystemClock
 from holdfast.ground.errors import HoldfastError, NotFound, Refused, Unavailable
 
@@ -94,29 +94,33 @@ def unmount(directory: Path, register: Register, *, lazy: bool, timeout: float) 
 
 def _unmount(mounted: Mounted, register: Register, *, lazy: bool, timeout: float) -> str:
     directory = mounted.directory
-    if not mounted.answers():
+    state = mounted.state()
+    if state == "dead":
         return _clean_up(directory, register)
+    if state == "silent" and not lazy:
+        raise silent(directory, mounted.pid)
+    if lazy:
+        detach(directory, lazy=True)
+        return f"unmounted {directory}; its process ends after the last close"
     kept = _Kept.of(directory, register)
     with watched(mounted.pid) as process:
-        _detach(mounted, lazy=lazy)
-        if lazy:
-            return f"unmounted {directory}; its process ends after the last close"
+        _detach(mounted)
         _await(process, directory, mounted.pid, timeout)
     kept.check(directory)
     return f"unmounted {directory}"
 
 
 def _clean_up(directory: Path, register: Register) -> str:
-    while (left := mount_table.at(directory)) is not None and left.ours and not left.answers():
+    while (left := mount_table.at(directory)) is not None and left.ours and left.state() == "dead":
         detach(directory, lazy=True)
     register.remove(directory)
     return f"{directory}: cleaned up a stale mount, whose process is gone"
 
 
-def _detach(mounted: Mounted, *, lazy: bool) -> None:
+def _detach(mounted: Mounted) -> None:
     for tried in range(TRIES):
         try:
-            return detach(mounted.directory, lazy=lazy)
+            return detach(mounted.directory, lazy=False)
         except OSError as error:
             if error.errno != EBUSY:
                 raise

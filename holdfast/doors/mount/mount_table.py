@@ -6,11 +6,16 @@ whose process is dead, is known without asking it.
 
 import os
 import re
+from collections.abc import Callable
 from errno import ENOTCONN
 from pathlib import Path
 from threading import Thread
+from typing import Literal, TypeVar
 
 from msgspec import Struct
+
+T = TypeVar("T")
+State = Literal["live", "dead", "silent"]
 
 TYPE = "fuse.holdfast"
 SOURCE = "holdfast"
@@ -40,13 +45,18 @@ class Mounted(Struct, frozen=True, kw_only=True):
         name, _, number = self.source.partition(":")
         return int(number) if self.ours and name == SOURCE and number.isdecimal() else None
 
-    def answers(self) -> bool:
-        """Tell whether its process is there; one that is silent is taken to be."""
-        seen: list[bool] = []
-        looking = Thread(target=lambda: seen.append(_connected(self.directory)), daemon=True)
-        looking.start()
-        looking.join(PATIENCE)
-        return seen != [False]
+    def state(self) -> State:
+        """Tell whether its process is there and answers."""
+        return answered(lambda: _state(self.directory), "silent")
+
+
+def answered(look: Callable[[], T], silent: T) -> T:
+    """Return what *look*() returns, or *silent* when a mount it meets does not answer in time."""
+    seen: list[T] = []
+    looking = Thread(target=lambda: seen.append(look()), daemon=True)
+    looking.start()
+    looking.join(PATIENCE)
+    return seen[0] if seen else silent
 
 
 def source_of(pid: int) -> str:
@@ -79,9 +89,9 @@ def _mounted(line: str) -> Mounted:
     return Mounted(directory=Path(place), kind=kind, source=source)
 
 
-def _connected(directory: Path) -> bool:
+def _state(directory: Path) -> State:
     try:
         os.statvfs(directory)  # the kernel knows `stat` by heart, and answers for the dead
     except OSError as error:
-        return error.errno != ENOTCONN
-    return True
+        return "dead" if error.errno == ENOTCONN else "live"
+    return "live"

@@ -5,13 +5,17 @@ from pathlib import Path
 
 from holdfast.doors.mount import mount_table
 from holdfast.doors.mount.detaching import detach
+from holdfast.doors.mount.mount_table import answered
 from holdfast.doors.mount.register import Register
 from holdfast.ground.errors import InvalidInput
 
 
 def absolute(directory: Path | str) -> Path:
     """Return *directory* from the root, links followed, whether it answers or not."""
-    return Path(os.path.realpath(directory))
+    whole = os.path.abspath(directory)  # noqa: PTH100 - without `..`, which Path.absolute keeps
+    above, name = os.path.split(whole)
+    silent = os.path.join(os.path.realpath(above), name)  # noqa: PTH118
+    return Path(answered(lambda: os.path.realpath(whole), silent))
 
 
 def claim(directory: Path, register: Register, *, may_hold_files: bool = False) -> str | None:
@@ -49,7 +53,7 @@ def _clear(directory: Path) -> str | None:
     """Detach dead mounts of ours from *directory*, and say so."""
     said = None
     while (found := mount_table.at(directory)) is not None and found.ours:
-        if found.answers():
+        if found.state() != "dead":
             raise taken(directory, found.pid)
         detach(directory, lazy=True)
         of = f"process {found.pid}" if found.pid else "a process"

@@ -8,7 +8,6 @@ from typing import Any, cast
 import msgspec
 
 from holdfast.doors.mount import mount_table
-from holdfast.doors.mount.deadline import Deadline
 from holdfast.doors.mount.register import Facts, Register
 from holdfast.ground.errors import NotFound, Unavailable
 from holdfast.memories.stores.note import note
@@ -16,9 +15,6 @@ from holdfast.memories.stores.records import JSONObject, Resource
 
 STATUS = "user.holdfast.status"
 STALE = "stale"
-
-PATIENCE = 10.0
-"""Seconds to wait for a status; a mount answers at once, or its process is stopped."""
 
 
 def status_of(directory: Path, register: Register) -> JSONObject:
@@ -30,7 +26,10 @@ def status_of(directory: Path, register: Register) -> JSONObject:
     facts = register.get(directory)
     mounted = mount_table.at(directory)
     if mounted is not None and mounted.ours:
-        told = _asked(directory) if mounted.answers() else None
+        state = mounted.state()
+        if state == "silent":
+            raise silent(directory, mounted.pid)
+        told = _asked(directory) if state == "live" else None
         return told or _stale(directory, mounted.pid, facts)
     if facts is None or facts.mode != "sync":
         raise NotFound("mount of memory stores on", str(directory), next="Check the directory.")
@@ -72,23 +71,23 @@ def _resource(store: dict[str, Any], agreed: Resource | None) -> Resource:
     )
 
 
+def silent(directory: Path, pid: int | None) -> Unavailable:
+    """Return the error that says the process of the mount on *directory* does not answer."""
+    return Unavailable(
+        f"The mount on {directory} does not answer; it is process {pid or 'unknown'}.",
+        reason="timeout",
+        next="See what it waits for, or kill it; what was closed is kept.",
+    )
+
+
 def _asked(directory: Path) -> JSONObject | None:
     """Return what the mount answers, or None if its process died just now."""
-    deadline = Deadline(PATIENCE, threads=1)
     try:
-        return msgspec.json.decode(deadline.call(lambda: os.getxattr(directory, STATUS)))
-    except Unavailable as silent:
-        raise Unavailable(
-            f"The mount on {directory} does not answer.",
-            reason="timeout",
-            next="See what its process does; kill it, then unmount the directory.",
-        ) from silent
+        return msgspec.json.decode(os.getxattr(directory, STATUS))
     except OSError as error:
         if error.errno != ENOTCONN:
             raise
         return None
-    finally:
-        deadline.close()
 
 
 def _stale(directory: Path, pid: int | None, facts: Facts | None) -> JSONObject:

@@ -116,7 +116,7 @@ class TestTheTableOfMounts:
     def test_a_directory_that_can_be_looked_at_answers(self, tmp_path: Path) -> None:
         here = Mounted(directory=tmp_path, kind=mount_table.TYPE, source="holdfast:1")
 
-        assert here.answers()
+        assert here.state() == "live"
 
 
 class TestWhoHoldsIt:

@@ -8,6 +8,8 @@ import pytest
 
 import holdfast
 from holdfast.doors.mount import Mount, mount_table, mounted
+from holdfast.doors.mount.register import Register
+from holdfast.doors.mount.telling import note_of
 from holdfast.ground.errors import InvalidInput, Unavailable
 from holdfast.ground.scope import Actor
 from holdfast.library.holdfast import Holdfast
@@ -89,6 +91,26 @@ def test_a_narrowed_handle_names_no_session(local: Holdfast, tmp_path: Path) -> 
 
     with mounted(local.for_session(session.id), tmp_path / "m") as mount:
         assert mount.ready["session_id"] == session.id
+
+
+def test_the_note_is_the_session_s_with_the_paths_there_are(
+    local: Holdfast, tmp_path: Path
+) -> None:
+    store = local.memory_stores.create(name="Notes", description="What was said")
+    attached = [
+        {
+            "type": "memory_store",
+            "memory_store_id": store.id,
+            "access": "read_only",
+            "instructions": "Look here <first>",
+        }
+    ]
+    session = local.sessions.create(agent="a", environment_id="e", resources=attached)
+
+    with mounted(local, tmp_path / "m", session=session.id) as mount:
+        told = note_of(mount.directory, Register())
+
+    assert told == local.sessions.note(session.id, root=str(tmp_path / "m"))
 
 
 def test_what_is_open_when_the_block_ends_is_saved(local: Holdfast, tmp_path: Path) -> None:

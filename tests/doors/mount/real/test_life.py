@@ -96,22 +96,48 @@ def test_what_cannot_be_saved_in_time_is_spooled_and_that_is_the_exit_code(
             assert (again.root() / "a.md").read_text() == "one"
 
 
+def run(*line: str) -> "subprocess.CompletedProcess[str]":
+    """Run a command line of ours."""
+    return subprocess.run(
+        [HOLDFAST, *line],
+        env=environment(None),
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
 def test_unmount_says_when_something_could_not_be_saved(kept: Kept, start: Start) -> None:
     with start(Target(kept.db, (kept.store(),)), "--deadline=0.5") as mount:
         with locked(kept.db):
             with refused("EIO"), opened(mount.root() / "a.md", os.O_WRONLY | os.O_CREAT) as file:
                 write(file, b"one")
-            ran = subprocess.run(
-                [HOLDFAST, "unmount", str(mount.dir)],
-                env=environment(None),
-                check=False,
-                capture_output=True,
-                text=True,
-                timeout=60,
-            )
+            ran = run("unmount", str(mount.dir))
 
         assert ran.returncode == 1
         assert str(mount.spool) in ran.stderr
+
+
+def test_one_that_does_not_answer_is_left_alone_unless_it_is_to_go_at_once(
+    kept: Kept, start: Start
+) -> None:
+    with start(Target(kept.db, (kept.store(),))) as mount:
+        mount.process.send_signal(signal.SIGSTOP)
+        try:
+            asked = [
+                run("mount", str(mount.dir), "--status"),
+                run("mount", str(mount.dir), "--store=Notes", f"--db={kept.db}"),
+                run("unmount", str(mount.dir)),
+            ]
+            lazily = run("unmount", str(mount.dir), "--lazy")
+        finally:
+            mount.process.send_signal(signal.SIGCONT)
+
+        assert [each.returncode for each in asked] == [1, 1, 1]
+        assert all(f"process {mount.process.pid}" in each.stderr for each in asked)
+        assert lazily.returncode == 0
+        assert mount.process.wait(30) == 0
 
 
 def test_a_missing_libfuse_is_said_before_anything_is_mounted(kept: Kept, tmp_path: Path) -> None:
