@@ -89,9 +89,9 @@ class Grace:
             self._saves.resume(file)
 
     def end(self, directory: Directory) -> None:
-        """Let nothing in *directory* itself wait any longer: a program wants it on disk."""
+        """Let no temporary file in *directory* itself wait: a program wants them on disk."""
         for child in list(directory.children.values()):
-            if isinstance(child, File):
+            if isinstance(child, File) and child.kind is Kind.TRANSIENT:
                 self.end_of(child)
 
     def end_of(self, file: File) -> None:

@@ -107,8 +107,7 @@ class Heads:
 
     def inherit(self, file: File, memory: Memory, seq: int) -> None:
         """Let *file*, which is written in place of a backup, be the memory that the backup was."""
-        self.by_id[memory.id] = file
-        file.memory, file.seq, file.entry = memory, seq, None
+        self._become(file, memory, seq)
 
     def end(self, memory_id: str, seq: int) -> None:
         """Take in that this mount removed a memory at *seq* and that no file is it any more."""
@@ -176,13 +175,18 @@ class Heads:
         self._forget_aside(file)
         if file.orphan:
             return
-        self._tree.detach(file, here=False)
-        if not self._make_room(full, memory):
+        if not is_shown(memory.path) or not self._make_room(full, memory):
+            self._tree.detach(file, here=False)
             self._hide(memory, file.seq)
             self.by_id.pop(memory.id, None)
             return
-        if self._tree.at(full) is None:
-            self._tree.attach(file, full)
+        present = self._tree.at(full)
+        if isinstance(present, File):
+            self._tree.detach(file, here=False)
+            self.release(file)
+            self._become(present, memory, file.seq)
+        else:
+            self._tree.move(file, full, here=False)
 
     def _place_new(self, memory: Memory, seq: int, *, again: bool = False) -> None:
         full = self._tree.prefix + memory.path
@@ -191,14 +195,19 @@ class Heads:
             return
         self.hidden.pop(memory.id, None)
         present = self._tree.at(full)
-        file = present if isinstance(present, File) else self._tree.new_file(full)
-        file.memory, file.seq, file.entry = memory, seq, None
+        if isinstance(present, File):
+            self._become(present, memory, seq)
+            return
+        file = self._tree.new_file(full)
+        self._become(file, memory, seq)
+        self._tree.attach(file, full)
+        if file.parent is not None:
+            self._kernel().forget_content(file.parent.path)
+
+    def _become(self, file: File, memory: Memory, seq: int) -> None:
+        """Let *file*, which the store did not have, be *memory*."""
         self.by_id[memory.id] = file
-        if present is None:
-            self._tree.attach(file, full)
-            parent = file.parent
-            if parent is not None:
-                self._kernel().forget_content(parent.path)
+        file.memory, file.seq, file.entry = memory, seq, None
 
     def _hide(self, memory: Memory, seq: int, *, again: bool = False) -> None:
         again = again or memory.id in self.hidden

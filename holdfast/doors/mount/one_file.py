@@ -1,6 +1,7 @@
 """One file renamed: what becomes of it depends on what it is, and on what its new name is."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from errno import EFBIG
 
 from holdfast.doors.mount.buffers import SCRATCH_BYTES_MAX, Buffer, Frozen, content_fault
@@ -168,6 +169,11 @@ class OneFile:
             self._parts.saves.do(files, (edit,), commit, edit_id)
         except OSError:
             undo()
+            if known and work.unsure is not None:
+                # The id is the edit's: what is kept needs one of its own.
+                work.kept_version = -1
+                with suppress(OSError):
+                    self._parts.grace.keep(file)
             raise
         work.due, work.closed = False, None
         self._settled()

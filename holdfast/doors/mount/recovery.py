@@ -140,9 +140,14 @@ class Recovery:
             )
         if head is None:
             return Save(path=path, content=text) if memory_id is None else None
-        if memory_id is None or head.content_sha256 != spooled.base_sha256:
+        if head.content_sha256 != spooled.base_sha256:
             return None
-        return Save(path=path, content=text, memory_id=memory_id, base_sha256=spooled.base_sha256)
+        return Save(
+            path=path,
+            content=text,
+            memory_id=memory_id or head.id,
+            base_sha256=spooled.base_sha256,
+        )
 
 
 _NONE = "0" * 64

@@ -62,8 +62,6 @@ class Removing:
         branch.demand_writable()
         try:
             with branch.turn(file):
-                if file.parent is None:
-                    raise failure(ENOENT)
                 self._unlink(parts, file)
         except Unavailable as error:
             raise oserror(error) from error
@@ -83,6 +81,8 @@ class Removing:
         branch = parts.branch
         if file.kind is not Kind.SCRATCH:
             self._answer(parts, file)
+        if file.parent is None:
+            raise failure(ENOENT)
         memory = file.memory
         if memory is None or self._leave_behind(parts, file):
             with branch.lock:

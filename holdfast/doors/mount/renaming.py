@@ -57,10 +57,11 @@ class Renaming:
         others = [each for each in (target, aside) if each is not None and each is not file]
         try:
             with branch.turn(file, *dict.fromkeys(others)):
-                if branch.tree.at(file.path) is not file or branch.tree.at(new) is not target:
-                    raise failure(ENOENT)
+                old = file.path
                 for each in (file, *others):
                     parts.saves.settle(each)
+                if branch.tree.at(old) is not file or branch.tree.at(new) is not target:
+                    raise failure(ENOENT)
                 one = OneFile(parts, file, new, kind=kind, target=target, aside=aside)
                 one.rename(noreplace=noreplace)
         finally:

@@ -18,13 +18,16 @@ from holdfast.doors.mount.errors import errno_of, passing
 from holdfast.doors.mount.failure import failure
 from holdfast.doors.mount.keeping import Keeping
 from holdfast.doors.mount.nodes import Attempt, File, work_of
-from holdfast.ground.errors import EngineFault, HoldfastError, Unavailable
+from holdfast.ground.errors import EngineFault, HoldfastError, IdempotencyMismatch, Unavailable
 from holdfast.ground.text import sha256_hex
-from holdfast.memories.stores.edits import Edit, Save
+from holdfast.memories.stores.edits import Edit, Remove, Save
 from holdfast.memories.stores.records import Applied
 
 PAUSES = (0.25, 0.5, 1.0, 2.0, 4.0, 5.0)
 """Seconds until a save that failed is tried again; the last again and again."""
+
+_NOTHING = (Remove(memory_id="mem_" + "0" * 24),)
+"""An edit that changes nothing: there is no such memory."""
 
 _log = logging.getLogger(__name__)
 
@@ -208,16 +211,23 @@ class Saves:
         return True
 
     def _answer(self, file: File) -> None:
-        """Have an answer to what was sent of *file* besides its saves; OSError if there is none."""
+        """See what became of what was sent of *file* besides its saves; OSError if nobody can tell.
+
+        Its program was told that it failed. So its id is used for what does nothing: was it not
+        done yet, it never will be; if it was, the answer to it is what it was then.
+        """
         unsure = work_of(file).unsure
         if unsure is None:
             return
         try:
-            self._branch.apply(unsure.edits, unsure.edit_id, unsure.commit)
-        except Exception as error:
+            try:
+                self._branch.apply(_NOTHING, unsure.edit_id, lambda _: None)
+            except IdempotencyMismatch:
+                self._branch.apply(unsure.edits, unsure.edit_id, unsure.commit)
+        except HoldfastError as error:
             if passing(error):
                 raise failure(errno_of(error)) from error
-            _log.info("what was in doubt was not done: %s", type(error).__name__)
+            _log.info("what became of an edit is not known: %s", type(error).__name__)
         work_of(file).unsure = None
 
     def _send_new(self, file: File, aside: File | None) -> None:

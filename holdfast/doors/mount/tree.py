@@ -59,25 +59,19 @@ class Tree:
 
     def detach(self, file: File, *, here: bool) -> None:
         """Take *file* out of its directory; *here*: by this mount, so that directories stay."""
-        parent = file.parent
-        if parent is None:
-            return
-        file.parent = None
-        parent.children.pop(file.name, None)
-        self._nodes.pop(file.path, None)
-        self._changed(parent)
-        if here:
-            if not parent.children:
-                parent.local = True
-        else:
-            self._kernel().forget_name(parent.path, file.name)
-            self._kernel().forget_content(parent.path)
-            self.prune(parent)
+        parent, name = file.parent, file.name
+        if parent is not None:
+            self._take(file, parent)
+            self._left(parent, name, here=here)
 
     def move(self, file: File, path: str, *, here: bool) -> None:
         """Put *file* at *path*, which is free."""
-        self.detach(file, here=here)
+        parent, name = file.parent, file.name
+        if parent is not None:
+            self._take(file, parent)
         self.attach(file, path)
+        if parent is not None:
+            self._left(parent, name, here=here)
 
     def prune(self, directory: Directory) -> None:
         """Remove *directory* and those above it that are empty and not made here."""
@@ -153,6 +147,21 @@ class Tree:
                 return node if isinstance(node, File) else None
             end = path.rfind("/", 0, end)
         return None
+
+    def _take(self, file: File, parent: Directory) -> None:
+        file.parent = None
+        parent.children.pop(file.name, None)
+        self._nodes.pop(file.path, None)
+        self._changed(parent)
+
+    def _left(self, parent: Directory, name: str, *, here: bool) -> None:
+        """See whether *parent* stays, from which *name* was taken."""
+        if here:
+            parent.local = parent.local or not parent.children
+            return
+        self._kernel().forget_name(parent.path, name)
+        self._kernel().forget_content(parent.path)
+        self.prune(parent)
 
     def _above(self, path: str) -> Directory:
         """Return the directory of *path*, made if it is not there."""
