@@ -316,7 +316,7 @@ def test_a_save_whose_answer_was_lost_is_made_once(
             place = Place(mount, kept.hf)
             place.given("log", "")
             lost = 0
-            for number in range(30):
+            for number in range(15):
                 # Stopped at some moment of the save: before it, within it, or after it.
                 timer = threading.Timer(number % 10 / 2000, server.hang)
                 timer.start()
@@ -329,10 +329,10 @@ def test_a_save_whose_answer_was_lost_is_made_once(
                 server.go_on()
                 eventually(mount.settled, within=30)
 
-            wanted = "".join(f"{number}\n" for number in range(30))
+            wanted = "".join(f"{number}\n" for number in range(15))
             assert place.content("log") == wanted
-            assert place.told() == ["created log", *(["modified log"] * 30)]
-            print(f"{lost} of 30 answers were lost")  # noqa: T201
+            assert place.told() == ["created log", *(["modified log"] * 15)]
+            print(f"{lost} of 15 answers were lost")  # noqa: T201
 
 
 def saved_until_refused(file: Path) -> int:
