@@ -11,6 +11,7 @@ from datetime import datetime
 from errno import EFBIG, EILSEQ
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.memories.stores.asked import CONTENT_BYTES_MAX
 
@@ -87,6 +88,17 @@ class Frozen(Struct, frozen=True, kw_only=True):
         if self.replaced or self.base_sha256 is None or self.low < self.base_size:
             return None
         return self.content[self.base_size :]
+
+    def on(self, earlier: "Frozen") -> "Frozen":
+        """Return this, which was made on *earlier*, as made on what that was made on."""
+        return replace(
+            self,
+            memory_id=earlier.memory_id,
+            base_sha256=earlier.base_sha256,
+            base_size=earlier.base_size,
+            low=min(self.low, earlier.low),
+            replaced=self.replaced or earlier.replaced,
+        )
 
 
 class Buffer:

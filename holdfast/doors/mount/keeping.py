@@ -2,7 +2,7 @@
 
 import logging
 import os
-from errno import errorcode
+from errno import EIO, errorcode
 from typing import Literal
 
 from holdfast.doors.mount.branch import Branch
@@ -62,6 +62,13 @@ class Keeping:
         if kept is not None:
             work.kept, work.kept_id, work.kept_version = kept, edit_id, version
         return kept is not None
+
+    def renew(self, file: File) -> None:
+        """Keep what is kept of *file* as what it is by now, after it was renamed."""
+        work = file.work
+        if work is not None and work.kept is not None and work.closed is not None:
+            errno = 0 if file.kind is Kind.TRANSIENT else EIO
+            self.keep_unsaved(file, work.closed, work.kept_version, errno)
 
     def leave_unsaved(self, file: File, errno: int) -> None:
         """Leave all that is unsaved of *file* for a person, because of *errno*."""

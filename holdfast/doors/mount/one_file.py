@@ -68,8 +68,8 @@ class OneFile:
             self._check(file.buffer)
         with branch.lock:
             self._arrive(self._kind)
+        self._parts.keeping.renew(file)
         if file.kind is Kind.TRANSIENT and not work_of(file).written:
-            work_of(file).kept_version = -1
             self._parts.grace.keep(file)
             self._parts.grace.arm(file)
 
@@ -93,6 +93,7 @@ class OneFile:
         files = (file,) if aside is None else (file, aside)
         self._parts.saves.do(files, (Move(moves=tuple(moves)),), commit)
         self._settled()
+        self._parts.keeping.renew(file)
 
     def _replace(self, over: Memory) -> None:
         """Let what the file holds be the content of *over*, whose id goes on; the source goes."""

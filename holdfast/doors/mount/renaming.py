@@ -1,12 +1,11 @@
 """Files and directories renamed."""
 
-from contextlib import suppress
 from errno import EEXIST, EINVAL, EISDIR, ENOENT, ENOTDIR, ENOTEMPTY, EXDEV
 
 from holdfast.doors.mount.errors import oserror
 from holdfast.doors.mount.failure import failure
 from holdfast.doors.mount.names import Kind, checked
-from holdfast.doors.mount.nodes import Directory, File, work_of
+from holdfast.doors.mount.nodes import Directory, File
 from holdfast.doors.mount.one_file import OneFile
 from holdfast.doors.mount.parts import Parts
 from holdfast.doors.mount.places import Places
@@ -128,11 +127,8 @@ class Renaming:
 
     def _carried(self, parts: Parts, file: File) -> None:
         """Keep what waits under its new path."""
-        if file.work is None or not file.unsaved:
+        parts.keeping.renew(file)
+        if file.work is None or not file.unsaved or file.work.written:
             return
-        work_of(file).kept_version = -1
-        if file.kind is Kind.TRANSIENT and not work_of(file).written:
-            with suppress(OSError):
-                parts.grace.close(file)
+        if file.kind is Kind.TRANSIENT:
             parts.grace.arm(file)
-        parts.saves.resume(file)

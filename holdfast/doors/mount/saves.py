@@ -150,8 +150,9 @@ class Saves:
         work.stop_waiting()
         if attempt.frozen is None or buffer is None:
             return
-        changed = buffer.unsaved
-        buffer.thaw(attempt.frozen)
+        changed, frozen = buffer.unsaved, attempt.frozen
+        buffer.thaw(frozen)
+        work.closed = frozen if work.closed is None else work.closed.on(frozen)
         if attempt.kept is not None and work.kept is not None:
             work.spare, work.kept_version = attempt.kept, -1
         elif attempt.kept is not None:
