@@ -12,6 +12,8 @@ from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.records import Access, Store
 from holdfast.testing.fakes import FrozenClock
 
+ACCESS: dict[str, Access] = {"notes": "read_write", "other": "read_write", "rules": "read_only"}
+
 
 @pytest.fixture
 def clock() -> FrozenClock:
@@ -32,11 +34,7 @@ def drive(hf: Holdfast, clock: FrozenClock, tmp_path: Path) -> Iterator[Drive]:
     def drive(**options: Any) -> Driven:
         stores: dict[str, tuple[Store, Access]] = {
             slug: (hf.memory_stores.create(name=slug.title()), access)
-            for slug, access in (
-                ("notes", "read_write"),
-                ("other", "read_write"),
-                ("rules", "read_only"),
-            )
+            for slug, access in ACCESS.items()
         }
         driven.append(Driven(hf, clock, tmp_path / "spool", stores, options))
         return driven[-1]

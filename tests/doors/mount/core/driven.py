@@ -91,6 +91,9 @@ class Handle:
             self.release()
 
 
+Stores = Mapping[str, tuple[Store, Access]]
+
+
 class Driven:
     """A core over stores by slug, and the trouble, time, spool and kernel it goes with."""
 
@@ -99,7 +102,7 @@ class Driven:
         hf: Holdfast,
         clock: FrozenClock,
         spool: Path,
-        stores: Mapping[str, tuple[Store, Access]],
+        stores: Stores,
         options: Mapping[str, Any] | None = None,
     ) -> None:
         self.hf, self.clock, self.root, self.stores = hf, clock, spool, stores

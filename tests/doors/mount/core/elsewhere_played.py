@@ -4,7 +4,7 @@ from doors.mount.core.drawn import Did, File, Trouble, above, parent
 from doors.mount.core.files_played import paths, picks, plain_paths
 from doors.mount.core.names_played import NameRules
 from hypothesis import strategies as st
-from hypothesis.stateful import invariant, precondition, rule
+from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from holdfast.doors.mount.names import Kind
 from holdfast.ground.errors import PathTaken
@@ -16,8 +16,18 @@ healthy = precondition(lambda self: self.table.trouble is None)
 class MountMachine(NameRules):
     """Does to a mount, and to the store behind it, what it draws."""
 
+    @initialize(memories=st.sets(plain_paths, min_size=1, max_size=5), made=st.booleans())
+    def begin_with(self, memories: set[str], made: bool) -> None:
+        for path in sorted(memories):
+            self._create_elsewhere(path)
+        if made:
+            self.mkdir("/g")
+
     @rule(path=paths)
     def create_elsewhere(self, path: str) -> None:
+        self._create_elsewhere(path)
+
+    def _create_elsewhere(self, path: str) -> None:
         table = self.table
         if path in table.files or table.is_dir(path) or path in table.reserved():
             return
@@ -110,19 +120,19 @@ class MountMachine(NameRules):
 
     # Time, and ends
 
-    @rule()
-    def wait(self) -> None:
-        if self.table.is_quiet():
+    @rule(now=seldom)
+    def wait(self, now: bool) -> None:
+        if now and self.table.is_quiet():
             self.table.wait_long()
 
     @healthy
-    @rule()
-    def fsync_directory(self) -> None:
+    @rule(now=seldom)
+    def fsync_directory(self, now: bool) -> None:
         """Sync the root, where no backup is deferred."""
         table = self.table
         inside = [each for path, each in table.files.items() if parent(path) == ""]
         due = [(each, table.chains(each)) for each in inside if each.kind is Kind.TRANSIENT]
-        if any(each.aside_of or each.backup for each in inside):
+        if not now or any(each.aside_of or each.backup for each in inside):
             return
         if not any(table.handles(each) for each, _ in due):
             self.mount.core.fsyncdir("/notes")

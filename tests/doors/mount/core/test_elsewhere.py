@@ -7,7 +7,7 @@ from errno import EACCES, ENOENT, EROFS, ESTALE
 from pathlib import Path
 
 import pytest
-from doors.mount.core.driven import Driven, refused
+from doors.mount.core.driven import Driven, Stores, refused
 from doors.mount.core.trouble import gone
 
 from holdfast.ground.errors import CursorExpired
@@ -339,7 +339,7 @@ def attached(hf: Holdfast, clock: FrozenClock, tmp_path: Path) -> Iterator[tuple
         resources=[{"type": "memory_store", "memory_store_id": store.id}],
     )
     narrowed = hf.for_session(session.id)
-    stores = {"notes": (store, "read_write")}
+    stores: Stores = {"notes": (store, "read_write")}
     mount = Driven(narrowed, clock, tmp_path / "spool", stores, {"session_id": session.id})
     yield mount.start(), session.id
     mount.hf = hf

@@ -124,6 +124,43 @@ def test_the_next_mount_promotes_a_transient_file(mount: Driven) -> None:
     assert heir.spooled() == []
 
 
+@pytest.mark.parametrize("opened", [False, True])
+@pytest.mark.parametrize(
+    ("old", "new"), [("/notes/d", "/notes/e"), ("/notes/d/a.tmp", "/notes/d/b.tmp")]
+)
+def test_the_next_mount_promotes_a_transient_file_under_its_last_name(
+    mount: Driven, old: str, new: str, opened: bool
+) -> None:
+    mount.core.mkdir("/notes/d")
+    mount.put("/notes/d/a.tmp", b"x")
+    if opened:
+        mount.open("/notes/d/a.tmp", os.O_RDWR)
+    mount.core.rename(old, new)
+    after = "/e/a.tmp" if new == "/notes/e" else "/d/b.tmp"
+    assert [left.facts["path"] for left in mount.spooled()] == [after]
+    mount.crash()
+    heir = mount.again()
+    heir.later.advance(10)
+
+    assert heir.kept() == {after: "x"}
+
+
+def test_the_next_mount_saves_what_was_left_under_its_last_name(mount: Driven) -> None:
+    mount.core.mkdir("/notes/d")
+    mount.sources["notes"].refusing = gone
+    with refused(EIO):
+        mount.put("/notes/d/a.md", b"x")
+    try:
+        mount.core.rename("/notes/d", "/notes/e")
+    except OSError as error:
+        after = "/d/a.md" if error.errno == EIO else ""
+    else:
+        after = "/e/a.md"
+    mount.crash()
+
+    assert mount.again().kept() == {after: "x"}
+
+
 def test_what_was_not_closed_is_lost_in_a_crash_and_nothing_else(mount: Driven) -> None:
     mount.given("/a.md", "old\n")
     mount.open("/notes/a.md", NEW).write(b"mine\n")

@@ -55,16 +55,15 @@ def test_while_a_save_hangs_the_rest_goes_on(
     done(saving)
 
 
-@pytest.mark.parametrize(
-    "act",
-    [
-        lambda m: m.core.rename("/notes/a.md", "/notes/b.md"),
-        lambda m: m.core.unlink("/notes/a.md"),
-        lambda m: m.core.truncate("/notes/a.md", 0),
-        lambda m: m.core.rename("/notes/d", "/notes/e"),
-    ],
-    ids=["rename", "unlink", "truncate", "rename of a directory"],
-)
+ASKING: dict[str, Callable[[Driven], None]] = {
+    "rename": lambda m: m.core.rename("/notes/a.md", "/notes/b.md"),
+    "unlink": lambda m: m.core.unlink("/notes/a.md"),
+    "truncate": lambda m: m.core.truncate("/notes/a.md", 0),
+    "rename of a directory": lambda m: m.core.rename("/notes/d", "/notes/e"),
+}
+
+
+@pytest.mark.parametrize("act", ASKING.values(), ids=ASKING)
 def test_while_something_else_hangs_the_rest_goes_on(
     mount: Driven, pool: ThreadPoolExecutor, act: Callable[[Driven], None]
 ) -> None:
