@@ -19,8 +19,8 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from holdfast.doors.mount.synced import own
-from holdfast.doors.mount.synced.merge import Found, What
-from holdfast.doors.mount.synced.sight import ABSENT, READ, Mark, Seen, look_at, unseen
+from holdfast.doors.mount.synced.merge import What
+from holdfast.doors.mount.synced.sight import READ, Mark, Seen, look_at, unseen
 from holdfast.doors.mount.synced.unusual import born_at, exchange, rename_new, sync_all
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -34,6 +34,14 @@ class Entry(Struct, frozen=True):
     path: str
     what: What
     mark: Mark | None = None
+
+
+class Put(Struct, frozen=True):
+    """What tells a file that was put; `alone`: nothing has happened to it since."""
+
+    mark: Mark
+    born: int | None
+    alone: bool
 
 
 class Files:
@@ -85,12 +93,11 @@ class Files:
 
     def put(
         self, path: str, content: bytes, *, at_ns: int, over: str | None, lasting: bool = True
-    ) -> Seen | None:
+    ) -> Put | None:
         """Write *content* to *path*, in place of a file of the hash *over*, or of nothing.
 
-        Returns what is there then, perhaps something newer or nothing any more; None, with
-        nothing changed, when something else was there.
-        OSError when it cannot be written, or what is above it is no directory.
+        Returns None, with nothing changed, when something else was there. OSError when it cannot
+        be written, or what is above it is no directory.
         """
         with self._above(path, make=True) as (directory, name), self._changing(directory):
             part = self._begin(directory, content, at_ns, lasting=lasting)
@@ -102,7 +109,7 @@ class Files:
             finally:
                 with suppress(FileNotFoundError):
                     os.unlink(part.name, dir_fd=directory)
-            return _seen(directory, name, part)
+            return _put(directory, name, part)
 
     def take(self, path: str, sha256: str) -> bool:
         """Remove the file at *path* if it still has the hash *sha256*; tell whether it did."""
@@ -301,15 +308,15 @@ class _Part(NamedTuple):
     born: int | None
 
 
-def _seen(directory: int, name: str, part: _Part) -> Seen:
-    """Return what is at *name*, where *part* was put, without reading it if it is that."""
+def _put(directory: int, name: str, part: _Part) -> Put:
+    """Return what tells the file that *part* became under *name*, and if it is still there."""
     try:
         found = os.stat(name, dir_fd=directory, follow_symlinks=False)
-        if (found.st_ino, found.st_size, found.st_mtime_ns) != part.told_by:
-            return look_at(directory, name, None, None)
     except OSError:
-        return ABSENT
-    return Seen(Found(What.FILE, part.sha256), Mark.of(found), part.born, None, found.st_ctime_ns)
+        return Put(Mark.unsure(*part.told_by), part.born, alone=False)
+    if (found.st_ino, found.st_size, found.st_mtime_ns) != part.told_by:
+        return Put(Mark.unsure(*part.told_by), part.born, alone=False)
+    return Put(Mark.of(found), part.born, alone=True)
 
 
 def _placed(directory: int, part: _Part, name: str, over: str | None) -> bool:

@@ -252,6 +252,7 @@ class Inward:
         if case.seen.found.sha256 == old.sha256:
             moved = Known.of(case.path, old.agreed, case.seen)
         replica.state.put(moved)
+        replica.state.forget(old.path)
         replica.missing.found(old.path)
         replica.stuck.pop(old.path, None)
         replica.settled(old.path)

@@ -13,7 +13,7 @@ from holdfast.doors.mount.synced.cases import Case
 from holdfast.doors.mount.synced.merge import Agreed, What
 from holdfast.doors.mount.synced.notices import KEPT_OUT, UNWRITTEN
 from holdfast.doors.mount.synced.replica import Replica
-from holdfast.doors.mount.synced.sight import ABSENT, Seen
+from holdfast.doors.mount.synced.sight import ABSENT
 from holdfast.doors.mount.synced.state import Known
 from holdfast.ground.clock import to_microseconds, to_rfc3339
 from holdfast.ground.errors import HoldfastError, NotFound
@@ -58,7 +58,7 @@ class Outward:
         try:
             if case.seen.found.what is What.DIRECTORY and not replica.files.clear(case.path):
                 raise IsADirectoryError(EISDIR, "A directory is there")
-            there = replica.files.put(
+            put = replica.files.put(
                 case.path,
                 (memory.content or "").encode(),
                 at_ns=to_microseconds(memory.updated_at) * 1000,
@@ -68,16 +68,17 @@ class Outward:
         except OSError as error:
             self._hide(case.path, error)
             return False
-        if there is None:
+        if put is None:
             replica.soon(case.path)
             return False
-        self._agree(case.path, memory, there)
+        known = Known(case.path, memory.id, memory.content_sha256, put.mark, put.born)
+        self._agree(known, again=not put.alone)
         return True
 
     def adopt(self, case: Case) -> None:
         """Take the file for the head, which it equals."""
         if case.head is not None:
-            self._agree(case.path, case.head, case.seen)
+            self._agree(Known.of(case.path, _agreed(case.head), case.seen))
 
     def refresh(self, case: Case) -> None:
         """Note what the file, which is as it was agreed, looks like now."""
@@ -122,6 +123,7 @@ class Outward:
         if not replica.files.move(known.path, head.path):
             return False
         replica.state.put(Known(head.path, known.memory_id, known.sha256, None, known.born))
+        replica.state.forget(known.path)
         replica.settled(known.path)
         replica.soon(head.path)
         self.prune(known.path)
@@ -158,18 +160,18 @@ class Outward:
             self._replica.files.drop(path)
         return True
 
-    def _agree(self, path: str, memory: Memory, seen: Seen) -> None:
+    def _agree(self, known: Known, *, again: bool = False) -> None:
+        """Note that file and head are equal; look *again* if they may not be any more."""
         replica = self._replica
-        head = replica.heads.of(memory.id) or memory
-        known = Known.of(path, _agreed(memory), seen)
         if self._written is None:
             replica.state.put(known)
         else:
             self._written.append(known)
-        replica.missing.found(path)
-        replica.settled(path)
-        if known.mark is None or head.content_sha256 != memory.content_sha256:
-            replica.soon(path)
+        replica.settled(known.path)
+        if again:
+            replica.soon(known.path)
+        else:
+            replica.missing.found(known.path)
 
     def _content(self, path: str, head: Memory) -> Memory | None:
         """Return *head* with its content; None if it cannot be had now, and then later."""

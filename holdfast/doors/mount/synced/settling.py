@@ -71,9 +71,7 @@ class Settling:
         """Do what is to be done about *paths*; when it is *final*, without waiting for more."""
         replica, paths = self._replica, list(paths)
         for path in paths:
-            known = replica.state.get(path)
-            if known is not None:
-                self._outward.follow(known)
+            self._follow(path)
         cases = [each for path in paths if (each := self._case(path, final=final)) is not None]
         by_act: dict[Act, list[Case]] = {act: [] for act in Act}
         for each in cases:
@@ -100,6 +98,15 @@ class Settling:
                 replica.local.update(self._only_here([entry.path]))
             elif entry.what is not What.ABSENT:
                 replica.soon(entry.path)
+
+    def _follow(self, path: str) -> None:
+        """Rename files to or from *path* whose memories were moved elsewhere."""
+        replica = self._replica
+        known, head = replica.state.get(path), replica.heads.at(path)
+        came = None if head is None else replica.state.of(head.id)
+        for each in (known, came):
+            if each is not None and each.path not in self._inward.held:
+                self._outward.follow(each)
 
     def _only_here(self, directories: Sequence[str]) -> list[str]:
         """Return those of *directories* below which the store has nothing."""

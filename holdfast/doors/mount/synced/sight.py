@@ -38,6 +38,11 @@ class Mark(Struct, frozen=True, array_like=True):
         ctime_ns = _FRESH if fresh else found.st_ctime_ns
         return cls(found.st_ino, found.st_size, found.st_mtime_ns, ctime_ns)
 
+    @classmethod
+    def unsure(cls, inode: int, size: int, mtime_ns: int) -> "Mark":
+        """Return the mark of a file that may be changing now."""
+        return cls(inode, size, mtime_ns, _FRESH)
+
     def tells(self, other: "Mark | None") -> bool:
         """Tell whether the file is certainly as it was when its mark was *other*."""
         return self == other and self.ctime_ns != _FRESH

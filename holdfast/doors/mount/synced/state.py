@@ -2,7 +2,7 @@
 
 One line for each agreement, added once it holds: what is on disk in the store and here is never
 older than what this says, so that a crash between the two is seen as a change that is on both
-sides already. The last line about a path or a memory counts; a line that was cut short does not.
+sides already. The last line about a path counts; a line that was cut short does not.
 """
 
 import os
@@ -89,7 +89,7 @@ class State:
         return self._by_path.get(path)
 
     def of(self, memory_id: str) -> Known | None:
-        """Return what is known of the memory *memory_id*."""
+        """Return what was noted last of the memory *memory_id*."""
         path = self._by_id.get(memory_id)
         return None if path is None else self._by_path[path]
 
@@ -99,7 +99,7 @@ class State:
         return [path for path in self._by_path if path.startswith(prefix)]
 
     def put(self, known: Known) -> None:
-        """Note *known*, also in place of what was known of its memory at another path."""
+        """Note *known*; what is known of its memory at another path stays until it is forgotten."""
         if self._by_path.get(known.path) != known:
             self._set(known)
             self._append([known])
@@ -158,15 +158,12 @@ class State:
 
     def _set(self, known: Known) -> None:
         self._drop(known.path)
-        before = self._by_id.get(known.memory_id)
-        if before is not None:
-            self._drop(before)
         self._by_path[known.path] = known
         self._by_id[known.memory_id] = known.path
 
     def _drop(self, path: str) -> None:
         known = self._by_path.pop(path, None)
-        if known is not None:
+        if known is not None and self._by_id.get(known.memory_id) == path:
             del self._by_id[known.memory_id]
 
     def _append(self, lines: Iterable[object]) -> None:

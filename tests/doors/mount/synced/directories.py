@@ -131,7 +131,7 @@ class Side:
         found: dict[str, str] = {}
         for path in sorted(self.root.rglob("*")):
             if path.is_file() and not path.name.startswith(".memory-"):
-                found[f"/{path.relative_to(self.root)}"] = path.read_text()
+                found[f"/{path.relative_to(self.root)}"] = path.read_text(errors="replace")
         return found
 
     def has(self, path: str, content: str) -> bool:

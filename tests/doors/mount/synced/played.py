@@ -15,14 +15,13 @@ from holdfast.doors.mount.options import Options
 from holdfast.doors.mount.source import Source
 from holdfast.doors.mount.spool import Spool
 from holdfast.doors.mount.surroundings import Surroundings
-from holdfast.doors.mount.synced.files import Files
+from holdfast.doors.mount.synced.files import Files, Put
 from holdfast.doors.mount.synced.inward import Inward
 from holdfast.doors.mount.synced.outward import Outward
 from holdfast.doors.mount.synced.pace import Pace
 from holdfast.doors.mount.synced.replica import Replica
 from holdfast.doors.mount.synced.scan import Scan
 from holdfast.doors.mount.synced.settling import Settling
-from holdfast.doors.mount.synced.sight import Seen
 from holdfast.doors.mount.synced.state import Header, Known, State
 from holdfast.ground.ids import Ids
 from holdfast.library.holdfast import Holdfast
@@ -60,12 +59,12 @@ class FragileFiles(Files):
 
     def put(
         self, path: str, content: bytes, *, at_ns: int, over: str | None, lasting: bool = True
-    ) -> Seen | None:
+    ) -> Put | None:
         del lasting
         self._fuse.burn()
-        seen = super().put(path, content, at_ns=at_ns, over=over, lasting=False)
+        put = super().put(path, content, at_ns=at_ns, over=over, lasting=False)
         self._fuse.burn()
-        return seen
+        return put
 
     def take(self, path: str, sha256: str) -> bool:
         self._fuse.burn()
@@ -151,14 +150,14 @@ class Played:
         self.later.close()
         self._deadline.close()
 
-    def step(self, *, seen: bool, kill_after: int | None = None) -> None:
+    def step(self, *, seen: bool, kill_after: int | None = None, at_once: int = 3) -> None:
         """Do what there is to do once, after a look at everything if nothing was *seen*."""
         self.fuse.left = kill_after
         try:
             self.replica.catch_up()
             if not seen:
                 self.scan.run()
-            self._settle()
+            self._settle(at_once)
         except Killed:
             self.start()
         self.fuse.left = None
@@ -169,7 +168,7 @@ class Played:
         for _ in range(ROUNDS):
             self.replica.catch_up()
             self.scan.run()
-            self._settle()
+            self._settle(9)
             now = (self.files(), self.heads(), len(self.replica.missing))
             calm = calm + 1 if now == before else 0
             if calm == CALM:
@@ -177,10 +176,10 @@ class Played:
             before = now
         raise AssertionError(f"no rest: {before}")
 
-    def _settle(self) -> None:
+    def _settle(self, at_once: int) -> None:
         paths: list[str] = []
         for _ in range(TURNS):
-            paths = self.replica.agenda.take(float("inf"), 3)
+            paths = self.replica.agenda.take(float("inf"), at_once)
             if not paths:
                 return
             self.settling.settle(paths, final=True)

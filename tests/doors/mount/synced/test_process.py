@@ -16,7 +16,7 @@ import holdfast
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.records import Memory, Version
 
-HOLDFAST = str(Path(sys.prefix) / "bin" / "holdfast")
+HOLDFAST = (sys.executable, "-m", "holdfast.doors.cli.start")
 SECONDS = 30
 
 
@@ -33,7 +33,7 @@ class Process:
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run a command to its end."""
         return subprocess.run(
-            [HOLDFAST, *words],
+            [*HOLDFAST, *words],
             env=self._environment,
             capture_output=True,
             text=True,
@@ -44,7 +44,7 @@ class Process:
     def start(self) -> "Process":
         words = ["mount", str(self.directory), "--store=Notes", f"--db={self.db}", "--json"]
         process = self._running = subprocess.Popen(
-            [HOLDFAST, *words, "--mode=sync", "--grace=0.3"],
+            [*HOLDFAST, *words, "--mode=sync", "--grace=0.3"],
             env=self._environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

@@ -34,13 +34,18 @@ def test_what_is_put_is_known_to_the_next_at_once(tmp_path: Path, state: State) 
     assert read(tmp_path) == [known("/b", "mem_2")]
 
 
-def test_a_memory_has_one_path(tmp_path: Path, state: State) -> None:
+def test_a_memory_that_moved_is_known_at_both_paths_until_one_is_forgotten(
+    tmp_path: Path, state: State
+) -> None:
     state.put(known("/a"))
     state.put(known("/b"))
+    assert read(tmp_path) == [known("/a"), known("/b")]
+    assert state.of("mem_1") == known("/b")
+
+    state.forget("/a")
 
     assert read(tmp_path) == [known("/b")]
     assert state.of("mem_1") == known("/b")
-    assert state.get("/a") is None
 
 
 def test_two_memories_may_change_places(tmp_path: Path, state: State) -> None:

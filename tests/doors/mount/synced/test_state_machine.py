@@ -71,10 +71,10 @@ class Both(RuleBasedStateMachine):
         if memory is not None:
             self._memories.delete(memory.id, memory_store_id=self._store)
 
-    @rule(seen=st.booleans(), kill_after=STEPS)
-    def sync(self, seen: bool, kill_after: int | None) -> None:
+    @rule(seen=st.booleans(), kill_after=STEPS, at_once=st.integers(1, 4))
+    def sync(self, seen: bool, kill_after: int | None, at_once: int) -> None:
         there = self.played.contents()
-        self.played.step(seen=seen, kill_after=kill_after)
+        self.played.step(seen=seen, kill_after=kill_after, at_once=at_once)
         assert there <= self.played.history() | self.played.contents()
 
     def teardown(self) -> None:
