@@ -48,13 +48,17 @@ class Keeping:
             attempt.kept = None
 
     def keep_unsaved(self, file: File, frozen: Frozen, version: int, errno: int) -> bool:
-        """Keep *frozen*, which is unsaved of *file*, in place of its entry; tell if it is."""
+        """Keep *frozen*, which is unsaved of *file*, in place of its entry; tell if it is.
+
+        The entry has the id of the one before it, so that who finds both knows which is newer.
+        """
         work = work_of(file)
         attempt = work.attempt
         base = frozen.base_sha256
         if attempt is not None and attempt.frozen is not None:
             base = sha256_hex(attempt.frozen.content)
-        edit_id = self._branch.surroundings.new_edit_id()
+        known = work.kept_id if work.kept is not None else ""
+        edit_id = known or self._branch.surroundings.new_edit_id()
         work.closed = frozen
         kept = self._put(
             file, frozen, base=base, edit_id=edit_id, errno=errno, instead_of=work.kept

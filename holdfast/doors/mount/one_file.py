@@ -172,7 +172,7 @@ class OneFile:
             undo()
             if known and work.unsure is not None:
                 # The id is the edit's: what is kept needs one of its own.
-                work.kept_version = -1
+                work.kept_id, work.kept_version = "", -1
                 with suppress(OSError):
                     self._parts.grace.keep(file)
             raise

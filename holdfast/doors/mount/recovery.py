@@ -46,7 +46,18 @@ class Recovery:
         branch, spool = self._branch, self._branch.surroundings.spool
         if branch.refusal:
             return []
-        return self._try(spool.take(branch.source.id))
+        return self._try(self._newest(spool.take(branch.source.id)))
+
+    def _newest(self, entries: list[Entry]) -> list[Entry]:
+        """Return *entries* without those that a newer one took the place of: they have its id.
+
+        Both are there when the mount was killed before it had removed the older.
+        """
+        newest = {spooled.edit_id: kept for kept, spooled, _ in entries}
+        for kept, spooled, _ in entries:
+            if newest[spooled.edit_id] is not kept:
+                self._branch.surroundings.spool.remove(kept)
+        return [entry for entry in entries if newest[entry[1].edit_id] is entry[0]]
 
     def end(self) -> None:
         """Let go of what could not be saved yet: it is for the next mount."""

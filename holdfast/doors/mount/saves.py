@@ -288,10 +288,8 @@ class Saves:
         work.kept = work.spare = None
         if kept is None:
             return
-        attempt.kept = kept
-        if work.kept_version == version:
-            attempt.edit_id = work.kept_id
-        else:
+        attempt.kept, attempt.edit_id = kept, work.kept_id or attempt.edit_id
+        if work.kept_version != version:
             self._keeping.keep_attempt(file, attempt, EIO)
             self._keeping.remove(spare)
 
