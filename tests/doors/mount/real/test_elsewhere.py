@@ -359,4 +359,4 @@ def test_when_its_session_is_archived_a_mount_takes_nothing_more(kept: Kept, sta
         with refused("EROFS"):
             (place.dir / "b.md").write_text("x")
         assert sorted(place.kept()) == ["a.md"]
-        assert file.read_text() == place.content("a.md")
+        eventually(lambda: file.read_text() == place.content("a.md"))
