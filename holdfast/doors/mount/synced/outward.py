@@ -210,6 +210,9 @@ class Outward:
             return True
         if content is None:
             return False
+        if not content:
+            # So is a file that a program has begun to write.
+            return True
         around = replica.around
         spooled = Spooled(
             store_id=replica.source.id,

@@ -19,6 +19,8 @@ class Scan:
 
     def __init__(self, replica: Replica) -> None:
         self._replica = replica
+        self._new: list[str] | None = None
+        """Files that the last look found and that may be missing ones under other names."""
 
     def run(self, *, quick: bool = False) -> None:
         """Let all that is not as it was agreed be looked at; *quick*: but for the last moment."""
@@ -35,8 +37,8 @@ class Scan:
                 present.add(entry.path)
                 self._meet(entry, quick=quick)
         self._note_local(directories)
-        self._judge_missing()
         known = {each.path for each in replica.state}
+        self._new = sorted(present - known)
         replica.soon(*(known - present))
         replica.soon(*(path for path in replica.heads.paths() if path not in known))
         replica.soon(*replica.notices)
@@ -82,9 +84,16 @@ class Scan:
                 above = above.rpartition("/")[0]
         replica.local = (directories - held) | (replica.local & directories)
 
-    def _judge_missing(self) -> None:
-        """Believe what was found missing twice, unless it is too much at once."""
+    def judge(self) -> None:
+        """Believe that what was found missing twice was deleted, unless it is too much at once.
+
+        Does nothing but once after each look at everything, when what that found is settled: until
+        then, what is missing may turn out to be renamed.
+        """
         replica, now = self._replica, monotonic()
+        if self._new is None or any(path in replica.agenda for path in self._new):
+            return
+        self._new = None
         unseen = {
             path: since
             for path, since in replica.missing.unseen().items()

@@ -181,6 +181,7 @@ class Worker:
             for path in paths:
                 replica.agenda.add(path, monotonic() + AFTER_FAULT)
             raise
+        self._scan.judge()
         self._write_errors()
 
     def _finish(self) -> None:

@@ -137,7 +137,7 @@ class Side:
     def has(self, path: str, content: str) -> bool:
         """Tell whether the file at *path* has *content*."""
         try:
-            return (self.root / path[1:]).read_text() == content
+            return (self.root / path[1:]).read_bytes() == content.encode()
         except OSError:
             return False
 
@@ -202,3 +202,11 @@ class Side:
     def equal(self) -> bool:
         """Tell whether files and memories are the same."""
         return self.files() == self.heads()
+
+
+def insist(path: Path) -> Path:
+    """Return *path*, made writable with all above it in its store, as its owner can."""
+    for each in (path, path.parent, path.parent.parent):
+        if each.exists():
+            each.chmod(0o755 if each.is_dir() else 0o644)
+    return path

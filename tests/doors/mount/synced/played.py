@@ -158,6 +158,7 @@ class Played:
             if not seen:
                 self.scan.run()
             self._settle(at_once)
+            self.scan.judge()
         except Killed:
             self.start()
         self.fuse.left = None
@@ -169,6 +170,7 @@ class Played:
             self.replica.catch_up()
             self.scan.run()
             self._settle(9)
+            self.scan.judge()
             now = (self.files(), self.heads(), len(self.replica.missing))
             calm = calm + 1 if now == before else 0
             if calm == CALM:

@@ -3,7 +3,7 @@
 import stat
 
 from doors.mount.synced.conftest import Sides
-from doors.mount.synced.directories import OFTEN, Side, eventually
+from doors.mount.synced.directories import OFTEN, Side, eventually, insist
 
 from holdfast.library.holdfast import Holdfast
 
@@ -26,7 +26,7 @@ def test_files_and_directories_look_read_only(sides: Sides) -> None:
 def test_a_changed_file_is_as_before_and_the_change_is_in_the_spool(sides: Sides) -> None:
     side = started(sides)
 
-    (side.root / "d/a.md").write_text("mine")
+    insist(side.root / "d/a.md").write_text("mine")
 
     eventually(lambda: side.has("/d/a.md", "one"))
     eventually(lambda: "EROFS /d/a.md" in side.errors())
@@ -41,7 +41,7 @@ def test_a_changed_file_is_as_before_and_the_change_is_in_the_spool(sides: Sides
 def test_a_new_file_goes_to_the_spool(sides: Sides) -> None:
     side = started(sides)
 
-    (side.root / "new.bin").write_bytes(b"\xff\0")
+    insist(side.root / "new.bin").write_bytes(b"\xff\0")
 
     eventually(lambda: not (side.root / "new.bin").exists())
     eventually(lambda: "EROFS /new.bin" in side.errors())
@@ -52,7 +52,7 @@ def test_a_new_file_goes_to_the_spool(sides: Sides) -> None:
 def test_a_deleted_file_comes_back(sides: Sides) -> None:
     side = started(sides)
 
-    (side.root / "d/a.md").unlink()
+    insist(side.root / "d/a.md").unlink()
 
     eventually(lambda: side.has("/d/a.md", "one"))
     eventually(lambda: "EROFS /d/a.md" in side.errors())
@@ -62,7 +62,7 @@ def test_a_deleted_file_comes_back(sides: Sides) -> None:
 def test_a_renamed_file_comes_back(sides: Sides) -> None:
     side = started(sides)
 
-    (side.root / "d").rename(side.root / "e")
+    insist(side.root / "d").rename(side.root / "e")
 
     eventually(lambda: side.files() == {"/d/a.md": "one"})
     assert len(side.versions()) == 1
@@ -87,7 +87,7 @@ def test_a_store_archived_meanwhile_is_read_only(hf: Holdfast, side: Side, store
 
     eventually(lambda: stat.S_IMODE((side.root / "a.md").stat().st_mode) == 0o444)
     assert side.status().archived_at is not None
-    (side.root / "a.md").write_text("too late")
+    insist(side.root / "a.md").write_text("too late")
     eventually(lambda: side.has("/a.md", "one"))
     assert len(side.spooled()) == 1
 
@@ -121,7 +121,7 @@ def test_a_session_archived_meanwhile_leaves_changes_where_they_are(
     hf.sessions.archive(session.id)
 
     eventually(lambda: stat.S_IMODE((side.root / "a.md").stat().st_mode) == 0o444)
-    (side.root / "a.md").write_text("too late")
+    insist(side.root / "a.md").write_text("too late")
     eventually(lambda: "EACCES /a.md" in side.errors())
     assert side.has("/a.md", "too late")
 

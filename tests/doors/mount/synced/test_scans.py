@@ -94,6 +94,7 @@ def test_a_directory_that_is_gone_as_a_whole_is_written_out_again(deaf: Side) ->
         deaf.make(f"/{number}", str(number))
     eventually(lambda: len(deaf.files()) == 3)
 
+    deaf.directory.chmod(0o755)
     shutil.rmtree(deaf.root)
 
     eventually(deaf.equal)
@@ -105,6 +106,7 @@ def test_a_directory_moved_away_as_a_whole_is_written_out_again(side: Side) -> N
         side.make(f"/{number}", str(number))
     eventually(lambda: len(side.files()) == 3)
 
+    side.directory.chmod(0o755)
     side.root.rename(side.base / "away")
 
     eventually(lambda: side.root.exists() and side.equal())
