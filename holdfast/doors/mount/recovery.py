@@ -3,9 +3,11 @@
 import logging
 from errno import errorcode
 from pathlib import Path
+from typing import NamedTuple
 
 from msgspec import Struct
 
+from holdfast.doors.mount.buffers import content_fault
 from holdfast.doors.mount.errors import PASSING, passing
 from holdfast.doors.mount.nodes import File
 from holdfast.doors.mount.parts import Parts
@@ -34,12 +36,24 @@ class Left(Struct, frozen=True):
     errno: str
 
 
+class _Before(NamedTuple):
+    """An entry that was just saved: what it was made on, what it held, and the head after it.
+
+    One on the same base took its place, and the mount was killed before it removed it.
+    """
+
+    base_sha256: str | None
+    content: bytes
+    sha256: str
+
+
 class Recovery:
     """Goes through the spool of one store, the oldest entry first."""
 
     def __init__(self, parts: Parts) -> None:
         self._branch = parts.branch
         self._waiting: list[Entry] = []
+        self._before: dict[str, _Before] = {}
 
     def run(self) -> list[Left]:
         """Save what an earlier mount could not; return what is left for a person."""
@@ -102,27 +116,34 @@ class Recovery:
 
     def _save(self, spooled: Spooled, content: bytes) -> bool:
         """Save *content*; tell whether the store has it now. HoldfastError if it may later."""
-        if spooled.errno not in _PASSING:
+        if spooled.errno not in _PASSING or content_fault(content, zeros=True):
             return False
         branch, head = self._branch, self._head(spooled)
+        whole = spooled.kind != "append"
+        if whole and head is not None and head.content_sha256 == sha256_hex(content):
+            return True
         try:
-            edit = self._edit(spooled, content.decode(), head)
-            if edit is None:
-                return head is not None and head.content_sha256 == sha256_hex(content)
-            branch.apply((edit,), spooled.edit_id, branch.absorb)
+            edit = self._edit(spooled, content, head)
+            if edit is not None:
+                branch.apply((edit,), spooled.edit_id, branch.absorb)
+                self._saved(spooled, content)
         except IdempotencyMismatch:
             # It was done, as an edit that looked different then.
             return True
-        except UnicodeDecodeError:
-            return False
         except HoldfastError as error:
             if passing(error):
                 raise
             _log.warning("not recovered: %s", type(error).__name__)
             return False
+        return edit is not None
+
+    def _saved(self, spooled: Spooled, content: bytes) -> None:
+        head = self._head(spooled)
+        if head is None:
+            return
         if spooled.kind == "transient":
-            branch.counts.promote(spooled.edit_id)
-        return True
+            self._branch.counts.promote(head.id)
+        self._before[spooled.path] = _Before(spooled.base_sha256, content, head.content_sha256)
 
     def _head(self, spooled: Spooled) -> Memory | None:
         """Return the memory that the entry is of, by its id, else by its path."""
@@ -133,31 +154,41 @@ class Recovery:
             file = node if isinstance(node, File) else None
         return None if file is None else file.memory
 
-    def _edit(self, spooled: Spooled, text: str, head: Memory | None) -> Save | None:
+    def _edit(self, spooled: Spooled, content: bytes, head: Memory | None) -> Save | None:
         """Return how the entry is saved now; None if it does not fit any more."""
-        path, memory_id = spooled.path, spooled.memory_id
+        path, memory_id, base = spooled.path, spooled.memory_id, spooled.base_sha256
+        before = self._before.get(path)
+        if head is None or before is None or before.sha256 != head.content_sha256:
+            before = None
+        again = before is not None and before.base_sha256 == base
         if spooled.kind == "append":
-            if head is None:
-                return Save(
-                    path=path, content=text, memory_id=memory_id, base_sha256=_NONE, appended=text
-                )
-            before = self._branch.source.content(head)
-            return Save(
-                path=path,
-                content=(before.content or "") + text,
-                memory_id=before.id,
-                base_sha256=before.content_sha256,
-                appended=text,
-            )
+            if before is not None and again and content.startswith(before.content):
+                content = content[len(before.content) :]
+            return self._append(path, memory_id, content.decode(), head)
         if head is None:
-            return Save(path=path, content=text) if memory_id is None else None
-        if head.content_sha256 != spooled.base_sha256:
+            return Save(path=path, content=content.decode()) if memory_id is None else None
+        if head.content_sha256 != base and not again:
             return None
         return Save(
             path=path,
-            content=text,
+            content=content.decode(),
             memory_id=memory_id or head.id,
-            base_sha256=spooled.base_sha256,
+            base_sha256=head.content_sha256,
+        )
+
+    def _append(self, path: str, memory_id: str | None, text: str, head: Memory | None) -> Save:
+        """Return how *text* is put after *head*; alone, where what it was appended to is gone."""
+        if head is None:
+            return Save(
+                path=path, content=text, memory_id=memory_id, base_sha256=_NONE, appended=text
+            )
+        before = self._branch.source.content(head)
+        return Save(
+            path=path,
+            content=(before.content or "") + text,
+            memory_id=before.id,
+            base_sha256=before.content_sha256,
+            appended=text,
         )
 
 
