@@ -25,6 +25,7 @@ MANY_PARAMETERS = {
     "holdfast/doors/cli/mount.py:mount": "the command's options",
     "holdfast/doors/cli/serve.py:serve": "the command's options",
     "holdfast/doors/http/serve.py:serve": "the command's options",
+    "holdfast/doors/mount/core.py:Core.__init__": "what a mount is handed",
     "holdfast/library/aio.py:open": "the mirror of `open`",
     "holdfast/library/aio.py:AsyncSessions.create": FILTERS,
     "holdfast/library/aio.py:AsyncSessions.list": FILTERS,

@@ -22,7 +22,7 @@ class Absorbing:
         branch = self._branch
         with branch.lock:
             if changes.changes:
-                branch.await_flights()
+                branch.turns.await_flights()
             for change in changes.changes:
                 if change.memory is None:
                     branch.heads.lose(change.memory_id, change.seq)
@@ -34,7 +34,7 @@ class Absorbing:
     def resynced(self, snapshot: Snapshot) -> None:
         """Take in all heads, after nothing was heard for a while."""
         with self._branch.lock:
-            self._branch.await_flights()
+            self._branch.turns.await_flights()
             self._branch.heads.resync(snapshot)
         self._heard(snapshot)
 
@@ -71,14 +71,14 @@ class Absorbing:
             before = branch.refusal
             branch.judge()
             closed = not before and branch.refusal
-            files = [file for file in branch.tree.files() if file.work] if closed else []
+            files = [file for file in branch.tree.root.files() if file.work] if closed else []
         for file in files:
             self._close(file)
 
     def _close(self, file: File) -> None:
         """Leave what is unsaved of *file* in the spool, and show its head."""
         try:
-            with self._branch.turn(file):
+            with self._branch.turns.of(file):
                 unsaved = file.unsaved
                 if unsaved:
                     self._parts.keeping.leave_unsaved(file, EROFS)
@@ -97,9 +97,9 @@ class Absorbing:
                     handle.poison, handle.wrote = EROFS, False
             if unsaved:
                 work.attempt, work.due, work.closed = None, False, None
-                branch.drop(file)
+                branch.unsaved.drop(file)
                 if file.memory is None:
-                    branch.vanish(file)
+                    branch.unsaved.vanish(file)
                 elif file.parent is not None:
                     branch.kernel().forget_content(file.path)
             if work.aside is not None:
@@ -114,7 +114,7 @@ class Absorbing:
             branch.gone, branch.lost = True, None
             for handle in self._handles.of(branch.slug):
                 handle.dead = handle.poison = ESTALE
-            files = branch.tree.files()
+            files = branch.tree.root.files()
             for file in files:
                 if file.unsaved:
                     branch.counts.fail(ESTALE)
@@ -135,11 +135,11 @@ class Absorbing:
                 work.due = False
             branch.heads.set_aside(file, None)
             branch.heads.release(file)
-            branch.drop(file)
+            branch.unsaved.drop(file)
             branch.tree.detach(file, here=False)
         branch.heads.hidden.clear()
         branch.unsafe.clear()
-        for node in reversed(list(branch.tree.below(branch.tree.root))):
+        for node in reversed(list(branch.tree.root.below())):
             if isinstance(node, Directory) and node.parent is not None:
                 above = node.parent.path
                 branch.tree.remove(node)

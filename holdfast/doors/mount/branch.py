@@ -1,31 +1,27 @@
-"""One mounted store: its names, its heads, what may be done to it, and whose turn it is.
+"""One mounted store: its names, its heads, what is asked of it and what may be done to it.
 
-The lock is for the tree and is never held while the storage is asked. Who sends edits of a file
-holds the file's turn meanwhile, so that its saves are in order; who renames a directory is alone.
-While edits are under way the store may already be what the tree is not yet: what is heard from
-elsewhere waits for those that were under way when it came.
+The lock is for the tree and is never held while the storage is asked.
 """
 
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from datetime import datetime
-from errno import EISDIR, ENOENT, ENOSPC, EROFS, ESTALE
+from errno import EISDIR, ENOENT, EROFS, ESTALE
 from itertools import count
-from threading import Condition, RLock
+from threading import RLock
 
-from holdfast.doors.mount.buffers import Buffer
 from holdfast.doors.mount.errors import oserror
 from holdfast.doors.mount.failure import failure
 from holdfast.doors.mount.heads import Heads
 from holdfast.doors.mount.kernel import Kernel
-from holdfast.doors.mount.names import Kind
-from holdfast.doors.mount.nodes import File, Nodes, tidy, work_of
-from holdfast.doors.mount.pace import SLACK, seconds_left
+from holdfast.doors.mount.nodes import File, Nodes
+from holdfast.doors.mount.pace import seconds_left
 from holdfast.doors.mount.source import Source
 from holdfast.doors.mount.status import Counts
-from holdfast.doors.mount.surroundings import Room, Surroundings
+from holdfast.doors.mount.surroundings import Surroundings
 from holdfast.doors.mount.tree import Tree
-from holdfast.ground.errors import HoldfastError, NotFound, Unavailable
+from holdfast.doors.mount.turns import Turns
+from holdfast.doors.mount.unsaved import Unsaved
+from holdfast.ground.errors import HoldfastError, NotFound
 from holdfast.memories.stores.edits import Edit
 from holdfast.memories.stores.records import Access, Applied, Memory, Snapshot
 
@@ -34,8 +30,7 @@ class Branch:
     """The directory of one store.
 
     `refusal` is the errno of every change, 0 while there is none: EROFS, or ESTALE once the store
-    is deleted. `aside` are the files whose renaming to a backup waits, by their path in the store.
-    `unsafe` are files whose unsaved bytes could not be spooled.
+    is deleted. `unsafe` are files whose unsaved bytes could not be spooled.
     """
 
     def __init__(
@@ -51,7 +46,7 @@ class Branch:
         self.slug, self.source, self.surroundings = slug, source, surroundings
         self.prefix = f"/{slug}"
         self.lock = RLock()
-        self.freed = Condition(self.lock)
+        self.turns = Turns(self.lock, surroundings)
         self.tree = Tree(
             self.prefix, nodes, inodes=inodes, kernel=self.kernel, now=surroundings.clock.now
         )
@@ -66,13 +61,10 @@ class Branch:
         self.ended = False
         """Whether the session through which the store is reached is archived."""
         self.lost: HoldfastError | None = None
-        self.aside = self.heads.aside
+        self.unsaved = Unsaved(self.tree, self.heads, surroundings)
         self.unsafe: set[File] = set()
         self.reads_on = 0
         """How many of the next reads may be of a directory that is read file by file."""
-        self._flights: set[object] = set()
-        self._turns = 0
-        self._alone = False
 
     def kernel(self) -> Kernel:
         """Return whom to tell what changed."""
@@ -83,7 +75,7 @@ class Branch:
         with self.lock:
             self.cap, self.archived_at = snapshot.cap, snapshot.archived_at
             self.judge()
-            self.heads.fill(snapshot)
+            self.heads.resync(snapshot)
 
     def judge(self) -> None:
         """See whether the store can be changed."""
@@ -100,21 +92,11 @@ class Branch:
         """Return the path of a memory at *path* of the mount."""
         return path[len(self.prefix) :]
 
-    @property
-    def full(self) -> bool:
-        """Whether no new memory fits, with those that wait to be saved."""
-        return len(self.heads) >= self.cap
-
-    # What is asked of the storage
-
     def apply(
         self, edits: Sequence[Edit], edit_id: str, commit: Callable[[list[Applied]], None]
     ) -> None:
         """Send *edits* and take in what they came to with *commit*, under the lock."""
-        flight = object()
-        with self.lock:
-            self._flights.add(flight)
-        try:
+        with self.turns.flight():
             left = seconds_left(self.surroundings.options.deadline)
             self.kernel().step_aside()
             applied = (
@@ -124,10 +106,6 @@ class Branch:
             )
             with self.lock:
                 commit(applied)
-        finally:
-            with self.lock:
-                self._flights.discard(flight)
-                self.freed.notify_all()
 
     def absorb(self, applied: list[Applied]) -> None:
         """Take in what edits came to whose sender is gone: as if done elsewhere."""
@@ -170,98 +148,6 @@ class Branch:
 
     on_gone: Callable[[HoldfastError], None]
     """What is done once the store turns out to be deleted."""
-
-    # Whose turn it is
-
-    @contextmanager
-    def turn(self, *files: File) -> Generator[None]:
-        """Have the turn of all *files*, within the operation's time; else Unavailable."""
-
-        def free() -> bool:
-            return not self._alone and not any(file.work and file.work.turn for file in files)
-
-        with self.lock:
-            self._wait(free)
-            self._turns += 1
-            for file in files:
-                work_of(file).turn = True
-        try:
-            yield
-        finally:
-            with self.lock:
-                self._turns -= 1
-                for file in files:
-                    work_of(file).turn = False
-                    tidy(file)
-                self.freed.notify_all()
-
-    @contextmanager
-    def alone(self) -> Generator[None]:
-        """Have the turn of every file there is; else Unavailable."""
-        with self.lock:
-            self._wait(lambda: not self._alone and not self._turns)
-            self._alone = True
-        try:
-            yield
-        finally:
-            with self.lock:
-                self._alone = False
-                self.freed.notify_all()
-
-    def await_flights(self) -> None:
-        """Wait until the edits that are under way now are answered; the lock is held once more."""
-        under_way = set(self._flights)
-        limit = self.surroundings.options.deadline + 1
-        self.freed.wait_for(lambda: not under_way & self._flights, limit)
-
-    def _wait(self, free: Callable[[], bool]) -> None:
-        if free():
-            return
-        deadline = self.surroundings.options.deadline
-        left = seconds_left(deadline)
-        self.kernel().step_aside()
-        # What is left then is for what it does when its turn has come, or to keep what it cannot.
-        if not self.freed.wait_for(free, deadline if left is None else max(0.0, left - SLACK)):
-            raise Unavailable("Another save of the file is under way.", reason="busy")
-
-    # What is unsaved
-
-    def room(self, file: File) -> Room:
-        """Return the room that the bytes of *file* take."""
-        around = self.surroundings
-        return around.scratch if file.kind is Kind.SCRATCH else around.unsaved
-
-    def begin(self, file: File, buffer: Buffer) -> Buffer:
-        """Let *buffer* be what is written to *file*; ENOSPC if it is too much."""
-        if not self.room(file).take(len(buffer.data)):
-            raise failure(ENOSPC)
-        file.buffer, file.entry = buffer, None
-        return buffer
-
-    def drop(self, file: File) -> None:
-        """Forget what was written to *file*."""
-        buffer, file.buffer = file.buffer, None
-        file.entry = None
-        if buffer is not None:
-            self.room(file).give(len(buffer.data))
-
-    def part(self, file: File, content: bytes) -> None:
-        """Let the backup *file* be a file of its own, of *content*: its memory stayed behind."""
-        self.heads.release(file)
-        self.heads.set_aside(file, None)
-        file.kind = Kind.TRANSIENT
-        if file.buffer is None:
-            self.surroundings.unsaved.claim(len(content))
-            file.buffer = Buffer(content, self.surroundings.clock.now())
-        file.buffer.memory_id = file.buffer.base_sha256 = None
-        file.buffer.unsaved = True
-        file.entry = None
-
-    def vanish(self, file: File) -> None:
-        """Let *file*, which the store does not have, be nowhere."""
-        if file.parent is not None:
-            self.tree.detach(file, here=False)
-            self.heads.reconsider()
 
     def demand_file(self, path: str) -> File:
         """Return the file at *path*, or OSError."""

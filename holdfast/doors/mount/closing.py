@@ -29,7 +29,9 @@ class Closing:
     def _waiting(self) -> list[File]:
         """Return the files with something to be done, backups first."""
         with self._branch.lock:
-            files = [file for file in self._branch.tree.files() if file.work and not file.orphan]
+            files = [
+                file for file in self._branch.tree.root.files() if file.work and not file.orphan
+            ]
         waiting = [file for file in files if file.unsaved or work_of(file).aside]
         return sorted(waiting, key=lambda file: work_of(file).aside is None)
 

@@ -207,7 +207,7 @@ class Core:
     def _of_store(self, parts: Parts) -> StoreStatus:
         branch = parts.branch
         with branch.lock:
-            working = [file for file in branch.tree.files() if file.work is not None]
+            working = [file for file in branch.tree.root.files() if file.work is not None]
             unsaved = [file for file in working if file.unsaved]
             retrying = [file for file in unsaved if file.work and file.work.tries]
         counts, archived_at = branch.counts, branch.archived_at

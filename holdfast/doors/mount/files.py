@@ -61,7 +61,7 @@ class Files:
             if present is None:
                 kind = self._places.checked(parts, path, new=True)
                 file = branch.tree.new_file(path, kind)
-                buffer = branch.begin(file, Buffer(b"", branch.surroundings.clock.now()))
+                buffer = branch.unsaved.begin(file, Buffer(b"", branch.surroundings.clock.now()))
                 buffer.unsaved = True
                 branch.tree.attach(file, path)
                 handle = _handle(branch, file, flags)
@@ -123,7 +123,7 @@ class Files:
             if handle in work.handles:
                 work.handles.remove(handle)
             if file.orphan and not work.handles:
-                branch.drop(file)
+                branch.unsaved.drop(file)
             last = handle.writable and not work.written and not handle.dead
             # What another program writes from here on is for its own close to save.
             unsaved = file.buffer is not None and file.buffer.unsaved

@@ -17,6 +17,7 @@ from holdfast.doors.mount.keeping import Keeping
 from holdfast.doors.mount.names import Kind
 from holdfast.doors.mount.nodes import Directory, File, tidy, work_of
 from holdfast.doors.mount.saves import Saves
+from holdfast.doors.mount.sending import Sending
 from holdfast.ground.errors import Unavailable
 from holdfast.memories.stores.edits import Move, Moved
 from holdfast.memories.stores.records import Applied
@@ -27,15 +28,16 @@ _log = logging.getLogger(__name__)
 class Grace:
     """The temporary files and the backups of one store."""
 
-    def __init__(self, branch: Branch, saves: Saves, keeping: Keeping) -> None:
-        self._branch, self._saves, self._keeping = branch, saves, keeping
+    def __init__(self, branch: Branch, saves: Saves, keeping: Keeping, sending: Sending) -> None:
+        self._branch, self._saves = branch, saves
+        self._keeping, self._sending = keeping, sending
         self._around = branch.surroundings
         saves.parted = self._parted
 
     def close(self, file: File) -> None:
         """Keep the temporary *file* on disk as it is now; OSError if it cannot be a memory."""
         try:
-            with self._branch.turn(file):
+            with self._branch.turns.of(file):
                 self.keep(file)
         except Unavailable as error:
             raise oserror(error) from error
@@ -73,7 +75,7 @@ class Grace:
     def commit(self, file: File) -> None:
         """Rename the memory put aside in the store as well; OSError, and it is back, if taken."""
         try:
-            with self._branch.turn(file):
+            with self._branch.turns.of(file):
                 work = work_of(file)
                 memory = file.memory
                 if work.aside is None or memory is None:
@@ -131,7 +133,7 @@ class Grace:
             branch.heads.learn(applied[0].memories[0], applied[0].seq)
 
         try:
-            self._saves.do((file,), (move,), commit)
+            self._sending.send((file,), (move,), commit)
         except OSError as error:
             if isinstance(error.__cause__, Unavailable):
                 self.arm(file)

@@ -31,11 +31,6 @@ class Heads:
     def __len__(self) -> int:
         return len(self.by_id) + len(self.hidden)
 
-    def fill(self, snapshot: Snapshot) -> None:
-        """Take in all heads of a store that is not yet shown."""
-        for memory in snapshot.memories:
-            self.learn(memory, snapshot.seq)
-
     def resync(self, snapshot: Snapshot) -> None:
         """Take in all heads at one moment: what is not among them is gone, unless it is newer."""
         present = {memory.id for memory in snapshot.memories}
@@ -104,10 +99,6 @@ class Heads:
         if file.memory is not None:
             self.by_id.pop(file.memory.id, None)
             file.memory, file.former, file.entry = None, file.memory, None
-
-    def inherit(self, file: File, memory: Memory, seq: int) -> None:
-        """Let *file*, which is written in place of a backup, be the memory that the backup was."""
-        self._become(file, memory, seq)
 
     def end(self, memory_id: str, seq: int) -> None:
         """Take in that this mount removed a memory at *seq* and that no file is it any more."""
@@ -240,13 +231,13 @@ class Heads:
         """Remove *directory* if nothing below it is of this mount alone."""
         if directory is self._tree.root:
             return False
-        files = self._tree.files(directory)
+        files = directory.files()
         if any(file.memory is None for file in files):
             return False
         for file in files:
             self._tree.detach(file, here=False)
         if self._tree.at(directory.path) is directory:
-            for each in [*reversed(list(self._tree.below(directory))), directory]:
+            for each in [*reversed(list(directory.below())), directory]:
                 if isinstance(each, Directory):
                     self._tree.remove(each)
         if directory.path.count("/") > 1:

@@ -4,7 +4,7 @@ Ten thousand files are kept in memory, so what most of them never need, `Work`, 
 is opened and forgotten when nothing goes on with it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime
 
 from holdfast.doors.mount.buffers import Buffer, Frozen
@@ -99,6 +99,17 @@ class Directory:
         )
         self.entry = entry = Entry(self.name, attributes)
         return entry
+
+    def below(self) -> "Iterator[File | Directory]":
+        """Yield every file and directory below this, parents before their children."""
+        for child in list(self.children.values()):
+            yield child
+            if isinstance(child, Directory):
+                yield from child.below()
+
+    def files(self) -> list[File]:
+        """Return every file below this."""
+        return [node for node in self.below() if isinstance(node, File)]
 
 
 Node = File | Directory

@@ -91,7 +91,7 @@ class OneFile:
             branch.absorb(applied)
 
         files = (file,) if aside is None else (file, aside)
-        self._parts.saves.do(files, (Move(moves=tuple(moves)),), commit)
+        self._parts.sending.send(files, (Move(moves=tuple(moves)),), commit)
         self._settled()
         self._parts.keeping.renew(file)
 
@@ -113,7 +113,7 @@ class OneFile:
             if source is not None:
                 branch.heads.end(source.id, result.seq)
             if aside is not None and parted is not None:
-                branch.part(aside, parted)
+                branch.unsaved.part(aside, parted)
             self._arrive(Kind.PLAIN)
             self._parts.saves.saved(file, frozen, result)
 
@@ -145,13 +145,13 @@ class OneFile:
             self._arrive(file.kind)
             for memory, result in zip(gone, applied, strict=True):
                 branch.heads.end(memory.id, result.seq)
-            branch.drop(file)
+            branch.unsaved.drop(file)
             file.kind = Kind.SCRATCH
-            branch.begin(file, Buffer(content, branch.surroundings.clock.now()))
+            branch.unsaved.begin(file, Buffer(content, branch.surroundings.clock.now()))
 
         if gone:
             edits: tuple[Edit, ...] = tuple(Remove(memory_id=memory.id) for memory in gone)
-            self._parts.saves.do((file,), edits, commit)
+            self._parts.sending.send((file,), edits, commit)
         else:
             with branch.lock:
                 commit([])
@@ -167,7 +167,7 @@ class OneFile:
         files = (file,) if also is None else (file, also)
         try:
             edit_id = work.kept_id if known else ""
-            self._parts.saves.do(files, (edit,), commit, edit_id)
+            self._parts.sending.send(files, (edit,), commit, edit_id)
         except OSError:
             undo()
             if known and work.unsure is not None:
@@ -239,12 +239,12 @@ class OneFile:
                 parent.local = local
             target.orphan = True
             if not work_of(target).handles:
-                branch.drop(target)
+                branch.unsaved.drop(target)
         if file.kind is not kind and file.buffer is not None:
             size = len(file.buffer.data)
-            branch.room(file).give(size)
+            branch.unsaved.room(file).give(size)
             file.kind = kind
-            branch.room(file).claim(size)
+            branch.unsaved.room(file).claim(size)
         file.kind = kind
         branch.tree.move(file, self._new, here=True)
         branch.heads.reconsider()

@@ -6,6 +6,7 @@ from holdfast.doors.mount.keeping import Keeping
 from holdfast.doors.mount.names import Kind
 from holdfast.doors.mount.nodes import File
 from holdfast.doors.mount.saves import Saves
+from holdfast.doors.mount.sending import Sending
 
 
 class Parts:
@@ -14,8 +15,9 @@ class Parts:
     def __init__(self, branch: Branch) -> None:
         self.branch = branch
         self.keeping = Keeping(branch)
-        self.saves = Saves(branch, self.keeping)
-        self.grace = Grace(branch, self.saves, self.keeping)
+        self.sending = Sending(branch)
+        self.saves = Saves(branch, self.keeping, self.sending)
+        self.grace = Grace(branch, self.saves, self.keeping, self.sending)
         self.left: set[File] = set()
         """What was unsaved at the end, and is left in the spool."""
 

@@ -50,7 +50,7 @@ class Places:
             kind = kind_of(path[path.rindex("/") + 1 :])
             if kind is Kind.REFUSED:
                 raise failure(EPERM)
-            if new and kind is Kind.PLAIN and path not in branch.aside and self._full(branch):
+            if new and kind is Kind.PLAIN and path not in branch.heads.aside and self._full(branch):
                 raise failure(ENOSPC)
         except OSError as error:
             branch.counts.refuse(error.errno or 0)
@@ -65,5 +65,5 @@ class Places:
         # Directories and the other stores' files count too: a bound that is near at once.
         if len(self.nodes) - len(branch.heads.by_id) < left:
             return False
-        new = sum(f.memory is None and f.kind is Kind.PLAIN for f in branch.tree.files())
+        new = sum(f.memory is None and f.kind is Kind.PLAIN for f in branch.tree.root.files())
         return new >= left

@@ -26,7 +26,7 @@ class Removing:
         if self._places.nodes.get(path) is not None:
             raise failure(EEXIST)
         branch.demand_writable()
-        aside = branch.aside.get(path)
+        aside = branch.heads.aside.get(path)
         if aside is not None:
             parts.grace.commit(aside)
         with branch.lock:
@@ -61,7 +61,7 @@ class Removing:
         file = branch.demand_file(path)
         branch.demand_writable()
         try:
-            with branch.turn(file):
+            with branch.turns.of(file):
                 self._unlink(parts, file)
         except Unavailable as error:
             raise oserror(error) from error
@@ -93,7 +93,7 @@ class Removing:
                 branch.heads.end(memory.id, applied[0].seq)
                 self._gone(parts, file)
 
-            parts.saves.do((file,), (Remove(memory_id=memory.id),), commit)
+            parts.sending.send((file,), (Remove(memory_id=memory.id),), commit)
         parts.keeping.forget(file)
 
     def _answer(self, parts: Parts, file: File) -> None:
@@ -113,7 +113,7 @@ class Removing:
             branch.heads.set_aside(file, None)
             branch.heads.release(file)
             if memory is not None:
-                branch.heads.inherit(heir, memory, seq)
+                branch.heads.own(heir, memory, seq)
         return True
 
     def _gone(self, parts: Parts, file: File) -> None:
@@ -123,5 +123,5 @@ class Removing:
         file.orphan = True
         branch.tree.detach(file, here=True)
         if file.buffer is not None and not work_of(file).handles:
-            branch.drop(file)
+            branch.unsaved.drop(file)
         branch.heads.reconsider()

@@ -52,10 +52,10 @@ class Renaming:
     ) -> None:
         branch = parts.branch
         kind = self._places.checked(parts, new, new=False)
-        aside = branch.aside.get(new)
+        aside = branch.heads.aside.get(new)
         others = [each for each in (target, aside) if each is not None and each is not file]
         try:
-            with branch.turn(file, *dict.fromkeys(others)):
+            with branch.turns.of(file, *dict.fromkeys(others)):
                 old = file.path
                 for each in (file, *others):
                     parts.saves.settle(each)
@@ -78,9 +78,9 @@ class Renaming:
         ):
             raise failure(ENOTEMPTY)
         self._places.checked(parts, new, new=False)
-        with branch.alone():
+        with branch.turns.of_all():
             moves = self._moves(parts, directory, new)
-            files = branch.tree.files(directory)
+            files = directory.files()
 
             def commit(applied: list[Applied]) -> None:
                 present = branch.tree.at(new)
@@ -93,7 +93,7 @@ class Renaming:
 
             try:
                 if moves:
-                    parts.saves.do(files, (Move(moves=moves),), commit)
+                    parts.sending.send(files, (Move(moves=moves),), commit)
                 else:
                     with branch.lock:
                         commit([])
@@ -107,7 +107,7 @@ class Renaming:
         """Return where every memory below *directory* goes; OSError if one cannot go there."""
         branch, old = parts.branch, directory.path
         moves: list[Moved] = []
-        for node in branch.tree.below(directory):
+        for node in directory.below():
             path = branch.in_store(new + node.path[len(old) :])
             checked(path)
             if isinstance(node, File):
@@ -118,7 +118,7 @@ class Renaming:
         for memory in branch.heads.hidden_below(old):
             path = branch.in_store(new) + memory.path[len(branch.in_store(old)) :]
             moves.append(Moved(memory_id=memory.id, path=path))
-        for former, file in branch.aside.items():
+        for former, file in branch.heads.aside.items():
             outside = not file.path.startswith(old + "/")
             if outside and former.startswith(old + "/") and file.memory is not None:
                 place = branch.in_store(file.path)

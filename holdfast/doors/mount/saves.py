@@ -7,7 +7,7 @@ that fails for good is left in the spool, and the head shows again.
 """
 
 import logging
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from errno import EEXIST, EIO, ESTALE
 from functools import partial
@@ -18,32 +18,23 @@ from holdfast.doors.mount.errors import errno_of, passing
 from holdfast.doors.mount.failure import failure
 from holdfast.doors.mount.keeping import Keeping
 from holdfast.doors.mount.nodes import Attempt, File, work_of
-from holdfast.ground.errors import EngineFault, HoldfastError, IdempotencyMismatch, Unavailable
+from holdfast.doors.mount.sending import Sending, in_doubt
+from holdfast.ground.errors import HoldfastError, Unavailable
 from holdfast.ground.text import sha256_hex
-from holdfast.memories.stores.edits import Edit, Remove, Save
+from holdfast.memories.stores.edits import Save
 from holdfast.memories.stores.records import Applied
 
 PAUSES = (0.25, 0.5, 1.0, 2.0, 4.0, 5.0)
 """Seconds until a save that failed is tried again; the last again and again."""
 
-_NOTHING = (Remove(memory_id="mem_" + "0" * 24),)
-"""An edit that changes nothing: there is no such memory."""
-
 _log = logging.getLogger(__name__)
-
-
-def in_doubt(error: BaseException) -> bool:
-    """Tell whether what failed with *error* may have been done all the same."""
-    if isinstance(error, Unavailable):
-        return error.written is None
-    return isinstance(error, EngineFault) or not isinstance(error, HoldfastError | OSError)
 
 
 class Saves:
     """Saves the files of one store."""
 
-    def __init__(self, branch: Branch, keeping: Keeping) -> None:
-        self._branch, self._keeping = branch, keeping
+    def __init__(self, branch: Branch, keeping: Keeping, sending: Sending) -> None:
+        self._branch, self._keeping, self._sending = branch, keeping, sending
         self._around = branch.surroundings
         self.parted: Callable[[File, bytes], None] = lambda _file, _content: None
         """Told of a backup that is no longer its memory, but a file with the content it had."""
@@ -59,12 +50,12 @@ class Saves:
     @contextmanager
     def turn(self, file: File) -> Generator[File | None]:
         """Have the turn of *file*, and of the memory that was put aside for it, which it gives."""
-        aside = self._branch.aside.get(file.path)
+        aside = self._branch.heads.aside.get(file.path)
         if aside is None or aside is file:
-            with self._branch.turn(file):
+            with self._branch.turns.of(file):
                 yield None
         else:
-            with self._branch.turn(file, aside):
+            with self._branch.turns.of(file, aside):
                 yield aside
 
     def send_all(self, file: File, aside: File | None = None) -> None:
@@ -79,7 +70,7 @@ class Saves:
                 self.thaw(file, waiting)
                 waiting = None
         try:
-            self._answer(file)
+            self._sending.answer(file)
             if waiting is not None:
                 self._send(file, waiting)
         except OSError as failed:
@@ -89,7 +80,7 @@ class Saves:
 
     def settle(self, file: File) -> None:
         """Let nothing be in doubt about *file*, whose turn it is; OSError if that cannot be."""
-        self._answer(file)
+        self._sending.answer(file)
         work = work_of(file)
         attempt = work.attempt
         if attempt is None:
@@ -100,31 +91,6 @@ class Saves:
         with self._branch.lock:
             self.thaw(file, attempt)
             work.due = True
-
-    def do(
-        self,
-        files: Sequence[File],
-        edits: tuple[Edit, ...],
-        commit: Callable[[list[Applied]], None],
-        edit_id: str = "",
-    ) -> None:
-        """Send *edits* of *files*, whose turn it is; OSError if they fail, and nothing changed.
-
-        Where no answer came, they are answered before any other edit of the files is sent.
-        """
-        edit_id = edit_id or self._around.new_edit_id()
-        try:
-            self._branch.apply(edits, edit_id, commit)
-        except Exception as error:
-            number = errno_of(error)
-            self._branch.noted(error)
-            if not isinstance(error, HoldfastError | OSError):
-                _log.error("an edit failed", exc_info=error)
-            if in_doubt(error):
-                for file in files:
-                    work_of(file).unsure = Attempt(edits, edit_id, self._branch.absorb)
-            self._branch.counts.fail(number)
-            raise failure(number) from error
 
     def resume(self, file: File) -> None:
         """Save later what a close of *file* asked for and what was held up."""
@@ -164,8 +130,8 @@ class Saves:
         branch, memory = self._branch, result.memories[0]
         file = branch.heads.own(file, memory, result.seq)
         if file.memory is None:
-            branch.drop(file)
-            branch.vanish(file)
+            branch.unsaved.drop(file)
+            branch.unsaved.vanish(file)
             return file
         same = frozen.appended is None or memory.content_sha256 == sha256_hex(frozen.content)
         work, buffer = work_of(file), file.buffer
@@ -176,7 +142,7 @@ class Saves:
         elif file.parent is not None:
             branch.kernel().forget_content(file.path)
         if buffer is not None and not buffer.unsaved:
-            branch.drop(file)
+            branch.unsaved.drop(file)
         elif buffer is not None:
             buffer.memory_id = memory.id
             buffer.base_sha256 = memory.content_sha256 if same else sha256_hex(frozen.content)
@@ -207,33 +173,13 @@ class Saves:
         buffer = file.buffer
         more = len(content) - (buffer.base_size if buffer is not None else 0)
         if more > 0:
-            return self._branch.room(file).take(more)
-        self._branch.room(file).give(-more)
+            return self._branch.unsaved.room(file).take(more)
+        self._branch.unsaved.room(file).give(-more)
         return True
-
-    def _answer(self, file: File) -> None:
-        """See what became of what was sent of *file* besides its saves; OSError if nobody can tell.
-
-        Its program was told that it failed. So its id is used for what does nothing: was it not
-        done yet, it never will be; if it was, the answer to it is what it was then.
-        """
-        unsure = work_of(file).unsure
-        if unsure is None:
-            return
-        try:
-            try:
-                self._branch.apply(_NOTHING, unsure.edit_id, lambda _: None)
-            except IdempotencyMismatch:
-                self._branch.apply(unsure.edits, unsure.edit_id, unsure.commit)
-        except HoldfastError as error:
-            if passing(error):
-                raise failure(errno_of(error)) from error
-            _log.info("what became of an edit is not known: %s", type(error).__name__)
-        work_of(file).unsure = None
 
     def _send_new(self, file: File, aside: File | None) -> None:
         branch, work = self._branch, work_of(file)
-        if branch.aside.get(file.path) not in (None, file, aside):
+        if branch.heads.aside.get(file.path) not in (None, file, aside):
             raise self._put_off(file, failure(EIO))
         try:
             content = b"" if aside is None else branch.loaded(aside)[1]
@@ -273,7 +219,7 @@ class Saves:
         def commit(applied: list[Applied]) -> None:
             work_of(file).attempt = None
             if aside is not None:
-                self._branch.part(aside, content)
+                self._branch.unsaved.part(aside, content)
             self.saved(file, frozen, applied[0])
 
         return Attempt((edit,), self._around.new_edit_id(), commit, frozen)
@@ -347,9 +293,9 @@ class Saves:
                 buffer.memory_id = frozen.memory_id
                 buffer.base_sha256 = sha256_hex(frozen.content)
             else:
-                branch.drop(file)
+                branch.unsaved.drop(file)
             if file.memory is None and file.buffer is None:
-                branch.vanish(file)
+                branch.unsaved.vanish(file)
                 for handle in work.handles:
                     handle.pin(b"", "", None)
             elif file.parent is not None:

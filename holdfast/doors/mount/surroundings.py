@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from threading import Lock
 
+from msgspec import Struct, field
+
 from holdfast.doors.mount.kernel import Kernel
 from holdfast.doors.mount.later import Later
 from holdfast.doors.mount.options import MIB, Options
@@ -40,28 +42,24 @@ class Room:
             self._left += size
 
 
-class Surroundings:
-    """What all stores of a mount share. The binding may put its kernel in before the start."""
+class Surroundings(Struct, kw_only=True):
+    """What all stores of a mount share. The binding may put its kernel in before the start.
 
-    def __init__(
-        self,
-        *,
-        options: Options,
-        spool: Spool,
-        later: Later,
-        clock: Clock,
-        ids: Ids,
-        publish: Callable[[Event], None],
-        kernel: Kernel,
-    ) -> None:
-        self.options, self.spool, self.later = options, spool, later
-        self.clock, self.publish, self.kernel = clock, publish, kernel
-        self._ids = ids
-        self.unsaved, self.scratch = Room(), Room()
-        self.stopping = False
-        self.hurried = False
-        """Whether there is no time left to save what is unsaved: it is spooled."""
+    `hurried`: there is no time left to save what is unsaved, so that it is spooled.
+    """
+
+    options: Options
+    spool: Spool
+    later: Later
+    clock: Clock
+    ids: Ids
+    publish: Callable[[Event], None]
+    kernel: Kernel
+    unsaved: Room = field(default_factory=Room)
+    scratch: Room = field(default_factory=Room)
+    stopping: bool = False
+    hurried: bool = False
 
     def new_edit_id(self) -> str:
         """Return the id of a new edit."""
-        return self._ids.new("edit", to_microseconds(self.clock.now()))
+        return self.ids.new("edit", to_microseconds(self.clock.now()))

@@ -4,7 +4,7 @@ All stores of a mount share one dictionary from path to file or directory, so th
 look-up. Who changes a tree holds its store's lock; who looks up a path need not.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime
 from itertools import count
 
@@ -73,7 +73,7 @@ class Tree:
         if parent is not None:
             self._left(parent, name, here=here)
 
-    def prune(self, directory: Directory) -> None:
+    def _prune(self, directory: Directory) -> None:
         """Remove *directory* and those above it that are empty and not made here."""
         while not directory.children and not directory.local and directory.parent is not None:
             parent = directory.parent
@@ -110,7 +110,7 @@ class Tree:
         directory.name = path[path.rindex("/") + 1 :]
         directory.parent = parent
         parent.children[directory.name] = directory
-        below = list(self.below(directory))
+        below = list(directory.below())
         for node in [directory, *below]:
             self._nodes.pop(node.path, None)
             node.path = path + node.path[len(old) :]
@@ -119,22 +119,11 @@ class Tree:
             self._nodes[node.path] = node
         self._changed(parent)
 
-    def below(self, directory: Directory) -> Iterator[Node]:
-        """Yield every file and directory below *directory*, parents before their children."""
-        for child in list(directory.children.values()):
-            yield child
-            if isinstance(child, Directory):
-                yield from self.below(child)
-
-    def files(self, directory: Directory | None = None) -> list[File]:
-        """Return every file below *directory*, or of the whole tree."""
-        return [node for node in self.below(directory or self.root) if isinstance(node, File)]
-
     def set_writable(self, *, writable: bool) -> None:
         """Show everything as writable, or as read-only."""
         if writable != self.writable:
             self.writable = writable
-            for node in [self.root, *self.below(self.root)]:
+            for node in [self.root, *self.root.below()]:
                 node.entry = None
                 self._kernel().forget_content(node.path)
 
@@ -161,7 +150,7 @@ class Tree:
             return
         self._kernel().forget_name(parent.path, name)
         self._kernel().forget_content(parent.path)
-        self.prune(parent)
+        self._prune(parent)
 
     def _above(self, path: str) -> Directory:
         """Return the directory of *path*, made if it is not there."""

@@ -86,10 +86,10 @@ class Writing:
                 branch.counts.refuse(EFBIG if length > CONTENT_BYTES_MAX else EILSEQ)
                 raise failure(EFBIG if length > CONTENT_BYTES_MAX else EILSEQ)
             if buffer is None:
-                buffer = branch.begin(file, _on(branch, content, memory))
+                buffer = branch.unsaved.begin(file, _on(branch, content, memory))
             self._cut(branch, file, buffer, length)
             if not buffer.unsaved and not file.has_attempt and memory is not None:
-                branch.drop(file)
+                branch.unsaved.drop(file)
                 return
             if work_of(file).written or file.kind is Kind.SCRATCH:
                 return
@@ -119,8 +119,8 @@ class Writing:
             if file.memory is not None or file.has_attempt or file.kind is Kind.SCRATCH:
                 return
             if buffer is not None and not buffer.unsaved and not file.orphan:
-                branch.drop(file)
-                branch.vanish(file)
+                branch.unsaved.drop(file)
+                branch.unsaved.vanish(file)
 
     def _cut(self, branch: Branch, file: File, buffer: Buffer, length: int) -> None:
         size = len(buffer.data)
@@ -130,7 +130,7 @@ class Writing:
         if length > size:
             self._grow(branch, file, length, length - size)
         else:
-            branch.room(file).give(size - length)
+            branch.unsaved.room(file).give(size - length)
         buffer.truncate(length, branch.surroundings.clock.now())
         file.entry = None
 
@@ -138,7 +138,7 @@ class Writing:
         """Take room for *more* bytes of *file*, *size* with them; else ENOSPC."""
         if file.kind is Kind.SCRATCH and size > SCRATCH_BYTES_MAX:
             raise failure(ENOSPC)
-        if not branch.room(file).take(more):
+        if not branch.unsaved.room(file).take(more):
             branch.counts.refuse(ENOSPC, size=more)
             raise failure(ENOSPC)
 
@@ -176,7 +176,7 @@ class Writing:
             base_sha256=sha256 or None,
             zeros=None if emptied and memory is not None else 0 in content,
         )
-        branch.begin(file, buffer)
+        branch.unsaved.begin(file, buffer)
         self._show_again(branch, file)
         return buffer
 
@@ -213,11 +213,11 @@ class Writing:
         if before is None and attempt is not None:
             before = attempt.frozen
         if before is None:
-            branch.drop(file)
+            branch.unsaved.drop(file)
             if file.memory is None:
-                branch.begin(file, Buffer(b"", branch.surroundings.clock.now()))
+                branch.unsaved.begin(file, Buffer(b"", branch.surroundings.clock.now()))
         else:
-            branch.room(file).claim(len(before.content) - len(buffer.data))
+            branch.unsaved.room(file).claim(len(before.content) - len(buffer.data))
             buffer.restore(before, unsaved=before is work.closed)
             work.kept_version = buffer.version
         file.entry = None
