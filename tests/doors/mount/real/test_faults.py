@@ -12,12 +12,13 @@ from typing import NamedTuple, Self
 
 import pytest
 from doors.mount.real.calls import listing, opened, refused, write
-from doors.mount.real.kept import Server, serving
 from doors.mount.real.kept import opened as opened_db
+from doors.mount.real.kept import serving
 from doors.mount.real.mounting import Mount, Reaper, Start, Target, eventually
 from doors.mount.real.place import Place
 
-from holdfast.testing.postgres import PostgresServer, running_postgres
+from holdfast.library.holdfast import Holdfast
+from holdfast.testing.postgres import running_postgres
 
 pytestmark = pytest.mark.fuse
 
@@ -35,16 +36,39 @@ database.execute("rollback")
 """
 
 
-class Away(NamedTuple):
+class Storage:
     """Storage that can go away and come back, and a mount on it."""
 
-    mount: Mount
-    go: Callable[[], None]
-    back: Callable[[], None]
-    look: Callable[[], Place]
-    """How to see what is kept, when it is back."""
-    reads_on: bool = False
-    """Whether what is not cached can still be read while it is away."""
+    def __init__(
+        self, mount: Mount, hf: Holdfast, go: Callable[[], None], back: Callable[[], None]
+    ) -> None:
+        self.mount, self.hf, self._go, self._back = mount, hf, go, back
+        self.is_away = False
+
+    def go(self) -> None:
+        self._go()
+        self.is_away = True
+
+    def back(self) -> None:
+        self._back()
+        self.is_away = False
+
+
+class Away(NamedTuple):
+    """Storage that can go away, and a directory of the test's own in its mount."""
+
+    storage: Storage
+    place: Place
+
+    def go(self) -> None:
+        self.storage.go()
+
+    def back(self) -> None:
+        self.storage.back()
+
+    def settle(self) -> None:
+        """Wait until nothing waits to be saved any more."""
+        eventually(self.storage.mount.settled, within=40)
 
 
 class Locker:
@@ -69,90 +93,72 @@ class Locker:
             self._process = None
 
 
+_numbers = count(1)
+
 OPTIONS = ("--deadline=1", "--grace=600")
 
 
 @contextmanager
-def on_a_server(file: Path, start: Start, reaper: Reaper, how: str) -> Generator[Away]:
+def on_a_server(file: Path, start: Start, reaper: Reaper, how: str) -> Generator[Storage]:
     """Give a server that is killed, or stopped."""
     with opened_db(file) as kept, serving(str(file), reaper, file.with_suffix(".log")) as server:
-        store = kept.store()
         go, back = (server.kill, server.start) if how == "killed" else (server.hang, server.go_on)
-        with start(Target(server.url, (store,)), *OPTIONS) as mount:
-            yield Away(mount, go, back, lambda: Place(mount, kept.hf))
-            revive(server)
-
-
-def revive(server: Server) -> None:
-    """Let a mount end with its server there, whatever the test did."""
-    server.go_on() if server.process.poll() is None else server.start()
+        with start(Target(server.url, (kept.store(),)), *OPTIONS) as mount:
+            yield Storage(mount, kept.hf, go, back)
 
 
 @contextmanager
-def on_a_locked_file(file: Path, start: Start, reaper: Reaper) -> Generator[Away]:
+def on_a_locked_file(file: Path, start: Start, reaper: Reaper) -> Generator[Storage]:
     """Give a SQLite file that another process locks."""
     locker = Locker(str(file), reaper)
     with opened_db(file) as kept, start(Target(str(file), (kept.store(),)), *OPTIONS) as mount:
-        try:
-            yield Away(mount, locker.lock, locker.unlock, lambda: Place(mount, kept.hf), True)
-        finally:
-            locker.unlock()
+        yield Storage(mount, kept.hf, locker.lock, locker.unlock)
 
 
 @contextmanager
-def on_postgres(postgres: PostgresServer, start: Start) -> Generator[Away]:
+def on_postgres(start: Start) -> Generator[Storage]:
     """Give a PostgreSQL server that is stopped."""
-    url = postgres.url(postgres.new_database())
-    with opened_db(url) as kept:
-        store = kept.store()
-    stopped = False
-
-    def go() -> None:
-        nonlocal stopped
-        postgres.stop("immediate")
-        stopped = True
-
-    def back() -> None:
-        nonlocal stopped
-        postgres.start()
-        stopped = False
-
-    with start(Target(url, (store,)), *OPTIONS) as mount, opened_db(url) as kept:
-        try:
-            yield Away(mount, go, back, lambda: Place(mount, kept.hf))
-        finally:
-            if stopped:
-                back()
+    with running_postgres() as postgres:
+        url = postgres.url(postgres.new_database())
+        with opened_db(url) as kept, start(Target(url, (kept.store(),)), *OPTIONS) as mount:
+            yield Storage(mount, kept.hf, lambda: postgres.stop("immediate"), postgres.start)
 
 
-@pytest.fixture(scope="module")
-def own_postgres() -> Iterator[PostgresServer]:
-    """Give a PostgreSQL server that may be stopped."""
-    with running_postgres() as server:
-        yield server
+GONE = ["server killed", "server stopped", "postgres stopped"]
 
 
-@pytest.fixture(params=["server killed", "server stopped", "sqlite locked", "postgres stopped"])
-def away(
-    request: pytest.FixtureRequest, start: Start, reaper: Reaper, tmp_path: Path
-) -> Iterator[Away]:
+@pytest.fixture(scope="module", params=[*GONE, "sqlite locked"])
+def storage(
+    request: pytest.FixtureRequest,
+    start: Start,
+    reaper: Reaper,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Storage]:
     """Give storage that can go away, in each of the ways it does."""
-    file = tmp_path / "h.db"
+    file = tmp_path_factory.mktemp("kept") / "h.db"
     match request.param:
-        case "server killed":
-            made = on_a_server(file, start, reaper, "killed")
-        case "server stopped":
-            made = on_a_server(file, start, reaper, "stopped")
         case "sqlite locked":
             made = on_a_locked_file(file, start, reaper)
-        case _:
-            made = on_postgres(request.getfixturevalue("own_postgres"), start)
-    with made as away:
-        yield away
+        case "postgres stopped":
+            made = on_postgres(start)
+        case how:
+            made = on_a_server(file, start, reaper, how.removeprefix("server "))
+    with made as storage:
+        yield storage
+
+
+@pytest.fixture
+def away(storage: Storage) -> Iterator[Away]:
+    """Give the storage for one test, after which it is there and has all that waited."""
+    away = Away(storage, Place(storage.mount, storage.hf, f"t{next(_numbers)}"))
+    yield away
+    if storage.is_away:
+        away.back()
+    away.settle()
 
 
 def test_saves_are_refused_kept_aside_shown_and_saved_once_when_it_is_back(away: Away) -> None:
-    place = away.look()
+    place = away.place
     place.sh("echo one > log; echo old > a.md; cat log a.md; echo old > b.md")
     away.go()
 
@@ -166,18 +172,17 @@ def test_saves_are_refused_kept_aside_shown_and_saved_once_when_it_is_back(away:
     assert (place.dir / "log").read_text() == "one\ntwo\n"
     assert (place.dir / "a.md").read_text() == "new\n"
     assert listing(place.dir) == ["a.md", "b.md", "c.md", "log", "t.tmp"]
-    assert len(away.mount.entries()) == 4
+    assert len(place.spooled()) == 4
     away.back()
 
     (place.dir / "t.tmp").unlink()
-    eventually(away.mount.settled, within=40)
-    place = away.look()
+    away.settle()
     assert place.kept() == {"log": "one\ntwo\n", "a.md": "new\n", "b.md": "old\n", "c.md": "made\n"}
     assert sorted(place.told()[3:]) == ["created c.md", "modified a.md", "modified log"]
 
 
 def test_what_is_cached_goes_on_being_read_and_changes_are_refused(away: Away) -> None:
-    place = away.look()
+    place = away.place
     place.sh("mkdir d; echo one > d/a.md; echo two > b.md; cat d/a.md b.md; ls -lR > /dev/null")
     before = len(place.told())
     away.go()
@@ -193,10 +198,10 @@ def test_what_is_cached_goes_on_being_read_and_changes_are_refused(away: Away) -
 
     assert listing(place.dir) == [".a.swp", "b.md", "d"]
     away.back()
-    eventually(away.mount.settled, within=40)
+    away.settle()
     # What was refused may have been done all the same, where an answer was lost on its way.
-    assert len(away.look().told()) <= before + 3
-    eventually(lambda: kept_is_shown(away.look()))
+    assert len(away.place.told()) <= before + 3
+    eventually(lambda: kept_is_shown(away.place))
 
 
 def kept_is_shown(place: Place) -> bool:
@@ -229,27 +234,25 @@ def test_what_is_not_cached_is_refused_when_it_is_opened(
             assert (mount.root() / "a.md").read_text() == "tabs"
 
 
+@pytest.mark.parametrize("storage", GONE, indirect=True)
 def test_it_says_that_it_is_degraded_and_then_that_it_is_not(away: Away) -> None:
-    if away.reads_on:
-        return
-    place = away.look()
+    place, mount = away.place, away.storage.mount
     place.given("a.md", "old")
     away.go()
 
     with refused("EIO"):
         (place.dir / "a.md").write_text("new")
-    eventually(lambda: away.mount.status().state == "degraded")
+    eventually(lambda: mount.status().state == "degraded")
     away.back()
 
-    eventually(lambda: away.mount.status().state == "ok", within=30)
-    place = away.look()
+    eventually(lambda: mount.status().state == "ok", within=30)
     place.put("b.md", "elsewhere")
     eventually((place.dir / "b.md").exists)
     assert (place.dir / "b.md").read_text() == "elsewhere"
 
 
 def test_a_newer_save_takes_the_place_of_one_that_waits(away: Away) -> None:
-    place = away.look()
+    place = away.place
     place.given("a.md", "0")
     away.go()
 
@@ -258,17 +261,16 @@ def test_a_newer_save_takes_the_place_of_one_that_waits(away: Away) -> None:
             write(fd, b"%d" % number)
         assert (place.dir / "a.md").read_text() == str(number)
     # The first may have been done though no answer came; the second was never sent.
-    assert [entry.read_text() for entry in away.mount.entries()] in (["1", "3"], ["3"])
+    assert [entry.read_text() for entry in place.spooled()] in (["1", "3"], ["3"])
     away.back()
 
-    eventually(away.mount.settled, within=40)
-    place = away.look()
+    away.settle()
     assert place.content("a.md") == "3"
     assert len(place.told()) <= 3
 
 
 def test_appends_that_wait_are_there_once_each_and_in_order(away: Away) -> None:
-    place = away.look()
+    place = away.place
     place.given("log", "0\n")
     away.go()
 
@@ -278,8 +280,8 @@ def test_appends_that_wait_are_there_once_each_and_in_order(away: Away) -> None:
     away.back()
 
     place.sh("echo 4 >> log")
-    eventually(away.mount.settled, within=40)
-    assert away.look().content("log") == "0\n1\n2\n3\n4\n"
+    away.settle()
+    assert away.place.content("log") == "0\n1\n2\n3\n4\n"
 
 
 def test_nobody_waits_but_who_asked(start: Start, reaper: Reaper, tmp_path: Path) -> None:
