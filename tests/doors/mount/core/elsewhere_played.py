@@ -1,7 +1,7 @@
 """Rules of the game: what others do, trouble with storage, time, and ends of the mount."""
 
 from doors.mount.core.drawn import Did, File, Trouble, above, parent
-from doors.mount.core.files_played import paths, picks, plain_paths
+from doors.mount.core.files_played import any_file, paths, picks, places, plain_paths, ways
 from doors.mount.core.names_played import NameRules
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
@@ -9,6 +9,9 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 from holdfast.doors.mount.names import Kind
 from holdfast.ground.errors import PathTaken
 
+WHAT = ("change", "delete", "rename")
+
+troubles = st.sampled_from(["gone", "unsure", "lost"])
 seldom = st.sampled_from([False, False, False, True])
 healthy = precondition(lambda self: self.table.trouble is None)
 
@@ -44,10 +47,11 @@ class MountMachine(NameRules):
 
     @rule(pick=picks)
     def change_elsewhere(self, pick: int) -> None:
+        if file := self.file(pick, self._may_change):
+            self._change_elsewhere(file)
+
+    def _change_elsewhere(self, file: File) -> None:
         table = self.table
-        file = self.file(pick, self._may_change)
-        if file is None:
-            return
         content = table.word()
         path, _ = table.heads[file.memory or ""]
         self._memories.update(
@@ -57,9 +61,12 @@ class MountMachine(NameRules):
 
     @rule(pick=picks, path=plain_paths)
     def rename_elsewhere(self, pick: int, path: str) -> None:
+        if file := self.file(pick, self._may_change):
+            self._rename_elsewhere(file, path)
+
+    def _rename_elsewhere(self, file: File, path: str) -> None:
         table = self.table
-        file = self.file(pick, self._may_change)
-        if file is None or path in table.files or table.is_dir(path) or path in table.reserved():
+        if path in table.files or table.is_dir(path) or path in table.reserved():
             return
         if any(each in table.files or each in table.reserved() for each in above(path)):
             return
@@ -77,10 +84,11 @@ class MountMachine(NameRules):
 
     @rule(pick=picks)
     def delete_elsewhere(self, pick: int) -> None:
+        if file := self.file(pick, self._may_change):
+            self._delete_elsewhere(file)
+
+    def _delete_elsewhere(self, file: File) -> None:
         table = self.table
-        file = self.file(pick, self._may_change)
-        if file is None:
-            return
         path, _ = table.heads[file.memory or ""]
         self._memories.delete(file.memory or "", memory_store_id=self.mount.id())
         table.expect((file, [[Did("deleted", path, None)]]))
@@ -88,6 +96,21 @@ class MountMachine(NameRules):
             del table.files[path]
             file.path = None
             table.adopt()
+
+    @rule(pick=picks, how=ways, place=places, what=st.sampled_from([*WHAT]), path=plain_paths)
+    def overtake(self, pick: int, how: int, place: str, what: str, path: str) -> None:
+        """Let something happen elsewhere between a write and its close."""
+        opened = self._open_and_write(pick, how, place)
+        if opened is None or not self._may_change(opened.file):
+            return
+        if what == "rename":
+            self._rename_elsewhere(opened.file, path)
+        elif what == "delete":
+            self._delete_elsewhere(opened.file)
+        else:
+            self._change_elsewhere(opened.file)
+        self.table.agree()
+        self._close(opened)
 
     @property
     def _memories(self):
@@ -107,11 +130,24 @@ class MountMachine(NameRules):
     # Trouble
 
     @healthy
-    @rule(trouble=st.sampled_from(["gone", "gone", "unsure", "lost"]))
+    @rule(trouble=troubles)
     def begin_trouble(self, trouble: Trouble) -> None:
-        if any(each.waits or each.aside_of or each.backup for each in self.table.files.values()):
+        files = self.table.files.values()
+        if not any(each.waits or each.aside_of or each.backup for each in files):
+            self.table.begin_trouble(trouble)
+
+    @healthy
+    @rule(pick=picks, trouble=troubles, appends=st.lists(st.booleans(), min_size=1, max_size=3))
+    def fail(self, pick: int, trouble: Trouble, appends: list[bool]) -> None:
+        """Let one save after another of a file fail, until storage is back."""
+        file = self.file(pick, any_file)
+        if file is None or any(each.waits or each.aside_of for each in self.table.files.values()):
             return
         self.table.begin_trouble(trouble)
+        for each in appends:
+            self._change(file, appends=each)
+            self.table.agree()
+        self.table.heal()
 
     @precondition(lambda self: self.table.trouble is not None)
     @rule()

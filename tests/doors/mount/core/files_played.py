@@ -80,7 +80,11 @@ class FileRules(RuleBasedStateMachine):
     def change(self, pick: int, appends: bool) -> None:
         """Append to a file, or write over its beginning, and close it."""
         file = self.file(pick, any_file)
-        if file is None or file.path is None:
+        if file is not None:
+            self._change(file, appends=appends)
+
+    def _change(self, file: File, *, appends: bool) -> None:
+        if file.path is None:
             return
         if opened := self._open(file.path, os.O_WRONLY | (os.O_APPEND if appends else 0)):
             self._write(opened, "start")
@@ -95,9 +99,15 @@ class FileRules(RuleBasedStateMachine):
     @rule(pick=picks, how=ways, place=places)
     def open_and_write(self, pick: int, how: int, place: str) -> None:
         """Leave a file open of which something is unsaved."""
+        self._open_and_write(pick, how, place)
+
+    def _open_and_write(self, pick: int, how: int, place: str) -> Opened | None:
         file = self.file(pick, any_file)
-        if file and file.path and (opened := self._open(file.path, how)) and opened.writes:
-            self._write(opened, place)
+        opened = self._open(file.path, how) if file and file.path else None
+        if opened is None or not opened.writes:
+            return None
+        self._write(opened, place)
+        return opened
 
     @rule(path=paths, exclusive=st.booleans())
     def create(self, path: str, exclusive: bool) -> None:

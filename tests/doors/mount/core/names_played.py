@@ -106,8 +106,8 @@ class NameRules(FileRules):
                 return False
         if kind_at(new) is not Kind.PLAIN:
             return source.kind is kind_at(new) and (target is None or target.kind is source.kind)
-        if new in table.reserved() and (target or source.kind is not Kind.TRANSIENT):
-            return False
+        if new in table.reserved():
+            return source.kind is Kind.TRANSIENT and not target and not table.writers(source)
         if source.content is None:
             return True
         overtaken = source.memory is not None and table.head(source) != source.base

@@ -16,8 +16,8 @@ from holdfast.testing.fakes import FrozenClock
 LONG = os.environ.get("HOLDFAST_TORTURE_GAMES")
 """How many games are played for each seed, of which there are more, where this is set."""
 
-GAMES, STEPS = int(LONG or "5"), 100
-SEEDS = range(20 if LONG else 3)
+GAMES, STEPS = int(LONG or "6"), 100
+SEEDS = range(20 if LONG else 4)
 
 
 @pytest.mark.parametrize("number", SEEDS)
