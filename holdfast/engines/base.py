@@ -52,6 +52,10 @@ class Transaction(Reader, Protocol):
         """
         ...
 
+    def numbers(self, count: int) -> list[int]:
+        """Return *count* more numbers of that order: rising, above `seq` and all given before."""
+        ...
+
     def run(self, sql: LiteralString, /, **params: object) -> int:
         """Return how many rows changed."""
         ...

@@ -1,6 +1,8 @@
--- Durable memory: what agents keep between runs, with its log, its runs and what was forgotten.
+-- Durable memory: what agents keep between runs, its log, its runs, and what was forgotten.
+--
+-- Everywhere agent is '' for what a workspace shares, and run_id '' for all but conversation
+-- entries. Who wrote is a JSON array: kind, id, run, token.
 
--- agent is '' on workspace entries, run_id '' on all but conversation entries.
 create table durable_entries (
   number integer primary key,
   id text not null unique,
@@ -16,16 +18,10 @@ create table durable_entries (
   created_at integer not null,
   updated_at integer not null,
   expires_at integer,
-  writes integer not null,         -- rows of the log about this key, so that only long ones are trimmed
-  created_kind text not null,
-  created_id text not null,
-  created_run text,
-  created_token integer,
-  updated_kind text not null,
-  updated_id text not null,
-  updated_run text,
-  updated_token integer,
-  content blob not null check (length(content) between 1 and 65536),
+  created_by text not null,
+  updated_by text not null,
+  writes integer not null,         -- of this entry: only the log of one written often is trimmed
+  content text not null check (length(cast(content as blob)) between 1 and 65536),
   check ((category = 'workspace') = (agent = '')),
   check ((category = 'conversation') = (run_id <> '')),
   check ((category = 'daily') = (expires_at is not null))
@@ -33,14 +29,15 @@ create table durable_entries (
 
 create unique index durable_entries_by_key on durable_entries (workspace, agent, run_id, key);
 
--- All that planning a hydration or an eviction reads: no content is touched.
-create index durable_entries_in_order
-  on durable_entries (workspace, agent, run_id, pinned, seq, size_bytes, key, category, expires_at, id);
+-- All that planning a hydration or an eviction reads: contents stay untouched.
+create index durable_entries_by_seq on durable_entries
+  (workspace, agent, run_id, seq, pinned, size_bytes, expires_at, category, key, id);
 
 create index durable_entries_to_expire on durable_entries (expires_at, workspace, agent)
   where expires_at is not null;
 
--- One row an agent, and one with agent '' for what a workspace shares: its writes are serial by it.
+-- One row an agent, by which its writes are serial, and one for what the workspace shares.
+-- Triggers count, so that no way of writing can forget to.
 create table durable_agents (
   workspace text not null,
   agent text not null,
@@ -52,7 +49,33 @@ create table durable_agents (
   primary key (workspace, agent)
 ) strict, without rowid;
 
--- agent '' holds the workspace's defaults. What is null is not set.
+create trigger durable_entry_came after insert on durable_entries when new.run_id = ''
+begin
+  update durable_agents
+  set entries = entries + 1, core_entries = core_entries + new.pinned,
+      size_bytes = size_bytes + new.size_bytes, last_write = new.updated_at,
+      expires_at = min(coalesce(expires_at, new.expires_at), coalesce(new.expires_at, expires_at))
+  where workspace = new.workspace and agent = new.agent;
+end;
+
+create trigger durable_entry_changed after update on durable_entries when new.run_id = ''
+begin
+  update durable_agents
+  set core_entries = core_entries + new.pinned - old.pinned,
+      size_bytes = size_bytes + new.size_bytes - old.size_bytes, last_write = new.updated_at,
+      expires_at = min(coalesce(expires_at, new.expires_at), coalesce(new.expires_at, expires_at))
+  where workspace = new.workspace and agent = new.agent;
+end;
+
+create trigger durable_entry_went after delete on durable_entries when old.run_id = ''
+begin
+  update durable_agents
+  set entries = entries - 1, core_entries = core_entries - old.pinned,
+      size_bytes = size_bytes - old.size_bytes
+  where workspace = old.workspace and agent = old.agent;
+end;
+
+-- What is null is not set; agent '' holds the workspace's defaults.
 create table durable_limits (
   workspace text not null,
   agent text not null,
@@ -74,14 +97,10 @@ create table durable_changes (
   op text not null,
   key text,
   category text,
-  scope text not null,
   size_bytes integer not null,
-  content blob,
+  content text,
   content_sha256 text,
-  actor_kind text not null,
-  actor_id text not null,
-  actor_run text,
-  actor_token integer,
+  actor text not null,
   cause text not null,
   redacted_at integer
 ) strict;
@@ -90,7 +109,7 @@ create index durable_changes_of_agent on durable_changes (workspace, agent, seq)
 create index durable_changes_of_key on durable_changes (workspace, agent, key, seq);
 create index durable_changes_by_age on durable_changes (at);
 
--- What was forgotten: no key, only its keyed hash.
+-- What was forgotten: not its key, only a keyed hash of it.
 create table durable_tombstones (
   workspace text not null,
   agent text not null,
@@ -98,25 +117,23 @@ create table durable_tombstones (
   key_hash text not null,
   seq integer not null,
   at integer not null,
-  actor_kind text not null,
-  actor_id text not null,
-  actor_run text,
-  actor_token integer,
+  actor text not null,
   primary key (workspace, agent, run_id, key_hash)
 ) strict, without rowid;
 
--- The random key of those hashes, made when a workspace first forgets.
+-- The random key of those hashes, made when a workspace forgets for the first time.
 create table durable_secrets (
-  workspace text primary key,
+  workspace text not null primary key,
   secret blob not null
 ) strict, without rowid;
 
+-- run_id is the live run, or null.
 create table durable_lanes (
   workspace text not null,
   agent text not null,
   lane text not null,
   token integer not null,
-  run_id text,                     -- the live run, or null
+  run_id text,
   primary key (workspace, agent, lane)
 ) strict, without rowid;
 
@@ -128,21 +145,21 @@ create table durable_runs (
   run_id text not null,
   began_seq integer not null,
   began_at integer not null,
-  seen_at integer not null,
+  seen_at integer not null,        -- of its last write or heartbeat
   ended_at integer,
   outcome text,                    -- ok, failed, superseded or lapsed
-  entries integer not null,        -- conversation entries it holds
   primary key (workspace, agent, lane, token)
 ) strict, without rowid;
 
-create index durable_runs_to_lapse on durable_runs (seen_at, workspace, agent) where ended_at is null;
+create index durable_runs_to_lapse on durable_runs (seen_at, workspace, agent)
+  where ended_at is null;
 
 create table durable_replays (
   workspace text not null,
   agent text not null,
   idempotency_key text not null,
-  asked text not null,             -- sha256 of what was asked
-  answer text not null,
+  asked text not null,             -- sha256 of what was asked for
+  answer text not null,            -- ids and numbers, never keys or contents
   at integer not null,
   primary key (workspace, agent, idempotency_key)
 ) strict, without rowid;

@@ -41,6 +41,7 @@ _MARKS = asked(
 )
 _DRAW = asked("select nextval('holdfast.seq') as seq, pg_current_xact_id() as xid", {})
 _XID = asked("select pg_current_xact_id_if_assigned() as xid", {})
+_NUMBERS = "select nextval('holdfast.seq') as seq from generate_series(1, %(count)s)"
 _INSERT_CHANGES = """
 insert into changes (seq, at, workspace, owner, type, ids, data, actor)
 select coalesce(e.seq, nextval('holdfast.seq')), e.at, e.workspace, e.owner, e.type, e.ids, e.data,
@@ -184,6 +185,11 @@ class PostgresTransaction(Asking):
             raise EngineFault("The server gave no number.")
         return self._seq
 
+    def numbers(self, count: int) -> list[int]:
+        """Return *count* more numbers, in one round trip: rising, above `seq` and all before."""
+        self.seq  # noqa: B018 - drawn first, so that these come after it
+        return sorted(self.all(_number, _NUMBERS, count=count))
+
     @property
     def noted(self) -> list[Event]:
         """What was noted, numbered once it is committed."""
@@ -313,6 +319,10 @@ class PostgresTransaction(Asking):
         rows = [_row_of(event, None) for event in self._noted]
         rows[0]["seq"] = self._seq
         return asked(_INSERT_CHANGES, {"events": msgspec.json.encode(rows).decode()})
+
+
+def _number(*, seq: int) -> int:
+    return seq
 
 
 def _lost(broken: Lost) -> Fault:

@@ -96,6 +96,12 @@ class SQLiteTransaction:
         self.used = self.used or 1
         return self._base + 1
 
+    def numbers(self, count: int) -> list[int]:
+        """Return *count* more numbers: rising, above `seq` and all given before."""
+        first = self._base + max(self.used, 1) + 1
+        self.used = max(self.used, 1) + count
+        return list(range(first, first + count))
+
     def one(self, make: Make[T], sql: LiteralString, /, **params: object) -> T:
         """Return the only row; another number of rows is EngineFault."""
         return self._timed(self._connection.one, sql, self._owner | params, make)
