@@ -153,6 +153,7 @@ create table durable_runs (
 
 create index durable_runs_to_lapse on durable_runs (seen_at, workspace, agent)
   where ended_at is null;
+create index durable_runs_live on durable_runs (workspace, agent, run_id) where ended_at is null;
 
 create table durable_replays (
   workspace text not null,

@@ -38,9 +38,7 @@ class Caller(Struct, frozen=True, kw_only=True):
         """Who a write is by: inside a run the agent, else the handle's actor."""
         if self.run is None:
             return By(actor=self.actor)
-        return By(
-            actor=Actor.agent(self.agent), run_id=self.run.run_id, run_token=self.run.token
-        )
+        return By(actor=Actor.agent(self.agent), run_id=self.run.run_id, run_token=self.run.token)
 
     @property
     def run_id(self) -> str:

@@ -74,13 +74,23 @@ set expires_at = (
 )
 where workspace = :workspace and agent = :agent
 
--- coldest --
--- Windowed entries first, then core ones; by their index alone.
-select key, category, pinned, size_bytes, seq
+-- coldest_keys --
+select key
 from durable_entries
 where workspace = :workspace and agent = :owner and run_id = :run_id
-order by pinned, seq
+order by seq
 limit :rows
+
+-- take_coldest --
+delete from durable_entries
+where id in (
+    select c.id from durable_entries c
+    where c.workspace = :workspace and c.agent = :owner and c.run_id = :run_id and c.pinned = :pinned
+    order by c.seq
+    limit :rows
+)
+returning id, agent, run_id, key, content, category, tags, size_bytes, seq, created_at, updated_at,
+    expires_at, created_by, updated_by, writes
 
 -- entry_under --
 select id, agent, run_id, key, content, category, tags, size_bytes, seq, created_at, updated_at,
@@ -107,6 +117,7 @@ from (
             updated_at, expires_at, created_by, updated_by, writes
         from durable_entries
         where workspace = :workspace and agent = :agent and run_id = '' and seq < :before
+            and (expires_at is null or expires_at >= :now)
         order by seq desc
         limit :rows
     ) mine
@@ -116,6 +127,7 @@ from (
             updated_at, expires_at, created_by, updated_by, writes
         from durable_entries
         where workspace = :workspace and agent = '' and run_id = '' and seq < :before
+            and (expires_at is null or expires_at >= :now)
         order by seq desc
         limit :rows
     ) ours
@@ -169,3 +181,108 @@ where workspace = :workspace and agent = :owner and key = :key and seq <= (
         limit 1 offset :keep
     ) kept
 )
+
+-- fence --
+select l.token as live_token, l.run_id as live_run, r.began_seq, r.seen_at, r.ended_at, r.outcome, s.secret
+from durable_lanes l
+left join durable_runs r on r.workspace = l.workspace and r.agent = l.agent and r.lane = l.lane
+    and r.token = :token and r.run_id = :run_id
+left join durable_secrets s on s.workspace = l.workspace
+where l.workspace = :workspace and l.agent = :agent and l.lane = :lane
+
+-- lock_fence (sqlite) --
+select l.token as live_token, l.run_id as live_run, r.began_seq, r.seen_at, r.ended_at, r.outcome, s.secret
+from durable_lanes l
+left join durable_runs r on r.workspace = l.workspace and r.agent = l.agent and r.lane = l.lane
+    and r.token = :token and r.run_id = :run_id
+left join durable_secrets s on s.workspace = l.workspace
+where l.workspace = :workspace and l.agent = :agent and l.lane = :lane
+
+-- lock_fence (postgres) --
+select l.token as live_token, l.run_id as live_run, r.began_seq, r.seen_at, r.ended_at, r.outcome, s.secret
+from durable_lanes l
+left join durable_runs r on r.workspace = l.workspace and r.agent = l.agent and r.lane = l.lane
+    and r.token = :token and r.run_id = :run_id
+left join durable_secrets s on s.workspace = l.workspace
+where l.workspace = :workspace and l.agent = :agent and l.lane = :lane
+for update of l
+
+-- see_run --
+update durable_runs set seen_at = :now
+where workspace = :workspace and agent = :agent and lane = :lane and token = :token
+
+-- tombstones_of --
+select seq, at, actor
+from durable_tombstones
+where workspace = :workspace and agent in (:agent, '') and key_hash = :key_hash
+order by seq desc
+
+-- get_secret --
+select secret from durable_secrets where workspace = :workspace
+
+-- insert_secret --
+insert into durable_secrets (workspace, secret)
+values (:workspace, :secret)
+on conflict (workspace) do nothing
+
+-- entries_under_key --
+select id, agent, run_id, key, content, category, tags, size_bytes, seq, created_at, updated_at,
+    expires_at, created_by, updated_by, writes
+from durable_entries
+where workspace = :workspace and key = :key and agent in (:agent, '') and run_id in ('', :run_id)
+order by run_id desc, agent desc
+
+-- forget_changes --
+-- What else was brought about by a write of this key names it in its cause.
+update durable_changes
+set key = null, category = null, content = null, content_sha256 = null, cause = '{}'
+where workspace = :workspace and agent = :owner and key = :key
+
+-- forget_causes --
+update durable_changes
+set cause = '{}'
+where workspace = :workspace and agent in (:agent, '') and cause = :cause
+
+-- bury --
+insert into durable_tombstones (workspace, agent, run_id, key_hash, seq, at, actor)
+values (:workspace, :owner, :run_id, :key_hash, :seq, :now, :by)
+on conflict (workspace, agent, run_id, key_hash) do update
+set seq = excluded.seq, at = excluded.at, actor = excluded.actor
+
+-- take_lane --
+-- The next token, and with it the lane until the transaction ends.
+insert into durable_lanes (workspace, agent, lane, token, run_id)
+values (:workspace, :agent, :lane, 1, :run_id)
+on conflict (workspace, agent, lane) do update
+set token = durable_lanes.token + 1, run_id = excluded.run_id
+returning token, coalesce(
+    (select l.budget from durable_limits l where l.workspace = :workspace and l.agent = :agent),
+    (select l.budget from durable_limits l where l.workspace = :workspace and l.agent = '')
+) as budget
+
+-- leave_lane --
+update durable_lanes set run_id = null
+where workspace = :workspace and agent = :agent and lane = :lane and token = :token
+
+-- begin_run --
+insert into durable_runs (workspace, agent, lane, token, run_id, began_seq, began_at, seen_at)
+values (:workspace, :agent, :lane, :token, :run_id, :seq, :now, :now)
+
+-- supersede_runs --
+-- Those open in the lane, and one open in another lane under the same id.
+update durable_runs
+set ended_at = :now, outcome = case when seen_at < :lapsed then 'lapsed' else 'superseded' end
+where workspace = :workspace and agent = :agent and ended_at is null
+    and ((lane = :lane and token < :token) or run_id = :run_id)
+returning run_id, token, outcome
+
+-- end_run --
+update durable_runs set ended_at = :now, outcome = :outcome
+where workspace = :workspace and agent = :agent and lane = :lane and token = :token
+
+-- limits_of_agent --
+-- The workspace's first, so that the agent's own lie over them; its cap on shared entries is its alone.
+select cap, workspace_cap, run_cap, content_bytes, budget, daily_hours
+from durable_limits
+where workspace = :workspace and agent in ('', :agent)
+order by agent
