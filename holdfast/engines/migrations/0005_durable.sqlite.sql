@@ -33,7 +33,9 @@ create unique index durable_entries_by_key on durable_entries (workspace, agent,
 create index durable_entries_by_seq on durable_entries
   (workspace, agent, run_id, seq, pinned, size_bytes, expires_at, category, key, id);
 
-create index durable_entries_to_expire on durable_entries (expires_at, workspace, agent)
+create index durable_entries_to_expire on durable_entries (workspace, agent, expires_at)
+  where expires_at is not null;
+create index durable_entries_by_expiry on durable_entries (expires_at)
   where expires_at is not null;
 
 -- One row an agent, by which its writes are serial, and one for what the workspace shares.

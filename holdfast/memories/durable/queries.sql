@@ -109,39 +109,24 @@ order by run_id desc, agent desc
 limit 1
 
 -- list_entries --
+-- Each part is read in the order of its index, and only as far as it is needed.
 select id, agent, run_id, key, content, category, tags, size_bytes, seq, created_at, updated_at,
     expires_at, created_by, updated_by, writes
-from (
-    select * from (
-        select id, agent, run_id, key, content, category, tags, size_bytes, seq, created_at,
-            updated_at, expires_at, created_by, updated_by, writes
-        from durable_entries
-        where workspace = :workspace and agent = :agent and run_id = '' and seq < :before
-            and (expires_at is null or expires_at >= :now)
-        order by seq desc
-        limit :rows
-    ) mine
-    union all
-    select * from (
-        select id, agent, run_id, key, content, category, tags, size_bytes, seq, created_at,
-            updated_at, expires_at, created_by, updated_by, writes
-        from durable_entries
-        where workspace = :workspace and agent = '' and run_id = '' and seq < :before
-            and (expires_at is null or expires_at >= :now)
-        order by seq desc
-        limit :rows
-    ) ours
-    union all
-    select * from (
-        select id, agent, run_id, key, content, category, tags, size_bytes, seq, created_at,
-            updated_at, expires_at, created_by, updated_by, writes
-        from durable_entries
-        where workspace = :workspace and agent = :agent and run_id = :run_id and :run_id <> ''
-            and seq < :before
-        order by seq desc
-        limit :rows
-    ) the_runs
-) visible
+from durable_entries
+where workspace = :workspace and agent = :agent and run_id = '' and seq < :before
+    and (expires_at is null or expires_at >= :now)
+union all
+select id, agent, run_id, key, content, category, tags, size_bytes, seq, created_at, updated_at,
+    expires_at, created_by, updated_by, writes
+from durable_entries
+where workspace = :workspace and agent = '' and run_id = '' and seq < :before
+    and (expires_at is null or expires_at >= :now)
+union all
+select id, agent, run_id, key, content, category, tags, size_bytes, seq, created_at, updated_at,
+    expires_at, created_by, updated_by, writes
+from durable_entries
+where workspace = :workspace and agent = :agent and run_id = :run_id and :run_id <> '' and seq < :before
+    and (expires_at is null or expires_at >= :now)
 order by seq desc
 limit :rows
 
@@ -155,8 +140,8 @@ where workspace = :workspace and agent in (:agent, '') and run_id in ('', :run_i
 -- entries_by_id (sqlite) --
 select e.id, e.agent, e.run_id, e.key, e.content, e.category, e.tags, e.size_bytes, e.seq,
     e.created_at, e.updated_at, e.expires_at, e.created_by, e.updated_by, e.writes
-from json_each(:ids) wanted join durable_entries e on e.id = wanted.value
-where e.workspace = :workspace and e.agent in (:agent, '')
+from json_each(:ids) wanted cross join durable_entries e
+where e.id = wanted.value and e.workspace = :workspace and e.agent in (:agent, '')
 
 -- entries_by_id (postgres) --
 select e.id, e.agent, e.run_id, e.key, e.content, e.category, e.tags, e.size_bytes, e.seq,
