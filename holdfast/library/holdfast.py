@@ -18,6 +18,7 @@ from holdfast.memories.stores.stores import MemoryStores
 if TYPE_CHECKING:
     from holdfast.library.upkeep.backup import BackupReport
     from holdfast.library.upkeep.verify import VerifyReport
+    from holdfast.memories.durable.memory import DurableMemory
     from holdfast.memories.stores.agents import Agents
     from holdfast.memories.stores.environments import Environments
     from holdfast.memories.stores.keys import Keys
@@ -70,6 +71,12 @@ class Holdfast:
         from holdfast.memories.stores.keys import Keys
 
         return Keys(self._caller)
+
+    def durable(self, agent: str) -> "DurableMemory":
+        """Return what the agent named *agent* keeps between runs; InvalidInput for a bad name."""
+        from holdfast.library.durable import durable
+
+        return durable(self._caller, agent)
 
     @property
     def workspace(self) -> str:

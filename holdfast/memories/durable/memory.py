@@ -1,6 +1,6 @@
 """Durable memory: what one agent knows between runs."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from msgspec import UNSET, UnsetType
@@ -12,6 +12,8 @@ from holdfast.memories.durable.entry import DurableEntry, EntryScope, StoredEntr
 from holdfast.memories.durable.forgetting import forget
 from holdfast.memories.durable.hydrating import Hydration, hydrate
 from holdfast.memories.durable.reading import Filters, get, list_entries
+from holdfast.memories.durable.run import DurableRun
+from holdfast.memories.durable.runs import begin
 from holdfast.memories.durable.setting import set_one
 
 
@@ -27,7 +29,7 @@ class DurableMemory:
     """
 
     def __init__(self, caller: Caller) -> None:
-        self._caller = caller
+        self.caller = caller
 
     def set(
         self,
@@ -43,20 +45,55 @@ class DurableMemory:
         """Write the whole entry under *key*, replacing what was there."""
         with coded():
             return set_one(
-                self._caller, key, content, category, tags, refresh=refresh, expected=expected_seq
+                self.caller, key, content, category, tags, refresh=refresh, expected=expected_seq
             )
 
     def get(self, key: str) -> DurableEntry | None:
         """Return the nearest entry under exactly *key*, or None."""
         with coded():
-            return get(self._caller, key)
+            return get(self.caller, key)
+
+    def list(
+        self,
+        category: str | None = None,
+        tags: Iterable[str] | None = None,
+        since: datetime | timedelta | None = None,
+        key_prefix: str | None = None,
+        query: str | None = None,
+        limit: int | None = None,
+        page: str | None = None,
+    ) -> Page[DurableEntry]:
+        """Return the entries that pass all filters, newest first, shadowed ones included."""
+        filters = Filters(
+            category=category,
+            tags=tuple(tags or ()),
+            since=since,
+            key_prefix=key_prefix,
+            query=query,
+        )
+        with coded():
+            return list_entries(self.caller, filters, limit=limit, page=page)
 
     def forget(self, key: str, *, scope: EntryScope | None = None) -> bool:
         """Forget *key*; True when something was removed."""
         with coded():
-            return forget(self._caller, key, scope)
+            return forget(self.caller, key, scope)
 
     def hydrate(self, budget: int | None = None) -> Hydration:
         """Return what the agent sees at a run's start."""
         with coded():
-            return hydrate(self._caller, budget)
+            return hydrate(self.caller, budget)
+
+    def run(
+        self,
+        run_id: str | None = None,
+        *,
+        lane: str = "main",
+        budget: int | None = None,
+        resume: bool = False,
+    ) -> DurableRun:
+        """Open a run, which supersedes the one that was open in its lane, and hydrate it."""
+        with coded():
+            return DurableRun(
+                begin(self.caller, run_id, lane=lane, budget=budget, resume=resume)
+            )

@@ -28,6 +28,9 @@ class Begun(Struct, frozen=True, kw_only=True):
 
     caller: Caller
     hydration: Hydration
+    run_id: str
+    token: int
+    lane: str
 
 
 class _Lane(Struct, frozen=True, kw_only=True):
@@ -76,7 +79,9 @@ def begin(
         hydration = hydrate_in(within, tx, allowed if budget is None else budget)
         _note(within, tx, "run_opened", name, token=taken.token)
         _note(within, tx, "hydrated", name, **told(hydration))
-        return Begun(caller=within, hydration=hydration)
+        return Begun(
+            caller=within, hydration=hydration, run_id=name, token=taken.token, lane=lane
+        )
 
     return caller.engine.write(work)
 
