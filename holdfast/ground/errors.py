@@ -69,6 +69,8 @@ class HoldfastError(Exception):
     facts: ClassVar[tuple[str, ...]] = ()
     code: str | None = None
     """`HF-MEM-…` on an error of a durable call."""
+    index: int | None = None
+    """Which of many it is about, where many were asked for at once."""
 
     def __init__(self, message: str, *, next: str = "") -> None:
         super().__init__(message)
@@ -79,8 +81,9 @@ class HoldfastError(Exception):
         return f"{self.message} {self.next}" if self.next else self.message
 
     def carried(self) -> dict[str, object]:
-        """Return its facts by name."""
-        return {name: getattr(self, name, None) for name in self.facts}
+        """Return its facts by name, and which of many it is about, if it is."""
+        facts = {name: getattr(self, name, None) for name in self.facts}
+        return facts if self.index is None else facts | {"index": self.index}
 
 
 class InvalidInput(HoldfastError):

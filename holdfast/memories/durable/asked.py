@@ -22,29 +22,38 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 class Asked(Struct, frozen=True, kw_only=True):
-    """An entry as it is to be kept: checked, its tags in order, its size known."""
+    """An entry as it is to be kept: checked, its tags in order, its sizes in UTF-8 bytes."""
 
     key: str
-    content: bytes
+    content: str
     category: str
     tags: tuple[str, ...]
+    content_bytes: int
     size_bytes: int
 
 
-def checked_entry(
-    key: object, content: object, category: object, tags: object, *, content_bytes: int
-) -> Asked:
-    """Return the entry that is asked for; InvalidInput names the field that breaks a rule."""
+def checked_entry(key: object, content: object, category: object, tags: object) -> Asked:
+    """Return the entry that is asked for; InvalidInput names the field that breaks a rule.
+
+    How long a content may be the database says: `refuse_long` asks that in the transaction.
+    """
     named, labelled = checked_key(key), checked_category(category)
-    told, marks = checked_content(content, most=content_bytes), checked_tags(tags)
-    size = len(named.encode()) + len(told) + len(labelled.encode())
+    told, length = _checked_content(content)
+    marks = checked_tags(tags)
     return Asked(
         key=named,
         content=told,
         category=labelled,
         tags=marks,
-        size_bytes=size + sum(len(tag.encode()) for tag in marks),
+        content_bytes=length,
+        size_bytes=_bytes(named) + length + _bytes(labelled) + sum(map(_bytes, marks)),
     )
+
+
+def refuse_long(asked: Asked, *, most: int) -> None:
+    """Raise InvalidInput if *asked*'s content has more than *most* bytes."""
+    if asked.content_bytes > most:
+        raise _sized("content", asked.content_bytes, most, given=asked.content)
 
 
 def checked_key(given: object) -> str:
@@ -66,16 +75,6 @@ def checked_tags(given: object, *, field: str = "tags") -> tuple[str, ...]:
         reason = f"must have at most {MOST_TAGS} distinct tags, has {len(tags)}"
         raise InvalidInput(field, reason, limit=MOST_TAGS)
     return tags
-
-
-def checked_content(given: object, *, most: int) -> bytes:
-    """Return *given* as UTF-8 if it can be a content: 1 to *most* bytes, not whitespace alone."""
-    content = _sized("content", given, most=most)
-    if b"\0" in content:
-        raise InvalidInput("content", "must not hold the character U+0000")
-    if content.isspace() or (not content.isascii() and content.decode().isspace()):
-        raise InvalidInput("content", "must be more than whitespace", given=given)
-    return content
 
 
 def checked_idempotency_key(given: object) -> str | None:
@@ -111,9 +110,28 @@ def near_miss(category: str) -> str | None:
     return None
 
 
+def _checked_content(given: object) -> tuple[str, int]:
+    """Return *given* and its bytes if it can be a content of whatever length."""
+    length = len(encoded("content", given))
+    content = str(given)
+    if not length:
+        raise InvalidInput("content", "must not be empty", limit=1)
+    if "\0" in content:
+        raise InvalidInput("content", "must not hold the character U+0000")
+    if content.isspace():
+        raise InvalidInput("content", "must be more than whitespace")
+    return content, length
+
+
 def _name(field: str, given: object, *, most: int, part: str = "") -> str:
-    _sized(field, given, most=most, part=part)
+    if isinstance(given, str) and given.isascii() and given.isprintable():
+        # What nearly all names are: of the rules below only these are left to ask.
+        if 1 <= len(given) <= most and given[0] != " " != given[-1]:
+            return given
+    length = len(encoded(field, given))
     name = str(given)
+    if not 1 <= length <= most:
+        raise _sized(field, length, most, given=name, part=part)
     if _CONTROL.search(name):
         raise InvalidInput(field, f"{part}must not hold control characters", given=given)
     if name != name.strip():
@@ -127,9 +145,13 @@ def _name(field: str, given: object, *, most: int, part: str = "") -> str:
     return name
 
 
-def _sized(field: str, given: object, *, most: int, part: str = "") -> bytes:
-    content = encoded(field, given)
-    if not 1 <= len(content) <= most:
-        reason = f"{part}must have 1 to {most:,} bytes, has {len(content):,}"
-        raise InvalidInput(field, reason, limit=most, given=given if content else None)
-    return content
+def _sized(
+    field: str, length: int, most: int, *, given: str, part: str = ""
+) -> InvalidInput:
+    reason = f"{part}must have 1 to {most:,} bytes, has {length:,}"
+    shown = given if given and field != "content" else None
+    return InvalidInput(field, reason, limit=most, given=shown)
+
+
+def _bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())

@@ -33,5 +33,5 @@ def coded() -> Generator[None, None, None]:
     try:
         yield
     except HoldfastError as error:
-        error.code = code_of(error)
+        error.code = error.code or code_of(error)
         raise

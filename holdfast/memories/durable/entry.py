@@ -14,6 +14,14 @@ Outcome = Literal["created", "replaced", "refreshed", "unchanged"]
 CORE, DAILY, CONVERSATION, WORKSPACE = "core", "daily", "conversation", "workspace"
 CATEGORIES = (CORE, DAILY, CONVERSATION, WORKSPACE)
 """The four with a lifetime of their own; any other is the caller's, windowed and kept."""
+CUSTOM = "custom"
+LABELS = (*CATEGORIES, CUSTOM)
+"""What events and metrics call a category: a label of the caller's is told to nobody."""
+
+
+def label_of(category: str) -> str:
+    """Return what events and metrics call *category*."""
+    return category if category in CATEGORIES else CUSTOM
 
 
 class By(Struct, frozen=True, kw_only=True):

@@ -5,54 +5,55 @@ from typing import Final
 from msgspec import Struct
 
 from holdfast.engines.base import Reader
-from holdfast.ground.clock import to_microseconds
 from holdfast.ground.errors import StaleRun
-from holdfast.memories.durable.caller import Caller, InRun
-from holdfast.memories.durable.times import HOUR
+from holdfast.memories.durable.caller import Caller
+from holdfast.memories.durable.times import DAY
 
-LAPSES_AFTER: Final = 24 * HOUR
-"""From a run's last write or heartbeat."""
+LAPSES_AFTER: Final = DAY
+"""Microseconds from a run's last write or heartbeat."""
 
 
-class Fence(Struct, frozen=True, kw_only=True):
-    """What the lane and the run stood at when the fence was asked."""
+class Standing(Struct, frozen=True, kw_only=True):
+    """How a run stands: its lane, who holds that, when it was seen last, and how it ended."""
 
+    lane: str
     live_token: int
-    live_run: str | None
-    began_seq: int | None
-    seen_at: int | None
-    ended_at: int | None
-    outcome: str | None
-    secret: bytes | None
+    seen_at: int
+    run_outcome: str | None
 
 
-def pass_fence(caller: Caller, reader: Reader, *, lock: bool) -> Fence | None:
-    """Return the fence that *caller*'s run passed, None outside a run; else StaleRun.
+class _Token(Struct, frozen=True):
+    token: int
 
-    With *lock* the lane stays as it is until the transaction ends.
-    """
-    if caller.run is None:
-        return None
+
+def pass_fence(caller: Caller, reader: Reader) -> None:
+    """Return if *caller* is in no run or in a live one; else StaleRun."""
+    if caller.run is not None:
+        sql = caller.engine.queries("holdfast.memories.durable")
+        standing = reader.first(Standing, sql.fence, token=caller.token, run_id=caller.run_id)
+        refuse_stale(caller, reader, standing, now=caller.now())
+
+
+def refuse_stale(caller: Caller, reader: Reader, standing: Standing | None, *, now: int) -> None:
+    """Raise StaleRun unless a run that stands like this may act; None is a run of nobody."""
+    reason = _stale(standing, caller.token, now)
+    if reason is None:
+        return
     sql = caller.engine.queries("holdfast.memories.durable")
-    fence = reader.first(
-        Fence,
-        sql.lock_fence if lock else sql.fence,
-        lane=caller.run.lane,
-        token=caller.run.token,
-        run_id=caller.run.run_id,
-    )
-    reason = _stale(fence, caller.run, to_microseconds(caller.now()))
-    if reason is not None:
-        live = None if fence is None else fence.live_token
-        raise StaleRun(reason, token=caller.run.token, live_token=live)
-    return fence
+    lane = None if standing is None else standing.lane
+    live = reader.first(_Token, sql.live_token, lane=lane, run_id=caller.run_id)
+    token = None if live is None or live.token == caller.token else live.token
+    raise StaleRun(reason, token=caller.token, live_token=token)
 
 
-def _stale(fence: Fence | None, run: InRun, now: int) -> str | None:
-    if fence is None or fence.live_token != run.token:
-        # A token that was never given out is stale as well, and superseded by none.
+def _stale(standing: Standing | None, token: int, now: int) -> str | None:
+    if standing is None:
+        # A token that was never given out, or so long ago that nobody knows.
         return "superseded"
-    # The lane tells of an end that a transaction beside this one has just written.
-    if fence.seen_at is None or fence.ended_at is not None or fence.live_run is None:
-        return "lapsed" if fence.outcome == "lapsed" else "ended"
-    return "lapsed" if now - fence.seen_at > LAPSES_AFTER else None
+    if standing.run_outcome == "lapsed":
+        return "lapsed"
+    if standing.run_outcome in ("ok", "failed"):
+        return "ended"
+    if standing.run_outcome is not None or standing.live_token != token:
+        return "superseded"
+    return "lapsed" if now - standing.seen_at > LAPSES_AFTER else None

@@ -15,9 +15,8 @@ _NEARER: dict[EntryScope, int] = {"run": 0, "agent": 1, "workspace": 2}
 
 
 class Candidate(Struct, frozen=True, kw_only=True):
-    """What the plan needs to know of an entry: all but its content."""
+    """What the plan needs to know of an entry, which its `seq` tells from all others."""
 
-    id: str
     key: str
     category: str
     scope: EntryScope

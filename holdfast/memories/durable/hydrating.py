@@ -1,21 +1,23 @@
 """Hydration: what an agent sees at a run's start, planned by sizes, then read."""
 
-from functools import cached_property
+from collections.abc import Iterable, Mapping
+from functools import cached_property, partial
 
 import msgspec
 from msgspec import Struct
 
 from holdfast.engines.base import Reader
-from holdfast.ground.clock import to_microseconds
 from holdfast.ground.errors import InvalidInput
+from holdfast.ground.events import Fact
 from holdfast.memories.durable.caller import Caller
+from holdfast.memories.durable.counts import Count, counts
 from holdfast.memories.durable.entry import DurableEntry
 from holdfast.memories.durable.fence import pass_fence
 from holdfast.memories.durable.hydrate import Candidate, Omitted, Plan, digest, plan
 from holdfast.memories.durable.limits import RANGES, DurableLimits
-from holdfast.memories.durable.limits_in_force import limits_in_force
 from holdfast.memories.durable.render import render
-from holdfast.memories.durable.rows import EntryRow, scope_of
+from holdfast.memories.durable.rows import entry_of, scope_of
+from holdfast.memories.durable.writing import publish
 
 
 class Hydration(Struct, frozen=True, kw_only=True, dict=True):
@@ -46,32 +48,59 @@ class Hydration(Struct, frozen=True, kw_only=True, dict=True):
         return self._rendered
 
 
+class ToSee(Struct, frozen=True, kw_only=True):
+    """How much there is to see, conversation entries left out, and the budget for it."""
+
+    size_bytes: int
+    shared_size_bytes: int
+    budget: int | None
+
+    @property
+    def allowed(self) -> int:
+        """The budget where none is asked for."""
+        return DurableLimits().budget if self.budget is None else self.budget
+
+
 def hydrate(caller: Caller, budget: int | None) -> Hydration:
     """Choose what fits *budget* bytes, the agent's limit for None, of one moment."""
     checked_budget(budget)
+    sql = caller.engine.queries("holdfast.memories.durable")
 
     def look(reader: Reader) -> Hydration:
-        pass_fence(caller, reader, lock=False)
-        return hydrate_in(caller, reader, budget)
+        pass_fence(caller, reader)
+        return hydrate_in(caller, reader, budget, reader.one(ToSee, sql.to_see))
 
-    return caller.engine.read(look)
+    hydration = caller.engine.read(look)
+    counts.add_all(counted(hydration))
+    publish(caller, "hydrated", **told(hydration))
+    return hydration
 
 
-def hydrate_in(caller: Caller, reader: Reader, budget: int | None) -> Hydration:
-    """Hydrate within a read or a transaction under way."""
-    sql = caller.engine.queries("holdfast.memories.durable")
-    planned = plan_in(caller, reader, budget)
-    chosen = planned.chosen
-    ids = msgspec.json.encode([each.id for each in chosen]).decode()
-    rows = reader.all(EntryRow, sql.entries_by_id, ids=ids) if chosen else []
-    entries = {row.id: row.record(caller.workspace) for row in rows}
-    omitted = planned.omitted
+def hydrate_in(
+    caller: Caller, reader: Reader, budget: int | None, there: ToSee, *, fresh: bool = False
+) -> Hydration:
+    """Hydrate within a read or a transaction under way; a *fresh* run has no entries yet."""
+    allowed = there.allowed if budget is None else budget
+    alone = fresh or caller.run is None
+    if alone and there.size_bytes + there.shared_size_bytes <= allowed:
+        # Nothing has to be left out but what is shadowed: one statement reads all of it.
+        entries = _all_entries(caller, reader)
+        planned = plan(map(_candidate_of, entries.values()), budget=allowed)
+    else:
+        planned = plan_in(caller, reader, allowed)
+        entries = _chosen(caller, reader, planned)
+        while len(entries) < len(planned.chosen):
+            # In a transaction under way what the workspace shares may change from one statement
+            # to the next.
+            planned = plan_in(caller, reader, allowed)
+            entries = _chosen(caller, reader, planned)
+    chosen, omitted = planned.chosen, planned.omitted
     return Hydration(
-        entries=tuple(entries[each.id] for each in chosen),
+        entries=tuple(entries[each.seq] for each in chosen),
         omitted=omitted,
         size_bytes=sum(each.size_bytes for each in chosen),
         omitted_bytes=sum(each.size_bytes for each in omitted),
-        budget=planned.budget,
+        budget=allowed,
         agent=caller.agent,
         workspace=caller.workspace,
         run_id=caller.run_id or None,
@@ -80,14 +109,32 @@ def hydrate_in(caller: Caller, reader: Reader, budget: int | None) -> Hydration:
     )
 
 
-def plan_in(caller: Caller, reader: Reader, budget: int | None) -> Plan:
-    """Plan within a read or a transaction under way."""
+def plan_in(caller: Caller, reader: Reader, budget: int) -> Plan:
+    """Plan by sizes alone, within a read or a transaction under way."""
     sql = caller.engine.queries("holdfast.memories.durable")
-    if budget is None:
-        budget = limits_in_force(caller, reader).budget
-    now = to_microseconds(caller.now())
-    candidates = reader.all(_candidate, sql.candidates, run_id=caller.run_id, now=now)
+    candidates = reader.all(_candidate, sql.candidates, run_id=caller.run_id, now=caller.now())
     return plan(candidates, budget=budget)
+
+
+def told(hydration: Hydration) -> dict[str, Fact]:
+    """Return what an event tells of *hydration*."""
+    return {
+        "entries": len(hydration.entries),
+        "omitted": len(hydration.omitted),
+        "bytes": hydration.size_bytes,
+        "budget": hydration.budget,
+        "digest": hydration.digest,
+    }
+
+
+def counted(hydration: Hydration) -> Iterable[Count]:
+    """Give what is counted of *hydration*."""
+    yield "hydrations_total", "", 1
+    yield "hydrated_entries_total", "", len(hydration.entries)
+    yield "hydrated_bytes_total", "", hydration.size_bytes
+    yield "omitted_bytes_total", "", hydration.omitted_bytes
+    for each in hydration.omitted:
+        yield "omitted_entries_total", each.reason, 1
 
 
 def checked_budget(given: object) -> None:
@@ -99,14 +146,44 @@ def checked_budget(given: object) -> None:
         raise InvalidInput("budget", f"must be {least} to {most:,} bytes", limit=most, given=given)
 
 
+def _all_entries(caller: Caller, reader: Reader) -> Mapping[int, DurableEntry]:
+    sql = caller.engine.queries("holdfast.memories.durable")
+    make = partial(entry_of, caller.workspace)
+    found = reader.all(make, sql.all_entries, run_id=caller.run_id, now=caller.now())
+    return {entry.seq: entry for entry in found}
+
+
+def _chosen(caller: Caller, reader: Reader, planned: Plan) -> Mapping[int, DurableEntry]:
+    if not planned.chosen:
+        return {}
+    sql = caller.engine.queries("holdfast.memories.durable")
+    spots = [_spot(caller, each) for each in planned.chosen]
+    make = partial(entry_of, caller.workspace)
+    found = reader.all(
+        make, sql.chosen_entries, chosen=msgspec.json.encode(spots).decode()
+    )
+    wanted = {each.seq for each in planned.chosen}
+    return {entry.seq: entry for entry in found if entry.seq in wanted}
+
+
+def _spot(caller: Caller, candidate: Candidate) -> tuple[str, str, str]:
+    agent = "" if candidate.scope == "workspace" else caller.agent
+    return agent, caller.run_id if candidate.scope == "run" else "", candidate.key
+
+
 def _candidate(
-    *, id: str, key: str, category: str, agent: str, run_id: str, size_bytes: int, seq: int
+    *, agent: str, run_id: str, key: str, category: str, size_bytes: int, seq: int
 ) -> Candidate:
     return Candidate(
-        id=id,
-        key=key,
-        category=category,
-        scope=scope_of(agent, run_id),
-        size_bytes=size_bytes,
-        seq=seq,
+        key=key, category=category, scope=scope_of(agent, run_id), size_bytes=size_bytes, seq=seq
+    )
+
+
+def _candidate_of(entry: DurableEntry) -> Candidate:
+    return Candidate(
+        key=entry.key,
+        category=entry.category,
+        scope=entry.scope,
+        size_bytes=entry.size_bytes,
+        seq=entry.seq,
     )

@@ -8,13 +8,14 @@ from msgspec import UNSET, UnsetType
 from holdfast.ground.pages import Page
 from holdfast.memories.durable.caller import Caller
 from holdfast.memories.durable.codes import coded
-from holdfast.memories.durable.entry import DurableEntry, EntryScope, StoredEntry
+from holdfast.memories.durable.entry import DurableEntry, EntryScope, StoredEntry, StoredMany
 from holdfast.memories.durable.forgetting import forget
 from holdfast.memories.durable.hydrating import Hydration, hydrate
-from holdfast.memories.durable.reading import Filters, get, list_entries
+from holdfast.memories.durable.reading import LISTED, Filters, get, list_entries
 from holdfast.memories.durable.run import DurableRun
 from holdfast.memories.durable.runs import begin
-from holdfast.memories.durable.setting import set_one
+from holdfast.memories.durable.setting import OnError, set_many, set_one
+from holdfast.memories.durable.storing import Wish
 
 
 class DurableMemory:
@@ -42,14 +43,31 @@ class DurableMemory:
         expected_seq: int | UnsetType | None = UNSET,
         idempotency_key: str | None = None,
     ) -> StoredEntry:
-        """Write the whole entry under *key*, replacing what was there."""
-        with coded():
-            return set_one(
-                self.caller, key, content, category, tags, refresh=refresh, expected=expected_seq
-            )
+        """Write the whole entry under *key*, replacing what was there.
+
+        With `refresh=False` an entry that is the same already is left alone. *expected_seq* is
+        that of the entry to write over, 0 for none. Asked again within 24 hours under the same
+        *idempotency_key*, nothing is written and the first answer is given. Raises InvalidInput,
+        PreconditionFailed, MemoryFull, RunRequired, Forgotten, IdempotencyMismatch.
+        """
+        wish = Wish(refresh=refresh, expected_seq=expected_seq)
+        return set_one(
+            self.caller, key, content, category, tags, wish=wish, idempotency_key=idempotency_key
+        )
+
+    def set_many(
+        self, items: Iterable[object], *, on_error: OnError = "abort", refresh: bool = True
+    ) -> StoredMany:
+        """Write at most 1,000 entries in one transaction, in their order.
+
+        Each item is a mapping of key, content, category and tags, or has these as attributes.
+        With `abort` the first that is refused raises, with its `index`, and nothing is written;
+        with `skip` the others are, and it is in `refused`.
+        """
+        return set_many(self.caller, items, on_error=on_error, refresh=refresh)
 
     def get(self, key: str) -> DurableEntry | None:
-        """Return the nearest entry under exactly *key*, or None."""
+        """Return the nearest entry under exactly *key*, the agent's or the workspace's, or None."""
         with coded():
             return get(self.caller, key)
 
@@ -60,27 +78,30 @@ class DurableMemory:
         since: datetime | timedelta | None = None,
         key_prefix: str | None = None,
         query: str | None = None,
-        limit: int | None = None,
+        limit: int | None = LISTED,
         page: str | None = None,
     ) -> Page[DurableEntry]:
-        """Return the entries that pass all filters, newest first, shadowed ones included."""
+        """Return the entries that pass all filters, newest first, shadowed ones included.
+
+        An entry has all of *tags*, and each word of *query*, by case folding, in its key, its
+        content or a tag. *since* is an instant, or a span back from now. *limit* is 1 to 1,000.
+        """
         filters = Filters(
-            category=category,
-            tags=tuple(tags or ()),
-            since=since,
-            key_prefix=key_prefix,
-            query=query,
+            category=category, tags=tags, since=since, key_prefix=key_prefix, query=query
         )
         with coded():
             return list_entries(self.caller, filters, limit=limit, page=page)
 
     def forget(self, key: str, *, scope: EntryScope | None = None) -> bool:
-        """Forget *key*; True when something was removed."""
-        with coded():
-            return forget(self.caller, key, scope)
+        """Forget *key*: the agent's entry, or else the workspace's; *scope* picks one.
+
+        True when something was removed: then its bytes are in no file of the database. What
+        stays is that it was forgotten, for whoever knows the key.
+        """
+        return forget(self.caller, key, scope)
 
     def hydrate(self, budget: int | None = None) -> Hydration:
-        """Return what the agent sees at a run's start."""
+        """Return what the agent sees at a run's start, within *budget* bytes; None: its limit."""
         with coded():
             return hydrate(self.caller, budget)
 
@@ -92,8 +113,10 @@ class DurableMemory:
         budget: int | None = None,
         resume: bool = False,
     ) -> DurableRun:
-        """Open a run, which supersedes the one that was open in its lane, and hydrate it."""
-        with coded():
-            return DurableRun(
-                begin(self.caller, run_id, lane=lane, budget=budget, resume=resume)
-            )
+        """Open a run, which supersedes the one that was open in its *lane*, and hydrate it.
+
+        With *resume* it takes over the conversation entries of the run of the same *run_id* that
+        did not come to its end.
+        """
+        begun = begin(self.caller, run_id, lane=lane, budget=budget, resume=resume)
+        return DurableRun(begun)

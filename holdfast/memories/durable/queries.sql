@@ -1,70 +1,148 @@
--- What agents keep between runs. `:workspace` and `:agent` are the caller's own.
+-- What agents keep between runs. `:workspace` and `:agent` are the caller's own; `:owner` is that
+-- agent, or '' for what the workspace shares.
 
 -- lock_agent (sqlite) --
--- Writes are serial here; the row only has to be there.
-insert into durable_agents (workspace, agent, entries, core_entries, size_bytes)
-values (:workspace, :owner, 0, 0, 0)
-on conflict (workspace, agent) do nothing
+-- Whoever writes here is alone.
+select 1 as locked
 
 -- lock_agent (postgres) --
-insert into durable_agents (workspace, agent, entries, core_entries, size_bytes)
-values (:workspace, :owner, 0, 0, 0)
-on conflict (workspace, agent) do update set agent = excluded.agent
+-- The agent's row first, then the workspace's, if that is asked for too.
+select 1 as locked
+from durable_agents
+where workspace = :workspace and agent in (:agent, case when :shared = 1 then '' else :agent end)
+order by agent desc
+for update
+
+-- make_agent --
+insert into durable_agents (workspace, agent, entries, core_entries, size_bytes, forgot_seq, tidy_at)
+values (:workspace, :owner, 0, 0, 0, 0, :tidy_at)
+on conflict (workspace, agent) do nothing
 
 -- open_book --
--- One row for each entry under the key, nearest first, or one without.
-select a.entries, a.core_entries, a.expires_at as first_expiry,
+-- What is held, what may be, how the caller's run stands; one row for each entry under the key, or
+-- one without.
+select a.entries, a.core_entries, a.expires_at as first_expiry, a.forgot_seq, a.tidy_at,
+    s.entries as shared_entries, s.forgot_seq as shared_forgot_seq,
     coalesce(mine.cap, ours.cap) as cap, ours.workspace_cap,
     coalesce(mine.run_cap, ours.run_cap) as run_cap,
     coalesce(mine.content_bytes, ours.content_bytes) as content_bytes,
     coalesce(mine.budget, ours.budget) as budget,
     coalesce(mine.daily_hours, ours.daily_hours) as daily_hours,
-    e.id, e.agent, e.run_id, e.key, e.content, e.category, e.tags, e.size_bytes, e.seq,
-    e.created_at, e.updated_at, e.expires_at, e.created_by, e.updated_by, e.writes
+    h.secret, r.lane, r.knew_seq, r.knew_shared_seq, r.seen_at, r.outcome as run_outcome,
+    l.token as live_token,
+    e.agent, e.run_id, e.key, e.id, e.content, e.category, e.tags, e.size_bytes, e.seq,
+    e.created_at, e.updated_at, e.expires_at, e.created_by, e.updated_by
 from durable_agents a
+left join durable_agents s on s.workspace = a.workspace and s.agent = ''
 left join durable_limits mine on mine.workspace = a.workspace and mine.agent = a.agent
 left join durable_limits ours on ours.workspace = a.workspace and ours.agent = ''
-left join durable_entries e on e.workspace = a.workspace and e.key = :key
-    and e.agent in (a.agent, '') and e.run_id in ('', :run_id)
+left join durable_secrets h on h.workspace = a.workspace
+left join durable_runs r on r.workspace = a.workspace and r.agent = a.agent
+    and r.token = :token and r.run_id = :run_id
+left join durable_lanes l on l.workspace = r.workspace and l.agent = r.agent and l.lane = r.lane
+left join durable_entries e on e.workspace = a.workspace and e.agent in (a.agent, '')
+    and e.run_id in ('', :run_id) and e.key = :key
 where a.workspace = :workspace and a.agent = :agent
-order by e.run_id desc, e.agent desc
 
--- held_by --
-select entries, core_entries from durable_agents where workspace = :workspace and agent = :owner
+-- entries_under (sqlite) --
+select e.agent, e.run_id, e.key, e.id, e.content, e.category, e.tags, e.size_bytes, e.seq,
+    e.created_at, e.updated_at, e.expires_at, e.created_by, e.updated_by
+from json_each(:keys) k cross join durable_entries e
+where e.workspace = :workspace and e.agent in (:agent, '') and e.run_id in ('', :run_id)
+    and e.key = k.value
+
+-- entries_under (postgres) --
+select e.agent, e.run_id, e.key, e.id, e.content, e.category, e.tags, e.size_bytes, e.seq,
+    e.created_at, e.updated_at, e.expires_at, e.created_by, e.updated_by
+from durable_entries e
+where e.workspace = :workspace and e.agent in (:agent, '') and e.run_id in ('', :run_id)
+    and e.key = any (array(select jsonb_array_elements_text(cast(:keys as jsonb))))
+
+-- due_entries --
+select agent, run_id, key, id, content, category, tags, size_bytes, seq, created_at, updated_at,
+    expires_at, created_by, updated_by
+from durable_entries
+where workspace = :workspace and agent = :agent and expires_at < :now
+order by seq
+
+-- entries_of_run --
+select agent, run_id, key, id, content, category, tags, size_bytes, seq, created_at, updated_at,
+    expires_at, created_by, updated_by
+from durable_entries
+where workspace = :workspace and agent = :agent and run_id = :run
+order by seq
+
+-- coldest --
+select agent, run_id, key, id, content, category, tags, size_bytes, seq, created_at, updated_at,
+    expires_at, created_by, updated_by
+from durable_entries
+where workspace = :workspace and agent = :owner and run_id = :run and pinned = :pinned
+    and seq > :after
+order by seq
+limit :rows
+
+-- coldest_keys --
+-- Of a scope that holds core entries alone.
+select key
+from durable_entries
+where workspace = :workspace and agent = :owner and run_id = :run and pinned = 1
+order by seq
+limit :rows
 
 -- held_by_run --
-select count(*) as entries, 0 as core_entries
+select count(*) as entries
 from durable_entries
-where workspace = :workspace and agent = :agent and run_id = :run_id
+where workspace = :workspace and agent = :agent and run_id = :run and pinned = 0
 
--- insert_entry --
-insert into durable_entries (id, workspace, agent, run_id, key, category, pinned, tags, size_bytes,
-    seq, created_at, updated_at, expires_at, created_by, updated_by, writes, content)
-values (:id, :workspace, :owner, :run_id, :key, :category, :pinned, :tags, :size_bytes,
-    :seq, :created_at, :updated_at, :expires_at, :by, :by, 1, :content)
+-- put_entry (sqlite) --
+insert into durable_entries (workspace, agent, run_id, key, id, category, pinned, tags, size_bytes,
+    seq, created_at, updated_at, expires_at, created_by, updated_by, content)
+values (:workspace, :owner, :run, :key, :id, :category, :pinned, :tags, :size_bytes,
+    :seq, :created_at, :updated_at, :expires_at, :created_by, :updated_by, :content)
+on conflict (workspace, agent, run_id, key) do update
+set id = excluded.id, category = excluded.category, pinned = excluded.pinned, tags = excluded.tags,
+    size_bytes = excluded.size_bytes, seq = excluded.seq, created_at = excluded.created_at,
+    updated_at = excluded.updated_at, expires_at = excluded.expires_at,
+    created_by = excluded.created_by, updated_by = excluded.updated_by, content = excluded.content
 
--- replace_entry --
-update durable_entries
-set category = :category, pinned = :pinned, tags = :tags, size_bytes = :size_bytes, seq = :seq,
-    updated_at = :updated_at, expires_at = :expires_at, updated_by = :by, writes = writes + 1,
-    content = :content
-where workspace = :workspace and agent = :owner and run_id = :run_id and key = :key
+-- put_entry (postgres) --
+-- All of a batch at once: as many statements, each by itself, would take as many times as long.
+insert into durable_entries (workspace, agent, run_id, key, id, category, pinned, tags, size_bytes,
+    seq, created_at, updated_at, expires_at, created_by, updated_by, content)
+select :workspace, n.owner, n.run, n.key, n.id, n.category, n.pinned, n.tags, n.size_bytes, n.seq,
+    n.created_at, n.updated_at, n.expires_at, n.created_by, n.updated_by, n.content
+from jsonb_to_recordset(cast(:rows as jsonb)) as n (owner text, run text, key text, id text,
+    category text, pinned integer, tags text, size_bytes integer, seq bigint, created_at bigint,
+    updated_at bigint, expires_at bigint, created_by text, updated_by text, content text)
+on conflict (workspace, agent, run_id, key) do update
+set id = excluded.id, category = excluded.category, pinned = excluded.pinned, tags = excluded.tags,
+    size_bytes = excluded.size_bytes, seq = excluded.seq, created_at = excluded.created_at,
+    updated_at = excluded.updated_at, expires_at = excluded.expires_at,
+    created_by = excluded.created_by, updated_by = excluded.updated_by, content = excluded.content
 
--- remove_entry --
+-- remove_entry (sqlite) --
 delete from durable_entries
-where workspace = :workspace and agent = :owner and run_id = :run_id and key = :key
+where workspace = :workspace and agent = :owner and run_id = :run and key = :key
 
--- remove_entries_of_run --
-delete from durable_entries
-where workspace = :workspace and agent = :agent and run_id = :run_id
-returning id, agent, run_id, key, content, category, tags, size_bytes, seq, created_at, updated_at,
-    expires_at, created_by, updated_by, writes
+-- remove_entry (postgres) --
+delete from durable_entries e
+using jsonb_to_recordset(cast(:rows as jsonb)) as n (owner text, run text, key text)
+where e.workspace = :workspace and e.agent = n.owner and e.run_id = n.run and e.key = n.key
 
--- expire_entries --
-delete from durable_entries
-where workspace = :workspace and agent = :agent and expires_at < :now
-returning id, agent, run_id, key, content, category, tags, size_bytes, seq, created_at, updated_at,
-    expires_at, created_by, updated_by, writes
+-- log_change (sqlite) --
+insert into durable_changes (seq, workspace, agent, run_id, at, op, key, key_hash, category,
+    size_bytes, content, content_sha256, actor, evicted_for, cause)
+values (:seq, :workspace, :owner, :run, :at, :op, :key, unhex(:key_hash), :category, :size_bytes,
+    :content, :content_sha256, :actor, :evicted_for, :cause)
+
+-- log_change (postgres) --
+insert into durable_changes (seq, workspace, agent, run_id, at, op, key, key_hash, category,
+    size_bytes, content, content_sha256, actor, evicted_for, cause)
+select n.seq, :workspace, n.owner, n.run, n.at, n.op, n.key, decode(n.key_hash, 'hex'), n.category,
+    n.size_bytes, n.content, n.content_sha256, n.actor, n.evicted_for, n.cause
+from jsonb_to_recordset(cast(:rows as jsonb)) as n (seq bigint, owner text, run text, at bigint,
+    op text, key text, key_hash text, category text, size_bytes integer, content text,
+    content_sha256 text, actor text, evicted_for text, cause text)
 
 -- set_first_expiry --
 update durable_agents
@@ -74,200 +152,251 @@ set expires_at = (
 )
 where workspace = :workspace and agent = :agent
 
--- coldest_keys --
-select key
-from durable_entries
-where workspace = :workspace and agent = :owner and run_id = :run_id
-order by seq
-limit :rows
-
--- take_coldest --
-delete from durable_entries
-where id in (
-    select c.id from durable_entries c
-    where c.workspace = :workspace and c.agent = :owner and c.run_id = :run_id and c.pinned = :pinned
-    order by c.seq
-    limit :rows
-)
-returning id, agent, run_id, key, content, category, tags, size_bytes, seq, created_at, updated_at,
-    expires_at, created_by, updated_by, writes
-
--- entry_under --
-select id, agent, run_id, key, content, category, tags, size_bytes, seq, created_at, updated_at,
-    expires_at, created_by, updated_by, writes
-from durable_entries
-where workspace = :workspace and agent = :owner and run_id = :run_id and key = :key
-
 -- get_entry --
--- The nearest of the run's, the agent's and the workspace's.
-select id, agent, run_id, key, content, category, tags, size_bytes, seq, created_at, updated_at,
-    expires_at, created_by, updated_by, writes
+-- The agent's own before the workspace's.
+select agent, run_id, key, id, content, category, tags, size_bytes, seq, created_at, updated_at,
+    expires_at, created_by, updated_by
 from durable_entries
-where workspace = :workspace and key = :key and agent in (:agent, '') and run_id in ('', :run_id)
+where workspace = :workspace and agent in (:agent, '') and run_id = '' and key = :key
     and (expires_at is null or expires_at >= :now)
-order by run_id desc, agent desc
+order by agent desc
 limit 1
+
+-- get_entry_of_run --
+select agent, run_id, key, id, content, category, tags, size_bytes, seq, created_at, updated_at,
+    expires_at, created_by, updated_by
+from durable_entries
+where workspace = :workspace and agent = :agent and run_id = :run and key = :key
 
 -- list_entries --
 -- Each part is read in the order of its index, and only as far as it is needed.
-select id, agent, run_id, key, content, category, tags, size_bytes, seq, created_at, updated_at,
-    expires_at, created_by, updated_by, writes
+select agent, run_id, key, id, content, category, tags, size_bytes, seq, created_at, updated_at,
+    expires_at, created_by, updated_by
 from durable_entries
-where workspace = :workspace and agent = :agent and run_id = '' and seq < :before
+where workspace = :workspace and agent = :agent and run_id = '' and pinned = 1 and seq < :before
+    and (:category = '' or category = :category) and updated_at >= :since
+    and substr(key, 1, :prefix_length) = :prefix
+union all
+select agent, run_id, key, id, content, category, tags, size_bytes, seq, created_at, updated_at,
+    expires_at, created_by, updated_by
+from durable_entries
+where workspace = :workspace and agent = :agent and run_id = '' and pinned = 0 and seq < :before
+    and (:category = '' or category = :category) and updated_at >= :since
+    and substr(key, 1, :prefix_length) = :prefix
     and (expires_at is null or expires_at >= :now)
 union all
-select id, agent, run_id, key, content, category, tags, size_bytes, seq, created_at, updated_at,
-    expires_at, created_by, updated_by, writes
+select agent, run_id, key, id, content, category, tags, size_bytes, seq, created_at, updated_at,
+    expires_at, created_by, updated_by
 from durable_entries
-where workspace = :workspace and agent = '' and run_id = '' and seq < :before
-    and (expires_at is null or expires_at >= :now)
+where workspace = :workspace and agent = '' and run_id = '' and pinned = 0 and seq < :before
+    and (:category = '' or category = :category) and updated_at >= :since
+    and substr(key, 1, :prefix_length) = :prefix
 union all
-select id, agent, run_id, key, content, category, tags, size_bytes, seq, created_at, updated_at,
-    expires_at, created_by, updated_by, writes
+select agent, run_id, key, id, content, category, tags, size_bytes, seq, created_at, updated_at,
+    expires_at, created_by, updated_by
 from durable_entries
-where workspace = :workspace and agent = :agent and run_id = :run_id and :run_id <> '' and seq < :before
-    and (expires_at is null or expires_at >= :now)
+where workspace = :workspace and agent = :agent and run_id = :run_id and :run_id <> ''
+    and pinned = 0 and seq < :before
+    and (:category = '' or category = :category) and updated_at >= :since
+    and substr(key, 1, :prefix_length) = :prefix
 order by seq desc
 limit :rows
 
 -- candidates --
 -- All that a hydration is planned from, out of the index alone.
-select id, key, category, agent, run_id, size_bytes, seq
+select agent, run_id, key, category, size_bytes, seq
 from durable_entries
 where workspace = :workspace and agent in (:agent, '') and run_id in ('', :run_id)
-    and (expires_at is null or expires_at >= :now)
+    and pinned in (0, 1) and (expires_at is null or expires_at >= :now)
 
--- entries_by_id (sqlite) --
-select e.id, e.agent, e.run_id, e.key, e.content, e.category, e.tags, e.size_bytes, e.seq,
-    e.created_at, e.updated_at, e.expires_at, e.created_by, e.updated_by, e.writes
-from json_each(:ids) wanted cross join durable_entries e
-where e.id = wanted.value and e.workspace = :workspace and e.agent in (:agent, '')
+-- all_entries --
+select agent, run_id, key, id, content, category, tags, size_bytes, seq, created_at, updated_at,
+    expires_at, created_by, updated_by
+from durable_entries
+where workspace = :workspace and agent in (:agent, '') and run_id in ('', :run_id)
+    and pinned in (0, 1) and (expires_at is null or expires_at >= :now)
 
--- entries_by_id (postgres) --
-select e.id, e.agent, e.run_id, e.key, e.content, e.category, e.tags, e.size_bytes, e.seq,
-    e.created_at, e.updated_at, e.expires_at, e.created_by, e.updated_by, e.writes
-from durable_entries e
-where e.workspace = :workspace and e.agent in (:agent, '')
-    and e.id in (select jsonb_array_elements_text(cast(:ids as jsonb)))
+-- chosen_entries (sqlite) --
+select e.agent, e.run_id, e.key, e.id, e.content, e.category, e.tags, e.size_bytes, e.seq,
+    e.created_at, e.updated_at, e.expires_at, e.created_by, e.updated_by
+from json_each(:chosen) c cross join durable_entries e
+where e.workspace = :workspace and e.agent = c.value ->> 0 and e.run_id = c.value ->> 1
+    and e.key = c.value ->> 2
 
--- insert_change --
-insert into durable_changes (seq, workspace, agent, run_id, at, op, key, category, size_bytes,
-    content, content_sha256, actor, cause)
-values (:seq, :workspace, :owner, :run_id, :at, :op, :key, :category, :size_bytes,
-    :content, :content_sha256, :actor, :cause)
-
--- trim_changes_of_key --
-delete from durable_changes
-where workspace = :workspace and agent = :owner and key = :key and seq <= (
-    select max(kept.seq) from (
-        select c.seq from durable_changes c
-        where c.workspace = :workspace and c.agent = :owner and c.key = :key
-        order by c.seq desc
-        limit 1 offset :keep
-    ) kept
-)
+-- chosen_entries (postgres) --
+select e.agent, e.run_id, e.key, e.id, e.content, e.category, e.tags, e.size_bytes, e.seq,
+    e.created_at, e.updated_at, e.expires_at, e.created_by, e.updated_by
+from jsonb_array_elements(cast(:chosen as jsonb)) c
+join durable_entries e on e.workspace = :workspace and e.agent = c.value ->> 0
+    and e.run_id = c.value ->> 1 and e.key = c.value ->> 2
 
 -- fence --
-select l.token as live_token, l.run_id as live_run, r.began_seq, r.seen_at, r.ended_at, r.outcome, s.secret
-from durable_lanes l
-left join durable_runs r on r.workspace = l.workspace and r.agent = l.agent and r.lane = l.lane
-    and r.token = :token and r.run_id = :run_id
-left join durable_secrets s on s.workspace = l.workspace
-where l.workspace = :workspace and l.agent = :agent and l.lane = :lane
+-- How the caller's run stands, and who has its lane.
+select r.lane, r.seen_at, r.outcome as run_outcome, l.token as live_token
+from durable_runs r
+join durable_lanes l on l.workspace = r.workspace and l.agent = r.agent and l.lane = r.lane
+where r.workspace = :workspace and r.agent = :agent and r.token = :token and r.run_id = :run_id
 
--- lock_fence (sqlite) --
-select l.token as live_token, l.run_id as live_run, r.began_seq, r.seen_at, r.ended_at, r.outcome, s.secret
-from durable_lanes l
-left join durable_runs r on r.workspace = l.workspace and r.agent = l.agent and r.lane = l.lane
-    and r.token = :token and r.run_id = :run_id
-left join durable_secrets s on s.workspace = l.workspace
-where l.workspace = :workspace and l.agent = :agent and l.lane = :lane
-
--- lock_fence (postgres) --
-select l.token as live_token, l.run_id as live_run, r.began_seq, r.seen_at, r.ended_at, r.outcome, s.secret
-from durable_lanes l
-left join durable_runs r on r.workspace = l.workspace and r.agent = l.agent and r.lane = l.lane
-    and r.token = :token and r.run_id = :run_id
-left join durable_secrets s on s.workspace = l.workspace
-where l.workspace = :workspace and l.agent = :agent and l.lane = :lane
-for update of l
+-- live_token --
+select token
+from durable_runs
+where workspace = :workspace and agent = :agent and ended_at is null
+    and (lane = :lane or (:lane is null and run_id = :run_id))
+order by token desc
+limit 1
 
 -- see_run --
 update durable_runs set seen_at = :now
-where workspace = :workspace and agent = :agent and lane = :lane and token = :token
+where workspace = :workspace and agent = :agent and token = :token
 
--- tombstones_of --
-select seq, at, actor
-from durable_tombstones
-where workspace = :workspace and agent in (:agent, '') and key_hash = :key_hash
-order by seq desc
-
--- get_secret --
-select secret from durable_secrets where workspace = :workspace
-
--- insert_secret --
-insert into durable_secrets (workspace, secret)
-values (:workspace, :secret)
-on conflict (workspace) do nothing
-
--- entries_under_key --
-select id, agent, run_id, key, content, category, tags, size_bytes, seq, created_at, updated_at,
-    expires_at, created_by, updated_by, writes
-from durable_entries
-where workspace = :workspace and key = :key and agent in (:agent, '') and run_id in ('', :run_id)
-order by run_id desc, agent desc
-
--- forget_changes --
--- What else was brought about by a write of this key names it in its cause.
-update durable_changes
-set key = null, category = null, content = null, content_sha256 = null, cause = '{}'
-where workspace = :workspace and agent = :owner and key = :key
-
--- forget_causes --
-update durable_changes
-set cause = '{}'
-where workspace = :workspace and agent in (:agent, '') and cause = :cause
-
--- bury --
-insert into durable_tombstones (workspace, agent, run_id, key_hash, seq, at, actor)
-values (:workspace, :owner, :run_id, :key_hash, :seq, :now, :by)
-on conflict (workspace, agent, run_id, key_hash) do update
-set seq = excluded.seq, at = excluded.at, actor = excluded.actor
-
--- take_lane --
--- The next token, and with it the lane until the transaction ends.
-insert into durable_lanes (workspace, agent, lane, token, run_id)
-values (:workspace, :agent, :lane, 1, :run_id)
-on conflict (workspace, agent, lane) do update
-set token = durable_lanes.token + 1, run_id = excluded.run_id
-returning token, coalesce(
-    (select l.budget from durable_limits l where l.workspace = :workspace and l.agent = :agent),
-    (select l.budget from durable_limits l where l.workspace = :workspace and l.agent = '')
-) as budget
-
--- leave_lane --
-update durable_lanes set run_id = null
-where workspace = :workspace and agent = :agent and lane = :lane and token = :token
+-- open_lane --
+-- What a run begins with: its budget, what was forgotten before it, how much there is to see; one
+-- row for each run that it ends, or one without.
+select a.forgot_seq, s.forgot_seq as shared_forgot_seq, a.size_bytes,
+    s.size_bytes as shared_size_bytes, coalesce(mine.budget, ours.budget) as budget,
+    a.expires_at as first_expiry, r.run_id, r.token, r.seen_at
+from durable_agents a
+left join durable_agents s on s.workspace = a.workspace and s.agent = ''
+left join durable_limits mine on mine.workspace = a.workspace and mine.agent = a.agent
+left join durable_limits ours on ours.workspace = a.workspace and ours.agent = ''
+left join durable_runs r on r.workspace = a.workspace and r.agent = a.agent
+    and r.ended_at is null and (r.lane = :lane or r.run_id = :run)
+where a.workspace = :workspace and a.agent = :agent
 
 -- begin_run --
-insert into durable_runs (workspace, agent, lane, token, run_id, began_seq, began_at, seen_at)
-values (:workspace, :agent, :lane, :token, :run_id, :seq, :now, :now)
-
--- supersede_runs --
--- Those open in the lane, and one open in another lane under the same id.
-update durable_runs
-set ended_at = :now, outcome = case when seen_at < :lapsed then 'lapsed' else 'superseded' end
-where workspace = :workspace and agent = :agent and ended_at is null
-    and ((lane = :lane and token < :token) or run_id = :run_id)
-returning run_id, token, outcome
+insert into durable_runs (workspace, agent, token, run_id, lane, knew_seq, knew_shared_seq,
+    began_at, seen_at)
+values (:workspace, :agent, :token, :run, :lane, :knew_seq, :knew_shared_seq, :now, :now)
 
 -- end_run --
 update durable_runs set ended_at = :now, outcome = :outcome
-where workspace = :workspace and agent = :agent and lane = :lane and token = :token
+where workspace = :workspace and agent = :agent and token = :token
+
+-- to_see --
+-- How much there is to see, by the counters, and the budget for it.
+select coalesce(a.size_bytes, 0) as size_bytes, coalesce(s.size_bytes, 0) as shared_size_bytes,
+    coalesce(mine.budget, ours.budget) as budget
+from (select 1 as one) x
+left join durable_agents a on a.workspace = :workspace and a.agent = :agent
+left join durable_agents s on s.workspace = :workspace and s.agent = ''
+left join durable_limits mine on mine.workspace = :workspace and mine.agent = :agent
+left join durable_limits ours on ours.workspace = :workspace and ours.agent = ''
 
 -- limits_of_agent --
--- The workspace's first, so that the agent's own lie over them; its cap on shared entries is its alone.
+-- The workspace's first, so that the agent's own lie over them.
 select cap, workspace_cap, run_cap, content_bytes, budget, daily_hours
 from durable_limits
 where workspace = :workspace and agent in ('', :agent)
 order by agent
+
+-- tombstones_of --
+select key_hash, agent, seq, at, actor
+from durable_tombstones
+where workspace = :workspace and agent in (:agent, '') and run_id in ('', :run_id)
+    and key_hash = :key_hash
+
+-- make_secret --
+insert into durable_secrets (workspace, secret)
+values (:workspace, :secret)
+on conflict (workspace) do nothing
+
+-- get_secret --
+select secret from durable_secrets where workspace = :workspace
+
+-- forget_changes --
+update durable_changes
+set key = null, key_hash = :key_hash, category = null, content = null, content_sha256 = null,
+    cause = '{}'
+where workspace = :workspace and agent = :owner and key = :key
+
+-- trace --
+select seq
+from durable_changes
+where workspace = :workspace and agent = :owner and key = :key
+limit 1
+
+-- forget_causes --
+-- What went for this key's sake no longer says so.
+update durable_changes set evicted_for = null
+where workspace = :workspace and agent = :owner and evicted_for = :key
+
+-- trim_forgotten --
+-- As with keys that are known, the newest twenty.
+delete from durable_changes
+where workspace = :workspace and agent = :owner and key_hash = :key_hash and seq <= (
+    select c.seq from durable_changes c
+    where c.workspace = :workspace and c.agent = :owner and c.key_hash = :key_hash
+    order by c.seq desc
+    limit 1 offset 20
+)
+
+-- bury --
+insert into durable_tombstones (workspace, agent, run_id, key_hash, seq, at, actor)
+values (:workspace, :owner, :run, :key_hash, :seq, :now, :actor)
+on conflict (workspace, agent, run_id, key_hash) do update
+set seq = excluded.seq, at = excluded.at, actor = excluded.actor
+
+-- set_forgot_seq --
+update durable_agents set forgot_seq = :seq where workspace = :workspace and agent = :owner
+
+-- drop_changes --
+delete from durable_changes
+where workspace = :workspace and agent = :agent and seq in (
+    select c.seq from durable_changes c
+    where c.workspace = :workspace and c.agent = :agent and c.at < :before
+)
+
+-- drop_evicted_contents --
+update durable_changes set content = null
+where workspace = :workspace and agent = :agent and op = 'evict' and content is not null
+    and at < :before
+
+-- drop_replays --
+delete from durable_replays where workspace = :workspace and agent = :agent and at < :before
+
+-- drop_tombstones --
+-- A tombstone stays while a run may be stopped by it, and thirty days beyond.
+delete from durable_tombstones
+where workspace = :workspace and agent = :agent and at < :before and not exists (
+    select 1 from durable_runs r
+    where r.workspace = durable_tombstones.workspace and r.agent = durable_tombstones.agent
+        and r.token < durable_tombstones.seq and (r.ended_at is null or r.ended_at >= :before)
+)
+
+-- drop_runs --
+delete from durable_runs
+where workspace = :workspace and agent = :agent and ended_at < :before
+
+-- drop_lanes --
+-- A lane is known while a run of it is.
+delete from durable_lanes
+where workspace = :workspace and agent = :agent and not exists (
+    select 1 from durable_runs r
+    where r.workspace = durable_lanes.workspace and r.agent = durable_lanes.agent
+        and r.token = durable_lanes.token
+)
+
+-- tidied --
+update durable_agents set tidy_at = :next_at where workspace = :workspace and agent = :agent
+
+-- get_replay --
+select asked, answer, at
+from durable_replays
+where workspace = :workspace and agent = :agent and key_hash = :key_hash
+
+-- keep_replay --
+insert into durable_replays (workspace, agent, key_hash, asked, answer, at)
+values (:workspace, :agent, :key_hash, :asked, :answer, :now)
+on conflict (workspace, agent, key_hash) do update
+set asked = excluded.asked, answer = excluded.answer, at = excluded.at
+
+-- changes_at (sqlite) --
+select c.seq, c.key, c.category
+from json_each(:seqs) s cross join durable_changes c
+where c.seq = s.value and c.workspace = :workspace and c.agent in (:agent, '')
+
+-- changes_at (postgres) --
+select c.seq, c.key, c.category
+from durable_changes c
+where c.workspace = :workspace and c.agent in (:agent, '')
+    and c.seq = any (array(select cast(jsonb_array_elements_text(cast(:seqs as jsonb)) as bigint)))

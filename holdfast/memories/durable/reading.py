@@ -1,26 +1,28 @@
 """Entries read: one by its key, many newest first."""
 
-from collections.abc import Callable
+from collections.abc import Iterable
 from datetime import datetime, timedelta
+from functools import partial
+from typing import Any, Final
 
-import msgspec
 from msgspec import Struct
 
 from holdfast.engines.base import Reader
-from holdfast.ground.clock import to_microseconds
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.pages import Page, checked_limit, digest, read_cursor, write_cursor
 from holdfast.ground.text import encoded
 from holdfast.memories.durable.asked import checked_key, checked_since, checked_tags
 from holdfast.memories.durable.caller import Caller
+from holdfast.memories.durable.counts import counts
 from holdfast.memories.durable.entry import DurableEntry
 from holdfast.memories.durable.fence import pass_fence
-from holdfast.memories.durable.rows import EntryRow
+from holdfast.memories.durable.rows import EntryRow, entry_of, tags_of
 
-MOST_LISTED = 1_000
-LISTED = 100
-NEWEST = 2**63 - 1
-SCANNED = 500
+MOST_LISTED: Final = 1_000
+LISTED: Final = 100
+NEWEST: Final = 2**63 - 1
+EVER: Final = -(2**63)
+SCANNED: Final = 500
 """Rows that are looked through at a time."""
 
 
@@ -28,7 +30,7 @@ class Filters(Struct, frozen=True, kw_only=True):
     """Which entries are wanted; what is None or "" filters nothing."""
 
     category: str | None = None
-    tags: tuple[str, ...] = ()
+    tags: Iterable[str] | None = None
     since: datetime | timedelta | None = None
     key_prefix: str | None = None
     query: str | None = None
@@ -38,14 +40,40 @@ def get(caller: Caller, key: str) -> DurableEntry | None:
     """Return the nearest entry under exactly *key*: the run's, the agent's, the workspace's."""
     checked_key(key)
     sql = caller.engine.queries("holdfast.memories.durable")
-    now = to_microseconds(caller.now())
+    make = partial(entry_of, caller.workspace)
+    if caller.run is None:
+        entry = caller.engine.first(make, sql.get_entry, key=key, now=caller.now())
+    else:
+        entry = caller.engine.read(partial(_get_in_run, caller, key))
+    counts.add("recalls_total", "miss" if entry is None else "hit")
+    return entry
 
-    def look(reader: Reader) -> EntryRow | None:
-        pass_fence(caller, reader, lock=False)
-        return reader.first(EntryRow, sql.get_entry, key=key, run_id=caller.run_id, now=now)
 
-    row = look(caller.engine) if caller.run is None else caller.engine.read(look)
-    return None if row is None else row.record(caller.workspace)
+def _get_in_run(caller: Caller, key: str, reader: Reader) -> DurableEntry | None:
+    pass_fence(caller, reader)
+    sql = caller.engine.queries("holdfast.memories.durable")
+    make = partial(entry_of, caller.workspace)
+    ours = reader.first(make, sql.get_entry_of_run, run=caller.run_id, key=key)
+    return ours or reader.first(make, sql.get_entry, key=key, now=caller.now())
+
+
+class _Wanted(Struct, frozen=True, kw_only=True):
+    """The filters, checked: what the statement asks for, and what is looked at in each row."""
+
+    params: dict[str, Any]
+    tags: frozenset[str]
+    terms: tuple[str, ...]
+    stamp: str
+
+    def takes(self, row: EntryRow) -> bool:
+        """Tell whether *row* has the tags and each term, by case folding, somewhere."""
+        marks = tags_of(row.tags)
+        if not self.tags.issubset(marks):
+            return False
+        if not self.terms:
+            return True
+        texts = [text.casefold() for text in (row.key, row.content, *marks)]
+        return all(any(term in text for text in texts) for term in self.terms)
 
 
 def list_entries(
@@ -53,19 +81,20 @@ def list_entries(
 ) -> Page[DurableEntry]:
     """Return the visible entries that pass *filters*, newest first, shadowed ones included."""
     rows = checked_limit(limit, most=MOST_LISTED, default=LISTED)
-    wanted, told = _test(filters, now=caller.now())
-    stamp = digest(caller.workspace, caller.agent, caller.run_id, told)
-    before = NEWEST if page is None else _seq_in(read_cursor("durable", stamp, page)[0])
+    wanted = _wanted(caller, filters)
+    before = NEWEST if page is None else seq_in(read_cursor("durable", wanted.stamp, page)[0])
 
     def look(reader: Reader) -> list[EntryRow]:
-        pass_fence(caller, reader, lock=False)
+        pass_fence(caller, reader)
         return _look(caller, reader, wanted, before=before, rows=rows + 1)
 
     # One statement of its own needs no snapshot: a scan of several, or a run's, does.
-    simple = caller.run is None and wanted is None
+    simple = caller.run is None and not (wanted.tags or wanted.terms)
     found = look(caller.engine) if simple else caller.engine.read(look)
+    if wanted.terms and page is None:
+        counts.add("searches_total", "hit" if found else "empty")
     shown = found[:rows]
-    more = write_cursor("durable", stamp, [shown[-1].seq]) if len(found) > rows else None
+    more = write_cursor("durable", wanted.stamp, [shown[-1].seq]) if len(found) > rows else None
     return Page(
         [row.record(caller.workspace) for row in shown],
         more,
@@ -73,74 +102,59 @@ def list_entries(
     )
 
 
-Wanted = Callable[[EntryRow], bool]
-
-
 def _look(
-    caller: Caller, reader: Reader, wanted: Wanted | None, *, before: int, rows: int
+    caller: Caller, reader: Reader, wanted: _Wanted, *, before: int, rows: int
 ) -> list[EntryRow]:
     sql = caller.engine.queries("holdfast.memories.durable")
-    now = to_microseconds(caller.now())
+    scanning = bool(wanted.tags or wanted.terms)
+    asked = SCANNED if scanning else rows
     found: list[EntryRow] = []
     while True:
-        asked = rows if wanted is None else SCANNED
-        batch = reader.all(
-            EntryRow, sql.list_entries, before=before, rows=asked, run_id=caller.run_id, now=now
-        )
-        found += batch if wanted is None else filter(wanted, batch)
+        batch = reader.all(EntryRow, sql.list_entries, before=before, rows=asked, **wanted.params)
+        found += filter(wanted.takes, batch) if scanning else batch
         if len(found) >= rows or len(batch) < asked:
             return found[:rows]
         before = batch[-1].seq
 
 
-def _test(filters: Filters, *, now: datetime) -> tuple[Wanted | None, str]:
-    """Return the test of *filters*, None where there is none, and what stands for them."""
-    category, prefix = _given("category", filters.category), _given("prefix", filters.key_prefix)
-    tags = frozenset(checked_tags(filters.tags))
-    since = checked_since(filters.since, now=now)
-    terms = [term.casefold() for term in _given("query", filters.query).split()]
-    told = repr((category, prefix, sorted(tags), _stable(filters.since), terms))
-    if not (category or prefix or tags or since is not None or terms):
-        return None, told
-
-    def wanted(row: EntryRow) -> bool:
-        if category and row.category != category:
-            return False
-        if since is not None and row.updated_at < since:
-            return False
-        if not row.key.startswith(prefix):
-            return False
-        marks = msgspec.json.decode(row.tags, type=tuple[str, ...]) if tags or terms else ()
-        if not tags.issubset(marks):
-            return False
-        return all(_holds(row, marks, term) for term in terms)
-
-    return wanted, told
-
-
-def _holds(row: EntryRow, tags: tuple[str, ...], term: str) -> bool:
-    return (
-        term in row.key.casefold()
-        or term in row.content.casefold()
-        or any(term in tag.casefold() for tag in tags)
+def _wanted(caller: Caller, filters: Filters) -> _Wanted:
+    category = text_or_none("category", filters.category) or ""
+    prefix = text_or_none("key_prefix", filters.key_prefix) or ""
+    tags = frozenset(checked_tags(filters.tags or ()))
+    since = checked_since(filters.since, now=caller.clock.now())
+    query = text_or_none("query", filters.query) or ""
+    terms = tuple(term.casefold() for term in query.split())
+    # A span back from now means another instant on each page: the cursor holds the span.
+    told = (category, prefix, sorted(tags), filters.since, terms)
+    return _Wanted(
+        params={
+            "run_id": caller.run_id,
+            "now": caller.now(),
+            "category": category,
+            "since": EVER if since is None else since,
+            "prefix": prefix,
+            "prefix_length": len(prefix),
+        },
+        tags=tags,
+        terms=terms,
+        stamp=digest(caller.workspace, caller.agent, caller.run_id, told),
     )
 
 
-def _stable(since: datetime | timedelta | None) -> str:
-    # A span back from now means another instant on each page: the cursor holds the span.
-    return repr(since)
-
-
-def _given(field: str, given: object) -> str:
+def text_or_none(field: str, given: object) -> str | None:
+    """Return *given* if it is text; None for None and ""; InvalidInput for anything else."""
     if given is None:
-        return ""
+        return None
     encoded(field, given)
-    return str(given)
+    if "\0" in str(given):
+        raise InvalidInput(field, "must not hold the character U+0000")
+    return str(given) or None
 
 
-def _seq_in(key: list[str | int]) -> int:
+def seq_in(key: list[str | int]) -> int:
+    """Return the number that *key*, read from a cursor, holds; InvalidInput if it was made up."""
     match key:
-        case [int(seq)]:
+        case [int(seq)] if abs(seq) < NEWEST:
             return seq
         case _:
             raise InvalidInput(

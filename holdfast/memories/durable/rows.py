@@ -1,5 +1,6 @@
 """Rows as the statements give them, and the records made of them."""
 
+from functools import lru_cache
 from typing import Final, cast
 
 import msgspec
@@ -9,36 +10,41 @@ from holdfast.ground.clock import from_microseconds, from_microseconds_or_none
 from holdfast.ground.scope import Actor, ActorKind
 from holdfast.memories.durable.entry import By, DurableEntry, EntryScope, Gone
 
-ENTRY_FIELDS: Final = (
-    "id",
-    "agent",
-    "run_id",
-    "key",
-    "content",
-    "category",
-    "tags",
-    "size_bytes",
-    "seq",
-    "created_at",
-    "updated_at",
-    "expires_at",
-    "created_by",
-    "updated_by",
-    "writes",
-)
-"""Columns of an entry that a row of it has."""
+SHARED: Final = ""
+"""The agent of workspace entries."""
+NO_RUN: Final = ""
+"""The run of all but conversation entries."""
 
 _tags = msgspec.json.Decoder(tuple[str, ...])
 _by = msgspec.json.Decoder(tuple[str, str, str | None, int | None])
 
 
+class Place(Struct, frozen=True):
+    """Where an entry is: whose, and of which run; the nearest that a caller sees stands first."""
+
+    owner: str
+    run: str = NO_RUN
+
+    @property
+    def scope(self) -> EntryScope:
+        """Whose it is."""
+        return scope_of(self.owner, self.run)
+
+    @property
+    def distance(self) -> int:
+        """How far it is: 0 the run's, 1 the agent's, 2 the workspace's."""
+        if self.run:
+            return 0
+        return 1 if self.owner else 2
+
+
 class EntryRow(Struct, frozen=True, kw_only=True):
     """An entry as it is stored; `agent` is "" on workspace entries, `run_id` on all but a run's."""
 
-    id: str
     agent: str
     run_id: str
     key: str
+    id: str
     content: str
     category: str
     tags: str
@@ -49,7 +55,11 @@ class EntryRow(Struct, frozen=True, kw_only=True):
     expires_at: int | None
     created_by: str
     updated_by: str
-    writes: int
+
+    @property
+    def place(self) -> Place:
+        """Where it is."""
+        return Place(self.agent, self.run_id)
 
     @property
     def scope(self) -> EntryScope:
@@ -58,26 +68,7 @@ class EntryRow(Struct, frozen=True, kw_only=True):
 
     def record(self, workspace: str) -> DurableEntry:
         """Return the entry that this row tells of."""
-        created_by = by_of(self.created_by)
-        same = self.updated_by == self.created_by
-        return DurableEntry(
-            id=self.id,
-            key=self.key,
-            content=self.content,
-            category=self.category,
-            tags=_tags.decode(self.tags),
-            scope=self.scope,
-            workspace=workspace,
-            agent=self.agent or None,
-            run_id=self.run_id or None,
-            seq=self.seq,
-            size_bytes=self.size_bytes,
-            created_at=from_microseconds(self.created_at),
-            updated_at=from_microseconds(self.updated_at),
-            expires_at=from_microseconds_or_none(self.expires_at),
-            created_by=created_by,
-            updated_by=created_by if same else by_of(self.updated_by),
-        )
+        return entry_of(workspace, **msgspec.structs.asdict(self))
 
     def gone(self) -> Gone:
         """Return what a caller is told of it when a write took it away."""
@@ -90,6 +81,45 @@ class EntryRow(Struct, frozen=True, kw_only=True):
         )
 
 
+def entry_of(
+    workspace: str,
+    *,
+    agent: str,
+    run_id: str,
+    key: str,
+    id: str,
+    content: str,
+    category: str,
+    tags: str,
+    size_bytes: int,
+    seq: int,
+    created_at: int,
+    updated_at: int,
+    expires_at: int | None,
+    created_by: str,
+    updated_by: str,
+) -> DurableEntry:
+    """Return the entry of *workspace* that the columns tell of."""
+    return DurableEntry(
+        id=id,
+        key=key,
+        content=content,
+        category=category,
+        tags=tags_of(tags),
+        scope=scope_of(agent, run_id),
+        workspace=workspace,
+        agent=agent or None,
+        run_id=run_id or None,
+        seq=seq,
+        size_bytes=size_bytes,
+        created_at=from_microseconds(created_at),
+        updated_at=from_microseconds(updated_at),
+        expires_at=from_microseconds_or_none(expires_at),
+        created_by=by_of(created_by),
+        updated_by=by_of(updated_by),
+    )
+
+
 def scope_of(agent: str, run_id: str) -> EntryScope:
     """Return whose an entry is, by the columns that say it."""
     if run_id:
@@ -99,7 +129,12 @@ def scope_of(agent: str, run_id: str) -> EntryScope:
 
 def tags_text(tags: tuple[str, ...]) -> str:
     """Return *tags* as they are stored."""
-    return msgspec.json.encode(tags).decode()
+    return msgspec.json.encode(tags).decode() if tags else "[]"
+
+
+def tags_of(text: str) -> tuple[str, ...]:
+    """Return the tags that *text*, made by `tags_text`, holds."""
+    return () if text == "[]" else _tags.decode(text)
 
 
 def by_text(by: By) -> str:
@@ -108,6 +143,7 @@ def by_text(by: By) -> str:
     return msgspec.json.encode(told).decode()
 
 
+@lru_cache(maxsize=4096)
 def by_of(text: str) -> By:
     """Return who *text*, made by `by_text`, tells of."""
     kind, id, run_id, token = _by.decode(text)

@@ -12,12 +12,13 @@ from holdfast.ground.pages import Page
 from holdfast.memories.durable import runs
 from holdfast.memories.durable.caller import Caller
 from holdfast.memories.durable.codes import coded
-from holdfast.memories.durable.entry import DurableEntry, EntryScope, StoredEntry
+from holdfast.memories.durable.entry import DurableEntry, EntryScope, StoredEntry, StoredMany
 from holdfast.memories.durable.forgetting import forget
 from holdfast.memories.durable.hydrating import Hydration, hydrate
-from holdfast.memories.durable.reading import Filters, get, list_entries
+from holdfast.memories.durable.reading import LISTED, Filters, get, list_entries
 from holdfast.memories.durable.reports import RunEnded
-from holdfast.memories.durable.setting import set_one
+from holdfast.memories.durable.setting import OnError, set_many, set_one
+from holdfast.memories.durable.storing import Wish
 
 
 class DurableRun:
@@ -44,11 +45,20 @@ class DurableRun:
         idempotency_key: str | None = None,
     ) -> StoredEntry:
         """Write the whole entry under *key*, replacing what was there."""
-        del idempotency_key
-        with coded():
-            return set_one(
-                self.caller, key, content, category, tags, refresh=refresh, expected=expected_seq
-            )
+        wish = Wish(refresh=refresh, expected_seq=expected_seq)
+        return set_one(
+            self.caller, key, content, category, tags, wish=wish, idempotency_key=idempotency_key
+        )
+
+    def set_many(
+        self, items: Iterable[object], *, on_error: OnError = "abort", refresh: bool = True
+    ) -> StoredMany:
+        """Write at most 1,000 entries in one transaction, in their order."""
+        return set_many(self.caller, items, on_error=on_error, refresh=refresh)
+
+    def capture(self, entries: Iterable[object]) -> StoredMany:
+        """Store of *entries* those that differ from what is stored; the others stay as they are."""
+        return set_many(self.caller, entries, on_error="skip", refresh=False)
 
     def get(self, key: str) -> DurableEntry | None:
         """Return the nearest entry under exactly *key*, or None."""
@@ -62,24 +72,19 @@ class DurableRun:
         since: datetime | timedelta | None = None,
         key_prefix: str | None = None,
         query: str | None = None,
-        limit: int | None = None,
+        limit: int | None = LISTED,
         page: str | None = None,
     ) -> Page[DurableEntry]:
         """Return the entries that pass all filters, newest first, shadowed ones included."""
         filters = Filters(
-            category=category,
-            tags=tuple(tags or ()),
-            since=since,
-            key_prefix=key_prefix,
-            query=query,
+            category=category, tags=tags, since=since, key_prefix=key_prefix, query=query
         )
         with coded():
             return list_entries(self.caller, filters, limit=limit, page=page)
 
     def forget(self, key: str, *, scope: EntryScope | None = None) -> bool:
         """Forget *key*; True when something was removed."""
-        with coded():
-            return forget(self.caller, key, scope)
+        return forget(self.caller, key, scope)
 
     def hydrate(self, budget: int | None = None) -> Hydration:
         """Return what the agent would see now."""
@@ -88,13 +93,11 @@ class DurableRun:
 
     def heartbeat(self) -> datetime:
         """Say that the run is alive; return when it would lapse."""
-        with coded():
-            return runs.heartbeat(self.caller)
+        return runs.heartbeat(self.caller)
 
     def end(self, outcome: runs.Ending = "ok") -> RunEnded:
         """End the run and delete its conversation entries."""
-        with coded():
-            ended = runs.end(self.caller, outcome)
+        ended = runs.end(self.caller, outcome)
         self._over = True
         return ended
 

@@ -1,30 +1,43 @@
-"""Runs begun and ended: one live run an agent and lane, by a token that only rises."""
+"""Runs begun and ended: one live run an agent and lane, by a token that none had before."""
 
 from datetime import datetime
-from typing import Literal, get_args
+from typing import Final, Literal, get_args
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from holdfast.engines.base import Transaction
-from holdfast.ground.clock import from_microseconds, to_microseconds
-from holdfast.ground.errors import InvalidInput
-from holdfast.ground.events import Event, Fact
-from holdfast.ground.scope import Actor, checked_name
+from holdfast.ground.clock import from_microseconds
+from holdfast.ground.errors import InvalidInput, RunRequired
+from holdfast.ground.scope import checked_name
 from holdfast.memories.durable.book import Book
-from holdfast.memories.durable.caller import Caller, InRun
+from holdfast.memories.durable.caller import Caller
 from holdfast.memories.durable.fence import LAPSES_AFTER
-from holdfast.memories.durable.hydrating import Hydration, checked_budget, hydrate_in
-from holdfast.memories.durable.limits import DurableLimits
+from holdfast.memories.durable.hydrating import (
+    Hydration,
+    ToSee,
+    checked_budget,
+    counted,
+    hydrate_in,
+    told,
+)
+from holdfast.memories.durable.replays import Replay
 from holdfast.memories.durable.reports import RunEnded
 from holdfast.memories.durable.rows import EntryRow
-from holdfast.memories.durable.times import to_milliseconds
+from holdfast.memories.durable.writing import refusals, write
 
 Ending = Literal["ok", "failed"]
+Outcome = Literal["ok", "failed", "superseded", "lapsed"]
+
+_COUNTED: Final[dict[Outcome, str]] = {
+    "ok": "ended",
+    "failed": "ended",
+    "superseded": "superseded",
+    "lapsed": "lapsed",
+}
 
 
 class Begun(Struct, frozen=True, kw_only=True):
-    """A run that has begun: its caller, and what its agent sees at the start."""
+    """A run that has begun: its caller, its lane, and what its agent sees at the start."""
 
     caller: Caller
     hydration: Hydration
@@ -34,14 +47,24 @@ class Begun(Struct, frozen=True, kw_only=True):
 
 
 class _Lane(Struct, frozen=True, kw_only=True):
-    token: int
+    forgot_seq: int
+    shared_forgot_seq: int | None
+    size_bytes: int
+    shared_size_bytes: int | None
+    first_expiry: int | None
     budget: int | None
+    run_id: str | None
+    token: int | None
+    seen_at: int | None
 
 
-class _Ended(Struct, frozen=True, kw_only=True):
+class _Opening(Struct, frozen=True, kw_only=True):
+    """What a run is begun with."""
+
     run_id: str
-    token: int
-    outcome: str
+    lane: str
+    budget: int | None
+    resume: bool
 
 
 def begin(
@@ -52,105 +75,107 @@ def begin(
     With *resume* the conversation entries that a crashed run of the same id left are the new
     one's; else they go.
     """
-    checked_budget(budget)
-    checked_name("lane", lane)
-    now = to_microseconds(caller.now())
-    name = caller.ids.new("run", now) if run_id is None else checked_name("run_id", run_id)
-
-    def work(tx: Transaction) -> Begun:
-        sql = caller.engine.queries("holdfast.memories.durable")
-        taken = tx.one(_Lane, sql.take_lane, lane=lane, run_id=name)
-        within = replace(caller, run=InRun(run_id=name, token=taken.token, lane=lane))
-        ended = tx.all(
-            _Ended,
-            sql.supersede_runs,
-            lane=lane,
-            token=taken.token,
-            run_id=name,
-            now=now,
-            lapsed=now - LAPSES_AFTER,
-        )
-        tx.send(sql.begin_run, lane=lane, token=taken.token, run_id=name, seq=tx.seq, now=now)
-        for run in ended:
-            removed = 0 if resume and run.run_id == name else _clear(within, tx, run)
-            what = "run_superseded" if run.outcome == "superseded" else "run_ended"
-            _note(within, tx, what, run.run_id, outcome=run.outcome, removed=removed)
-        allowed = taken.budget if taken.budget is not None else DurableLimits().budget
-        hydration = hydrate_in(within, tx, allowed if budget is None else budget)
-        _note(within, tx, "run_opened", name, token=taken.token)
-        _note(within, tx, "hydrated", name, **told(hydration))
-        return Begun(
-            caller=within, hydration=hydration, run_id=name, token=taken.token, lane=lane
-        )
-
-    return caller.engine.write(work)
+    with refusals(caller):
+        checked_budget(budget)
+        checked_name("lane", lane)
+        if run_id is None and resume:
+            raise InvalidInput("resume", "needs the run_id of the run to resume")
+        name = caller.ids.new("run", caller.now()) if run_id is None else run_id
+        checked_name("run_id", name)
+    opening = _Opening(run_id=name, lane=lane, budget=budget, resume=resume)
+    return write(caller, lambda tx: _begin(caller, tx, opening))
 
 
-def end(caller: Caller, outcome: Ending) -> RunEnded:
+def _begin(caller: Caller, tx: Transaction, opening: _Opening) -> Begun:
+    book = Book(caller, tx)
+    rows = book.lock(
+        lambda: tx.all(_Lane, book.sql.open_lane, lane=opening.lane, run=opening.run_id)
+    )
+    there, token = rows[0], tx.seq
+    within = caller.within(opening.run_id, token)
+    book.caller = within
+    book.expire(there.first_expiry)
+    for row in rows:
+        if row.run_id is not None and row.token is not None:
+            lapsed = book.now - (row.seen_at or 0) > LAPSES_AFTER
+            outcome = "lapsed" if lapsed else "superseded"
+            keep = opening.resume and row.run_id == opening.run_id
+            put_to_end(book, row.run_id, row.token, outcome, keep=keep)
+    tx.send(
+        book.sql.begin_run,
+        token=token,
+        run=opening.run_id,
+        lane=opening.lane,
+        knew_seq=there.forgot_seq,
+        knew_shared_seq=there.shared_forgot_seq or 0,
+        now=book.now,
+    )
+    size, shared = there.size_bytes, there.shared_size_bytes or 0
+    see = ToSee(size_bytes=size, shared_size_bytes=shared, budget=there.budget)
+    hydration = hydrate_in(within, tx, opening.budget, see, fresh=not opening.resume)
+    book.note("run_opened", token=token)
+    book.note("hydrated", **told(hydration))
+    book.count("runs_total", "opened")
+    for each in counted(hydration):
+        book.count(*each)
+    book.close(seen=False)
+    run_id, lane = opening.run_id, opening.lane
+    return Begun(caller=within, hydration=hydration, run_id=run_id, token=token, lane=lane)
+
+
+def end(caller: Caller, outcome: Ending, *, idempotency_key: str | None = None) -> RunEnded:
     """End the caller's run and delete its conversation entries; StaleRun if it is not live."""
-    if outcome not in get_args(Ending):
-        raise InvalidInput("outcome", "must be ok or failed", given=outcome)
+    with refusals(caller):
+        if outcome not in get_args(Ending):
+            raise InvalidInput("outcome", "must be ok or failed", given=outcome)
+        if caller.run is None:
+            raise RunRequired
+        run = caller.run
+        replay = Replay.of(idempotency_key, "end", run, outcome)
 
     def work(tx: Transaction) -> RunEnded:
         book = Book(caller, tx)
-        run = _run(caller)
-        removed = remove_entries(book, run.run_id)
-        tx.send(book.sql.leave_lane, lane=run.lane, token=run.token)
-        tx.send(book.sql.end_run, lane=run.lane, token=run.token, now=book.now, outcome=outcome)
-        book.note("run_ended", outcome=outcome, removed=removed)
-        return RunEnded(ended=True, removed=removed)
+        book.open(live=replay is None)
+        first = None if replay is None else replay.answer(book, RunEnded)
+        if first is not None:
+            return first
+        if replay is not None:
+            book.refuse_stale()
+        removed = put_to_end(book, run.run_id, run.token, outcome)
+        ended = RunEnded(ended=True, removed=removed)
+        if replay is not None:
+            replay.keep(book, ended)
+        book.close(seen=False)
+        return ended
 
-    return caller.engine.write(work)
+    return write(caller, work)
 
 
 def heartbeat(caller: Caller) -> datetime:
     """Say that the caller's run is alive; return when it would lapse."""
+    with refusals(caller):
+        if caller.run is None:
+            raise RunRequired
 
     def work(tx: Transaction) -> datetime:
         book = Book(caller, tx)
+        book.open()
         book.close()
         return from_microseconds(book.now + LAPSES_AFTER)
 
-    return caller.engine.write(work)
+    return write(caller, work)
 
 
-def remove_entries(book: Book, run_id: str) -> int:
-    """Delete the conversation entries of *run_id*, each logged; return how many there were."""
-    rows = book.tx.all(EntryRow, book.sql.remove_entries_of_run, run_id=run_id)
-    book.log_all("end", rows, {"source": "run"})
+def put_to_end(
+    book: Book, run_id: str, token: int, outcome: Outcome, *, keep: bool = False
+) -> int:
+    """End a run of *book*'s agent; return how many conversation entries went, unless *keep*."""
+    rows = [] if keep else book.tx.all(EntryRow, book.sql.entries_of_run, run=run_id)
+    for row in rows:
+        book.pending.found(row)
+        book.take(row, "end", cause={"source": "run"})
+    book.tx.send(book.sql.end_run, token=token, now=book.now, outcome=outcome)
+    what = "run_superseded" if outcome == "superseded" else "run_ended"
+    book.note(what, ended_run=token, outcome=outcome, removed=len(rows))
+    book.count("runs_total", _COUNTED[outcome])
     return len(rows)
-
-
-def told(hydration: Hydration) -> dict[str, Fact]:
-    """Return what an event tells of *hydration*."""
-    return {
-        "entries": len(hydration.entries),
-        "omitted": len(hydration.omitted),
-        "bytes": hydration.size_bytes,
-        "budget": hydration.budget,
-        "digest": hydration.digest,
-    }
-
-
-def _clear(within: Caller, tx: Transaction, run: _Ended) -> int:
-    return remove_entries(Book(within, tx), run.run_id)
-
-
-def _run(caller: Caller) -> InRun:
-    if caller.run is None:
-        raise InvalidInput("run_id", "must be that of an open run")
-    return caller.run
-
-
-def _note(caller: Caller, tx: Transaction, what: str, run_id: str, **data: Fact) -> None:
-    tx.note(
-        Event(
-            type=f"durable.{what}",
-            at=from_microseconds(to_milliseconds(caller.now())),
-            workspace=caller.workspace,
-            owner=caller.agent,
-            actor=Actor.agent(caller.agent),
-            ids={"run_id": run_id},
-            data=data,
-        )
-    )

@@ -8,6 +8,8 @@ MILLISECOND = 1_000
 """In microseconds."""
 HOUR = 3_600_000_000
 """In microseconds."""
+DAY = 24 * HOUR
+"""In microseconds."""
 
 
 def to_milliseconds(instant: datetime) -> int:
