@@ -173,9 +173,9 @@ begin
       limit 1 offset 20
     ) as last
     from (select distinct n.workspace, n.agent, n.key from came n where n.key is not null) k
-  ) old
-  where d.workspace = old.workspace and d.agent = old.agent and d.key = old.key
-    and d.seq <= old.last;
+  ) past
+  where d.workspace = past.workspace and d.agent = past.agent and d.key = past.key
+    and d.seq <= past.last;
   return null;
 end
 $$;
