@@ -145,9 +145,7 @@ def _name(field: str, given: object, *, most: int, part: str = "") -> str:
     return name
 
 
-def _sized(
-    field: str, length: int, most: int, *, given: str, part: str = ""
-) -> InvalidInput:
+def _sized(field: str, length: int, most: int, *, given: str, part: str = "") -> InvalidInput:
     reason = f"{part}must have 1 to {most:,} bytes, has {length:,}"
     shown = given if given and field != "content" else None
     return InvalidInput(field, reason, limit=most, given=shown)

@@ -37,8 +37,6 @@ _COLD_AT_ONCE: Final = 50
 _TOLD_OF: Final[dict[Op, str]] = {"evict": "evicted", "expire": "expired"}
 """How many go so is told by an event, and counted."""
 
-_SOURCE_WRITE: Final[Cause] = {"source": "write"}
-
 
 class Opened(Struct, frozen=True, kw_only=True):
     """What is held and what may be, as the book was opened."""
@@ -91,13 +89,14 @@ class Book:
     `taken` has, by the number of each entry that was taken away, that of the log's row on it.
     """
 
-    def __init__(self, caller: Caller, tx: Transaction) -> None:
-        self.caller, self.tx = caller, tx
+    def __init__(self, caller: Caller, tx: Transaction, *, source: str = "write") -> None:
+        self.caller, self.tx, self._source = caller, tx, source
         self.sql = caller.engine.queries("holdfast.memories.durable")
         self.now = caller.now()
         self.expired: tuple[Gone, ...] = ()
         self.taken: dict[int, int] = {}
-        self.pending = Pending(self.sql, batched=caller.engine.dialect == "postgres")
+        self._remote = caller.engine.dialect == "postgres"
+        self.pending = Pending(self.sql, batched=self._remote)
         self._at: dict[tuple[Place, str], EntryRow | None] = {}
         self._held: dict[Place, Held] = {}
         self._more: defaultdict[Place, Held] = defaultdict(lambda: Held(entries=0))
@@ -141,8 +140,8 @@ class Book:
         self.opened = msgspec.convert(rows[0], Opened)
         self.limits, self.secret = self.opened.limits, self.opened.secret
         self._mutations = mutations
-        if live:
-            self.refuse_stale()
+        if live and self.caller.run is not None:
+            refuse_stale(self.caller, self.tx, self.opened.standing, now=self.now)
         for each in keys:
             for place in self.caller.places:
                 self._at[place, each] = None
@@ -155,11 +154,6 @@ class Book:
         if self.now >= self.opened.tidy_at:
             tidy(self.caller, self.tx, self.now)
 
-    def refuse_stale(self) -> None:
-        """Raise StaleRun when the caller's run is no longer its lane's."""
-        if self.caller.run is not None:
-            refuse_stale(self.caller, self.tx, self.opened.standing, now=self.now)
-
     def expire(self, first: int | None) -> None:
         """Take the agent's entries whose time is over; the *first* to expire does so then."""
         if first is None or first >= self.now:
@@ -167,7 +161,7 @@ class Book:
         due = self.tx.all(EntryRow, self.sql.due_entries, now=self.now)
         for row in due:
             self.pending.found(row)
-            self.take(row, "expire", cause=_SOURCE_WRITE)
+            self.take(row, "expire", cause={"source": self._source})
         self._expired = True
         self.expired = tuple(row.gone() for row in due)
 
@@ -197,12 +191,12 @@ class Book:
 
     def put(self, row: EntryRow, op: Op, cause: Cause) -> EntryRow:
         """Have *row* stand where it says, with the next number; return it with that."""
-        numbered = replace(row, seq=self._number())
+        numbered = replace(row, seq=self.number())
         before = self._at.get((row.place, row.key))
         self._hold(row.place, int(before is None), _core(numbered) - _core(before))
         self._at[row.place, row.key] = numbered
         self.pending.put(numbered)
-        self.pending.log(Logged(seq=numbered.seq, op=op, row=numbered, cause=cause))
+        self.pending.log(Logged.of(numbered, op, seq=numbered.seq, cause=cause))
         return numbered
 
     def take(
@@ -221,17 +215,11 @@ class Book:
         self._hold(row.place, -1, -_core(row))
         self._at[row.place, row.key] = None
         self.pending.remove(row)
-        self.taken[row.seq] = seq = self._number()
-        self.pending.log(
-            Logged(
-                seq=seq,
-                op=op,
-                row=row,
-                cause=cause or {},
-                evicted_for=evicted_for,
-                key_hash=key_hash,
-            )
+        self.taken[row.seq] = seq = self.number()
+        logged = Logged.of(
+            row, op, seq=seq, cause=cause, evicted_for=evicted_for, key_hash=key_hash
         )
+        self.pending.log(logged)
         if (what := _TOLD_OF.get(op)) is not None:
             self._gone[what, label_of(row.category)] += 1
         return seq
@@ -263,17 +251,21 @@ class Book:
             counted = tuple(self._counted)
             self.tx.after_commit(lambda: counts.add_all(counted))
 
-    def _number(self) -> int:
+    def number(self) -> int:
         """Return the next number in the engine-wide order: the transaction's own comes first."""
         if not self._drew:
             self._drew = True
             return self.tx.seq
         if not self._numbers:
-            self._numbers.extend(self.tx.numbers(max(_DRAWN, self._mutations)))
+            self._numbers.extend(self.tx.numbers(self._ahead()))
         return self._numbers.popleft()
 
+    def _ahead(self) -> int:
+        """Return how many numbers to draw: where each draw is a round trip, some for later."""
+        return max(_DRAWN, self._mutations) if self._remote else 1
+
     def _lock(self, *, shared: bool) -> None:
-        if self.caller.engine.dialect == "postgres":
+        if self._remote:
             self.tx.send(self.sql.lock_agent, shared=int(shared))
 
     def _make_agents(self, *, shared: bool) -> None:

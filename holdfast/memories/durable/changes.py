@@ -38,3 +38,13 @@ class Change(Struct, frozen=True, kw_only=True):
     actor: By
     cause: Cause
     redacted_at: datetime | None
+
+    @property
+    def run_id(self) -> str | None:
+        """The run it was made in, if it was made in one."""
+        return self.actor.run_id
+
+    @property
+    def run_token(self) -> int | None:
+        """The token of that run."""
+        return self.actor.run_token

@@ -113,7 +113,9 @@ def _forget_traces(book: Book, key: str, scope: EntryScope | None) -> bool:
     owners = (SHARED,) if scope == "workspace" else (book.caller.agent,)
     if scope is None:
         owners = (*owners, SHARED)
-    left = [owner for owner in owners if book.tx.first(_Trace, book.sql.trace, owner=owner, key=key)]
+    left = [
+        owner for owner in owners if book.tx.first(_Trace, book.sql.trace, owner=owner, key=key)
+    ]
     for owner in left:
         _erase(book, owner, key, key_hash(secret_of(book), key))
     return bool(left)

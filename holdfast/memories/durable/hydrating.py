@@ -159,9 +159,7 @@ def _chosen(caller: Caller, reader: Reader, planned: Plan) -> Mapping[int, Durab
     sql = caller.engine.queries("holdfast.memories.durable")
     spots = [_spot(caller, each) for each in planned.chosen]
     make = partial(entry_of, caller.workspace)
-    found = reader.all(
-        make, sql.chosen_entries, chosen=msgspec.json.encode(spots).decode()
-    )
+    found = reader.all(make, sql.chosen_entries, chosen=msgspec.json.encode(spots).decode())
     wanted = {each.seq for each in planned.chosen}
     return {entry.seq: entry for entry in found if entry.seq in wanted}
 

@@ -7,15 +7,21 @@ from msgspec import UNSET, UnsetType
 
 from holdfast.ground.pages import Page
 from holdfast.memories.durable.caller import Caller
+from holdfast.memories.durable.changes import Change, Op
 from holdfast.memories.durable.codes import coded
-from holdfast.memories.durable.entry import DurableEntry, EntryScope, StoredEntry, StoredMany
+from holdfast.memories.durable.entry import DurableEntry, EntryScope, StoredEntry, StoredMany, Swept
 from holdfast.memories.durable.forgetting import forget
 from holdfast.memories.durable.hydrating import Hydration, hydrate
+from holdfast.memories.durable.history import history, redact
+from holdfast.memories.durable.limiting import limits_of, set_limits
+from holdfast.memories.durable.limits import DurableLimits, LimitsChanged
 from holdfast.memories.durable.reading import LISTED, Filters, get, list_entries
+from holdfast.memories.durable.restoring import restore
 from holdfast.memories.durable.run import DurableRun
 from holdfast.memories.durable.runs import begin
 from holdfast.memories.durable.setting import OnError, set_many, set_one
 from holdfast.memories.durable.storing import Wish
+from holdfast.memories.durable.sweeping import sweep
 
 
 class DurableMemory:
@@ -120,3 +126,52 @@ class DurableMemory:
         """
         begun = begin(self.caller, run_id, lane=lane, budget=budget, resume=resume)
         return DurableRun(begun)
+
+    def history(
+        self,
+        key: str | None = None,
+        *,
+        op: Op | None = None,
+        since: datetime | timedelta | None = None,
+        limit: int | None = LISTED,
+        page: str | None = None,
+    ) -> Page[Change]:
+        """Return the changes of the agent's entries, its runs' and the workspace's, newest first.
+
+        Those of *key* alone where it is given, also from before it was forgotten; a key that was
+        forgotten is None in them. Kept are the newest 20 of a key, for 90 days.
+        """
+        with coded():
+            return history(self.caller, key, op=op, since=since, limit=limit, page=page)
+
+    def redact(self, seq: int) -> Change:
+        """Take the content out of the change *seq*, which stays and says so; NotFound without it.
+
+        Again changes nothing. When this returns the bytes are in no file of the database, unless
+        the entry itself still has them.
+        """
+        return redact(self.caller, seq)
+
+    def restore(self, key: str, seq: int) -> StoredEntry:
+        """Write what the change *seq* of *key* held, as a new write.
+
+        Raises NotFound when there is no such change, or it holds no content any more.
+        """
+        return restore(self.caller, key, seq)
+
+    def sweep(self) -> Swept:
+        """Remove what is over: expired entries, runs that lapsed, what the log no longer keeps."""
+        return sweep(self.caller)
+
+    def limits(self) -> DurableLimits:
+        """Return the limits in force for this agent."""
+        with coded():
+            return limits_of(self.caller)
+
+    def set_limits(self, *, evict: bool = False, **limits: int | None) -> LimitsChanged:
+        """Set limits of this agent's own; None lets the workspace's apply again.
+
+        A cap below what is held raises MemoryFull, which says how many would go; with *evict*
+        they do, coldest first.
+        """
+        return set_limits(self.caller, limits, evict=evict)

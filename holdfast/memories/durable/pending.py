@@ -23,14 +23,46 @@ Spot = tuple[Place, str]
 
 
 class Logged(Struct, frozen=True, kw_only=True):
-    """One row of the log to be: what happened to which entry, and what brought it about."""
+    """One row of the log to be: what happened to which entry, and what brought it about.
+
+    A *key_hash* stands in the place of a key, and of its category, that is forgotten.
+    """
 
     seq: int
     op: Op
-    row: EntryRow
+    place: Place
+    key: str | None
+    category: str | None
+    size_bytes: int
+    content: str | None = None
     cause: Cause = msgspec.field(default_factory=dict[str, str])
     evicted_for: str | None = None
     key_hash: bytes | None = None
+
+    @classmethod
+    def of(
+        cls,
+        row: EntryRow,
+        op: Op,
+        *,
+        seq: int,
+        cause: Cause | None = None,
+        evicted_for: str | None = None,
+        key_hash: bytes | None = None,
+    ) -> "Logged":
+        """Return what is logged when *op* happens to *row*."""
+        return cls(
+            seq=seq,
+            op=op,
+            place=row.place,
+            key=row.key if key_hash is None else None,
+            category=row.category if key_hash is None else None,
+            size_bytes=row.size_bytes,
+            content=None if op in _WITHOUT_CONTENT or row.run_id else row.content,
+            cause=cause or {},
+            evicted_for=evicted_for,
+            key_hash=key_hash,
+        )
 
 
 class Pending:
@@ -79,16 +111,16 @@ class Pending:
 
     def write(self, tx: Transaction, *, by: str, at: int) -> None:
         """Write it all, for whom *by* tells of, at *at*."""
-        removed = [
-            {"owner": place.owner, "run": place.run, "key": key} for place, key in self._removed
+        removed: list[dict[str, object]] = [
+            {"owner": place.owner, "run": place.run, "key": key}
+            for place, key in sorted(self._removed, key=_spot_order)
         ]
-        removed.sort(key=lambda each: (each["owner"], each["run"], each["key"]))
         puts = [_columns(row) for _, row in sorted(self._puts.items(), key=_order)]
         self._send(tx, "remove_entry", removed)
         self._send(tx, "put_entry", puts)
         self._send(tx, "log_change", [_told(each, by, at) for each in self._log])
 
-    def _send(self, tx: Transaction, name: str, rows: list[dict[str, str]]) -> None:
+    def _send(self, tx: Transaction, name: str, rows: list[dict[str, object]]) -> None:
         statement = getattr(self._sql, name)
         if not rows:
             return
@@ -100,9 +132,13 @@ class Pending:
             tx.run_many(statement, rows)
 
 
-def _order(item: tuple[Spot, EntryRow]) -> tuple[str, str, str]:
-    (place, key), _ = item
+def _spot_order(spot: Spot) -> tuple[str, str, str]:
+    place, key = spot
     return place.owner, place.run, key
+
+
+def _order(item: tuple[Spot, EntryRow]) -> tuple[str, str, str]:
+    return _spot_order(item[0])
 
 
 def _columns(row: EntryRow) -> dict[str, object]:
@@ -126,18 +162,17 @@ def _columns(row: EntryRow) -> dict[str, object]:
 
 
 def _told(logged: Logged, by: str, at: int) -> dict[str, object]:
-    row, forgotten = logged.row, logged.key_hash is not None
-    content = None if logged.op in _WITHOUT_CONTENT or row.run_id else row.content
+    content = logged.content
     return {
         "seq": logged.seq,
-        "owner": row.agent,
-        "run": row.run_id,
+        "owner": logged.place.owner,
+        "run": logged.place.run,
         "at": at,
         "op": logged.op,
-        "key": None if forgotten else row.key,
+        "key": logged.key,
         "key_hash": logged.key_hash.hex() if logged.key_hash else None,
-        "category": None if forgotten else row.category,
-        "size_bytes": row.size_bytes,
+        "category": logged.category,
+        "size_bytes": logged.size_bytes,
         "content": content,
         "content_sha256": None if content is None else sha256(content.encode()).hexdigest(),
         "actor": by,

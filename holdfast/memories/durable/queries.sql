@@ -59,14 +59,16 @@ where e.workspace = :workspace and e.agent in (:agent, '') and e.run_id in ('', 
     and e.key = any (array(select jsonb_array_elements_text(cast(:keys as jsonb))))
 
 -- due_entries --
-select agent, run_id, key, id, content, category, tags, size_bytes, seq, created_at, updated_at,
+-- Their contents are let go unread.
+select agent, run_id, key, id, '' as content, category, tags, size_bytes, seq, created_at, updated_at,
     expires_at, created_by, updated_by
 from durable_entries
 where workspace = :workspace and agent = :agent and expires_at < :now
 order by seq
 
 -- entries_of_run --
-select agent, run_id, key, id, content, category, tags, size_bytes, seq, created_at, updated_at,
+-- Their contents are let go unread.
+select agent, run_id, key, id, '' as content, category, tags, size_bytes, seq, created_at, updated_at,
     expires_at, created_by, updated_by
 from durable_entries
 where workspace = :workspace and agent = :agent and run_id = :run
@@ -289,6 +291,28 @@ from durable_limits
 where workspace = :workspace and agent in ('', :agent)
 order by agent
 
+-- own_limits --
+select cap, workspace_cap, run_cap, content_bytes, budget, daily_hours
+from durable_limits
+where workspace = :workspace and agent = :owner
+
+-- put_limits --
+insert into durable_limits (workspace, agent, cap, workspace_cap, run_cap, content_bytes, budget,
+    daily_hours)
+values (:workspace, :owner, :cap, :workspace_cap, :run_cap, :content_bytes, :budget, :daily_hours)
+on conflict (workspace, agent) do update
+set cap = excluded.cap, workspace_cap = excluded.workspace_cap, run_cap = excluded.run_cap,
+    content_bytes = excluded.content_bytes, budget = excluded.budget,
+    daily_hours = excluded.daily_hours
+
+-- agents_over --
+-- Those who hold more than a new default would allow them.
+select a.agent, a.entries, a.core_entries
+from durable_agents a
+left join durable_limits l on l.workspace = a.workspace and l.agent = a.agent
+where a.workspace = :workspace and a.agent <> '' and a.entries > :cap and l.cap is null
+order by a.agent
+
 -- tombstones_of --
 select key_hash, agent, seq, at, actor
 from durable_tombstones
@@ -400,3 +424,199 @@ select c.seq, c.key, c.category
 from durable_changes c
 where c.workspace = :workspace and c.agent in (:agent, '')
     and c.seq = any (array(select cast(jsonb_array_elements_text(cast(:seqs as jsonb)) as bigint)))
+
+-- history_of_all --
+select seq, at, op, key, category, agent, run_id, size_bytes, content, content_sha256, actor,
+    evicted_for, cause, redacted_at
+from durable_changes
+where workspace = :workspace and agent = :agent and seq < :before
+    and at >= :since and (:op = '' or op = :op)
+union all
+select seq, at, op, key, category, agent, run_id, size_bytes, content, content_sha256, actor,
+    evicted_for, cause, redacted_at
+from durable_changes
+where workspace = :workspace and agent = '' and seq < :before
+    and at >= :since and (:op = '' or op = :op)
+order by seq desc
+limit :rows
+
+-- history_of_key --
+-- Where it is known, and where only its hash is left.
+select seq, at, op, key, category, agent, run_id, size_bytes, content, content_sha256, actor,
+    evicted_for, cause, redacted_at
+from durable_changes
+where workspace = :workspace and agent = :agent and key = :key and seq < :before
+    and at >= :since and (:op = '' or op = :op)
+union all
+select seq, at, op, key, category, agent, run_id, size_bytes, content, content_sha256, actor,
+    evicted_for, cause, redacted_at
+from durable_changes
+where workspace = :workspace and agent = '' and key = :key and seq < :before
+    and at >= :since and (:op = '' or op = :op)
+union all
+select seq, at, op, key, category, agent, run_id, size_bytes, content, content_sha256, actor,
+    evicted_for, cause, redacted_at
+from durable_changes
+where workspace = :workspace and agent = :agent and key_hash = :key_hash and seq < :before
+    and at >= :since and (:op = '' or op = :op)
+union all
+select seq, at, op, key, category, agent, run_id, size_bytes, content, content_sha256, actor,
+    evicted_for, cause, redacted_at
+from durable_changes
+where workspace = :workspace and agent = '' and key_hash = :key_hash and seq < :before
+    and at >= :since and (:op = '' or op = :op)
+order by seq desc
+limit :rows
+
+-- change_at --
+select seq, at, op, key, category, agent, run_id, size_bytes, content, content_sha256, actor,
+    evicted_for, cause, redacted_at, key_hash
+from durable_changes
+where workspace = :workspace and agent in (:agent, '') and seq = :seq
+
+-- redact_change --
+update durable_changes
+set content = null, content_sha256 = null, redacted_at = :now
+where workspace = :workspace and agent = :owner and seq = :seq
+
+-- lapsed_runs --
+select run_id, token
+from durable_runs
+where workspace = :workspace and agent = :agent and ended_at is null and seen_at < :lapsed
+order by token
+
+-- due_owners --
+-- Whoever has something that is over: entries, then runs.
+select e.workspace, e.agent from (
+    select workspace, agent from durable_entries
+    where expires_at is not null and expires_at < :now
+        and (:workspace = '*' or workspace = :workspace)
+    order by expires_at
+    limit :rows
+) e
+union
+select r.workspace, r.agent from (
+    select workspace, agent from durable_runs
+    where ended_at is null and seen_at < :lapsed and (:workspace = '*' or workspace = :workspace)
+    order by seen_at
+    limit :rows
+) r
+order by workspace, agent
+
+-- oldest_due --
+select min(expires_at) as at
+from durable_entries
+where expires_at is not null and expires_at < :now and (:workspace = '*' or workspace = :workspace)
+
+-- drop_old_changes --
+delete from durable_changes
+where seq in (
+    select seq from durable_changes
+    where at < :before and (:workspace = '*' or workspace = :workspace)
+    order by at
+    limit :rows
+)
+
+-- drop_old_evicted --
+update durable_changes set content = null
+where seq in (
+    select seq from durable_changes
+    where op = 'evict' and content is not null and at < :before
+        and (:workspace = '*' or workspace = :workspace)
+    order by at
+    limit :rows
+)
+
+-- drop_old_replays --
+delete from durable_replays
+where (workspace, agent, key_hash) in (
+    select workspace, agent, key_hash from durable_replays
+    where at < :before and (:workspace = '*' or workspace = :workspace)
+    order by at
+    limit :rows
+)
+
+-- drop_old_tombstones --
+-- What the workspace shares may be forgotten in the midst of any agent's run.
+delete from durable_tombstones
+where at < :before and (:workspace = '*' or workspace = :workspace) and not exists (
+    select 1 from durable_runs r
+    where r.workspace = durable_tombstones.workspace
+        and (r.agent = durable_tombstones.agent or durable_tombstones.agent = '')
+        and r.token < durable_tombstones.seq and (r.ended_at is null or r.ended_at >= :before)
+)
+
+-- drop_old_lanes --
+-- A lane goes with the last run it had.
+delete from durable_lanes
+where (workspace, agent, lane, token) in (
+    select workspace, agent, lane, token from durable_runs
+    where ended_at is not null and ended_at < :before
+        and (:workspace = '*' or workspace = :workspace)
+    order by ended_at
+    limit :rows
+)
+
+-- drop_old_runs --
+delete from durable_runs
+where (workspace, agent, token) in (
+    select workspace, agent, token from durable_runs
+    where ended_at is not null and ended_at < :before
+        and (:workspace = '*' or workspace = :workspace)
+    order by ended_at
+    limit :rows
+)
+
+-- list_agents --
+select agent, entries, size_bytes, last_write
+from durable_agents
+where workspace = :workspace and agent > :after
+order by agent
+limit :rows
+
+-- count_agent --
+select count(*) as agents from durable_agents where workspace = :workspace and agent = :agent
+
+-- forget_agents --
+delete from durable_agents where workspace = :workspace and agent = :agent
+
+-- forget_entries --
+delete from durable_entries where workspace = :workspace and agent = :agent
+
+-- forget_log --
+delete from durable_changes where workspace = :workspace and agent = :agent
+
+-- forget_tombstones --
+delete from durable_tombstones where workspace = :workspace and agent = :agent
+
+-- forget_runs --
+delete from durable_runs where workspace = :workspace and agent = :agent
+
+-- forget_lanes --
+delete from durable_lanes where workspace = :workspace and agent = :agent
+
+-- forget_limits --
+delete from durable_limits where workspace = :workspace and agent = :agent
+
+-- forget_replays --
+delete from durable_replays where workspace = :workspace and agent = :agent
+
+-- unsign_entries --
+-- Whoever it was that wrote what the workspace shares, it is nobody now.
+update durable_entries
+set created_by = case when substr(created_by, 1, :length) = :prefix then :nobody else created_by end,
+    updated_by = case when substr(updated_by, 1, :length) = :prefix then :nobody else updated_by end
+where workspace = :workspace and agent = ''
+    and (substr(created_by, 1, :length) = :prefix or substr(updated_by, 1, :length) = :prefix)
+
+-- unsign_changes --
+update durable_changes set actor = :nobody
+where workspace = :workspace and agent = '' and substr(actor, 1, :length) = :prefix
+
+-- unsign_tombstones --
+update durable_tombstones set actor = :nobody
+where workspace = :workspace and agent = '' and substr(actor, 1, :length) = :prefix
+
+-- forget_feed --
+update changes set owner = null, actor = null, ids = '{}'
+where workspace = :workspace and owner = :agent

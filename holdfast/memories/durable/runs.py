@@ -11,7 +11,7 @@ from holdfast.ground.errors import InvalidInput, RunRequired
 from holdfast.ground.scope import checked_name
 from holdfast.memories.durable.book import Book
 from holdfast.memories.durable.caller import Caller
-from holdfast.memories.durable.fence import LAPSES_AFTER
+from holdfast.memories.durable.fence import LAPSES_AFTER, refuse_stale
 from holdfast.memories.durable.hydrating import (
     Hydration,
     ToSee,
@@ -140,7 +140,7 @@ def end(caller: Caller, outcome: Ending, *, idempotency_key: str | None = None) 
         if first is not None:
             return first
         if replay is not None:
-            book.refuse_stale()
+            refuse_stale(caller, tx, book.opened.standing, now=book.now)
         removed = put_to_end(book, run.run_id, run.token, outcome)
         ended = RunEnded(ended=True, removed=removed)
         if replay is not None:
@@ -166,9 +166,7 @@ def heartbeat(caller: Caller) -> datetime:
     return write(caller, work)
 
 
-def put_to_end(
-    book: Book, run_id: str, token: int, outcome: Outcome, *, keep: bool = False
-) -> int:
+def put_to_end(book: Book, run_id: str, token: int, outcome: Outcome, *, keep: bool = False) -> int:
     """End a run of *book*'s agent; return how many conversation entries went, unless *keep*."""
     rows = [] if keep else book.tx.all(EntryRow, book.sql.entries_of_run, run=run_id)
     for row in rows:

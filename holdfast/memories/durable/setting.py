@@ -88,9 +88,7 @@ def set_many(
             raise InvalidInput("on_error", "must be abort or skip", given=on_error)
         given = _given(items)
         whys = [(index, each.error.message) for index, each in given.refused.items()]
-        replay = Replay.of(
-            idempotency_key, "set_many", given.tried, whys, on_error, refresh
-        )
+        replay = Replay.of(idempotency_key, "set_many", given.tried, whys, on_error, refresh)
     wish = Wish(refresh=refresh)
 
     def work(tx: Transaction) -> StoredMany:

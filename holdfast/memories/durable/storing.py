@@ -74,9 +74,7 @@ def store(book: Book, asked: Asked, wish: Wish = PLAIN) -> StoredEntry:
     evicted = () if leaving is None else _evict(book, asked.key, place, leaving)
     if before is None or outcome != "unchanged":
         row = book.put(_row(book, asked, wish, before, place), wish.op or OPS[outcome], wish.cause)
-        book.note(
-            "stored", outcome=outcome, category=label_of(asked.category), size=row.size_bytes
-        )
+        book.note("stored", outcome=outcome, category=label_of(asked.category), size=row.size_bytes)
     else:
         row = before
     book.count("stored_total", outcome)
@@ -125,9 +123,7 @@ def refuse_forgotten(book: Book, key: str) -> None:
     if run is None or opened.secret is None or now == knew:
         return
     hashed = key_hash(opened.secret, key)
-    for each in book.tx.all(
-        Tombstone, book.sql.tombstones_of, key_hash=hashed, run_id=run.run_id
-    ):
+    for each in book.tx.all(Tombstone, book.sql.tombstones_of, key_hash=hashed, run_id=run.run_id):
         by = by_of(each.actor)
         ours = (by.run_id, by.run_token) == (run.run_id, run.token)
         if each.seq > knew[each.agent] and not ours:
@@ -167,9 +163,7 @@ def _leaving(book: Book, asked: Asked, place: Place) -> Leaving:
     if leaving != "full":
         return leaving
     coldest = book.tx.all(_key, book.sql.coldest_keys, owner=place.owner, run=place.run, rows=3)
-    raise MemoryFull(
-        cap=cap, entries=held.entries, core_entries=held.core, coldest=tuple(coldest)
-    )
+    raise MemoryFull(cap=cap, entries=held.entries, core_entries=held.core, coldest=tuple(coldest))
 
 
 def _evict(book: Book, key: str, place: Place, leaving: Leaving) -> tuple[Gone, ...]:
@@ -181,12 +175,18 @@ def _evict(book: Book, key: str, place: Place, leaving: Leaving) -> tuple[Gone, 
 
 
 def evict(
-    book: Book, place: Place, *, pinned: bool, count: int, evicted_for: str | None = None
+    book: Book,
+    place: Place,
+    *,
+    pinned: bool,
+    count: int,
+    cause: Cause | None = None,
+    evicted_for: str | None = None,
 ) -> list[Gone]:
     """Take the *count* coldest of one tier of *place*."""
     gone: list[Gone] = []
     while len(gone) < count and (row := book.coldest(place, pinned=pinned)) is not None:
-        book.take(row, "evict", evicted_for=evicted_for)
+        book.take(row, "evict", cause=cause, evicted_for=evicted_for)
         gone.append(row.gone())
     return gone
 
@@ -205,9 +205,7 @@ def _move_nearer(book: Book, key: str, place: Place) -> Shadowed | None:
     return shadows
 
 
-def _row(
-    book: Book, asked: Asked, wish: Wish, before: EntryRow | None, place: Place
-) -> EntryRow:
+def _row(book: Book, asked: Asked, wish: Wish, before: EntryRow | None, place: Place) -> EntryRow:
     """Return the row to be, its number still to come."""
     written = book.now if wish.written is None else wish.written
     lasts, by = book.limits.daily_hours * HOUR, by_text(book.caller.by)
