@@ -16,11 +16,13 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 LONG_MODULES = {
     "holdfast/library/aio.py": "generated, a line for each call there is",
+    "holdfast/ground/errors.py": "the tree of errors, which is told in one place",
     "holdfast/testing/contracts/engine.py": "the port's promises, one test each",
 }
 LONG_FUNCTIONS: dict[str, str] = {}
 FILTERS = "the contract's filters, each a word of the wire"
 COLUMNS = "the columns of a row, by name"
+ENTRY = "what an entry is, and how it is to be written"
 MANY_PARAMETERS = {
     "holdfast/doors/cli/serve.py:serve": "the command's options",
     "holdfast/doors/http/serve.py:serve": "the command's options",
@@ -32,6 +34,11 @@ MANY_PARAMETERS = {
     "holdfast/library/remote_memories.py:RemoteVersions.list": FILTERS,
     "holdfast/library/remote_sessions.py:RemoteSessions.create": FILTERS,
     "holdfast/library/remote_sessions.py:RemoteSessions.list": FILTERS,
+    "holdfast/memories/durable/memory.py:DurableMemory.list": FILTERS,
+    "holdfast/memories/durable/memory.py:DurableMemory.set": ENTRY,
+    "holdfast/memories/durable/rows.py:entry_of": COLUMNS,
+    "holdfast/memories/durable/run.py:DurableRun.list": FILTERS,
+    "holdfast/memories/durable/run.py:DurableRun.set": ENTRY,
     "holdfast/memories/stores/chain.py:link": "what a link is made of",
     "holdfast/memories/stores/rows.py:memory_of": COLUMNS,
     "holdfast/memories/stores/rows.py:store_of": COLUMNS,
@@ -43,6 +50,8 @@ MANY_PARAMETERS = {
 MANY_METHODS = {
     "holdfast/engines/postgres/engine.py:PostgresEngine": "the port, and what tests count",
     "holdfast/engines/sqlite/engine.py:SQLiteEngine": "the port, and what tests count",
+    "holdfast/library/holdfast.py:Holdfast": "the face of all that there is",
+    "holdfast/memories/durable/memory.py:DurableMemory": "the face of one memory, whole",
     "holdfast/engines/sqlite/database.py:Database": "the state of one file, asked from all sides",
 }
 

@@ -82,7 +82,7 @@ class HoldfastError(Exception):
 
     def carried(self) -> dict[str, object]:
         """Return its facts by name, and which of many it is about, if it is."""
-        facts = {name: getattr(self, name, None) for name in self.facts}
+        facts: dict[str, object] = {name: getattr(self, name, None) for name in self.facts}
         return facts if self.index is None else facts | {"index": self.index}
 
 

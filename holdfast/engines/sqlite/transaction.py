@@ -125,14 +125,7 @@ class SQLiteTransaction:
 
     def run_many(self, sql: LiteralString, rows: Iterable[Mapping[str, object]], /) -> int:
         """Run one statement for each of *rows*; return how many rows changed together."""
-        changed = 0
-        before = self._connection.statements
-        for row in rows:
-            self._weigh(row)
-            changed += self._timed(self._connection.run, sql, {**self._owner, **row})
-        # One statement, however many rows it is given: elsewhere it is one round trip.
-        self._connection.statements = before + 1
-        return changed
+        return self._run_each(sql, ({**self._owner, **row} for row in rows))
 
     def note(self, event: Event) -> None:
         """Write *event* into the change feed with this transaction; send it after the commit."""
@@ -154,11 +147,21 @@ class SQLiteTransaction:
 
         Raises the error with which SQLite ended the transaction, even if `work` passed over it.
         """
-        for event in self.noted:
-            self._connection.run(_INSERT_CHANGE, _row_of(event))
+        if self.noted:
+            self._run_each(_INSERT_CHANGE, map(_row_of, self.noted))
         if isinstance(self._connection, _Ended):
             self._connection.run("", {})
         self._connection = _ended()
+
+    def _run_each(self, sql: LiteralString, rows: Iterable[Params]) -> int:
+        changed = 0
+        before = self._connection.statements
+        for row in rows:
+            self._weigh(row)
+            changed += self._timed(self._connection.run, sql, row)
+        # One statement, however many rows it is given: elsewhere it is one round trip.
+        self._connection.statements = before + 1
+        return changed
 
     def _weigh(self, given: Params) -> None:
         for value in given.values():

@@ -108,8 +108,7 @@ def entry_again(book: Book, asked: Asked, answer: EntryAnswer) -> StoredEntry:
     )
     names = _names(book, (*answer.evicted, *answer.expired))
     return stored(
-        row,
-        book.caller.workspace,
+        row.record(book.caller.workspace),
         outcome=answer.outcome,
         evicted=_gone(answer.evicted, names),
         expired=_gone(answer.expired, names),

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from typing import TypeGuard, cast
 
 from msgspec import Struct
 
@@ -70,7 +71,8 @@ def checked_tags(given: object, *, field: str = "tags") -> tuple[str, ...]:
     """Return *given*'s distinct tags by code point: at most 32, each of 1 to 64 bytes."""
     if isinstance(given, str | bytes) or not isinstance(given, Iterable):
         raise InvalidInput(field, "must be a list of strings", given=given)
-    tags = tuple(sorted({_name(field, tag, most=MOST_TAG, part="a tag ") for tag in given}))
+    each = cast("Iterable[object]", given)
+    tags = tuple(sorted({_name(field, tag, most=MOST_TAG, part="a tag ") for tag in each}))
     if len(tags) > MOST_TAGS:
         reason = f"must have at most {MOST_TAGS} distinct tags, has {len(tags)}"
         raise InvalidInput(field, reason, limit=MOST_TAGS)
@@ -124,10 +126,8 @@ def _checked_content(given: object) -> tuple[str, int]:
 
 
 def _name(field: str, given: object, *, most: int, part: str = "") -> str:
-    if isinstance(given, str) and given.isascii() and given.isprintable():
-        # What nearly all names are: of the rules below only these are left to ask.
-        if 1 <= len(given) <= most and given[0] != " " != given[-1]:
-            return given
+    if _is_plain(given) and len(given) <= most:
+        return given
     length = len(encoded(field, given))
     name = str(given)
     if not 1 <= length <= most:
@@ -143,6 +143,12 @@ def _name(field: str, given: object, *, most: int, part: str = "") -> str:
             given=given,
         )
     return name
+
+
+def _is_plain(given: object) -> TypeGuard[str]:
+    """Tell whether *given* is as nearly all names are: then only its length is left to ask."""
+    plain = isinstance(given, str) and given.isascii() and given.isprintable()
+    return plain and given != "" and given[0] != " " != given[-1]
 
 
 def _sized(field: str, length: int, most: int, *, given: str, part: str = "") -> InvalidInput:

@@ -109,7 +109,7 @@ class Book:
         self._gone: defaultdict[tuple[str, str], int] = defaultdict(int)
 
     def lock(self, ask: Callable[[], list[T]], *, shared: bool = False) -> list[T]:
-        """Lock the agent's entries, with *shared* the workspace's too; return what *ask* then gives.
+        """Lock the agent's entries, with *shared* the workspace's too; return what *ask* gives.
 
         It gives nothing where the agent has no row yet: that is made then.
         """
@@ -226,7 +226,7 @@ class Book:
 
     def note(self, what: str, **data: Fact) -> None:
         """Tell the feed that `durable.<what>` happened; never content or a key."""
-        self._events.append(event_of(self.caller, what, at=self.now, **data))
+        self._events.append(event_of(self.caller, what, data, at=self.now))
 
     def count(self, name: str, label: str = "", by: int = 1) -> None:
         """Count it for this process, once it is written."""

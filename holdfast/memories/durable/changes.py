@@ -24,7 +24,7 @@ Cause = dict[str, str]
 
 
 class Change(Struct, frozen=True, kw_only=True):
-    """One mutation. `key` is None once it was forgotten; `content` once it was let go or redacted."""
+    """One mutation: `key` is None once it was forgotten, `content` once it was let go."""
 
     seq: int
     at: datetime

@@ -1,4 +1,4 @@
-"""What durable memory did in this process, counted as `/metrics` names it. No label names a thing."""
+"""What durable memory did in this process, as `/metrics` counts it; no label names a thing."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator

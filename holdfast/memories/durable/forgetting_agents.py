@@ -51,7 +51,7 @@ def forget_agent(caller: Caller, agent: str) -> dict[str, int]:
                 now=book.now,
                 actor=by_text(caller.by),
             )
-            tx.note(event_of(caller, "forgotten", at=book.now, agents=1))
+            tx.note(event_of(caller, "forgotten", {"agents": 1}, at=book.now))
         return counts
 
     return write(caller, work)

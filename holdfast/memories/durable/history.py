@@ -94,7 +94,7 @@ def history(
     oldest = checked_since(since, now=caller.clock.now())
     stamp = digest(caller.workspace, caller.agent, key, op, since)
     before = NEWEST if page is None else seq_in(read_cursor("durable_changes", stamp, page)[0])
-    params = {
+    params: dict[str, object] = {
         "before": before,
         "since": EVER if oldest is None else oldest,
         "op": op or "",

@@ -73,10 +73,11 @@ def plan(candidates: Iterable[Candidate], *, budget: int) -> Plan:
     the nearest is considered: the run's, then the agent's, then the workspace's.
     """
     nearest: dict[str, Candidate] = {}
-    shadowed: list[Candidate] = []
-    for each in sorted(candidates, key=lambda each: _NEARER[each.scope]):
-        if nearest.setdefault(each.key, each) is not each:
-            shadowed.append(each)
+    shadowed = [
+        each
+        for each in sorted(candidates, key=lambda each: _NEARER[each.scope])
+        if nearest.setdefault(each.key, each) is not each
+    ]
     newest = sorted(nearest.values(), key=attrgetter("seq"), reverse=True)
     left, considered = budget, list[Considered]()
     for rank, each in enumerate(sorted(newest, key=lambda each: each.category != CORE), 1):

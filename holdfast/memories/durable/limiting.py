@@ -106,18 +106,22 @@ def _in_force(caller: Caller, reader: Reader) -> DurableLimits:
     return merged(*reader.all(LimitsRow, sql.limits_of_agent, agent=caller.agent))
 
 
-def _checked(given: Given) -> dict[str, int | None]:
+def _checked(given: Mapping[str, object]) -> dict[str, int | None]:
+    checked: dict[str, int | None] = {}
     if not given:
         raise InvalidInput("limits", f"must name one at least: {', '.join(RANGES)}")
     for name, value in given.items():
         if name not in RANGES:
             raise InvalidInput(name, f"is no limit; the limits are {', '.join(RANGES)}")
-        least, most = RANGES[name]
-        if value is None:
-            continue
-        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-            raise InvalidInput(name, f"must be {least:,} to {most:,}", limit=most, given=value)
-    return dict(given)
+        checked[name] = None if value is None else _within(name, value)
+    return checked
+
+
+def _within(name: str, value: object) -> int:
+    least, most = RANGES[name]
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise InvalidInput(name, f"must be {least:,} to {most:,}", limit=most, given=value)
+    return value
 
 
 def _put(book: Book, changed: Given) -> None:

@@ -11,8 +11,8 @@ from holdfast.memories.durable.changes import Change, Op
 from holdfast.memories.durable.codes import coded
 from holdfast.memories.durable.entry import DurableEntry, EntryScope, StoredEntry, StoredMany, Swept
 from holdfast.memories.durable.forgetting import forget
-from holdfast.memories.durable.hydrating import Hydration, hydrate
 from holdfast.memories.durable.history import history, redact
+from holdfast.memories.durable.hydrating import Hydration, hydrate
 from holdfast.memories.durable.limiting import limits_of, set_limits
 from holdfast.memories.durable.limits import DurableLimits, LimitsChanged
 from holdfast.memories.durable.reading import LISTED, Filters, get, list_entries
@@ -56,10 +56,8 @@ class DurableMemory:
         *idempotency_key*, nothing is written and the first answer is given. Raises InvalidInput,
         PreconditionFailed, MemoryFull, RunRequired, Forgotten, IdempotencyMismatch.
         """
-        wish = Wish(refresh=refresh, expected_seq=expected_seq)
-        return set_one(
-            self.caller, key, content, category, tags, wish=wish, idempotency_key=idempotency_key
-        )
+        wish = Wish(refresh=refresh, expected_seq=expected_seq, idempotency_key=idempotency_key)
+        return set_one(self.caller, key, content, category, tags, wish=wish)
 
     def set_many(
         self, items: Iterable[object], *, on_error: OnError = "abort", refresh: bool = True
@@ -77,7 +75,7 @@ class DurableMemory:
         with coded():
             return get(self.caller, key)
 
-    def list(
+    def list(  # noqa: PLR0917 - the filters, each of which may be left out
         self,
         category: str | None = None,
         tags: Iterable[str] | None = None,

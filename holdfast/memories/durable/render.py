@@ -35,8 +35,7 @@ def render(
     if not entries and not omitted:
         return ""
     lines = [
-        f'<durable_memory agent="{_attribute(agent)}" entries="{len(entries)}"'
-        f' omitted="{len(omitted)}">',
+        _beginning(agent, len(entries), len(omitted)),
         _SAYS,
     ]
     for entry in entries:
@@ -48,6 +47,10 @@ def render(
         )
     lines.append("</durable_memory>")
     return "\n".join(lines)
+
+
+def _beginning(agent: str, entries: int, omitted: int) -> str:
+    return f'<durable_memory agent="{_attribute(agent)}" entries="{entries}" omitted="{omitted}">'
 
 
 def _opening(entry: DurableEntry) -> str:

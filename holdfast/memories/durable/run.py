@@ -45,10 +45,8 @@ class DurableRun:
         idempotency_key: str | None = None,
     ) -> StoredEntry:
         """Write the whole entry under *key*, replacing what was there."""
-        wish = Wish(refresh=refresh, expected_seq=expected_seq)
-        return set_one(
-            self.caller, key, content, category, tags, wish=wish, idempotency_key=idempotency_key
-        )
+        wish = Wish(refresh=refresh, expected_seq=expected_seq, idempotency_key=idempotency_key)
+        return set_one(self.caller, key, content, category, tags, wish=wish)
 
     def set_many(
         self, items: Iterable[object], *, on_error: OnError = "abort", refresh: bool = True
@@ -65,7 +63,7 @@ class DurableRun:
         with coded():
             return get(self.caller, key)
 
-    def list(
+    def list(  # noqa: PLR0917 - the filters, each of which may be left out
         self,
         category: str | None = None,
         tags: Iterable[str] | None = None,

@@ -39,13 +39,12 @@ def set_one(
     tags: object = (),
     *,
     wish: Wish = PLAIN,
-    idempotency_key: str | None = None,
 ) -> StoredEntry:
     """Write one entry, whole."""
     with refusals(caller):
         asked = checked_entry(key, content, category, tags)
         expected = _checked_expectation(wish.expected_seq)
-        replay = Replay.of(idempotency_key, "set", asked, wish.refresh, expected, wish.cause)
+        replay = Replay.of(wish.idempotency_key, "set", asked, wish.refresh, expected, wish.cause)
 
     def work(tx: Transaction) -> StoredEntry:
         book = Book(caller, tx)

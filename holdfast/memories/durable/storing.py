@@ -18,6 +18,7 @@ from holdfast.memories.durable.entry import (
     CORE,
     DAILY,
     WORKSPACE,
+    DurableEntry,
     Gone,
     Outcome,
     StoredEntry,
@@ -38,7 +39,7 @@ class Wish(Struct, frozen=True, kw_only=True):
 
     *expected_seq* is that of the entry to be written over, 0 for none. *born* and *written* are
     an imported entry's own times, in microseconds. *op* is what the log calls the write, where
-    that is not told by its outcome.
+    that is not told by its outcome. Under an *idempotency_key* a repeat is answered, not written.
     """
 
     refresh: bool = True
@@ -47,6 +48,7 @@ class Wish(Struct, frozen=True, kw_only=True):
     born: int | None = None
     written: int | None = None
     op: Op | None = None
+    idempotency_key: str | None = None
 
 
 PLAIN = Wish()
@@ -79,8 +81,7 @@ def store(book: Book, asked: Asked, wish: Wish = PLAIN) -> StoredEntry:
         row = before
     book.count("stored_total", outcome)
     return stored(
-        row,
-        book.caller.workspace,
+        row.record(book.caller.workspace),
         outcome=outcome,
         evicted=evicted,
         expired=book.expired,
@@ -90,8 +91,7 @@ def store(book: Book, asked: Asked, wish: Wish = PLAIN) -> StoredEntry:
 
 
 def stored(
-    row: EntryRow,
-    workspace: str,
+    entry: DurableEntry,
     *,
     outcome: Outcome,
     evicted: tuple[Gone, ...] = (),
@@ -99,9 +99,9 @@ def stored(
     shadows: Shadowed | None = None,
     notices: tuple[str, ...] = (),
 ) -> StoredEntry:
-    """Return *row* with what its write brought about."""
+    """Return *entry* with what its write brought about."""
     return StoredEntry(
-        **msgspec.structs.asdict(row.record(workspace)),
+        **msgspec.structs.asdict(entry),
         outcome=outcome,
         evicted=evicted,
         expired=expired,

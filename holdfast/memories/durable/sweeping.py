@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from holdfast.engines.base import Engine, Transaction
 from holdfast.memories.durable.book import Book
 from holdfast.memories.durable.caller import Caller
-from holdfast.memories.durable.entry import Gone, Swept
+from holdfast.memories.durable.entry import Swept
 from holdfast.memories.durable.fence import LAPSES_AFTER
 from holdfast.memories.durable.on_behalf import OnBehalf
 from holdfast.memories.durable.runs import put_to_end

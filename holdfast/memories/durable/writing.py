@@ -1,7 +1,7 @@
 """Writes, and what is told when one is refused: its code, a count, an event."""
 
 import inspect
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import contextmanager
 from typing import TypeVar, cast
 
@@ -50,10 +50,12 @@ def tell_refused(caller: Caller, error: HoldfastError) -> None:
 def publish(caller: Caller, what: str, **data: Fact) -> None:
     """Tell this process alone that `durable.<what>` happened, in which nothing was written."""
     if caller.engine.events.heard:
-        caller.engine.events.publish(event_of(caller, what, **data))
+        caller.engine.events.publish(event_of(caller, what, data))
 
 
-def event_of(caller: Caller, what: str, *, at: int | None = None, **data: Fact) -> Event:
+def event_of(
+    caller: Caller, what: str, data: Mapping[str, Fact], *, at: int | None = None
+) -> Event:
     """Return the event that `durable.<what>` happened; never content or a key."""
     return Event(
         type=f"durable.{what}",
@@ -62,7 +64,7 @@ def event_of(caller: Caller, what: str, *, at: int | None = None, **data: Fact) 
         owner=caller.agent or None,
         actor=caller.by.actor,
         ids={"run_id": caller.run.run_id} if caller.run else {},
-        data=data,
+        data=dict(data),
     )
 
 
