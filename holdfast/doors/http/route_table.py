@@ -1,13 +1,23 @@
 """Every route there is, in the order in which the description tells them."""
 
 from holdfast.doors.http.compat import agents, memories, sessions, stores, versions
-from holdfast.doors.http.own import events, identity, operations, settings, tokens
+from holdfast.doors.http.own import (
+    durable,
+    durable_runs,
+    durable_upkeep,
+    durable_workspace,
+    events,
+    identity,
+    operations,
+    settings,
+    tokens,
+)
 from holdfast.doors.http.own import stores as own_stores
 from holdfast.doors.http.routes import Route
 
 
 def routes(*, strict: bool) -> tuple[Route, ...]:
-    """Return every route; a *strict* server knows no PATCH."""
+    """Return every route; a *strict* server knows no PATCH of the contract's."""
     every = (
         *stores.ROUTES,
         *memories.ROUTES,
@@ -18,7 +28,13 @@ def routes(*, strict: bool) -> tuple[Route, ...]:
         *tokens.ROUTES,
         *settings.ROUTES,
         *own_stores.ROUTES,
+        *durable_workspace.ROUTES,
+        *durable.ROUTES,
+        *durable_runs.ROUTES,
+        *durable_upkeep.ROUTES,
         *events.ROUTES,
         *operations.ROUTES,
     )
-    return tuple(each for each in every if not strict or each.method != "PATCH")
+    return tuple(
+        each for each in every if not (strict and each.contract and each.method == "PATCH")
+    )
