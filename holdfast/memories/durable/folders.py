@@ -9,14 +9,14 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 from msgspec import Struct
 
-from holdfast.ground.errors import InvalidInput, Unavailable
+from holdfast.ground.errors import InvalidInput, Reason, Unavailable
 from holdfast.memories.durable.markdown import MARKER, SUFFIX, File, is_exported_name
 
 MOST_BYTES: Final = 262_144
@@ -37,7 +37,7 @@ _ASIDE = re.compile(r"\.holdfast-[0-9a-f]{16}\.part")
 """What a file is called until it is whole."""
 _EXPORTED = re.compile(r"[a-z0-9._-]{1,160}/[a-z0-9._-]{1,160}\.md")
 
-_STORAGE: Final[dict[int, str]] = {
+_STORAGE: Final[dict[int, Reason]] = {
     errno.ENOSPC: "full",
     errno.EDQUOT: "full",
     errno.EROFS: "read_only",
@@ -66,7 +66,8 @@ def read_folder(directory: str | os.PathLike[str]) -> Folder:
     what an export names so.
     """
     reading = _Reading()
-    with _asked_of(directory), _opened(os.fspath(directory), within=None) as folder:
+    named = _checked(directory)
+    with _asked_of(named), _opened(named, within=None) as folder:
         reading.look(folder, "", depth=0)
     return Folder(files=tuple(reading.files), passed=tuple(reading.passed))
 
@@ -169,9 +170,9 @@ class Target:
             return None
 
     def is_empty(self) -> bool:
-        """Tell whether there is nothing in it."""
+        """Tell whether there is nothing in it but what an export that was broken off began."""
         with os.scandir(self._folder) as found:
-            return next(found, None) is None
+            return all(_ASIDE.fullmatch(each.name) for each in found)
 
     def check(self, files: Iterable[File]) -> None:
         """Raise InvalidInput unless each of *files* can be where its path says."""
@@ -195,6 +196,7 @@ class Target:
 
         Those that were being written when an export was broken off have none.
         """
+        yield from ((name, None) for name in _names(self._folder) if _ASIDE.fullmatch(name))
         for folder in self._folders():
             with _opened(folder, within=self._folder) as inner:
                 for name in _names(inner):
@@ -223,10 +225,11 @@ class Target:
         """Remove the files at *paths*, and the folders that are empty then."""
         left: set[str] = set()
         for path in paths:
-            folder, _, name = path.rpartition("/")
-            with _opened(folder, within=self._folder) as inner, suppress(FileNotFoundError):
+            folder, slash, name = path.rpartition("/")
+            within = _opened(folder if slash else ".", within=self._folder)
+            with within as inner, suppress(FileNotFoundError):
                 os.unlink(name, dir_fd=inner)
-            left.add(folder)
+            left.update([folder] if slash else [])
         for folder in left:
             # One that still holds something stays.
             with suppress(OSError):
@@ -250,10 +253,22 @@ def target(directory: str | os.PathLike[str]) -> Generator[Target, None, None]:
 
     InvalidInput when it cannot be a folder to write to, Unavailable when the storage fails.
     """
-    with _asked_of(directory):
-        Path(directory).mkdir(parents=True, exist_ok=True)
-        with _opened(os.fspath(directory), within=None) as folder:
+    named = _checked(directory)
+    with _asked_of(named):
+        Path(named).mkdir(parents=True, exist_ok=True)
+        with _opened(named, within=None) as folder:
             yield Target(folder)
+
+
+def _checked(directory: object) -> str:
+    """Return *directory* as text; InvalidInput if it cannot be a path."""
+    try:
+        named: object = os.fspath(cast("str", directory))
+    except TypeError:
+        named = None
+    if not isinstance(named, str) or not named or "\0" in named:
+        raise InvalidInput("directory", "must be the path of a folder", given=repr(named))
+    return named
 
 
 def _write(name: str, content: bytes, folder: int) -> None:
@@ -285,17 +300,17 @@ def _opened(name: str, *, within: int | None) -> Generator[int, None, None]:
 
 
 @contextmanager
-def _asked_of(directory: str | os.PathLike[str]) -> Generator[None, None, None]:
+def _asked_of(directory: str) -> Generator[None, None, None]:
     """Let the system's errors within be ours."""
     try:
         yield
     except OSError as error:
-        reason = _STORAGE.get(error.errno or 0)
-        if reason is not None:
-            message = f"The folder cannot be written: {_why(error)}."
-            raise Unavailable(message, reason=reason) from error
-        shown = os.fspath(directory)
-        raise InvalidInput("directory", f"cannot be used: {_why(error)}", given=shown) from error
+        storage = _STORAGE.get(error.errno or 0)
+        if storage is not None:
+            message = f"The folder cannot be used: {_why(error)}."
+            raise Unavailable(message, reason=storage) from error
+        reason = f"cannot be used: {_why(error)}"
+        raise InvalidInput("directory", reason, given=directory) from error
 
 
 def _why(error: OSError) -> str:

@@ -620,3 +620,43 @@ where workspace = :workspace and agent = '' and substr(actor, 1, :length) = :pre
 -- forget_feed --
 update changes set owner = null, actor = null, ids = '{}'
 where workspace = :workspace and owner = :agent
+
+-- entries_to_export --
+-- The agent's own, and with :shared = '' what the workspace shares.
+select agent, run_id, key, id, content, category, tags, size_bytes, seq, created_at, updated_at,
+    expires_at, created_by, updated_by
+from durable_entries
+where workspace = :workspace and agent in (:agent, :shared) and run_id = ''
+    and (expires_at is null or expires_at >= :now)
+
+-- own_keys --
+select key
+from durable_entries
+where workspace = :workspace and agent = :agent and run_id = ''
+    and (expires_at is null or expires_at >= :now)
+
+-- entry_expired --
+-- One that is over, and on disk until the next write or sweep.
+select category, size_bytes, expires_at, updated_by
+from durable_entries
+where workspace = :workspace and agent = :agent and run_id = '' and key = :key
+    and expires_at < :now
+
+-- last_gone --
+-- How and when something under a key last went. What a run had is its own until that has ended.
+select seq, at, op, category, agent, run_id, size_bytes, actor
+from durable_changes
+where workspace = :workspace and agent in (:agent, '') and key = :key
+    and op in ('expire', 'evict', 'forget', 'end') and (op = 'end' or run_id in ('', :run_id))
+union all
+select seq, at, op, category, agent, run_id, size_bytes, actor
+from durable_changes
+where workspace = :workspace and agent in (:agent, '') and key_hash = :key_hash
+    and op in ('expire', 'evict', 'forget', 'end') and (op = 'end' or run_id in ('', :run_id))
+union all
+select seq, at, cast('forget' as text), cast(null as text), agent, run_id, 0, actor
+from durable_tombstones
+where workspace = :workspace and agent in (:agent, '') and key_hash = :key_hash
+    and run_id in ('', :run_id)
+order by seq desc
+limit 1

@@ -40,6 +40,7 @@ class Wish(Struct, frozen=True, kw_only=True):
     *expected_seq* is that of the entry to be written over, 0 for none. *born* and *written* are
     an imported entry's own times, in microseconds. *op* is what the log calls the write, where
     that is not told by its outcome. Under an *idempotency_key* a repeat is answered, not written.
+    Without *moves* an entry of the same key stays in a nearer scope.
     """
 
     refresh: bool = True
@@ -49,6 +50,7 @@ class Wish(Struct, frozen=True, kw_only=True):
     written: int | None = None
     op: Op | None = None
     idempotency_key: str | None = None
+    moves: bool = True
 
 
 PLAIN = Wish()
@@ -72,7 +74,7 @@ def store(book: Book, asked: Asked, wish: Wish = PLAIN) -> StoredEntry:
     _refuse_unexpected(book, asked.key, before, wish)
     outcome = _outcome(before, asked, wish)
     leaving = None if before else _leaving(book, asked, place)
-    shadows = _move_nearer(book, asked.key, place)
+    shadows = _move_nearer(book, asked.key, place) if wish.moves else None
     evicted = () if leaving is None else _evict(book, asked.key, place, leaving)
     if before is None or outcome != "unchanged":
         row = book.put(_row(book, asked, wish, before, place), wish.op or OPS[outcome], wish.cause)
@@ -219,7 +221,7 @@ def _row(book: Book, asked: Asked, wish: Wish, before: EntryRow | None, place: P
         tags=tags_text(asked.tags),
         size_bytes=asked.size_bytes,
         seq=0,
-        created_at=before.created_at if before else (wish.born or written),
+        created_at=before.created_at if before else written if wish.born is None else wish.born,
         updated_at=written,
         expires_at=written + lasts if asked.category == DAILY else None,
         created_by=before.created_by if before else by,
