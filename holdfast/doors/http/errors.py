@@ -99,7 +99,8 @@ def told_of(error: HoldfastError) -> dict[str, object]:
     if error.code is not None:
         # The one type that names memories of stores.
         type = "conflict_error" if isinstance(error, errors.PreconditionFailed) else type
-    told: dict[str, object] = {"type": type} | ({"code": error.code} if error.code else {})
+    told: dict[str, object] = {"type": type}
+    told |= {"code": error.code} if error.code else {}
     told |= {"message": _text(error.message), "next": _text(error.next)}
     return told | {name: fact for name, fact in _facts(error).items() if name not in told}
 

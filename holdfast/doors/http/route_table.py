@@ -3,6 +3,7 @@
 from holdfast.doors.http.compat import agents, memories, sessions, stores, versions
 from holdfast.doors.http.own import (
     durable,
+    durable_files,
     durable_runs,
     durable_upkeep,
     durable_workspace,
@@ -31,6 +32,7 @@ def routes(*, strict: bool) -> tuple[Route, ...]:
         *durable_workspace.ROUTES,
         *durable.ROUTES,
         *durable_runs.ROUTES,
+        *durable_files.ROUTES,
         *durable_upkeep.ROUTES,
         *events.ROUTES,
         *operations.ROUTES,
