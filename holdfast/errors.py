@@ -25,8 +25,8 @@ from holdfast.ground.errors import StaleRun as StaleRun
 from holdfast.ground.errors import StoreArchived as StoreArchived
 from holdfast.ground.errors import StoreFull as StoreFull
 from holdfast.ground.errors import TooLarge as TooLarge
-from holdfast.ground.errors import TooNew as TooNew
 from holdfast.ground.errors import ToolNameTaken as ToolNameTaken
 from holdfast.ground.errors import ToolRefused as ToolRefused
+from holdfast.ground.errors import TooNew as TooNew
 from holdfast.ground.errors import Unavailable as Unavailable
 from holdfast.ground.errors import Unsupported as Unsupported
