@@ -39,7 +39,7 @@ from holdfast.memories.durable.importing import Mode, read_markdown
 from holdfast.memories.durable.limits import DurableLimits, LimitsChanged
 from holdfast.memories.durable.promoting import PROMOTED_FROM, Promotes, promotion
 from holdfast.memories.durable.reading import LISTED, Filters
-from holdfast.memories.durable.reports import ExportReport, Explanation, ImportReport
+from holdfast.memories.durable.reports import Explanation, ExportReport, ImportReport
 from holdfast.memories.durable.setting import OnError
 from holdfast.memories.durable.wire import to_wire
 
@@ -136,7 +136,7 @@ class RemoteDurable:
         limit: int | None = LISTED,
         page: str | None = None,
     ) -> Page[Change]:
-        """Return the changes of the agent's entries, its runs' and the workspace's, newest first."""
+        """Return changes of the agent's, its runs' and the workspace's entries, newest first."""
         with told():
             back = since_of(since)
         return self._wire.page(

@@ -2,10 +2,9 @@
 
 from collections.abc import Iterable
 
-
 from msgspec import UNSET, Struct, UnsetType
 
-from holdfast.ground.errors import InvalidInput, NotFound
+from holdfast.ground.errors import NotFound
 from holdfast.ground.pages import Page
 from holdfast.library.remote_durable_wire import (
     DurableWire,
@@ -94,8 +93,6 @@ def forget(wire: DurableWire, key: str, scope: EntryScope | None) -> bool:
     """Forget *key*; tell whether there was anything to forget."""
     with told():
         checked_key(key)
-        if scope == "":
-            raise InvalidInput("scope", "must be agent, workspace or run", given=scope)
     answer = wire.write("DELETE", ENTRIES, key, query={"scope": scope})
     return value_of(answer, "forgotten", bool)
 

@@ -105,8 +105,10 @@ def told() -> Generator[None, None, None]:
 
 def _complete(error: HoldfastError) -> None:
     error.code = error.code or code_of(error)
-    if isinstance(error, PreconditionFailed) and isinstance(error.current, dict):
-        error.current = record(DurableEntry, cast("Wire", error.current))
+    if isinstance(error, PreconditionFailed):
+        current: object = error.current
+        if isinstance(current, dict):
+            error.current = record(DurableEntry, cast("Wire", current))
     if isinstance(error, ImportRefused):
         given = cast("tuple[Any, ...]", error.rejected)
         error.rejected = tuple(
@@ -179,9 +181,9 @@ class Sendable:
         )
 
 
-def _item(item: object) -> Wire:
+def _item(item: object) -> dict[Any, Any]:
     if isinstance(item, Mapping):
-        return dict(cast("Mapping[str, object]", item))
+        return dict(cast("Mapping[Any, object]", item))
     named = ("key", "content", "category", "tags")
     return {name: _plain(getattr(item, name)) for name in named if hasattr(item, name)}
 
