@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from os import PathLike
+from typing import TYPE_CHECKING
 
 from msgspec import UNSET, UnsetType
 
@@ -10,18 +12,24 @@ from holdfast.memories.durable.caller import Caller
 from holdfast.memories.durable.changes import Change, Op
 from holdfast.memories.durable.codes import coded
 from holdfast.memories.durable.entry import DurableEntry, EntryScope, StoredEntry, StoredMany, Swept
+from holdfast.memories.durable.explaining import explain
 from holdfast.memories.durable.forgetting import forget
 from holdfast.memories.durable.history import history, redact
 from holdfast.memories.durable.hydrating import Hydration, hydrate
 from holdfast.memories.durable.limiting import limits_of, set_limits
 from holdfast.memories.durable.limits import DurableLimits, LimitsChanged
 from holdfast.memories.durable.reading import LISTED, Filters, get, list_entries
+from holdfast.memories.durable.reports import Explanation, ExportReport, ImportReport
 from holdfast.memories.durable.restoring import restore
 from holdfast.memories.durable.run import DurableRun
 from holdfast.memories.durable.runs import begin
 from holdfast.memories.durable.setting import OnError, set_many, set_one
 from holdfast.memories.durable.storing import Wish
 from holdfast.memories.durable.sweeping import sweep
+
+if TYPE_CHECKING:
+    from holdfast.memories.durable.importing import Mode
+    from holdfast.memories.durable.promoting import Promotes
 
 
 class DurableMemory:
@@ -109,6 +117,10 @@ class DurableMemory:
         with coded():
             return hydrate(self.caller, budget)
 
+    def explain(self, key: str, budget: int | None = None) -> Explanation:
+        """Say whether a hydration with *budget* bytes takes the entry under *key*, and why."""
+        return explain(self.caller, key, budget)
+
     def run(
         self,
         run_id: str | None = None,
@@ -173,3 +185,53 @@ class DurableMemory:
         they do, coldest first.
         """
         return set_limits(self.caller, limits, evict=evict)
+
+    def export_markdown(
+        self, directory: str | PathLike[str], *, include_workspace: bool = True
+    ) -> ExportReport:
+        """Write each entry to a file of its own below *directory*; conversation entries stay out.
+
+        The directory is absent, empty, or an earlier export of this agent, in which files of
+        entries that are gone are removed; anything else is InvalidInput.
+        """
+        from holdfast.memories.durable.exporting import export_markdown
+
+        return export_markdown(self.caller, directory, include_workspace=include_workspace)
+
+    def import_markdown(
+        self,
+        directory: str | PathLike[str],
+        mode: "Mode" = "upsert",
+        *,
+        dry_run: bool = False,
+        rebind: bool = False,
+    ) -> ImportReport:
+        """Take in the files of *directory* in one transaction; what cannot go in is `rejected`.
+
+        `replace` besides forgets the agent's entries that no file holds; if any file is rejected
+        it changes nothing and raises ImportRefused. A *dry_run* only says what would be done.
+        With *rebind* another agent's files are taken as this one's.
+        """
+        from holdfast.memories.durable.importing import How, import_markdown
+
+        how = How(mode=mode, dry_run=dry_run, rebind=rebind)
+        return import_markdown(self.caller, directory, how)
+
+    def promote(
+        self,
+        memory: "Promotes",
+        key: str,
+        *,
+        category: str,
+        as_key: str | None = None,
+        tags: Iterable[str] = (),
+    ) -> StoredEntry:
+        """Store what *memory*, of one run, has under *key*: text as it is, other values as JSON.
+
+        The key loses its namespace (`shared:owner` becomes `owner`) unless *as_key* is given.
+        Raises NotFound when nothing is there, and what `set` raises.
+        """
+        from holdfast.memories.durable.promoting import promote, promotion
+
+        what = promotion(memory, key, as_key)
+        return promote(self.caller, what, category=category, tags=tags)

@@ -13,10 +13,11 @@ from holdfast.memories.durable import runs
 from holdfast.memories.durable.caller import Caller
 from holdfast.memories.durable.codes import coded
 from holdfast.memories.durable.entry import DurableEntry, EntryScope, StoredEntry, StoredMany
+from holdfast.memories.durable.explaining import explain
 from holdfast.memories.durable.forgetting import forget
 from holdfast.memories.durable.hydrating import Hydration, hydrate
 from holdfast.memories.durable.reading import LISTED, Filters, get, list_entries
-from holdfast.memories.durable.reports import RunEnded
+from holdfast.memories.durable.reports import Explanation, RunEnded
 from holdfast.memories.durable.setting import OnError, set_many, set_one
 from holdfast.memories.durable.storing import Wish
 
@@ -88,6 +89,10 @@ class DurableRun:
         """Return what the agent would see now."""
         with coded():
             return hydrate(self.caller, budget)
+
+    def explain(self, key: str, budget: int | None = None) -> Explanation:
+        """Say whether a hydration with *budget* bytes takes the entry under *key*, and why."""
+        return explain(self.caller, key, budget)
 
     def heartbeat(self) -> datetime:
         """Say that the run is alive; return when it would lapse."""
