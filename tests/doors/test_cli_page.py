@@ -39,6 +39,22 @@ EXPECTED = {
     "keys create": "NAME [--scope read|write|admin] [--agent A] [--user U]",
     "keys list": "",
     "keys revoke": "ID",
+    "durable list": "AGENT [--category C] [--tag T]… [--since S] [--prefix P] [--query Q]"
+    " [--limit N] [--page P] [--all]",
+    "durable get": "AGENT KEY",
+    "durable set": "AGENT KEY [CONTENT|-] --category C [--tag T]…",
+    "durable forget": "AGENT KEY [--scope S]",
+    "durable search": "AGENT QUERY [--category C] [--limit N]",
+    "durable hydrate": "AGENT [--budget N] [--render]",
+    "durable explain": "AGENT KEY [--budget N]",
+    "durable export": "AGENT DIR",
+    "durable import": "AGENT DIR [--mode upsert|replace] [--dry-run] [--rebind]",
+    "durable history": "AGENT [KEY]",
+    "durable agents": "",
+    "durable limits": "AGENT [--cap N] [--run-cap N] [--content-bytes N] [--budget N]"
+    " [--daily-hours N] [--evict]",
+    "durable sweep": "[AGENT]",
+    "forget": "--agent A [--yes]",
     "backup": "FILE [--force]",
     "restore": "FILE [--replace]",
     "verify": "[--quick] [--repair] [--head LINK]",
@@ -51,6 +67,9 @@ DEFAULTS = {
     "memories put": {"file": "-"},
     "memories search": {"limit": 10},
     "keys create": {"scope": "write"},
+    "durable list": {"limit": 100},
+    "durable set": {"content": "-"},
+    "durable import": {"mode": "upsert"},
 }
 
 VARIABLES = {"db": "HOLDFAST_DB", "api_key": "HOLDFAST_API_KEY", "strict": "HOLDFAST_STRICT"}

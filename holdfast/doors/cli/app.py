@@ -15,6 +15,8 @@ COMMANDS = {
     "versions": "List, compare, restore and redact versions of memories.",
     "sessions": "Attach stores to an agent at work, and make tokens for it.",
     "keys": "Make, list and revoke API keys.",
+    "durable": "Read, write and look after what agents remember between runs.",
+    "forget": "Forget everything of an agent's.",
     "backup": "Copy everything, at one moment, into a file.",
     "restore": "Bring a backup into a database.",
     "verify": "Check that everything stored is whole, and say what is not.",
