@@ -56,6 +56,7 @@ Folder = Annotated[str, typer.Argument(metavar="DIR", help="A folder of Markdown
 def list_all(
     call: Call,
     agent: Agent,
+    *,
     category: Category = None,
     tag: Annotated[
         list[str] | None, typer.Option("--tag", metavar="T", help="Only with this tag; repeatable.")
@@ -195,6 +196,7 @@ def import_(
     call: Call,
     agent: Agent,
     folder: Folder,
+    *,
     mode: Annotated[
         Literal["upsert", "replace"],
         typer.Option("--mode", help="replace: forget what no file holds, too."),
@@ -253,6 +255,7 @@ def _limit(name: str, says: str) -> Any:
 def limits(
     call: Call,
     agent: Agent,
+    *,
     cap: Annotated[int | None, _limit("cap", "Most entries.")] = None,
     run_cap: Annotated[int | None, _limit("run_cap", "Most entries of one run.")] = None,
     content_bytes: Annotated[int | None, _limit("content_bytes", "Longest content.")] = None,
