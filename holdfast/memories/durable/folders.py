@@ -20,13 +20,21 @@ from holdfast.ground.errors import InvalidInput, Reason, Unavailable
 from holdfast.memories.durable.markdown import MARKER, SUFFIX, File, is_exported_name
 
 MOST_BYTES: Final = 262_144
-"""Of one file: the longest content there may be, and as much again of front matter and to spare."""
-MOST_TOGETHER: Final = 1_073_741_824
-"""Bytes of all files together."""
-MOST_NAMES: Final = 1_000_000
-"""Files, folders and whatever else is looked at."""
-DEEPEST: Final = 8
-"""Folders one within the other; an export has one."""
+"""Of one file: the longest content there may be, with front matter, and to spare."""
+
+
+class Bounds(Struct, frozen=True, kw_only=True):
+    """How much of a folder is read: bytes of Markdown, names of any kind, folders in folders.
+
+    An export of what may be kept at most stays within them, and has one folder in the other.
+    """
+
+    together: int = 1_073_741_824
+    names: int = 1_000_000
+    depth: int = 8
+
+
+ROOMY: Final = Bounds()
 
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -35,7 +43,7 @@ _CHUNK: Final = 65_536
 
 _ASIDE = re.compile(r"\.holdfast-[0-9a-f]{16}\.part")
 """What a file is called until it is whole."""
-_EXPORTED = re.compile(r"[a-z0-9._-]{1,160}/[a-z0-9._-]{1,160}\.md")
+_EXPORTED = re.compile(r"(?!\.{1,2}/)[a-z0-9._-]{1,160}/[a-z0-9._-]{1,160}\.md")
 
 _STORAGE: Final[dict[int, Reason]] = {
     errno.ENOSPC: "full",
@@ -59,13 +67,13 @@ class Folder(Struct, frozen=True, kw_only=True):
     passed: tuple[Passed, ...]
 
 
-def read_folder(directory: str | os.PathLike[str]) -> Folder:
+def read_folder(directory: str | os.PathLike[str], bounds: Bounds = ROOMY) -> Folder:
     """Return the Markdown files in *directory* and the folders in it.
 
     InvalidInput when that is no folder or holds too much. What is hidden is left out, but for
     what an export names so.
     """
-    reading = _Reading()
+    reading = _Reading(bounds)
     named = _checked(directory)
     with _asked_of(named), _opened(named, within=None) as folder:
         reading.look(folder, "", depth=0)
@@ -75,7 +83,8 @@ def read_folder(directory: str | os.PathLike[str]) -> Folder:
 class _Reading:
     """What was found so far, held against the bounds."""
 
-    def __init__(self) -> None:
+    def __init__(self, bounds: Bounds) -> None:
+        self._bounds = bounds
         self.files: list[File] = []
         self.passed: list[Passed] = []
         self._names = self._bytes = 0
@@ -97,17 +106,16 @@ class _Reading:
             for entry in found:
                 entries.append(entry)
                 self._names += 1
-                if self._names > MOST_NAMES:
-                    reason = f"must hold at most {MOST_NAMES:,} files and folders"
-                    raise InvalidInput("directory", reason, limit=MOST_NAMES)
+                if self._names > self._bounds.names:
+                    raise _too_much(self._bounds.names, "files and folders")
         return sorted(entries, key=lambda entry: os.fsencode(entry.name))
 
     def _take(self, entry: os.DirEntry[str], folder: int, path: str, *, depth: int) -> None:
         if entry.is_symlink():
             self._pass(path, "is a link: links are not followed")
         elif entry.is_dir(follow_symlinks=False):
-            if depth == DEEPEST:
-                self._pass(path, f"lies more than {DEEPEST} folders deep")
+            if depth == self._bounds.depth:
+                self._pass(path, f"lies more than {depth} folders deep")
                 return
             with _opened(entry.name, within=folder) as inner:
                 self.look(inner, f"{path}/", depth=depth + 1)
@@ -122,9 +130,8 @@ class _Reading:
             self._pass(path, f"has more than {MOST_BYTES:,} bytes")
         else:
             self._bytes += len(content)
-            if self._bytes > MOST_TOGETHER:
-                reason = f"must hold at most {MOST_TOGETHER:,} bytes of Markdown"
-                raise InvalidInput("directory", reason, limit=MOST_TOGETHER)
+            if self._bytes > self._bounds.together:
+                raise _too_much(self._bounds.together, "bytes of Markdown")
             try:
                 self.files.append((path, content.decode()))
             except UnicodeDecodeError:
@@ -311,6 +318,10 @@ def _asked_of(directory: str) -> Generator[None, None, None]:
             raise Unavailable(message, reason=storage) from error
         reason = f"cannot be used: {_why(error)}"
         raise InvalidInput("directory", reason, given=directory) from error
+
+
+def _too_much(limit: int, what: str) -> InvalidInput:
+    return InvalidInput("directory", f"must hold at most {limit:,} {what}", limit=limit)
 
 
 def _why(error: OSError) -> str:

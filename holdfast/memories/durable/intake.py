@@ -52,7 +52,7 @@ class Intake:
         """Forget the agent's entries that no file holds; return how many those were."""
         book = self._book
         kept = self._own | {row.key for row in self._moving()}
-        others = sorted(set(book.tx.all(_key, book.sql.own_keys)) - kept)
+        others = sorted(set(book.tx.all(_key, book.sql.own_keys, now=book.now)) - kept)
         told = encode(others).decode()
         found = book.tx.all(EntryRow, book.sql.entries_under, keys=told, run_id=NO_RUN)
         rows = [row for row in found if row.agent != SHARED]

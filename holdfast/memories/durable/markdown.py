@@ -30,8 +30,8 @@ SUFFIX: Final = ".md"
 
 _LONGEST_NAME: Final = 80
 """Characters of a key that a file's name takes over."""
-_DIGITS, _ALL_DIGITS = 8, 64
-"""Of a key's sha256: how many a name takes, and takes where two would be the same."""
+_DIGITS: Final = 8
+"""Of a key's sha256 in a name; all 64, of category and key, where two would be the same."""
 _OTHER = re.compile(r"[^a-z0-9._-]")
 _HASHED = re.compile(r"--[0-9a-f]{8,64}$")
 _DEVICES: Final = frozenset(
@@ -157,23 +157,29 @@ def read_file(path: str, text: str) -> Said:
     )
 
 
-def _name(text: str, *, folder: bool = False, digits: int = 0) -> str:
-    """Return *text* as a name; with *digits* of its hash, or such as it needs."""
-    plain = _OTHER.sub("-", text.lower())[:_LONGEST_NAME]
+def _name(text: str, *, folder: bool = False) -> str:
+    """Return *text* as a name, with some of its hash where it could be another's too."""
+    plain = _plain(text)
     device = plain.partition(".")[0] in _DEVICES
     if device:
         # A hash at the end helps nothing where the name before the first dot is the device.
         plain = plain.replace(".", "-")
     # A folder loses a last dot on Windows; one that looks hashed could be another's.
     ends_badly = _HASHED.search(plain) or (folder and plain.endswith("."))
-    if plain != text or plain.startswith(".") or device or ends_badly:
-        digits = digits or _DIGITS
-    return f"{plain}--{_sha256(text)[:digits]}" if digits else plain
+    if plain == text and not plain.startswith(".") and not device and not ends_badly:
+        return plain
+    return f"{plain}--{_sha256(text)[:_DIGITS]}"
+
+
+def _plain(text: str) -> str:
+    return _OTHER.sub("-", text.lower())[:_LONGEST_NAME]
 
 
 def _long_path(category: str, key: str) -> str:
-    folder = _name(category, folder=True, digits=_ALL_DIGITS)
-    return f"{folder}/{_name(key, digits=_ALL_DIGITS)}{SUFFIX}"
+    """Return where the entry's file is when another one's short hashes are the same."""
+    whole = _sha256(f"{category}\0{key}")
+    name = f"{_plain(key).replace('.', '-')}--{whole}{SUFFIX}"
+    return f"{_name(category, folder=True)}/{name}"
 
 
 def _sha256(text: str) -> str:
