@@ -372,6 +372,17 @@ def test_replace_up_to_the_cap_evicts_nothing(durable: DurableMemory) -> None:
     assert not durable.history(op="evict").data
 
 
+def test_what_replace_forgot_is_in_no_file_of_the_database(sqlite_file: Path) -> None:
+    with holdfast.open(sqlite_file) as hf:
+        durable = hf.durable("agent_7")
+        durable.set("Hildegard", "lives in Bingen", category="core")
+
+        take(durable, file("new"), how=REPLACE)
+
+        files = [each.read_bytes() for each in sqlite_file.parent.glob("h.db*")]
+        assert not [each for each in files if b"Hildegard" in each or b"Bingen" in each]
+
+
 def test_an_empty_folder_leaves_nothing_of_the_agents(
     durable: DurableMemory, tmp_path: Path
 ) -> None:
