@@ -14,12 +14,15 @@ class OnBehalf:
 
     def __init__(self, tx: Transaction, *, workspace: str, agent: str) -> None:
         self._tx = tx
+        self._seq: int | None = None
         self._owner: dict[str, object] = {"workspace": workspace, "agent": agent}
 
     @property
     def seq(self) -> int:
-        """This transaction's number in the engine-wide order."""
-        return self._tx.seq
+        """A number of this agent's own in the engine-wide order, as others share the transaction."""
+        if self._seq is None:
+            self._seq = self._tx.numbers(1)[0]
+        return self._seq
 
     def numbers(self, count: int) -> list[int]:
         """Return *count* more numbers of that order."""
