@@ -59,6 +59,8 @@ _BY_STATUS: dict[int, type[HoldfastError]] = {
 
 # 429: refused before it was looked at. A gateway's 502 to 504 tells nothing of what lies behind.
 _NEVER_BEGUN = 429
+# The one status whose class the code does not tell.
+_TOO_LARGE = 413
 
 
 class _Told(msgspec.Struct, frozen=True):
@@ -84,7 +86,8 @@ def rebuilt(
     if kind is None:
         return None
     error = made(kind, message, told.next, {**(more or {}), **told.facts})
-    error.code = told.code
+    if told.code is not None:
+        error.code = told.code
     return error
 
 
@@ -105,7 +108,7 @@ def from_answer(
     message = str(wire.get("message") or f"The server answered {status}.")
     if (header := headers.get(HEADER)) and (error := rebuilt(header, message, wire)):
         return error
-    if wire.get("code") in _BY_CODE and wire.get("type") not in _BY_TYPE:
+    if wire.get("code") in _BY_CODE and status != _TOO_LARGE:
         return of_code(wire)
     kind = _BY_TYPE.get(str(wire.get("type"))) or _BY_STATUS.get(status, errors.EngineFault)
     facts: dict[str, object] = {name: wire[name] for name in _names(kind) if name in wire}

@@ -79,9 +79,8 @@ def list_all(
 ) -> None:
     """List entries, newest first: the agent's own and what its workspace shares."""
     _demand_words(query, "--query")
-    found = call.hf.durable(agent).list(
-        category, tag or None, _moment(since), prefix, query, limit, page
-    )
+    written = _moment(since)
+    found = call.hf.durable(agent).list(category, tag or None, written, prefix, query, limit, page)
     entries = call.walk("Listing entries", found.all()) if every else found.data
     put_page(call, entries, rows_of_entries, None if every else found.next_page)
 

@@ -19,7 +19,7 @@ class OnBehalf:
 
     @property
     def seq(self) -> int:
-        """A number of this agent's own in the engine-wide order, as others share the transaction."""
+        """A number of this agent's own in the engine-wide order: others share the transaction."""
         if self._seq is None:
             self._seq = self._tx.numbers(1)[0]
         return self._seq

@@ -50,20 +50,18 @@ def test_a_key_of_too_small_a_scope_is_refused(
         assert (said.error["code"], said.error["needed"]) == ("HF-MEM-001", route.needs)
 
 
+@pytest.mark.usefixtures("written")
 @pytest.mark.parametrize("route", DURABLE, ids=name)
-def test_who_sends_no_key_is_told_nothing(
-    hf: Holdfast, ask: Asker, route: Route, written: None
-) -> None:
+def test_who_sends_no_key_is_told_nothing(hf: Holdfast, ask: Asker, route: Route) -> None:
     holder(hf, ask)
 
     for asker in (ask, ask.as_(x_api_key="hf_" + "x" * 43)):
         assert asked(asker, route).status == 401
 
 
+@pytest.mark.usefixtures("written")
 @pytest.mark.parametrize("route", DURABLE, ids=name)
-def test_a_bound_key_reaches_no_other_agent(
-    hf: Holdfast, ask: Asker, route: Route, written: None
-) -> None:
+def test_a_bound_key_reaches_no_other_agent(hf: Holdfast, ask: Asker, route: Route) -> None:
     said = asked(holder(hf, ask, agent="agent_1"), route)
 
     assert (said.status, said.error["code"]) == (403, "HF-MEM-001")
@@ -79,8 +77,9 @@ def test_a_bound_key_reaches_all_of_its_agents_but_its_limits(
     assert (said.status == 403) == (name(route) == "PATCH /api/durable/{agent}/limits")
 
 
+@pytest.mark.usefixtures("written")
 def test_another_agents_memory_says_the_same_whether_there_is_one_or_not(
-    hf: Holdfast, ask: Asker, written: None
+    hf: Holdfast, ask: Asker
 ) -> None:
     bound = holder(hf, ask, agent="agent_1")
 
@@ -162,7 +161,8 @@ def test_a_cursor_of_another_agent_is_refused(ask: Asker) -> None:
     assert (said.status, said.error["code"]) == (400, "HF-MEM-004")
 
 
-def test_replacing_by_import_needs_admin(hf: Holdfast, ask: Asker, written: None) -> None:
+@pytest.mark.usefixtures("written")
+def test_replacing_by_import_needs_admin(hf: Holdfast, ask: Asker) -> None:
     writer = holder(hf, ask, "write")
 
     upsert = writer.post(f"{E}/import", {"files": []})
