@@ -86,6 +86,28 @@ def forget_rows(book: Book, rows: Sequence[EntryRow]) -> None:
         book.count("forgotten_total", by=len(rows))
 
 
+def forget_again(caller: Caller, place: Place, key: str, *, before: int) -> None:
+    """Forget what *place* has under *key* from before the number *before*, and its traces.
+
+    For a copy that does not know that it was forgotten. Whoever calls this scrubs.
+    """
+
+    def work(tx: Transaction) -> None:
+        book = Book(caller, tx)
+        book.open([key], shared=place.owner == SHARED)
+        rows = tx.all(
+            EntryRow, book.sql.entry_before, owner=place.owner, run=place.run, key=key, seq=before
+        )
+        for row in rows:
+            book.pending.found(row)
+        forget_rows(book, rows)
+        if not rows:
+            _erase(book, place.owner, key, key_hash(secret_of(book), key))
+        book.close()
+
+    caller.engine.write(work)
+
+
 def _opened(
     caller: Caller, tx: Transaction, key: str, scope: EntryScope | None
 ) -> tuple[Book, list[EntryRow]]:

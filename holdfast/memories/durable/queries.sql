@@ -333,6 +333,12 @@ set key = null, key_hash = :key_hash, category = null, content = null, content_s
     cause = '{}'
 where workspace = :workspace and agent = :owner and key = :key
 
+-- entry_before --
+select agent, run_id, key, id, '' as content, category, tags, size_bytes, seq, created_at, updated_at,
+    expires_at, created_by, updated_by
+from durable_entries
+where workspace = :workspace and agent = :owner and run_id = :run and key = :key and seq < :seq
+
 -- trace --
 select seq
 from durable_changes
