@@ -24,13 +24,23 @@ FILTERS = "the contract's filters, each a word of the wire"
 COLUMNS = "the columns of a row, by name"
 ENTRY = "what an entry is, and how it is to be written"
 MANY_PARAMETERS = {
+    "holdfast/doors/cli/durable.py:limits": "the command's options",
+    "holdfast/doors/cli/durable.py:list_all": "the command's options",
     "holdfast/doors/cli/serve.py:serve": "the command's options",
     "holdfast/doors/http/serve.py:serve": "the command's options",
     "holdfast/library/aio.py:open": "the mirror of `open`",
+    "holdfast/library/aio.py:AsyncDurableMemory.list": FILTERS,
+    "holdfast/library/aio.py:AsyncDurableMemory.set": ENTRY,
+    "holdfast/library/aio.py:AsyncDurableRun.list": FILTERS,
+    "holdfast/library/aio.py:AsyncDurableRun.set": ENTRY,
     "holdfast/library/aio.py:AsyncSessions.create": FILTERS,
     "holdfast/library/aio.py:AsyncSessions.list": FILTERS,
     "holdfast/library/aio.py:AsyncVersions.list": FILTERS,
     "holdfast/library/open.py:open": "what a handle is opened with, all but one left out",
+    "holdfast/library/remote_durable.py:RemoteDurable.list": FILTERS,
+    "holdfast/library/remote_durable.py:RemoteDurable.set": ENTRY,
+    "holdfast/library/remote_durable_run.py:RemoteDurableRun.list": FILTERS,
+    "holdfast/library/remote_durable_run.py:RemoteDurableRun.set": ENTRY,
     "holdfast/library/remote_memories.py:RemoteVersions.list": FILTERS,
     "holdfast/library/remote_sessions.py:RemoteSessions.create": FILTERS,
     "holdfast/library/remote_sessions.py:RemoteSessions.list": FILTERS,
@@ -51,6 +61,9 @@ MANY_METHODS = {
     "holdfast/engines/postgres/engine.py:PostgresEngine": "the port, and what tests count",
     "holdfast/engines/sqlite/engine.py:SQLiteEngine": "the port, and what tests count",
     "holdfast/library/holdfast.py:Holdfast": "the face of all that there is",
+    "holdfast/library/aio.py:AsyncDurableMemory": "the face of one memory, whole",
+    "holdfast/library/remote.py:RemoteHoldfast": "the face of a handle, whole",
+    "holdfast/library/remote_durable.py:RemoteDurable": "the face of one memory, whole",
     "holdfast/memories/durable/memory.py:DurableMemory": "the face of one memory, whole",
     "holdfast/engines/sqlite/database.py:Database": "the state of one file, asked from all sides",
 }
