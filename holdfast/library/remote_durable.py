@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from msgspec import UNSET, UnsetType
 
 from holdfast.ground.errors import InvalidInput
-from holdfast.ground.pages import Page
+from holdfast.ground.pages import Page, checked_limit
 from holdfast.ground.scope import checked_name
 from holdfast.library import remote_durable_acts as acts
 from holdfast.library.forget_report import ForgetReport
@@ -38,7 +38,7 @@ from holdfast.memories.durable.hydrating import Hydration
 from holdfast.memories.durable.importing import Mode, read_markdown
 from holdfast.memories.durable.limits import DurableLimits, LimitsChanged
 from holdfast.memories.durable.promoting import PROMOTED_FROM, Promotes, promotion
-from holdfast.memories.durable.reading import LISTED, Filters
+from holdfast.memories.durable.reading import LISTED, MOST_LISTED, Filters
 from holdfast.memories.durable.reports import Explanation, ExportReport, ImportReport
 from holdfast.memories.durable.setting import OnError
 from holdfast.memories.durable.wire import to_wire
@@ -138,14 +138,14 @@ class RemoteDurable:
     ) -> Page[Change]:
         """Return changes of the agent's, its runs' and the workspace's entries, newest first."""
         with told():
-            back = since_of(since)
+            back, rows = since_of(since), checked_limit(limit, most=MOST_LISTED, default=LISTED)
         return self._wire.page(
             lambda each: record(Change, each),
             "history",
             key=key,
             op=op,
             since=back,
-            limit=limit,
+            limit=rows,
             page=page,
         )
 
@@ -239,8 +239,10 @@ class RemoteDurables:
 
     def agents(self, limit: int | None, page: str | None) -> Page[AgentSummary]:
         """Return the agents that have durable memory, by name."""
+        with told():
+            rows = checked_limit(limit, most=MOST_LISTED, default=LISTED)
         return self._wire.page(
-            lambda each: record(AgentSummary, each), "api", "durable", limit=limit, page=page
+            lambda each: record(AgentSummary, each), "api", "durable", limit=rows, page=page
         )
 
     def limits(self) -> DurableLimits:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from msgspec import UNSET, Struct, UnsetType
 
 from holdfast.ground.errors import NotFound
-from holdfast.ground.pages import Page
+from holdfast.ground.pages import Page, checked_limit
 from holdfast.library.remote_durable_wire import (
     DurableWire,
     Sendable,
@@ -16,8 +16,8 @@ from holdfast.library.remote_durable_wire import (
 )
 from holdfast.memories.durable.asked import checked_key, checked_tags
 from holdfast.memories.durable.entry import DurableEntry, EntryScope, StoredEntry, StoredMany
-from holdfast.memories.durable.hydrating import Hydration
-from holdfast.memories.durable.reading import Filters
+from holdfast.memories.durable.hydrating import Hydration, checked_budget
+from holdfast.memories.durable.reading import LISTED, MOST_LISTED, Filters
 from holdfast.memories.durable.reports import Explanation
 from holdfast.memories.durable.setting import OnError
 
@@ -76,6 +76,7 @@ def list_entries(
     """Return a page of the entries that pass *filters*, newest first."""
     with told():
         tags, since = list(checked_tags(filters.tags or ())), since_of(filters.since)
+        rows = checked_limit(limit, most=MOST_LISTED, default=LISTED)
     return wire.page(
         lambda each: record(DurableEntry, each),
         ENTRIES,
@@ -84,7 +85,7 @@ def list_entries(
         since=since,
         key_prefix=filters.key_prefix,
         query=filters.query,
-        limit=limit,
+        limit=rows,
         page=page,
     )
 
@@ -99,6 +100,8 @@ def forget(wire: DurableWire, key: str, scope: EntryScope | None) -> bool:
 
 def hydrate(wire: DurableWire, budget: int | None) -> Hydration:
     """Return what the agent would see now."""
+    with told():
+        checked_budget(budget)
     return record(Hydration, wire.read("hydration", budget=budget))
 
 
@@ -106,4 +109,5 @@ def explain(wire: DurableWire, key: str, budget: int | None) -> Explanation:
     """Say why *key* is hydrated, or is not."""
     with told():
         checked_key(key)
+        checked_budget(budget)
     return record(Explanation, wire.read(ENTRIES, key, "explanation", budget=budget))
