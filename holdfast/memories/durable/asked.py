@@ -147,8 +147,9 @@ def _name(field: str, given: object, *, most: int, part: str = "") -> str:
 
 def _is_plain(given: object) -> TypeGuard[str]:
     """Tell whether *given* is as nearly all names are: then only its length is left to ask."""
-    plain = isinstance(given, str) and given.isascii() and given.isprintable()
-    return plain and given != "" and given[0] != " " != given[-1]
+    if not isinstance(given, str) or not given:
+        return False
+    return given.isascii() and given.isprintable() and given[0] != " " != given[-1]
 
 
 def _sized(field: str, length: int, most: int, *, given: str, part: str = "") -> InvalidInput:

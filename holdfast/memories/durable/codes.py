@@ -1,7 +1,7 @@
 """The code that an error of a durable call carries, by its class."""
 
-from collections.abc import Generator
-from contextlib import contextmanager
+from types import TracebackType
+from typing import Final
 
 from holdfast.ground import errors
 from holdfast.ground.errors import HoldfastError
@@ -27,11 +27,27 @@ def code_of(error: HoldfastError) -> str | None:
     return next((CODES[kind] for kind in type(error).__mro__ if kind in CODES), None)
 
 
-@contextmanager
-def coded() -> Generator[None, None, None]:
-    """Let what is raised within carry its code."""
-    try:
-        yield
-    except HoldfastError as error:
-        error.code = error.code or code_of(error)
-        raise
+class _Coded:
+    """Lets what is raised within carry its code; it has no state, so one is enough for all."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if isinstance(error, HoldfastError) and error.code is None:
+            error.code = code_of(error)
+
+
+_CODED: Final = _Coded()
+
+
+def coded() -> _Coded:
+    """Return what lets the errors raised within it carry their codes."""
+    return _CODED

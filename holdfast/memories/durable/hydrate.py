@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from hashlib import sha256
 from operator import attrgetter
-from typing import Literal
+from typing import Literal, Protocol
 
 from msgspec import Struct
 
@@ -14,8 +14,37 @@ Reason = Literal["too_big", "over_budget", "shadowed"]
 _NEARER: dict[EntryScope, int] = {"run": 0, "agent": 1, "workspace": 2}
 
 
+class Weighed(Protocol):
+    """What the plan asks of an entry, which its `seq` tells from all others."""
+
+    @property
+    def key(self) -> str:
+        """Its key; of several with one the nearest counts."""
+        ...
+
+    @property
+    def category(self) -> str:
+        """Its category; `core` goes first."""
+        ...
+
+    @property
+    def scope(self) -> EntryScope:
+        """Whose it is."""
+        ...
+
+    @property
+    def size_bytes(self) -> int:
+        """What it costs."""
+        ...
+
+    @property
+    def seq(self) -> int:
+        """The write that made it so."""
+        ...
+
+
 class Candidate(Struct, frozen=True, kw_only=True):
-    """What the plan needs to know of an entry, which its `seq` tells from all others."""
+    """An entry without its content."""
 
     key: str
     category: str
@@ -41,7 +70,7 @@ class Considered(Struct, frozen=True, kw_only=True):
     `rank` counts from 1 in the order considered, `left_before` is the budget left at its turn.
     """
 
-    candidate: Candidate
+    candidate: Weighed
     rank: int
     left_before: int
     reason: Literal["too_big", "over_budget"] | None
@@ -51,11 +80,11 @@ class Plan(Struct, frozen=True, kw_only=True):
     """Who is taken, who is not, and who was never asked because a nearer entry has the key."""
 
     considered: tuple[Considered, ...]
-    shadowed: tuple[Candidate, ...]
+    shadowed: tuple[Weighed, ...]
     budget: int
 
     @property
-    def chosen(self) -> tuple[Candidate, ...]:
+    def chosen(self) -> tuple[Weighed, ...]:
         """The candidates that were taken, in that order."""
         return tuple(each.candidate for each in self.considered if each.reason is None)
 
@@ -66,13 +95,13 @@ class Plan(Struct, frozen=True, kw_only=True):
         return (*passed, *(_omitted(each, "shadowed") for each in self.shadowed))
 
 
-def plan(candidates: Iterable[Candidate], *, budget: int) -> Plan:
+def plan(candidates: Iterable[Weighed], *, budget: int) -> Plan:
     """Take core entries newest first, then the others newest first, within *budget* bytes.
 
     One that does not fit what is left is passed over, never cut. Of several under one key only
     the nearest is considered: the run's, then the agent's, then the workspace's.
     """
-    nearest: dict[str, Candidate] = {}
+    nearest: dict[str, Weighed] = {}
     shadowed = [
         each
         for each in sorted(candidates, key=lambda each: _NEARER[each.scope])
@@ -88,7 +117,7 @@ def plan(candidates: Iterable[Candidate], *, budget: int) -> Plan:
     return Plan(considered=tuple(considered), shadowed=tuple(shadowed), budget=budget)
 
 
-def digest(chosen: Iterable[Candidate]) -> str:
+def digest(chosen: Iterable[Weighed]) -> str:
     """Return the sha256 over the ordered scope, key and seq of what was chosen."""
     told = sha256()
     for each in chosen:
@@ -102,7 +131,7 @@ def _reason(size_bytes: int, left: int, budget: int) -> Literal["too_big", "over
     return "too_big" if size_bytes > budget else "over_budget"
 
 
-def _omitted(candidate: Candidate, reason: Reason) -> Omitted:
+def _omitted(candidate: Weighed, reason: Reason) -> Omitted:
     return Omitted(
         key=candidate.key,
         category=candidate.category,

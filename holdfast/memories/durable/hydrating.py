@@ -1,7 +1,7 @@
 """Hydration: what an agent sees at a run's start, planned by sizes, then read."""
 
 from collections.abc import Iterable, Mapping
-from functools import cached_property, partial
+from functools import cached_property
 
 import msgspec
 from msgspec import Struct
@@ -13,10 +13,10 @@ from holdfast.memories.durable.caller import Caller
 from holdfast.memories.durable.counts import Count, counts
 from holdfast.memories.durable.entry import DurableEntry
 from holdfast.memories.durable.fence import pass_fence
-from holdfast.memories.durable.hydrate import Candidate, Omitted, Plan, digest, plan
+from holdfast.memories.durable.hydrate import Candidate, Omitted, Plan, Weighed, digest, plan
 from holdfast.memories.durable.limits import RANGES, DurableLimits
 from holdfast.memories.durable.render import render
-from holdfast.memories.durable.rows import entry_of, scope_of
+from holdfast.memories.durable.rows import columns, entry_of, scope_of
 from holdfast.memories.durable.writing import publish
 
 
@@ -85,7 +85,7 @@ def hydrate_in(
     if alone and there.size_bytes + there.shared_size_bytes <= allowed:
         # Nothing has to be left out but what is shadowed: one statement reads all of it.
         entries = _all_entries(caller, reader)
-        planned = plan(map(_candidate_of, entries.values()), budget=allowed)
+        planned = plan(entries.values(), budget=allowed)
     else:
         planned = plan_in(caller, reader, allowed)
         entries = _chosen(caller, reader, planned)
@@ -148,9 +148,8 @@ def checked_budget(given: object) -> None:
 
 def _all_entries(caller: Caller, reader: Reader) -> Mapping[int, DurableEntry]:
     sql = caller.engine.queries("holdfast.memories.durable")
-    make = partial(entry_of, caller.workspace)
-    found = reader.all(make, sql.all_entries, run_id=caller.run_id, now=caller.now())
-    return {entry.seq: entry for entry in found}
+    found = reader.all(columns, sql.all_entries, run_id=caller.run_id, now=caller.now())
+    return {row["seq"]: entry_of(caller.workspace, row) for row in found}
 
 
 def _chosen(caller: Caller, reader: Reader, planned: Plan) -> Mapping[int, DurableEntry]:
@@ -158,13 +157,13 @@ def _chosen(caller: Caller, reader: Reader, planned: Plan) -> Mapping[int, Durab
         return {}
     sql = caller.engine.queries("holdfast.memories.durable")
     spots = [_spot(caller, each) for each in planned.chosen]
-    make = partial(entry_of, caller.workspace)
-    found = reader.all(make, sql.chosen_entries, chosen=msgspec.json.encode(spots).decode())
+    chosen = msgspec.json.encode(spots).decode()
+    found = reader.all(columns, sql.chosen_entries, chosen=chosen)
     wanted = {each.seq for each in planned.chosen}
-    return {entry.seq: entry for entry in found if entry.seq in wanted}
+    return {row["seq"]: entry_of(caller.workspace, row) for row in found if row["seq"] in wanted}
 
 
-def _spot(caller: Caller, candidate: Candidate) -> tuple[str, str, str]:
+def _spot(caller: Caller, candidate: Weighed) -> tuple[str, str, str]:
     agent = "" if candidate.scope == "workspace" else caller.agent
     return agent, caller.run_id if candidate.scope == "run" else "", candidate.key
 
@@ -174,14 +173,4 @@ def _candidate(
 ) -> Candidate:
     return Candidate(
         key=key, category=category, scope=scope_of(agent, run_id), size_bytes=size_bytes, seq=seq
-    )
-
-
-def _candidate_of(entry: DurableEntry) -> Candidate:
-    return Candidate(
-        key=entry.key,
-        category=entry.category,
-        scope=entry.scope,
-        size_bytes=entry.size_bytes,
-        seq=entry.seq,
     )

@@ -154,15 +154,17 @@ set expires_at = (
 )
 where workspace = :workspace and agent = :agent
 
--- get_entry --
--- The agent's own before the workspace's.
+-- get_entries --
+-- The agent's own and the workspace's, one of each at most: no sort, no limit, two probes.
 select agent, run_id, key, id, content, category, tags, size_bytes, seq, created_at, updated_at,
     expires_at, created_by, updated_by
 from durable_entries
-where workspace = :workspace and agent in (:agent, '') and run_id = '' and key = :key
-    and (expires_at is null or expires_at >= :now)
-order by agent desc
-limit 1
+where workspace = :workspace and agent = :agent and run_id = '' and key = :key
+union all
+select agent, run_id, key, id, content, category, tags, size_bytes, seq, created_at, updated_at,
+    expires_at, created_by, updated_by
+from durable_entries
+where workspace = :workspace and agent = '' and run_id = '' and key = :key
 
 -- get_entry_of_run --
 select agent, run_id, key, id, content, category, tags, size_bytes, seq, created_at, updated_at,

@@ -16,7 +16,7 @@ from holdfast.memories.durable.caller import Caller
 from holdfast.memories.durable.counts import counts
 from holdfast.memories.durable.entry import DurableEntry
 from holdfast.memories.durable.fence import pass_fence
-from holdfast.memories.durable.rows import EntryRow, entry_of, tags_of
+from holdfast.memories.durable.rows import Columns, columns, entry_of, tags_of
 
 MOST_LISTED: Final = 1_000
 LISTED: Final = 100
@@ -39,22 +39,35 @@ class Filters(Struct, frozen=True, kw_only=True):
 def get(caller: Caller, key: str) -> DurableEntry | None:
     """Return the nearest entry under exactly *key*: the run's, the agent's, the workspace's."""
     checked_key(key)
-    sql = caller.engine.queries("holdfast.memories.durable")
-    make = partial(entry_of, caller.workspace)
     if caller.run is None:
-        entry = caller.engine.first(make, sql.get_entry, key=key, now=caller.now())
+        sql = caller.engine.queries("holdfast.memories.durable")
+        row = _nearest(caller, caller.engine.all(columns, sql.get_entries, key=key))
     else:
-        entry = caller.engine.read(partial(_get_in_run, caller, key))
-    counts.add("recalls_total", "miss" if entry is None else "hit")
-    return entry
+        row = caller.engine.read(partial(_get_in_run, caller, key))
+    if row is None:
+        counts.misses.tick()
+        return None
+    counts.hits.tick()
+    return entry_of(caller.workspace, row)
 
 
-def _get_in_run(caller: Caller, key: str, reader: Reader) -> DurableEntry | None:
+def _get_in_run(caller: Caller, key: str, reader: Reader) -> Columns | None:
     pass_fence(caller, reader)
     sql = caller.engine.queries("holdfast.memories.durable")
-    make = partial(entry_of, caller.workspace)
-    ours = reader.first(make, sql.get_entry_of_run, run=caller.run_id, key=key)
-    return ours or reader.first(make, sql.get_entry, key=key, now=caller.now())
+    ours = reader.first(columns, sql.get_entry_of_run, run=caller.run_id, key=key)
+    return ours or _nearest(caller, reader.all(columns, sql.get_entries, key=key))
+
+
+def _nearest(caller: Caller, rows: list[Columns]) -> Columns | None:
+    """Return the agent's own row, or the workspace's, whichever is there and not expired."""
+    found: Columns | None = None
+    for row in rows:
+        expires_at: int | None = row["expires_at"]
+        if expires_at is not None and expires_at < caller.now():
+            continue
+        if found is None or row["agent"]:
+            found = row
+    return found
 
 
 class _Wanted(Struct, frozen=True, kw_only=True):
@@ -65,14 +78,14 @@ class _Wanted(Struct, frozen=True, kw_only=True):
     terms: tuple[str, ...]
     stamp: str
 
-    def takes(self, row: EntryRow) -> bool:
+    def takes(self, row: Columns) -> bool:
         """Tell whether *row* has the tags and each term, by case folding, somewhere."""
-        marks = tags_of(row.tags)
+        marks = tags_of(row["tags"])
         if not self.tags.issubset(marks):
             return False
         if not self.terms:
             return True
-        texts = [text.casefold() for text in (row.key, row.content, *marks)]
+        texts = [text.casefold() for text in (row["key"], row["content"], *marks)]
         return all(any(term in text for text in texts) for term in self.terms)
 
 
@@ -84,7 +97,7 @@ def list_entries(
     wanted = _wanted(caller, filters)
     before = NEWEST if page is None else seq_in(read_cursor("durable", wanted.stamp, page)[0])
 
-    def look(reader: Reader) -> list[EntryRow]:
+    def look(reader: Reader) -> list[Columns]:
         pass_fence(caller, reader)
         return _look(caller, reader, wanted, before=before, rows=rows + 1)
 
@@ -94,9 +107,9 @@ def list_entries(
     if wanted.terms and page is None:
         counts.add("searches_total", "hit" if found else "empty")
     shown = found[:rows]
-    more = write_cursor("durable", wanted.stamp, [shown[-1].seq]) if len(found) > rows else None
+    more = write_cursor("durable", wanted.stamp, [shown[-1]["seq"]]) if len(found) > rows else None
     return Page(
-        [row.record(caller.workspace) for row in shown],
+        [entry_of(caller.workspace, row) for row in shown],
         more,
         more=lambda page: list_entries(caller, filters, limit=limit, page=page),
     )
@@ -104,17 +117,17 @@ def list_entries(
 
 def _look(
     caller: Caller, reader: Reader, wanted: _Wanted, *, before: int, rows: int
-) -> list[EntryRow]:
+) -> list[Columns]:
     sql = caller.engine.queries("holdfast.memories.durable")
     scanning = bool(wanted.tags or wanted.terms)
     asked = SCANNED if scanning else rows
-    found: list[EntryRow] = []
+    found: list[Columns] = []
     while True:
-        batch = reader.all(EntryRow, sql.list_entries, before=before, rows=asked, **wanted.params)
+        batch = reader.all(columns, sql.list_entries, before=before, rows=asked, **wanted.params)
         found += filter(wanted.takes, batch) if scanning else batch
         if len(found) >= rows or len(batch) < asked:
             return found[:rows]
-        before = batch[-1].seq
+        before = batch[-1]["seq"]
 
 
 def _wanted(caller: Caller, filters: Filters) -> _Wanted:

@@ -1,7 +1,7 @@
 """Rows as the statements give them, and the records made of them."""
 
 from functools import lru_cache
-from typing import Final, cast
+from typing import Any, Final, cast
 
 import msgspec
 from msgspec import Struct
@@ -68,7 +68,7 @@ class EntryRow(Struct, frozen=True, kw_only=True):
 
     def record(self, workspace: str) -> DurableEntry:
         """Return the entry that this row tells of."""
-        return entry_of(workspace, **msgspec.structs.asdict(self))
+        return entry_of(workspace, msgspec.structs.asdict(self))
 
     def gone(self) -> Gone:
         """Return what a caller is told of it when a write took it away."""
@@ -81,42 +81,39 @@ class EntryRow(Struct, frozen=True, kw_only=True):
         )
 
 
-def entry_of(
-    workspace: str,
-    *,
-    agent: str,
-    run_id: str,
-    key: str,
-    id: str,
-    content: str,
-    category: str,
-    tags: str,
-    size_bytes: int,
-    seq: int,
-    created_at: int,
-    updated_at: int,
-    expires_at: int | None,
-    created_by: str,
-    updated_by: str,
-) -> DurableEntry:
-    """Return the entry of *workspace* that the columns tell of."""
+Columns = dict[str, Any]
+"""A row as it comes: each column by its name."""
+
+
+def columns(**columns: Any) -> Columns:
+    """Return a row as it comes."""
+    return columns
+
+
+def entry_of(workspace: str, row: Columns) -> DurableEntry:
+    """Return the entry of *workspace* that *row* tells of."""
+    agent, run_id = row["agent"], row["run_id"]
+    created_at, updated_at = row["created_at"], row["updated_at"]
+    created_by, updated_by = row["created_by"], row["updated_by"]
+    born, by = from_microseconds(created_at), by_of(created_by)
+    # Most entries were written once, and half the cost of a read is making these.
     return DurableEntry(
-        id=id,
-        key=key,
-        content=content,
-        category=category,
-        tags=tags_of(tags),
+        id=row["id"],
+        key=row["key"],
+        content=row["content"],
+        category=row["category"],
+        tags=tags_of(row["tags"]),
         scope=scope_of(agent, run_id),
         workspace=workspace,
         agent=agent or None,
         run_id=run_id or None,
-        seq=seq,
-        size_bytes=size_bytes,
-        created_at=from_microseconds(created_at),
-        updated_at=from_microseconds(updated_at),
-        expires_at=from_microseconds_or_none(expires_at),
-        created_by=by_of(created_by),
-        updated_by=by_of(updated_by),
+        seq=row["seq"],
+        size_bytes=row["size_bytes"],
+        created_at=born,
+        updated_at=born if updated_at == created_at else from_microseconds(updated_at),
+        expires_at=from_microseconds_or_none(row["expires_at"]),
+        created_by=by,
+        updated_by=by if updated_by == created_by else by_of(updated_by),
     )
 
 
