@@ -194,9 +194,7 @@ class DurableRevivalContract(GivenAnAgent):
         with durable.run() as run:
             assert run.set("a", "y", category="core").outcome == "created"
 
-    def test_a_direct_set_may_store_it_and_then_the_open_run_may_too(
-        self, durable: DurableMemory
-    ) -> None:
+    def test_a_direct_set_may_store_it(self, durable: DurableMemory) -> None:
         durable.set("a", "x", category="core")
         with durable.run():
             durable.forget("a")
