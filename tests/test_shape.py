@@ -46,7 +46,6 @@ MANY_PARAMETERS = {
     "holdfast/library/remote_sessions.py:RemoteSessions.list": FILTERS,
     "holdfast/memories/durable/memory.py:DurableMemory.list": FILTERS,
     "holdfast/memories/durable/memory.py:DurableMemory.set": ENTRY,
-    "holdfast/memories/durable/rows.py:entry_of": COLUMNS,
     "holdfast/memories/durable/run.py:DurableRun.list": FILTERS,
     "holdfast/memories/durable/run.py:DurableRun.set": ENTRY,
     "holdfast/memories/stores/chain.py:link": "what a link is made of",
@@ -65,6 +64,7 @@ MANY_METHODS = {
     "holdfast/library/remote.py:RemoteHoldfast": "the face of a handle, whole",
     "holdfast/library/remote_durable.py:RemoteDurable": "the face of one memory, whole",
     "holdfast/memories/durable/memory.py:DurableMemory": "the face of one memory, whole",
+    "holdfast/engines/sqlite/transaction.py:SQLiteTransaction": "the port, and what groups ask",
     "holdfast/engines/sqlite/database.py:Database": "the state of one file, asked from all sides",
 }
 

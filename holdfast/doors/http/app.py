@@ -34,7 +34,7 @@ from holdfast.ground.events import Event
 from holdfast.ground.ids import Ids
 from holdfast.ground.scope import LOCAL
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.durable.codes import code_of
+from holdfast.memories.durable.codes import give_code
 from holdfast.memories.durable.counts import counts
 
 Message = MutableMapping[str, Any]
@@ -178,7 +178,7 @@ class App:
         """Give *error* its code, and tell of a write that the library was not asked for."""
         if error.code is not None:
             return
-        error.code = code_of(error)
+        give_code(error)
         if route.changes and error.code is not None:
             counts.add("refused_total", error.code)
             self.house.hf.events.publish(

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from psycopg.pq import ExecStatus
 from psycopg.pq.abc import PGresult
 
-from holdfast.engines.base import Make
+from holdfast.engines.base import Make, Row
 from holdfast.engines.postgres.faults import Fault, chained, fault_of, lost
 from holdfast.engines.postgres.feed import cursor_at
 from holdfast.engines.postgres.preamble import BEGIN, COMMIT, ROLLBACK
@@ -102,6 +102,10 @@ class Asking:
         """Return every row."""
         statement = self._spell(sql, params)
         return self._wire.rows(statement, self._ask(statement), make)
+
+    def rows(self, sql: LiteralString, /, **params: object) -> list[Row]:
+        """Return every row as it is, its columns in their order."""
+        return self._wire.tuples(self._ask(self._spell(sql, params)))
 
     def end(self) -> None:
         """Refuse every further statement, and undo what was not committed."""

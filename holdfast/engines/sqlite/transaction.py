@@ -7,7 +7,7 @@ from typing import LiteralString, TypeVar, cast
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.engines.base import Make
+from holdfast.engines.base import Make, Row
 from holdfast.engines.queries import name_of
 from holdfast.engines.sqlite.connection import Connection, Params
 from holdfast.engines.sqlite.feed import cursor_at
@@ -58,6 +58,10 @@ class SQLiteReader:
     def all(self, make: Make[T], sql: LiteralString, /, **params: object) -> list[T]:
         """Return every row."""
         return self._connection.all(make, sql, self._owner | params)
+
+    def rows(self, sql: LiteralString, /, **params: object) -> list[Row]:
+        """Return every row as it is, its columns in their order."""
+        return self._connection.rows(sql, self._owner | params)
 
     def end(self) -> None:
         """Refuse every further statement."""
@@ -113,6 +117,10 @@ class SQLiteTransaction:
     def all(self, make: Make[T], sql: LiteralString, /, **params: object) -> list[T]:
         """Return every row."""
         return self._timed(self._connection.all, sql, self._owner | params, make)
+
+    def rows(self, sql: LiteralString, /, **params: object) -> list[Row]:
+        """Return every row as it is, its columns in their order."""
+        return self._timed(self._connection.rows, sql, self._owner | params)
 
     def run(self, sql: LiteralString, /, **params: object) -> int:
         """Return how many rows changed."""

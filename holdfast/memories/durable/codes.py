@@ -22,9 +22,18 @@ CODES: dict[type[HoldfastError], str] = {
 }
 
 
+_NEXT: Final = "Mend it, and ask again."
+
+
 def code_of(error: HoldfastError) -> str | None:
     """Return the code of *error*'s class or its nearest ancestor that has one."""
     return next((CODES[kind] for kind in type(error).__mro__ if kind in CODES), None)
+
+
+def give_code(error: HoldfastError) -> None:
+    """Let *error* carry its code, and say what to do where it says nothing."""
+    error.code = error.code or code_of(error)
+    error.next = error.next or _NEXT
 
 
 class _Coded:
@@ -41,8 +50,8 @@ class _Coded:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if isinstance(error, HoldfastError) and error.code is None:
-            error.code = code_of(error)
+        if isinstance(error, HoldfastError):
+            give_code(error)
 
 
 _CODED: Final = _Coded()

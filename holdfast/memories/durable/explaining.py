@@ -12,7 +12,7 @@ from holdfast.memories.durable.caller import Caller
 from holdfast.memories.durable.codes import coded
 from holdfast.memories.durable.entry import CORE, By
 from holdfast.memories.durable.fence import pass_fence
-from holdfast.memories.durable.hydrate import Considered
+from holdfast.memories.durable.hydrate import Candidate, Considered
 from holdfast.memories.durable.hydrating import ToSee, checked_budget, plan_in
 from holdfast.memories.durable.reports import Explanation, Verdict
 from holdfast.memories.durable.rows import NO_RUN, by_of, scope_of
@@ -78,7 +78,7 @@ def _explain(caller: Caller, reader: Reader, key: str, budget: int | None) -> Ex
     return _of_absent(caller, reader, key, allowed)
 
 
-def _of_candidate(each: Considered, budget: int) -> Explanation:
+def _of_candidate(each: Considered[Candidate], budget: int) -> Explanation:
     there = each.candidate
     core = there.category == CORE
     reason: Verdict = each.reason or ("core" if core else "window")
@@ -97,7 +97,7 @@ def _of_candidate(each: Considered, budget: int) -> Explanation:
     )
 
 
-def _said_of(each: Considered, reason: Verdict, budget: int) -> str:
+def _said_of(each: Considered[Candidate], reason: Verdict, budget: int) -> str:
     name = _named(each.candidate.key)
     size, left = f"{each.candidate.size_bytes:,} bytes", f"{each.left_before:,}"
     match reason:

@@ -1,6 +1,6 @@
 """Hydration: what an agent sees at a run's start, planned by sizes, then read."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
 import msgspec
@@ -16,7 +16,7 @@ from holdfast.memories.durable.fence import pass_fence
 from holdfast.memories.durable.hydrate import Candidate, Omitted, Plan, Weighed, digest, plan
 from holdfast.memories.durable.limits import RANGES, DurableLimits
 from holdfast.memories.durable.render import render
-from holdfast.memories.durable.rows import columns, entry_of, scope_of
+from holdfast.memories.durable.rows import SEQ, entry_of, scope_of
 from holdfast.memories.durable.writing import publish
 
 
@@ -84,32 +84,37 @@ def hydrate_in(
     alone = fresh or caller.run is None
     if alone and there.size_bytes + there.shared_size_bytes <= allowed:
         # Nothing has to be left out but what is shadowed: one statement reads all of it.
-        entries = _all_entries(caller, reader)
-        planned = plan(entries.values(), budget=allowed)
-    else:
-        planned = plan_in(caller, reader, allowed)
-        entries = _chosen(caller, reader, planned)
-        while len(entries) < len(planned.chosen):
-            # In a transaction under way what the workspace shares may change from one statement
-            # to the next.
-            planned = plan_in(caller, reader, allowed)
-            entries = _chosen(caller, reader, planned)
-    chosen, omitted = planned.chosen, planned.omitted
+        return _hydration(caller, allowed, *plan(_all(caller, reader), budget=allowed).divided())
+    chosen, omitted = plan_in(caller, reader, allowed).divided()
+    entries = _read(caller, reader, chosen)
+    while len(entries) < len(chosen):
+        # In a transaction under way what the workspace shares may change from one statement to
+        # the next.
+        chosen, omitted = plan_in(caller, reader, allowed).divided()
+        entries = _read(caller, reader, chosen)
+    return _hydration(caller, allowed, [entries[each.seq] for each in chosen], omitted)
+
+
+def _hydration(
+    caller: Caller, budget: int, entries: Sequence[DurableEntry], omitted: tuple[Omitted, ...]
+) -> Hydration:
+    everything: tuple[Weighed, ...] = (*entries, *omitted)
+    size = sum([each.size_bytes for each in entries])
     return Hydration(
-        entries=tuple(entries[each.seq] for each in chosen),
+        entries=tuple(entries),
         omitted=omitted,
-        size_bytes=sum(each.size_bytes for each in chosen),
-        omitted_bytes=sum(each.size_bytes for each in omitted),
-        budget=allowed,
+        size_bytes=size,
+        omitted_bytes=sum([each.size_bytes for each in omitted]),
+        budget=budget,
         agent=caller.agent,
         workspace=caller.workspace,
         run_id=caller.run_id or None,
-        seq=max((each.seq for each in (*chosen, *omitted)), default=0),
-        digest=digest(chosen),
+        seq=max([each.seq for each in everything], default=0),
+        digest=digest(entries),
     )
 
 
-def plan_in(caller: Caller, reader: Reader, budget: int) -> Plan:
+def plan_in(caller: Caller, reader: Reader, budget: int) -> Plan[Candidate]:
     """Plan by sizes alone, within a read or a transaction under way."""
     sql = caller.engine.queries("holdfast.memories.durable")
     candidates = reader.all(_candidate, sql.candidates, run_id=caller.run_id, now=caller.now())
@@ -146,21 +151,21 @@ def checked_budget(given: object) -> None:
         raise InvalidInput("budget", f"must be {least} to {most:,} bytes", limit=most, given=given)
 
 
-def _all_entries(caller: Caller, reader: Reader) -> Mapping[int, DurableEntry]:
+def _all(caller: Caller, reader: Reader) -> list[DurableEntry]:
     sql = caller.engine.queries("holdfast.memories.durable")
-    found = reader.all(columns, sql.all_entries, run_id=caller.run_id, now=caller.now())
-    return {row["seq"]: entry_of(caller.workspace, row) for row in found}
+    rows = reader.rows(sql.all_entries, run_id=caller.run_id, now=caller.now())
+    return [entry_of(caller.workspace, row) for row in rows]
 
 
-def _chosen(caller: Caller, reader: Reader, planned: Plan) -> Mapping[int, DurableEntry]:
-    if not planned.chosen:
+def _read(caller: Caller, reader: Reader, wanted: Sequence[Weighed]) -> Mapping[int, DurableEntry]:
+    """Return those of *wanted* that are there as they were seen, by their numbers."""
+    if not wanted:
         return {}
     sql = caller.engine.queries("holdfast.memories.durable")
-    spots = [_spot(caller, each) for each in planned.chosen]
-    chosen = msgspec.json.encode(spots).decode()
-    found = reader.all(columns, sql.chosen_entries, chosen=chosen)
-    wanted = {each.seq for each in planned.chosen}
-    return {row["seq"]: entry_of(caller.workspace, row) for row in found if row["seq"] in wanted}
+    chosen = msgspec.json.encode([_spot(caller, each) for each in wanted]).decode()
+    numbers = {each.seq for each in wanted}
+    rows = reader.rows(sql.chosen_entries, chosen=chosen)
+    return {row[SEQ]: entry_of(caller.workspace, row) for row in rows if row[SEQ] in numbers}
 
 
 def _spot(caller: Caller, candidate: Weighed) -> tuple[str, str, str]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import LiteralString, TypeVar
 
-from holdfast.engines.base import Make, Transaction
+from holdfast.engines.base import Make, Row, Transaction
 from holdfast.ground.events import Event
 
 T = TypeVar("T")
@@ -39,6 +39,10 @@ class OnBehalf:
     def all(self, make: Make[T], sql: LiteralString, /, **params: object) -> list[T]:
         """Return every row."""
         return self._tx.all(make, sql, **{**self._owner, **params})
+
+    def rows(self, sql: LiteralString, /, **params: object) -> list[Row]:
+        """Return every row as it is, its columns in their order."""
+        return self._tx.rows(sql, **{**self._owner, **params})
 
     def run(self, sql: LiteralString, /, **params: object) -> int:
         """Return how many rows changed."""

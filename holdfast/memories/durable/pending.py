@@ -110,7 +110,7 @@ class Pending:
         return spot not in self._puts and spot not in self._removed
 
     def write(self, tx: Transaction, *, by: str, at: int) -> None:
-        """Write it all, for whom *by* tells of, at *at*."""
+        """Write it all, for whom *by* tells of, at *at*; nothing is pending after that."""
         removed: list[dict[str, object]] = [
             {"owner": place.owner, "run": place.run, "key": key}
             for place, key in sorted(self._removed, key=_spot_order)
@@ -119,6 +119,8 @@ class Pending:
         self._send(tx, "remove_entry", removed)
         self._send(tx, "put_entry", puts)
         self._send(tx, "log_change", [_told(each, by, at) for each in self._log])
+        self._kept |= self._puts.keys()
+        self._puts, self._removed, self._log = {}, set(), []
 
     def _send(self, tx: Transaction, name: str, rows: list[dict[str, object]]) -> None:
         statement = getattr(self._sql, name)

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from holdfast.engines.base import Reader
+from holdfast.engines.base import Reader, Row
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.pages import Page, checked_limit, digest, read_cursor, write_cursor
 from holdfast.ground.text import encoded
@@ -16,7 +16,16 @@ from holdfast.memories.durable.caller import Caller
 from holdfast.memories.durable.counts import counts
 from holdfast.memories.durable.entry import DurableEntry
 from holdfast.memories.durable.fence import pass_fence
-from holdfast.memories.durable.rows import Columns, columns, entry_of, tags_of
+from holdfast.memories.durable.rows import (
+    AGENT,
+    CONTENT,
+    EXPIRES_AT,
+    KEY,
+    SEQ,
+    TAGS,
+    entry_of,
+    tags_of,
+)
 
 MOST_LISTED: Final = 1_000
 LISTED: Final = 100
@@ -41,7 +50,7 @@ def get(caller: Caller, key: str) -> DurableEntry | None:
     checked_key(key)
     if caller.run is None:
         sql = caller.engine.queries("holdfast.memories.durable")
-        row = _nearest(caller, caller.engine.all(columns, sql.get_entries, key=key))
+        row = _nearest(caller, caller.engine.rows(sql.get_entries, key=key))
     else:
         row = caller.engine.read(partial(_get_in_run, caller, key))
     if row is None:
@@ -51,21 +60,21 @@ def get(caller: Caller, key: str) -> DurableEntry | None:
     return entry_of(caller.workspace, row)
 
 
-def _get_in_run(caller: Caller, key: str, reader: Reader) -> Columns | None:
+def _get_in_run(caller: Caller, key: str, reader: Reader) -> Row | None:
     pass_fence(caller, reader)
     sql = caller.engine.queries("holdfast.memories.durable")
-    ours = reader.first(columns, sql.get_entry_of_run, run=caller.run_id, key=key)
-    return ours or _nearest(caller, reader.all(columns, sql.get_entries, key=key))
+    ours = reader.rows(sql.get_entry_of_run, run=caller.run_id, key=key)
+    return ours[0] if ours else _nearest(caller, reader.rows(sql.get_entries, key=key))
 
 
-def _nearest(caller: Caller, rows: list[Columns]) -> Columns | None:
+def _nearest(caller: Caller, rows: list[Row]) -> Row | None:
     """Return the agent's own row, or the workspace's, whichever is there and not expired."""
-    found: Columns | None = None
+    found: Row | None = None
     for row in rows:
-        expires_at: int | None = row["expires_at"]
+        expires_at: int | None = row[EXPIRES_AT]
         if expires_at is not None and expires_at < caller.now():
             continue
-        if found is None or row["agent"]:
+        if found is None or row[AGENT]:
             found = row
     return found
 
@@ -78,14 +87,14 @@ class _Wanted(Struct, frozen=True, kw_only=True):
     terms: tuple[str, ...]
     stamp: str
 
-    def takes(self, row: Columns) -> bool:
+    def takes(self, row: Row) -> bool:
         """Tell whether *row* has the tags and each term, by case folding, somewhere."""
-        marks = tags_of(row["tags"])
+        marks = tags_of(row[TAGS])
         if not self.tags.issubset(marks):
             return False
         if not self.terms:
             return True
-        texts = [text.casefold() for text in (row["key"], row["content"], *marks)]
+        texts = [text.casefold() for text in (row[KEY], row[CONTENT], *marks)]
         return all(any(term in text for text in texts) for term in self.terms)
 
 
@@ -97,7 +106,7 @@ def list_entries(
     wanted = _wanted(caller, filters)
     before = NEWEST if page is None else seq_in(read_cursor("durable", wanted.stamp, page)[0])
 
-    def look(reader: Reader) -> list[Columns]:
+    def look(reader: Reader) -> list[Row]:
         pass_fence(caller, reader)
         return _look(caller, reader, wanted, before=before, rows=rows + 1)
 
@@ -107,7 +116,7 @@ def list_entries(
     if wanted.terms and page is None:
         counts.add("searches_total", "hit" if found else "empty")
     shown = found[:rows]
-    more = write_cursor("durable", wanted.stamp, [shown[-1]["seq"]]) if len(found) > rows else None
+    more = write_cursor("durable", wanted.stamp, [shown[-1][SEQ]]) if len(found) > rows else None
     return Page(
         [entry_of(caller.workspace, row) for row in shown],
         more,
@@ -115,19 +124,17 @@ def list_entries(
     )
 
 
-def _look(
-    caller: Caller, reader: Reader, wanted: _Wanted, *, before: int, rows: int
-) -> list[Columns]:
+def _look(caller: Caller, reader: Reader, wanted: _Wanted, *, before: int, rows: int) -> list[Row]:
     sql = caller.engine.queries("holdfast.memories.durable")
     scanning = bool(wanted.tags or wanted.terms)
     asked = SCANNED if scanning else rows
-    found: list[Columns] = []
+    found: list[Row] = []
     while True:
-        batch = reader.all(columns, sql.list_entries, before=before, rows=asked, **wanted.params)
+        batch = reader.rows(sql.list_entries, before=before, rows=asked, **wanted.params)
         found += filter(wanted.takes, batch) if scanning else batch
         if len(found) >= rows or len(batch) < asked:
             return found[:rows]
-        before = batch[-1]["seq"]
+        before = batch[-1][SEQ]
 
 
 def _wanted(caller: Caller, filters: Filters) -> _Wanted:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Final
 
 from holdfast.memories.durable.entry import DurableEntry
@@ -27,6 +28,11 @@ _IN_TEXT = re.compile(f"[&<>{_UNSEEN}]")
 _IN_ATTRIBUTE = re.compile(f'[&<>"\n\u2028\u2029{_UNSEEN}]')
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"}
 
+# The bytes of UTF-8 that are, or begin, what is to be written otherwise. Most texts have none of
+# them, which is told in a fifth of the time that a search takes.
+_SUSPECT_IN_TEXT = bytes({*b"&<>\x7f\xc2\xe2\xef\xf3", *range(9), *range(11, 32)})
+_SUSPECT = bytes({*_SUSPECT_IN_TEXT, *b'"\n'})
+
 
 def render(
     agent: str, entries: Sequence[DurableEntry], omitted: Sequence[Omitted], omitted_bytes: int
@@ -34,12 +40,11 @@ def render(
     """Return the block, or "" when there is nothing and nothing was left out."""
     if not entries and not omitted:
         return ""
-    lines = [
-        _beginning(agent, len(entries), len(omitted)),
-        _SAYS,
-    ]
+    lines = [_beginning(agent, len(entries), len(omitted)), _SAYS]
+    by = {id(entry.updated_by): entry.updated_by for entry in entries}
+    told = {each: _attribute(str(who)) for each, who in by.items()}
     for entry in entries:
-        lines += (_opening(entry), _text(entry.content), "</entry>")
+        lines += (_opening(entry, told[id(entry.updated_by)]), _text(entry.content), "</entry>")
     if omitted:
         lines.append(
             f'<omitted entries="{len(omitted)}" bytes="{omitted_bytes}">'
@@ -53,12 +58,11 @@ def _beginning(agent: str, entries: int, omitted: int) -> str:
     return f'<durable_memory agent="{_attribute(agent)}" entries="{entries}" omitted="{omitted}">'
 
 
-def _opening(entry: DurableEntry) -> str:
+def _opening(entry: DurableEntry, by: str) -> str:
     tags = f' tags="{_attribute(",".join(entry.tags))}"' if entry.tags else ""
     return (
-        f'<entry key="{_attribute(entry.key)}" category="{_attribute(entry.category)}"{tags}'
-        f' updated="{to_milliseconds_text(entry.updated_at)}"'
-        f' by="{_attribute(str(entry.updated_by))}">'
+        f'<entry key="{_attribute(entry.key)}" category="{_category(entry.category)}"{tags}'
+        f' updated="{to_milliseconds_text(entry.updated_at)}" by="{by}">'
     )
 
 
@@ -70,11 +74,22 @@ def _named(keys: Iterable[str]) -> str:
 
 
 def _text(text: str) -> str:
+    raw = text.encode()
+    if len(raw.translate(None, _SUSPECT_IN_TEXT)) == len(raw):
+        return text
     return _IN_TEXT.sub(_written, text)
 
 
 def _attribute(text: str) -> str:
+    raw = text.encode()
+    if len(raw.translate(None, _SUSPECT)) == len(raw):
+        return text
     return _IN_ATTRIBUTE.sub(_written, text)
+
+
+@lru_cache(maxsize=256)
+def _category(category: str) -> str:
+    return _attribute(category)
 
 
 def _written(match: "re.Match[str]") -> str:

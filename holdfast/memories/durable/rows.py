@@ -1,12 +1,14 @@
 """Rows as the statements give them, and the records made of them."""
 
+from datetime import timedelta
 from functools import lru_cache
-from typing import Any, Final, cast
+from typing import Final, cast
 
 import msgspec
 from msgspec import Struct
 
-from holdfast.ground.clock import from_microseconds, from_microseconds_or_none
+from holdfast.engines.base import Row
+from holdfast.ground.clock import EPOCH
 from holdfast.ground.scope import Actor, ActorKind
 from holdfast.memories.durable.entry import By, DurableEntry, EntryScope, Gone
 
@@ -14,6 +16,8 @@ SHARED: Final = ""
 """The agent of workspace entries."""
 NO_RUN: Final = ""
 """The run of all but conversation entries."""
+NO_TAGS: Final = "[]"
+"""No tags, as they are stored."""
 
 _tags = msgspec.json.Decoder(tuple[str, ...])
 _by = msgspec.json.Decoder(tuple[str, str, str | None, int | None])
@@ -68,7 +72,7 @@ class EntryRow(Struct, frozen=True, kw_only=True):
 
     def record(self, workspace: str) -> DurableEntry:
         """Return the entry that this row tells of."""
-        return entry_of(workspace, msgspec.structs.asdict(self))
+        return entry_of(workspace, msgspec.structs.astuple(self))
 
     def gone(self) -> Gone:
         """Return what a caller is told of it when a write took it away."""
@@ -81,37 +85,46 @@ class EntryRow(Struct, frozen=True, kw_only=True):
         )
 
 
-Columns = dict[str, Any]
-"""A row as it comes: each column by its name."""
+AGENT, KEY, CONTENT, TAGS, SEQ, EXPIRES_AT = 0, 2, 4, 6, 8, 11
+"""Where a row of an entry has them; all statements give its columns in the order of `EntryRow`."""
 
 
-def columns(**columns: Any) -> Columns:
-    """Return a row as it comes."""
-    return columns
-
-
-def entry_of(workspace: str, row: Columns) -> DurableEntry:
+def entry_of(workspace: str, row: Row) -> DurableEntry:
     """Return the entry of *workspace* that *row* tells of."""
-    agent, run_id = row["agent"], row["run_id"]
-    created_at, updated_at = row["created_at"], row["updated_at"]
-    created_by, updated_by = row["created_by"], row["updated_by"]
-    born, by = from_microseconds(created_at), by_of(created_by)
-    # Most entries were written once, and half the cost of a read is making these.
+    (
+        agent,
+        run_id,
+        key,
+        id,
+        content,
+        category,
+        tags,
+        size_bytes,
+        seq,
+        created_at,
+        updated_at,
+        expires_at,
+        created_by,
+        updated_by,
+    ) = row
+    # Most of what a read costs is spent here, so nothing is made twice, and no call is made for
+    # what an expression says.
+    born, by = EPOCH + timedelta(0, 0, created_at), by_of(created_by)
     return DurableEntry(
-        id=row["id"],
-        key=row["key"],
-        content=row["content"],
-        category=row["category"],
-        tags=tags_of(row["tags"]),
-        scope=scope_of(agent, run_id),
+        id=id,
+        key=key,
+        content=content,
+        category=category,
+        tags=() if tags == NO_TAGS else tags_of(tags),
+        scope="run" if run_id else "agent" if agent else "workspace",
         workspace=workspace,
         agent=agent or None,
         run_id=run_id or None,
-        seq=row["seq"],
-        size_bytes=row["size_bytes"],
+        seq=seq,
+        size_bytes=size_bytes,
         created_at=born,
-        updated_at=born if updated_at == created_at else from_microseconds(updated_at),
-        expires_at=from_microseconds_or_none(row["expires_at"]),
+        updated_at=born if updated_at == created_at else EPOCH + timedelta(0, 0, updated_at),
+        expires_at=None if expires_at is None else EPOCH + timedelta(0, 0, expires_at),
         created_by=by,
         updated_by=by if updated_by == created_by else by_of(updated_by),
     )
@@ -126,12 +139,12 @@ def scope_of(agent: str, run_id: str) -> EntryScope:
 
 def tags_text(tags: tuple[str, ...]) -> str:
     """Return *tags* as they are stored."""
-    return msgspec.json.encode(tags).decode() if tags else "[]"
+    return msgspec.json.encode(tags).decode() if tags else NO_TAGS
 
 
 def tags_of(text: str) -> tuple[str, ...]:
     """Return the tags that *text*, made by `tags_text`, holds."""
-    return () if text == "[]" else _tags.decode(text)
+    return () if text == NO_TAGS else _tags.decode(text)
 
 
 def by_text(by: By) -> str:

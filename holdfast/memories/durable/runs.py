@@ -22,7 +22,7 @@ from holdfast.memories.durable.hydrating import (
 )
 from holdfast.memories.durable.replays import Replay
 from holdfast.memories.durable.reports import RunEnded
-from holdfast.memories.durable.rows import EntryRow
+from holdfast.memories.durable.rows import EntryRow, by_text
 from holdfast.memories.durable.writing import refusals, write
 
 Ending = Literal["ok", "failed"]
@@ -101,6 +101,8 @@ def _begin(caller: Caller, tx: Transaction, opening: _Opening) -> Begun:
             outcome = "lapsed" if lapsed else "superseded"
             keep = opening.resume and row.run_id == opening.run_id
             put_to_end(book, row.run_id, row.token, outcome, keep=keep)
+    # Before it hydrates, so that it does not see what went.
+    book.pending.write(tx, by=by_text(within.by), at=book.now)
     tx.send(
         book.sql.begin_run,
         token=token,

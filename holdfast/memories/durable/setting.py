@@ -18,7 +18,7 @@ from holdfast.memories.durable.answers import (
 from holdfast.memories.durable.asked import Asked, checked_entry
 from holdfast.memories.durable.book import Book
 from holdfast.memories.durable.caller import Caller
-from holdfast.memories.durable.codes import code_of
+from holdfast.memories.durable.codes import give_code
 from holdfast.memories.durable.entry import NotStored, StoredEntry, StoredMany
 from holdfast.memories.durable.limits import MOST_BATCH
 from holdfast.memories.durable.replays import Replay
@@ -177,7 +177,7 @@ def _not_stored(index: int, key: str, error: HoldfastError, on_error: OnError) -
     error.index = index
     if on_error == "abort":
         raise error
-    error.code = code_of(error)
+    give_code(error)
     return NotStored(index, key, error)
 
 

@@ -10,7 +10,7 @@ from holdfast.ground.clock import from_microseconds
 from holdfast.ground.errors import HoldfastError
 from holdfast.ground.events import Event, Fact
 from holdfast.memories.durable.caller import Caller
-from holdfast.memories.durable.codes import code_of
+from holdfast.memories.durable.codes import give_code
 from holdfast.memories.durable.counts import counts
 
 T = TypeVar("T")
@@ -35,7 +35,7 @@ def refusals(caller: Caller) -> Generator[None, None, None]:
         yield
     except HoldfastError as error:
         if error.code is None:
-            error.code = code_of(error)
+            give_code(error)
             tell_refused(caller, error)
         raise
 
