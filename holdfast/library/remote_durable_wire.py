@@ -21,7 +21,7 @@ from holdfast.library.remote_errors import of_code
 from holdfast.library.wire_client import Method, WireClient
 from holdfast.library.wire_request import body_of, route
 from holdfast.memories.durable.asked import checked_idempotency_key
-from holdfast.memories.durable.codes import code_of
+from holdfast.memories.durable.codes import give_code
 from holdfast.memories.durable.entry import DurableEntry, NotStored, StoredEntry, StoredMany
 from holdfast.memories.durable.reports import Rejected
 from holdfast.memories.durable.wire import Wire, from_wire
@@ -104,7 +104,7 @@ def told() -> Generator[None, None, None]:
 
 
 def _complete(error: HoldfastError) -> None:
-    error.code = error.code or code_of(error)
+    give_code(error)
     if isinstance(error, PreconditionFailed):
         current: object = error.current
         if isinstance(current, dict):
@@ -166,7 +166,8 @@ class Sendable:
             try:
                 body_of(wire if all(isinstance(name, str) for name in wire) else {"items": wire})
             except InvalidInput as error:
-                error.index, error.code = index, code_of(error)
+                error.index = index
+                give_code(error)
                 self.refused.append(NotStored(index, _key(wire), error))
             else:
                 self.wires.append(wire)
