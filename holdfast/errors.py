@@ -5,10 +5,13 @@ from holdfast.ground.errors import ContentGone as ContentGone
 from holdfast.ground.errors import Corrupt as Corrupt
 from holdfast.ground.errors import CursorExpired as CursorExpired
 from holdfast.ground.errors import EngineFault as EngineFault
+from holdfast.ground.errors import Forgotten as Forgotten
 from holdfast.ground.errors import HeadVersion as HeadVersion
 from holdfast.ground.errors import HoldfastError as HoldfastError
 from holdfast.ground.errors import IdempotencyMismatch as IdempotencyMismatch
+from holdfast.ground.errors import ImportRefused as ImportRefused
 from holdfast.ground.errors import InvalidInput as InvalidInput
+from holdfast.ground.errors import MemoryFull as MemoryFull
 from holdfast.ground.errors import MissingExtra as MissingExtra
 from holdfast.ground.errors import NotAuthenticated as NotAuthenticated
 from holdfast.ground.errors import NotFound as NotFound
@@ -16,7 +19,9 @@ from holdfast.ground.errors import NotPermitted as NotPermitted
 from holdfast.ground.errors import PathTaken as PathTaken
 from holdfast.ground.errors import PreconditionFailed as PreconditionFailed
 from holdfast.ground.errors import Refused as Refused
+from holdfast.ground.errors import RunRequired as RunRequired
 from holdfast.ground.errors import ScopeDenied as ScopeDenied
+from holdfast.ground.errors import StaleRun as StaleRun
 from holdfast.ground.errors import StoreArchived as StoreArchived
 from holdfast.ground.errors import StoreFull as StoreFull
 from holdfast.ground.errors import TooLarge as TooLarge

@@ -23,7 +23,7 @@ _OURS = """
 select sql from sqlite_schema
 where sql is not null and name not like 'sqlite_%' and name not in
   (select name from pragma_table_list where type = 'shadow')
-order by type = 'index', name
+order by (type <> 'table') + (type = 'trigger'), name
 """
 _NOISE = re.compile(r"^(--.*|set .*|select pg_catalog\.set_config.*|\\.*)$", re.IGNORECASE)
 

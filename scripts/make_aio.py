@@ -37,16 +37,33 @@ ENDS = """
         await self.close()
 """
 
+RUN_ENDS = """
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._cross(self._of.__exit__, kind, error, trace)
+"""
+
 
 @dataclass(frozen=True)
 class Face:
-    """A class to make awaitable: where it is, and which of its attributes are such classes."""
+    """A class to make awaitable: where it is, and which of its attributes are such classes.
+
+    `facts` are attributes that are known from the start, and taken over as they are.
+    """
 
     module: str
     name: str
     parts: dict[str, str] = field(default_factory=dict[str, str])
     alias: str = ""
     ends: str = ""
+    facts: tuple[str, ...] = ()
 
     @property
     def awaitable(self) -> str:
@@ -55,6 +72,7 @@ class Face:
 
 
 STORES = "holdfast.memories.stores"
+DURABLE = "holdfast.memories.durable"
 FACES = (
     Face("holdfast.ground.events", "EventBus", alias="Events"),
     Face(f"{STORES}.memories", "Memories"),
@@ -68,6 +86,13 @@ FACES = (
     Face(f"{STORES}.agents", "Agents"),
     Face(f"{STORES}.environments", "Environments"),
     Face(f"{STORES}.keys", "Keys"),
+    Face(
+        f"{DURABLE}.run",
+        "DurableRun",
+        ends=RUN_ENDS,
+        facts=("run_id", "token", "lane", "hydration"),
+    ),
+    Face(f"{DURABLE}.memory", "DurableMemory"),
     Face(
         "holdfast.library.holdfast",
         "Holdfast",
@@ -104,6 +129,11 @@ class Source:
     def defined(self, name: str) -> ast.stmt:
         """Return the class or function *name*."""
         return next(each for each in self.tree.body if getattr(each, "name", None) == name)
+
+    def waiver(self, node: ast.FunctionDef) -> str:
+        """Return the comment that lets a linter pass over *node*, or nothing."""
+        line = self.text.splitlines()[node.lineno - 1]
+        return f"  # noqa{line.partition('# noqa')[2]}" if "# noqa" in line else ""
 
     def words(self, node: ast.expr) -> str:
         """Return *node* as it is written, on one line and without quotes around a type."""
@@ -171,7 +201,10 @@ def parameters(source: Source, imports: Imports, arguments: ast.arguments) -> li
         _parameter(source, imports, each, default)
         for each, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
     ]
-    return [*told, "*", *named] if named else told
+    if arguments.kwarg:
+        named.append("**" + _parameter(source, imports, arguments.kwarg, None))
+    starred = ["*"] if arguments.kwonlyargs else []
+    return [*told, *starred, *named]
 
 
 def _parameter(source: Source, imports: Imports, each: ast.arg, default: ast.expr | None) -> str:
@@ -187,7 +220,8 @@ def _parameter(source: Source, imports: Imports, each: ast.arg, default: ast.exp
 def handed_on(arguments: ast.arguments) -> list[str]:
     """Return the arguments of the call that crosses."""
     told = [each.arg for each in arguments.args if each.arg != "self"]
-    return [*told, *(f"{each.arg}={each.arg}" for each in arguments.kwonlyargs)]
+    named = [f"{each.arg}={each.arg}" for each in arguments.kwonlyargs]
+    return [*told, *named, *([f"**{arguments.kwarg.arg}"] if arguments.kwarg else [])]
 
 
 def docstring(node: ast.FunctionDef | ast.ClassDef, indent: str) -> str:
@@ -214,6 +248,7 @@ def method(source: Source, imports: Imports, node: ast.FunctionDef) -> str:
         f" -> {kind}:",
         "    ",
     )
+    head = head.replace("(\n", f"({source.waiver(node)}\n", 1)
     before = "answer = " if then.startswith("return Async") else then
     call = wrapped(
         f"{before}await self._cross",
@@ -254,11 +289,14 @@ def awaitable(face: Face, imports: Imports) -> str:
         f"        self.{name} = {BY_NAME[part].awaitable}(of.{name}, cross)\n"
         for name, part in face.parts.items()
     )
+    facts = "".join(f"        self.{name} = of.{name}\n" for name in face.facts)
     bodies = [method(source, imports, each) for each in sorted(methods, key=_list_last)]
     return (
         f"class {face.awaitable}:\n{docstring(node, '    ')}\n"
         f"    def __init__(self, of: {face.name}, cross: Crossing) -> None:\n"
-        f"        self._of, self._cross = of, cross\n{parts}\n" + "\n".join(bodies) + face.ends
+        f"        self._of, self._cross = of, cross\n{parts}{facts}\n"
+        + "\n".join(bodies)
+        + face.ends
     )
 
 

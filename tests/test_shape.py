@@ -16,24 +16,40 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 LONG_MODULES = {
     "holdfast/library/aio.py": "generated, a line for each call there is",
+    "holdfast/ground/errors.py": "the tree of errors, which is told in one place",
     "holdfast/testing/contracts/engine.py": "the port's promises, one test each",
 }
 LONG_FUNCTIONS: dict[str, str] = {}
 FILTERS = "the contract's filters, each a word of the wire"
 COLUMNS = "the columns of a row, by name"
+ENTRY = "what an entry is, and how it is to be written"
 MANY_PARAMETERS = {
     "holdfast/doors/cli/mount.py:mount": "the command's options",
+    "holdfast/doors/cli/durable.py:limits": "the command's options",
+    "holdfast/doors/cli/durable.py:list_all": "the command's options",
     "holdfast/doors/cli/serve.py:serve": "the command's options",
     "holdfast/doors/http/serve.py:serve": "the command's options",
     "holdfast/doors/mount/core.py:Core.__init__": "what a mount is handed",
     "holdfast/library/aio.py:open": "the mirror of `open`",
+    "holdfast/library/aio.py:AsyncDurableMemory.list": FILTERS,
+    "holdfast/library/aio.py:AsyncDurableMemory.set": ENTRY,
+    "holdfast/library/aio.py:AsyncDurableRun.list": FILTERS,
+    "holdfast/library/aio.py:AsyncDurableRun.set": ENTRY,
     "holdfast/library/aio.py:AsyncSessions.create": FILTERS,
     "holdfast/library/aio.py:AsyncSessions.list": FILTERS,
     "holdfast/library/aio.py:AsyncVersions.list": FILTERS,
     "holdfast/library/open.py:open": "what a handle is opened with, all but one left out",
+    "holdfast/library/remote_durable.py:RemoteDurable.list": FILTERS,
+    "holdfast/library/remote_durable.py:RemoteDurable.set": ENTRY,
+    "holdfast/library/remote_durable_run.py:RemoteDurableRun.list": FILTERS,
+    "holdfast/library/remote_durable_run.py:RemoteDurableRun.set": ENTRY,
     "holdfast/library/remote_memories.py:RemoteVersions.list": FILTERS,
     "holdfast/library/remote_sessions.py:RemoteSessions.create": FILTERS,
     "holdfast/library/remote_sessions.py:RemoteSessions.list": FILTERS,
+    "holdfast/memories/durable/memory.py:DurableMemory.list": FILTERS,
+    "holdfast/memories/durable/memory.py:DurableMemory.set": ENTRY,
+    "holdfast/memories/durable/run.py:DurableRun.list": FILTERS,
+    "holdfast/memories/durable/run.py:DurableRun.set": ENTRY,
     "holdfast/memories/stores/chain.py:link": "what a link is made of",
     "holdfast/memories/stores/rows.py:memory_of": COLUMNS,
     "holdfast/memories/stores/rows.py:store_of": COLUMNS,
@@ -46,6 +62,12 @@ MANY_METHODS = {
     "holdfast/doors/mount/operations.py:Operations": "what a file system is asked, one each",
     "holdfast/engines/postgres/engine.py:PostgresEngine": "the port, and what tests count",
     "holdfast/engines/sqlite/engine.py:SQLiteEngine": "the port, and what tests count",
+    "holdfast/library/holdfast.py:Holdfast": "the face of all that there is",
+    "holdfast/library/aio.py:AsyncDurableMemory": "the face of one memory, whole",
+    "holdfast/library/remote.py:RemoteHoldfast": "the face of a handle, whole",
+    "holdfast/library/remote_durable.py:RemoteDurable": "the face of one memory, whole",
+    "holdfast/memories/durable/memory.py:DurableMemory": "the face of one memory, whole",
+    "holdfast/engines/sqlite/transaction.py:SQLiteTransaction": "the port, and what groups ask",
     "holdfast/engines/sqlite/database.py:Database": "the state of one file, asked from all sides",
 }
 

@@ -8,7 +8,7 @@ share one commit.
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from types import SimpleNamespace
-from typing import Literal, LiteralString, Protocol, TypeVar
+from typing import Any, Literal, LiteralString, Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -17,6 +17,7 @@ from holdfast.ground.scope import Scope
 
 T = TypeVar("T")
 Make = Callable[..., T]
+Row = tuple[Any, ...]
 Dialect = Literal["sqlite", "postgres"]
 
 
@@ -39,6 +40,10 @@ class Reader(Protocol):
         """Return every row."""
         ...
 
+    def rows(self, sql: LiteralString, /, **params: object) -> list[Row]:
+        """Return every row as it is, its columns in their order: for many, at half the cost."""
+        ...
+
 
 class Transaction(Reader, Protocol):
     """Statements that succeed together or not at all."""
@@ -50,6 +55,10 @@ class Transaction(Reader, Protocol):
         On PostgreSQL it is drawn when first asked for, so ask after the owner's row is locked:
         then number order is commit order within the owner.
         """
+        ...
+
+    def numbers(self, count: int) -> list[int]:
+        """Return *count* more numbers of that order: rising, above `seq` and all given before."""
         ...
 
     def run(self, sql: LiteralString, /, **params: object) -> int:

@@ -8,6 +8,8 @@ HoldfastError
 │   ├── HeadVersion             the version is the current one of a live memory
 │   ├── Unsupported             this target or route cannot do that
 │   ├── TooLarge                a body, or what an append would make, is over its limit
+│   ├── RunRequired             a conversation entry needs a run to belong to
+│   ├── ImportRefused           files were rejected, so nothing was replaced
 │   └── ToolRefused             what a model asked of a tool cannot be done
 ├── NotAuthenticated        no credential, or one that is not known
 ├── NotPermitted            the credential does not reach that far
@@ -18,6 +20,9 @@ HoldfastError
 │   ├── PreconditionFailed      it is not what you read
 │   ├── ContentGone             the version was redacted
 │   ├── CursorExpired           the position is not among those that are kept
+│   ├── MemoryFull              an agent holds as many entries as it may, all of them core
+│   ├── StaleRun                the run was superseded, ended, or lapsed
+│   ├── Forgotten               the key was forgotten after this run began
 │   ├── IdempotencyMismatch     the id of this request was another request's
 │   └── ToolNameTaken           two tools answer to one name
 ├── Unavailable             the storage cannot be reached; the cause is chained
@@ -62,6 +67,10 @@ class HoldfastError(Exception):
     """
 
     facts: ClassVar[tuple[str, ...]] = ()
+    code: str | None = None
+    """`HF-MEM-…` on an error of a durable call."""
+    index: int | None = None
+    """Which of many it is about, where many were asked for at once."""
 
     def __init__(self, message: str, *, next: str = "") -> None:
         super().__init__(message)
@@ -72,8 +81,9 @@ class HoldfastError(Exception):
         return f"{self.message} {self.next}" if self.next else self.message
 
     def carried(self) -> dict[str, object]:
-        """Return its facts by name."""
-        return {name: getattr(self, name, None) for name in self.facts}
+        """Return its facts by name, and which of many it is about, if it is."""
+        facts: dict[str, object] = {name: getattr(self, name, None) for name in self.facts}
+        return facts if self.index is None else facts | {"index": self.index}
 
 
 class InvalidInput(HoldfastError):
@@ -168,6 +178,26 @@ class TooLarge(Refused):
     ) -> None:
         super().__init__(f"The {what} is larger than {limit:,} bytes.", next=next)
         self.limit = limit
+
+
+class RunRequired(Refused):
+    """A conversation entry needs a run to belong to."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "A conversation entry belongs to a run, and this is not one.",
+            next="Store it inside `with durable.run() as run`, or choose another category.",
+        )
+
+
+class ImportRefused(Refused):
+    """Files were rejected, so nothing was replaced; `rejected` says which, and why."""
+
+    facts = ("rejected",)
+
+    def __init__(self, message: str, *, rejected: object = (), next: str = "") -> None:
+        super().__init__(message, next=next)
+        self.rejected = rejected
 
 
 class ToolRefused(Refused):
@@ -270,6 +300,60 @@ class CursorExpired(Conflict):
             next="Read the present state, then follow from now.",
         )
         self.oldest = oldest
+
+
+class MemoryFull(Conflict):
+    """An agent holds as many entries as it may, and none of them may go for this one."""
+
+    facts = ("cap", "entries", "core_entries", "coldest", "would_evict")
+
+    def __init__(
+        self,
+        *,
+        cap: int,
+        entries: int,
+        core_entries: int,
+        coldest: tuple[str, ...] = (),
+        would_evict: int = 0,
+    ) -> None:
+        least = ", ".join(shortened(key) for key in coldest)
+        super().__init__(
+            f"{entries:,} entries are kept, {core_entries:,} of them core; the cap is {cap:,}."
+            + (f" {would_evict:,} would have to go." if would_evict else ""),
+            next="Evict them with evict=True, or choose a higher cap."
+            if would_evict
+            else f"Forget stale core keys (coldest: {least}), or store this as core if it must"
+            " be known.",
+        )
+        self.cap, self.entries, self.core_entries = cap, entries, core_entries
+        self.coldest, self.would_evict = coldest, would_evict
+
+
+class StaleRun(Conflict):
+    """The run was superseded, ended, or lapsed: nothing was written and nothing read."""
+
+    facts = ("reason", "token", "live_token")
+
+    def __init__(self, reason: str, *, token: int, live_token: int | None) -> None:
+        super().__init__(
+            f"This run (token {token}) was {reason}.",
+            reason=reason,
+            next="Open a new run, which sees what was stored meanwhile.",
+        )
+        self.token, self.live_token = token, live_token
+
+
+class Forgotten(Conflict):
+    """The key was forgotten by somebody else after this run began."""
+
+    facts = ("forgotten_at", "by")
+
+    def __init__(self, forgotten_at: datetime, by: str) -> None:
+        super().__init__(
+            f"The key was forgotten by {by} after this run began.",
+            next="Ask whether the fact is true again, then store it from a new run.",
+        )
+        self.forgotten_at, self.by = forgotten_at, by
 
 
 class IdempotencyMismatch(Conflict):

@@ -23,6 +23,8 @@ KINDS = {
     "apikey": "API key",
     "req": "request",
     "edit": "edit",
+    "entry": "durable entry",
+    "run": "run",
 }
 """What each prefix is of, in words for a message."""
 

@@ -5,7 +5,8 @@ of events are called on other threads, not on the loop.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
+from os import PathLike
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -17,10 +18,30 @@ from holdfast.ground.events import EventBus, Listener
 from holdfast.ground.ids import Ids
 from holdfast.ground.scope import Actor
 from holdfast.library.crossing import AsyncPage, Crossing
+from holdfast.library.forget_report import ForgetReport
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.open import open as open_here
 from holdfast.library.upkeep.backup import BackupReport
 from holdfast.library.upkeep.verify import VerifyReport
+from holdfast.memories.durable import runs
+from holdfast.memories.durable.changes import Change, Op
+from holdfast.memories.durable.entry import (
+    AgentSummary,
+    DurableEntry,
+    EntryScope,
+    StoredEntry,
+    StoredMany,
+    Swept,
+)
+from holdfast.memories.durable.hydrating import Hydration
+from holdfast.memories.durable.importing import Mode
+from holdfast.memories.durable.limits import DurableLimits, LimitsChanged
+from holdfast.memories.durable.memory import DurableMemory
+from holdfast.memories.durable.promoting import Promotes
+from holdfast.memories.durable.reading import LISTED
+from holdfast.memories.durable.reports import Explanation, ExportReport, ImportReport, RunEnded
+from holdfast.memories.durable.run import DurableRun
+from holdfast.memories.durable.setting import OnError
 from holdfast.memories.stores.agents import Agents
 from holdfast.memories.stores.edits import Edit
 from holdfast.memories.stores.environments import Environments
@@ -648,6 +669,313 @@ class AsyncKeys:
         return await self._cross(self._of.list)
 
 
+class AsyncDurableRun:
+    """A run under way, made by `DurableMemory.run`; as a context manager it ends on every way out.
+
+    Everything it does is refused with StaleRun once another run took its lane, or it ended.
+    """
+
+    def __init__(self, of: DurableRun, cross: Crossing) -> None:
+        self._of, self._cross = of, cross
+        self.run_id = of.run_id
+        self.token = of.token
+        self.lane = of.lane
+        self.hydration = of.hydration
+
+    async def set(
+        self,
+        key: str,
+        content: str,
+        *,
+        category: str,
+        tags: Iterable[str] = (),
+        refresh: bool = True,
+        expected_seq: int | UnsetType | None = UNSET,
+        idempotency_key: str | None = None,
+    ) -> StoredEntry:
+        """Write the whole entry under *key*, replacing what was there."""
+        return await self._cross(
+            self._of.set,
+            key,
+            content,
+            category=category,
+            tags=tags,
+            refresh=refresh,
+            expected_seq=expected_seq,
+            idempotency_key=idempotency_key,
+        )
+
+    async def set_many(
+        self, items: Iterable[object], *, on_error: OnError = "abort", refresh: bool = True
+    ) -> StoredMany:
+        """Write at most 1,000 entries in one transaction, in their order."""
+        return await self._cross(self._of.set_many, items, on_error=on_error, refresh=refresh)
+
+    async def capture(self, entries: Iterable[object]) -> StoredMany:
+        """Store of *entries* those that differ from what is stored; the others stay as they are."""
+        return await self._cross(self._of.capture, entries)
+
+    async def get(self, key: str) -> DurableEntry | None:
+        """Return the nearest entry under exactly *key*, or None."""
+        return await self._cross(self._of.get, key)
+
+    async def forget(self, key: str, *, scope: EntryScope | None = None) -> bool:
+        """Forget *key*; True when something was removed."""
+        return await self._cross(self._of.forget, key, scope=scope)
+
+    async def hydrate(self, budget: int | None = None) -> Hydration:
+        """Return what the agent would see now."""
+        return await self._cross(self._of.hydrate, budget)
+
+    async def explain(self, key: str, budget: int | None = None) -> Explanation:
+        """Say whether a hydration with *budget* bytes takes the entry under *key*, and why."""
+        return await self._cross(self._of.explain, key, budget)
+
+    async def heartbeat(self) -> datetime:
+        """Say that the run is alive; return when it would lapse."""
+        return await self._cross(self._of.heartbeat)
+
+    async def end(self, outcome: runs.Ending = "ok") -> RunEnded:
+        """End the run and delete its conversation entries."""
+        return await self._cross(self._of.end, outcome)
+
+    async def list(  # noqa: PLR0917 - the filters, each of which may be left out
+        self,
+        category: str | None = None,
+        tags: Iterable[str] | None = None,
+        since: datetime | timedelta | None = None,
+        key_prefix: str | None = None,
+        query: str | None = None,
+        limit: int | None = LISTED,
+        page: str | None = None,
+    ) -> AsyncPage[DurableEntry]:
+        """Return the entries that pass all filters, newest first, shadowed ones included."""
+        answer = await self._cross(
+            self._of.list, category, tags, since, key_prefix, query, limit, page
+        )
+        return AsyncPage(answer, self._cross)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._cross(self._of.__exit__, kind, error, trace)
+
+
+class AsyncDurableMemory:
+    """What one agent remembers between runs, by key.
+
+    >>> import holdfast
+    >>> durable = holdfast.open(":memory:").durable("agent_7")
+    >>> durable.set("deploy_target", "fly.io", category="core").content
+    'fly.io'
+    >>> durable.get("owner") is None
+    True
+    """
+
+    def __init__(self, of: DurableMemory, cross: Crossing) -> None:
+        self._of, self._cross = of, cross
+
+    async def set(
+        self,
+        key: str,
+        content: str,
+        *,
+        category: str,
+        tags: Iterable[str] = (),
+        refresh: bool = True,
+        expected_seq: int | UnsetType | None = UNSET,
+        idempotency_key: str | None = None,
+    ) -> StoredEntry:
+        """Write the whole entry under *key*, replacing what was there.
+
+        With `refresh=False` an entry that is the same already is left alone. *expected_seq* is
+        that of the entry to write over, 0 for none. Asked again within 24 hours under the same
+        *idempotency_key*, nothing is written and the first answer is given. Raises InvalidInput,
+        PreconditionFailed, MemoryFull, RunRequired, Forgotten, IdempotencyMismatch.
+        """
+        return await self._cross(
+            self._of.set,
+            key,
+            content,
+            category=category,
+            tags=tags,
+            refresh=refresh,
+            expected_seq=expected_seq,
+            idempotency_key=idempotency_key,
+        )
+
+    async def set_many(
+        self, items: Iterable[object], *, on_error: OnError = "abort", refresh: bool = True
+    ) -> StoredMany:
+        """Write at most 1,000 entries in one transaction, in their order.
+
+        Each item is a mapping of key, content, category and tags, or has these as attributes.
+        With `abort` the first that is refused raises, with its `index`, and nothing is written;
+        with `skip` the others are, and it is in `refused`.
+        """
+        return await self._cross(self._of.set_many, items, on_error=on_error, refresh=refresh)
+
+    async def get(self, key: str) -> DurableEntry | None:
+        """Return the nearest entry under exactly *key*, the agent's or the workspace's, or None."""
+        return await self._cross(self._of.get, key)
+
+    async def forget(self, key: str, *, scope: EntryScope | None = None) -> bool:
+        """Forget *key*: the agent's entry, or else the workspace's; *scope* picks one.
+
+        True when something was removed: then its bytes are in no file of the database. What
+        stays is that it was forgotten, for whoever knows the key.
+        """
+        return await self._cross(self._of.forget, key, scope=scope)
+
+    async def hydrate(self, budget: int | None = None) -> Hydration:
+        """Return what the agent sees at a run's start, within *budget* bytes; None: its limit."""
+        return await self._cross(self._of.hydrate, budget)
+
+    async def explain(self, key: str, budget: int | None = None) -> Explanation:
+        """Say whether a hydration with *budget* bytes takes the entry under *key*, and why."""
+        return await self._cross(self._of.explain, key, budget)
+
+    async def run(
+        self,
+        run_id: str | None = None,
+        *,
+        lane: str = "main",
+        budget: int | None = None,
+        resume: bool = False,
+    ) -> "AsyncDurableRun":
+        """Open a run, which supersedes the one that was open in its *lane*, and hydrate it.
+
+        With *resume* it takes over the conversation entries of the run of the same *run_id* that
+        did not come to its end.
+        """
+        answer = await self._cross(self._of.run, run_id, lane=lane, budget=budget, resume=resume)
+        return AsyncDurableRun(answer, self._cross)
+
+    async def history(
+        self,
+        key: str | None = None,
+        *,
+        op: Op | None = None,
+        since: datetime | timedelta | None = None,
+        limit: int | None = LISTED,
+        page: str | None = None,
+    ) -> AsyncPage[Change]:
+        """Return the changes of the agent's entries, its runs' and the workspace's, newest first.
+
+        Those of *key* alone where it is given, also from before it was forgotten; a key that was
+        forgotten is None in them. Kept are the newest 20 of a key, for 90 days.
+        """
+        answer = await self._cross(
+            self._of.history, key, op=op, since=since, limit=limit, page=page
+        )
+        return AsyncPage(answer, self._cross)
+
+    async def redact(self, seq: int) -> Change:
+        """Take the content out of the change *seq*, which stays and says so; NotFound without it.
+
+        Again changes nothing. When this returns the bytes are in no file of the database, unless
+        the entry itself still has them.
+        """
+        return await self._cross(self._of.redact, seq)
+
+    async def restore(self, key: str, seq: int) -> StoredEntry:
+        """Write what the change *seq* of *key* held, as a new write.
+
+        Raises NotFound when there is no such change, or it holds no content any more.
+        """
+        return await self._cross(self._of.restore, key, seq)
+
+    async def sweep(self) -> Swept:
+        """Remove what is over: expired entries, runs that lapsed, what the log no longer keeps."""
+        return await self._cross(self._of.sweep)
+
+    async def limits(self) -> DurableLimits:
+        """Return the limits in force for this agent."""
+        return await self._cross(self._of.limits)
+
+    async def set_limits(self, *, evict: bool = False, **limits: int | None) -> LimitsChanged:
+        """Set limits of this agent's own; None lets the workspace's apply again.
+
+        A cap below what is held raises MemoryFull, which says how many would go; with *evict*
+        they do, coldest first.
+        """
+        return await self._cross(self._of.set_limits, evict=evict, **limits)
+
+    async def export_markdown(
+        self, directory: str | PathLike[str], *, include_workspace: bool = True
+    ) -> ExportReport:
+        """Write each entry to a file of its own below *directory*; conversation entries stay out.
+
+        The directory is absent, empty, or an earlier export of this agent, in which files of
+        entries that are gone are removed; anything else is InvalidInput.
+        """
+        return await self._cross(
+            self._of.export_markdown, directory, include_workspace=include_workspace
+        )
+
+    async def import_markdown(
+        self,
+        directory: str | PathLike[str],
+        mode: Mode = "upsert",
+        *,
+        dry_run: bool = False,
+        rebind: bool = False,
+    ) -> ImportReport:
+        """Take in the files of *directory* in one transaction; what cannot go in is `rejected`.
+
+        `replace` besides forgets the agent's entries that no file holds; if any file is rejected
+        it changes nothing and raises ImportRefused. A *dry_run* only says what would be done.
+        With *rebind* another agent's files are taken as this one's.
+        """
+        return await self._cross(
+            self._of.import_markdown, directory, mode, dry_run=dry_run, rebind=rebind
+        )
+
+    async def promote(
+        self,
+        memory: Promotes,
+        key: str,
+        *,
+        category: str,
+        as_key: str | None = None,
+        tags: Iterable[str] = (),
+    ) -> StoredEntry:
+        """Store what *memory*, of one run, has under *key*: text as it is, other values as JSON.
+
+        The key loses its namespace (`shared:owner` becomes `owner`) unless *as_key* is given.
+        Raises NotFound when nothing is there, and what `set` raises.
+        """
+        return await self._cross(
+            self._of.promote, memory, key, category=category, as_key=as_key, tags=tags
+        )
+
+    async def list(  # noqa: PLR0917 - the filters, each of which may be left out
+        self,
+        category: str | None = None,
+        tags: Iterable[str] | None = None,
+        since: datetime | timedelta | None = None,
+        key_prefix: str | None = None,
+        query: str | None = None,
+        limit: int | None = LISTED,
+        page: str | None = None,
+    ) -> AsyncPage[DurableEntry]:
+        """Return the entries that pass all filters, newest first, shadowed ones included.
+
+        An entry has all of *tags*, and each word of *query*, by case folding, in its key, its
+        content or a tag. *since* is an instant, or a span back from now. *limit* is 1 to 1,000.
+        """
+        answer = await self._cross(
+            self._of.list, category, tags, since, key_prefix, query, limit, page
+        )
+        return AsyncPage(answer, self._cross)
+
+
 class AsyncHoldfast:
     """Everything one workspace remembers, seen by one actor.
 
@@ -662,6 +990,40 @@ class AsyncHoldfast:
         self.agents = AsyncAgents(of.agents, cross)
         self.environments = AsyncEnvironments(of.environments, cross)
         self.keys = AsyncKeys(of.keys, cross)
+
+    async def durable(self, agent: str) -> "AsyncDurableMemory":
+        """Return what the agent named *agent* keeps between runs; InvalidInput for a bad name."""
+        answer = await self._cross(self._of.durable, agent)
+        return AsyncDurableMemory(answer, self._cross)
+
+    async def durable_agents(
+        self, limit: int | None = 100, page: str | None = None
+    ) -> AsyncPage[AgentSummary]:
+        """Return the agents of the workspace that have durable memory, by name."""
+        answer = await self._cross(self._of.durable_agents, limit, page)
+        return AsyncPage(answer, self._cross)
+
+    async def durable_limits(self) -> DurableLimits:
+        """Return the limits of agents that have none of their own, and of what they share."""
+        return await self._cross(self._of.durable_limits)
+
+    async def set_durable_limits(
+        self, *, evict: bool = False, **limits: int | None
+    ) -> LimitsChanged:
+        """Set limits for the whole workspace; None lets the default apply again.
+
+        A cap below what anybody holds raises MemoryFull, which says how many would go; with
+        *evict* they do, coldest first.
+        """
+        return await self._cross(self._of.set_durable_limits, evict=evict, **limits)
+
+    async def sweep(self) -> Swept:
+        """Remove what is over of every agent: expired entries, runs that lapsed, old changes."""
+        return await self._cross(self._of.sweep)
+
+    async def forget_agent(self, agent: str) -> ForgetReport:
+        """Forget all that is *agent*'s, and its name; runs it has open are refused from then on."""
+        return await self._cross(self._of.forget_agent, agent)
 
     @property
     def workspace(self) -> str:

@@ -16,8 +16,13 @@ from holdfast.memories.stores.session_access import refuse_narrowed
 from holdfast.memories.stores.stores import MemoryStores
 
 if TYPE_CHECKING:
+    from holdfast.ground.pages import Page
+    from holdfast.library.forget_report import ForgetReport
     from holdfast.library.upkeep.backup import BackupReport
     from holdfast.library.upkeep.verify import VerifyReport
+    from holdfast.memories.durable.entry import AgentSummary, Swept
+    from holdfast.memories.durable.limits import DurableLimits, LimitsChanged
+    from holdfast.memories.durable.memory import DurableMemory
     from holdfast.memories.stores.agents import Agents
     from holdfast.memories.stores.environments import Environments
     from holdfast.memories.stores.keys import Keys
@@ -70,6 +75,48 @@ class Holdfast:
         from holdfast.memories.stores.keys import Keys
 
         return Keys(self._caller)
+
+    def durable(self, agent: str) -> "DurableMemory":
+        """Return what the agent named *agent* keeps between runs; InvalidInput for a bad name."""
+        from holdfast.library.durable import durable
+
+        return durable(self._caller, agent)
+
+    def durable_agents(
+        self, limit: int | None = 100, page: str | None = None
+    ) -> "Page[AgentSummary]":
+        """Return the agents of the workspace that have durable memory, by name."""
+        from holdfast.library.durable import durable_agents
+
+        return durable_agents(self._caller, limit, page)
+
+    def durable_limits(self) -> "DurableLimits":
+        """Return the limits of agents that have none of their own, and of what they share."""
+        from holdfast.library.durable import durable_limits
+
+        return durable_limits(self._caller)
+
+    def set_durable_limits(self, *, evict: bool = False, **limits: int | None) -> "LimitsChanged":
+        """Set limits for the whole workspace; None lets the default apply again.
+
+        A cap below what anybody holds raises MemoryFull, which says how many would go; with
+        *evict* they do, coldest first.
+        """
+        from holdfast.library.durable import set_durable_limits
+
+        return set_durable_limits(self._caller, limits, evict=evict)
+
+    def sweep(self) -> "Swept":
+        """Remove what is over of every agent: expired entries, runs that lapsed, old changes."""
+        from holdfast.library.durable import sweep
+
+        return sweep(self._caller)
+
+    def forget_agent(self, agent: str) -> "ForgetReport":
+        """Forget all that is *agent*'s, and its name; runs it has open are refused from then on."""
+        from holdfast.library.durable import forget_agent
+
+        return forget_agent(self._caller, agent)
 
     @property
     def workspace(self) -> str:

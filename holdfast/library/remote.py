@@ -10,15 +10,20 @@ from typing import NoReturn, Self, cast
 from holdfast.engines.base import Engine
 from holdfast.ground.clock import SystemClock
 from holdfast.ground.errors import HoldfastError, InvalidInput, NotAuthenticated, Unsupported
+from holdfast.ground.pages import Page
 from holdfast.ground.scope import Actor
+from holdfast.library.forget_report import ForgetReport
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.remote_agents import RemoteAgents, RemoteEnvironments
+from holdfast.library.remote_durable import RemoteDurable, RemoteDurables
 from holdfast.library.remote_events import RemoteEvents
 from holdfast.library.remote_keys import RemoteKeys
 from holdfast.library.remote_sessions import RemoteSessions
 from holdfast.library.remote_stores import RemoteMemoryStores
 from holdfast.library.settling import identity
 from holdfast.library.wire_client import Connections, WireClient
+from holdfast.memories.durable.entry import AgentSummary, Swept
+from holdfast.memories.durable.limits import DurableLimits, LimitsChanged
 from holdfast.memories.stores.records import Identity
 
 _log = logging.getLogger(__name__)
@@ -41,10 +46,37 @@ class RemoteHoldfast:
         self.agents = RemoteAgents(client)
         self.environments = RemoteEnvironments(client)
         self.keys = RemoteKeys(client)
+        self._durables = RemoteDurables(client)
 
     @cached_property
     def _identity(self) -> Identity:
         return identity(self._client)
+
+    def durable(self, agent: str) -> RemoteDurable:
+        """Return what the agent named *agent* keeps between runs; InvalidInput for a bad name."""
+        return RemoteDurable(self._client, agent)
+
+    def durable_agents(
+        self, limit: int | None = 100, page: str | None = None
+    ) -> Page[AgentSummary]:
+        """Return the agents of the workspace that have durable memory, by name."""
+        return self._durables.agents(limit, page)
+
+    def durable_limits(self) -> DurableLimits:
+        """Return the limits of agents that have none of their own, and of what they share."""
+        return self._durables.limits()
+
+    def set_durable_limits(self, *, evict: bool = False, **limits: int | None) -> LimitsChanged:
+        """Set limits for the whole workspace; None lets the default apply again."""
+        return self._durables.set_limits(limits, evict=evict)
+
+    def sweep(self) -> Swept:
+        """Remove what is over of every agent: expired entries, runs that lapsed, old changes."""
+        return self._durables.sweep()
+
+    def forget_agent(self, agent: str) -> ForgetReport:
+        """Forget all that is *agent*'s, and its name; runs it has open are refused from then on."""
+        return self._durables.forget_agent(agent)
 
     @property
     def workspace(self) -> str:

@@ -12,6 +12,7 @@ import msgspec
 
 from holdfast.ground import errors
 from holdfast.ground.errors import HoldfastError
+from holdfast.memories.durable.codes import CODES
 
 HEADER = "holdfast-error"
 
@@ -40,6 +41,8 @@ _BY_TYPE: dict[str, type[HoldfastError]] = {
     "request_too_large": errors.TooLarge,
 }
 
+_BY_CODE = {code: kind for kind, code in reversed(CODES.items())}
+
 _BY_STATUS: dict[int, type[HoldfastError]] = {
     400: errors.InvalidInput,
     401: errors.NotAuthenticated,
@@ -56,25 +59,45 @@ _BY_STATUS: dict[int, type[HoldfastError]] = {
 
 # 429: refused before it was looked at. A gateway's 502 to 504 tells nothing of what lies behind.
 _NEVER_BEGUN = 429
+# The one status whose class the code does not tell.
+_TOO_LARGE = 413
 
 
 class _Told(msgspec.Struct, frozen=True):
     kind: str = msgspec.field(name="class")
+    code: str | None = None
     next: str = ""
     facts: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
 
 
-def rebuilt(header: str, message: str = "") -> HoldfastError | None:
+def rebuilt(
+    header: str, message: str = "", more: Mapping[str, object] | None = None
+) -> HoldfastError | None:
     """Return the error that *header* tells of; None for a class this release does not know.
 
-    *message* is the body's sentence, with or without what to do next.
+    *message* is the body's sentence, with or without what to do next. *more* are facts that were
+    too long for a header.
     """
     try:
         told = msgspec.json.decode(header, type=_Told)
     except msgspec.DecodeError:
         return None
     kind = _BY_NAME.get(told.kind)
-    return kind and made(kind, message, told.next, told.facts)
+    if kind is None:
+        return None
+    error = made(kind, message, told.next, {**(more or {}), **told.facts})
+    if told.code is not None:
+        error.code = told.code
+    return error
+
+
+def of_code(wire: Mapping[str, object]) -> HoldfastError:
+    """Return the error that *wire*, an error of a durable call, tells of by its code."""
+    code = str(wire.get("code"))
+    kind = _BY_CODE.get(code, errors.EngineFault)
+    error = made(kind, str(wire.get("message") or ""), str(wire.get("next") or ""), wire)
+    error.code = code
+    return error
 
 
 def from_answer(
@@ -83,8 +106,10 @@ def from_answer(
     """Return the error of an answer with *status*; *writes* tells whether the request wrote."""
     wire = _error_of(body)
     message = str(wire.get("message") or f"The server answered {status}.")
-    if (header := headers.get(HEADER)) and (error := rebuilt(header, message)):
+    if (header := headers.get(HEADER)) and (error := rebuilt(header, message, wire)):
         return error
+    if wire.get("code") in _BY_CODE and status != _TOO_LARGE:
+        return of_code(wire)
     kind = _BY_TYPE.get(str(wire.get("type"))) or _BY_STATUS.get(status, errors.EngineFault)
     facts: dict[str, object] = {name: wire[name] for name in _names(kind) if name in wire}
     if kind is errors.Unavailable:
@@ -108,6 +133,8 @@ def made(
     error.args, error.message, error.next = (sentence,), sentence, next
     for name in _names(kind):
         setattr(error, name, _fact(kind, name, facts))
+    if isinstance(index := facts.get("index"), int):
+        error.index = index
     return error
 
 

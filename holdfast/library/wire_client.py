@@ -28,6 +28,7 @@ except ImportError as error:
     raise MissingExtra("remote") from error
 
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
+Headers = Mapping[str, str | bytes]
 
 PAUSES = (0.1, 0.2, 0.4, 0.8, 1.6)
 """Seconds between one try and the next; a restarting server is back within their sum."""
@@ -177,11 +178,16 @@ class WireClient:
         return self._connections.client()
 
     def read(
-        self, path: str, query: Mapping[str, object] | None = None, *, waits: float = 0.0
+        self,
+        path: str,
+        query: Mapping[str, object] | None = None,
+        *,
+        headers: Headers | None = None,
+        waits: float = 0.0,
     ) -> JSONObject:
         """Return what a GET of *path* answers, *waits* seconds later than another if need be."""
         target = path + query_of(query or {})
-        return self._patiently("GET", target, None, again=True, waits=waits)
+        return self._patiently("GET", target, None, headers or {}, again=True, waits=waits)
 
     def write(
         self,
@@ -190,6 +196,7 @@ class WireClient:
         body: Mapping[str, object] | None = None,
         *,
         query: Mapping[str, object] | None = None,
+        headers: Headers | None = None,
         again: bool = False,
     ) -> JSONObject:
         """Return what *method* on *path* answers; *again* when twice is the same as once.
@@ -197,15 +204,23 @@ class WireClient:
         Unavailable with `written` None when the write may have been done.
         """
         content = None if body is None else body_of(body)
-        return self._patiently(method, path + query_of(query or {}), content, again=again)
+        target = path + query_of(query or {})
+        return self._patiently(method, target, content, headers or {}, again=again)
 
     def _patiently(
-        self, method: Method, target: str, content: bytes | None, *, again: bool, waits: float = 0.0
+        self,
+        method: Method,
+        target: str,
+        content: bytes | None,
+        headers: Headers,
+        *,
+        again: bool,
+        waits: float = 0.0,
     ) -> JSONObject:
         over, unknown, pauses = time.monotonic() + PATIENCE, False, iter(PAUSES)
         while True:
             try:
-                return self._once(method, target, content, _ANSWERED + waits)
+                return self._once(method, target, content, headers, seconds=_ANSWERED + waits)
             except Unavailable as error:
                 unknown = unknown or error.written is None
                 pause = max(next(pauses, PATIENCE), error.retry_after or 0.0)
@@ -216,14 +231,23 @@ class WireClient:
                 self._pause(pause)
 
     def _once(
-        self, method: Method, target: str, content: bytes | None, seconds: float
+        self,
+        method: Method,
+        target: str,
+        content: bytes | None,
+        headers: Headers,
+        *,
+        seconds: float,
     ) -> JSONObject:
         writes = method != "GET"
-        headers = self._headers | ({"content-type": "application/json"} if content else {})
+        told = {**self._headers, **headers}
+        told |= {"content-type": "application/json"} if content else {}
+        # As bytes, since a header of ours may hold UTF-8, which the client library would not send.
+        raw = [(name.encode(), _raw(value)) for name, value in told.items()]
         client = self._sender()
         with _asked(writes=writes):
             answer = client.request(
-                method, target, content=content, headers=headers, timeout=_timeout(seconds)
+                method, target, content=content, headers=raw, timeout=_timeout(seconds)
             )
         if not answer.is_success:
             raise from_answer(answer.status_code, answer.headers, answer.content, writes=writes)
@@ -256,6 +280,10 @@ class WireClient:
             yield stream
         finally:
             stream.close()
+
+
+def _raw(value: str | bytes) -> bytes:
+    return value.encode() if isinstance(value, str) else value
 
 
 def _unavailable(error: httpx.RequestError, *, writes: bool) -> Unavailable:

@@ -44,7 +44,8 @@ class Tool(Struct, frozen=True, kw_only=True):
     """One thing a model may call.
 
     `parameters` is a JSON Schema of the arguments, `work` does what they ask. `commands` are the
-    values of the argument `command` that calls are counted by, when there are several.
+    values of the argument `command` that calls are counted by, when there are several. `refused`
+    tells an answer that says what the model did wrong.
     """
 
     id: str
@@ -53,13 +54,14 @@ class Tool(Struct, frozen=True, kw_only=True):
     parameters: Schema
     work: Callable[[object], JSON]
     commands: tuple[str, ...] = ()
+    refused: Callable[[JSON], bool] | None = None
 
     def call(self, arguments: object) -> JSON:
         """Return the answer to *arguments*; ToolRefused says what the model did wrong."""
         outcome: Outcome = "error"
         try:
             answer = self.work(arguments)
-            outcome = "ok"
+            outcome = "refused" if self.refused and self.refused(answer) else "ok"
         except ToolRefused:
             outcome = "refused"
             raise

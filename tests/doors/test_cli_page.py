@@ -42,6 +42,22 @@ EXPECTED = {
     "mount": "DIR [--store STORE]… [--session ID] [--read-only] [--mode auto|fuse|sync]"
     " [--deadline S] [--grace S] [--spool DIR] [--cache MIB] [--allow-other] [--status] [--note]",
     "unmount": "DIR [--lazy] [--timeout S]",
+    "durable list": "AGENT [--category C] [--tag T]… [--since S] [--prefix P] [--query Q]"
+    " [--limit N] [--page P] [--all]",
+    "durable get": "AGENT KEY",
+    "durable set": "AGENT KEY [CONTENT|-] --category C [--tag T]…",
+    "durable forget": "AGENT KEY [--scope S]",
+    "durable search": "AGENT QUERY [--category C] [--limit N]",
+    "durable hydrate": "AGENT [--budget N] [--render]",
+    "durable explain": "AGENT KEY [--budget N]",
+    "durable export": "AGENT DIR",
+    "durable import": "AGENT DIR [--mode upsert|replace] [--dry-run] [--rebind]",
+    "durable history": "AGENT [KEY]",
+    "durable agents": "",
+    "durable limits": "AGENT [--cap N] [--run-cap N] [--content-bytes N] [--budget N]"
+    " [--daily-hours N] [--evict]",
+    "durable sweep": "[AGENT]",
+    "forget": "--agent A [--yes]",
     "backup": "FILE [--force]",
     "restore": "FILE [--replace]",
     "verify": "[--quick] [--repair] [--head LINK]",
@@ -59,6 +75,9 @@ DEFAULTS = {
     "keys create": {"scope": "write"},
     "mount": {"mode": "auto", "deadline": 5, "grace": 3, "cache": 64, "spool": None},
     "unmount": {"lazy": False, "timeout": 30},
+    "durable list": {"limit": 100},
+    "durable set": {"content": "-"},
+    "durable import": {"mode": "upsert"},
 }
 
 VARIABLES = {"db": "HOLDFAST_DB", "api_key": "HOLDFAST_API_KEY", "strict": "HOLDFAST_STRICT"}

@@ -28,13 +28,34 @@ SAMPLES: list[HoldfastError] = [
     errors.PreconditionFailed("mem_1", expected=None, current=None),
     errors.ContentGone("memver_1", datetime(2026, 1, 1, 2, 3, 4, 567890, tzinfo=UTC)),
     errors.CursorExpired("page_1"),
-    errors.IdempotencyMismatch("edit_1"),
+    errors.RunRequired(),
+    errors.ImportRefused("Two were rejected.", next="Mend them."),
+    errors.MemoryFull(cap=3, entries=3, core_entries=3, coldest=("a", "é")),
+    errors.MemoryFull(cap=3, entries=9, core_entries=3, would_evict=6),
+    errors.StaleRun("superseded", token=3, live_token=4),
+    errors.StaleRun("ended", token=3, live_token=None),
+    errors.Forgotten(datetime(2026, 1, 1, 2, 3, 4, 567000, tzinfo=UTC), "agent:agent_7"),
+    errors.IdempotencyMismatch("one"),
     errors.ToolNameTaken("memory", "run.list", "files.view"),
     Unavailable("Busy.", reason="busy", written=None, retry_after=0.25),
     errors.Corrupt("/data/h.db", "page 3"),
     errors.TooNew(9, 3),
     errors.EngineFault("A bug.", statement="get_store"),
     errors.MissingExtra("postgres"),
+]
+
+CODES = [
+    ("HF-MEM-001", errors.NotPermitted),
+    ("HF-MEM-002", NotFound),
+    ("HF-MEM-003", Unavailable),
+    ("HF-MEM-004", InvalidInput),
+    ("HF-MEM-005", errors.MemoryFull),
+    ("HF-MEM-006", errors.StaleRun),
+    ("HF-MEM-007", errors.Forgotten),
+    ("HF-MEM-008", errors.RunRequired),
+    ("HF-MEM-009", errors.PreconditionFailed),
+    ("HF-MEM-010", errors.IdempotencyMismatch),
+    ("HF-MEM-011", errors.ImportRefused),
 ]
 
 
@@ -69,6 +90,16 @@ class TestErrors:
 
         assert type(error) is errors.Conflict
         assert error.message == "No."
+
+    @pytest.mark.parametrize(("code", "expected"), CODES)
+    def test_without_the_header_the_code_of_a_durable_call_tells(
+        self, code: str, expected: type[HoldfastError]
+    ) -> None:
+        told = {"type": "conflict_error", "code": code, "message": "So.", "next": "Do."}
+
+        error = from_answer(409, {}, msgspec.json.encode({"error": told}), writes=True)
+
+        assert (type(error), error.code, str(error)) == (expected, code, "So. Do.")
 
     @pytest.mark.parametrize(
         ("status", "kind", "expected"),

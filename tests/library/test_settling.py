@@ -11,6 +11,7 @@ import pytest
 import holdfast
 from holdfast.ground.errors import PathTaken, PreconditionFailed, Unavailable
 from holdfast.library.holdfast import Holdfast
+from holdfast.memories.durable.memory import DurableMemory
 from holdfast.memories.stores.edits import Save
 from holdfast.memories.stores.records import Store
 from holdfast.testing.shared import Server, new_workspace
@@ -52,7 +53,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(answer.content)
 
-    do_POST = do_DELETE = do_GET  # noqa: N815 - the base class's names
+    do_POST = do_PUT = do_PATCH = do_DELETE = do_GET  # noqa: N815 - the base class's names
 
     def log_message(self, format: str, *args: object) -> None:
         """Say nothing on stderr."""
@@ -157,3 +158,66 @@ def test_what_is_lost_twice_is_unknown(proxy: Forgetful, forgetful: Holdfast, st
         forgetful.memory_stores.memories.create(store.id, path="/a.md", content="tabs")
 
     assert (unknown.value.reason, unknown.value.written) == ("lost", None)
+
+
+CORE = {"category": "core"}
+
+
+def ops(durable: DurableMemory) -> list[str]:
+    return [change.op for change in durable.history()]
+
+
+def test_a_durable_entry_is_written_once(proxy: Forgetful, forgetful: Holdfast) -> None:
+    durable = forgetful.durable("agent_7")
+    proxy.forgets = 2
+
+    stored = durable.set("k", "c", category="core")
+
+    assert stored.outcome == "created"
+    assert ops(durable) == ["create"]
+
+
+def test_many_durable_entries_are_written_once(proxy: Forgetful, forgetful: Holdfast) -> None:
+    durable = forgetful.durable("agent_7")
+    items = [{"key": "k", "content": "c", **CORE}, {"key": "", "content": "c", **CORE}]
+    proxy.forgets = 1
+
+    many = durable.set_many(items, on_error="skip")
+
+    assert [each.outcome for each in many.stored] == ["created"]
+    assert [each.index for each in many.refused] == [1]
+    assert ops(durable) == ["create"]
+
+
+def test_a_durable_key_is_forgotten_once(proxy: Forgetful, forgetful: Holdfast) -> None:
+    durable = forgetful.durable("agent_7")
+    durable.set("k", "c", category="core")
+    proxy.forgets = 1
+
+    assert durable.forget("k") is True
+
+
+def test_a_run_is_opened_and_ended_once(proxy: Forgetful, forgetful: Holdfast) -> None:
+    durable = forgetful.durable("agent_7")
+    proxy.forgets = 1
+    run = durable.run("run_1")
+    run.set("k", "c", category="conversation")
+    proxy.forgets = 1
+
+    ended = run.end()
+
+    assert (ended.ended, ended.removed) == (True, 1)
+
+
+def test_a_restored_durable_entry_whose_answer_is_lost_is_unknown(
+    proxy: Forgetful, forgetful: Holdfast
+) -> None:
+    durable = forgetful.durable("agent_7")
+    durable.set("k", "c", category="core")
+    seq = durable.history().data[0].seq
+    proxy.forgets = 1
+
+    with pytest.raises(Unavailable) as unknown:
+        durable.restore("k", seq)
+
+    assert (unknown.value.written, unknown.value.code) == (None, "HF-MEM-003")

@@ -13,7 +13,7 @@ from holdfast.memories.stores.wire import to_wire
 
 Wire = dict[str, Any]
 
-_FRACTION = re.compile(r"(?<=T\d\d:\d\d:\d\d)\.\d{6}Z$")
+_FRACTION = re.compile(r"(?<=T\d\d:\d\d:\d\d)\.(?:\d{3}){1,2}Z$")
 
 
 class Answer:

@@ -17,6 +17,8 @@ COMMANDS = {
     "keys": "Make, list and revoke API keys.",
     "mount": "Show memory stores as directories of ordinary files.",
     "unmount": "End a mount, once everything in it is saved.",
+    "durable": "Read, write and look after what agents remember between runs.",
+    "forget": "Forget everything of an agent's.",
     "backup": "Copy everything, at one moment, into a file.",
     "restore": "Bring a backup into a database.",
     "verify": "Check that everything stored is whole, and say what is not.",

@@ -73,6 +73,6 @@ def encodable(value: object) -> object:
     return to_wire(value) if isinstance(value, Record) else value
 
 
-def of_json(told: JSONObject) -> Answer:
+def of_json(told: JSONObject, *, status: int = 200) -> Answer:
     """Return a JSON object as an answer."""
-    return Answer(body=_encode(told))
+    return Answer(body=_encode(told), status=status)

@@ -23,6 +23,7 @@ from holdfast.doors.http.routes import Route, Table
 from holdfast.doors.http.visitor import Visitor
 from holdfast.ground.clock import Clock, SystemClock, to_microseconds
 from holdfast.ground.errors import (
+    HoldfastError,
     InvalidInput,
     NotAuthenticated,
     NotPermitted,
@@ -33,6 +34,8 @@ from holdfast.ground.events import Event
 from holdfast.ground.ids import Ids
 from holdfast.ground.scope import LOCAL
 from holdfast.library.holdfast import Holdfast
+from holdfast.memories.durable.codes import give_code
+from holdfast.memories.durable.counts import counts
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -165,9 +168,28 @@ class App:
 
     def _failed(self, asked: _Asked, error: Exception) -> Answer:
         self.house.metrics.failed(error)
+        if asked.route and asked.route.durable and isinstance(error, HoldfastError):
+            self._tell_durable(asked, asked.route, error)
         if isinstance(error, NotAuthenticated | NotPermitted):
             self._tell_denied(asked, error)
         return error_answer(error, request_id=asked.request_id, contract=asked.contract)
+
+    def _tell_durable(self, asked: _Asked, route: Route, error: HoldfastError) -> None:
+        """Give *error* its code, and tell of a write that the library was not asked for."""
+        if error.code is not None:
+            return
+        give_code(error)
+        if route.changes and error.code is not None:
+            counts.add("refused_total", error.code)
+            self.house.hf.events.publish(
+                Event(
+                    type="durable.refused",
+                    at=self.house.clock.now(),
+                    workspace=asked.workspace,
+                    ids={"request_id": asked.request_id},
+                    data={"code": error.code},
+                )
+            )
 
     def _tell_denied(self, asked: _Asked, error: NotAuthenticated | NotPermitted) -> None:
         self.house.hf.events.publish(

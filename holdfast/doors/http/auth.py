@@ -13,6 +13,8 @@ from holdfast.memories.stores.session_tokens import TOKEN_PREFIX
 
 WORKSPACE, WORKSPACE_ALIAS = b"anthropic-workspace-id", b"holdfast-workspace"
 
+_SHARE = "What agents share is kept in the category workspace."
+
 _RANK: dict[KeyScope, int] = {"read": 0, "write": 1, "admin": 2}
 
 
@@ -130,15 +132,26 @@ def demand_right(visitor: Visitor, found: Found) -> None:
                 next="Use an API key for this.",
             )
         return
-    if visitor.bound:
+    if visitor.bound and not _bound_to(visitor, found):
         raise ScopeDenied(
             "This key is bound to one agent's or one user's memory.",
             needed=f"a key of scope {route.needs} that is not bound",
-            next="For memory stores, use a session token.",
+            next=_SHARE if route.durable else "For memory stores, use a session token.",
         )
-    if route.needs != "nothing" and _RANK[visitor.scope] < _RANK[route.needs]:
+    if route.needs != "nothing":
+        demand_scope(visitor, route.needs)
+
+
+def demand_scope(visitor: Visitor, needed: KeyScope) -> None:
+    """Raise NotPermitted unless *visitor*'s scope is *needed* or a greater one."""
+    if _RANK[visitor.scope] < _RANK[needed]:
         raise NotPermitted(
-            f"This needs a key of scope {route.needs}; yours is {visitor.scope}.",
-            needed=route.needs,
+            f"This needs a key of scope {needed}; yours is {visitor.scope}.",
+            needed=needed,
             next="Use another key, or ask who administers the server for one.",
         )
+
+
+def _bound_to(visitor: Visitor, found: Found) -> bool:
+    """Tell whether the route is one of the agent's that *visitor*'s key is bound to."""
+    return found.route.bound == "agent" and found.segments["agent"] == visitor.agent

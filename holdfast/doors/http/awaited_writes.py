@@ -10,6 +10,7 @@ from typing import Any, TypeVar, cast
 
 from holdfast.engines.awaiting import awaited
 from holdfast.engines.base import Engine, Transaction
+from holdfast.ground.scope import Scope
 
 T = TypeVar("T")
 
@@ -22,6 +23,10 @@ class AwaitedWrites:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)
+
+    def scoped(self, scope: Scope) -> "AwaitedWrites":
+        """Return the like of it for another owner."""
+        return AwaitedWrites(self._engine.scoped(scope))
 
     def write(self, work: Callable[[Transaction], T], *, timeout: float | None = None) -> object:
         """Return an awaitable of what *work*(transaction) returns, once it is durable."""

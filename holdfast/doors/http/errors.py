@@ -19,6 +19,7 @@ from holdfast.doors.http.answers import JSON, Answer
 from holdfast.ground import errors
 from holdfast.ground.clock import to_rfc3339
 from holdfast.ground.errors import HoldfastError
+from holdfast.memories.durable.wire import to_wire
 
 HEADER = b"holdfast-error"
 
@@ -77,14 +78,12 @@ def error_answer(error: Exception, *, request_id: str, contract: bool) -> Answer
         log_fault(error)
         error = errors.EngineFault(_FAULT)
     facts = _facts(error)
-    told: dict[str, object] = {"type": type}
     if contract:
-        told["message"] = _text(str(error))
+        told: dict[str, object] = {"type": type, "message": _text(str(error))}
         names = TOLD_BY_CONTRACT.get(error.__class__, ())
         told |= {name: facts[name] for name in names}
     else:
-        told |= {"message": _text(error.message), "next": _text(error.next)}
-        told |= {name: fact for name, fact in facts.items() if name not in told}
+        told = told_of(error)
     body = {"type": "error", "error": told, "request_id": request_id}
     return Answer(
         status=status,
@@ -92,6 +91,18 @@ def error_answer(error: Exception, *, request_id: str, contract: bool) -> Answer
         type=JSON,
         headers=(*_advice(error, status), (HEADER, _header(error, facts))),
     )
+
+
+def told_of(error: HoldfastError) -> dict[str, object]:
+    """Return *error* as a route of ours tells it: its type, what is so, what to do, its facts."""
+    _, type = status_and_type(error.__class__)
+    if error.code is not None:
+        # The one type that names memories of stores.
+        type = "conflict_error" if isinstance(error, errors.PreconditionFailed) else type
+    told: dict[str, object] = {"type": type}
+    told |= {"code": error.code} if error.code else {}
+    told |= {"message": _text(error.message), "next": _text(error.next)}
+    return told | {name: fact for name, fact in _facts(error).items() if name not in told}
 
 
 def _advice(error: HoldfastError, status: int) -> Iterator[tuple[bytes, bytes]]:
@@ -106,9 +117,18 @@ def _advice(error: HoldfastError, status: int) -> Iterator[tuple[bytes, bytes]]:
 
 def _header(error: HoldfastError, facts: dict[str, object]) -> bytes:
     public = next(kind for kind in _lineage(error.__class__) if kind.__module__ == errors.__name__)
-    told = {"class": public.__name__, "next": _text(error.next), "facts": facts}
+    # An entry may be longer than a header: it stands in the body alone.
+    small = {name: fact for name, fact in facts.items() if not _has_objects(fact)}
+    told: dict[str, object] = {"class": public.__name__}
+    told |= {"code": error.code} if error.code else {}
+    told |= {"next": _text(error.next), "facts": small}
     # DEL is ASCII and may stand in JSON, but not in a header.
     return json.dumps(told, separators=(",", ":")).replace("\x7f", "\\u007f").encode()
+
+
+def _has_objects(fact: object) -> bool:
+    within = cast("list[object]", fact) if isinstance(fact, list) else [fact]
+    return any(isinstance(each, dict) for each in within)
 
 
 def _facts(error: HoldfastError) -> dict[str, object]:
@@ -128,6 +148,8 @@ def _plain(fact: object) -> object:
         return fact
     if isinstance(fact, datetime):
         return to_rfc3339(fact)
+    if isinstance(fact, msgspec.Struct):
+        return to_wire(fact)
     if isinstance(fact, list | tuple):
         return [_plain(each) for each in cast("tuple[object, ...]", fact)]
     return _text(str(fact))

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 from holdfast.doors.http.auth import Gate
@@ -17,7 +17,10 @@ from holdfast.ground.clock import Clock
 from holdfast.ground.errors import Unavailable
 from holdfast.ground.events import Listener
 from holdfast.ground.ids import Ids
+from holdfast.ground.scope import EVERYBODY, LOCAL
 from holdfast.library.holdfast import Holdfast
+from holdfast.memories.durable.caller import Caller as DurableCaller
+from holdfast.memories.durable.sweeping import lag_of, sweep_all
 from holdfast.memories.stores.credentials import Credentials
 from holdfast.memories.stores.edit_sweep import drop_edits
 
@@ -28,6 +31,9 @@ IN_FLIGHT_MOST = 1_000
 
 SWEEP_EVERY = 3600.0
 """Seconds between two sweeps of what is kept for a time alone."""
+
+DURABLE_SWEEP_EVERY = 60.0
+"""Seconds between two sweeps of durable memory, of every agent in every workspace."""
 
 LIVE_MOST = 100
 """Live answers at once; each has a thread that waits for changes."""
@@ -49,6 +55,14 @@ class House:
         self.request_ids = RequestIds()
         self.in_flight, self.live = 0, 0
         self.stopping = asyncio.Event()
+        self._everybody = DurableCaller(
+            engine=hf.engine.scoped(EVERYBODY),
+            workspace=EVERYBODY.workspace,
+            agent="",
+            actor=LOCAL,
+            clock=clock,
+            ids=ids,
+        )
         self._unsubscribe = hf.events.subscribe(self.metrics.heard)
 
     @contextmanager
@@ -76,12 +90,18 @@ class House:
             off()
 
     async def keep_swept(self) -> None:
-        """Sweep once an hour, until the server stops."""
+        """Sweep the change feed and durable memory, each in its time, until the server stops."""
+        await asyncio.gather(
+            self._repeat(self.sweep, SWEEP_EVERY),
+            self._repeat(self.sweep_durable, DURABLE_SWEEP_EVERY),
+        )
+
+    async def _repeat(self, work: Callable[[], None], every: float) -> None:
         while True:
             try:
-                await asyncio.wait_for(self.stopping.wait(), SWEEP_EVERY)
+                await asyncio.wait_for(self.stopping.wait(), every)
             except TimeoutError:
-                await asyncio.to_thread(self.sweep)
+                await asyncio.to_thread(work)
             else:
                 return
 
@@ -92,6 +112,18 @@ class House:
             drop_edits(self.hf.engine, self.clock.now())
         except Unavailable as error:
             _log.warning("what is past its time could not be dropped: %s", error.reason)
+
+    def sweep_durable(self) -> None:
+        """Remove what is over of every agent; what cannot be now is tried again later."""
+        try:
+            sweep_all(self._everybody)
+        except Unavailable as error:
+            _log.warning("durable memory could not be swept: %s", error.reason)
+
+    def durable_numbers(self) -> dict[str, float]:
+        """Return what durable memory is at now, as `/metrics` names it."""
+        now = self._everybody.now()
+        return {"sweep_lag_seconds": lag_of(self._everybody.engine, now)}
 
     def close(self) -> None:
         """Let go of what the door itself holds; the handle is its maker's to close."""

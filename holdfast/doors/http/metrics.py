@@ -10,6 +10,7 @@ from holdfast.doors.http.counters import Counter, Timings, flat_lines
 from holdfast.ground import errors
 from holdfast.ground.errors import HoldfastError
 from holdfast.ground.events import Event
+from holdfast.memories.durable.counts import COUNTERS, counts
 from holdfast.tools.base import calls
 
 UNKNOWN = "unknown"
@@ -91,15 +92,28 @@ class Metrics:
         elif event.type == "version.redacted":
             self._redactions.add()
 
-    def text(self, engine: dict[str, float]) -> str:
-        """Return all of it, with the *engine*'s own numbers, as Prometheus reads it."""
-        return "\n".join((*self._lines(engine), ""))
+    def text(self, engine: dict[str, float], durable: dict[str, float]) -> str:
+        """Return all of it, with the *engine*'s and *durable* memory's own numbers, as text."""
+        return "\n".join((*self._lines(engine, durable), ""))
 
-    def _lines(self, engine: dict[str, float]) -> Iterator[str]:
+    def _lines(self, engine: dict[str, float], durable: dict[str, float]) -> Iterator[str]:
         for each in (self._requests, self._seconds, self._auth):
             yield from each.lines()
         for each in (self._writes, self._noops, self._conflicts, self._refused, self._redactions):
             yield from each.lines()
         self._tools.take(calls.counts())
         yield from self._tools.lines()
+        yield from durable_lines()
+        yield from flat_lines("holdfast_durable_", durable)
         yield from flat_lines("holdfast_engine_", engine)
+
+
+def durable_lines() -> Iterator[str]:
+    """Give the lines of what durable memory did in this process."""
+    taken: dict[str, dict[tuple[str, ...], int]] = {}
+    for name, value, count in counts.taken():
+        taken.setdefault(name, {})[(value,) if value else ()] = count
+    for name, (says, label, _) in COUNTERS.items():
+        counter = Counter(f"holdfast_durable_{name}", says, *((label,) if label else ()))
+        counter.take(taken[name])
+        yield from counter.lines()

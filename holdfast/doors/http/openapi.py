@@ -19,6 +19,10 @@ _PLACES = {
     "id": "The id of the thing.",
     "rid": "The id of the attached store.",
     "tid": "The id of the session token.",
+    "agent": "The name of an agent.",
+    "key": "The key of an entry.",
+    "run_id": "The id of a run.",
+    "seq": "The number of a change.",
 }
 _ERROR: JSONObject = {
     "type": "object",

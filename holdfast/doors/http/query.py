@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
@@ -19,6 +19,9 @@ _INSTANT = re.compile(
     r"\d{4}-\d\d-\d\d(?:[Tt ]\d\d:\d\d(?::\d\d(?:[.,]\d{1,9})?)?(?:[Zz]|[+-]\d\d:?\d\d)?)?",
     re.ASCII,
 )
+
+_SPAN = re.compile(r"(\d{1,12}(?:\.\d{1,6})?)([smhd])", re.ASCII)
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 class Name(Struct, frozen=True):
@@ -168,6 +171,24 @@ def _instant(field: str, given: str) -> datetime:
             given=given,
             next="Send RFC 3339, such as 2026-11-21T10:00:00Z, with + as %2B.",
         ) from None
+
+
+def moment(wire: str) -> Name:
+    """Return a name whose value is an instant, or a span back from now, such as `90m` or `7d`."""
+    return Name(wire, _moment, {"type": "string"})
+
+
+def span_of(given: str) -> timedelta | None:
+    """Return the span that *given* says: a number, then s, m, h or d; None if it says none."""
+    found = _SPAN.fullmatch(given)
+    try:
+        return timedelta(**{_UNITS[found[2]]: float(found[1])}) if found else None
+    except OverflowError:
+        return None
+
+
+def _moment(field: str, given: str) -> datetime | timedelta | None:
+    return span_of(given) or _instant(field, given) if given else None
 
 
 VIEW = one_of("view", "basic", "full")

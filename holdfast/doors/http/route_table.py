@@ -1,13 +1,25 @@
 """Every route there is, in the order in which the description tells them."""
 
 from holdfast.doors.http.compat import agents, memories, sessions, stores, versions
-from holdfast.doors.http.own import events, following, identity, operations, settings, tokens
+from holdfast.doors.http.own import (
+    durable,
+    durable_files,
+    durable_runs,
+    durable_upkeep,
+    durable_workspace,
+    events,
+    following,
+    identity,
+    operations,
+    settings,
+    tokens,
+)
 from holdfast.doors.http.own import stores as own_stores
 from holdfast.doors.http.routes import Route
 
 
 def routes(*, strict: bool) -> tuple[Route, ...]:
-    """Return every route; a *strict* server knows no PATCH."""
+    """Return every route; a *strict* server knows no PATCH of the contract's."""
     every = (
         *stores.ROUTES,
         *memories.ROUTES,
@@ -19,7 +31,14 @@ def routes(*, strict: bool) -> tuple[Route, ...]:
         *settings.ROUTES,
         *own_stores.ROUTES,
         *following.ROUTES,
+        *durable_workspace.ROUTES,
+        *durable.ROUTES,
+        *durable_runs.ROUTES,
+        *durable_files.ROUTES,
+        *durable_upkeep.ROUTES,
         *events.ROUTES,
         *operations.ROUTES,
     )
-    return tuple(each for each in every if not strict or each.method != "PATCH")
+    return tuple(
+        each for each in every if not (strict and each.contract and each.method == "PATCH")
+    )

@@ -14,6 +14,7 @@ from holdfast.doors.http.query import Name
 from holdfast.ground.errors import NotFound
 
 MIB = 1_048_576
+DURABLE_LIMIT = 4 * MIB
 
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 Needs = Literal["nothing", "any", "read", "write", "admin"]
@@ -28,7 +29,8 @@ class Route(Struct, frozen=True, kw_only=True):
     `path` has a `{name}` for each segment that is an id. `session` says whether a session token
     may ask: never, about its own session (`id`), or about stores attached to it (`s`). `behind`
     looks whether what the path names is there; it is asked when the body or the query is wrong,
-    because an unknown id is told before a bad request.
+    because an unknown id is told before a bad request. `bound` says whether a key may ask that is
+    bound to the agent in the path. A `durable` route's errors carry a code.
     """
 
     method: Method
@@ -41,6 +43,8 @@ class Route(Struct, frozen=True, kw_only=True):
     session: Literal["never", "own", "store"] = "never"
     behind: Callable[[Call], Awaitable[object]] | None = None
     limit: int = MIB
+    bound: Literal["never", "agent"] = "never"
+    durable: bool = False
 
     @property
     def contract(self) -> bool:

@@ -2,6 +2,95 @@
 
 CREATE SCHEMA holdfast;
 
+CREATE FUNCTION holdfast.durable_count() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+begin
+  if tg_op = 'INSERT' then
+    update holdfast.durable_agents a
+    set entries = a.entries + t.entries, core_entries = a.core_entries + t.core,
+        size_bytes = a.size_bytes + t.size_bytes,
+        last_write = greatest(a.last_write, t.last_write),
+        expires_at = least(a.expires_at, t.expires_at)
+    from (
+      select c.workspace, c.agent, count(*) as entries, sum(c.pinned) as core,
+          sum(c.size_bytes) as size_bytes, max(c.updated_at) as last_write,
+          min(c.expires_at) as expires_at
+      from came c
+      where c.run_id = ''
+      group by c.workspace, c.agent
+    ) t
+    where a.workspace = t.workspace and a.agent = t.agent;
+  elsif tg_op = 'UPDATE' then
+    update holdfast.durable_agents a
+    set core_entries = a.core_entries + t.core, size_bytes = a.size_bytes + t.size_bytes,
+        last_write = greatest(a.last_write, t.last_write),
+        expires_at = least(a.expires_at, t.expires_at)
+    from (
+      select b.workspace, b.agent, sum(b.core) as core, sum(b.size_bytes) as size_bytes,
+          max(b.last_write) as last_write, min(b.expires_at) as expires_at
+      from (
+        select c.workspace, c.agent, c.pinned as core, c.size_bytes, c.updated_at as last_write,
+            c.expires_at
+        from came c
+        where c.run_id = ''
+        union all
+        select w.workspace, w.agent, -w.pinned, -w.size_bytes, null, null
+        from went w
+        where w.run_id = ''
+      ) b
+      group by b.workspace, b.agent
+    ) t
+    where a.workspace = t.workspace and a.agent = t.agent;
+  else
+    update holdfast.durable_agents a
+    set entries = a.entries - t.entries, core_entries = a.core_entries - t.core,
+        size_bytes = a.size_bytes - t.size_bytes
+    from (
+      select w.workspace, w.agent, count(*) as entries, sum(w.pinned) as core,
+          sum(w.size_bytes) as size_bytes
+      from went w
+      where w.run_id = ''
+      group by w.workspace, w.agent
+    ) t
+    where a.workspace = t.workspace and a.agent = t.agent;
+  end if;
+  return null;
+end
+$$;
+
+CREATE FUNCTION holdfast.durable_take_lane() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+begin
+  insert into holdfast.durable_lanes (workspace, agent, lane, token)
+  values (new.workspace, new.agent, new.lane, new.token)
+  on conflict (workspace, agent, lane)
+  do update set token = greatest(durable_lanes.token, excluded.token);
+  return null;
+end
+$$;
+
+CREATE FUNCTION holdfast.durable_trim() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+begin
+  delete from holdfast.durable_changes d
+  using (
+    select k.workspace, k.agent, k.key, (
+      select c.seq from holdfast.durable_changes c
+      where c.workspace = k.workspace and c.agent = k.agent and c.key = k.key
+      order by c.seq desc
+      limit 1 offset 20
+    ) as last
+    from (select distinct n.workspace, n.agent, n.key from came n where n.key is not null) k
+  ) past
+  where d.workspace = past.workspace and d.agent = past.agent and d.key = past.key
+    and d.seq <= past.last;
+  return null;
+end
+$$;
+
 CREATE TABLE holdfast.agents (
     id text NOT NULL COLLATE pg_catalog."C",
     workspace text NOT NULL COLLATE pg_catalog."C",
@@ -45,6 +134,181 @@ CREATE TABLE holdfast.changes (
 );
 
 ALTER TABLE ONLY holdfast.changes FORCE ROW LEVEL SECURITY;
+
+CREATE TABLE holdfast.durable_agents (
+    workspace text NOT NULL COLLATE pg_catalog."C",
+    agent text NOT NULL COLLATE pg_catalog."C",
+    entries bigint NOT NULL,
+    core_entries bigint NOT NULL,
+    size_bytes bigint NOT NULL,
+    last_write bigint,
+    expires_at bigint,
+    forgot_seq bigint NOT NULL,
+    tidy_at bigint NOT NULL
+);
+ALTER TABLE ONLY holdfast.durable_agents ALTER COLUMN agent SET STATISTICS 0;
+
+ALTER TABLE ONLY holdfast.durable_agents FORCE ROW LEVEL SECURITY;
+
+CREATE TABLE holdfast.durable_changes (
+    seq bigint NOT NULL,
+    workspace text NOT NULL COLLATE pg_catalog."C",
+    agent text NOT NULL COLLATE pg_catalog."C",
+    run_id text NOT NULL COLLATE pg_catalog."C",
+    at bigint NOT NULL,
+    op text NOT NULL COLLATE pg_catalog."C",
+    key text COLLATE pg_catalog."C",
+    key_hash bytea,
+    category text COLLATE pg_catalog."C",
+    size_bytes integer NOT NULL,
+    content text COLLATE pg_catalog."C",
+    content_sha256 text COLLATE pg_catalog."C",
+    actor text NOT NULL COLLATE pg_catalog."C",
+    evicted_for text COLLATE pg_catalog."C",
+    cause text NOT NULL COLLATE pg_catalog."C",
+    redacted_at bigint,
+    CONSTRAINT durable_changes_check CHECK (((key IS NULL) OR (key_hash IS NULL))),
+    CONSTRAINT durable_changes_op_check CHECK ((op = ANY (ARRAY['create'::text, 'replace'::text, 'refresh'::text, 'move'::text, 'evict'::text, 'expire'::text, 'forget'::text, 'end'::text, 'redact'::text, 'restore'::text])))
+);
+ALTER TABLE ONLY holdfast.durable_changes ALTER COLUMN agent SET STATISTICS 0;
+ALTER TABLE ONLY holdfast.durable_changes ALTER COLUMN run_id SET STATISTICS 0;
+ALTER TABLE ONLY holdfast.durable_changes ALTER COLUMN key SET STATISTICS 0;
+ALTER TABLE ONLY holdfast.durable_changes ALTER COLUMN category SET STATISTICS 0;
+ALTER TABLE ONLY holdfast.durable_changes ALTER COLUMN content SET STATISTICS 0;
+ALTER TABLE ONLY holdfast.durable_changes ALTER COLUMN content_sha256 SET STATISTICS 0;
+ALTER TABLE ONLY holdfast.durable_changes ALTER COLUMN actor SET STATISTICS 0;
+ALTER TABLE ONLY holdfast.durable_changes ALTER COLUMN evicted_for SET STATISTICS 0;
+ALTER TABLE ONLY holdfast.durable_changes ALTER COLUMN cause SET STATISTICS 0;
+
+ALTER TABLE ONLY holdfast.durable_changes FORCE ROW LEVEL SECURITY;
+
+CREATE TABLE holdfast.durable_entries (
+    workspace text NOT NULL COLLATE pg_catalog."C",
+    agent text NOT NULL COLLATE pg_catalog."C",
+    run_id text NOT NULL COLLATE pg_catalog."C",
+    key text NOT NULL COLLATE pg_catalog."C",
+    id text NOT NULL COLLATE pg_catalog."C",
+    category text NOT NULL COLLATE pg_catalog."C",
+    pinned integer NOT NULL,
+    tags text NOT NULL COLLATE pg_catalog."C",
+    size_bytes integer NOT NULL,
+    seq bigint NOT NULL,
+    created_at bigint NOT NULL,
+    updated_at bigint NOT NULL,
+    expires_at bigint,
+    created_by text NOT NULL COLLATE pg_catalog."C",
+    updated_by text NOT NULL COLLATE pg_catalog."C",
+    content text NOT NULL COLLATE pg_catalog."C",
+    CONSTRAINT durable_entries_category_check CHECK (((octet_length(category) >= 1) AND (octet_length(category) <= 64))),
+    CONSTRAINT durable_entries_check CHECK ((pinned =
+CASE
+    WHEN (category = 'core'::text) THEN 1
+    ELSE 0
+END)),
+    CONSTRAINT durable_entries_check1 CHECK (((category = 'workspace'::text) = (agent = ''::text))),
+    CONSTRAINT durable_entries_check2 CHECK (((category = 'conversation'::text) = (run_id <> ''::text))),
+    CONSTRAINT durable_entries_check3 CHECK (((category = 'daily'::text) = (expires_at IS NOT NULL))),
+    CONSTRAINT durable_entries_content_check CHECK (((octet_length(content) >= 1) AND (octet_length(content) <= 65536))),
+    CONSTRAINT durable_entries_key_check CHECK (((octet_length(key) >= 1) AND (octet_length(key) <= 255)))
+);
+ALTER TABLE ONLY holdfast.durable_entries ALTER COLUMN agent SET STATISTICS 0;
+ALTER TABLE ONLY holdfast.durable_entries ALTER COLUMN run_id SET STATISTICS 0;
+ALTER TABLE ONLY holdfast.durable_entries ALTER COLUMN key SET STATISTICS 0;
+ALTER TABLE ONLY holdfast.durable_entries ALTER COLUMN category SET STATISTICS 0;
+ALTER TABLE ONLY holdfast.durable_entries ALTER COLUMN tags SET STATISTICS 0;
+ALTER TABLE ONLY holdfast.durable_entries ALTER COLUMN created_by SET STATISTICS 0;
+ALTER TABLE ONLY holdfast.durable_entries ALTER COLUMN updated_by SET STATISTICS 0;
+ALTER TABLE ONLY holdfast.durable_entries ALTER COLUMN content SET STATISTICS 0;
+
+ALTER TABLE ONLY holdfast.durable_entries FORCE ROW LEVEL SECURITY;
+
+CREATE TABLE holdfast.durable_lanes (
+    workspace text NOT NULL COLLATE pg_catalog."C",
+    agent text NOT NULL COLLATE pg_catalog."C",
+    lane text NOT NULL COLLATE pg_catalog."C",
+    token bigint NOT NULL
+);
+ALTER TABLE ONLY holdfast.durable_lanes ALTER COLUMN agent SET STATISTICS 0;
+ALTER TABLE ONLY holdfast.durable_lanes ALTER COLUMN lane SET STATISTICS 0;
+
+ALTER TABLE ONLY holdfast.durable_lanes FORCE ROW LEVEL SECURITY;
+
+CREATE TABLE holdfast.durable_limits (
+    workspace text NOT NULL COLLATE pg_catalog."C",
+    agent text NOT NULL COLLATE pg_catalog."C",
+    cap integer,
+    workspace_cap integer,
+    run_cap integer,
+    content_bytes integer,
+    budget integer,
+    daily_hours integer,
+    CONSTRAINT durable_limits_budget_check CHECK (((budget >= 0) AND (budget <= 16777216))),
+    CONSTRAINT durable_limits_cap_check CHECK (((cap >= 1) AND (cap <= 100000))),
+    CONSTRAINT durable_limits_content_bytes_check CHECK (((content_bytes >= 1) AND (content_bytes <= 65536))),
+    CONSTRAINT durable_limits_daily_hours_check CHECK (((daily_hours >= 1) AND (daily_hours <= 8760))),
+    CONSTRAINT durable_limits_run_cap_check CHECK (((run_cap >= 1) AND (run_cap <= 100000))),
+    CONSTRAINT durable_limits_workspace_cap_check CHECK (((workspace_cap >= 1) AND (workspace_cap <= 100000)))
+);
+ALTER TABLE ONLY holdfast.durable_limits ALTER COLUMN agent SET STATISTICS 0;
+
+ALTER TABLE ONLY holdfast.durable_limits FORCE ROW LEVEL SECURITY;
+
+CREATE TABLE holdfast.durable_replays (
+    workspace text NOT NULL COLLATE pg_catalog."C",
+    agent text NOT NULL COLLATE pg_catalog."C",
+    key_hash bytea NOT NULL,
+    asked bytea NOT NULL,
+    answer text NOT NULL COLLATE pg_catalog."C",
+    at bigint NOT NULL
+);
+ALTER TABLE ONLY holdfast.durable_replays ALTER COLUMN agent SET STATISTICS 0;
+
+ALTER TABLE ONLY holdfast.durable_replays FORCE ROW LEVEL SECURITY;
+
+CREATE TABLE holdfast.durable_runs (
+    workspace text NOT NULL COLLATE pg_catalog."C",
+    agent text NOT NULL COLLATE pg_catalog."C",
+    token bigint NOT NULL,
+    run_id text NOT NULL COLLATE pg_catalog."C",
+    lane text NOT NULL COLLATE pg_catalog."C",
+    knew_seq bigint NOT NULL,
+    knew_shared_seq bigint NOT NULL,
+    began_at bigint NOT NULL,
+    seen_at bigint NOT NULL,
+    ended_at bigint,
+    outcome text COLLATE pg_catalog."C",
+    CONSTRAINT durable_runs_check CHECK (((ended_at IS NULL) = (outcome IS NULL))),
+    CONSTRAINT durable_runs_outcome_check CHECK ((outcome = ANY (ARRAY['ok'::text, 'failed'::text, 'superseded'::text, 'lapsed'::text]))),
+    CONSTRAINT durable_runs_run_id_check CHECK ((run_id <> ''::text))
+);
+ALTER TABLE ONLY holdfast.durable_runs ALTER COLUMN agent SET STATISTICS 0;
+ALTER TABLE ONLY holdfast.durable_runs ALTER COLUMN run_id SET STATISTICS 0;
+ALTER TABLE ONLY holdfast.durable_runs ALTER COLUMN lane SET STATISTICS 0;
+
+ALTER TABLE ONLY holdfast.durable_runs FORCE ROW LEVEL SECURITY;
+
+CREATE TABLE holdfast.durable_secrets (
+    workspace text NOT NULL COLLATE pg_catalog."C",
+    secret bytea NOT NULL,
+    CONSTRAINT durable_secrets_secret_check CHECK ((octet_length(secret) = 32))
+);
+
+ALTER TABLE ONLY holdfast.durable_secrets FORCE ROW LEVEL SECURITY;
+
+CREATE TABLE holdfast.durable_tombstones (
+    workspace text NOT NULL COLLATE pg_catalog."C",
+    agent text NOT NULL COLLATE pg_catalog."C",
+    run_id text NOT NULL COLLATE pg_catalog."C",
+    key_hash bytea NOT NULL,
+    seq bigint NOT NULL,
+    at bigint NOT NULL,
+    actor text NOT NULL COLLATE pg_catalog."C"
+);
+ALTER TABLE ONLY holdfast.durable_tombstones ALTER COLUMN agent SET STATISTICS 0;
+ALTER TABLE ONLY holdfast.durable_tombstones ALTER COLUMN run_id SET STATISTICS 0;
+ALTER TABLE ONLY holdfast.durable_tombstones ALTER COLUMN actor SET STATISTICS 0;
+
+ALTER TABLE ONLY holdfast.durable_tombstones FORCE ROW LEVEL SECURITY;
 
 CREATE TABLE holdfast.environments (
     id text NOT NULL COLLATE pg_catalog."C",
@@ -244,6 +508,33 @@ ALTER TABLE ONLY holdfast.api_keys
 ALTER TABLE ONLY holdfast.changes
     ADD CONSTRAINT changes_pkey PRIMARY KEY (seq);
 
+ALTER TABLE ONLY holdfast.durable_agents
+    ADD CONSTRAINT durable_agents_pkey PRIMARY KEY (workspace, agent);
+
+ALTER TABLE ONLY holdfast.durable_changes
+    ADD CONSTRAINT durable_changes_pkey PRIMARY KEY (seq);
+
+ALTER TABLE ONLY holdfast.durable_entries
+    ADD CONSTRAINT durable_entries_pkey PRIMARY KEY (workspace, agent, run_id, key);
+
+ALTER TABLE ONLY holdfast.durable_lanes
+    ADD CONSTRAINT durable_lanes_pkey PRIMARY KEY (workspace, agent, lane);
+
+ALTER TABLE ONLY holdfast.durable_limits
+    ADD CONSTRAINT durable_limits_pkey PRIMARY KEY (workspace, agent);
+
+ALTER TABLE ONLY holdfast.durable_replays
+    ADD CONSTRAINT durable_replays_pkey PRIMARY KEY (workspace, agent, key_hash);
+
+ALTER TABLE ONLY holdfast.durable_runs
+    ADD CONSTRAINT durable_runs_pkey PRIMARY KEY (workspace, agent, token);
+
+ALTER TABLE ONLY holdfast.durable_secrets
+    ADD CONSTRAINT durable_secrets_pkey PRIMARY KEY (workspace);
+
+ALTER TABLE ONLY holdfast.durable_tombstones
+    ADD CONSTRAINT durable_tombstones_pkey PRIMARY KEY (workspace, agent, run_id, key_hash);
+
 ALTER TABLE ONLY holdfast.environments
     ADD CONSTRAINT environments_pkey PRIMARY KEY (id);
 
@@ -292,6 +583,36 @@ CREATE INDEX api_keys_by_age ON holdfast.api_keys USING btree (workspace, create
 
 CREATE INDEX changes_in_commit_order ON holdfast.changes USING btree (xid, seq);
 
+CREATE INDEX durable_changes_by_age ON holdfast.durable_changes USING btree (at);
+
+CREATE INDEX durable_changes_caused ON holdfast.durable_changes USING btree (workspace, agent, evicted_for) WHERE (evicted_for IS NOT NULL);
+
+CREATE INDEX durable_changes_evicted ON holdfast.durable_changes USING btree (at) WHERE ((op = 'evict'::text) AND (content IS NOT NULL));
+
+CREATE INDEX durable_changes_of_agent ON holdfast.durable_changes USING btree (workspace, agent, seq);
+
+CREATE INDEX durable_changes_of_hash ON holdfast.durable_changes USING btree (workspace, agent, key_hash, seq) WHERE (key_hash IS NOT NULL);
+
+CREATE INDEX durable_changes_of_key ON holdfast.durable_changes USING btree (workspace, agent, key, seq) WHERE (key IS NOT NULL);
+
+CREATE INDEX durable_entries_by_expiry ON holdfast.durable_entries USING btree (expires_at) WHERE (expires_at IS NOT NULL);
+
+CREATE INDEX durable_entries_by_seq ON holdfast.durable_entries USING btree (workspace, agent, run_id, pinned, seq) INCLUDE (size_bytes, expires_at, category, key);
+
+CREATE INDEX durable_entries_to_expire ON holdfast.durable_entries USING btree (workspace, agent, expires_at) WHERE (expires_at IS NOT NULL);
+
+CREATE INDEX durable_replays_by_age ON holdfast.durable_replays USING btree (at);
+
+CREATE INDEX durable_runs_by_end ON holdfast.durable_runs USING btree (ended_at) WHERE (ended_at IS NOT NULL);
+
+CREATE UNIQUE INDEX durable_runs_in_lane ON holdfast.durable_runs USING btree (workspace, agent, lane) WHERE (ended_at IS NULL);
+
+CREATE UNIQUE INDEX durable_runs_live ON holdfast.durable_runs USING btree (workspace, agent, run_id) WHERE (ended_at IS NULL);
+
+CREATE INDEX durable_runs_to_lapse ON holdfast.durable_runs USING btree (seen_at) WHERE (ended_at IS NULL);
+
+CREATE INDEX durable_tombstones_by_age ON holdfast.durable_tombstones USING btree (at);
+
 CREATE INDEX environments_by_age ON holdfast.environments USING btree (workspace, created_at, id);
 
 CREATE UNIQUE INDEX memories_by_path ON holdfast.memories USING btree (store_id, path);
@@ -313,6 +634,16 @@ CREATE INDEX versions_by_age ON holdfast.versions USING btree (store_id, created
 CREATE INDEX versions_by_seq ON holdfast.versions USING btree (store_id, seq);
 
 CREATE INDEX versions_of_memory ON holdfast.versions USING btree (memory_id, created_at, id);
+
+CREATE TRIGGER durable_change_came AFTER INSERT ON holdfast.durable_changes REFERENCING NEW TABLE AS came FOR EACH STATEMENT EXECUTE FUNCTION holdfast.durable_trim();
+
+CREATE TRIGGER durable_entry_came AFTER INSERT ON holdfast.durable_entries REFERENCING NEW TABLE AS came FOR EACH STATEMENT EXECUTE FUNCTION holdfast.durable_count();
+
+CREATE TRIGGER durable_entry_changed AFTER UPDATE ON holdfast.durable_entries REFERENCING OLD TABLE AS went NEW TABLE AS came FOR EACH STATEMENT EXECUTE FUNCTION holdfast.durable_count();
+
+CREATE TRIGGER durable_entry_went AFTER DELETE ON holdfast.durable_entries REFERENCING OLD TABLE AS went FOR EACH STATEMENT EXECUTE FUNCTION holdfast.durable_count();
+
+CREATE TRIGGER durable_run_began AFTER INSERT ON holdfast.durable_runs FOR EACH ROW EXECUTE FUNCTION holdfast.durable_take_lane();
 
 ALTER TABLE ONLY holdfast.memories
     ADD CONSTRAINT memories_store_id_fkey FOREIGN KEY (store_id) REFERENCES holdfast.stores(id);
@@ -338,7 +669,41 @@ ALTER TABLE holdfast.api_keys ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE holdfast.changes ENABLE ROW LEVEL SECURITY;
 
+ALTER TABLE holdfast.durable_agents ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE holdfast.durable_changes ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE holdfast.durable_entries ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE holdfast.durable_lanes ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE holdfast.durable_limits ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE holdfast.durable_replays ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE holdfast.durable_runs ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE holdfast.durable_secrets ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE holdfast.durable_tombstones ENABLE ROW LEVEL SECURITY;
+
 ALTER TABLE holdfast.environments ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY its_agent ON holdfast.durable_agents AS RESTRICTIVE USING (((agent = ''::text) OR ((current_setting('holdfast.agent'::text, true) = agent) OR (current_setting('holdfast.agent'::text, true) = '*'::text)))) WITH CHECK (((agent = ''::text) OR ((current_setting('holdfast.agent'::text, true) = agent) OR (current_setting('holdfast.agent'::text, true) = '*'::text))));
+
+CREATE POLICY its_agent ON holdfast.durable_changes AS RESTRICTIVE USING (((agent = ''::text) OR ((current_setting('holdfast.agent'::text, true) = agent) OR (current_setting('holdfast.agent'::text, true) = '*'::text)))) WITH CHECK (((agent = ''::text) OR ((current_setting('holdfast.agent'::text, true) = agent) OR (current_setting('holdfast.agent'::text, true) = '*'::text))));
+
+CREATE POLICY its_agent ON holdfast.durable_entries AS RESTRICTIVE USING (((agent = ''::text) OR ((current_setting('holdfast.agent'::text, true) = agent) OR (current_setting('holdfast.agent'::text, true) = '*'::text)))) WITH CHECK (((agent = ''::text) OR ((current_setting('holdfast.agent'::text, true) = agent) OR (current_setting('holdfast.agent'::text, true) = '*'::text))));
+
+CREATE POLICY its_agent ON holdfast.durable_lanes AS RESTRICTIVE USING (((agent = ''::text) OR ((current_setting('holdfast.agent'::text, true) = agent) OR (current_setting('holdfast.agent'::text, true) = '*'::text)))) WITH CHECK (((agent = ''::text) OR ((current_setting('holdfast.agent'::text, true) = agent) OR (current_setting('holdfast.agent'::text, true) = '*'::text))));
+
+CREATE POLICY its_agent ON holdfast.durable_limits AS RESTRICTIVE USING (((agent = ''::text) OR ((current_setting('holdfast.agent'::text, true) = agent) OR (current_setting('holdfast.agent'::text, true) = '*'::text)))) WITH CHECK (((agent = ''::text) OR ((current_setting('holdfast.agent'::text, true) = agent) OR (current_setting('holdfast.agent'::text, true) = '*'::text))));
+
+CREATE POLICY its_agent ON holdfast.durable_replays AS RESTRICTIVE USING (((agent = ''::text) OR ((current_setting('holdfast.agent'::text, true) = agent) OR (current_setting('holdfast.agent'::text, true) = '*'::text)))) WITH CHECK (((agent = ''::text) OR ((current_setting('holdfast.agent'::text, true) = agent) OR (current_setting('holdfast.agent'::text, true) = '*'::text))));
+
+CREATE POLICY its_agent ON holdfast.durable_runs AS RESTRICTIVE USING (((agent = ''::text) OR ((current_setting('holdfast.agent'::text, true) = agent) OR (current_setting('holdfast.agent'::text, true) = '*'::text)))) WITH CHECK (((agent = ''::text) OR ((current_setting('holdfast.agent'::text, true) = agent) OR (current_setting('holdfast.agent'::text, true) = '*'::text))));
+
+CREATE POLICY its_agent ON holdfast.durable_tombstones AS RESTRICTIVE USING (((agent = ''::text) OR ((current_setting('holdfast.agent'::text, true) = agent) OR (current_setting('holdfast.agent'::text, true) = '*'::text)))) WITH CHECK (((agent = ''::text) OR ((current_setting('holdfast.agent'::text, true) = agent) OR (current_setting('holdfast.agent'::text, true) = '*'::text))));
 
 CREATE POLICY its_holder ON holdfast.api_keys FOR SELECT USING ((secret_hash = current_setting('holdfast.credential'::text, true)));
 
@@ -349,6 +714,24 @@ CREATE POLICY its_workspace ON holdfast.agents USING (((current_setting('holdfas
 CREATE POLICY its_workspace ON holdfast.api_keys USING (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text))) WITH CHECK (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text)));
 
 CREATE POLICY its_workspace ON holdfast.changes USING (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text))) WITH CHECK (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text)));
+
+CREATE POLICY its_workspace ON holdfast.durable_agents USING (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text))) WITH CHECK (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text)));
+
+CREATE POLICY its_workspace ON holdfast.durable_changes USING (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text))) WITH CHECK (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text)));
+
+CREATE POLICY its_workspace ON holdfast.durable_entries USING (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text))) WITH CHECK (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text)));
+
+CREATE POLICY its_workspace ON holdfast.durable_lanes USING (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text))) WITH CHECK (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text)));
+
+CREATE POLICY its_workspace ON holdfast.durable_limits USING (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text))) WITH CHECK (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text)));
+
+CREATE POLICY its_workspace ON holdfast.durable_replays USING (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text))) WITH CHECK (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text)));
+
+CREATE POLICY its_workspace ON holdfast.durable_runs USING (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text))) WITH CHECK (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text)));
+
+CREATE POLICY its_workspace ON holdfast.durable_secrets USING (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text))) WITH CHECK (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text)));
+
+CREATE POLICY its_workspace ON holdfast.durable_tombstones USING (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text))) WITH CHECK (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text)));
 
 CREATE POLICY its_workspace ON holdfast.environments USING (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text))) WITH CHECK (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text)));
 

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from time import monotonic, perf_counter, sleep
 from typing import TypeVar, cast
 
-from holdfast.engines.base import Make, Reader, Transaction
+from psycopg.pq.abc import PGresult
+
+from holdfast.engines.base import Make, Reader, Row, Transaction
 from holdfast.engines.postgres.faults import Again, Fault, chained, fault_of, lost
 from holdfast.engines.postgres.pool import late
 from holdfast.engines.postgres.preamble import BEGIN_MOMENT, Preamble
@@ -36,6 +38,9 @@ _OUTLIVED: frozenset[Again] = frozenset({"read_only", "plan"})
 
 _log = logging.getLogger(__name__)
 
+Take = Callable[[Wire, Asked, PGresult], list[T]]
+"""How the rows of an answer are taken."""
+
 
 class Attempts:
     """Statements and `work` of one owner on *server*; *counted* when they are a memory's."""
@@ -48,6 +53,13 @@ class Attempts:
 
     def look(self, make: Make[T], sql: str, params: dict[str, object]) -> list[T]:
         """Return every row of one statement, in one round trip."""
+        return self._look(sql, params, lambda wire, asked, result: wire.rows(asked, result, make))
+
+    def rows(self, sql: str, params: dict[str, object]) -> list[Row]:
+        """Return every row of one statement as it is, in one round trip."""
+        return self._look(sql, params, lambda wire, _, result: wire.tuples(result))
+
+    def _look(self, sql: str, params: dict[str, object], take: "Take[T]") -> list[T]:
         server = self._server
         server.check_outside()
         deadline = monotonic() + READ_TIMEOUT
@@ -55,7 +67,7 @@ class Attempts:
         for attempt in range(1, MOST_TRIES + 1):
             wire = server.pool.take(deadline)
             try:
-                found = self._look_once(wire, statement, make)
+                found = self._look_once(wire, statement, take)
             finally:
                 server.pool.give(wire)
                 if self._counted:
@@ -124,7 +136,7 @@ class Attempts:
             self._again_or_raise(fault, attempt, deadline)
         raise AssertionError
 
-    def _look_once(self, wire: Wire, statement: Asked, make: Make[T]) -> list[T] | Fault:
+    def _look_once(self, wire: Wire, statement: Asked, take: "Take[T]") -> list[T] | Fault:
         shown = self._server.target.shown
         try:
             answers = wire.exchange((self._opening.looking, statement))
@@ -139,7 +151,7 @@ class Attempts:
                 wire.close()
             return fault
         result = answers.results[1]
-        return [] if result is None else wire.rows(statement, result, make)
+        return [] if result is None else take(wire, statement, result)
 
     def _write_once(
         self, tx: PostgresTransaction, work: Callable[[Transaction], T], wire: Wire

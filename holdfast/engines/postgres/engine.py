@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import LiteralString, TypeVar
 
 from holdfast.engines import queries
-from holdfast.engines.base import Dialect, EngineStatus, Make, Reader, Scrubbed, Transaction
+from holdfast.engines.base import Dialect, EngineStatus, Make, Reader, Row, Scrubbed, Transaction
 from holdfast.engines.postgres import scrubbing
 from holdfast.engines.postgres.attempts import Attempts
 from holdfast.engines.postgres.feed import PostgresFeed
@@ -101,6 +101,10 @@ class PostgresEngine:
     def all(self, make: Make[T], sql: LiteralString, /, **params: object) -> list[T]:
         """Return every row."""
         return self._attempts.look(make, sql, params)
+
+    def rows(self, sql: LiteralString, /, **params: object) -> list[Row]:
+        """Return every row as it is, its columns in their order."""
+        return self._attempts.rows(sql, params)
 
     def read(self, work: Callable[[Reader], T]) -> T:
         """Return *work*(reader), whose statements all see one moment."""

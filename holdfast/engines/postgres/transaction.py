@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from psycopg.pq import ExecStatus
 from psycopg.pq.abc import PGresult
 
-from holdfast.engines.base import Make
+from holdfast.engines.base import Make, Row
 from holdfast.engines.postgres.faults import Fault, chained, fault_of, lost
 from holdfast.engines.postgres.feed import cursor_at
 from holdfast.engines.postgres.preamble import BEGIN, COMMIT, ROLLBACK
@@ -41,6 +41,7 @@ _MARKS = asked(
 )
 _DRAW = asked("select nextval('holdfast.seq') as seq, pg_current_xact_id() as xid", {})
 _XID = asked("select pg_current_xact_id_if_assigned() as xid", {})
+_NUMBERS = "select nextval('holdfast.seq') as seq from generate_series(1, %(count)s)"
 _INSERT_CHANGES = """
 insert into changes (seq, at, workspace, owner, type, ids, data, actor)
 select coalesce(e.seq, nextval('holdfast.seq')), e.at, e.workspace, e.owner, e.type, e.ids, e.data,
@@ -101,6 +102,10 @@ class Asking:
         """Return every row."""
         statement = self._spell(sql, params)
         return self._wire.rows(statement, self._ask(statement), make)
+
+    def rows(self, sql: LiteralString, /, **params: object) -> list[Row]:
+        """Return every row as it is, its columns in their order."""
+        return self._wire.tuples(self._ask(self._spell(sql, params)))
 
     def end(self) -> None:
         """Refuse every further statement, and undo what was not committed."""
@@ -183,6 +188,11 @@ class PostgresTransaction(Asking):
         if self._seq is None:
             raise EngineFault("The server gave no number.")
         return self._seq
+
+    def numbers(self, count: int) -> list[int]:
+        """Return *count* more numbers, in one round trip: rising, above `seq` and all before."""
+        self.seq  # noqa: B018 - drawn first, so that these come after it
+        return sorted(self.all(_number, _NUMBERS, count=count))
 
     @property
     def noted(self) -> list[Event]:
@@ -313,6 +323,10 @@ class PostgresTransaction(Asking):
         rows = [_row_of(event, None) for event in self._noted]
         rows[0]["seq"] = self._seq
         return asked(_INSERT_CHANGES, {"events": msgspec.json.encode(rows).decode()})
+
+
+def _number(*, seq: int) -> int:
+    return seq
 
 
 def _lost(broken: Lost) -> Fault:

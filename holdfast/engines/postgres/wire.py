@@ -16,6 +16,7 @@ from psycopg.errors import error_from_result
 from psycopg.pq import ConnStatus, DiagnosticField, ExecStatus, Format
 from psycopg.pq.abc import PGresult
 
+from holdfast.engines.base import Row
 from holdfast.engines.postgres.values import Asked, reading
 
 T = TypeVar("T")
@@ -140,20 +141,22 @@ class Wire:
         except (psycopg.Error, Lost):
             self.close()
 
+    def tuples(self, result: PGresult) -> list[Row]:
+        """Return each row of *result* as it is."""
+        if not result.ntuples:
+            return []
+        self._rows.set_pgresult(result)
+        return self._rows.load_rows(0, result.ntuples, tuple)
+
     def rows(self, asked: Asked, result: PGresult, make: Callable[..., T]) -> list[T]:
         """Return each row of *result*, made by *make*."""
-        count = result.ntuples
-        if not count:
+        if not result.ntuples:
             return []
         names = self._names.get(asked.text)
         if names is None or len(names) != result.nfields:
             found = [result.fname(column) or b"" for column in range(result.nfields)]
             names = self._names[asked.text] = tuple(name.decode() for name in found)
-        self._rows.set_pgresult(result)
-        return [
-            make(**dict(zip(names, row, strict=True)))
-            for row in self._rows.load_rows(0, count, tuple)
-        ]
+        return [make(**dict(zip(names, row, strict=True))) for row in self.tuples(result)]
 
     def answers_still(self) -> bool:
         """Tell, without asking the server, whether the connection looks whole."""

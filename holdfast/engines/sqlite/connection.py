@@ -11,7 +11,7 @@ from typing import Literal, Protocol, TypeVar, cast
 
 import apsw
 
-from holdfast.engines.base import Make
+from holdfast.engines.base import Make, Row
 from holdfast.engines.queries import name_of
 from holdfast.engines.sqlite.faults import SPOKEN, fault_of
 from holdfast.ground.errors import EngineFault, HoldfastError, Unavailable
@@ -114,6 +114,14 @@ class Connection:
         except SPOKEN as error:
             raise self.fault(error, sql) from error
         return [make(**dict(zip(names, row, strict=True))) for row in rows]
+
+    def rows(self, sql: str, params: Params) -> list[Row]:
+        """Return every row of *sql* as it is."""
+        self.statements += 1
+        try:
+            return self.execute(sql, params).fetchall()
+        except SPOKEN as error:
+            raise self.fault(error, sql) from error
 
     def first(self, make: Make[T], sql: str, params: Params) -> T | None:
         """Return the first row of *sql*, or None."""

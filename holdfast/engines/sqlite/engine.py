@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any, LiteralString, TypeVar, cast
 
 from holdfast.engines import queries
-from holdfast.engines.base import Dialect, EngineStatus, Make, Reader, Scrubbed, Transaction
+from holdfast.engines.base import Dialect, EngineStatus, Make, Reader, Row, Scrubbed, Transaction
 from holdfast.engines.sqlite.core import Core
 from holdfast.engines.sqlite.feed import SQLiteFeed
 from holdfast.engines.sqlite.log import empty
@@ -110,6 +110,14 @@ class SQLiteEngine:
         connection = self.core.take()
         try:
             return connection.all(make, sql, self._owner | params)
+        finally:
+            self.core.readers.give(connection)
+
+    def rows(self, sql: LiteralString, /, **params: object) -> list[Row]:
+        """Return every row as it is, its columns in their order."""
+        connection = self.core.take()
+        try:
+            return connection.rows(sql, self._owner | params)
         finally:
             self.core.readers.give(connection)
 

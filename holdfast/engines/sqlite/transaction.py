@@ -7,7 +7,7 @@ from typing import LiteralString, TypeVar, cast
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.engines.base import Make
+from holdfast.engines.base import Make, Row
 from holdfast.engines.queries import name_of
 from holdfast.engines.sqlite.connection import Connection, Params
 from holdfast.engines.sqlite.feed import cursor_at
@@ -59,6 +59,10 @@ class SQLiteReader:
         """Return every row."""
         return self._connection.all(make, sql, self._owner | params)
 
+    def rows(self, sql: LiteralString, /, **params: object) -> list[Row]:
+        """Return every row as it is, its columns in their order."""
+        return self._connection.rows(sql, self._owner | params)
+
     def end(self) -> None:
         """Refuse every further statement."""
         self._connection = _ended()
@@ -96,6 +100,12 @@ class SQLiteTransaction:
         self.used = self.used or 1
         return self._base + 1
 
+    def numbers(self, count: int) -> list[int]:
+        """Return *count* more numbers: rising, above `seq` and all given before."""
+        first = self._base + max(self.used, 1) + 1
+        self.used = max(self.used, 1) + count
+        return list(range(first, first + count))
+
     def one(self, make: Make[T], sql: LiteralString, /, **params: object) -> T:
         """Return the only row; another number of rows is EngineFault."""
         return self._timed(self._connection.one, sql, self._owner | params, make)
@@ -108,6 +118,10 @@ class SQLiteTransaction:
         """Return every row."""
         return self._timed(self._connection.all, sql, self._owner | params, make)
 
+    def rows(self, sql: LiteralString, /, **params: object) -> list[Row]:
+        """Return every row as it is, its columns in their order."""
+        return self._timed(self._connection.rows, sql, self._owner | params)
+
     def run(self, sql: LiteralString, /, **params: object) -> int:
         """Return how many rows changed."""
         self._weigh(params)
@@ -119,14 +133,7 @@ class SQLiteTransaction:
 
     def run_many(self, sql: LiteralString, rows: Iterable[Mapping[str, object]], /) -> int:
         """Run one statement for each of *rows*; return how many rows changed together."""
-        changed = 0
-        before = self._connection.statements
-        for row in rows:
-            self._weigh(row)
-            changed += self._timed(self._connection.run, sql, {**self._owner, **row})
-        # One statement, however many rows it is given: elsewhere it is one round trip.
-        self._connection.statements = before + 1
-        return changed
+        return self._run_each(sql, ({**self._owner, **row} for row in rows))
 
     def note(self, event: Event) -> None:
         """Write *event* into the change feed with this transaction; send it after the commit."""
@@ -148,11 +155,21 @@ class SQLiteTransaction:
 
         Raises the error with which SQLite ended the transaction, even if `work` passed over it.
         """
-        for event in self.noted:
-            self._connection.run(_INSERT_CHANGE, _row_of(event))
+        if self.noted:
+            self._run_each(_INSERT_CHANGE, map(_row_of, self.noted))
         if isinstance(self._connection, _Ended):
             self._connection.run("", {})
         self._connection = _ended()
+
+    def _run_each(self, sql: LiteralString, rows: Iterable[Params]) -> int:
+        changed = 0
+        before = self._connection.statements
+        for row in rows:
+            self._weigh(row)
+            changed += self._timed(self._connection.run, sql, row)
+        # One statement, however many rows it is given: elsewhere it is one round trip.
+        self._connection.statements = before + 1
+        return changed
 
     def _weigh(self, given: Params) -> None:
         for value in given.values():

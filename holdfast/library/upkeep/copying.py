@@ -35,9 +35,22 @@ TABLES = (
     Table("agents", ("id", "version")),
     Table("environments", ("id",)),
     Table("api_keys", ("id",)),
+    Table("durable_entries", ("workspace", "agent", "run_id", "key")),
+    Table("durable_agents", ("workspace", "agent")),
+    Table("durable_limits", ("workspace", "agent")),
+    Table("durable_changes", ("seq",)),
+    Table("durable_tombstones", ("workspace", "agent", "run_id", "key_hash")),
+    Table("durable_secrets", ("workspace",)),
+    Table("durable_lanes", ("workspace", "agent", "lane")),
+    Table("durable_runs", ("workspace", "agent", "token")),
+    Table("durable_replays", ("workspace", "agent", "key_hash")),
     Table("changes", ("seq",)),
 )
-"""Every table that holds what cannot be made again, owners before what they own."""
+"""Every table that holds what cannot be made again, owners before what they own.
+
+Triggers count durable entries into the rows of agents that are there, and let a run take its
+lane; so what they write into is copied after the first, and before the other.
+"""
 
 
 class _Column(Struct, frozen=True, kw_only=True):

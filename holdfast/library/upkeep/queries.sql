@@ -98,6 +98,108 @@ select 'session_tokens', t.id, coalesce(s.workspace, 'none')
 from session_tokens t left join sessions s on s.id = t.session_id
 where s.workspace is distinct from t.workspace
 
+-- miscounted_agents --
+-- Agents whose row does not say what their entries come to, each with both.
+select a.workspace, a.agent, a.entries, a.core_entries, a.size_bytes,
+  coalesce(t.entries, 0) as counted_entries, coalesce(t.core_entries, 0) as counted_core_entries,
+  coalesce(t.size_bytes, 0) as counted_size_bytes,
+  case when t.expires_at is not null and (a.expires_at is null or a.expires_at > t.expires_at)
+    then 1 else 0 end as late
+from durable_agents a
+left join (
+  select workspace, agent, count(*) as entries, sum(pinned) as core_entries,
+    cast(sum(size_bytes) as bigint) as size_bytes, min(expires_at) as expires_at
+  from durable_entries
+  where run_id = ''
+  group by workspace, agent
+) t on t.workspace = a.workspace and t.agent = a.agent
+where a.entries <> coalesce(t.entries, 0) or a.core_entries <> coalesce(t.core_entries, 0)
+  or a.size_bytes <> coalesce(t.size_bytes, 0)
+  or (t.expires_at is not null and (a.expires_at is null or a.expires_at > t.expires_at))
+order by a.workspace, a.agent
+
+-- stray_durable --
+-- Rows of agents that are not there, and entries of runs that are not live.
+select 'durable_entries' as "table", e.id as id, 'no agent' as found
+from durable_entries e
+where not exists (
+  select 1 from durable_agents a where a.workspace = e.workspace and a.agent = e.agent)
+union all
+select 'durable_entries', e.id, 'no live run'
+from durable_entries e
+where e.run_id <> '' and not exists (
+  select 1 from durable_runs r
+  where r.workspace = e.workspace and r.agent = e.agent and r.run_id = e.run_id
+    and r.ended_at is null)
+union all
+select 'durable_changes', cast(c.seq as text), 'no agent'
+from durable_changes c
+where not exists (
+  select 1 from durable_agents a where a.workspace = c.workspace and a.agent = c.agent)
+union all
+select 'durable_runs', r.run_id, 'no agent'
+from durable_runs r
+where not exists (
+  select 1 from durable_agents a where a.workspace = r.workspace and a.agent = r.agent)
+union all
+select 'durable_runs', r.run_id, 'no lane'
+from durable_runs r
+where r.ended_at is null and not exists (
+  select 1 from durable_lanes l
+  where l.workspace = r.workspace and l.agent = r.agent and l.lane = r.lane and l.token = r.token)
+
+-- durable_entries_after (sqlite) --
+select workspace, agent, run_id, key, id, category, tags, size_bytes, seq,
+  length(cast(content as blob)) as content_bytes
+from durable_entries
+where (workspace, agent, run_id, key) > (:workspace_after, :agent_after, :run_after, :key_after)
+order by workspace, agent, run_id, key
+limit :rows
+
+-- durable_entries_after (postgres) --
+select workspace, agent, run_id, key, id, category, tags, size_bytes, seq,
+  octet_length(content) as content_bytes
+from durable_entries
+where (workspace, agent, run_id, key) > (:workspace_after, :agent_after, :run_after, :key_after)
+order by workspace, agent, run_id, key
+limit :rows
+
+-- durable_changes_after --
+select seq, workspace, agent, run_id, key, content, content_sha256
+from durable_changes
+where seq > :after
+order by seq
+limit :rows
+
+-- tombstones --
+select t.workspace, t.agent, t.run_id, t.key_hash, t.seq, t.at, t.actor, s.secret
+from durable_tombstones t
+join durable_secrets s on s.workspace = t.workspace
+order by t.seq
+
+-- secret_of_workspace --
+select secret from durable_secrets where workspace = :of
+
+-- carry_secret --
+insert into durable_secrets (workspace, secret) values (:of, :secret)
+on conflict (workspace) do nothing
+
+-- carry_tombstone --
+insert into durable_tombstones (workspace, agent, run_id, key_hash, seq, at, actor)
+values (:of, :owner, :run, :key_hash, :seq, :at, :actor)
+on conflict (workspace, agent, run_id, key_hash) do nothing
+
+-- redacted_changes --
+select workspace, seq, redacted_at from durable_changes where redacted_at is not null
+
+-- redact_change_again --
+update durable_changes
+set content = null, content_sha256 = null, redacted_at = :redacted_at
+where seq = :seq and workspace = :of and redacted_at is null
+
+-- durable_owners --
+select workspace, agent from durable_agents where agent <> '' order by workspace, agent
+
 -- redacted_versions --
 select id, redacted_at, redacted_by_kind, redacted_by_id
 from versions
@@ -339,6 +441,17 @@ where c.relnamespace = cast('holdfast' as regnamespace) and c.relkind in ('r', '
     where p.schemaname = 'holdfast' and p.tablename = c.relname
       and p.policyname = 'its_workspace' and p.qual like '%holdfast.workspace%'
       and p.with_check like '%holdfast.workspace%')
+union all
+select c.relname || ' has no policy its_agent'
+from pg_class c
+join pg_attribute a on a.attrelid = c.oid and a.attname = 'agent' and not a.attisdropped
+where c.relnamespace = cast('holdfast' as regnamespace) and c.relkind in ('r', 'p')
+  and left(c.relname, 8) = 'durable_'
+  and not exists (
+    select 1 from pg_policies p
+    where p.schemaname = 'holdfast' and p.tablename = c.relname
+      and p.policyname = 'its_agent' and p.permissive = 'RESTRICTIVE' and p.cmd = 'ALL'
+      and p.qual like '%holdfast.agent%' and p.with_check like '%holdfast.agent%')
 union all
 select p.tablename || ' has a policy ' || p.policyname || ' that is not ours'
 from pg_policies p

@@ -15,6 +15,7 @@ from holdfast.ground.errors import Corrupt, InvalidInput, Unavailable
 from holdfast.ground.scope import EVERYBODY
 from holdfast.library.upkeep.aside import beside, sync
 from holdfast.library.upkeep.copying import is_used
+from holdfast.library.upkeep.forgotten import Forgotten, forgotten_of
 from holdfast.library.upkeep.redactions import Redaction, redactions
 from holdfast.library.upkeep.revocations import Revocation, revocations
 
@@ -24,12 +25,13 @@ Stamp = tuple[int, int, int]
 class Present(Struct, frozen=True, kw_only=True):
     """What is in the place: a file as it was when looked at, or none.
 
-    `readable` is False when it is too damaged to tell what it redacted and revoked.
+    `readable` is False when it is too damaged to tell what it redacted, revoked and forgot.
     """
 
     stamp: Stamp | None
     redactions: tuple[Redaction, ...] = ()
     revocations: tuple[Revocation, ...] = ()
+    forgotten: Forgotten = Forgotten()
     keep: bool = False
     readable: bool = True
 
@@ -54,6 +56,7 @@ def look_at(place: Path, *, replace: bool) -> Present:
         used = everybody.read(is_used)
         sql = engine.queries("holdfast.library.upkeep")
         redacted, revoked = redactions(everybody, sql), revocations(everybody, sql)
+        forgotten = forgotten_of(everybody, sql)
     except Corrupt:
         return _damaged(place, replace=replace)
     finally:
@@ -61,7 +64,11 @@ def look_at(place: Path, *, replace: bool) -> Present:
     if used and not replace:
         raise Present.used(str(place))
     return Present(
-        stamp=_stamp(place), redactions=tuple(redacted), revocations=tuple(revoked), keep=used
+        stamp=_stamp(place),
+        redactions=tuple(redacted),
+        revocations=tuple(revoked),
+        forgotten=forgotten,
+        keep=used,
     )
 
 

@@ -1,7 +1,7 @@
 """A backup, put where it can be used again, on either engine.
 
-What was redacted in the target since the backup was made is redacted in what comes back, before
-anybody can read it; keys and tokens that were revoked there stay revoked.
+What was redacted or forgotten in the target since the backup was made is so in what comes back,
+before anybody can read it; keys and tokens that were revoked there stay revoked.
 """
 
 import os
@@ -21,6 +21,7 @@ from holdfast.ground.scope import EVERYBODY
 from holdfast.library.upkeep.aside import aside, beside, settle
 from holdfast.library.upkeep.backup import unheard
 from holdfast.library.upkeep.copying import copy, counted, empty, hold_writers, is_used
+from holdfast.library.upkeep.forgotten import forget_all_again, forgotten_of
 from holdfast.library.upkeep.redactions import Redone, redact_again, redactions
 from holdfast.library.upkeep.replacing import Present, look_at, put_in_place
 from holdfast.library.upkeep.revocations import revocations, revoke_again
@@ -32,13 +33,16 @@ class RestoreReport(Struct, frozen=True, kw_only=True):
     """What came back: rows, and where the file that was there before is kept, if one was.
 
     `redacted` counts the redactions that were applied again, `deleted` names the memories that
-    went with them because their head was one; `redactions_read` is False when the target was too
-    damaged to tell what it had redacted. `pending` says where what was replaced may still lie.
+    went with them because their head was one, `forgotten` counts the keys and agents of durable
+    memory that were forgotten again; `redactions_read` is False when the target was too damaged
+    to tell what it had redacted and forgotten. `pending` says where what was replaced may still
+    lie.
     """
 
     rows: int
     redacted: int
     deleted: tuple[str, ...]
+    forgotten: int = 0
     redactions_read: bool = True
     kept: str | None = None
     pending: tuple[str, ...] = ()
@@ -94,6 +98,7 @@ def _into_sqlite(path: Path, target: str, *, replace: bool) -> RestoreReport:
             present = look_at(place, replace=replace)
             redact_again(source, present.redactions, redone)
             revoke_again(source, present.revocations)
+            forgotten = forget_all_again(source, present.forgotten)
             rows = source.scoped(EVERYBODY).read(counted)
         finally:
             source.close()
@@ -103,6 +108,7 @@ def _into_sqlite(path: Path, target: str, *, replace: bool) -> RestoreReport:
         rows=rows,
         redacted=redone.redacted,
         deleted=redone.deleted,
+        forgotten=forgotten,
         redactions_read=present.readable,
         kept=kept,
     )
@@ -113,7 +119,7 @@ def _into_postgres(
 ) -> RestoreReport:
     from holdfast.engines.postgres import PostgresEngine
 
-    redone = Redone()
+    redone, forgotten = Redone(), 0
     source = _opened(path, part)
     try:
         engine = PostgresEngine.open(url, clock=SystemClock())
@@ -122,6 +128,7 @@ def _into_postgres(
             sql, shown = everybody.queries("holdfast.library.upkeep"), engine.status().target
 
             def work(tx: Transaction) -> None:
+                nonlocal forgotten
                 tx.all(dict[str, object], sql.make_ready)
                 hold_writers(tx)
                 if not replace and is_used(tx):
@@ -129,6 +136,7 @@ def _into_postgres(
                 # Tried again, it finds in the copy what it redacted before.
                 redact_again(source, redactions(tx, sql), redone)
                 revoke_again(source, revocations(tx, sql))
+                forgotten += forget_all_again(source, forgotten_of(tx, sql))
                 empty(tx)
                 copy(source, source.scoped(EVERYBODY), everybody, tx, told=told)
                 fill_words_of(everybody)(tx)
@@ -141,7 +149,11 @@ def _into_postgres(
     finally:
         source.close()
     return RestoreReport(
-        rows=rows, redacted=redone.redacted, deleted=redone.deleted, pending=pending
+        rows=rows,
+        redacted=redone.redacted,
+        deleted=redone.deleted,
+        forgotten=forgotten,
+        pending=pending,
     )
 
 

@@ -11,6 +11,7 @@ from holdfast.engines.base import Engine, Reader
 from holdfast.ground.errors import Corrupt, InvalidInput
 from holdfast.ground.scope import EVERYBODY
 from holdfast.library.upkeep.chains import StoreRow, VersionRow, check_chain
+from holdfast.library.upkeep.entries import check_entries
 from holdfast.library.upkeep.finding import Finding
 from holdfast.library.upkeep.heads import HeadRow, check_counters, check_exclusive, check_heads
 from holdfast.library.upkeep.storage import check_indexes, check_storage
@@ -50,7 +51,13 @@ class _Walk(Struct, kw_only=True):
     head_seen: bool = False
     findings: list[Finding] = field(default_factory=list[Finding])
     counts: dict[str, int] = field(
-        default_factory=lambda: {"stores": 0, "memories": 0, "versions": 0}
+        default_factory=lambda: {
+            "stores": 0,
+            "memories": 0,
+            "versions": 0,
+            "durable_entries": 0,
+            "durable_changes": 0,
+        }
     )
     links: dict[str, str] = field(default_factory=dict[str, str])
 
@@ -107,9 +114,11 @@ def _walk(everybody: Engine, reader: Reader, walk: _Walk) -> None:
     for store in reader.all(StoreRow, sql.all_stores):
         _walk_store(reader, sql, store, walk)
     walk.findings += check_counts(reader, sql)
+    walk.findings += check_entries(reader, sql, walk.counts, quick=walk.quick)
     walk.findings += [
         Finding(check="owners", table=stray.table, id=stray.id, expected="its", found=stray.found)
-        for stray in reader.all(_Stray, sql.strays)
+        for statement in (sql.strays, sql.stray_durable)
+        for stray in reader.all(_Stray, statement)
     ]
     if walk.head is not None and not walk.head_seen:
         walk.findings.append(

@@ -131,3 +131,43 @@ def test_every_answer_has_a_form_for_people(
     assert code == 0, seen
     assert seen.strip()
     assert "{" not in seen
+
+
+def test_entries_are_a_table_with_the_beginning_of_each(
+    run: Run, at_terminal: Callable[..., Seen]
+) -> None:
+    long = "a\x1b[2Jb \n\n c" + "x" * 100
+    run("durable", "set", "agent_7", "owner", long, "--category", "core", "--tag", "t")
+
+    code, seen = at_terminal("durable", "list", "agent_7")
+
+    assert code == 0
+    assert all(name in seen for name in ("KEY", "CATEGORY", "UPDATED", "SIZE", "PREVIEW"))
+    assert "ab c" + "x" * 76 + "\n" in seen.replace(" \n", "\n").replace(" \n", "\n")
+    assert "x" * 77 not in seen
+
+
+def test_a_hydration_ends_with_what_was_left_out(
+    run: Run, at_terminal: Callable[..., Seen]
+) -> None:
+    run("durable", "set", "agent_7", "owner", "Ada", "--category", "core")
+
+    assert at_terminal("durable", "hydrate", "agent_7")[1].endswith("Nothing was left out.\n")
+    _, short = at_terminal("durable", "hydrate", "agent_7", "--budget", "1")
+    assert short.endswith("Left out: 1 entries, 12 bytes: owner\n")
+
+
+def test_an_empty_memory_says_so(at_terminal: Callable[..., Seen]) -> None:
+    code, seen = at_terminal("durable", "list", "agent_7")
+
+    assert code == 0
+    assert "Nothing there." in seen
+
+
+def test_an_explanation_is_a_sentence(run: Run, at_terminal: Callable[..., Seen]) -> None:
+    run("durable", "set", "agent_7", "owner", "Ada", "--category", "core")
+
+    _, seen = at_terminal("durable", "explain", "agent_7", "owner")
+
+    assert seen.startswith('"owner" is hydrated')
+    assert seen.count("\n") == 1

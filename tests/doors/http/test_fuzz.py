@@ -16,7 +16,7 @@ from holdfast.doors.http.route_table import routes
 from holdfast.doors.http.routes import Route
 from holdfast.testing.postgres import TEMPLATE, PostgresServer
 
-SEGMENTS = ["s", "m", "v", "id", "rid", "tid"]
+SEGMENTS = ["s", "m", "v", "id", "rid", "tid", "agent", "key", "run_id", "seq"]
 ENDS = {
     ("GET", "/api/events"),
     ("POST", "/api/keys"),
@@ -32,7 +32,8 @@ ROUTES = st.sampled_from(FINITE)
 _KEYS = (
     "name description metadata path content precondition type content_sha256 agent version"
     " environment_id resources title expires_in memories_cap old_path new_path scope workspace"
-    " initial_events budget vault_ids model system tools config"
+    " initial_events budget vault_ids model system tools config entries key category tags"
+    " refresh expected_seq lane resume cap evict files text mode rejected"
 )
 KEYS = st.sampled_from(_KEYS.split())
 LEAVES = (
@@ -51,16 +52,26 @@ VALUES = st.recursive(
 _NAMES = (
     "limit page view depth path_prefix include_archived created_at[gte] created_at[lt] q path"
     " from to order statuses[] memory_id operation session_id version types other"
+    " category tag since key_prefix query budget key op include_workspace"
 )
 NAMES = st.sampled_from(_NAMES.split())
 QUERIES = st.lists(st.tuples(NAMES, st.text(max_size=12) | st.just("1")), max_size=4)
 PLACES = st.text(min_size=1, max_size=30) | st.sampled_from(["..", "a/b", "\0", "%", "x" * 3_000])
 HEADERS = st.dictionaries(
     st.sampled_from(
-        ["x-api-key", "authorization", "anthropic-workspace-id", "holdfast-workspace", "origin"]
+        [
+            "x-api-key",
+            "authorization",
+            "anthropic-workspace-id",
+            "holdfast-workspace",
+            "origin",
+            "holdfast-run",
+            "holdfast-run-token",
+            "idempotency-key",
+        ]
     ),
     st.text(st.characters(max_codepoint=255), max_size=30)
-    | st.sampled_from(["Bearer hf_x", "Bearer", "hfs_", "lab"]),
+    | st.sampled_from(["Bearer hf_x", "Bearer", "hfs_", "lab", "1"]),
     max_size=2,
 )
 
@@ -86,6 +97,8 @@ def real(asker: Asker) -> dict[str, str]:
     attached = [{"type": "memory_store", "memory_store_id": store}]
     session = {"agent": "a", "environment_id": "e", "resources": attached}
     session_id = asker.post("/v1/sessions", session).json()["id"]
+    entry = {"content": "x", "category": "core"}
+    assert asker("PUT", "/api/durable/agent_7/entries/kept", entry).status == 201
     return {
         "s": store,
         "m": memory["id"],
@@ -93,6 +106,10 @@ def real(asker: Asker) -> dict[str, str]:
         "id": session_id,
         "rid": store,
         "tid": "sestok_1",
+        "agent": "agent_7",
+        "key": "kept",
+        "run_id": "run_1",
+        "seq": "1",
     }
 
 
@@ -102,7 +119,7 @@ def percent(text: str) -> str:
 
 def in_order(said: Said) -> None:
     assert said.status < 500, said.body
-    if said.status != 200:
+    if said.status not in {200, 201}:
         assert said.json()["type"] == "error"
         assert said.facts["class"]
 

@@ -78,7 +78,27 @@ def _fill_one(hf: Holdfast) -> Store:
     hf.sessions.archive(hf.sessions.create(agent="a", environment_id="e", title="t").id)
     hf.keys.create("k", scope="read")
     hf.keys.revoke(hf.keys.create("gone").id)
+    _remember(hf)
     return store
+
+
+def _remember(hf: Holdfast) -> None:
+    """Put something of every kind into durable memory."""
+    for agent in ("coder", "tester"):
+        durable = hf.durable(agent)
+        durable.set_limits(cap=4, budget=1_000)
+        for number in range(3):
+            durable.set(f"k{number}", f"v{number} \U0001f40b", category="core", tags=["b", "a"])
+        durable.set("k2", "v", category="core", idempotency_key="again")
+        durable.set("evicted", "soon", category="notes")
+        durable.set("gone", "for good", category="notes")
+        durable.set("house", agent, category="workspace")
+        durable.forget("gone")
+        durable.set("open", "a ticket", category="daily")
+        durable.redact(durable.history("k1").data[0].seq)
+        durable.run("run_0").end()
+        durable.run("run_1").set("scratch", "kept", category="conversation")
+    hf.set_durable_limits(workspace_cap=7)
 
 
 def everything(hf: Holdfast) -> list[object]:
@@ -98,6 +118,11 @@ def _everything(hf: Holdfast) -> list[object]:
         found += hf.sessions.list_tokens(session.id)
     agents = list(hf.agents.list(include_archived=True).all())
     found += [agents, list(hf.environments.list(include_archived=True).all())]
+    found += [list(hf.durable_agents()), hf.durable_limits()]
+    for agent in ("coder", "tester"):
+        durable = hf.durable(agent)
+        found += [list(durable.list()), list(durable.history()), durable.hydrate().render()]
+        found += [durable.limits(), durable.explain("gone")]
     return found
 
 

@@ -146,6 +146,10 @@ class TestOfAServer:
                 "versions has no policy its_workspace",
             ),
             (
+                "drop policy its_agent on holdfast.durable_entries",
+                "durable_entries has no policy its_agent",
+            ),
+            (
                 "create policy anybody on holdfast.api_keys using (true)",
                 "api_keys has a policy anybody that is not ours",
             ),

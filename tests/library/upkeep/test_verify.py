@@ -13,7 +13,13 @@ def test_what_nobody_meddled_with_is_whole(hf: Holdfast, store: Store) -> None:
     report = hf.verify()
 
     assert report.findings == ()
-    assert report.counts == {"stores": 6, "memories": 8, "versions": 16}
+    assert report.counts == {
+        "stores": 6,
+        "memories": 8,
+        "versions": 16,
+        "durable_entries": 22,
+        "durable_changes": 48,
+    }
     assert report.links.keys() >= {store.id}
 
 

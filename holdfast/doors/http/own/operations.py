@@ -35,8 +35,10 @@ def _demand_ready(hf: Holdfast) -> None:
 
 async def metrics(call: Call) -> Answer:
     """Tell the numbers, as Prometheus reads them."""
+    house = call.house
     status = await call.slow(lambda hf: hf.engine.status())
-    return Answer(body=call.house.metrics.text(status.metrics).encode(), type=TEXT)
+    durable = await call.slow(lambda _: house.durable_numbers())
+    return Answer(body=house.metrics.text(status.metrics, durable).encode(), type=TEXT)
 
 
 async def openapi(call: Call) -> Answer:

@@ -1,0 +1,324 @@
+"""`holdfast durable`: what agents remember between runs."""
+
+import re
+import sys
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, Literal
+
+import typer
+
+from holdfast.doors.cli.answer import put_bytes
+from holdfast.doors.cli.call import Call
+from holdfast.doors.cli.command import command
+from holdfast.doors.cli.durable_shown import (
+    omitted_line,
+    put_page,
+    rows_of_changes,
+    rows_of_entries,
+)
+from holdfast.ground.errors import InvalidInput, NotFound
+from holdfast.memories.durable.limits import RANGES
+from holdfast.memories.durable.memory import DurableMemory
+from holdfast.memories.durable.similar import similar_keys
+from holdfast.memories.durable.wire import to_wire
+
+app = typer.Typer(rich_markup_mode=None)
+
+MOST_LISTED = 1_000
+_LONGEST = RANGES["content_bytes"][1]
+_SPAN = re.compile(r"(\d{1,6})([smhd])", re.ASCII)
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+Agent = Annotated[str, typer.Argument(metavar="AGENT", help="The agent's name.")]
+Key = Annotated[str, typer.Argument(metavar="KEY", help="The entry's key, exactly.")]
+Category = Annotated[
+    str | None, typer.Option("--category", metavar="C", help="Only this category.")
+]
+Limit = Annotated[
+    int,
+    typer.Option("--limit", metavar="N", min=1, max=MOST_LISTED, help="Most entries to show."),
+]
+Budget = Annotated[
+    int | None,
+    typer.Option(
+        "--budget",
+        metavar="N",
+        min=0,
+        max=RANGES["budget"][1],
+        help="Bytes; the agent's own limit, unless given.",
+    ),
+]
+Folder = Annotated[str, typer.Argument(metavar="DIR", help="A folder of Markdown files.")]
+
+
+@command(app, "list")
+def list_all(
+    call: Call,
+    agent: Agent,
+    *,
+    category: Category = None,
+    tag: Annotated[
+        list[str] | None, typer.Option("--tag", metavar="T", help="Only with this tag; repeatable.")
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option("--since", metavar="S", help="Written since: 90m, 24h, 7d, or an instant."),
+    ] = None,
+    prefix: Annotated[
+        str | None, typer.Option("--prefix", metavar="P", help="Only keys that begin so.")
+    ] = None,
+    query: Annotated[
+        str | None, typer.Option("--query", metavar="Q", help="Only with all of these words.")
+    ] = None,
+    limit: Limit = 100,
+    page: Annotated[
+        str | None, typer.Option("--page", metavar="P", help="Go on from an earlier list.")
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="All of them, page after page.")] = False,
+) -> None:
+    """List entries, newest first: the agent's own and what its workspace shares."""
+    _demand_words(query, "--query")
+    written = _moment(since)
+    found = call.hf.durable(agent).list(category, tag or None, written, prefix, query, limit, page)
+    entries = call.walk("Listing entries", found.all()) if every else found.data
+    put_page(call, entries, rows_of_entries, None if every else found.next_page)
+
+
+@command(app, "get")
+def get(call: Call, agent: Agent, key: Key) -> None:
+    """Show the entry under a key: the agent's own, or else the workspace's."""
+    durable = call.hf.durable(agent)
+    entry = durable.get(key)
+    if entry is None:
+        raise _absent(durable, key)
+    fields = to_wire(entry)
+    if call.answer.as_json:
+        call.answer.one(fields)
+        return
+    del fields["content"]
+    call.answer.one(fields)
+    call.answer.text("\n" + entry.content, {})
+
+
+@command(app, "set")
+def set_one(
+    call: Call,
+    agent: Agent,
+    key: Key,
+    content: Annotated[
+        str, typer.Argument(metavar="CONTENT|-", help="What to keep; - is standard input.")
+    ] = "-",
+    *,
+    category: Annotated[
+        str,
+        typer.Option("--category", metavar="C", help="core, daily, workspace or one of your own."),
+    ],
+    tag: Annotated[
+        list[str] | None, typer.Option("--tag", metavar="T", help="A tag; repeatable.")
+    ] = None,
+) -> None:
+    """Write an entry whole, new or not."""
+    text = _piped() if content == "-" else content
+    stored = call.hf.durable(agent).set(key, text, category=category, tags=tag or ())
+    call.answer.one(to_wire(stored))
+
+
+@command(app, "forget")
+def forget(
+    call: Call,
+    agent: Agent,
+    key: Key,
+    scope: Annotated[
+        Literal["agent", "workspace", "run"] | None,
+        typer.Option("--scope", metavar="S", help="agent or workspace; else the agent's first."),
+    ] = None,
+) -> None:
+    """Forget a key: no byte of it stays."""
+    durable = call.hf.durable(agent)
+    if not durable.forget(key, scope=scope):
+        raise _absent(durable, key)
+    call.answer.one({"forgotten": True, "key": key})
+
+
+@command(app, "search")
+def search(
+    call: Call,
+    agent: Agent,
+    query: Annotated[
+        str, typer.Argument(metavar="QUERY", help="Words, each in key, content or a tag.")
+    ],
+    category: Category = None,
+    limit: Limit = 100,
+) -> None:
+    """Find the entries that hold all of these words, newest first."""
+    _demand_words(query, "QUERY")
+    found = call.hf.durable(agent).list(category, query=query, limit=limit)
+    put_page(call, found.data, rows_of_entries, found.next_page)
+
+
+@command(app, "hydrate")
+def hydrate(
+    call: Call,
+    agent: Agent,
+    budget: Budget = None,
+    render: Annotated[
+        bool, typer.Option("--render", help="Write the block for a prompt, exactly.")
+    ] = False,
+) -> None:
+    """Show what the agent would see at a run's start, and what was left out."""
+    hydration = call.hf.durable(agent).hydrate(budget)
+    if render:
+        put_bytes(hydration.render().encode())
+    elif call.answer.as_json:
+        call.answer.one(to_wire(hydration))
+    else:
+        put_page(call, hydration.entries, rows_of_entries, None)
+        call.answer.text(omitted_line(hydration), {})
+
+
+@command(app, "explain")
+def explain(call: Call, agent: Agent, key: Key, budget: Budget = None) -> None:
+    """Say why an entry is hydrated, or is not."""
+    explanation = call.hf.durable(agent).explain(key, budget)
+    call.answer.text(explanation.text, to_wire(explanation))
+
+
+@command(app, "export")
+def export(call: Call, agent: Agent, folder: Folder) -> None:
+    """Write the entries to a folder, a Markdown file for each."""
+    call.answer.one(to_wire(call.hf.durable(agent).export_markdown(folder)))
+
+
+@command(app, "import")
+def import_(
+    call: Call,
+    agent: Agent,
+    folder: Folder,
+    *,
+    mode: Annotated[
+        Literal["upsert", "replace"],
+        typer.Option("--mode", help="replace: forget what no file holds, too."),
+    ] = "upsert",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would be done.")
+    ] = False,
+    rebind: Annotated[
+        bool, typer.Option("--rebind", help="Take another agent's files as this one's.")
+    ] = False,
+) -> None:
+    """Take in the Markdown files of a folder, all at once."""
+    report = call.hf.durable(agent).import_markdown(folder, mode, dry_run=dry_run, rebind=rebind)
+    call.answer.one(to_wire(report))
+
+
+@command(app, "history")
+def history(
+    call: Call,
+    agent: Agent,
+    key: Annotated[
+        str | None, typer.Argument(metavar="KEY", help="Only this key, forgotten or not.")
+    ] = None,
+) -> None:
+    """List what was done, newest first."""
+    changes = call.hf.durable(agent).history(key, limit=MOST_LISTED).all()
+    put_page(call, call.walk("Listing changes", changes), rows_of_changes, None)
+
+
+@command(app, "agents")
+def agents(call: Call) -> None:
+    """List the agents that have durable memory."""
+    every = call.walk("Listing agents", call.hf.durable_agents(limit=MOST_LISTED).all())
+    call.answer.many(map(to_wire, every), ("agent", "entries", "size_bytes", "last_write"))
+
+
+@command(app, "sweep")
+def sweep(
+    call: Call,
+    agent: Annotated[
+        str | None, typer.Argument(metavar="AGENT", help="Only this one's; else everybody's.")
+    ] = None,
+) -> None:
+    """Remove what is over: expired entries, and runs that lapsed."""
+    swept = call.hf.sweep() if agent is None else call.hf.durable(agent).sweep()
+    call.answer.one(to_wire(swept))
+
+
+def _limit(name: str, says: str) -> Any:
+    least, most = RANGES[name]
+    option = "--" + name.replace("_", "-")
+    return typer.Option(option, metavar="N", min=least, max=most, help=says)
+
+
+@command(app, "limits")
+def limits(
+    call: Call,
+    agent: Agent,
+    *,
+    cap: Annotated[int | None, _limit("cap", "Most entries.")] = None,
+    run_cap: Annotated[int | None, _limit("run_cap", "Most entries of one run.")] = None,
+    content_bytes: Annotated[int | None, _limit("content_bytes", "Longest content.")] = None,
+    budget: Annotated[int | None, _limit("budget", "Bytes that are hydrated.")] = None,
+    daily_hours: Annotated[
+        int | None, _limit("daily_hours", "How long daily entries stay.")
+    ] = None,
+    evict: Annotated[
+        bool, typer.Option("--evict", help="Let go, coldest first, what is beyond a new cap.")
+    ] = False,
+) -> None:
+    """Show the limits of an agent, or set some."""
+    given = {
+        "cap": cap,
+        "run_cap": run_cap,
+        "content_bytes": content_bytes,
+        "budget": budget,
+        "daily_hours": daily_hours,
+    }
+    wanted = {name: value for name, value in given.items() if value is not None}
+    if evict and cap is None:
+        raise typer.BadParameter("goes with --cap", param_hint="--evict")
+    durable = call.hf.durable(agent)
+    told = durable.set_limits(evict=evict, **wanted) if wanted else durable.limits()
+    call.answer.one(to_wire(told))
+
+
+def _piped() -> str:
+    """Return standard input as it is; a content is text, and no longer than any may be."""
+    content = sys.stdin.buffer.read(_LONGEST + 1)
+    if len(content) > _LONGEST:
+        raise InvalidInput("content", f"has more than {_LONGEST:,} bytes", limit=_LONGEST)
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        reason = f"is not UTF-8 at byte {error.start:,}"
+        raise InvalidInput("content", reason, next="An entry is text: convert it first.") from None
+
+
+def _demand_words(query: str | None, named: str) -> None:
+    if query is not None and not query.strip():
+        raise typer.BadParameter("must have a word at least", param_hint=named)
+
+
+def _moment(given: str | None) -> datetime | timedelta | None:
+    """Return what *given* says: a span back from now, or an instant."""
+    if not given:
+        return None
+    if found := _SPAN.fullmatch(given):
+        return timedelta(**{_UNITS[found[2]]: int(found[1])})
+    try:
+        instant = datetime.fromisoformat(given.upper())
+    except ValueError:
+        reason = "must be a span such as 90m, 24h or 7d, or an instant as RFC 3339 has it"
+        raise typer.BadParameter(reason, param_hint="--since") from None
+    return instant if instant.tzinfo else instant.replace(tzinfo=UTC)
+
+
+def _absent(durable: DurableMemory, key: str) -> NotFound:
+    """Return the error that *key* is not there, which names keys that may have been meant."""
+    keys: Iterable[str] = (entry.key for entry in durable.list(limit=MOST_LISTED).all())
+    meant = ", ".join(similar_keys(key, keys))
+    return NotFound(
+        "entry",
+        key,
+        next=f"Similar keys: {meant}." if meant else "holdfast durable list shows what is there.",
+    )

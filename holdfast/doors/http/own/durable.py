@@ -1,0 +1,227 @@
+"""Durable memory of one agent: its entries, and what it would see of them."""
+
+from typing import Any, cast, get_args
+
+from msgspec import UNSET, UnsetType, field
+
+from holdfast.doors.http.answers import Answer, of_json
+from holdfast.doors.http.bodies import Body
+from holdfast.doors.http.call import Call
+from holdfast.doors.http.errors import told_of
+from holdfast.doors.http.own.durable_asked import (
+    agents_route,
+    caller_of,
+    idempotency_key_of,
+    memory_of,
+)
+from holdfast.doors.http.query import PAGE, integer, moment, one_of, several, text
+from holdfast.ground.errors import NotFound
+from holdfast.memories.durable.asked import checked_key
+from holdfast.memories.durable.changes import Cause
+from holdfast.memories.durable.entry import EntryScope, NotStored, StoredEntry, StoredMany
+from holdfast.memories.durable.explaining import explain
+from holdfast.memories.durable.forgetting import forget
+from holdfast.memories.durable.hydrating import hydrate
+from holdfast.memories.durable.reading import LISTED, Filters, get, list_entries
+from holdfast.memories.durable.setting import OnError, set_many, set_one
+from holdfast.memories.durable.storing import Wish
+from holdfast.memories.durable.wire import Wire, to_wire
+
+ENTRIES, ENTRY = "/entries", "/entries/{key}"
+
+_FILTERS = frozenset(Filters.__struct_fields__)
+
+
+class PutEntry(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An entry, whole; `promoted_from` is where its content comes from."""
+
+    content: str
+    category: str
+    tags: list[str] = field(default_factory=list[str])
+    refresh: bool = True
+    expected_seq: int | UnsetType | None = UNSET
+    promoted_from: str | None = None
+
+
+class PostEntries(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Entries to write in one transaction, in their order."""
+
+    entries: list[Any]
+    on_error: str = "abort"
+    refresh: bool = True
+
+
+class Restore(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which change to bring back."""
+
+    seq: int
+
+
+async def list_all(call: Call) -> Answer:
+    """List entries, newest first."""
+    asked = dict(call.query)
+    filters = Filters(**{name: asked.pop(name) for name in _FILTERS & asked.keys()})
+    limit: int = asked.get("limit", LISTED)
+    page = await call.slow(
+        lambda hf: list_entries(caller_of(call, hf), filters, limit=limit, page=asked.get("page"))
+    )
+    return of_json({"data": [to_wire(each) for each in page.data], "next_page": page.next_page})
+
+
+async def put_many(call: Call) -> Answer:
+    """Write entries in one transaction."""
+    body = call.body(PostEntries)
+    on_error = cast("OnError", body.on_error)
+    many = await call.write(
+        lambda hf: set_many(
+            caller_of(call, hf),
+            body.entries,
+            on_error=on_error,
+            refresh=body.refresh,
+            idempotency_key=idempotency_key_of(call),
+        )
+    )
+    return of_json(_many(many))
+
+
+async def put(call: Call) -> Answer:
+    """Write one entry, whole."""
+    body = call.body(PutEntry)
+    wish = Wish(
+        refresh=body.refresh,
+        expected_seq=body.expected_seq,
+        cause=_cause(body.promoted_from),
+        idempotency_key=idempotency_key_of(call),
+    )
+    stored = await call.write(
+        lambda hf: set_one(
+            caller_of(call, hf),
+            call["key"],
+            body.content,
+            body.category,
+            body.tags,
+            wish=wish,
+        )
+    )
+    return _stored(stored)
+
+
+async def retrieve(call: Call) -> Answer:
+    """Tell of the entry under a key."""
+    entry = await call.quick(lambda hf: get(caller_of(call, hf), call["key"]))
+    if entry is None:
+        raise NotFound("entry", call["key"], next="Check the key, or list what is there.")
+    return of_json(to_wire(entry))
+
+
+async def delete(call: Call) -> Answer:
+    """Forget a key. On a thread, because erased bytes are waited for after the write."""
+    scope = cast("EntryScope | None", call.query.get("scope"))
+    forgotten = await call.slow(
+        lambda hf: forget(
+            caller_of(call, hf), call["key"], scope, idempotency_key=idempotency_key_of(call)
+        )
+    )
+    return of_json({"forgotten": forgotten, "key": call["key"]})
+
+
+async def explanation(call: Call) -> Answer:
+    """Tell why an entry is hydrated, or is not."""
+    budget: int | None = call.query.get("budget")
+    told = await call.slow(lambda hf: explain(caller_of(call, hf), call["key"], budget))
+    return of_json(to_wire(told))
+
+
+async def restore(call: Call) -> Answer:
+    """Write what a change held once more."""
+    body = call.body(Restore)
+    idempotency_key_of(call)
+    stored = await call.write(lambda hf: memory_of(call, hf).restore(call["key"], body.seq))
+    return _stored(stored)
+
+
+async def hydration(call: Call) -> Answer:
+    """Tell what the agent would see at a run's start."""
+    budget: int | None = call.query.get("budget")
+    told = await call.slow(lambda hf: hydrate(caller_of(call, hf), budget))
+    return of_json(to_wire(told))
+
+
+def _stored(stored: StoredEntry) -> Answer:
+    return of_json(to_wire(stored), status=201 if stored.outcome == "created" else 200)
+
+
+def _many(many: StoredMany) -> Wire:
+    return {
+        "stored": [to_wire(each) for each in many.stored],
+        "refused": [_refused(each) for each in many.refused],
+    }
+
+
+def _refused(refused: NotStored) -> Wire:
+    return {"index": refused.index, "key": refused.key, "error": told_of(refused.error)}
+
+
+def _cause(promoted_from: str | None) -> Cause:
+    return {} if promoted_from is None else {"promoted_from": checked_key(promoted_from)}
+
+
+ROUTES = (
+    agents_route(
+        "GET",
+        ENTRIES,
+        "read",
+        list_all,
+        "List entries, newest first.",
+        query=(
+            text("category"),
+            several("tag", "tags"),
+            moment("since"),
+            text("key_prefix"),
+            text("query"),
+            *PAGE,
+        ),
+    ),
+    agents_route(
+        "POST",
+        ENTRIES,
+        "write",
+        put_many,
+        "Write entries in one transaction.",
+        body=PostEntries,
+    ),
+    agents_route("PUT", ENTRY, "write", put, "Write an entry, whole.", body=PutEntry),
+    agents_route("GET", ENTRY, "read", retrieve, "Retrieve the entry under a key."),
+    agents_route(
+        "DELETE",
+        ENTRY,
+        "write",
+        delete,
+        "Forget a key.",
+        query=(one_of("scope", *get_args(EntryScope)),),
+    ),
+    agents_route(
+        "GET",
+        f"{ENTRY}/explanation",
+        "read",
+        explanation,
+        "Explain why an entry is hydrated, or is not.",
+        query=(integer("budget"),),
+    ),
+    agents_route(
+        "POST",
+        f"{ENTRY}/restore",
+        "write",
+        restore,
+        "Write what a change held once more.",
+        body=Restore,
+    ),
+    agents_route(
+        "GET",
+        "/hydration",
+        "read",
+        hydration,
+        "Retrieve what the agent would see at a run's start.",
+        query=(integer("budget"),),
+    ),
+)

@@ -1,0 +1,73 @@
+"""Whose durable memory a request is about, in which run, and what stands for it once more."""
+
+from typing import Any
+
+from holdfast.doors.http.call import Call
+from holdfast.doors.http.routes import DURABLE_LIMIT, Handler, Method, Needs, Route
+from holdfast.ground.errors import InvalidInput
+from holdfast.library.holdfast import Holdfast
+from holdfast.memories.durable.asked import checked_idempotency_key
+from holdfast.memories.durable.caller import Caller, InRun
+from holdfast.memories.durable.memory import DurableMemory
+
+AGENT = "/api/durable/{agent}"
+
+RUN, TOKEN, IDEMPOTENCY = b"holdfast-run", b"holdfast-run-token", b"idempotency-key"
+
+_TOKEN_DIGITS = 18
+
+
+def agents_route(
+    method: Method, below: str, needs: Needs, answer: Handler, summary: str, **more: Any
+) -> Route:
+    """Return a route below one agent's memory, which a key bound to that agent may ask too."""
+    told: dict[str, Any] = {"bound": "agent", **more}
+    return Route(
+        method=method,
+        path=AGENT + below,
+        needs=needs,
+        answer=answer,
+        summary=summary,
+        limit=DURABLE_LIMIT,
+        durable=True,
+        **told,
+    )
+
+
+def caller_of(call: Call, hf: Holdfast) -> Caller:
+    """Return the caller that *call* is by: the agent of its path, in the run of its headers."""
+    caller, run = hf.durable(call["agent"]).caller, run_of(call)
+    return caller if run is None else caller.within(run.run_id, run.token)
+
+
+def memory_of(call: Call, hf: Holdfast) -> DurableMemory:
+    """Return the memory of the agent in *call*'s path; InvalidInput if a run is named."""
+    if run_of(call) is not None:
+        raise InvalidInput(RUN.decode(), "names a run, and this is no act of a run")
+    return hf.durable(call["agent"])
+
+
+def run_of(call: Call) -> InRun | None:
+    """Return the run that *call*'s headers name; InvalidInput for one header without the other."""
+    run_id, token = call.headers.get(RUN), call.headers.get(TOKEN)
+    if run_id is None and token is None:
+        return None
+    if run_id is None or token is None:
+        missing = RUN if run_id is None else TOKEN
+        reason = "is needed: a run is named by its id and its token"
+        raise InvalidInput(missing.decode(), reason)
+    if not token.isdigit() or len(token) > _TOKEN_DIGITS:
+        given = token.decode("latin-1")
+        raise InvalidInput(TOKEN.decode(), "must be the number that the run was given", given=given)
+    return InRun(run_id=run_id.decode("latin-1"), token=int(token))
+
+
+def idempotency_key_of(call: Call) -> str | None:
+    """Return the key under which *call*'s write is done only once, if it has one."""
+    raw = call.headers.get(IDEMPOTENCY)
+    if raw is None:
+        return None
+    try:
+        return checked_idempotency_key(raw.decode())
+    except UnicodeDecodeError:
+        raise InvalidInput(IDEMPOTENCY.decode(), "is not UTF-8") from None

@@ -1,0 +1,89 @@
+"""An agent's entries as Markdown files, given out and taken in."""
+
+from typing import cast
+
+from msgspec import Struct, field
+
+from holdfast.doors.http.answers import Answer, of_json
+from holdfast.doors.http.auth import demand_scope
+from holdfast.doors.http.bodies import Body
+from holdfast.doors.http.call import Call
+from holdfast.doors.http.own.durable_asked import agents_route, idempotency_key_of, memory_of
+from holdfast.doors.http.query import flag
+from holdfast.memories.durable.exporting import export_files
+from holdfast.memories.durable.importing import How, Mode, import_files
+from holdfast.memories.durable.reports import Rejected
+from holdfast.memories.durable.wire import to_wire
+
+
+class SentFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One file: where it was, and what it says."""
+
+    path: str
+    text: str
+
+
+class NotSent(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A file that the sender could not read as text."""
+
+    path: str
+    code: str
+    reason: str
+
+
+class Import(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The files to take in, and how; `rejected` are those that could not be sent."""
+
+    files: list[SentFile]
+    mode: str = "upsert"
+    dry_run: bool = False
+    rebind: bool = False
+    rejected: list[NotSent] = field(default_factory=list[NotSent])
+
+
+async def export(call: Call) -> Answer:
+    """Give out the entries as files, of one moment."""
+    with_shared: bool = call.query.get("include_workspace", True)
+    files = await call.slow(
+        lambda hf: export_files(memory_of(call, hf).caller, include_workspace=with_shared)
+    )
+    return of_json({"files": [{"path": path, "text": text} for path, text in files]})
+
+
+async def take_in(call: Call) -> Answer:
+    """Take files in. On a thread, as a replacing import forgets what no file holds."""
+    body = call.body(Import)
+    if body.mode == "replace":
+        demand_scope(call.visitor, "admin")
+    how = How(
+        mode=cast("Mode", body.mode),
+        dry_run=body.dry_run,
+        rebind=body.rebind,
+        idempotency_key=idempotency_key_of(call),
+    )
+    files = [(each.path, each.text) for each in body.files]
+    passed = [Rejected(path=e.path, code=e.code, reason=e.reason) for e in body.rejected]
+    report = await call.slow(
+        lambda hf: import_files(memory_of(call, hf).caller, files, how, passed=passed)
+    )
+    return of_json(to_wire(report))
+
+
+ROUTES = (
+    agents_route(
+        "GET",
+        "/export",
+        "read",
+        export,
+        "Give out the entries as Markdown files.",
+        query=(flag("include_workspace"),),
+    ),
+    agents_route(
+        "POST",
+        "/import",
+        "write",
+        take_in,
+        "Take in Markdown files; mode replace needs admin.",
+        body=Import,
+    ),
+)

@@ -1,0 +1,86 @@
+"""Runs of an agent: opened, kept alive, ended."""
+
+from typing import cast
+
+from holdfast.doors.http.answers import Answer, of_json
+from holdfast.doors.http.bodies import Body
+from holdfast.doors.http.call import Call
+from holdfast.doors.http.own.durable_asked import (
+    RUN,
+    agents_route,
+    caller_of,
+    idempotency_key_of,
+    memory_of,
+)
+from holdfast.ground.errors import InvalidInput
+from holdfast.library.holdfast import Holdfast
+from holdfast.memories.durable.caller import Caller
+from holdfast.memories.durable.runs import Ending, begin, end, heartbeat
+from holdfast.memories.durable.times import to_milliseconds_text
+from holdfast.memories.durable.wire import to_wire
+
+OF_RUN = "/runs/{run_id}"
+
+
+class OpenRun(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a run is opened with; without a `run_id` it is given one."""
+
+    run_id: str | None = None
+    lane: str = "main"
+    budget: int | None = None
+    resume: bool = False
+
+
+class EndRun(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a run ended."""
+
+    outcome: str = "ok"
+
+
+async def open_run(call: Call) -> Answer:
+    """Open a run, and tell what its agent sees."""
+    body = call.body(OpenRun) if call.raw.strip() else OpenRun()
+    idempotency_key_of(call)
+    begun = await call.write(
+        lambda hf: begin(
+            memory_of(call, hf).caller,
+            body.run_id,
+            lane=body.lane,
+            budget=body.budget,
+            resume=body.resume,
+        )
+    )
+    told = {"run_id": begun.run_id, "token": begun.token, "lane": begun.lane}
+    return of_json({**told, "hydration": to_wire(begun.hydration)}, status=201)
+
+
+async def keep_alive(call: Call) -> Answer:
+    """Say that a run is alive."""
+    idempotency_key_of(call)
+    lapses_at = await call.write(lambda hf: heartbeat(_within(call, hf)))
+    return of_json({"lapses_at": to_milliseconds_text(lapses_at)})
+
+
+async def end_run(call: Call) -> Answer:
+    """End a run."""
+    body = call.body(EndRun) if call.raw.strip() else EndRun()
+    outcome = cast("Ending", body.outcome)
+    ended = await call.write(
+        lambda hf: end(_within(call, hf), outcome, idempotency_key=idempotency_key_of(call))
+    )
+    return of_json(to_wire(ended))
+
+
+def _within(call: Call, hf: Holdfast) -> Caller:
+    """Return the run's caller; InvalidInput if the headers name another than the path."""
+    caller = caller_of(call, hf)
+    if caller.run is not None and caller.run.run_id != call["run_id"]:
+        raise InvalidInput(RUN.decode(), "names another run than the path", given=caller.run_id)
+    return caller
+
+
+ROUTES = (
+    agents_route("POST", "/runs", "write", open_run, "Open a run and hydrate it.", body=OpenRun),
+    agents_route("POST", f"{OF_RUN}/heartbeat", "write", keep_alive, "Say that a run is alive."),
+    agents_route("POST", f"{OF_RUN}/end", "write", end_run, "End a run.", body=EndRun),
+)

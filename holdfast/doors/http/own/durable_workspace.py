@@ -1,0 +1,87 @@
+"""Durable memory of a whole workspace: its agents, its limits, its sweep, and forgetting one."""
+
+from typing import Any
+
+from msgspec import Struct
+
+from holdfast.doors.http.answers import Answer, of_json
+from holdfast.doors.http.bodies import Body
+from holdfast.doors.http.call import Call
+from holdfast.doors.http.own.durable_upkeep import SetLimits
+from holdfast.doors.http.query import PAGE
+from holdfast.doors.http.routes import Handler, Method, Needs, Route
+from holdfast.ground.errors import InvalidInput
+from holdfast.memories.durable.wire import to_wire
+
+SETTINGS = "/api/settings/durable"
+
+
+class Forget(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Who is to be forgotten."""
+
+    agent: str | None = None
+
+
+async def agents(call: Call) -> Answer:
+    """List the agents that have durable memory, by name."""
+    query = call.query
+    page = await call.quick(lambda hf: hf.durable_agents(**query))
+    return of_json({"data": [to_wire(each) for each in page.data], "next_page": page.next_page})
+
+
+async def limits(call: Call) -> Answer:
+    """Tell the workspace's limits."""
+    return of_json(to_wire(await call.quick(lambda hf: hf.durable_limits())))
+
+
+async def set_limits(call: Call) -> Answer:
+    """Set the workspace's limits."""
+    body = call.body(SetLimits)
+    changed = await call.write(lambda hf: hf.set_durable_limits(evict=body.evict, **body.given()))
+    return of_json(to_wire(changed))
+
+
+async def sweep(call: Call) -> Answer:
+    """Remove what is over of every agent; that may be many transactions."""
+    return of_json(to_wire(await call.slow(lambda hf: hf.sweep())))
+
+
+async def forget(call: Call) -> Answer:
+    """Forget all of an agent's."""
+    agent = call.body(Forget).agent
+    if agent is None:
+        raise InvalidInput("agent", "is required")
+    report: Struct = await call.slow(lambda hf: hf.forget_agent(agent))
+    return of_json({"type": "forget_report", **to_wire(report)})
+
+
+def _route(
+    method: Method, path: str, needs: Needs, answer: Handler, summary: str, **more: Any
+) -> Route:
+    return Route(
+        method=method,
+        path=path,
+        needs=needs,
+        answer=answer,
+        summary=summary,
+        durable=True,
+        **more,
+    )
+
+
+ROUTES = (
+    _route(
+        "GET", "/api/durable", "read", agents, "List agents that have durable memory.", query=PAGE
+    ),
+    _route("GET", SETTINGS, "read", limits, "Retrieve the workspace's limits of durable memory."),
+    _route(
+        "PATCH",
+        SETTINGS,
+        "admin",
+        set_limits,
+        "Set the workspace's limits of durable memory.",
+        body=SetLimits,
+    ),
+    _route("POST", "/api/sweep", "admin", sweep, "Remove what is over, of every agent."),
+    _route("POST", "/api/forget", "admin", forget, "Forget all of an agent's.", body=Forget),
+)

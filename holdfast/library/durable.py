@@ -1,0 +1,74 @@
+"""From a workspace's handle to durable memory: one agent's, or all of the workspace's."""
+
+from holdfast.ground.pages import Page
+from holdfast.ground.scope import Scope, checked_name
+from holdfast.library.forget_report import ForgetReport
+from holdfast.memories.durable import agents, forgetting_agents, limiting, sweeping
+from holdfast.memories.durable.caller import Caller as DurableCaller
+from holdfast.memories.durable.codes import coded
+from holdfast.memories.durable.entry import AgentSummary, Swept
+from holdfast.memories.durable.limits import DurableLimits, LimitsChanged
+from holdfast.memories.durable.memory import DurableMemory
+from holdfast.memories.durable.rows import SHARED
+from holdfast.memories.stores.caller import Caller
+from holdfast.memories.stores.session_access import refuse_narrowed
+
+EVERY = "*"
+"""Stands for every agent, or every workspace, in a scope of upkeep."""
+
+
+def durable(caller: Caller, agent: str) -> DurableMemory:
+    """Return the memory of *agent* in *caller*'s workspace; a session's handle has none."""
+    with coded():
+        refuse_narrowed(caller, "write")
+        checked_name("agent", agent)
+    return DurableMemory(_of(caller, agent, Scope(workspace=caller.workspace, agent=agent)))
+
+
+def durable_agents(caller: Caller, limit: int | None, page: str | None) -> Page[AgentSummary]:
+    """Return the agents of *caller*'s workspace, by name."""
+    with coded():
+        return agents.list_agents(_of_workspace(caller, "read"), limit=limit, page=page)
+
+
+def durable_limits(caller: Caller) -> DurableLimits:
+    """Return the limits of *caller*'s workspace."""
+    with coded():
+        return limiting.limits_of(_of_workspace(caller, "read"))
+
+
+def set_durable_limits(caller: Caller, given: limiting.Given, *, evict: bool) -> LimitsChanged:
+    """Set the limits of *caller*'s workspace."""
+    with coded():
+        whole = _of_workspace(caller, "admin")
+    return limiting.set_workspace_limits(whole, given, evict=evict)
+
+
+def sweep(caller: Caller) -> Swept:
+    """Remove what is over of every agent of *caller*'s workspace."""
+    with coded():
+        return sweeping.sweep_all(_of_workspace(caller, "admin"))
+
+
+def forget_agent(caller: Caller, agent: str) -> ForgetReport:
+    """Forget all of *agent*'s durable memory, and its name."""
+    with coded():
+        whole = _of_workspace(caller, "admin")
+    counts = forgetting_agents.forget_agent(whole, agent)
+    return ForgetReport(counts=counts, pending=whole.engine.scrub().pending)
+
+
+def _of_workspace(caller: Caller, needed: str) -> DurableCaller:
+    refuse_narrowed(caller, needed)
+    return _of(caller, SHARED, Scope(workspace=caller.workspace, agent=EVERY))
+
+
+def _of(caller: Caller, agent: str, scope: Scope) -> DurableCaller:
+    return DurableCaller(
+        engine=caller.engine.scoped(scope),
+        workspace=caller.workspace,
+        agent=agent,
+        actor=caller.actor,
+        clock=caller.clock,
+        ids=caller.ids,
+    )

@@ -1,0 +1,272 @@
+"""Durable memory on a server: the same acts as the embedded one's."""
+
+import os
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+from msgspec import UNSET, UnsetType
+
+from holdfast.ground.errors import InvalidInput
+from holdfast.ground.pages import Page, checked_limit
+from holdfast.ground.scope import checked_name
+from holdfast.library import remote_durable_acts as acts
+from holdfast.library.forget_report import ForgetReport
+from holdfast.library.remote_durable_run import RemoteDurableRun
+from holdfast.library.remote_durable_wire import (
+    DURABLE,
+    DurableWire,
+    list_of,
+    record,
+    since_of,
+    told,
+    value_of,
+)
+from holdfast.library.wire_client import WireClient
+from holdfast.library.wire_request import route
+from holdfast.memories.durable.asked import checked_key
+from holdfast.memories.durable.changes import Change, Op
+from holdfast.memories.durable.entry import (
+    AgentSummary,
+    DurableEntry,
+    EntryScope,
+    StoredEntry,
+    StoredMany,
+    Swept,
+)
+from holdfast.memories.durable.exporting import write_export
+from holdfast.memories.durable.hydrating import Hydration
+from holdfast.memories.durable.importing import Mode, read_markdown
+from holdfast.memories.durable.limits import DurableLimits, LimitsChanged
+from holdfast.memories.durable.promoting import PROMOTED_FROM, Promotes, promotion
+from holdfast.memories.durable.reading import LISTED, MOST_LISTED, Filters
+from holdfast.memories.durable.reports import Explanation, ExportReport, ImportReport
+from holdfast.memories.durable.setting import OnError
+from holdfast.memories.durable.wire import to_wire
+
+
+class RemoteDurable:
+    """What one agent remembers between runs, by key, on a server."""
+
+    def __init__(self, client: WireClient, agent: str) -> None:
+        with told():
+            checked_name("agent", agent)
+        self._wire = DurableWire(client, route(DURABLE, agent))
+
+    def set(
+        self,
+        key: str,
+        content: str,
+        *,
+        category: str,
+        tags: Iterable[str] = (),
+        refresh: bool = True,
+        expected_seq: int | UnsetType | None = UNSET,
+        idempotency_key: str | None = None,
+    ) -> StoredEntry:
+        """Write the whole entry under *key*, replacing what was there."""
+        wanted = acts.Wanted(
+            content=content,
+            category=category,
+            tags=tags,
+            refresh=refresh,
+            expected_seq=expected_seq,
+        )
+        return acts.set_one(self._wire, key, wanted, idempotency_key=idempotency_key)
+
+    def set_many(
+        self, items: Iterable[object], *, on_error: OnError = "abort", refresh: bool = True
+    ) -> StoredMany:
+        """Write at most 1,000 entries in one transaction, in their order."""
+        return acts.set_many(self._wire, items, on_error=on_error, refresh=refresh)
+
+    def get(self, key: str) -> DurableEntry | None:
+        """Return the nearest entry under exactly *key*, the agent's or the workspace's, or None."""
+        return acts.get(self._wire, key)
+
+    def list(  # noqa: PLR0917 - the filters, each of which may be left out
+        self,
+        category: str | None = None,
+        tags: Iterable[str] | None = None,
+        since: datetime | timedelta | None = None,
+        key_prefix: str | None = None,
+        query: str | None = None,
+        limit: int | None = LISTED,
+        page: str | None = None,
+    ) -> Page[DurableEntry]:
+        """Return the entries that pass all filters, newest first, shadowed ones included."""
+        filters = Filters(
+            category=category, tags=tags, since=since, key_prefix=key_prefix, query=query
+        )
+        return acts.list_entries(self._wire, filters, limit=limit, page=page)
+
+    def forget(self, key: str, *, scope: EntryScope | None = None) -> bool:
+        """Forget *key*: the agent's entry, or else the workspace's; *scope* picks one."""
+        return acts.forget(self._wire, key, scope)
+
+    def hydrate(self, budget: int | None = None) -> Hydration:
+        """Return what the agent sees at a run's start, within *budget* bytes; None: its limit."""
+        return acts.hydrate(self._wire, budget)
+
+    def explain(self, key: str, budget: int | None = None) -> Explanation:
+        """Say why *key* is hydrated, or is not."""
+        return acts.explain(self._wire, key, budget)
+
+    def run(
+        self,
+        run_id: str | None = None,
+        *,
+        lane: str = "main",
+        budget: int | None = None,
+        resume: bool = False,
+    ) -> RemoteDurableRun:
+        """Open a run, which supersedes the one that was open in its *lane*, and hydrate it.
+
+        Opening twice, as after a lost answer, is the same as once: the second supersedes the
+        first, in which nothing was done.
+        """
+        body = {"run_id": run_id, "lane": lane, "budget": budget, "resume": resume}
+        return RemoteDurableRun(self._wire, self._wire.write("POST", "runs", body=body))
+
+    def history(
+        self,
+        key: str | None = None,
+        *,
+        op: Op | None = None,
+        since: datetime | timedelta | None = None,
+        limit: int | None = LISTED,
+        page: str | None = None,
+    ) -> Page[Change]:
+        """Return changes of the agent's, its runs' and the workspace's entries, newest first."""
+        with told():
+            back, rows = since_of(since), checked_limit(limit, most=MOST_LISTED, default=LISTED)
+        return self._wire.page(
+            lambda each: record(Change, each),
+            "history",
+            key=key,
+            op=op,
+            since=back,
+            limit=rows,
+            page=page,
+        )
+
+    def redact(self, seq: int) -> Change:
+        """Take the content out of the change *seq*, which stays and says so."""
+        with told():
+            number = _checked_seq(seq)
+        return record(Change, self._wire.write("POST", "history", number, "redact"))
+
+    def restore(self, key: str, seq: int) -> StoredEntry:
+        """Write what the change *seq* of *key* held, as a new write.
+
+        When its answer is lost that is Unavailable: a second one would be another write.
+        """
+        with told():
+            checked_key(key)
+        body = {"seq": seq}
+        answer = self._wire.write("POST", acts.ENTRIES, key, "restore", body=body, again=False)
+        return record(StoredEntry, answer)
+
+    def sweep(self) -> Swept:
+        """Remove what is over: expired entries, runs that lapsed, what the log no longer keeps."""
+        return record(Swept, self._wire.write("POST", "sweep"))
+
+    def limits(self) -> DurableLimits:
+        """Return the limits in force for this agent."""
+        return record(DurableLimits, self._wire.read("limits"))
+
+    def set_limits(self, *, evict: bool = False, **limits: int | None) -> LimitsChanged:
+        """Set limits of this agent's own; None lets the workspace's apply again."""
+        return record(
+            LimitsChanged, self._wire.write("PATCH", "limits", body={**limits, "evict": evict})
+        )
+
+    def export_markdown(
+        self, directory: str | os.PathLike[str], *, include_workspace: bool = True
+    ) -> ExportReport:
+        """Write the agent's entries to *directory*, here: absent, empty, or an earlier export."""
+        answer = self._wire.read("export", include_workspace=include_workspace)
+        files = [
+            (value_of(each, "path", str), value_of(each, "text", str))
+            for each in list_of(answer, "files")
+        ]
+        return write_export(directory, tuple(files))
+
+    def import_markdown(
+        self,
+        directory: str | os.PathLike[str],
+        mode: Mode = "upsert",
+        *,
+        dry_run: bool = False,
+        rebind: bool = False,
+    ) -> ImportReport:
+        """Take in the Markdown files of *directory*, here; together at most 4 MiB."""
+        with told():
+            files, passed = read_markdown(directory)
+        body = {
+            "files": [{"path": path, "text": text} for path, text in files],
+            "mode": mode,
+            "dry_run": dry_run,
+            "rebind": rebind,
+            "rejected": [to_wire(each) for each in passed],
+        }
+        return record(ImportReport, self._wire.write("POST", "import", body=body))
+
+    def promote(
+        self,
+        memory: Promotes,
+        key: str,
+        *,
+        category: str,
+        as_key: str | None = None,
+        tags: Iterable[str] = (),
+    ) -> StoredEntry:
+        """Write what *memory* has under *key* as an entry; NotFound if that is nothing."""
+        what = promotion(memory, key, as_key)
+        wanted = acts.Wanted(
+            content=what.content,
+            category=category,
+            tags=tags,
+            promoted_from=what.cause[PROMOTED_FROM],
+        )
+        return acts.set_one(self._wire, what.key, wanted)
+
+
+class RemoteDurables:
+    """The durable memory of a whole workspace, on a server."""
+
+    def __init__(self, client: WireClient) -> None:
+        self._wire = DurableWire(client, "")
+
+    def agents(self, limit: int | None, page: str | None) -> Page[AgentSummary]:
+        """Return the agents that have durable memory, by name."""
+        with told():
+            rows = checked_limit(limit, most=MOST_LISTED, default=LISTED)
+        return self._wire.page(
+            lambda each: record(AgentSummary, each), "api", "durable", limit=rows, page=page
+        )
+
+    def limits(self) -> DurableLimits:
+        """Return the workspace's limits."""
+        return record(DurableLimits, self._wire.read("api", "settings", "durable"))
+
+    def set_limits(self, limits: dict[str, int | None], *, evict: bool) -> LimitsChanged:
+        """Set the workspace's limits."""
+        body = {**limits, "evict": evict}
+        answer = self._wire.write("PATCH", "api", "settings", "durable", body=body)
+        return record(LimitsChanged, answer)
+
+    def sweep(self) -> Swept:
+        """Remove what is over of every agent."""
+        return record(Swept, self._wire.write("POST", "api", "sweep"))
+
+    def forget_agent(self, agent: str) -> ForgetReport:
+        """Forget all of *agent*'s."""
+        answer = self._wire.write("POST", "api", "forget", body={"agent": agent})
+        return record(ForgetReport, answer)
+
+
+def _checked_seq(given: object) -> str:
+    """Return *given* as a segment of a path."""
+    if not isinstance(given, int) or isinstance(given, bool):
+        raise InvalidInput("seq", "must be the number of a change", given=given)
+    return str(given)

@@ -1,0 +1,113 @@
+"""What both an agent's memory on a server and a run of it do: each act one request."""
+
+from collections.abc import Iterable
+
+from msgspec import UNSET, Struct, UnsetType
+
+from holdfast.ground.errors import NotFound
+from holdfast.ground.pages import Page, checked_limit
+from holdfast.library.remote_durable_wire import (
+    DurableWire,
+    Sendable,
+    record,
+    since_of,
+    told,
+    value_of,
+)
+from holdfast.memories.durable.asked import checked_key, checked_tags
+from holdfast.memories.durable.entry import DurableEntry, EntryScope, StoredEntry, StoredMany
+from holdfast.memories.durable.hydrating import Hydration, checked_budget
+from holdfast.memories.durable.reading import LISTED, MOST_LISTED, Filters
+from holdfast.memories.durable.reports import Explanation
+from holdfast.memories.durable.setting import OnError
+
+ENTRIES = "entries"
+
+
+class Wanted(Struct, frozen=True, kw_only=True):
+    """An entry as it is to be written."""
+
+    content: str
+    category: str
+    tags: Iterable[str]
+    refresh: bool = True
+    expected_seq: int | UnsetType | None = UNSET
+    promoted_from: str | UnsetType = UNSET
+
+
+def set_one(
+    wire: DurableWire, key: str, wanted: Wanted, *, idempotency_key: str | None = None
+) -> StoredEntry:
+    """Write one entry, whole."""
+    with told():
+        checked_key(key)
+    body = {name: getattr(wanted, name) for name in wanted.__struct_fields__}
+    answer = wire.write("PUT", ENTRIES, key, body=body, idempotency_key=idempotency_key)
+    return record(StoredEntry, answer)
+
+
+def set_many(
+    wire: DurableWire, items: Iterable[object], *, on_error: OnError, refresh: bool
+) -> StoredMany:
+    """Write many entries in one transaction."""
+    with told():
+        sendable = Sendable(items)
+        if sendable.refused and on_error != "skip":
+            raise sendable.refused[0].error
+    body = {"entries": sendable.wires, "on_error": on_error, "refresh": refresh}
+    return sendable.many(wire.write("POST", ENTRIES, body=body))
+
+
+def get(wire: DurableWire, key: str) -> DurableEntry | None:
+    """Return the nearest entry under exactly *key*, or None."""
+    with told():
+        checked_key(key)
+    try:
+        return record(DurableEntry, wire.read(ENTRIES, key))
+    except NotFound as missing:
+        if missing.kind == "entry":
+            return None
+        raise
+
+
+def list_entries(
+    wire: DurableWire, filters: Filters, *, limit: int | None, page: str | None
+) -> Page[DurableEntry]:
+    """Return a page of the entries that pass *filters*, newest first."""
+    with told():
+        tags, since = list(checked_tags(filters.tags or ())), since_of(filters.since)
+        rows = checked_limit(limit, most=MOST_LISTED, default=LISTED)
+    return wire.page(
+        lambda each: record(DurableEntry, each),
+        ENTRIES,
+        category=filters.category,
+        tag=tags,
+        since=since,
+        key_prefix=filters.key_prefix,
+        query=filters.query,
+        limit=rows,
+        page=page,
+    )
+
+
+def forget(wire: DurableWire, key: str, scope: EntryScope | None) -> bool:
+    """Forget *key*; tell whether there was anything to forget."""
+    with told():
+        checked_key(key)
+    answer = wire.write("DELETE", ENTRIES, key, query={"scope": scope})
+    return value_of(answer, "forgotten", bool)
+
+
+def hydrate(wire: DurableWire, budget: int | None) -> Hydration:
+    """Return what the agent would see now."""
+    with told():
+        checked_budget(budget)
+    return record(Hydration, wire.read("hydration", budget=budget))
+
+
+def explain(wire: DurableWire, key: str, budget: int | None) -> Explanation:
+    """Say why *key* is hydrated, or is not."""
+    with told():
+        checked_key(key)
+        checked_budget(budget)
+    return record(Explanation, wire.read(ENTRIES, key, "explanation", budget=budget))

@@ -1,0 +1,124 @@
+"""One run of an agent, on a server: the same acts as the embedded one's."""
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Self
+
+from msgspec import UNSET, UnsetType
+
+from holdfast.ground.errors import StaleRun
+from holdfast.ground.pages import Page
+from holdfast.library import remote_durable_acts as acts
+from holdfast.library.remote_durable_wire import DurableWire, record, value_of
+from holdfast.memories.durable.entry import DurableEntry, EntryScope, StoredEntry, StoredMany
+from holdfast.memories.durable.hydrating import Hydration
+from holdfast.memories.durable.reading import LISTED, Filters
+from holdfast.memories.durable.reports import Explanation, RunEnded
+from holdfast.memories.durable.runs import Ending
+from holdfast.memories.durable.setting import OnError
+from holdfast.memories.durable.wire import Wire
+
+
+class RemoteDurableRun:
+    """A run under way, made by `RemoteDurable.run`; as a context manager it ends on every way out.
+
+    Everything it does is refused with StaleRun once another run took its lane, or it ended.
+    """
+
+    def __init__(self, wire: DurableWire, opened: Wire) -> None:
+        self.run_id, self.token = value_of(opened, "run_id", str), value_of(opened, "token", int)
+        self.lane = value_of(opened, "lane", str)
+        self.hydration = record(Hydration, value_of(opened, "hydration", Wire))
+        self._wire, self._over = wire.within(self.run_id, self.token), False
+
+    def set(
+        self,
+        key: str,
+        content: str,
+        *,
+        category: str,
+        tags: Iterable[str] = (),
+        refresh: bool = True,
+        expected_seq: int | UnsetType | None = UNSET,
+        idempotency_key: str | None = None,
+    ) -> StoredEntry:
+        """Write the whole entry under *key*, replacing what was there."""
+        wanted = acts.Wanted(
+            content=content,
+            category=category,
+            tags=tags,
+            refresh=refresh,
+            expected_seq=expected_seq,
+        )
+        return acts.set_one(self._wire, key, wanted, idempotency_key=idempotency_key)
+
+    def set_many(
+        self, items: Iterable[object], *, on_error: OnError = "abort", refresh: bool = True
+    ) -> StoredMany:
+        """Write at most 1,000 entries in one transaction, in their order."""
+        return acts.set_many(self._wire, items, on_error=on_error, refresh=refresh)
+
+    def capture(self, entries: Iterable[object]) -> StoredMany:
+        """Store of *entries* those that differ from what is stored; the others stay as they are."""
+        return acts.set_many(self._wire, entries, on_error="skip", refresh=False)
+
+    def get(self, key: str) -> DurableEntry | None:
+        """Return the nearest entry under exactly *key*, or None."""
+        return acts.get(self._wire, key)
+
+    def list(  # noqa: PLR0917 - the filters, each of which may be left out
+        self,
+        category: str | None = None,
+        tags: Iterable[str] | None = None,
+        since: datetime | timedelta | None = None,
+        key_prefix: str | None = None,
+        query: str | None = None,
+        limit: int | None = LISTED,
+        page: str | None = None,
+    ) -> Page[DurableEntry]:
+        """Return the entries that pass all filters, newest first, shadowed ones included."""
+        filters = Filters(
+            category=category, tags=tags, since=since, key_prefix=key_prefix, query=query
+        )
+        return acts.list_entries(self._wire, filters, limit=limit, page=page)
+
+    def forget(self, key: str, *, scope: EntryScope | None = None) -> bool:
+        """Forget *key*; True when something was removed."""
+        return acts.forget(self._wire, key, scope)
+
+    def hydrate(self, budget: int | None = None) -> Hydration:
+        """Return what the agent would see now."""
+        return acts.hydrate(self._wire, budget)
+
+    def explain(self, key: str, budget: int | None = None) -> Explanation:
+        """Say why *key* is hydrated, or is not."""
+        return acts.explain(self._wire, key, budget)
+
+    def heartbeat(self) -> datetime:
+        """Say that the run is alive; return when it would lapse."""
+        answer = self._wire.write("POST", "runs", self.run_id, "heartbeat")
+        return value_of(answer, "lapses_at", datetime)
+
+    def end(self, outcome: Ending = "ok") -> RunEnded:
+        """End the run and delete its conversation entries."""
+        answer = self._wire.write("POST", "runs", self.run_id, "end", body={"outcome": outcome})
+        self._over = True
+        return record(RunEnded, answer)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._over:
+            return
+        try:
+            self.end("ok" if kind is None else "failed")
+        except StaleRun:
+            # It is over already: another run has its lane.
+            self._over = True

@@ -1,0 +1,190 @@
+"""Durable memory as it is stored: counted, measured, and nothing left of what was forgotten."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from types import SimpleNamespace
+
+from msgspec import Struct
+
+from holdfast.engines.base import Reader
+from holdfast.ground.text import sha256_hex
+from holdfast.library.upkeep.finding import Finding
+from holdfast.memories.durable.rows import NO_RUN, SHARED, tags_of
+from holdfast.memories.durable.tombstones import agent_hash, key_hash
+
+ROWS_AT_ONCE = 500
+"""Rows read at a time; changes come with their contents."""
+
+
+class Tombstone(Struct, frozen=True, kw_only=True):
+    """What was forgotten, by a hash under its workspace's secret."""
+
+    workspace: str
+    agent: str
+    run_id: str
+    key_hash: bytes
+    seq: int
+    at: int
+    actor: str
+    secret: bytes
+
+
+class Tombstones:
+    """What was forgotten, to be asked whether a key is among it."""
+
+    def __init__(self, found: Iterable[Tombstone]) -> None:
+        self._by_owner: defaultdict[tuple[str, str], dict[tuple[str, bytes], Tombstone]]
+        self._by_owner = defaultdict(dict)
+        self._secrets: dict[str, bytes] = {}
+        for each in found:
+            self._secrets[each.workspace] = each.secret
+            self._by_owner[each.workspace, each.agent][each.run_id, each.key_hash] = each
+
+    def over(self, row: "EntryRow | ChangeRow") -> Tombstone | None:
+        """Return what tells that the key of *row* was forgotten there after it was written."""
+        if row.key is None or (row.workspace, row.agent) not in self._by_owner:
+            return None
+        hashed = key_hash(self._secrets[row.workspace], row.key)
+        found = self._by_owner[row.workspace, row.agent].get((row.run_id, hashed))
+        return found if found is not None and found.seq > row.seq else None
+
+    def over_agent(self, workspace: str, agent: str, seq: int) -> Tombstone | None:
+        """Return what tells that the *agent* itself was forgotten after the number *seq*."""
+        if not agent or (workspace, SHARED) not in self._by_owner:
+            return None
+        hashed = agent_hash(self._secrets[workspace], agent)
+        found = self._by_owner[workspace, SHARED].get((NO_RUN, hashed))
+        return found if found is not None and found.seq > seq else None
+
+
+class EntryRow(Struct, frozen=True, kw_only=True):
+    """A durable entry, without its content."""
+
+    workspace: str
+    agent: str
+    run_id: str
+    key: str
+    id: str
+    category: str
+    tags: str
+    size_bytes: int
+    seq: int
+    content_bytes: int
+
+    @property
+    def measured(self) -> int:
+        """What its size comes to."""
+        texts = (self.key, self.category, *tags_of(self.tags))
+        return self.content_bytes + sum(len(text.encode()) for text in texts)
+
+
+class ChangeRow(Struct, frozen=True, kw_only=True):
+    """A row of the log of durable entries."""
+
+    seq: int
+    workspace: str
+    agent: str
+    run_id: str
+    key: str | None
+    content: str | None
+    content_sha256: str | None
+
+
+class _Miscounted(Struct, frozen=True, kw_only=True):
+    workspace: str
+    agent: str
+    entries: int
+    core_entries: int
+    size_bytes: int
+    counted_entries: int
+    counted_core_entries: int
+    counted_size_bytes: int
+    late: int
+
+
+def check_entries(
+    reader: Reader, sql: SimpleNamespace, counts: dict[str, int], *, quick: bool
+) -> Iterator[Finding]:
+    """Give what is wrong with durable memory, and add to *counts* how much was looked at.
+
+    *quick* leaves out the hashes of what the log holds.
+    """
+    yield from _miscounted(reader, sql)
+    buried = Tombstones(reader.all(Tombstone, sql.tombstones))
+    for entry in entries(reader, sql):
+        counts["durable_entries"] += 1
+        if entry.size_bytes != entry.measured:
+            yield _finding("counters", entry.id, entry.measured, entry.size_bytes)
+        if _is_buried(buried, entry):
+            yield _finding("forgotten", entry.id, "nothing of it", "an entry")
+    for change in changes(reader, sql):
+        counts["durable_changes"] += 1
+        yield from _of_change(change, buried, quick=quick)
+
+
+def entries(reader: Reader, sql: SimpleNamespace) -> Iterator[EntryRow]:
+    """Give every durable entry, without its content."""
+    after = {"workspace_after": "", "agent_after": "", "run_after": "", "key_after": ""}
+    while rows := reader.all(EntryRow, sql.durable_entries_after, rows=ROWS_AT_ONCE, **after):
+        yield from rows
+        last = rows[-1]
+        after = {
+            "workspace_after": last.workspace,
+            "agent_after": last.agent,
+            "run_after": last.run_id,
+            "key_after": last.key,
+        }
+
+
+def changes(reader: Reader, sql: SimpleNamespace) -> Iterator[ChangeRow]:
+    """Give every row of the log."""
+    after = 0
+    while rows := reader.all(ChangeRow, sql.durable_changes_after, after=after, rows=ROWS_AT_ONCE):
+        yield from rows
+        after = rows[-1].seq
+
+
+def _of_change(change: ChangeRow, buried: Tombstones, *, quick: bool) -> Iterator[Finding]:
+    table, id = "durable_changes", str(change.seq)
+    if change.content is not None and not quick:
+        found = sha256_hex(change.content.encode())
+        if found != change.content_sha256:
+            expected = change.content_sha256 or "none"
+            yield Finding(check="heads", table=table, id=id, expected=expected, found=found)
+    if _is_buried(buried, change):
+        yield Finding(
+            check="forgotten", table=table, id=id, expected="nothing of it", found="a change"
+        )
+
+
+def _is_buried(buried: Tombstones, row: EntryRow | ChangeRow) -> bool:
+    agents = buried.over_agent(row.workspace, row.agent, row.seq)
+    return agents is not None or buried.over(row) is not None
+
+
+def _miscounted(reader: Reader, sql: SimpleNamespace) -> Iterator[Finding]:
+    for row in reader.all(_Miscounted, sql.miscounted_agents):
+        for name in ("entries", "core_entries", "size_bytes"):
+            kept, counted = getattr(row, name), getattr(row, f"counted_{name}")
+            if kept != counted:
+                yield Finding(
+                    check="counters",
+                    table="durable_agents",
+                    id=row.agent,
+                    expected=f"{name} {counted}",
+                    found=f"{name} {kept}",
+                )
+        if row.late:
+            yield Finding(
+                check="counters",
+                table="durable_agents",
+                id=row.agent,
+                expected="no entry that expires before it says",
+                found="one",
+            )
+
+
+def _finding(check: str, id: str, expected: object, found: object) -> Finding:
+    return Finding(
+        check=check, table="durable_entries", id=id, expected=str(expected), found=str(found)
+    )

@@ -1,0 +1,151 @@
+"""What a database forgot of durable memory, forgotten once more in one that does not know of it."""
+
+from datetime import datetime
+from types import SimpleNamespace
+
+from msgspec import Struct
+
+from holdfast.engines.base import Engine, Reader, Transaction
+from holdfast.ground.clock import from_microseconds
+from holdfast.ground.ids import Ids
+from holdfast.ground.scope import EVERYBODY, Scope
+from holdfast.library.upkeep.entries import Tombstone, Tombstones, changes, entries
+from holdfast.memories.durable.caller import Caller
+from holdfast.memories.durable.forgetting import forget_again
+from holdfast.memories.durable.forgetting_agents import forget_agent
+from holdfast.memories.durable.rows import Place, by_of
+
+
+class RedactedChange(Struct, frozen=True, kw_only=True):
+    """A change whose content was redacted, and when."""
+
+    workspace: str
+    seq: int
+    redacted_at: int
+
+
+class Forgotten(Struct, frozen=True, kw_only=True):
+    """What one database forgot and redacted of durable memory."""
+
+    tombstones: tuple[Tombstone, ...] = ()
+    redacted: tuple[RedactedChange, ...] = ()
+
+
+class _Secret(Struct, frozen=True):
+    secret: bytes
+
+
+class _Owner(Struct, frozen=True, kw_only=True):
+    workspace: str
+    agent: str
+
+
+class _At(Struct, frozen=True):
+    """A clock that stands still."""
+
+    at: int
+
+    def now(self) -> datetime:
+        """Return its one instant."""
+        return from_microseconds(self.at)
+
+
+def forgotten_of(reader: Reader, sql: SimpleNamespace) -> Forgotten:
+    """Return all that there is."""
+    return Forgotten(
+        tombstones=tuple(reader.all(Tombstone, sql.tombstones)),
+        redacted=tuple(reader.all(RedactedChange, sql.redacted_changes)),
+    )
+
+
+def forget_all_again(engine: Engine, made: Forgotten) -> int:
+    """Forget in *engine* what *made* names and it still holds; return how many keys and agents.
+
+    What it does not hold shall not come back with an older copy either: so the tombstones are
+    carried over, where both hash with one secret.
+    """
+    sql = engine.queries("holdfast.library.upkeep")
+    everybody = engine.scoped(EVERYBODY)
+    known = {_mark(each) for each in everybody.all(Tombstone, sql.tombstones)}
+    new = [each for each in made.tombstones if _mark(each) not in known]
+    count = _forget_agents(engine, sql, Tombstones(new)) + _forget_keys(
+        engine, sql, Tombstones(new)
+    )
+
+    def work(tx: Transaction) -> None:
+        _carry(tx, sql, new)
+        for each in made.redacted:
+            tx.run(
+                sql.redact_change_again,
+                of=each.workspace,
+                seq=each.seq,
+                redacted_at=each.redacted_at,
+            )
+
+    everybody.write(work)
+    return count
+
+
+def _forget_agents(engine: Engine, sql: SimpleNamespace, buried: Tombstones) -> int:
+    count = 0
+    for owner in engine.scoped(EVERYBODY).all(_Owner, sql.durable_owners):
+        grave = buried.over_agent(owner.workspace, owner.agent, 0)
+        if grave is not None:
+            forget_agent(_caller(engine, grave), owner.agent)
+            count += 1
+    return count
+
+
+def _forget_keys(engine: Engine, sql: SimpleNamespace, buried: Tombstones) -> int:
+    found: dict[tuple[Place, str], Tombstone] = {}
+
+    def look(reader: Reader) -> None:
+        for rows in (entries(reader, sql), changes(reader, sql)):
+            for row in rows:
+                grave = buried.over(row)
+                if grave is not None and row.key is not None:
+                    found[Place(grave.agent, grave.run_id), row.key] = grave
+
+    engine.scoped(EVERYBODY).read(look)
+    for (place, key), grave in found.items():
+        forget_again(_caller(engine, grave), place, key, before=grave.seq)
+    return len(found)
+
+
+def _carry(tx: Transaction, sql: SimpleNamespace, new: list[Tombstone]) -> None:
+    for each in new:
+        tx.run(sql.carry_secret, of=each.workspace, secret=each.secret)
+        ours = tx.one(_Secret, sql.secret_of_workspace, of=each.workspace)
+        if ours.secret == each.secret:
+            tx.run(
+                sql.carry_tombstone,
+                of=each.workspace,
+                owner=each.agent,
+                run=each.run_id,
+                key_hash=each.key_hash,
+                seq=each.seq,
+                at=each.at,
+                actor=each.actor,
+            )
+
+
+def _mark(tombstone: Tombstone) -> tuple[str, str, str, bytes, int]:
+    return (
+        tombstone.workspace,
+        tombstone.agent,
+        tombstone.run_id,
+        tombstone.key_hash,
+        tombstone.seq,
+    )
+
+
+def _caller(engine: Engine, grave: Tombstone) -> Caller:
+    """Return who forgets as who dug *grave* did, and then."""
+    return Caller(
+        engine=engine.scoped(Scope(workspace=grave.workspace, agent=grave.agent)),
+        workspace=grave.workspace,
+        agent=grave.agent,
+        actor=by_of(grave.actor).actor,
+        clock=_At(grave.at),
+        ids=Ids(),
+    )

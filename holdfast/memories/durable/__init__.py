@@ -1,0 +1,1 @@
+"""Durable memory: what one agent knows between runs, by key, in categories with lifetimes."""

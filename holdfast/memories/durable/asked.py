@@ -1,0 +1,162 @@
+"""What a caller may ask for, held against its limits."""
+
+import re
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import TypeGuard, cast
+
+from msgspec import Struct
+
+from holdfast.ground.clock import to_microseconds
+from holdfast.ground.errors import InvalidInput, shortened
+from holdfast.ground.text import encoded, is_nfc, to_nfc
+from holdfast.memories.durable.entry import CATEGORIES, CORE
+from holdfast.memories.durable.limits import (
+    MOST_CATEGORY,
+    MOST_IDEMPOTENCY_KEY,
+    MOST_KEY,
+    MOST_TAG,
+    MOST_TAGS,
+)
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    """An entry as it is to be kept: checked, its tags in order, its sizes in UTF-8 bytes."""
+
+    key: str
+    content: str
+    category: str
+    tags: tuple[str, ...]
+    content_bytes: int
+    size_bytes: int
+
+
+def checked_entry(key: object, content: object, category: object, tags: object) -> Asked:
+    """Return the entry that is asked for; InvalidInput names the field that breaks a rule.
+
+    How long a content may be the database says: `refuse_long` asks that in the transaction.
+    """
+    named, labelled = checked_key(key), checked_category(category)
+    told, length = _checked_content(content)
+    marks = checked_tags(tags)
+    return Asked(
+        key=named,
+        content=told,
+        category=labelled,
+        tags=marks,
+        content_bytes=length,
+        size_bytes=_bytes(named) + length + _bytes(labelled) + sum(map(_bytes, marks)),
+    )
+
+
+def refuse_long(asked: Asked, *, most: int) -> None:
+    """Raise InvalidInput if *asked*'s content has more than *most* bytes."""
+    if asked.content_bytes > most:
+        raise _sized("content", asked.content_bytes, most, given=asked.content)
+
+
+def checked_key(given: object) -> str:
+    """Return *given* if it can be a key: 1 to 255 bytes, no control character, in NFC."""
+    return _name("key", given, most=MOST_KEY)
+
+
+def checked_category(given: object) -> str:
+    """Return *given* if it can be a category: 1 to 64 bytes, no control character, in NFC."""
+    return _name("category", given, most=MOST_CATEGORY)
+
+
+def checked_tags(given: object, *, field: str = "tags") -> tuple[str, ...]:
+    """Return *given*'s distinct tags by code point: at most 32, each of 1 to 64 bytes."""
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+        raise InvalidInput(field, "must be a list of strings", given=given)
+    each = cast("Iterable[object]", given)
+    tags = tuple(sorted({_name(field, tag, most=MOST_TAG, part="a tag ") for tag in each}))
+    if len(tags) > MOST_TAGS:
+        reason = f"must have at most {MOST_TAGS} distinct tags, has {len(tags)}"
+        raise InvalidInput(field, reason, limit=MOST_TAGS)
+    return tags
+
+
+def checked_idempotency_key(given: object) -> str | None:
+    """Return *given*, None or 1 to 128 bytes without control characters."""
+    if given is None:
+        return None
+    return _name("idempotency_key", given, most=MOST_IDEMPOTENCY_KEY)
+
+
+def checked_since(given: object, *, now: datetime) -> int | None:
+    """Return *given*, an aware datetime or a timedelta back from *now*, in microseconds."""
+    if given is None or given == "":
+        return None
+    if isinstance(given, timedelta):
+        try:
+            given = now - given
+        except OverflowError:
+            raise InvalidInput("since", "reaches beyond the years 1 to 9999") from None
+    if not isinstance(given, datetime) or given.tzinfo is None:
+        raise InvalidInput(
+            "since", "must be an aware datetime, or a timedelta back from now", given=given
+        )
+    return to_microseconds(given)
+
+
+def near_miss(category: str) -> str | None:
+    """Return the notice for a category that is almost one of the four, or None."""
+    folded = category.strip().casefold()
+    for meant in CATEGORIES:
+        if category != meant and folded in (meant, f"{meant}s"):
+            lost = "pinned" if meant == CORE else f"kept as {meant} entries are"
+            return f"`{category}` is not `{meant}`: this entry is not {lost}."
+    return None
+
+
+def _checked_content(given: object) -> tuple[str, int]:
+    """Return *given* and its bytes if it can be a content of whatever length."""
+    length = len(encoded("content", given))
+    content = str(given)
+    if not length:
+        raise InvalidInput("content", "must not be empty", limit=1)
+    if "\0" in content:
+        raise InvalidInput("content", "must not hold the character U+0000")
+    if content.isspace():
+        raise InvalidInput("content", "must be more than whitespace")
+    return content, length
+
+
+def _name(field: str, given: object, *, most: int, part: str = "") -> str:
+    if _is_plain(given) and len(given) <= most:
+        return given
+    length = len(encoded(field, given))
+    name = str(given)
+    if not 1 <= length <= most:
+        raise _sized(field, length, most, given=name, part=part)
+    if _CONTROL.search(name):
+        raise InvalidInput(field, f"{part}must not hold control characters", given=given)
+    if name != name.strip():
+        raise InvalidInput(field, f"{part}must not begin or end with whitespace", given=f"{name!r}")
+    if not is_nfc(name):
+        raise InvalidInput(
+            field,
+            f"{part}must be in Unicode normal form C, which is {shortened(to_nfc(name))}",
+            given=given,
+        )
+    return name
+
+
+def _is_plain(given: object) -> TypeGuard[str]:
+    """Tell whether *given* is as nearly all names are: then only its length is left to ask."""
+    if not isinstance(given, str) or not given:
+        return False
+    return given.isascii() and given.isprintable() and given[0] != " " != given[-1]
+
+
+def _sized(field: str, length: int, most: int, *, given: str, part: str = "") -> InvalidInput:
+    reason = f"{part}must have 1 to {most:,} bytes, has {length:,}"
+    shown = given if given and field != "content" else None
+    return InvalidInput(field, reason, limit=most, given=shown)
+
+
+def _bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())

@@ -1,0 +1,337 @@
+"""One agent's entries within one transaction: locked, looked at, changed, and written at its end.
+
+Rules look things up here and say what is to change. Nothing is written before `close`, so a write
+of many may refuse one of them and keep the others.
+"""
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.engines.base import Transaction
+from holdfast.ground.events import Event, Fact
+from holdfast.memories.durable.caller import Caller
+from holdfast.memories.durable.changes import Cause, Op
+from holdfast.memories.durable.counts import Count, counts
+from holdfast.memories.durable.entry import CORE, Gone, label_of
+from holdfast.memories.durable.evict import Held
+from holdfast.memories.durable.fence import Standing, refuse_stale
+from holdfast.memories.durable.limits import DurableLimits
+from holdfast.memories.durable.pending import Logged, Pending
+from holdfast.memories.durable.rows import SHARED, EntryRow, Place, by_text
+from holdfast.memories.durable.tidying import TIDY_EVERY, tidy
+from holdfast.memories.durable.writing import event_of
+
+T = TypeVar("T")
+
+_DRAWN: Final = 8
+"""Numbers drawn at a time past the first: a write may bring about more than it was asked."""
+
+_COLD_AT_ONCE: Final = 50
+"""Candidates for eviction read at a time, with their contents."""
+
+_TOLD_OF: Final[dict[Op, str]] = {"evict": "evicted", "expire": "expired"}
+"""How many go so is told by an event, and counted."""
+
+
+class Opened(Struct, frozen=True, kw_only=True):
+    """What is held and what may be, as the book was opened."""
+
+    entries: int
+    core_entries: int
+    first_expiry: int | None
+    forgot_seq: int
+    tidy_at: int
+    shared_entries: int | None
+    shared_forgot_seq: int | None
+    cap: int | None
+    workspace_cap: int | None
+    run_cap: int | None
+    content_bytes: int | None
+    budget: int | None
+    daily_hours: int | None
+    secret: bytes | None
+    lane: str | None
+    knew_seq: int | None
+    knew_shared_seq: int | None
+    seen_at: int | None
+    run_outcome: str | None
+    live_token: int | None
+
+    @property
+    def limits(self) -> DurableLimits:
+        """The limits in force."""
+        names = DurableLimits.__struct_fields__
+        given = {name: value for name in names if (value := getattr(self, name)) is not None}
+        return DurableLimits(**given)
+
+    @property
+    def standing(self) -> Standing | None:
+        """How the caller's run stands; None if there is no such run."""
+        if self.lane is None:
+            return None
+        return Standing(
+            lane=self.lane,
+            live_token=self.live_token or 0,
+            seen_at=self.seen_at or 0,
+            run_outcome=self.run_outcome,
+        )
+
+
+class Book:
+    """An agent's entries, locked for one transaction.
+
+    `open` comes first, `close` last. What it finds expired goes with whatever else is written.
+    `taken` has, by the number of each entry that was taken away, that of the log's row on it.
+    """
+
+    def __init__(self, caller: Caller, tx: Transaction, *, source: str = "write") -> None:
+        self.caller, self.tx, self._source = caller, tx, source
+        self.sql = caller.engine.queries("holdfast.memories.durable")
+        self.now = caller.now()
+        self.expired: tuple[Gone, ...] = ()
+        self.taken: dict[int, int] = {}
+        self._remote = caller.engine.dialect == "postgres"
+        self.pending = Pending(self.sql, batched=self._remote)
+        self._at: dict[tuple[Place, str], EntryRow | None] = {}
+        self._held: dict[Place, Held] = {}
+        self._more: defaultdict[Place, Held] = defaultdict(lambda: Held(entries=0))
+        self._cold: dict[tuple[Place, bool], _Cold] = {}
+        self._numbers: deque[int] = deque()
+        self._mutations, self._drew = 1, False
+        self._events: list[Event] = []
+        self._counted: list[Count] = []
+        self._expired = False
+        self._gone: defaultdict[tuple[str, str], int] = defaultdict(int)
+
+    def lock(self, ask: Callable[[], list[T]], *, shared: bool = False) -> list[T]:
+        """Lock the agent's entries, with *shared* the workspace's too; return what *ask* gives.
+
+        It gives nothing where the agent has no row yet: that is made then.
+        """
+        self._lock(shared=shared)
+        if rows := ask():
+            return rows
+        self._make_agents(shared=shared)
+        return ask()
+
+    def open(
+        self,
+        keys: Sequence[str] = (),
+        *,
+        shared: bool = False,
+        mutations: int = 1,
+        live: bool = True,
+    ) -> None:
+        """Lock the agent's entries, with *shared* the workspace's too, and read those under *keys*.
+
+        About as many *mutations* are to come. With *live* raises StaleRun when the caller's run
+        is no longer its lane's.
+        """
+        key = keys[0] if len(keys) == 1 else ""
+        rows = self.lock(lambda: self._ask(key), shared=shared)
+        if shared and rows[0]["shared_entries"] is None:
+            self._make_agents(shared=True)
+            rows = self._ask(key)
+        self.opened = msgspec.convert(rows[0], Opened)
+        self.limits, self.secret = self.opened.limits, self.opened.secret
+        self._mutations = mutations
+        if live and self.caller.run is not None:
+            refuse_stale(self.caller, self.tx, self.opened.standing, now=self.now)
+        for each in keys:
+            for place in self.caller.places:
+                self._at[place, each] = None
+        self._read([msgspec.convert(row, EntryRow) for row in rows if row["id"] is not None])
+        if len(keys) > 1:
+            wanted = msgspec.json.encode(keys).decode()
+            run_id = self.caller.run_id
+            self._read(self.tx.all(EntryRow, self.sql.entries_under, keys=wanted, run_id=run_id))
+        self.expire(self.opened.first_expiry)
+        if self.now >= self.opened.tidy_at:
+            tidy(self.caller, self.tx, self.now)
+
+    def expire(self, first: int | None) -> None:
+        """Take the agent's entries whose time is over; the *first* to expire does so then."""
+        if first is None or first >= self.now:
+            return
+        due = self.tx.all(EntryRow, self.sql.due_entries, now=self.now)
+        for row in due:
+            self.pending.found(row)
+            self.take(row, "expire", cause={"source": self._source})
+        self._expired = True
+        self.expired = tuple(row.gone() for row in due)
+
+    def at(self, place: Place, key: str) -> EntryRow | None:
+        """Return the entry under *key* at *place*, as the book now has it, or None."""
+        return self._at[place, key]
+
+    def held(self, place: Place) -> Held:
+        """Return how much *place* now holds."""
+        found, more = self._held.get(place), self._more[place]
+        if found is None:
+            found = self._held[place] = self._held_before(place)
+        return Held(entries=found.entries + more.entries, core=found.core + more.core)
+
+    def coldest(self, place: Place, *, pinned: bool) -> EntryRow | None:
+        """Return the coldest entry of one tier of *place*, or None."""
+        cold = self._cold.get((place, pinned))
+        if cold is None:
+            cold = self._cold[place, pinned] = _Cold(
+                place, pinned=pinned, rows=min(self._mutations, _COLD_AT_ONCE)
+            )
+        while (row := cold.first(self)) is not None:
+            if self.pending.untouched(row):
+                return row
+            cold.drop()
+        return self.pending.coldest_put(place, pinned=pinned)
+
+    def put(self, row: EntryRow, op: Op, cause: Cause) -> EntryRow:
+        """Have *row* stand where it says, with the next number; return it with that."""
+        numbered = replace(row, seq=self.number())
+        before = self._at.get((row.place, row.key))
+        self._hold(row.place, int(before is None), _core(numbered) - _core(before))
+        self._at[row.place, row.key] = numbered
+        self.pending.put(numbered)
+        self.pending.log(Logged.of(numbered, op, seq=numbered.seq, cause=cause))
+        return numbered
+
+    def take(
+        self,
+        row: EntryRow,
+        op: Op,
+        *,
+        cause: Cause | None = None,
+        evicted_for: str | None = None,
+        key_hash: bytes | None = None,
+    ) -> int:
+        """Take *row* away, which the database or this book has; return the number of that.
+
+        With a *key_hash* the log has that in the place of its key.
+        """
+        self._hold(row.place, -1, -_core(row))
+        self._at[row.place, row.key] = None
+        self.pending.remove(row)
+        self.taken[row.seq] = seq = self.number()
+        logged = Logged.of(
+            row, op, seq=seq, cause=cause, evicted_for=evicted_for, key_hash=key_hash
+        )
+        self.pending.log(logged)
+        if (what := _TOLD_OF.get(op)) is not None:
+            self._gone[what, label_of(row.category)] += 1
+        return seq
+
+    def note(self, what: str, **data: Fact) -> None:
+        """Tell the feed that `durable.<what>` happened; never content or a key."""
+        self._events.append(event_of(self.caller, what, data, at=self.now))
+
+    def count(self, name: str, label: str = "", by: int = 1) -> None:
+        """Count it for this process, once it is written."""
+        self._counted.append((name, label, by))
+
+    def close(self, *, seen: bool = True) -> None:
+        """Write all that is to change, with the log of it, and what others are told.
+
+        With *seen* the caller's run was just seen.
+        """
+        self.pending.write(self.tx, by=by_text(self.caller.by), at=self.now)
+        if self._expired:
+            self.tx.send(self.sql.set_first_expiry)
+        if seen and (run := self.caller.run) is not None:
+            self.tx.send(self.sql.see_run, token=run.token, now=self.now)
+        for (what, label), number in self._gone.items():
+            self.note(what, category=label, entries=number)
+            self.count(f"{what}_total", label, number)
+        for event in self._events:
+            self.tx.note(event)
+        if self._counted:
+            counted = tuple(self._counted)
+            self.tx.after_commit(lambda: counts.add_all(counted))
+
+    def number(self) -> int:
+        """Return the next number in the engine-wide order: the transaction's own comes first."""
+        if not self._drew:
+            self._drew = True
+            return self.tx.seq
+        if not self._numbers:
+            self._numbers.extend(self.tx.numbers(self._ahead()))
+        return self._numbers.popleft()
+
+    def _ahead(self) -> int:
+        """Return how many numbers to draw: where each draw is a round trip, some for later."""
+        return max(_DRAWN, self._mutations) if self._remote else 1
+
+    def _lock(self, *, shared: bool) -> None:
+        if self._remote:
+            self.tx.send(self.sql.lock_agent, shared=int(shared))
+
+    def _make_agents(self, *, shared: bool) -> None:
+        for owner in (self.caller.agent, *((SHARED,) if shared else ())):
+            self.tx.send(self.sql.make_agent, owner=owner, tidy_at=self.now + TIDY_EVERY)
+        self._lock(shared=shared)
+
+    def _ask(self, key: str) -> list[dict[str, object]]:
+        caller = self.caller
+        return self.tx.all(
+            _columns, self.sql.open_book, key=key, run_id=caller.run_id, token=caller.token
+        )
+
+    def _read(self, rows: Sequence[EntryRow]) -> None:
+        for row in rows:
+            self._at[row.place, row.key] = row
+            self.pending.found(row)
+
+    def _held_before(self, place: Place) -> Held:
+        opened = self.opened
+        if place.run:
+            return self.tx.one(Held, self.sql.held_by_run, run=place.run)
+        if place.owner:
+            return Held(entries=opened.entries, core=opened.core_entries)
+        return Held(entries=opened.shared_entries or 0)
+
+    def _hold(self, place: Place, entries: int, core: int) -> None:
+        more = self._more[place]
+        self._more[place] = Held(entries=more.entries + entries, core=more.core + core)
+
+
+class _Cold:
+    """The entries of one tier of a place as the database has them, coldest first."""
+
+    def __init__(self, place: Place, *, pinned: bool, rows: int) -> None:
+        self._place, self._pinned, self._rows = place, pinned, rows
+        self._next: deque[EntryRow] = deque()
+        self._after, self._more = 0, True
+
+    def first(self, book: Book) -> EntryRow | None:
+        """Return the coldest that was not dropped, or None."""
+        if not self._next and self._more:
+            rows = book.tx.all(
+                EntryRow,
+                book.sql.coldest,
+                owner=self._place.owner,
+                run=self._place.run,
+                pinned=int(self._pinned),
+                after=self._after,
+                rows=self._rows,
+            )
+            self._more = len(rows) == self._rows
+            self._next.extend(rows)
+            for row in rows:
+                self._after = row.seq
+                book.pending.found(row)
+        return self._next[0] if self._next else None
+
+    def drop(self) -> None:
+        """Pass over the coldest."""
+        self._next.popleft()
+
+
+def _columns(**columns: object) -> dict[str, object]:
+    return columns
+
+
+def _core(row: EntryRow | None) -> int:
+    return int(row is not None and row.category == CORE)

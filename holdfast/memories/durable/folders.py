@@ -1,0 +1,333 @@
+"""A folder of Markdown files, read and written without leaving it: no link in it is followed.
+
+Whoever made the folder may have meant harm: what is no regular file is not opened, nothing is
+read beyond its bound, and every name is asked of the folder it was found in.
+"""
+
+import errno
+import os
+import re
+import secrets
+import stat
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final, cast
+
+from msgspec import Struct
+
+from holdfast.ground.errors import InvalidInput, Reason, Unavailable
+from holdfast.memories.durable.markdown import MARKER, SUFFIX, File, is_exported_name
+
+MOST_BYTES: Final = 262_144
+"""Of one file: the longest content there may be, with front matter, and to spare."""
+
+
+class Bounds(Struct, frozen=True, kw_only=True):
+    """How much of a folder is read: bytes of Markdown, names of any kind, folders in folders.
+
+    An export of what may be kept at most stays within them, and has one folder in the other.
+    """
+
+    together: int = 1_073_741_824
+    names: int = 1_000_000
+    depth: int = 8
+
+
+ROOMY: Final = Bounds()
+
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_CHUNK: Final = 65_536
+
+_ASIDE = re.compile(r"\.holdfast-[0-9a-f]{16}\.part")
+"""What a file is called until it is whole."""
+_EXPORTED = re.compile(r"(?!\.{1,2}/)[a-z0-9._-]{1,160}/[a-z0-9._-]{1,160}\.md")
+
+_STORAGE: Final[dict[int, Reason]] = {
+    errno.ENOSPC: "full",
+    errno.EDQUOT: "full",
+    errno.EROFS: "read_only",
+    errno.EIO: "io",
+}
+
+
+class Passed(Struct, frozen=True):
+    """What in a folder was not read, and why."""
+
+    path: str
+    reason: str
+
+
+class Folder(Struct, frozen=True, kw_only=True):
+    """The Markdown files of a folder, by path, and what could not be read of it."""
+
+    files: tuple[File, ...]
+    passed: tuple[Passed, ...]
+
+
+def read_folder(directory: str | os.PathLike[str], bounds: Bounds = ROOMY) -> Folder:
+    """Return the Markdown files in *directory* and the folders in it.
+
+    InvalidInput when that is no folder or holds too much. What is hidden is left out, but for
+    what an export names so.
+    """
+    reading = _Reading(bounds)
+    named = _checked(directory)
+    with _asked_of(named), _opened(named, within=None) as folder:
+        reading.look(folder, "", depth=0)
+    return Folder(files=tuple(reading.files), passed=tuple(reading.passed))
+
+
+class _Reading:
+    """What was found so far, held against the bounds."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        self._bounds = bounds
+        self.files: list[File] = []
+        self.passed: list[Passed] = []
+        self._names = self._bytes = 0
+
+    def look(self, folder: int, prefix: str, *, depth: int) -> None:
+        """Take in all that is in *folder*, whose paths begin with *prefix*."""
+        for entry in self._entries(folder):
+            path = prefix + _shown(entry.name)
+            if entry.name.startswith(".") and not is_exported_name(entry.name):
+                continue
+            try:
+                self._take(entry, folder, path, depth=depth)
+            except OSError as error:
+                self._pass(path, f"cannot be read: {_why(error)}")
+
+    def _entries(self, folder: int) -> list[os.DirEntry[str]]:
+        entries: list[os.DirEntry[str]] = []
+        with os.scandir(folder) as found:
+            for entry in found:
+                entries.append(entry)
+                self._names += 1
+                if self._names > self._bounds.names:
+                    raise _too_much(self._bounds.names, "files and folders")
+        return sorted(entries, key=lambda entry: os.fsencode(entry.name))
+
+    def _take(self, entry: os.DirEntry[str], folder: int, path: str, *, depth: int) -> None:
+        if entry.is_symlink():
+            self._pass(path, "is a link: links are not followed")
+        elif entry.is_dir(follow_symlinks=False):
+            if depth == self._bounds.depth:
+                self._pass(path, f"lies more than {depth} folders deep")
+                return
+            with _opened(entry.name, within=folder) as inner:
+                self.look(inner, f"{path}/", depth=depth + 1)
+        elif entry.name.lower().endswith(SUFFIX):
+            self._read(entry, folder, path)
+
+    def _read(self, entry: os.DirEntry[str], folder: int, path: str) -> None:
+        content = read_bytes(entry.name, folder) if entry.is_file(follow_symlinks=False) else None
+        if content is None:
+            self._pass(path, "is no regular file")
+        elif len(content) > MOST_BYTES:
+            self._pass(path, f"has more than {MOST_BYTES:,} bytes")
+        else:
+            self._bytes += len(content)
+            if self._bytes > self._bounds.together:
+                raise _too_much(self._bounds.together, "bytes of Markdown")
+            try:
+                self.files.append((path, content.decode()))
+            except UnicodeDecodeError:
+                self._pass(path, "is not UTF-8")
+
+    def _pass(self, path: str, reason: str) -> None:
+        self.passed.append(Passed(path, reason))
+
+
+def read_bytes(name: str, folder: int) -> bytes | None:
+    """Return the file *name* in *folder*, cut past its bound; None if it is no regular file."""
+    try:
+        file = os.open(name, _FILE, dir_fd=folder)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO):
+            return None
+        raise
+    try:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            return None
+        content = bytearray()
+        while len(content) <= MOST_BYTES and (more := os.read(file, _CHUNK)):
+            content += more
+        return bytes(content)
+    finally:
+        os.close(file)
+
+
+class Target:
+    """A folder that is written to: absent, empty, or as it was left by an earlier export.
+
+    Made by `target`. Nothing is changed until `write`.
+    """
+
+    def __init__(self, folder: int) -> None:
+        self._folder = folder
+
+    def marker(self) -> bytes | None:
+        """Return the file that makes it an export, or None."""
+        try:
+            return read_bytes(MARKER, self._folder)
+        except FileNotFoundError:
+            return None
+
+    def is_empty(self) -> bool:
+        """Tell whether there is nothing in it but what an export that was broken off began."""
+        with os.scandir(self._folder) as found:
+            return all(_ASIDE.fullmatch(each.name) for each in found)
+
+    def check(self, files: Iterable[File]) -> None:
+        """Raise InvalidInput unless each of *files* can be where its path says."""
+        for path, _ in files:
+            if path != MARKER and not _EXPORTED.fullmatch(path):
+                raise InvalidInput("files", "must have the paths of an export", given=path)
+            folder, slash, name = path.rpartition("/")
+            found = self._found(folder, within=self._folder) if slash else None
+            if found is not None and not stat.S_ISDIR(found):
+                raise InvalidInput("directory", "holds something else where a folder must be")
+            if found is not None:
+                with _opened(folder, within=self._folder) as inner:
+                    found = self._found(name, within=inner)
+            elif not slash:
+                found = self._found(name, within=self._folder)
+            if found is not None and stat.S_ISDIR(found):
+                raise InvalidInput("directory", "holds a folder where a file must be", given=path)
+
+    def earlier(self, new: frozenset[str]) -> Iterator[tuple[str, str | None]]:
+        """Give the files that are not among *new*, by path with their text, where they have one.
+
+        Those that were being written when an export was broken off have none.
+        """
+        yield from ((name, None) for name in _names(self._folder) if _ASIDE.fullmatch(name))
+        for folder in self._folders():
+            with _opened(folder, within=self._folder) as inner:
+                for name in _names(inner):
+                    path = f"{folder}/{name}"
+                    if _ASIDE.fullmatch(name):
+                        yield path, None
+                    elif path not in new and _EXPORTED.fullmatch(path):
+                        content = read_bytes(name, inner)
+                        with suppress(UnicodeDecodeError):
+                            if content is not None and len(content) <= MOST_BYTES:
+                                yield path, content.decode()
+
+    def write(self, files: Iterable[File]) -> None:
+        """Write *files*, each aside and then to its place."""
+        for path, text in files:
+            folder, slash, name = path.rpartition("/")
+            if not slash:
+                _write(name, text.encode(), self._folder)
+                continue
+            with suppress(FileExistsError):
+                os.mkdir(folder, dir_fd=self._folder)
+            with _opened(folder, within=self._folder) as inner:
+                _write(name, text.encode(), inner)
+
+    def remove(self, paths: Iterable[str]) -> None:
+        """Remove the files at *paths*, and the folders that are empty then."""
+        left: set[str] = set()
+        for path in paths:
+            folder, slash, name = path.rpartition("/")
+            within = _opened(folder if slash else ".", within=self._folder)
+            with within as inner, suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=inner)
+            left.update([folder] if slash else [])
+        for folder in left:
+            # One that still holds something stays.
+            with suppress(OSError):
+                os.rmdir(folder, dir_fd=self._folder)
+
+    def _folders(self) -> list[str]:
+        with os.scandir(self._folder) as found:
+            return sorted(each.name for each in found if each.is_dir(follow_symlinks=False))
+
+    @staticmethod
+    def _found(name: str, *, within: int) -> int | None:
+        try:
+            return os.stat(name, dir_fd=within, follow_symlinks=False).st_mode
+        except FileNotFoundError:
+            return None
+
+
+@contextmanager
+def target(directory: str | os.PathLike[str]) -> Generator[Target, None, None]:
+    """Give *directory*, made if it is not there, to be written to.
+
+    InvalidInput when it cannot be a folder to write to, Unavailable when the storage fails.
+    """
+    named = _checked(directory)
+    with _asked_of(named):
+        Path(named).mkdir(parents=True, exist_ok=True)
+        with _opened(named, within=None) as folder:
+            yield Target(folder)
+
+
+def _checked(directory: object) -> str:
+    """Return *directory* as text; InvalidInput if it cannot be a path."""
+    try:
+        named: object = os.fspath(cast("str", directory))
+    except TypeError:
+        named = None
+    if not isinstance(named, str) or not named or "\0" in named:
+        raise InvalidInput("directory", "must be the path of a folder", given=repr(named))
+    return named
+
+
+def _write(name: str, content: bytes, folder: int) -> None:
+    aside = f".holdfast-{secrets.token_hex(8)}.part"
+    try:
+        with os.fdopen(os.open(aside, _NEW, 0o666, dir_fd=folder), "wb") as file:
+            file.write(content)
+        os.replace(aside, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(aside, dir_fd=folder)
+        raise
+
+
+def _names(folder: int) -> list[str]:
+    with os.scandir(folder) as found:
+        return sorted(each.name for each in found if each.is_file(follow_symlinks=False))
+
+
+@contextmanager
+def _opened(name: str, *, within: int | None) -> Generator[int, None, None]:
+    """Give the folder *name* in another; one of its own may be a link, for the caller named it."""
+    flags = _FOLDER if within is not None else _FOLDER & ~os.O_NOFOLLOW
+    folder = os.open(name, flags, dir_fd=within)
+    try:
+        yield folder
+    finally:
+        os.close(folder)
+
+
+@contextmanager
+def _asked_of(directory: str) -> Generator[None, None, None]:
+    """Let the system's errors within be ours."""
+    try:
+        yield
+    except OSError as error:
+        storage = _STORAGE.get(error.errno or 0)
+        if storage is not None:
+            message = f"The folder cannot be used: {_why(error)}."
+            raise Unavailable(message, reason=storage) from error
+        reason = f"cannot be used: {_why(error)}"
+        raise InvalidInput("directory", reason, given=directory) from error
+
+
+def _too_much(limit: int, what: str) -> InvalidInput:
+    return InvalidInput("directory", f"must hold at most {limit:,} {what}", limit=limit)
+
+
+def _why(error: OSError) -> str:
+    return error.strerror or type(error).__name__
+
+
+def _shown(name: str) -> str:
+    """Return *name* as text; bytes of it that are none are spelled as escapes."""
+    return os.fsencode(name).decode(errors="backslashreplace")

@@ -1,0 +1,79 @@
+"""Forgetting a whole agent: all that it has, and its name wherever it is written."""
+
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.engines.base import Transaction
+from holdfast.ground.scope import Actor, checked_name
+from holdfast.memories.durable.book import Book
+from holdfast.memories.durable.caller import Caller
+from holdfast.memories.durable.entry import By
+from holdfast.memories.durable.on_behalf import OnBehalf
+from holdfast.memories.durable.rows import NO_RUN, SHARED, by_text
+from holdfast.memories.durable.secret import secret_of
+from holdfast.memories.durable.tombstones import agent_hash
+from holdfast.memories.durable.writing import event_of, refusals, write
+
+FORGOTTEN: Final = Actor.agent("forgotten")
+"""Whom the workspace's entries are by, where that was an agent that was forgotten."""
+
+
+class _There(Struct, frozen=True, kw_only=True):
+    agents: int
+
+
+def forget_agent(caller: Caller, agent: str) -> dict[str, int]:
+    """Forget *agent*; return how many rows went, or lost its name, by table.
+
+    *caller* is of no agent, with an engine scoped to all of the workspace's. Only a keyed hash of
+    the name stays, with a number. Whoever calls this scrubs.
+    """
+    with refusals(caller):
+        checked_name("agent", agent)
+
+    def work(tx: Transaction) -> dict[str, int]:
+        behalf = OnBehalf(tx, workspace=caller.workspace, agent=agent)
+        book = Book(replace(caller, agent=agent), behalf)
+        there = behalf.one(_There, book.sql.count_agent).agents
+        book.open(shared=True)
+        behalf.run(book.sql.forget_agents)
+        counts = _forgotten(behalf, book, agent) | {"durable_agents": there}
+        if any(counts.values()):
+            behalf.send(
+                book.sql.bury,
+                owner=SHARED,
+                run=NO_RUN,
+                key_hash=agent_hash(secret_of(book), agent),
+                seq=tx.seq,
+                now=book.now,
+                actor=by_text(caller.by),
+            )
+            tx.note(event_of(caller, "forgotten", {"agents": 1}, at=book.now))
+        return counts
+
+    return write(caller, work)
+
+
+def _forgotten(tx: OnBehalf, book: Book, agent: str) -> dict[str, int]:
+    sql = book.sql
+    # As it begins wherever it is stored: neither kind nor name needs an escape.
+    prefix = msgspec.json.encode(["agent", agent]).decode().removesuffix("]") + ","
+    signed = {
+        "prefix": prefix,
+        "length": len(prefix),
+        "nobody": by_text(By(actor=FORGOTTEN)),
+    }
+    return {
+        "durable_entries": tx.run(sql.forget_entries) + tx.run(sql.unsign_entries, **signed),
+        "durable_changes": tx.run(sql.forget_log) + tx.run(sql.unsign_changes, **signed),
+        "durable_tombstones": tx.run(sql.forget_tombstones)
+        + tx.run(sql.unsign_tombstones, **signed),
+        "durable_runs": tx.run(sql.forget_runs),
+        "durable_lanes": tx.run(sql.forget_lanes),
+        "durable_limits": tx.run(sql.forget_limits),
+        "durable_replays": tx.run(sql.forget_replays),
+        "changes": tx.run(sql.forget_feed),
+    }

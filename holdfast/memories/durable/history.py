@@ -1,0 +1,171 @@
+"""The change log: read, newest first, and redacted."""
+
+from datetime import datetime, timedelta
+from typing import Final, cast, get_args
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.engines.base import Reader, Transaction
+from holdfast.ground.clock import from_microseconds, from_microseconds_or_none
+from holdfast.ground.errors import InvalidInput, NotFound
+from holdfast.ground.pages import Page, checked_limit, digest, read_cursor, write_cursor
+from holdfast.memories.durable.asked import checked_key, checked_since
+from holdfast.memories.durable.book import Book
+from holdfast.memories.durable.caller import Caller
+from holdfast.memories.durable.changes import Cause, Change, Op
+from holdfast.memories.durable.pending import Logged
+from holdfast.memories.durable.reading import EVER, LISTED, MOST_LISTED, NEWEST, seq_in
+from holdfast.memories.durable.rows import SHARED, Place, by_of, scope_of
+from holdfast.memories.durable.tombstones import key_hash
+from holdfast.memories.durable.writing import refusals, write
+
+CHANGE: Final = "change"
+"""What is not found, in words."""
+
+_NOBODYS: Final = b""
+"""The hash of no key."""
+
+_cause = msgspec.json.Decoder(Cause)
+
+
+class ChangeRow(Struct, frozen=True, kw_only=True):
+    """A change as it is stored."""
+
+    seq: int
+    at: int
+    op: str
+    key: str | None
+    category: str | None
+    agent: str
+    run_id: str
+    size_bytes: int
+    content: str | None
+    content_sha256: str | None
+    actor: str
+    evicted_for: str | None
+    cause: str
+    redacted_at: int | None
+    key_hash: bytes | None = None
+
+    def record(self) -> Change:
+        """Return the change that this row tells of."""
+        cause = _cause.decode(self.cause)
+        if self.evicted_for is not None:
+            cause["evicted_for"] = self.evicted_for
+        return Change(
+            seq=self.seq,
+            at=from_microseconds(self.at),
+            op=cast("Op", self.op),
+            key=self.key,
+            category=self.category,
+            scope=scope_of(self.agent, self.run_id),
+            size_bytes=self.size_bytes,
+            content=self.content,
+            content_sha256=self.content_sha256,
+            actor=by_of(self.actor),
+            cause=cause,
+            redacted_at=from_microseconds_or_none(self.redacted_at),
+        )
+
+
+class _Secret(Struct, frozen=True):
+    secret: bytes
+
+
+def history(
+    caller: Caller,
+    key: str | None = None,
+    *,
+    op: Op | None = None,
+    since: datetime | timedelta | None = None,
+    limit: int | None = LISTED,
+    page: str | None = None,
+) -> Page[Change]:
+    """Return the changes of the agent's entries, its runs' and the workspace's, newest first.
+
+    Of *key* alone where it is given: then also those from before it was forgotten.
+    """
+    rows = checked_limit(limit, most=MOST_LISTED, default=LISTED)
+    if key is not None:
+        checked_key(key)
+    if op is not None and op not in get_args(Op):
+        raise InvalidInput("op", f"must be one of {', '.join(get_args(Op))}", given=op)
+    oldest = checked_since(since, now=caller.clock.now())
+    stamp = digest(caller.workspace, caller.agent, key, op, since)
+    before = NEWEST if page is None else seq_in(read_cursor("durable_changes", stamp, page)[0])
+    params: dict[str, object] = {
+        "before": before,
+        "since": EVER if oldest is None else oldest,
+        "op": op or "",
+        "rows": rows + 1,
+    }
+    found = caller.engine.read(lambda reader: _changes(caller, reader, key, params))
+    shown = found[:rows]
+    more = len(found) > rows
+    return Page(
+        [row.record() for row in shown],
+        write_cursor("durable_changes", stamp, [shown[-1].seq]) if more else None,
+        more=lambda page: history(caller, key, op=op, since=since, limit=limit, page=page),
+    )
+
+
+def _changes(
+    caller: Caller, reader: Reader, key: str | None, params: dict[str, object]
+) -> list[ChangeRow]:
+    sql = caller.engine.queries("holdfast.memories.durable")
+    if key is None:
+        return reader.all(ChangeRow, sql.history_of_all, **params)
+    secret = reader.first(_Secret, sql.get_secret)
+    hashed = _NOBODYS if secret is None else key_hash(secret.secret, key)
+    return reader.all(ChangeRow, sql.history_of_key, key=key, key_hash=hashed, **params)
+
+
+def change_at(caller: Caller, reader: Reader, seq: object) -> ChangeRow:
+    """Return the change with the number *seq* that the caller may see; else NotFound."""
+    if not isinstance(seq, int) or isinstance(seq, bool):
+        raise InvalidInput("seq", "must be the number of a change", given=seq)
+    sql = caller.engine.queries("holdfast.memories.durable")
+    known = 0 < seq < NEWEST
+    row = reader.first(ChangeRow, sql.change_at, seq=seq) if known else None
+    if row is None:
+        raise NotFound(CHANGE, str(seq), next="Look at the history for its number.")
+    return row
+
+
+def redact(caller: Caller, seq: int) -> Change:
+    """Take content and hash out of one change, which stays and says so; again changes nothing.
+
+    The entry itself is not touched. When this returns the bytes are in no file of the database
+    but as the entry's own.
+    """
+
+    def work(tx: Transaction) -> tuple[Change, bool]:
+        book = Book(caller, tx)
+        row = change_at(caller, tx, seq)
+        book.open(shared=row.agent == SHARED)
+        row = change_at(caller, tx, seq)
+        if row.redacted_at is not None:
+            return row.record(), False
+        tx.run(book.sql.redact_change, owner=row.agent, seq=seq, now=book.now)
+        book.pending.log(
+            Logged(
+                seq=book.number(),
+                op="redact",
+                place=Place(row.agent, row.run_id),
+                key=row.key,
+                key_hash=row.key_hash,
+                category=row.category,
+                size_bytes=row.size_bytes,
+                cause={"redacted": str(seq)},
+            )
+        )
+        book.note("redacted", redacted_seq=seq)
+        book.close()
+        return change_at(caller, tx, seq).record(), True
+
+    with refusals(caller):
+        change, redacted = write(caller, work)
+    if redacted:
+        caller.engine.scrub()
+    return change

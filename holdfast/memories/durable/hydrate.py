@@ -1,0 +1,164 @@
+"""Which entries an agent sees at a run's start: a pure function of sizes, order and budget."""
+
+from collections.abc import Iterable
+from hashlib import sha256
+from operator import attrgetter
+from typing import Generic, Literal, Protocol, TypeVar
+
+from msgspec import Struct
+
+from holdfast.memories.durable.entry import CORE, EntryScope
+
+Reason = Literal["too_big", "over_budget", "shadowed"]
+
+_SEQ = attrgetter("seq")
+_NEARER: dict[EntryScope, int] = {"run": 0, "agent": 1, "workspace": 2}
+
+
+class Weighed(Protocol):
+    """What the plan asks of an entry, which its `seq` tells from all others."""
+
+    @property
+    def key(self) -> str:
+        """Its key; of several with one the nearest counts."""
+        ...
+
+    @property
+    def category(self) -> str:
+        """Its category; `core` goes first."""
+        ...
+
+    @property
+    def scope(self) -> EntryScope:
+        """Whose it is."""
+        ...
+
+    @property
+    def size_bytes(self) -> int:
+        """What it costs."""
+        ...
+
+    @property
+    def seq(self) -> int:
+        """The write that made it so."""
+        ...
+
+
+W = TypeVar("W", bound=Weighed)
+
+
+class Candidate(Struct, frozen=True, kw_only=True):
+    """An entry without its content."""
+
+    key: str
+    category: str
+    scope: EntryScope
+    size_bytes: int
+    seq: int
+
+
+class Omitted(Struct, frozen=True, kw_only=True):
+    """An entry that a hydration left out, and why."""
+
+    key: str
+    category: str
+    scope: EntryScope
+    size_bytes: int
+    seq: int
+    reason: Reason
+
+
+class Considered(Struct, Generic[W], frozen=True, kw_only=True):
+    """One candidate at its turn; `reason` is None where it was taken.
+
+    `rank` counts from 1 in the order considered, `left_before` is the budget left at its turn.
+    """
+
+    candidate: W
+    rank: int
+    left_before: int
+    reason: Literal["too_big", "over_budget"] | None
+
+
+class Plan(Struct, Generic[W], frozen=True, kw_only=True):
+    """Who is considered, in order; and who never is because a nearer entry has the key."""
+
+    ordered: tuple[W, ...]
+    shadowed: tuple[W, ...]
+    budget: int
+
+    @property
+    def considered(self) -> tuple[Considered[W], ...]:
+        """Each candidate at its turn."""
+        left, considered = self.budget, list[Considered[W]]()
+        for rank, each in enumerate(self.ordered, 1):
+            reason = _reason(each.size_bytes, left, self.budget)
+            considered.append(
+                Considered(candidate=each, rank=rank, left_before=left, reason=reason)
+            )
+            left -= 0 if reason else each.size_bytes
+        return tuple(considered)
+
+    @property
+    def chosen(self) -> tuple[W, ...]:
+        """Who is taken, in that order."""
+        return self.divided()[0]
+
+    @property
+    def omitted(self) -> tuple[Omitted, ...]:
+        """Who is left out, in the order considered; the shadowed last, newest first."""
+        return self.divided()[1]
+
+    def divided(self) -> tuple[tuple[W, ...], tuple[Omitted, ...]]:
+        """Return who is taken, in that order; and who is left out, the shadowed last."""
+        passed = [_omitted(each, "shadowed") for each in self.shadowed]
+        if sum([each.size_bytes for each in self.ordered]) <= self.budget:
+            return self.ordered, tuple(passed)
+        considered = self.considered
+        taken = tuple(each.candidate for each in considered if each.reason is None)
+        left = [_omitted(each.candidate, each.reason) for each in considered if each.reason]
+        return taken, (*left, *passed)
+
+
+def plan(candidates: Iterable[W], *, budget: int) -> Plan[W]:
+    """Take core entries newest first, then the others newest first, within *budget* bytes.
+
+    One that does not fit what is left is passed over, never cut. Of several under one key only
+    the nearest is considered: the run's, then the agent's, then the workspace's.
+    """
+    newest = sorted(candidates, key=_SEQ, reverse=True)
+    nearest: dict[str, W] = {}
+    for each in newest:
+        other = nearest.setdefault(each.key, each)
+        if _NEARER[each.scope] < _NEARER[other.scope]:
+            nearest[each.key] = each
+    shadowed: list[W] = []
+    if len(nearest) < len(newest):
+        shadowed = [each for each in newest if nearest[each.key] is not each]
+        newest = [each for each in newest if nearest[each.key] is each]
+    core = [each for each in newest if each.category == CORE]
+    others = [each for each in newest if each.category != CORE]
+    return Plan(ordered=(*core, *others), shadowed=tuple(shadowed), budget=budget)
+
+
+def digest(chosen: Iterable[Weighed]) -> str:
+    """Return the sha256 over the ordered scope, key and seq of what was chosen."""
+    told = [f"{each.scope}\0{each.key}\0{each.seq}\n" for each in chosen]
+    return sha256("".join(told).encode()).hexdigest()
+
+
+def _reason(size_bytes: int, left: int, budget: int) -> Literal["too_big", "over_budget"] | None:
+    if size_bytes <= left:
+        return None
+    return "too_big" if size_bytes > budget else "over_budget"
+
+
+def _omitted(candidate: Weighed, reason: Reason) -> Omitted:
+    return Omitted(
+        key=candidate.key,
+        category=candidate.category,
+        scope=candidate.scope,
+        size_bytes=candidate.size_bytes,
+        seq=candidate.seq,
+        reason=reason,
+    )

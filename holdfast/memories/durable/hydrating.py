@@ -1,0 +1,181 @@
+"""Hydration: what an agent sees at a run's start, planned by sizes, then read."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.engines.base import Reader
+from holdfast.ground.errors import InvalidInput
+from holdfast.ground.events import Fact
+from holdfast.memories.durable.caller import Caller
+from holdfast.memories.durable.counts import Count, counts
+from holdfast.memories.durable.entry import DurableEntry
+from holdfast.memories.durable.fence import pass_fence
+from holdfast.memories.durable.hydrate import Candidate, Omitted, Plan, Weighed, digest, plan
+from holdfast.memories.durable.limits import RANGES, DurableLimits
+from holdfast.memories.durable.render import render
+from holdfast.memories.durable.rows import SEQ, entry_of, scope_of
+from holdfast.memories.durable.writing import publish
+
+
+class Hydration(Struct, frozen=True, kw_only=True, dict=True):
+    """What was chosen within a budget, and what was left out.
+
+    `entries` stand in the order taken: core newest first, then the others newest first. Every
+    candidate is in exactly one of `entries` and `omitted`. `seq` is the newest write it saw,
+    `digest` the sha256 over the ordered scope, key and seq of what was chosen.
+    """
+
+    entries: tuple[DurableEntry, ...]
+    omitted: tuple[Omitted, ...]
+    size_bytes: int
+    omitted_bytes: int
+    budget: int
+    agent: str
+    workspace: str
+    run_id: str | None
+    seq: int
+    digest: str
+
+    @cached_property
+    def _rendered(self) -> str:
+        return render(self.agent, self.entries, self.omitted, self.omitted_bytes)
+
+    def render(self) -> str:
+        """Return it as a block for a prompt, escaped; "" when there is nothing to say."""
+        return self._rendered
+
+
+class ToSee(Struct, frozen=True, kw_only=True):
+    """How much there is to see, conversation entries left out, and the budget for it."""
+
+    size_bytes: int
+    shared_size_bytes: int
+    budget: int | None
+
+    @property
+    def allowed(self) -> int:
+        """The budget where none is asked for."""
+        return DurableLimits().budget if self.budget is None else self.budget
+
+
+def hydrate(caller: Caller, budget: int | None) -> Hydration:
+    """Choose what fits *budget* bytes, the agent's limit for None, of one moment."""
+    checked_budget(budget)
+    sql = caller.engine.queries("holdfast.memories.durable")
+
+    def look(reader: Reader) -> Hydration:
+        pass_fence(caller, reader)
+        return hydrate_in(caller, reader, budget, reader.one(ToSee, sql.to_see))
+
+    hydration = caller.engine.read(look)
+    counts.add_all(counted(hydration))
+    publish(caller, "hydrated", **told(hydration))
+    return hydration
+
+
+def hydrate_in(
+    caller: Caller, reader: Reader, budget: int | None, there: ToSee, *, fresh: bool = False
+) -> Hydration:
+    """Hydrate within a read or a transaction under way; a *fresh* run has no entries yet."""
+    allowed = there.allowed if budget is None else budget
+    alone = fresh or caller.run is None
+    if alone and there.size_bytes + there.shared_size_bytes <= allowed:
+        # Nothing has to be left out but what is shadowed: one statement reads all of it.
+        return _hydration(caller, allowed, *plan(_all(caller, reader), budget=allowed).divided())
+    chosen, omitted = plan_in(caller, reader, allowed).divided()
+    entries = _read(caller, reader, chosen)
+    while len(entries) < len(chosen):
+        # In a transaction under way what the workspace shares may change from one statement to
+        # the next.
+        chosen, omitted = plan_in(caller, reader, allowed).divided()
+        entries = _read(caller, reader, chosen)
+    return _hydration(caller, allowed, [entries[each.seq] for each in chosen], omitted)
+
+
+def _hydration(
+    caller: Caller, budget: int, entries: Sequence[DurableEntry], omitted: tuple[Omitted, ...]
+) -> Hydration:
+    everything: tuple[Weighed, ...] = (*entries, *omitted)
+    size = sum([each.size_bytes for each in entries])
+    return Hydration(
+        entries=tuple(entries),
+        omitted=omitted,
+        size_bytes=size,
+        omitted_bytes=sum([each.size_bytes for each in omitted]),
+        budget=budget,
+        agent=caller.agent,
+        workspace=caller.workspace,
+        run_id=caller.run_id or None,
+        seq=max([each.seq for each in everything], default=0),
+        digest=digest(entries),
+    )
+
+
+def plan_in(caller: Caller, reader: Reader, budget: int) -> Plan[Candidate]:
+    """Plan by sizes alone, within a read or a transaction under way."""
+    sql = caller.engine.queries("holdfast.memories.durable")
+    candidates = reader.all(_candidate, sql.candidates, run_id=caller.run_id, now=caller.now())
+    return plan(candidates, budget=budget)
+
+
+def told(hydration: Hydration) -> dict[str, Fact]:
+    """Return what an event tells of *hydration*."""
+    return {
+        "entries": len(hydration.entries),
+        "omitted": len(hydration.omitted),
+        "bytes": hydration.size_bytes,
+        "budget": hydration.budget,
+        "digest": hydration.digest,
+    }
+
+
+def counted(hydration: Hydration) -> Iterable[Count]:
+    """Give what is counted of *hydration*."""
+    yield "hydrations_total", "", 1
+    yield "hydrated_entries_total", "", len(hydration.entries)
+    yield "hydrated_bytes_total", "", hydration.size_bytes
+    yield "omitted_bytes_total", "", hydration.omitted_bytes
+    for each in hydration.omitted:
+        yield "omitted_entries_total", each.reason, 1
+
+
+def checked_budget(given: object) -> None:
+    """Raise InvalidInput unless *given* can be a budget, or is None."""
+    least, most = RANGES["budget"]
+    if given is None:
+        return
+    if not isinstance(given, int) or isinstance(given, bool) or not least <= given <= most:
+        raise InvalidInput("budget", f"must be {least} to {most:,} bytes", limit=most, given=given)
+
+
+def _all(caller: Caller, reader: Reader) -> list[DurableEntry]:
+    sql = caller.engine.queries("holdfast.memories.durable")
+    rows = reader.rows(sql.all_entries, run_id=caller.run_id, now=caller.now())
+    return [entry_of(caller.workspace, row) for row in rows]
+
+
+def _read(caller: Caller, reader: Reader, wanted: Sequence[Weighed]) -> Mapping[int, DurableEntry]:
+    """Return those of *wanted* that are there as they were seen, by their numbers."""
+    if not wanted:
+        return {}
+    sql = caller.engine.queries("holdfast.memories.durable")
+    chosen = msgspec.json.encode([_spot(caller, each) for each in wanted]).decode()
+    numbers = {each.seq for each in wanted}
+    rows = reader.rows(sql.chosen_entries, chosen=chosen)
+    return {row[SEQ]: entry_of(caller.workspace, row) for row in rows if row[SEQ] in numbers}
+
+
+def _spot(caller: Caller, candidate: Weighed) -> tuple[str, str, str]:
+    agent = "" if candidate.scope == "workspace" else caller.agent
+    return agent, caller.run_id if candidate.scope == "run" else "", candidate.key
+
+
+def _candidate(
+    *, agent: str, run_id: str, key: str, category: str, size_bytes: int, seq: int
+) -> Candidate:
+    return Candidate(
+        key=key, category=category, scope=scope_of(agent, run_id), size_bytes=size_bytes, seq=seq
+    )

@@ -1,0 +1,32 @@
+"""Bringing back what a change held, as a new write."""
+
+from holdfast.engines.base import Transaction
+from holdfast.ground.errors import NotFound
+from holdfast.memories.durable.asked import checked_entry, checked_key
+from holdfast.memories.durable.book import Book
+from holdfast.memories.durable.caller import Caller
+from holdfast.memories.durable.entry import StoredEntry
+from holdfast.memories.durable.history import CHANGE, change_at
+from holdfast.memories.durable.storing import Wish, needs_shared, store
+from holdfast.memories.durable.writing import refusals, write
+
+
+def restore(caller: Caller, key: str, seq: int) -> StoredEntry:
+    """Write what the change *seq* of *key* held; NotFound when it holds nothing."""
+    with refusals(caller):
+        checked_key(key)
+
+    def work(tx: Transaction) -> StoredEntry:
+        row = change_at(caller, tx, seq)
+        if row.key != key or row.content is None or row.category is None:
+            raise NotFound(
+                CHANGE, str(seq), next="Look at the history of the key for one that holds content."
+            )
+        asked = checked_entry(key, row.content, row.category, ())
+        book = Book(caller, tx)
+        book.open([key], shared=needs_shared(asked.category))
+        entry = store(book, asked, Wish(op="restore", cause={"restored": str(seq)}))
+        book.close()
+        return entry
+
+    return write(caller, work)

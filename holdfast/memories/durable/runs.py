@@ -1,0 +1,181 @@
+"""Runs begun and ended: one live run an agent and lane, by a token that none had before."""
+
+from datetime import datetime
+from typing import Final, Literal, get_args
+
+from msgspec import Struct
+
+from holdfast.engines.base import Transaction
+from holdfast.ground.clock import from_microseconds
+from holdfast.ground.errors import InvalidInput, RunRequired
+from holdfast.ground.scope import checked_name
+from holdfast.memories.durable.book import Book
+from holdfast.memories.durable.caller import Caller
+from holdfast.memories.durable.fence import LAPSES_AFTER, refuse_stale
+from holdfast.memories.durable.hydrating import (
+    Hydration,
+    ToSee,
+    checked_budget,
+    counted,
+    hydrate_in,
+    told,
+)
+from holdfast.memories.durable.replays import Replay
+from holdfast.memories.durable.reports import RunEnded
+from holdfast.memories.durable.rows import EntryRow, by_text
+from holdfast.memories.durable.writing import refusals, write
+
+Ending = Literal["ok", "failed"]
+Outcome = Literal["ok", "failed", "superseded", "lapsed"]
+
+_COUNTED: Final[dict[Outcome, str]] = {
+    "ok": "ended",
+    "failed": "ended",
+    "superseded": "superseded",
+    "lapsed": "lapsed",
+}
+
+
+class Begun(Struct, frozen=True, kw_only=True):
+    """A run that has begun: its caller, its lane, and what its agent sees at the start."""
+
+    caller: Caller
+    hydration: Hydration
+    run_id: str
+    token: int
+    lane: str
+
+
+class _Lane(Struct, frozen=True, kw_only=True):
+    forgot_seq: int
+    shared_forgot_seq: int | None
+    size_bytes: int
+    shared_size_bytes: int | None
+    first_expiry: int | None
+    budget: int | None
+    run_id: str | None
+    token: int | None
+    seen_at: int | None
+
+
+class _Opening(Struct, frozen=True, kw_only=True):
+    """What a run is begun with."""
+
+    run_id: str
+    lane: str
+    budget: int | None
+    resume: bool
+
+
+def begin(
+    caller: Caller, run_id: str | None, *, lane: str, budget: int | None, resume: bool
+) -> Begun:
+    """Take the next token of *lane*, supersede the run that was open there, and hydrate.
+
+    With *resume* the conversation entries that a crashed run of the same id left are the new
+    one's; else they go.
+    """
+    with refusals(caller):
+        checked_budget(budget)
+        checked_name("lane", lane)
+        if run_id is None and resume:
+            raise InvalidInput("resume", "needs the run_id of the run to resume")
+        name = caller.ids.new("run", caller.now()) if run_id is None else run_id
+        checked_name("run_id", name)
+    opening = _Opening(run_id=name, lane=lane, budget=budget, resume=resume)
+    return write(caller, lambda tx: _begin(caller, tx, opening))
+
+
+def _begin(caller: Caller, tx: Transaction, opening: _Opening) -> Begun:
+    book = Book(caller, tx)
+    rows = book.lock(
+        lambda: tx.all(_Lane, book.sql.open_lane, lane=opening.lane, run=opening.run_id)
+    )
+    there, token = rows[0], tx.seq
+    within = caller.within(opening.run_id, token)
+    book.caller = within
+    book.expire(there.first_expiry)
+    for row in rows:
+        if row.run_id is not None and row.token is not None:
+            lapsed = book.now - (row.seen_at or 0) > LAPSES_AFTER
+            outcome = "lapsed" if lapsed else "superseded"
+            keep = opening.resume and row.run_id == opening.run_id
+            put_to_end(book, row.run_id, row.token, outcome, keep=keep)
+    # Before it hydrates, so that it does not see what went.
+    book.pending.write(tx, by=by_text(within.by), at=book.now)
+    tx.send(
+        book.sql.begin_run,
+        token=token,
+        run=opening.run_id,
+        lane=opening.lane,
+        knew_seq=there.forgot_seq,
+        knew_shared_seq=there.shared_forgot_seq or 0,
+        now=book.now,
+    )
+    size, shared = there.size_bytes, there.shared_size_bytes or 0
+    see = ToSee(size_bytes=size, shared_size_bytes=shared, budget=there.budget)
+    hydration = hydrate_in(within, tx, opening.budget, see, fresh=not opening.resume)
+    book.note("run_opened", token=token)
+    book.note("hydrated", **told(hydration))
+    book.count("runs_total", "opened")
+    for each in counted(hydration):
+        book.count(*each)
+    book.close(seen=False)
+    run_id, lane = opening.run_id, opening.lane
+    return Begun(caller=within, hydration=hydration, run_id=run_id, token=token, lane=lane)
+
+
+def end(caller: Caller, outcome: Ending, *, idempotency_key: str | None = None) -> RunEnded:
+    """End the caller's run and delete its conversation entries; StaleRun if it is not live."""
+    with refusals(caller):
+        if outcome not in get_args(Ending):
+            raise InvalidInput("outcome", "must be ok or failed", given=outcome)
+        if caller.run is None:
+            raise RunRequired
+        run = caller.run
+        replay = Replay.of(idempotency_key, "end", run, outcome)
+
+    def work(tx: Transaction) -> RunEnded:
+        book = Book(caller, tx)
+        book.open(live=replay is None)
+        first = None if replay is None else replay.answer(book, RunEnded)
+        if first is not None:
+            return first
+        if replay is not None:
+            refuse_stale(caller, tx, book.opened.standing, now=book.now)
+        removed = put_to_end(book, run.run_id, run.token, outcome)
+        ended = RunEnded(ended=True, removed=removed)
+        if replay is not None:
+            replay.keep(book, ended)
+        book.close(seen=False)
+        return ended
+
+    return write(caller, work)
+
+
+def heartbeat(caller: Caller) -> datetime:
+    """Say that the caller's run is alive; return when it would lapse."""
+    with refusals(caller):
+        if caller.run is None:
+            raise RunRequired
+
+    def work(tx: Transaction) -> datetime:
+        book = Book(caller, tx)
+        book.open()
+        book.close()
+        return from_microseconds(book.now + LAPSES_AFTER)
+
+    return write(caller, work)
+
+
+def put_to_end(book: Book, run_id: str, token: int, outcome: Outcome, *, keep: bool = False) -> int:
+    """End a run of *book*'s agent; return how many conversation entries went, unless *keep*."""
+    rows = [] if keep else book.tx.all(EntryRow, book.sql.entries_of_run, run=run_id)
+    for row in rows:
+        book.pending.found(row)
+        book.take(row, "end", cause={"source": "run"})
+    book.tx.send(book.sql.end_run, token=token, now=book.now, outcome=outcome)
+    what = "run_superseded" if outcome == "superseded" else "run_ended"
+    book.note(what, ended_run=token, outcome=outcome, removed=len(rows))
+    book.count("runs_total", _COUNTED[outcome])
+    return len(rows)

@@ -1,0 +1,213 @@
+"""Writing entries: one, or many in one transaction."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, Literal, cast, get_args
+
+from msgspec import UNSET, Struct
+
+from holdfast.engines.base import Transaction
+from holdfast.ground.errors import HoldfastError, InvalidInput, shortened
+from holdfast.memories.durable.answers import (
+    EntryAnswer,
+    ManyAnswer,
+    entry_again,
+    kept_of,
+    kept_refusal,
+    refusal_again,
+)
+from holdfast.memories.durable.asked import Asked, checked_entry
+from holdfast.memories.durable.book import Book
+from holdfast.memories.durable.caller import Caller
+from holdfast.memories.durable.codes import give_code
+from holdfast.memories.durable.entry import NotStored, StoredEntry, StoredMany
+from holdfast.memories.durable.limits import MOST_BATCH
+from holdfast.memories.durable.replays import Replay
+from holdfast.memories.durable.storing import PLAIN, Wish, needs_shared, store
+from holdfast.memories.durable.writing import refusals, tell_refused, write
+
+OnError = Literal["abort", "skip"]
+
+_NEEDED: Final = frozenset({"key", "content", "category"})
+_KNOWN: Final = _NEEDED | {"tags"}
+
+
+def set_one(
+    caller: Caller,
+    key: object,
+    content: object,
+    category: object,
+    tags: object = (),
+    *,
+    wish: Wish = PLAIN,
+) -> StoredEntry:
+    """Write one entry, whole."""
+    with refusals(caller):
+        asked = checked_entry(key, content, category, tags)
+        expected = _checked_expectation(wish.expected_seq)
+        replay = Replay.of(wish.idempotency_key, "set", asked, wish.refresh, expected, wish.cause)
+
+    def work(tx: Transaction) -> StoredEntry:
+        book = Book(caller, tx)
+        book.open([asked.key], shared=needs_shared(asked.category))
+        first = None if replay is None else replay.answer(book, EntryAnswer)
+        if first is not None:
+            entry = entry_again(book, asked, first)
+        else:
+            entry = store(book, asked, wish)
+            if replay is not None:
+                replay.keep(book, kept_of(book, entry))
+        book.close()
+        return entry
+
+    return write(caller, work)
+
+
+class _Given(Struct, frozen=True):
+    """The items of `set_many`: those that may be tried, and why the others may not, by index."""
+
+    tried: dict[int, Asked]
+    refused: dict[int, NotStored]
+
+
+def set_many(
+    caller: Caller,
+    items: Iterable[object],
+    *,
+    on_error: OnError = "abort",
+    refresh: bool = True,
+    idempotency_key: str | None = None,
+) -> StoredMany:
+    """Write many entries in one transaction, in their order.
+
+    `abort`: the first that is refused raises, with its `index`, and nothing is written. `skip`:
+    the others are written.
+    """
+    with refusals(caller):
+        if on_error not in get_args(OnError):
+            raise InvalidInput("on_error", "must be abort or skip", given=on_error)
+        given = _given(items)
+        whys = [(index, each.error.message) for index, each in given.refused.items()]
+        replay = Replay.of(idempotency_key, "set_many", given.tried, whys, on_error, refresh)
+    wish = Wish(refresh=refresh)
+
+    def work(tx: Transaction) -> StoredMany:
+        book = Book(caller, tx)
+        keys = sorted({asked.key for asked in given.tried.values()})
+        shared = any(needs_shared(asked.category) for asked in given.tried.values())
+        book.open(keys, shared=shared, mutations=len(given.tried))
+        answer = None if replay is None else replay.answer(book, ManyAnswer)
+        if answer is not None:
+            many = _again(book, given, answer)
+        else:
+            tried = _tried(book, given, wish, on_error)
+            many = _many(tried.stored, tried.refused)
+            if replay is not None:
+                replay.keep(book, _kept(book, tried))
+            for each in many.refused:
+                tx.after_commit(lambda error=each.error: tell_refused(caller, error))
+        book.close()
+        return many
+
+    return write(caller, work)
+
+
+class _Tried(Struct, frozen=True):
+    """What became of each item, by index; `here` is what the transaction itself refused."""
+
+    stored: dict[int, StoredEntry]
+    refused: dict[int, NotStored]
+    here: dict[int, HoldfastError]
+
+
+def _tried(book: Book, given: _Given, wish: Wish, on_error: OnError) -> _Tried:
+    tried = _Tried({}, {}, {})
+    for index in range(len(given.tried) + len(given.refused)):
+        asked = given.tried.get(index)
+        if asked is None:
+            told = given.refused[index]
+            tried.refused[index] = _not_stored(index, told.key, told.error, on_error)
+            continue
+        try:
+            tried.stored[index] = store(book, asked, wish)
+        except HoldfastError as error:
+            tried.here[index] = error
+            tried.refused[index] = _not_stored(index, asked.key, error, on_error)
+    return tried
+
+
+def _kept(book: Book, tried: _Tried) -> ManyAnswer:
+    return ManyAnswer(
+        stored={index: kept_of(book, entry) for index, entry in tried.stored.items()},
+        refused={index: kept_refusal(error) for index, error in tried.here.items()},
+    )
+
+
+def _again(book: Book, given: _Given, answer: ManyAnswer) -> StoredMany:
+    stored: dict[int, StoredEntry] = {}
+    refused = dict(given.refused)
+    for index, asked in given.tried.items():
+        if index in answer.stored:
+            stored[index] = entry_again(book, asked, answer.stored[index])
+        else:
+            error = refusal_again(asked, answer.refused[index])
+            refused[index] = _not_stored(index, asked.key, error, "skip")
+    return _many(stored, refused)
+
+
+def _many(stored: Mapping[int, StoredEntry], refused: Mapping[int, NotStored]) -> StoredMany:
+    return StoredMany(
+        stored=tuple(stored.values()), refused=tuple(refused[index] for index in sorted(refused))
+    )
+
+
+def _given(items: Iterable[object]) -> _Given:
+    given = _Given({}, {})
+    for index, item in enumerate(items):
+        if index >= MOST_BATCH:
+            reason = f"must have at most {MOST_BATCH:,} entries"
+            raise InvalidInput("items", reason, limit=MOST_BATCH)
+        try:
+            given.tried[index] = checked_entry(**_fields(item))
+        except InvalidInput as error:
+            given.refused[index] = _not_stored(index, _key_of(item), error, "skip")
+    return given
+
+
+def _not_stored(index: int, key: str, error: HoldfastError, on_error: OnError) -> NotStored:
+    error.index = index
+    if on_error == "abort":
+        raise error
+    give_code(error)
+    return NotStored(index, key, error)
+
+
+def _fields(item: object) -> dict[str, object]:
+    """Return what *item*, a mapping or anything with these attributes, asks for."""
+    if not isinstance(item, Mapping):
+        missing = next((name for name in sorted(_NEEDED) if not hasattr(item, name)), None)
+        if missing is not None:
+            raise InvalidInput("items", "must each be an entry: key, content, category and tags")
+        return {name: getattr(item, name, ()) for name in _KNOWN}
+    given = cast("Mapping[Any, object]", item)
+    for name in given:
+        if name not in _KNOWN:
+            raise InvalidInput(str(name), "is no field of an entry")
+    for name in sorted(_NEEDED - given.keys()):
+        raise InvalidInput(name, "is needed")
+    return {"tags": (), **given}
+
+
+def _key_of(item: object) -> str:
+    """Return how the key of *item*, which cannot be stored, is told."""
+    if isinstance(item, Mapping):
+        return shortened(cast("Mapping[Any, object]", item).get("key", ""))
+    return shortened(getattr(item, "key", ""))
+
+
+def _checked_expectation(given: object) -> int | None:
+    """Return the `seq` that is expected, 0 for no entry, None for whatever there is."""
+    if given is UNSET or given is None:
+        return None
+    if not isinstance(given, int) or isinstance(given, bool) or given < 0:
+        raise InvalidInput("expected_seq", "must be a whole number, 0 for no entry", given=given)
+    return given

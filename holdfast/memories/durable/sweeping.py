@@ -1,0 +1,137 @@
+"""Sweeping: what is over is removed, whether or not anybody writes to that agent again."""
+
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.engines.base import Engine, Transaction
+from holdfast.memories.durable.book import Book
+from holdfast.memories.durable.caller import Caller
+from holdfast.memories.durable.entry import Swept
+from holdfast.memories.durable.fence import LAPSES_AFTER
+from holdfast.memories.durable.on_behalf import OnBehalf
+from holdfast.memories.durable.runs import put_to_end
+from holdfast.memories.durable.tidying import (
+    CHANGES_KEPT,
+    ENDED_KEPT,
+    EVICTED_KEPT,
+    REPLAYS_KEPT,
+    tidy,
+)
+from holdfast.memories.durable.times import MILLISECOND
+from holdfast.memories.durable.writing import write
+
+BATCH: Final = 1_000
+"""Rows that a statement of the sweep looks for at a time."""
+_OWNERS_AT_ONCE: Final = 50
+"""Agents that are swept in one transaction, so that nobody waits long behind it."""
+
+_SOURCE: Final = "sweep"
+
+NOTHING: Final = Swept(expired=(), ended_runs=0, removed=0)
+"""What is swept where nothing is over."""
+
+
+class _Run(Struct, frozen=True, kw_only=True):
+    run_id: str
+    token: int
+
+
+class _Owner(Struct, frozen=True, kw_only=True):
+    workspace: str
+    agent: str
+
+
+class _There(Struct, frozen=True, kw_only=True):
+    agents: int
+
+
+class _Moment(Struct, frozen=True, kw_only=True):
+    at: int | None
+
+
+def sweep(caller: Caller) -> Swept:
+    """Remove what is over of one agent, and what of its log is no longer kept."""
+
+    def work(tx: Transaction) -> Swept:
+        sql = caller.engine.queries("holdfast.memories.durable")
+        if not tx.one(_There, sql.count_agent).agents:
+            return NOTHING
+        swept = _sweep(caller, tx)
+        tidy(caller, tx, caller.now())
+        return swept
+
+    return write(caller, work)
+
+
+def sweep_all(caller: Caller) -> Swept:
+    """Remove what is over of every agent within *caller*'s engine, in batches.
+
+    *caller* is of no agent; its workspace is `*` for all of them.
+    """
+    now, swept = caller.now(), NOTHING
+    sql = caller.engine.queries("holdfast.memories.durable")
+    over = {"now": now, "lapsed": now - LAPSES_AFTER, "rows": BATCH}
+    while owners := caller.engine.all(_Owner, sql.due_owners, **over):
+        for first in range(0, len(owners), _OWNERS_AT_ONCE):
+            some = owners[first : first + _OWNERS_AT_ONCE]
+            each = caller.engine.write(lambda tx, some=some: _sweep_some(caller, tx, some))
+            swept = added(swept, each)
+    _drop_old(caller, now)
+    return swept
+
+
+def lag_of(engine: Engine, now: int) -> float:
+    """Return how many seconds ago the oldest expired entry on disk expired; 0.0 for none."""
+    sql = engine.queries("holdfast.memories.durable")
+    oldest = engine.one(_Moment, sql.oldest_due, now=now).at
+    return 0.0 if oldest is None else (now - oldest) / MILLISECOND / MILLISECOND
+
+
+def added(swept: Swept, more: Swept) -> Swept:
+    """Return both together."""
+    return Swept(
+        expired=swept.expired + more.expired,
+        ended_runs=swept.ended_runs + more.ended_runs,
+        removed=swept.removed + more.removed,
+    )
+
+
+def _sweep(caller: Caller, tx: Transaction) -> Swept:
+    book = Book(caller, tx, source=_SOURCE)
+    book.open()
+    lapsed = tx.all(_Run, book.sql.lapsed_runs, lapsed=book.now - LAPSES_AFTER)
+    removed = sum(put_to_end(book, run.run_id, run.token, "lapsed") for run in lapsed)
+    book.close()
+    return Swept(expired=book.expired, ended_runs=len(lapsed), removed=removed)
+
+
+def _sweep_some(caller: Caller, tx: Transaction, owners: list[_Owner]) -> Swept:
+    swept = NOTHING
+    for owner in owners:
+        behalf = OnBehalf(tx, workspace=owner.workspace, agent=owner.agent)
+        one = replace(caller, workspace=owner.workspace, agent=owner.agent)
+        swept = added(swept, _sweep(one, behalf))
+    return swept
+
+
+def _drop_old(caller: Caller, now: int) -> None:
+    engine, sql = caller.engine, caller.engine.queries("holdfast.memories.durable")
+    for statement, before in (
+        (sql.drop_old_changes, now - CHANGES_KEPT),
+        (sql.drop_old_evicted, now - EVICTED_KEPT),
+        (sql.drop_old_replays, now - REPLAYS_KEPT),
+        (sql.drop_old_tombstones, now - ENDED_KEPT),
+    ):
+        params = {"before": before, "rows": BATCH}
+        while engine.write(lambda tx, sql=statement, params=params: tx.run(sql, **params)) == BATCH:
+            continue
+
+    def runs(tx: Transaction) -> int:
+        before = now - ENDED_KEPT
+        tx.send(sql.drop_old_lanes, before=before, rows=BATCH)
+        return tx.run(sql.drop_old_runs, before=before, rows=BATCH)
+
+    while engine.write(runs) == BATCH:
+        continue

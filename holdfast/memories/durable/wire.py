@@ -1,0 +1,73 @@
+"""Records of durable memory as JSON values, and back. Instants have three fraction digits."""
+
+from datetime import datetime
+from typing import Any, TypeVar, cast
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.ground.scope import Actor
+from holdfast.memories.durable.changes import Change
+from holdfast.memories.durable.entry import By
+from holdfast.memories.durable.hydrating import Hydration
+from holdfast.memories.durable.times import to_milliseconds_text
+
+R = TypeVar("R", bound=Struct)
+Wire = dict[str, Any]
+
+
+def to_wire(record: Struct) -> Wire:
+    """Return *record* as the JSON object of the wire."""
+    if isinstance(record, By):
+        return _by(record)
+    told = {name: value_to_wire(getattr(record, name)) for name in record.__struct_fields__}
+    if isinstance(record, Change):
+        told["actor"] = record.actor.actor.to_wire()
+        told |= {"run_id": record.run_id, "run_token": record.run_token}
+    if isinstance(record, Hydration):
+        told["rendered"] = record.render()
+    return told
+
+
+def value_to_wire(value: object) -> object:
+    """Return *value*, a record or a part of one, as JSON has it."""
+    if value is None or isinstance(value, str | int):
+        return value
+    if isinstance(value, datetime):
+        return to_milliseconds_text(value)
+    if isinstance(value, Actor):
+        return value.to_wire()
+    if isinstance(value, Struct):
+        return to_wire(value)
+    if isinstance(value, tuple | list):
+        return [value_to_wire(each) for each in cast("tuple[object, ...]", value)]
+    return value
+
+
+def from_wire(make: type[R], wire: Wire) -> R:
+    """Return the *make* that *wire* tells of; msgspec.ValidationError for something else."""
+    if make is Change:
+        wire = {**wire, "actor": {**wire["actor"], **_run_of(wire)}}
+    return msgspec.convert(_read(wire), make)
+
+
+def _by(by: By) -> Wire:
+    """Return the actor, with the run that it acted in if there was one."""
+    run = {"run_id": by.run_id, "run_token": by.run_token} if by.run_id is not None else {}
+    return by.actor.to_wire() | run
+
+
+def _run_of(wire: Wire) -> Wire:
+    return {name: wire[name] for name in ("run_id", "run_token") if wire.get(name) is not None}
+
+
+def _read(value: Any) -> Any:
+    """Return *value* with each actor as a `By` is written."""
+    if isinstance(value, list):
+        return [_read(each) for each in cast("list[Any]", value)]
+    if not isinstance(value, dict):
+        return value
+    wire = cast("Wire", value)
+    if str(wire.get("type")).endswith("_actor"):
+        return {"actor": msgspec.to_builtins(Actor.from_wire(wire)), **_run_of(wire)}
+    return {name: _read(each) for name, each in wire.items()}

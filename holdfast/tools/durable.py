@@ -1,0 +1,208 @@
+"""The four tools of durable memory: store, recall, list and forget, by key.
+
+A mistake of the model's is an answer, `{"error": …}`, never an exception.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Final, Protocol, cast
+
+import msgspec
+from msgspec.structs import replace
+
+from holdfast.ground.errors import HoldfastError, InvalidInput
+from holdfast.ground.pages import Page
+from holdfast.ground.scope import Actor
+from holdfast.memories.durable.codes import code_of
+from holdfast.memories.durable.entry import DurableEntry, Gone, StoredEntry
+from holdfast.memories.durable.memory import DurableMemory
+from holdfast.memories.durable.similar import similar_keys
+from holdfast.memories.durable.wire import value_to_wire
+from holdfast.tools.base import JSON, Tool
+from holdfast.tools.durable_arguments import (
+    SCHEMAS,
+    Forget,
+    ListEntries,
+    Recall,
+    Store,
+    read,
+    since_of,
+)
+from holdfast.tools.wording import wording
+
+LISTED: Final = 20
+PAGE_BYTES: Final = 32_768
+"""UTF-8 bytes of entries after which a page of `memory_list` ends."""
+KEYS_ASKED: Final = 1_000
+"""Entries to a page when keys like a missed one are sought."""
+
+
+class Durable(Protocol):
+    """What the tools ask of an agent's durable memory, or of one of its runs."""
+
+    def set(self, key: str, content: str, *, category: str, tags: tuple[str, ...]) -> StoredEntry:
+        """Write an entry."""
+        ...
+
+    def get(self, key: str) -> DurableEntry | None:
+        """Return the nearest entry under a key, or None."""
+        ...
+
+    def list(  # noqa: PLR0917 - the filters of durable memory
+        self,
+        category: str | None = None,
+        tags: tuple[str, ...] | None = None,
+        since: Any = None,
+        key_prefix: str | None = None,
+        query: str | None = None,
+        limit: int = 100,
+        page: str | None = None,
+    ) -> Page[DurableEntry]:
+        """Return entries, newest first."""
+        ...
+
+    def forget(self, key: str) -> bool:
+        """Forget a key."""
+        ...
+
+
+def durable(memory: Durable) -> list[Tool]:
+    """Return the tools `memory_store`, `memory_recall`, `memory_list` and `memory_forget`.
+
+    *memory* is `hf.durable(agent)`, or an open run of it, whose conversation entries are then
+    reached as well. What they write is by the agent. Their answers are JSON objects; what goes
+    wrong is one too.
+    """
+    if isinstance(memory, DurableMemory):
+        by = Actor.agent(memory.caller.agent)
+        memory = DurableMemory(replace(memory.caller, actor=by))
+    words = wording("durable").parameters
+    acts: dict[str, Callable[[Durable, object], JSON]] = {
+        "store": _store,
+        "recall": _recall,
+        "list": _list,
+        "forget": _forget,
+    }
+    return [
+        Tool(
+            id=f"durable.{name}",
+            name=f"memory_{name}",
+            description=words[name],
+            parameters=SCHEMAS[name],
+            work=partial(_answered, act, memory),
+            refused=_is_error,
+        )
+        for name, act in acts.items()
+    ]
+
+
+def _answered(act: Callable[[Durable, object], JSON], memory: Durable, arguments: object) -> JSON:
+    try:
+        return act(memory, arguments)
+    except HoldfastError as error:
+        return {
+            "error": {
+                "code": error.code or code_of(error),
+                "type": _snake(type(error).__name__),
+                "message": error.message,
+                "next": error.next,
+                "field": error.field if isinstance(error, InvalidInput) else None,
+            }
+        }
+
+
+def _is_error(answer: JSON) -> bool:
+    return isinstance(answer, dict) and "error" in answer
+
+
+def _store(memory: Durable, arguments: object) -> JSON:
+    asked = read(Store, arguments)
+    stored = memory.set(asked.key, asked.content, category=asked.category, tags=tuple(asked.tags))
+    return {
+        "stored": _of(stored, "key", "category", "tags", "size_bytes", "seq", "expires_at"),
+        "outcome": stored.outcome,
+        "evicted": _gone(stored.evicted),
+        "expired": _gone(stored.expired),
+        "notices": list(stored.notices),
+    }
+
+
+def _recall(memory: Durable, arguments: object) -> JSON:
+    asked = read(Recall, arguments)
+    entry = memory.get(asked.key)
+    return {
+        "entry": None if entry is None else _entry(entry),
+        "similar_keys": list(_similar(memory, asked.key)) if entry is None else [],
+    }
+
+
+def _list(memory: Durable, arguments: object) -> JSON:
+    asked = read(ListEntries, arguments)
+    wanted = asked.filter
+    ask = partial(
+        memory.list,
+        category=wanted.category,
+        tags=tuple(wanted.tags),
+        since=since_of(wanted.since),
+        key_prefix=wanted.key_prefix,
+        query=wanted.query,
+    )
+    limit = LISTED if asked.limit is None else asked.limit
+    page = ask(limit=limit, page=asked.page)
+    shown = _within(page.data)
+    if len(shown) < len(page.data):
+        # A shorter page of the same list, so that its cursor stands after what is shown.
+        page = ask(limit=len(shown), page=asked.page)
+        shown = _within(page.data)
+    return {"entries": shown, "next_page": page.next_page}
+
+
+def _forget(memory: Durable, arguments: object) -> JSON:
+    asked = read(Forget, arguments)
+    forgotten = memory.forget(asked.key)
+    left = memory.get(asked.key)
+    return {
+        "forgotten": forgotten,
+        "key": asked.key,
+        "still_visible": "workspace" if left is not None and left.scope == "workspace" else None,
+        "similar_keys": [] if forgotten else list(_similar(memory, asked.key)),
+    }
+
+
+def _similar(memory: Durable, key: str) -> tuple[str, ...]:
+    keys = (entry.key for entry in _all(memory) if entry.scope == "agent")
+    return similar_keys(key, keys)
+
+
+def _all(memory: Durable) -> Iterator[DurableEntry]:
+    return memory.list(limit=KEYS_ASKED).all()
+
+
+def _within(entries: list[DurableEntry]) -> list[JSON]:
+    """Return *entries* as far as they fit a page, and at least the first."""
+    shown: list[JSON] = []
+    left = PAGE_BYTES
+    for entry in entries:
+        told = _entry(entry)
+        left -= len(msgspec.json.encode(told))
+        if shown and left < 0:
+            break
+        shown.append(told)
+    return shown
+
+
+def _entry(entry: DurableEntry) -> dict[str, JSON]:
+    told = _of(entry, "key", "category", "content", "tags", "seq", "updated_at", "expires_at")
+    return told | {"scope": entry.scope, "by": str(entry.updated_by)}
+
+
+def _of(entry: DurableEntry, *names: str) -> dict[str, JSON]:
+    return {name: cast("JSON", value_to_wire(getattr(entry, name))) for name in names}
+
+
+def _gone(entries: tuple[Gone, ...]) -> JSON:
+    return [{"key": each.key, "category": each.category} for each in entries]
+
+
+def _snake(name: str) -> str:
+    return "".join(f"_{char.lower()}" if char.isupper() else char for char in name).lstrip("_")

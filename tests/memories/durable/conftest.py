@@ -1,0 +1,36 @@
+"""Agents in a workspace of the test's own, on each engine, with a clock that is moved by hand."""
+
+from collections.abc import Iterator
+
+import pytest
+
+import holdfast
+from holdfast.library.holdfast import Holdfast
+from holdfast.memories.durable.memory import DurableMemory
+from holdfast.testing.fakes import FrozenClock
+from holdfast.testing.shared import new_workspace
+
+
+@pytest.fixture
+def clock() -> FrozenClock:
+    """Give the clock that `hf` goes by."""
+    return FrozenClock()
+
+
+@pytest.fixture
+def hf(target: str, clock: FrozenClock) -> Iterator[Holdfast]:
+    """Give a handle to a workspace of the test's own, on SQLite and on PostgreSQL."""
+    with holdfast.open(target, workspace=new_workspace(), clock=clock) as hf:
+        yield hf
+
+
+@pytest.fixture
+def durable(hf: Holdfast) -> DurableMemory:
+    """Give the memory of one agent."""
+    return hf.durable("agent_7")
+
+
+@pytest.fixture
+def other(hf: Holdfast) -> DurableMemory:
+    """Give the memory of another agent of the same workspace."""
+    return hf.durable("agent_8")

@@ -1,0 +1,150 @@
+"""Bytes of what was forgotten: in no file of the database, and on PostgreSQL in no row."""
+
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast.library.holdfast import Holdfast
+from holdfast.memories.durable.memory import DurableMemory
+from holdfast.testing.fakes import FrozenClock
+
+KEY, CONTENT, TAG = "Kq9fForgottenKey", "Zw3xForgottenContent" * 300, "Tb7nForgottenTag"
+MARKS = (b"Kq9f", b"Zw3x", b"Tb7n")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "h.db"
+
+
+@pytest.fixture
+def hf(path: Path, clock: FrozenClock) -> Holdfast:
+    return holdfast.open(path, clock=clock)
+
+
+def left(path: Path) -> set[tuple[str, bytes]]:
+    """Return which marks are in which file of the database, while it is open."""
+    return {
+        (file.name, mark)
+        for file in path.parent.iterdir()
+        for mark in MARKS
+        if file.is_file() and mark in file.read_bytes()
+    }
+
+
+def set_marked(durable: DurableMemory, category: str = "core", key: str | None = None) -> None:
+    """Store an entry whose key, content and tag are marked, as one that may be repeated."""
+    durable.set(KEY, CONTENT, category=category, tags=(TAG,), idempotency_key=key)
+
+
+@pytest.mark.parametrize("category", ["core", "daily", "note", "workspace"])
+def test_of_an_entry_forgotten(hf: Holdfast, path: Path, category: str) -> None:
+    with hf:
+        durable = hf.durable("agent_7")
+        set_marked(durable, category)
+        there = left(path)
+        durable.forget(KEY)
+
+        assert there
+        assert left(path) == set()
+
+
+def test_of_all_it_was_before(hf: Holdfast, path: Path) -> None:
+    with hf:
+        durable = hf.durable("agent_7")
+        for number in range(5):
+            durable.set(KEY, f"{CONTENT}{number}", category="core", tags=(TAG,))
+        set_marked(durable, "workspace")
+        durable.forget(KEY)
+
+        assert left(path) == set()
+
+
+def test_of_one_written_to_be_repeated(hf: Holdfast, path: Path) -> None:
+    with hf:
+        durable = hf.durable("agent_7")
+        set_marked(durable, key="once")
+        durable.forget(KEY)
+        set_marked(durable, key="once")
+
+        assert left(path) == set()
+        assert durable.get(KEY) is None
+
+
+def test_of_one_that_others_were_evicted_for(hf: Holdfast, path: Path) -> None:
+    with hf:
+        durable = hf.durable("agent_7")
+        durable.set_limits(cap=1)
+        durable.set("cold", "x", category="note")
+        set_marked(durable, "note", key="once")
+        durable.forget(KEY)
+
+        assert left(path) == set()
+
+
+def test_of_one_that_another_write_evicted_and_answered_with(hf: Holdfast, path: Path) -> None:
+    with hf:
+        durable = hf.durable("agent_7")
+        durable.set_limits(cap=1)
+        set_marked(durable, "note")
+        durable.set("warm", "x", category="note", idempotency_key="once")
+        set_marked(durable, "note")
+        durable.forget(KEY)
+
+        assert left(path) == set()
+
+
+def test_of_one_in_a_batch(hf: Holdfast, path: Path) -> None:
+    with hf:
+        durable = hf.durable("agent_7")
+        durable.set_many(
+            [
+                {"key": KEY, "content": CONTENT, "category": "core", "tags": (TAG,)},
+                {"key": "b", "content": "x", "category": "core"},
+            ]
+        )
+        durable.forget(KEY)
+
+        assert left(path) == set()
+
+
+def test_of_a_run_that_ended(hf: Holdfast, path: Path) -> None:
+    with hf:
+        with hf.durable("agent_7").run() as run:
+            run.set(KEY, CONTENT, category="conversation", tags=(TAG,))
+            run.forget(KEY)
+
+        assert left(path) == set()
+
+
+def test_of_a_run_that_is_still_open(hf: Holdfast, path: Path) -> None:
+    with hf:
+        durable = hf.durable("agent_7")
+        set_marked(durable)
+        with durable.run():
+            durable.forget(KEY)
+
+            assert left(path) == set()
+
+
+def test_of_a_change_redacted(hf: Holdfast, path: Path) -> None:
+    with hf:
+        durable = hf.durable("agent_7")
+        stored = durable.set("a", CONTENT, category="core")
+        durable.set("a", "harmless", category="core")
+        durable.redact(stored.seq)
+
+        assert left(path) == set()
+
+
+def test_of_an_agent_forgotten(hf: Holdfast, path: Path) -> None:
+    with hf:
+        durable = hf.durable("Kq9fAgent")
+        set_marked(durable, key="once")
+        durable.set("shared", "x", category="workspace")
+        with durable.run("Tb7nRun") as run:
+            run.set("other", CONTENT, category="core")
+        hf.forget_agent("Kq9fAgent")
+
+        assert left(path) == set()
