@@ -29,7 +29,7 @@ MANY_PARAMETERS = {
     "holdfast/doors/cli/durable.py:list_all": "the command's options",
     "holdfast/doors/cli/serve.py:serve": "the command's options",
     "holdfast/doors/http/serve.py:serve": "the command's options",
-    "holdfast/doors/mount/core.py:Core.__init__": "what a mount is handed",
+    "holdfast/doors/mount/files/core.py:Core.__init__": "what a mount is handed",
     "holdfast/library/aio.py:open": "the mirror of `open`",
     "holdfast/library/aio.py:AsyncDurableMemory.list": FILTERS,
     "holdfast/library/aio.py:AsyncDurableMemory.set": ENTRY,
@@ -59,7 +59,7 @@ MANY_PARAMETERS = {
     "holdfast/memories/stores/versions.py:Versions.list": FILTERS,
 }
 MANY_METHODS = {
-    "holdfast/doors/mount/operations.py:Operations": "what a file system is asked, one each",
+    "holdfast/doors/mount/fuse/operations.py:Operations": "what a file system is asked, one each",
     "holdfast/engines/postgres/engine.py:PostgresEngine": "the port, and what tests count",
     "holdfast/engines/sqlite/engine.py:SQLiteEngine": "the port, and what tests count",
     "holdfast/library/holdfast.py:Holdfast": "the face of all that there is",

@@ -19,7 +19,7 @@ def doctor(call: Call) -> None:
     What a mount would lack is shown, and is nobody's duty.
     """
     hf = call.database(migrate=False)
-    from holdfast.doors.mount.look import look
+    from holdfast.doors.mount.life.look import look
     from holdfast.library.upkeep.doctor import doctor as examine
 
     with bar("Examining"):

@@ -17,7 +17,7 @@ from holdfast.doors.cli.start import told
 from holdfast.memories.stores.records import JSONObject
 
 if TYPE_CHECKING:
-    from holdfast.doors.mount.live import Wanted
+    from holdfast.doors.mount.life.live import Wanted
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -74,7 +74,7 @@ def mount(
     ] = False,
 ) -> None:
     """Show memory stores as directories of ordinary files, until unmounted or interrupted."""
-    from holdfast.doors.mount.place import absolute
+    from holdfast.doors.mount.life.place import absolute
 
     place, stores = absolute(directory), stores or []
     if status:
@@ -83,7 +83,7 @@ def mount(
         _show_note(place)
     else:
         _check(call, session, stores)
-        from holdfast.doors.mount.live import Wanted
+        from holdfast.doors.mount.life.live import Wanted
 
         wanted = Wanted(
             directory=place,
@@ -130,8 +130,8 @@ def _live(call: Call, wanted: "Wanted", session: str | None, stores: list[str]) 
 
 def _lived(call: Call, wanted: "Wanted", session: str | None, stores: list[str]) -> int:
     """Mount, and return the exit code once it has ended."""
-    from holdfast.doors.mount.asked import asked
-    from holdfast.doors.mount.live import live
+    from holdfast.doors.mount.life.asked import asked
+    from holdfast.doors.mount.life.live import live
 
     found = asked(call.hf, session=session, stores=stores, read_only=wanted.read_only)
     again = found.repeated()
@@ -156,7 +156,7 @@ def _closed(call: Call) -> bool:
 
 
 def _ready(call: Call, ready: JSONObject) -> None:
-    from holdfast.doors.mount.report import ready_line
+    from holdfast.doors.mount.life.report import ready_line
 
     # Whoever started it need not read what it says.
     with suppress(BrokenPipeError):
@@ -172,8 +172,8 @@ def _warn(line: str) -> None:
 
 
 def _show_status(place: Path) -> None:
-    from holdfast.doors.mount.register import Register
-    from holdfast.doors.mount.telling import STALE, status_of
+    from holdfast.doors.mount.life.register import Register
+    from holdfast.doors.mount.life.telling import STALE, status_of
 
     status = status_of(place, Register())
     put_json(status)
@@ -182,7 +182,7 @@ def _show_status(place: Path) -> None:
 
 
 def _show_note(place: Path) -> None:
-    from holdfast.doors.mount.register import Register
-    from holdfast.doors.mount.telling import note_of
+    from holdfast.doors.mount.life.register import Register
+    from holdfast.doors.mount.life.telling import note_of
 
     put_bytes(f"{printable(note_of(place, Register()))}\n".encode())

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 import holdfast
-from holdfast.doors.mount.asked import Asked, asked
+from holdfast.doors.mount.life.asked import Asked, asked
 from holdfast.ground.errors import InvalidInput, NotFound, NotPermitted
 from holdfast.ground.scope import Actor
 from holdfast.library.holdfast import Holdfast

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from holdfast.doors.mount.deadline import Deadline
+from holdfast.doors.mount.storage.deadline import Deadline
 from holdfast.ground.errors import NotFound, Unavailable
 
 LONG = 60.0
@@ -207,7 +207,7 @@ def test_the_threads_of_a_closed_deadline_end_when_they_have_nothing_left_to_do(
 def test_a_call_that_hangs_does_not_hold_up_the_end_of_the_process() -> None:
     program = """
 import threading
-from holdfast.doors.mount.deadline import Deadline
+from holdfast.doors.mount.storage.deadline import Deadline
 from holdfast.ground.errors import Unavailable
 try:
     Deadline(0.01).call(threading.Event().wait)

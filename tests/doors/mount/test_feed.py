@@ -6,10 +6,10 @@ import pytest
 from targets import hf as hf
 from targets import postgres as postgres
 
-from holdfast.doors.mount.contents import Contents
-from holdfast.doors.mount.deadline import Deadline
-from holdfast.doors.mount.feed import Feed
-from holdfast.doors.mount.source import Source
+from holdfast.doors.mount.storage.contents import Contents
+from holdfast.doors.mount.storage.deadline import Deadline
+from holdfast.doors.mount.storage.feed import Feed
+from holdfast.doors.mount.storage.source import Source
 from holdfast.ground.errors import CursorExpired, HoldfastError, NotFound, Unavailable
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.records import Changes, Snapshot

@@ -8,12 +8,12 @@ from threading import Thread
 
 import pytest
 
-from holdfast.doors.mount.happenings import Happenings
+from holdfast.doors.mount.life.happenings import Happenings
 
 COUNT = 2_000
 SIGNALLED = f"""
 import os, signal, threading
-from holdfast.doors.mount.happenings import Happenings
+from holdfast.doors.mount.life.happenings import Happenings
 
 happenings = Happenings()
 with happenings.signalled([signal.SIGTERM], lambda: "signal"):

@@ -5,7 +5,7 @@ from time import monotonic
 
 import pytest
 
-from holdfast.doors.mount.later import Later
+from holdfast.doors.mount.storage.later import Later
 
 LONG = 60.0
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.doors.mount import mount_table
-from holdfast.doors.mount.holding import holding
-from holdfast.doors.mount.mount_table import Mounted
-from holdfast.doors.mount.place import absolute, claim
-from holdfast.doors.mount.register import Facts, Register
+from holdfast.doors.mount.life import mount_table
+from holdfast.doors.mount.life.holding import holding
+from holdfast.doors.mount.life.mount_table import Mounted
+from holdfast.doors.mount.life.place import absolute, claim
+from holdfast.doors.mount.life.register import Facts, Register
 from holdfast.ground.errors import InvalidInput
 
 TABLE = """\

@@ -12,9 +12,9 @@ from targets import hf as hf
 from targets import postgres as postgres
 
 import holdfast
-from holdfast.doors.mount.contents import Contents
-from holdfast.doors.mount.deadline import Deadline
-from holdfast.doors.mount.source import FAR_SECONDS, NEAR_SECONDS, Source
+from holdfast.doors.mount.storage.contents import Contents
+from holdfast.doors.mount.storage.deadline import Deadline
+from holdfast.doors.mount.storage.source import FAR_SECONDS, NEAR_SECONDS, Source
 from holdfast.ground.errors import (
     Corrupt,
     HoldfastError,

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.doors.mount.spool import Kept, Spool, Spooled, default_root
+from holdfast.doors.mount.storage.spool import Kept, Spool, Spooled, default_root
 from holdfast.testing.fakes import FrozenClock
 
 STORE = "memstore_1"
@@ -46,7 +46,7 @@ BEGIN = """
 import os, sys
 from pathlib import Path
 import msgspec
-from holdfast.doors.mount.spool import Spool, Spooled
+from holdfast.doors.mount.storage.spool import Spool, Spooled
 from holdfast.ground.clock import SystemClock
 spool = Spool(Path(sys.argv[1]), clock=SystemClock())
 notes = msgspec.json.decode(sys.argv[2], type=Spooled)

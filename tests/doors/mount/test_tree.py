@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.doors.mount.buffers import Buffer
-from holdfast.doors.mount.heads import Heads
-from holdfast.doors.mount.kernel import NoKernel
+from holdfast.doors.mount.files.buffers import Buffer
+from holdfast.doors.mount.files.heads import Heads
+from holdfast.doors.mount.files.nodes import Directory, File, Nodes
+from holdfast.doors.mount.files.tree import Tree
+from holdfast.doors.mount.fuse.kernel import NoKernel
 from holdfast.doors.mount.names import Kind
-from holdfast.doors.mount.nodes import Directory, File, Nodes
-from holdfast.doors.mount.tree import Tree
 from holdfast.memories.stores.records import Memory, Snapshot
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 
 import holdfast
-from holdfast.doors.mount.asked import asked
-from holdfast.doors.mount.live import Wanted, live
-from holdfast.doors.mount.machine import Machine
+from holdfast.doors.mount.life.asked import asked
+from holdfast.doors.mount.life.live import Wanted, live
+from holdfast.doors.mount.life.machine import Machine
 from holdfast.ground.errors import HoldfastError
 from holdfast.memories.stores.records import JSONObject
 

@@ -8,7 +8,7 @@ from time import monotonic
 
 from msgspec import structs
 
-from holdfast.doors.mount.spool import Spooled
+from holdfast.doors.mount.storage.spool import Spooled
 from holdfast.doors.mount.synced.cases import Case
 from holdfast.doors.mount.synced.merge import Agreed, What
 from holdfast.doors.mount.synced.notices import KEPT_OUT, UNWRITTEN

@@ -6,9 +6,9 @@ from errno import EEXIST, ENOSPC, EROFS, ESTALE
 from time import monotonic
 
 from holdfast.doors.mount.errors import errno_of
-from holdfast.doors.mount.source import Source
-from holdfast.doors.mount.status import Counts
-from holdfast.doors.mount.surroundings import Surroundings
+from holdfast.doors.mount.files.status import Counts
+from holdfast.doors.mount.files.surroundings import Surroundings
+from holdfast.doors.mount.storage.source import Source
 from holdfast.doors.mount.synced.agenda import Agenda
 from holdfast.doors.mount.synced.files import Files
 from holdfast.doors.mount.synced.heads import Heads

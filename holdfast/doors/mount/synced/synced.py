@@ -8,12 +8,12 @@ from threading import Event as Flag
 from threading import Thread
 from time import monotonic
 
-from holdfast.doors.mount.assembly import Assembled
-from holdfast.doors.mount.kernel import NoKernel
-from holdfast.doors.mount.register import state_directory
-from holdfast.doors.mount.source import Source
-from holdfast.doors.mount.status import MountStatus
-from holdfast.doors.mount.surroundings import Surroundings
+from holdfast.doors.mount.files.status import MountStatus
+from holdfast.doors.mount.files.surroundings import Surroundings
+from holdfast.doors.mount.fuse.kernel import NoKernel
+from holdfast.doors.mount.life.assembly import Assembled
+from holdfast.doors.mount.life.register import state_directory
+from holdfast.doors.mount.storage.source import Source
 from holdfast.doors.mount.synced.files import Files
 from holdfast.doors.mount.synced.pace import Pace
 from holdfast.doors.mount.synced.replica import Replica

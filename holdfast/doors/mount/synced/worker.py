@@ -7,8 +7,8 @@ from contextlib import suppress
 from threading import Condition, Thread
 from time import monotonic
 
-from holdfast.doors.mount.feed import Feed
-from holdfast.doors.mount.status import StoreStatus
+from holdfast.doors.mount.files.status import StoreStatus
+from holdfast.doors.mount.storage.feed import Feed
 from holdfast.doors.mount.synced import own
 from holdfast.doors.mount.synced.inward import Inward
 from holdfast.doors.mount.synced.outward import Outward

@@ -19,11 +19,11 @@ from doors.mount.core.trouble import (
     spooled_files,
 )
 
-from holdfast.doors.mount.contents import Contents
-from holdfast.doors.mount.core import Core
-from holdfast.doors.mount.deadline import Deadline
+from holdfast.doors.mount.files.core import Core
 from holdfast.doors.mount.options import Options
-from holdfast.doors.mount.source import Source
+from holdfast.doors.mount.storage.contents import Contents
+from holdfast.doors.mount.storage.deadline import Deadline
+from holdfast.doors.mount.storage.source import Source
 from holdfast.ground.events import Event
 from holdfast.ground.ids import Ids
 from holdfast.library.holdfast import Holdfast

@@ -6,9 +6,9 @@ from contextlib import contextmanager
 from errno import ENOSPC
 from pathlib import Path
 
-from holdfast.doors.mount.later import Later
-from holdfast.doors.mount.source import Source
-from holdfast.doors.mount.spool import Kept, Spool, Spooled
+from holdfast.doors.mount.storage.later import Later
+from holdfast.doors.mount.storage.source import Source
+from holdfast.doors.mount.storage.spool import Kept, Spool, Spooled
 from holdfast.ground.errors import Unavailable
 from holdfast.memories.stores.edits import Edit
 from holdfast.memories.stores.records import Applied, Changes, Memory, Snapshot

@@ -17,8 +17,8 @@ from doors.mount.fuse.conftest import (
 )
 from doors.mount.fuse.toy import Toy
 
-from holdfast.doors.mount.fuse_mfusepy import serve
-from holdfast.doors.mount.libfuse import MountFailed
+from holdfast.doors.mount.fuse.fuse_mfusepy import serve
+from holdfast.doors.mount.fuse.libfuse import MountFailed
 
 pytestmark = pytest.mark.fuse
 

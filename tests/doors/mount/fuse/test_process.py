@@ -12,8 +12,8 @@ import pytest
 from doors.mount.fuse.conftest import SECONDS, Mounted, mounted_at, mounting
 from doors.mount.fuse.toy import Toy
 
-from holdfast.doors.mount.libfuse import binding, find_libfuse
-from holdfast.doors.mount.machine import Machine
+from holdfast.doors.mount.fuse.libfuse import binding, find_libfuse
+from holdfast.doors.mount.life.machine import Machine
 from holdfast.ground.errors import Refused
 
 pytestmark = pytest.mark.fuse
@@ -26,8 +26,8 @@ SCRIPT = """
 import os, signal, sys, threading
 from pathlib import Path
 from doors.mount.fuse.toy import Toy
-from holdfast.doors.mount.fuse_mfusepy import serve
-from holdfast.doors.mount.libfuse import binding
+from holdfast.doors.mount.fuse.fuse_mfusepy import serve
+from holdfast.doors.mount.fuse.libfuse import binding
 
 def signals():
     lines = Path("/proc/self/status").read_text().splitlines()
@@ -208,8 +208,8 @@ def leads_to(descriptor: Path) -> str | None:
 
 def test_the_binding_is_imported_when_it_is_needed() -> None:
     code = (
-        "import sys, holdfast.doors.mount.fuse_mfusepy; print('mfusepy' in sys.modules);"
-        "holdfast.doors.mount.libfuse.binding(); print('mfusepy' in sys.modules)"
+        "import sys, holdfast.doors.mount.fuse.fuse_mfusepy; print('mfusepy' in sys.modules);"
+        "holdfast.doors.mount.fuse.libfuse.binding(); print('mfusepy' in sys.modules)"
     )
 
     assert run(code).split() == ["False", "True"]
@@ -217,7 +217,7 @@ def test_the_binding_is_imported_when_it_is_needed() -> None:
 
 def test_libfuse_3_is_chosen_and_the_environment_left_alone() -> None:
     code = (
-        "import os; from holdfast.doors.mount.libfuse import bindings;"
+        "import os; from holdfast.doors.mount.fuse.libfuse import bindings;"
         "print(bindings().fuse_version_major, 'FUSE_LIBRARY_PATH' in os.environ)"
     )
 

@@ -8,7 +8,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from itertools import count
 
-from holdfast.doors.mount.kernel import Attributes, Entry, Kernel, NoKernel, Space
+from holdfast.doors.mount.fuse.kernel import Attributes, Entry, Kernel, NoKernel, Space
 
 BEGIN = 1_700_000_000_123_456_789
 

@@ -15,7 +15,7 @@ from doors.mount.real.calls import opened, quiet, refused, write
 from doors.mount.real.kept import Kept
 from doors.mount.real.mounting import HOLDFAST, Start, Target, environment, eventually
 
-from holdfast.doors.mount import mount_table
+from holdfast.doors.mount.life import mount_table
 
 pytestmark = pytest.mark.fuse
 

@@ -11,11 +11,11 @@ from typing import NamedTuple
 from doors.mount.core.trouble import Troubled
 from msgspec.structs import replace
 
-from holdfast.doors.mount.asked import asked
-from holdfast.doors.mount.assembly import Assembled, assemble
+from holdfast.doors.mount.files.status import StoreStatus
+from holdfast.doors.mount.life.asked import asked
+from holdfast.doors.mount.life.assembly import Assembled, assemble
 from holdfast.doors.mount.options import Options
-from holdfast.doors.mount.spool import Spooled
-from holdfast.doors.mount.status import StoreStatus
+from holdfast.doors.mount.storage.spool import Spooled
 from holdfast.doors.mount.synced.pace import Pace
 from holdfast.doors.mount.synced.synced import Synced
 from holdfast.doors.mount.synced.watch import Happened, SystemWatcher, Watch

@@ -7,14 +7,14 @@ from pathlib import Path
 
 from doors.mount.core.trouble import Troubled
 
-from holdfast.doors.mount.contents import Contents
-from holdfast.doors.mount.deadline import Deadline
-from holdfast.doors.mount.kernel import NoKernel
-from holdfast.doors.mount.later import Later
+from holdfast.doors.mount.files.surroundings import Surroundings
+from holdfast.doors.mount.fuse.kernel import NoKernel
 from holdfast.doors.mount.options import Options
-from holdfast.doors.mount.source import Source
-from holdfast.doors.mount.spool import Spool
-from holdfast.doors.mount.surroundings import Surroundings
+from holdfast.doors.mount.storage.contents import Contents
+from holdfast.doors.mount.storage.deadline import Deadline
+from holdfast.doors.mount.storage.later import Later
+from holdfast.doors.mount.storage.source import Source
+from holdfast.doors.mount.storage.spool import Spool
 from holdfast.doors.mount.synced.files import Files, Put
 from holdfast.doors.mount.synced.inward import Inward
 from holdfast.doors.mount.synced.outward import Outward

@@ -1,0 +1,245 @@
+"""The mount without a binding: paths and numbers in, values out, and every failure an OSError.
+
+A binding calls the operations from as many threads as it likes. None of them waits for the storage
+of another store, or for a save of another file.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from errno import ENOTTY, EOPNOTSUPP, EPERM
+from itertools import count
+from time import monotonic
+
+import msgspec
+
+from holdfast.doors.mount.failure import failure, guarded, paced
+from holdfast.doors.mount.files.absorbing import Absorbing
+from holdfast.doors.mount.files.branch import Branch
+from holdfast.doors.mount.files.closing import Closing
+from holdfast.doors.mount.files.files import Files
+from holdfast.doors.mount.files.handles import Handles
+from holdfast.doors.mount.files.lookups import ROOT_INODE, Lookups
+from holdfast.doors.mount.files.nodes import Nodes
+from holdfast.doors.mount.files.parts import Parts
+from holdfast.doors.mount.files.places import Places
+from holdfast.doors.mount.files.recovery import Left, Recovery
+from holdfast.doors.mount.files.removing import Removing
+from holdfast.doors.mount.files.renaming import Renaming
+from holdfast.doors.mount.files.status import MountStatus, StoreStatus
+from holdfast.doors.mount.files.surroundings import Surroundings
+from holdfast.doors.mount.files.writing import Writing
+from holdfast.doors.mount.fuse.kernel import Kernel, NoKernel
+from holdfast.doors.mount.options import Options
+from holdfast.doors.mount.storage.feed import Feed
+from holdfast.doors.mount.storage.later import Later
+from holdfast.doors.mount.storage.source import Source
+from holdfast.doors.mount.storage.spool import Spool
+from holdfast.ground.clock import Clock, to_rfc3339
+from holdfast.ground.events import Event
+from holdfast.ground.ids import Ids
+from holdfast.memories.stores.records import Access
+
+_log = logging.getLogger(__name__)
+_NO_KERNEL = NoKernel()
+
+
+class Core:
+    """The directories of several stores, `/<slug>/<path of the memory>`.
+
+    `described` gives what `user.holdfast.status` of the whole is; who knows more may replace it.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[tuple[str, Source, Access]],
+        *,
+        options: Options,
+        spool: Spool,
+        later: Later,
+        clock: Clock,
+        ids: Ids,
+        publish: Callable[[Event], None],
+        kernel: Kernel = _NO_KERNEL,
+    ) -> None:
+        around = self._around = Surroundings(
+            options=options,
+            spool=spool,
+            later=later,
+            clock=clock,
+            ids=ids,
+            publish=publish,
+            kernel=kernel,
+        )
+        nodes: Nodes = {}
+        inodes = count(ROOT_INODE + 1)
+        self._parts = {
+            slug: Parts(
+                Branch(slug, source, access, surroundings=around, nodes=nodes, inodes=inodes)
+            )
+            for slug, source, access in sources
+        }
+        self.described: Callable[[], bytes] = lambda: msgspec.json.encode(self.status())
+        self._feeds: dict[str, Feed] = {}
+        self._recoveries: list[Recovery] = []
+        self._lay_out(Places(self._parts, nodes), Handles())
+        self.left: tuple[Left, ...] = ()
+        """What of an earlier mount is left in the spool, for a person; known after the start."""
+
+    def _lay_out(self, places: Places, handles: Handles) -> None:
+        """Let each operation be its part's own: nothing stands between a binding and it."""
+        lookups = Lookups(
+            places,
+            handles,
+            at=self._around.clock.now(),
+            status=self._described,
+            store_status=lambda parts: msgspec.json.encode(self._of_store(parts)),
+        )
+        writing = Writing(places, handles)
+        files = Files(places, handles, writing)
+        removing, renaming = Removing(places), Renaming(places)
+        self._absorbing = {slug: Absorbing(parts, handles) for slug, parts in self._parts.items()}
+        self.getattr, self.readdir = guarded(lookups.getattr), guarded(lookups.readdir)
+        self.access, self.statfs = guarded(lookups.access), guarded(lookups.statfs)
+        self.change_attributes = guarded(lookups.change_attributes)
+        self.getxattr, self.listxattr = guarded(lookups.getxattr), guarded(lookups.listxattr)
+        self.setxattr = self.removexattr = lookups.setxattr
+        self.open, self.create, self.read = (
+            paced(files.open),
+            paced(files.create),
+            guarded(files.read),
+        )
+        self.flush, self.fsync, self.release = (
+            paced(files.flush),
+            paced(files.fsync),
+            paced(files.release),
+        )
+        self.write, self.truncate = guarded(writing.write), paced(writing.truncate)
+        self.unlink, self.rename = paced(removing.unlink), paced(renaming.rename)
+        self.mkdir, self.rmdir = paced(removing.mkdir), guarded(removing.rmdir)
+        self.fsyncdir = paced(removing.fsyncdir)
+
+    @property
+    def kernel(self) -> Kernel:
+        """Whom the core tells what changed; a binding puts itself in before the start."""
+        return self._around.kernel
+
+    @kernel.setter
+    def kernel(self, kernel: Kernel) -> None:
+        self._around.kernel = kernel
+
+    def start(self) -> None:
+        """Show the stores as they are, save what an earlier mount could not, follow changes."""
+        left: list[Left] = []
+        for slug, parts in self._parts.items():
+            branch = parts.branch
+            snapshot = branch.source.snapshot()
+            branch.fill(snapshot)
+            self._recoveries.append(Recovery(parts))
+            left += self._recoveries[-1].run()
+            absorbing = self._absorbing[slug]
+            self._feeds[slug] = Feed(
+                branch.source,
+                seq=snapshot.seq,
+                changed=absorbing.changed,
+                resynced=absorbing.resynced,
+                lost=absorbing.lost,
+                back=absorbing.back,
+            )
+        self.left = tuple(left)
+        for feed in self._feeds.values():
+            feed.start()
+        self._tell("started")
+
+    def stop(self, seconds: float) -> int:
+        """Save what is unsaved within *seconds*, spool the rest; return how many were spooled."""
+        around = self._around
+        around.hurried = around.hurried or seconds <= 0
+        around.stopping = True
+        for feed in self._feeds.values():
+            feed.close()
+        for recovery in self._recoveries:
+            recovery.end()
+        end = monotonic() + seconds
+
+        def over() -> bool:
+            return around.hurried or monotonic() >= end
+
+        spooled = sum(Closing(parts).run(over) for parts in self._parts.values())
+        self._tell("stopped", spooled=spooled)
+        return spooled
+
+    def status(self) -> MountStatus:
+        """Return what the mount says of itself."""
+        branches = [parts.branch for parts in self._parts.values()]
+        if self._around.stopping:
+            state = "stopping"
+        elif any(branch.unsafe for branch in branches):
+            state = "unsafe"
+        else:
+            state = "degraded" if any(branch.lost for branch in branches) else "ok"
+        lags = [feed.lag_seconds for feed in self._feeds.values()]
+        return MountStatus(
+            state=state,
+            feed_lag_seconds=round(max(lags, default=0.0), 3),
+            stores=tuple(self._of_store(parts) for parts in self._parts.values()),
+        )
+
+    def symlink(self, path: str) -> None:
+        """Refuse: a memory is text, and nothing else can be in a store."""
+        del path
+        raise failure(EPERM)
+
+    link = mknod = symlink
+
+    def fallocate(self, path: str) -> None:
+        """Refuse; libc writes zeros instead, and those are refused where they come."""
+        del path
+        raise failure(EOPNOTSUPP)
+
+    def ioctl(self, path: str) -> None:
+        """Refuse."""
+        del path
+        raise failure(ENOTTY)
+
+    def _described(self) -> bytes:
+        return self.described()
+
+    def _of_store(self, parts: Parts) -> StoreStatus:
+        branch = parts.branch
+        with branch.lock:
+            working = [file for file in branch.tree.root.files() if file.work is not None]
+            unsaved = [file for file in working if file.unsaved]
+            retrying = [file for file in unsaved if file.work and file.work.tries]
+        counts, archived_at = branch.counts, branch.archived_at
+        return StoreStatus(
+            id=branch.source.id,
+            name=branch.source.name,
+            slug=branch.slug,
+            access="read_only" if branch.read_only else "read_write",
+            archived_at=None if archived_at is None else to_rfc3339(archived_at),
+            memories=len(branch.heads),
+            cap=branch.cap,
+            unsaved=len(unsaved),
+            retrying=len(retrying),
+            spooled=self._around.spool.count(branch.source.id),
+            hidden=len(branch.heads.hidden),
+            saves=counts.saves,
+            refused=dict(counts.refused),
+            failed=dict(counts.failed),
+            promoted=counts.promoted,
+            conflicts=counts.conflicts,
+            retried=counts.retried,
+        )
+
+    def _tell(self, what: str, **data: int) -> None:
+        first = next(iter(self._parts.values())).branch
+        session_id = self._around.options.session_id
+        self._around.publish(
+            Event(
+                type=f"mount.{what}",
+                at=self._around.clock.now(),
+                workspace=first.source.workspace,
+                ids={} if session_id is None else {"session_id": session_id},
+                data={"stores": len(self._parts), **data},
+            )
+        )

@@ -1,0 +1,169 @@
+"""What waits to see whether it was meant: temporary files, and memories renamed to backups.
+
+A temporary file that was closed is in the spool, and becomes a memory if it is still there after
+the grace. A memory renamed to a backup's name stays where it is in the store meanwhile: is its
+path written again, it is the same memory that was written, and the backup is a file of its own.
+"""
+
+import logging
+from errno import ENOSPC
+from functools import partial
+
+from holdfast.doors.mount.errors import oserror
+from holdfast.doors.mount.failure import failure
+from holdfast.doors.mount.files.branch import Branch
+from holdfast.doors.mount.files.buffers import content_fault
+from holdfast.doors.mount.files.keeping import Keeping
+from holdfast.doors.mount.files.nodes import Directory, File, tidy, work_of
+from holdfast.doors.mount.files.saves import Saves
+from holdfast.doors.mount.files.sending import Sending
+from holdfast.doors.mount.names import Kind
+from holdfast.ground.errors import Unavailable
+from holdfast.memories.stores.edits import Move, Moved
+from holdfast.memories.stores.records import Applied
+
+_log = logging.getLogger(__name__)
+
+
+class Grace:
+    """The temporary files and the backups of one store."""
+
+    def __init__(self, branch: Branch, saves: Saves, keeping: Keeping, sending: Sending) -> None:
+        self._branch, self._saves = branch, saves
+        self._keeping, self._sending = keeping, sending
+        self._around = branch.surroundings
+        saves.parted = self._parted
+
+    def close(self, file: File) -> None:
+        """Keep the temporary *file* on disk as it is now; OSError if it cannot be a memory."""
+        try:
+            with self._branch.turns.of(file):
+                self.keep(file)
+        except Unavailable as error:
+            raise oserror(error) from error
+
+    def arm(self, file: File) -> None:
+        """Let *file*, which nobody writes any more, wait for its grace."""
+        self._after(file, self._around.options.grace)
+
+    def promote(self, file: File) -> None:
+        """Make the temporary *file* a memory, if it still is one that nobody writes."""
+        try:
+            with self._saves.turn(file) as aside:
+                work = work_of(file)
+                if not self._waits(file) or work.written:
+                    return
+                work.stop_waiting()
+                self._saves.send_all(file, aside)
+        except Unavailable as error:
+            self.arm(file)
+            raise oserror(error) from error
+        if file.memory is not None:
+            self._branch.counts.promote(file.memory.id)
+
+    def put_aside(self, file: File, path: str) -> None:
+        """Show the memory *file* at the backup's *path*, and see what comes; its turn is held."""
+        branch, work = self._branch, work_of(file)
+        with branch.lock:
+            former = work.aside or file.path
+            branch.heads.set_aside(file, None)
+            branch.tree.move(file, path, here=True)
+            branch.heads.set_aside(file, former)
+            branch.heads.reconsider()
+        self.arm(file)
+
+    def commit(self, file: File) -> None:
+        """Rename the memory put aside in the store as well; OSError, and it is back, if taken."""
+        try:
+            with self._branch.turns.of(file):
+                work = work_of(file)
+                memory = file.memory
+                if work.aside is None or memory is None:
+                    return
+                work.stop_waiting()
+                self._saves.settle(file)
+                moved = Moved(memory_id=memory.id, path=self._branch.in_store(file.path))
+                self._move(file, Move(moves=(moved,)))
+        except Unavailable as error:
+            self.arm(file)
+            raise oserror(error) from error
+        finally:
+            self._saves.resume(file)
+
+    def end(self, directory: Directory) -> None:
+        """Let no temporary file in *directory* itself wait: a program wants them on disk."""
+        for child in list(directory.children.values()):
+            if isinstance(child, File) and child.kind is Kind.TRANSIENT:
+                self.end_of(child)
+
+    def end_of(self, file: File) -> None:
+        """Let *file* wait no longer."""
+        if file.work is not None and file.work.aside is not None:
+            self.commit(file)
+        elif self._waits(file) and not work_of(file).written:
+            self.promote(file)
+
+    def keep(self, file: File) -> None:
+        """Keep the temporary *file*, whose turn it is, as it is now; OSError as for `close`."""
+        branch, work = self._branch, work_of(file)
+        with branch.lock:
+            buffer = file.buffer
+            if file.orphan or buffer is None or not buffer.unsaved:
+                return
+            for handle in work.handles:
+                handle.wrote = False
+            if work.kept is not None and work.kept_version == buffer.version:
+                return
+            version, frozen = buffer.version, buffer.freeze()
+            buffer.thaw(frozen)
+        fault = content_fault(frozen.content, zeros=frozen.zeros)
+        if fault:
+            raise self._saves.refuse(file, fault)
+        if not self._keeping.keep_unsaved(file, frozen, version, 0):
+            raise failure(ENOSPC)
+
+    def _waits(self, file: File) -> bool:
+        return file.kind is Kind.TRANSIENT and file.parent is not None and file.unsaved
+
+    def _move(self, file: File, move: Move) -> None:
+        branch = self._branch
+
+        def commit(applied: list[Applied]) -> None:
+            branch.heads.set_aside(file, None)
+            branch.heads.learn(applied[0].memories[0], applied[0].seq)
+
+        try:
+            self._sending.send((file,), (move,), commit)
+        except OSError as error:
+            if isinstance(error.__cause__, Unavailable):
+                self.arm(file)
+            else:
+                with branch.lock:
+                    branch.heads.put_back(file)
+            raise
+
+    def _parted(self, file: File, content: bytes) -> None:
+        """Keep the backup *file*, which is one of its own by now, and let it wait."""
+        del content
+        if file.orphan or file.parent is None or file.buffer is None:
+            return
+        self.keep(file)
+        self.arm(file)
+
+    def _after(self, file: File, seconds: float) -> None:
+        work = work_of(file)
+        work.stop_waiting()
+        if not self._around.stopping:
+            call = partial(self._due, file)
+            work.cancel = self._around.later.after(seconds, call, key=file.inode)
+
+    def _due(self, file: File) -> None:
+        work_of(file).cancel = None
+        try:
+            if not self._branch.refusal:
+                self.end_of(file)
+        except OSError as error:
+            _log.info("what waited is not saved yet: %s", error.strerror)
+        finally:
+            with self._branch.lock:
+                tidy(file)

@@ -1,0 +1,168 @@
+"""What is told of names without touching them: attributes, entries, space."""
+
+import os
+from collections.abc import Callable
+from datetime import datetime
+from errno import EACCES, ENAMETOOLONG, ENODATA, ENOENT, ENOTDIR, ENOTSUP, EROFS
+
+from holdfast.doors.mount.failure import failure
+from holdfast.doors.mount.files.handles import Handles
+from holdfast.doors.mount.files.nodes import Directory, File, Node, nanoseconds
+from holdfast.doors.mount.files.parts import Parts
+from holdfast.doors.mount.files.places import Places
+from holdfast.doors.mount.fuse.kernel import Attributes, Entry, Space
+from holdfast.doors.mount.names import NAME_BYTES_MAX
+
+BLOCKS_PER_MEMORY = 25
+"""Blocks of 4,096 bytes that the largest memory takes."""
+
+ROOT_INODE = 1
+_ROOT_MODE = 0o040555
+_PREFIX = "user.holdfast."
+_OF_FILES = ("id", "version", "sha256")
+_OF_DIRECTORIES = ("store", "status")
+
+
+class Lookups:
+    """Answers from memory, without a lock where nothing has to be made first.
+
+    *status* gives the status of the mount, and *store_status* that of one of its stores, as JSON.
+    """
+
+    def __init__(
+        self,
+        places: Places,
+        handles: Handles,
+        *,
+        at: datetime,
+        status: Callable[[], bytes],
+        store_status: Callable[[Parts], bytes],
+    ) -> None:
+        self._places, self._nodes = places, places.nodes
+        self._handles = handles
+        self._status, self._store_status = status, store_status
+        self._root = Attributes(
+            inode=ROOT_INODE,
+            mode=_ROOT_MODE,
+            size=0,
+            nlink=2,
+            mtime_ns=nanoseconds(at),
+        )
+
+    def getattr(self, path: str, fh: int | None = None) -> Attributes:
+        """Return what `stat` shows of *path*, or of the open file *fh*."""
+        node = self._nodes.get(path) if fh is None else self._handles.demand(fh).file
+        if node is None:
+            return self._else(path)
+        entry = node.entry
+        return self._entry(node).attributes if entry is None else entry.attributes
+
+    def readdir(self, path: str) -> list[Entry]:
+        """Return every name in the directory *path* at this moment."""
+        if path == "/":
+            nodes: list[Node] = [parts.branch.tree.root for parts in self._places.parts.values()]
+        else:
+            nodes = list(self._directory(path).children.values())
+        return [node.entry or self._entry(node) for node in nodes]
+
+    def access(self, path: str, mode: int) -> None:
+        """Raise OSError unless what *mode* asks for is allowed: EROFS where nothing changes."""
+        attributes = self.getattr(path)
+        if mode & os.W_OK:
+            if path == "/":
+                raise failure(EROFS)
+            self._places.of(path).branch.demand_writable()
+        if mode & os.X_OK and not attributes.mode & 0o111:
+            raise failure(EACCES)
+
+    def change_attributes(self, path: str) -> None:
+        """Accept a mode, an owner or a time, and keep none of them."""
+        self.getattr(path)
+        self._places.of(path, change=path == "/").branch.demand_writable()
+
+    def statfs(self, path: str) -> Space:
+        """Return how many memories fit: in the store of *path*, or in all."""
+        parts = list(self._places.parts.values()) if path == "/" else [self._places.of(path)]
+        cap = sum(each.branch.cap for each in parts)
+        free = sum(max(0, each.branch.cap - len(each.branch.heads)) for each in parts)
+        return Space(
+            blocks=cap * BLOCKS_PER_MEMORY,
+            free_blocks=free * BLOCKS_PER_MEMORY,
+            files=cap,
+            free_files=free,
+        )
+
+    def getxattr(self, path: str, name: str) -> bytes:
+        """Return what is told of *path* under *name*; ENODATA for names that are not ours.
+
+        The kernel asks for `security.capability` before every write.
+        """
+        if not name.startswith(_PREFIX):
+            raise failure(ENODATA)
+        value = self._value(path, name[len(_PREFIX) :])
+        if value is None:
+            raise failure(ENODATA)
+        return value
+
+    def listxattr(self, path: str) -> list[str]:
+        """Return the names under which something is told of *path*."""
+        if path == "/":
+            return [_PREFIX + "status"]
+        node = self._demand(path)
+        if isinstance(node, Directory):
+            return [_PREFIX + name for name in _OF_DIRECTORIES]
+        return [] if node.memory is None else [_PREFIX + name for name in _OF_FILES]
+
+    def setxattr(self, path: str, name: str) -> None:
+        """Refuse to tell something else."""
+        del path, name
+        raise failure(ENOTSUP)
+
+    def _value(self, path: str, name: str) -> bytes | None:
+        if path == "/":
+            return self._status() if name == "status" else None
+        node = self._demand(path)
+        if isinstance(node, Directory):
+            parts = self._places.of(path)
+            if name == "store":
+                return parts.branch.source.id.encode()
+            return self._store_status(parts) if name == "status" else None
+        memory = node.memory
+        if memory is None:
+            return None
+        told = {
+            "id": memory.id,
+            "version": memory.memory_version_id,
+            "sha256": memory.content_sha256,
+        }.get(name)
+        return None if told is None else told.encode()
+
+    def _entry(self, node: Node) -> Entry:
+        """Make what is shown of *node*, which nobody may change meanwhile."""
+        branch = self._places.of(node.path).branch
+        with branch.lock:
+            return branch.tree.show(node)
+
+    def _else(self, path: str) -> Attributes:
+        """Return the attributes of what is no node, or say that there is nothing."""
+        if path == "/":
+            return self._root
+        name = path[path.rindex("/") + 1 :]
+        if len(name.encode(errors="surrogateescape")) > NAME_BYTES_MAX:
+            raise failure(ENAMETOOLONG)
+        if isinstance(self._nodes.get(path[: path.rindex("/")]), File):
+            raise failure(ENOTDIR)
+        raise failure(ENOENT)
+
+    def _demand(self, path: str) -> Node:
+        node = self._nodes.get(path)
+        if node is None:
+            self._else(path)
+            raise failure(ENOENT)
+        return node
+
+    def _directory(self, path: str) -> Directory:
+        node = self._demand(path)
+        if isinstance(node, File):
+            raise failure(ENOTDIR)
+        return node

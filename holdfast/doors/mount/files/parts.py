@@ -1,0 +1,31 @@
+"""What works on one mounted store."""
+
+from holdfast.doors.mount.files.branch import Branch
+from holdfast.doors.mount.files.grace import Grace
+from holdfast.doors.mount.files.keeping import Keeping
+from holdfast.doors.mount.files.nodes import File
+from holdfast.doors.mount.files.saves import Saves
+from holdfast.doors.mount.files.sending import Sending
+from holdfast.doors.mount.names import Kind
+
+
+class Parts:
+    """The directory of one store, and what saves, keeps and promotes its files."""
+
+    def __init__(self, branch: Branch) -> None:
+        self.branch = branch
+        self.keeping = Keeping(branch)
+        self.sending = Sending(branch)
+        self.saves = Saves(branch, self.keeping, self.sending)
+        self.grace = Grace(branch, self.saves, self.keeping, self.sending)
+        self.left: set[File] = set()
+        """What was unsaved at the end, and is left in the spool."""
+
+    def close(self, file: File) -> None:
+        """Do what a close of *file* asks for, after something was written; OSError if it fails."""
+        if file.orphan or file.kind is Kind.SCRATCH:
+            return
+        if file.kind is Kind.TRANSIENT:
+            self.grace.close(file)
+        else:
+            self.saves.save(file)

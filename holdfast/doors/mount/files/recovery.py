@@ -1,0 +1,196 @@
+"""What an earlier mount could not save, saved at the start of the next where it still fits."""
+
+import logging
+from errno import errorcode
+from pathlib import Path
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from holdfast.doors.mount.errors import PASSING, passing
+from holdfast.doors.mount.files.buffers import content_fault
+from holdfast.doors.mount.files.nodes import File
+from holdfast.doors.mount.files.parts import Parts
+from holdfast.doors.mount.storage.spool import NOT_FAILED, Kept, Spooled
+from holdfast.ground.errors import HoldfastError, IdempotencyMismatch
+from holdfast.ground.text import sha256_hex
+from holdfast.memories.stores.edits import Save
+from holdfast.memories.stores.records import Memory
+
+_PASSING = frozenset(errorcode[number] for number in PASSING) | {NOT_FAILED}
+
+_log = logging.getLogger(__name__)
+
+
+AGAIN_SECONDS = 1.0
+"""Until what could not be saved at the start is tried again."""
+
+Entry = tuple[Kept, Spooled, bytes]
+
+
+class Left(Struct, frozen=True):
+    """An entry of the spool that no longer fits, and is left for a person."""
+
+    entry: Path
+    path: str
+    errno: str
+
+
+class _Before(NamedTuple):
+    """An entry that was just saved: what it was made on, what it held, and the head after it.
+
+    One on the same base took its place, and the mount was killed before it removed it.
+    """
+
+    base_sha256: str | None
+    content: bytes
+    sha256: str
+
+
+class Recovery:
+    """Goes through the spool of one store, the oldest entry first."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._branch = parts.branch
+        self._waiting: list[Entry] = []
+        self._before: dict[str, _Before] = {}
+
+    def run(self) -> list[Left]:
+        """Save what an earlier mount could not; return what is left for a person."""
+        branch, spool = self._branch, self._branch.surroundings.spool
+        if branch.refusal:
+            return []
+        return self._try(self._newest(spool.take(branch.source.id)))
+
+    def _newest(self, entries: list[Entry]) -> list[Entry]:
+        """Return *entries* without those that a newer one took the place of: they have its id.
+
+        Both are there when the mount was killed before it had removed the older.
+        """
+        newest = {spooled.edit_id: kept for kept, spooled, _ in entries}
+        for kept, spooled, _ in entries:
+            if newest[spooled.edit_id] is not kept:
+                self._branch.surroundings.spool.remove(kept)
+        return [entry for entry in entries if newest[entry[1].edit_id] is entry[0]]
+
+    def end(self) -> None:
+        """Let go of what could not be saved yet: it is for the next mount."""
+        with self._branch.lock:
+            waiting, self._waiting = self._waiting, []
+        for kept, _, _ in waiting:
+            self._branch.surroundings.spool.release(kept)
+
+    def _try(self, entries: list[Entry]) -> list[Left]:
+        """Save *entries* in their order; once the storage is away, the rest waits."""
+        branch, spool = self._branch, self._branch.surroundings.spool
+        left: list[Left] = []
+        for index, (kept, spooled, content) in enumerate(entries):
+            try:
+                saved = self._save(spooled, content)
+            except HoldfastError as error:
+                _log.info("not recovered yet: %s", type(error).__name__)
+                self._wait(entries[index:])
+                break
+            if saved:
+                spool.remove(kept)
+                branch.counts.tell("recovered", spooled.memory_id, size_bytes=len(content))
+            else:
+                spool.release(kept)
+                left.append(Left(kept.path, spooled.path, spooled.errno))
+                _log.warning("left in the spool: %s", kept.path)
+        return left
+
+    def _wait(self, entries: list[Entry]) -> None:
+        around = self._branch.surroundings
+        with self._branch.lock:
+            self._waiting = entries
+        if around.stopping:
+            self.end()
+        else:
+            around.later.after(AGAIN_SECONDS, self._again, key=(self._branch.slug, "recovery"))
+
+    def _again(self) -> None:
+        with self._branch.lock:
+            waiting, self._waiting = self._waiting, []
+        self._try(waiting)
+
+    def _save(self, spooled: Spooled, content: bytes) -> bool:
+        """Save *content*; tell whether the store has it now. HoldfastError if it may later."""
+        if spooled.errno not in _PASSING or content_fault(content, zeros=True):
+            return False
+        branch, head = self._branch, self._head(spooled)
+        whole = spooled.kind != "append"
+        if whole and head is not None and head.content_sha256 == sha256_hex(content):
+            return True
+        try:
+            edit = self._edit(spooled, content, head)
+            if edit is not None:
+                branch.apply((edit,), spooled.edit_id, branch.absorb)
+                self._saved(spooled, content)
+        except IdempotencyMismatch:
+            # It was done, as an edit that looked different then.
+            return True
+        except HoldfastError as error:
+            if passing(error):
+                raise
+            _log.warning("not recovered: %s", type(error).__name__)
+            return False
+        return edit is not None
+
+    def _saved(self, spooled: Spooled, content: bytes) -> None:
+        head = self._head(spooled)
+        if head is None:
+            return
+        if spooled.kind == "transient":
+            self._branch.counts.promote(head.id)
+        self._before[spooled.path] = _Before(spooled.base_sha256, content, head.content_sha256)
+
+    def _head(self, spooled: Spooled) -> Memory | None:
+        """Return the memory that the entry is of, by its id, else by its path."""
+        heads, tree = self._branch.heads, self._branch.tree
+        file = heads.by_id.get(spooled.memory_id or "")
+        if file is None:
+            node = tree.at(self._branch.prefix + spooled.path)
+            file = node if isinstance(node, File) else None
+        return None if file is None else file.memory
+
+    def _edit(self, spooled: Spooled, content: bytes, head: Memory | None) -> Save | None:
+        """Return how the entry is saved now; None if it does not fit any more."""
+        path, memory_id, base = spooled.path, spooled.memory_id, spooled.base_sha256
+        before = self._before.get(path)
+        if head is None or before is None or before.sha256 != head.content_sha256:
+            before = None
+        again = before is not None and before.base_sha256 == base
+        if spooled.kind == "append":
+            if before is not None and again and content.startswith(before.content):
+                content = content[len(before.content) :]
+            return self._append(path, memory_id, content.decode(), head)
+        if head is None:
+            return Save(path=path, content=content.decode()) if memory_id is None else None
+        if head.content_sha256 != base and not again:
+            return None
+        return Save(
+            path=path,
+            content=content.decode(),
+            memory_id=memory_id or head.id,
+            base_sha256=head.content_sha256,
+        )
+
+    def _append(self, path: str, memory_id: str | None, text: str, head: Memory | None) -> Save:
+        """Return how *text* is put after *head*; alone, where what it was appended to is gone."""
+        if head is None:
+            return Save(
+                path=path, content=text, memory_id=memory_id, base_sha256=_NONE, appended=text
+            )
+        before = self._branch.source.content(head)
+        return Save(
+            path=path,
+            content=(before.content or "") + text,
+            memory_id=before.id,
+            base_sha256=before.content_sha256,
+            appended=text,
+        )
+
+
+_NONE = "0" * 64
+"""A hash that no head has: what is appended comes back alone where the memory is gone."""

@@ -1,0 +1,134 @@
+"""Files and directories renamed."""
+
+from errno import EEXIST, EINVAL, EISDIR, ENOENT, ENOTDIR, ENOTEMPTY, EXDEV
+
+from holdfast.doors.mount.errors import oserror
+from holdfast.doors.mount.failure import failure
+from holdfast.doors.mount.files.nodes import Directory, File
+from holdfast.doors.mount.files.one_file import OneFile
+from holdfast.doors.mount.files.parts import Parts
+from holdfast.doors.mount.files.places import Places
+from holdfast.doors.mount.names import Kind, checked
+from holdfast.ground.errors import Unavailable
+from holdfast.memories.stores.edits import Move, Moved
+from holdfast.memories.stores.records import Applied
+
+NOREPLACE = 1
+
+
+class Renaming:
+    """Renames, as one edit of the store or none."""
+
+    def __init__(self, places: Places) -> None:
+        self._places = places
+
+    def rename(self, old: str, new: str, flags: int = 0) -> None:
+        """Let what is at *old* be at *new*, in place of what is there."""
+        if flags & ~NOREPLACE:
+            raise failure(EINVAL)
+        parts = self._places.of(old, change=True)
+        if self._places.of(new, change=True) is not parts:
+            raise failure(EXDEV)
+        parts.branch.demand_writable()
+        node, target = parts.branch.tree.at(old), parts.branch.tree.at(new)
+        if node is None:
+            raise failure(ENOENT)
+        if target is not None and flags & NOREPLACE:
+            raise failure(EEXIST)
+        if node is target:
+            return
+        try:
+            if isinstance(node, Directory):
+                self._directory(parts, node, new, target)
+            elif isinstance(target, Directory):
+                raise failure(EISDIR)
+            else:
+                self._file(parts, node, new, target, noreplace=bool(flags))
+        except Unavailable as error:
+            raise oserror(error) from error
+
+    def _file(
+        self, parts: Parts, file: File, new: str, target: File | None, *, noreplace: bool
+    ) -> None:
+        branch = parts.branch
+        kind = self._places.checked(parts, new, new=False)
+        aside = branch.heads.aside.get(new)
+        others = [each for each in (target, aside) if each is not None and each is not file]
+        try:
+            with branch.turns.of(file, *dict.fromkeys(others)):
+                old = file.path
+                for each in (file, *others):
+                    parts.saves.settle(each)
+                if branch.tree.at(old) is not file or branch.tree.at(new) is not target:
+                    raise failure(ENOENT)
+                one = OneFile(parts, file, new, kind=kind, target=target, aside=aside)
+                one.rename(noreplace=noreplace)
+        finally:
+            for each in (file, *others):
+                parts.saves.resume(each)
+
+    def _directory(self, parts: Parts, directory: Directory, new: str, target: object) -> None:
+        branch = parts.branch
+        if (new + "/").startswith(directory.path + "/"):
+            raise failure(EINVAL)
+        if isinstance(target, File):
+            raise failure(ENOTDIR)
+        if isinstance(target, Directory) and (
+            target.children or branch.heads.hidden_below(target.path)
+        ):
+            raise failure(ENOTEMPTY)
+        self._places.checked(parts, new, new=False)
+        with branch.turns.of_all():
+            moves = self._moves(parts, directory, new)
+            files = directory.files()
+
+            def commit(applied: list[Applied]) -> None:
+                present = branch.tree.at(new)
+                if isinstance(present, Directory) and not present.children:
+                    branch.tree.remove(present)
+                for file in files:
+                    branch.heads.set_aside(file, None)
+                branch.tree.carry(directory, new)
+                branch.absorb(applied)
+
+            try:
+                if moves:
+                    parts.sending.send(files, (Move(moves=moves),), commit)
+                else:
+                    with branch.lock:
+                        commit([])
+            finally:
+                for file in files:
+                    parts.saves.resume(file)
+        for file in files:
+            self._carried(parts, file)
+
+    def _moves(self, parts: Parts, directory: Directory, new: str) -> tuple[Moved, ...]:
+        """Return where every memory below *directory* goes; OSError if one cannot go there."""
+        branch, old = parts.branch, directory.path
+        moves: list[Moved] = []
+        for node in directory.below():
+            path = branch.in_store(new + node.path[len(old) :])
+            checked(path)
+            if isinstance(node, File):
+                if node.work is not None:
+                    parts.saves.settle(node)
+                if node.memory is not None:
+                    moves.append(Moved(memory_id=node.memory.id, path=path))
+        for memory in branch.heads.hidden_below(old):
+            path = branch.in_store(new) + memory.path[len(branch.in_store(old)) :]
+            moves.append(Moved(memory_id=memory.id, path=path))
+        for former, file in branch.heads.aside.items():
+            outside = not file.path.startswith(old + "/")
+            if outside and former.startswith(old + "/") and file.memory is not None:
+                place = branch.in_store(file.path)
+                moves.append(Moved(memory_id=file.memory.id, path=place))
+        return tuple(moves)
+
+    def _carried(self, parts: Parts, file: File) -> None:
+        """Keep what waits under its new path."""
+        parts.keeping.renew(file)
+        if file.work is None or not file.unsaved or file.work.written:
+            return
+        if file.kind is Kind.TRANSIENT:
+            parts.grace.arm(file)

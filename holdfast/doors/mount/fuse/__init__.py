@@ -1,0 +1,1 @@
+"""The binding to libfuse: requests received, translated, answered, and names forgotten."""

@@ -1,0 +1,353 @@
+"""FUSE through libfuse's path interface: translates its calls to the core's, and holds no rule.
+
+Of mfusepy only the descriptions of libfuse's structures are used. Its class `FUSE` decodes names
+strictly, drops rename's flags, answers `readdir` without offsets, makes EINVAL of exceptions it
+does not know, and replaces signal handlers.
+"""
+
+import ctypes
+import logging
+import os
+import threading
+from collections.abc import Callable
+from errno import ECONNABORTED, EINVAL, ENOTCONN, ERANGE, ESTALE
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from holdfast.doors.mount.fuse import protocol
+from holdfast.doors.mount.fuse.direct import Requests, errno_of
+from holdfast.doors.mount.fuse.invalidation import (
+    Directories,
+    Forgetting,
+    Notices,
+    Touched,
+    after,
+)
+from holdfast.doors.mount.fuse.kernel import Attributes
+from holdfast.doors.mount.fuse.libfuse import MountFailed, Session, bindings, packing
+from holdfast.doors.mount.fuse.listing import Listing
+from holdfast.doors.mount.fuse.loop import Loop
+from holdfast.doors.mount.fuse.opening import Opening
+from holdfast.doors.mount.fuse.operations import Operations
+from holdfast.doors.mount.fuse.request import Present
+from holdfast.doors.mount.life.detaching import detach
+from holdfast.doors.mount.life.mount_table import source_of
+
+logger = logging.getLogger(__name__)
+
+REMEMBERED = 60.0
+"""Seconds for which the kernel keeps attributes and names, unless told otherwise."""
+NOTICES_SINCE = 12
+"""The minor version of the protocol since which it can be told."""
+CUT = frozenset({ENOTCONN, ECONNABORTED})
+LINGER = 1.0
+"""Seconds that open handles have after a stop, and threads after the end."""
+OPTIONS = ("subtype=holdfast", "nosuid", "nodev")
+FOR_OTHERS = ("allow_other", "default_permissions")
+
+# What the kernel can do, as `fuse_common.h` has it. Locks are held by the kernel itself; reading
+# requests through a pipe costs a call more.
+POSIX_LOCKS, SPLICE_READ, FLOCK_LOCKS = 1 << 1, 1 << 9, 1 << 10
+READDIRPLUS, READDIRPLUS_AUTO = 1 << 13, 1 << 14
+
+NAMING = frozenset({protocol.LOOKUP, protocol.CREATE, protocol.MKDIR})
+"""Requests about a name in the directory that is their node."""
+WITH_ATTRIBUTES = 2
+"""FUSE_FILL_DIR_PLUS: an entry comes with all that `stat` shows."""
+BLOCK = 4096
+SECTOR = 512
+
+
+def text(path: bytes | None) -> str:
+    """Return *path* as the core takes it: what is not UTF-8 stays for it to refuse."""
+    return path.decode("utf-8", "surrogateescape") if path else ""
+
+
+class Adapter:
+    """Answers libfuse from *core*: a method for each function of its table, under its name.
+
+    Pointers come as numbers. A path is None where libfuse gives a handle.
+    """
+
+    def __init__(self, core: Operations) -> None:
+        self.present, self.touched = Present(), Touched()
+        self.directories, self.opening = Directories(), Opening(core, self.touched)
+        self._core = core
+        self._listings: dict[int, Listing] = {}
+        self._numbers = count(1)
+        self._callbacks: list[object] = []
+        self._structures: Any = bindings()
+        stat = self._structures.c_stat
+        times = ("st_atimespec", "st_mtimespec", "st_ctimespec")
+        sizes = ("st_size", "st_blksize", "st_blocks")
+        self._pack = packing(stat, "st_ino", "st_nlink", "st_mode", *sizes, *times)
+        self._stat_bytes = ctypes.sizeof(stat)
+        self._handle_at: int = self._structures.fuse_file_info.fh.offset
+        # Filling takes a moment, so that giving up the interpreter for it would only cost.
+        self._filler = ctypes.PYFUNCTYPE(
+            ctypes.c_int,
+            *(ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_longlong, ctypes.c_int),
+        )
+
+    def operations(self) -> Any:
+        """Return libfuse's table of functions."""
+        table = self._structures.fuse_operations()
+        for name, prototype in self._structures.fuse_operations._fields_:
+            method = getattr(self, f"_{name}", None)
+            if method is not None:
+                plain = ctypes.CFUNCTYPE(prototype._restype_, *map(plainly, prototype._argtypes_))
+                callback = plain(guarded(method))
+                self._callbacks.append(callback)  # the table does not keep them alive
+                setattr(table, name, ctypes.cast(callback, prototype))
+        return table
+
+    def _init(self, conn: int, config: int) -> None:
+        connection = self._structures.fuse_conn_info.from_address(conn)
+        connection.want &= ~(POSIX_LOCKS | FLOCK_LOCKS | SPLICE_READ | READDIRPLUS_AUTO)
+        connection.want |= connection.capable & READDIRPLUS
+        connection.max_write = protocol.MAX_WRITE
+        settings = self._structures.fuse_config.from_address(config)
+        remembered = REMEMBERED if connection.proto_minor >= NOTICES_SINCE else 0.0
+        settings.attr_timeout = settings.entry_timeout = remembered
+        settings.negative_timeout = 0.0
+        settings.auto_cache = settings.kernel_cache = settings.direct_io = 0
+        settings.use_ino = settings.hard_remove = settings.no_rofd_flush = 1
+        # Without paths for handles libfuse locks no name while a handle is read or saved.
+        settings.nullpath_ok = 1
+        settings.set_uid, settings.uid = 1, os.getuid()
+        settings.set_gid, settings.gid = 1, os.getgid()
+
+    def _stat(self, attributes: Attributes) -> bytes:
+        """Return *attributes* as `struct stat`; libfuse adds the owner."""
+        size, blocks = attributes.size, -(-attributes.size // SECTOR)
+        s, ns = divmod(attributes.mtime_ns, 1_000_000_000)
+        what = attributes.inode, attributes.nlink, attributes.mode
+        return self._pack(*what, size, BLOCK, blocks, s, ns, s, ns, s, ns)
+
+    def _handle(self, info: int) -> int:
+        return ctypes.c_uint64.from_address(info + self._handle_at).value
+
+    def _set_handle(self, info: int, handle: int) -> None:
+        ctypes.c_uint64.from_address(info + self._handle_at).value = handle
+
+    def _getattr(self, path: bytes | None, stat: int, info: int | None) -> None:
+        name, request = text(path), self.present.request
+        request.reached = True
+        if request.opcode in NAMING:
+            self.directories.learn(name.rpartition("/")[0], request.node)
+        attributes = self._core.getattr(name, self._handle(info) if info else None)
+        ctypes.memmove(stat, self._stat(attributes), self._stat_bytes)
+
+    def _access(self, path: bytes, mode: int) -> None:
+        self._core.access(text(path), mode)
+
+    def _opendir(self, path: bytes, info: int) -> None:
+        number = next(self._numbers)
+        self._listings[number] = Listing(text(path))
+        self._set_handle(info, number)
+
+    def _readdir(
+        self, _path: None, into: int, filler: int, offset: int, info: int, plus: int
+    ) -> None:
+        """Give what fits, each with its place, so that reading goes on after it.
+
+        What does not fit is not even tried: libfuse would count it as known to the kernel.
+        """
+        listing, request = self._listings[self._handle(info)], self.present.request
+        entries = listing.entries(self._core, self.touched, anew=not offset)
+        self.directories.learn(listing.path, request.node)
+        fill, room = self._filler(filler), request.room
+        besides = (protocol.PLUS_ENTRY_BYTES if plus else protocol.ENTRY_BYTES) + 7
+        for place in range(offset, len(entries)):
+            entry = entries[place]
+            if entry is None:
+                continue
+            name = entry.name.encode("utf-8", "surrogateescape")
+            room -= (len(name) + besides) & ~7
+            if room < 0:
+                return
+            fill(into, name, self._stat(entry.attributes), place + 1, WITH_ATTRIBUTES)
+
+    def _releasedir(self, _path: None, info: int) -> None:
+        del self._listings[self._handle(info)]
+
+    def _fsyncdir(self, _path: None, _data: int, info: int) -> None:
+        self._core.fsyncdir(self._listings[self._handle(info)].path)
+
+    def _open(self, path: bytes, info: int) -> None:
+        """Open; the kernel keeps the pages it has if the file is still what they are of.
+
+        libfuse's `auto_cache` asks the same, by a second call from outside. The kernel opens what
+        it believes to be there: where that is gone meanwhile, ESTALE has it look the name up again,
+        and make the file if that is wanted; ENOENT would be the program's.
+        """
+        opened, name = self._structures.fuse_file_info.from_address(info), text(path)
+        request = self.present.request
+        try:
+            opened.fh, opened.keep_cache = self.opening.opened(name, opened.flags, request)
+        except FileNotFoundError as gone:
+            raise OSError(ESTALE, os.strerror(ESTALE)) from gone
+        self.opening.learn(request.node, name)
+
+    def _create(self, path: bytes, _mode: int, info: int) -> None:
+        request = self.present.request
+        if request.opcode == protocol.MKNOD:  # libfuse makes plain files by create
+            self._core.mknod(text(path))
+        opened = self._structures.fuse_file_info.from_address(info)
+        opened.fh = self.opening.created(text(path), opened.flags, request)
+
+    def _truncate(self, path: bytes | None, length: int, info: int | None) -> None:
+        self._core.truncate(text(path), length, self._handle(info) if info else None)
+        self.touched()
+
+    def _unlink(self, path: bytes) -> None:
+        self._core.unlink(text(path))
+        self.opening.removed(text(path))
+        self.touched()
+
+    def _rename(self, old: bytes, new: bytes, flags: int) -> None:
+        names = text(old), text(new)
+        self._core.rename(*names, flags)
+        self.directories.moved(*names)
+        self.opening.moved(*names)
+        for listing in [*self._listings.values()]:
+            listing.path = after(listing.path, *names)
+        self.touched()
+
+    def _mkdir(self, path: bytes, _mode: int) -> None:
+        self._core.mkdir(text(path))
+        self.touched()
+
+    def _rmdir(self, path: bytes) -> None:
+        self._core.rmdir(text(path))
+        self.directories.removed(text(path))
+        self.touched()
+
+    def _symlink(self, _target: bytes, path: bytes) -> None:
+        self._core.symlink(text(path))
+
+    def _link(self, _old: bytes, path: bytes) -> None:
+        self._core.link(text(path))
+
+    def _mknod(self, path: bytes, _mode: int, _device: int) -> None:
+        self._core.mknod(text(path))
+
+    def _change_attributes(self, path: bytes | None, *_values: int) -> None:
+        if path:
+            self._core.change_attributes(text(path))
+
+    _chmod = _chown = _utimens = _change_attributes
+
+    def _statfs(self, path: bytes, answer: int) -> None:
+        space = self._core.statfs(text(path))
+        told = self._structures.c_statvfs.from_address(answer)
+        told.f_bsize = told.f_frsize = BLOCK
+        told.f_blocks, told.f_bfree = space.blocks, space.free_blocks
+        told.f_files, told.f_ffree = space.files, space.free_files
+        told.f_bavail, told.f_favail = space.free_blocks, space.free_files
+        told.f_namemax = space.name_max
+
+    def _getxattr(self, path: bytes, name: bytes, answer: int | None, size: int) -> int:
+        return fitted(self._core.getxattr(text(path), text(name)), answer, size)
+
+    def _listxattr(self, path: bytes, answer: int | None, size: int) -> int:
+        names = self._core.listxattr(text(path))
+        return fitted(b"".join(name.encode() + b"\0" for name in names), answer, size)
+
+    def _setxattr(self, path: bytes, name: bytes, *_value: int) -> None:
+        self._core.setxattr(text(path), text(name))
+
+    def _removexattr(self, path: bytes, name: bytes) -> None:
+        self._core.removexattr(text(path), text(name))
+
+
+def plainly(kind: Any) -> Any:
+    """Return how a callback takes an argument of *kind*: a pointer to a structure as a number."""
+    return kind if isinstance(getattr(kind, "_type_", None), str) else ctypes.c_void_p
+
+
+def fitted(value: bytes, answer: int | None, size: int) -> int:
+    """Copy *value* to *answer*, which takes *size* bytes; return its length.
+
+    Without *size* the length alone was asked for. Raises ERANGE.
+    """
+    if size and answer is not None:
+        if len(value) > size:
+            raise OSError(ERANGE, os.strerror(ERANGE))
+        ctypes.memmove(answer, value, len(value))
+    return len(value)
+
+
+def guarded(method: Callable[..., int | None]) -> Callable[..., int]:
+    """Return *method* as libfuse may call it: what it raises becomes a negative errno."""
+
+    def call(*arguments: object) -> int:
+        try:
+            return method(*arguments) or 0
+        except BaseException as error:  # noqa: BLE001 - the kernel waits for an answer
+            return -errno_of(error, method.__name__[1:])
+
+    return call
+
+
+def broken(directory: Path) -> bool:
+    """Return whether a mount is left at *directory* whose connection was cut."""
+    try:
+        directory.lstat()
+    except OSError as error:
+        return error.errno in CUT
+    return False
+
+
+def leave(directory: Path) -> None:
+    """Detach the mount at *directory*, unless somebody else has meanwhile."""
+    try:
+        detach(directory, lazy=True)
+    except OSError as error:
+        if error.errno != EINVAL:
+            raise
+
+
+def serve(
+    core: Operations,
+    directory: Path,
+    *,
+    allow_other: bool,
+    stop: threading.Event,
+    ready: Callable[[], None],
+) -> None:
+    """Mount *core* at *directory* and answer until it is unmounted.
+
+    *ready* is called once the first `ls` works. Set *stop* to have it detached; it is set here
+    when the mount was ended from outside. After a stop, handles that are still open have a second
+    to be closed; then they get ENOTCONN. Raises Refused without libfuse, MountFailed where the
+    mount is not permitted. No signal handler is touched.
+    """
+    adapter, notices = Adapter(core), Notices()
+    options = [f"fsname={source_of(os.getpid())}", *OPTIONS, *(FOR_OTHERS if allow_other else ())]
+    session = Session(adapter.operations(), directory.absolute(), options)
+    direct = Requests(core, adapter.opening, touched=adapter.touched, notices=notices)
+    loop = Loop(session.fd, session.process_at, adapter.present, direct.table())
+    core.kernel = Forgetting(
+        loop.step_aside,
+        session.drop_content,
+        session.drop_name,
+        notices=notices,
+        directories=adapter.directories,
+        touched=adapter.touched,
+    )
+    loop.start(ended=stop.set)
+    try:
+        while not loop.begun.wait(LINGER):
+            if loop.ended.is_set():
+                raise MountFailed(f"The mount at {directory} ended before it began")
+        ready()
+        stop.wait()
+    finally:
+        if not loop.ended.is_set() or broken(directory):
+            leave(directory)
+        loop.ended.wait(LINGER)
+        loop.close()
+        if notices.close(LINGER) and loop.ended.is_set() and loop.join(LINGER):
+            session.destroy()

@@ -1,0 +1,179 @@
+"""Leader and followers: up to sixteen threads on one FUSE connection, one of which receives.
+
+Who holds the token receives a request, answers it and goes on, so work that waits for nothing
+runs on one thread without switches. A handler that is about to wait gives the token away
+(`step_aside`), answers from its own thread, and waits in line afterwards.
+"""
+
+import errno
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from threading import get_ident
+
+from holdfast.doors.mount.fuse import protocol
+from holdfast.doors.mount.fuse.request import Present, Process, Request
+
+logger = logging.getLogger(__name__)
+
+THREADS = 16
+
+EXCLUSIVE = frozenset({protocol.UNLINK, protocol.RMDIR, protocol.RENAME, protocol.RENAME2})
+"""Requests for which libfuse locks a name: others that touch it wait inside libfuse."""
+NAMELESS = frozenset(
+    {
+        protocol.FORGET,
+        protocol.BATCH_FORGET,
+        protocol.RELEASE,
+        protocol.READDIR,
+        protocol.READDIRPLUS,
+        protocol.RELEASEDIR,
+    }
+)
+"""Requests for which libfuse locks no name, so that they never wait for one."""
+
+
+Direct = Callable[[Request], bool]
+"""Answers a request past libfuse; or prepares it for libfuse, and returns False."""
+
+
+def _nobody() -> None:
+    """Tell nobody."""
+
+
+class Loop:
+    """Receives requests from *fd* and answers them from *direct*, by opcode, or through libfuse.
+
+    *process_at* gives, for the address of a buffer, what answers the requests read into it.
+    """
+
+    def __init__(
+        self,
+        fd: int,
+        process_at: Callable[[int], Process],
+        present: Present,
+        direct: Mapping[int, Direct],
+    ) -> None:
+        self._fd, self._process_at, self._present = fd, process_at, present
+        self._direct = direct
+        self._token = threading.Lock()
+        self._leader = 0
+        self._mutex = threading.Lock()
+        self._threads: list[threading.Thread] = []
+        self._in_line = 0
+        self._exclusive = 0
+        self._closed = False
+        self._tell: Callable[[], None] = _nobody
+        self.begun = threading.Event()
+        """Set once the kernel's greeting was answered: from now on `ls` works."""
+        self.ended = threading.Event()
+        """Set once the kernel has closed the connection."""
+
+    def start(self, *, ended: Callable[[], None]) -> None:
+        """Begin to receive; *ended* is called once the kernel has closed the connection."""
+        self._tell = ended
+        with self._mutex:
+            self._add_thread()
+
+    def step_aside(self) -> None:
+        """Let another thread receive: the present one is about to wait. Harmless elsewhere."""
+        if self._leader != get_ident():
+            return
+        with self._mutex:
+            if not self._in_line and len(self._threads) < THREADS:
+                self._add_thread()
+        self._leader = 0
+        self._token.release()
+
+    def close(self) -> None:
+        """Answer every further request that the connection is gone, until the kernel closes it."""
+        self._closed = True
+
+    def join(self, seconds: float) -> bool:
+        """Wait at most *seconds*; return whether all threads have ended."""
+        until = time.monotonic() + seconds
+        for thread in list(self._threads):
+            thread.join(max(0.0, until - time.monotonic()))
+        return not any(thread.is_alive() for thread in self._threads)
+
+    def _add_thread(self) -> None:
+        """Start one more thread, which waits in line at once."""
+        self._in_line += 1
+        name = f"holdfast-mount-{len(self._threads)}"
+        thread = threading.Thread(target=self._serve, name=name, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _serve(self) -> None:
+        """Receive and answer until the kernel closes the connection."""
+        request = self._present.request = Request(self._fd, self._process_at)
+        into = (request.buffer,)
+        me = get_ident()
+        while self._took_token(me):
+            while self._leader == me:
+                try:
+                    size = os.readv(self._fd, into)
+                except OSError as error:
+                    self._failed(error)
+                    continue
+                try:
+                    request.read(size)
+                    self._answer(request)
+                except Exception:
+                    logger.exception("a request could not be answered")
+                    request.refuse(errno.EIO)
+            with self._mutex:
+                self._in_line += 1
+
+    def _took_token(self, me: int) -> bool:
+        """Wait in line for the token; return False once there is nothing to receive any more."""
+        self._token.acquire()
+        with self._mutex:
+            self._in_line -= 1
+        if self.ended.is_set():
+            self._token.release()
+            return False
+        self._leader = me
+        return True
+
+    def _failed(self, error: OSError) -> None:
+        """Go on if the request was only withdrawn before it was read; else the end has come."""
+        if error.errno in (errno.ENOENT, errno.EAGAIN):
+            return
+        if error.errno not in (errno.ENODEV, errno.ECONNABORTED):
+            logger.error("cannot receive from the kernel: %s", error)
+        self.ended.set()
+        self._leader = 0
+        self._token.release()
+        self._tell()
+
+    def _answer(self, request: Request) -> None:
+        """Answer *request*, past libfuse or through it."""
+        opcode = request.opcode
+        if self._closed:
+            request.refuse(errno.ENOTCONN)
+            return
+        direct = self._direct.get(opcode)
+        if direct is not None and direct(request):
+            return
+        if opcode in EXCLUSIVE:
+            self._answer_exclusive(request)
+            return
+        if self._exclusive and opcode not in NAMELESS:
+            self.step_aside()
+        request.process()
+        if opcode == protocol.INIT:
+            self.begun.set()
+
+    def _answer_exclusive(self, request: Request) -> None:
+        """Answer a request that may wait for a name, and for which others may."""
+        with self._mutex:
+            self._exclusive += 1
+        try:
+            self.step_aside()
+            request.process()
+        finally:
+            with self._mutex:
+                self._exclusive -= 1

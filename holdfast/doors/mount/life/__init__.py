@@ -1,0 +1,1 @@
+"""The process of a mount: what is asked for, begun, told of, looked after and ended."""

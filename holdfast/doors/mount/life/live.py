@@ -1,0 +1,125 @@
+"""From what is asked for to a mount that lives: where, through what, of what, until it ends."""
+
+import os
+from collections.abc import Callable
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Literal
+
+from msgspec import Struct
+
+from holdfast.doors.mount.life import mount_table
+from holdfast.doors.mount.life.asked import Asked
+from holdfast.doors.mount.life.assembly import Assembled, assemble
+from holdfast.doors.mount.life.life import End, Life, Running
+from holdfast.doors.mount.life.machine import HERE, Machine, lacking_for_fuse, require
+from holdfast.doors.mount.life.place import claim
+from holdfast.doors.mount.life.register import Facts, Mode, Register
+from holdfast.doors.mount.options import MIB, Options
+from holdfast.doors.mount.storage.spool import default_root
+from holdfast.ground.clock import to_rfc3339
+from holdfast.ground.errors import InvalidInput
+from holdfast.memories.stores.records import JSONObject
+
+
+class Wanted(Struct, frozen=True, kw_only=True):
+    """How to mount, and where: every path is absolute."""
+
+    directory: Path
+    mode: Literal["auto", "fuse", "sync"] = "auto"
+    read_only: bool = False
+    deadline: float = 5.0
+    grace: float = 3.0
+    spool: Path | None = None
+    cache_mib: int = 64
+    allow_other: bool = False
+
+    def options(self, session_id: str | None) -> Options:
+        """Return what the parts below go by."""
+        return Options(
+            spool=self.spool or default_root(),
+            deadline=self.deadline,
+            grace=self.grace,
+            cache_bytes=self.cache_mib * MIB,
+            read_only=self.read_only,
+            session_id=session_id,
+        )
+
+
+def live(
+    asked: Asked,
+    wanted: Wanted,
+    *,
+    tell: Callable[[JSONObject], None],
+    warn: Callable[[str], None],
+    machine: Machine = HERE,
+) -> End:
+    """Mount what is *asked* as *wanted*, until it is unmounted or this process is signalled.
+
+    *tell* gets the status once the first `ls` works, *warn* a line for what a person should know
+    before. Raises what keeps it from being mounted; then nothing is.
+    """
+    options = wanted.options(asked.session_id)
+    _keep_apart(wanted.directory, options.spool)
+    mode, reason = _chosen(wanted, machine)
+    register = Register()
+    cleared = claim(wanted.directory, register, may_hold_files=mode == "sync")
+    for said in (*([cleared] if cleared else []), *asked.said):
+        warn(said)
+    facts = Facts(
+        dir=str(wanted.directory),
+        mode=mode,
+        binding=_binding(mode),
+        pid=os.getpid(),
+        session_id=asked.session_id,
+        since=to_rfc3339(datetime.now(UTC)),
+        spool=str(options.spool),
+        resources=tuple(part.resource for part in asked.parts),
+        reason=reason,
+    )
+    if reason is not None and wanted.mode == "auto":
+        warn(f"{reason}: a synced directory takes the place of a mount.")
+    assembled = assemble(asked, options)
+    running = _running(assembled, facts, register, allow_other=wanted.allow_other)
+    return Life(running, tell=tell).run()
+
+
+def _running(
+    assembled: Assembled, facts: Facts, register: Register, *, allow_other: bool
+) -> Running:
+    """Return what shows the stores; a binding is imported only where it is wanted."""
+    if facts.mode == "sync":
+        from holdfast.doors.mount.life.through_sync import ThroughSync
+
+        return ThroughSync(assembled, facts, register)
+    from holdfast.doors.mount.life.through_fuse import ThroughFuse
+
+    return ThroughFuse(assembled, facts, register, allow_other=allow_other)
+
+
+def _binding(mode: Mode) -> str | None:
+    if mode == "sync":
+        return f"watchfiles {version('watchfiles')}"
+    from holdfast.doors.mount.fuse.libfuse import binding
+
+    return binding()
+
+
+def _chosen(wanted: Wanted, machine: Machine) -> tuple[Mode, str | None]:
+    """Return how to show the stores, and why as plain files where it is so."""
+    if wanted.mode == "sync":
+        require(machine, fuse=False)
+        return "sync", "asked for by --mode sync"
+    lacking = lacking_for_fuse(machine) if wanted.mode == "auto" else None
+    require(machine, fuse=lacking is None, allow_other=wanted.allow_other)
+    return ("fuse", None) if lacking is None else ("sync", lacking.says.rstrip("."))
+
+
+def _keep_apart(directory: Path, spool: Path) -> None:
+    """Refuse a spool that is inside a mount, this one or another: it is for when that fails."""
+    ours = [each.directory for each in mount_table.mounts() if each.ours]
+    for mount in (directory, *ours):
+        if spool == mount or mount in spool.parents:
+            reason = f"must not be inside the mount {mount}"
+            raise InvalidInput("--spool", reason, given=str(spool), next="Choose another folder.")
