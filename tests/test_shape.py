@@ -24,6 +24,7 @@ FILTERS = "the contract's filters, each a word of the wire"
 COLUMNS = "the columns of a row, by name"
 ENTRY = "what an entry is, and how it is to be written"
 MANY_PARAMETERS = {
+    "holdfast/tools/durable.py:Durable.list": FILTERS,
     "holdfast/doors/cli/mount.py:mount": "the command's options",
     "holdfast/doors/cli/durable.py:limits": "the command's options",
     "holdfast/doors/cli/durable.py:list_all": "the command's options",
@@ -59,6 +60,7 @@ MANY_PARAMETERS = {
     "holdfast/memories/stores/versions.py:Versions.list": FILTERS,
 }
 MANY_METHODS = {
+    "holdfast/doors/mount/synced/files.py:Files": "what is done to files on disk, one each",
     "holdfast/doors/mount/fuse/operations.py:Operations": "what a file system is asked, one each",
     "holdfast/engines/postgres/engine.py:PostgresEngine": "the port, and what tests count",
     "holdfast/engines/sqlite/engine.py:SQLiteEngine": "the port, and what tests count",
