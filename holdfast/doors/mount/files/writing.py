@@ -101,9 +101,20 @@ class Writing:
         """Make the file of *handle* of *length* bytes, as part of its next save; under the lock."""
         if handle.poison:
             raise failure(handle.poison)
-        file = handle.file
+        file, begun = handle.file, handle.file.buffer is None
         buffer = file.buffer or self._begin(branch, handle, emptied=length == 0)
-        self._cut(branch, file, buffer, length)
+        try:
+            self._cut(branch, file, buffer, length)
+        finally:
+            if begun:
+                self._leave_unchanged(branch, file)
+
+    def _leave_unchanged(self, branch: Branch, file: File) -> None:
+        """Let go of a buffer in which nothing changed: it would hide what comes from elsewhere."""
+        buffer = file.buffer
+        if buffer is None or buffer.unsaved or file.memory is None or file.has_attempt:
+            return
+        branch.unsaved.drop(file)
 
     def leave_poisoned(self, handle: Handle) -> None:
         """Let a file that was new disappear: what was written to it was refused."""
@@ -140,6 +151,7 @@ class Writing:
             raise failure(ENOSPC)
         if not branch.unsaved.room(file).take(more):
             branch.counts.refuse(ENOSPC, size=more)
+            self._leave_unchanged(branch, file)
             raise failure(ENOSPC)
 
     def _prepare(self, branch: Branch, handle: Handle) -> None:

@@ -122,7 +122,6 @@ def test_everything_elsewhere_at_once(mount: Driven) -> None:
     assert mount.cat("/notes/d5/40.md") == b"40"
 
 
-@pytest.mark.xfail(reason="a buffer in which nothing changed hides what comes from elsewhere")
 @pytest.mark.parametrize("closed", [False, True])
 @pytest.mark.parametrize("length", [4, 102_401])
 def test_a_file_in_which_a_truncation_changed_nothing_is_followed(
