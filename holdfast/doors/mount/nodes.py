@@ -189,20 +189,21 @@ class Work:
     those of the attempt aside, as they were at `kept_version` of the buffer; `kept_id` is the id
     under which they will be saved, `closed` what they were, and `spare` an entry before it that
     holds a part of them still. `aside` is the path at which the store
-    still has the memory while its renaming to a backup waits. `cancel` ends what is to be done
-    later.
+    still has the memory while its renaming to a backup waits. `retry` and `grace` end
+    what is to be done later.
     """
 
     __slots__ = (
         "aside",
         "attempt",
-        "cancel",
         "closed",
         "due",
+        "grace",
         "handles",
         "kept",
         "kept_id",
         "kept_version",
+        "retry",
         "spare",
         "tries",
         "turn",
@@ -221,7 +222,8 @@ class Work:
         self.kept_version = -1
         self.closed: Frozen | None = None
         self.aside: str | None = None
-        self.cancel: Callable[[], None] | None = None
+        self.retry: Callable[[], None] | None = None
+        self.grace: Callable[[], None] | None = None
         self.tries = 0
 
     @property
@@ -235,7 +237,8 @@ class Work:
             or self.unsure
             or self.kept
             or self.aside
-            or self.cancel
+            or self.retry
+            or self.grace
         )
 
     @property
@@ -243,9 +246,15 @@ class Work:
         """Whether a program has it open for writing."""
         return any(handle.writable for handle in self.handles)
 
-    def stop_waiting(self) -> None:
-        """Do not do what was to be done later."""
-        cancel, self.cancel = self.cancel, None
+    def stop_retrying(self) -> None:
+        """Do not try the save again later."""
+        cancel, self.retry = self.retry, None
+        if cancel is not None:
+            cancel()
+
+    def stop_grace(self) -> None:
+        """Do not see later whether the file was meant."""
+        cancel, self.grace = self.grace, None
         if cancel is not None:
             cancel()
 

@@ -183,7 +183,8 @@ class OneFile:
         """Let nothing wait any more that was waiting before."""
         file, work = self._file, work_of(self._file)
         if not file.unsaved:
-            work.stop_waiting()
+            work.stop_retrying()
+            work.stop_grace()
             kept, work.kept = work.kept, None
             self._parts.keeping.remove(kept)
 

@@ -113,7 +113,7 @@ class Saves:
         """Take *attempt*, which was not done, back into what is unsaved; under the lock."""
         work, buffer = work_of(file), file.buffer
         work.attempt = None
-        work.stop_waiting()
+        work.stop_retrying()
         if attempt.frozen is None or buffer is None:
             return
         changed, frozen = buffer.unsaved, attempt.frozen
@@ -245,7 +245,7 @@ class Saves:
         except Exception as error:
             raise self._failed(file, attempt, error) from error
         work, frozen, memory = work_of(file), attempt.frozen, file.memory
-        work.stop_waiting()
+        work.stop_retrying()
         work.tries = 0
         self._keeping.remove(attempt.kept)
         if attempt.tries:
@@ -287,7 +287,7 @@ class Saves:
             branch.counts.conflict(number, memory_id=memory_id)
         with branch.lock:
             work.attempt = None
-            work.stop_waiting()
+            work.stop_retrying()
             buffer = file.buffer
             if buffer is not None and frozen is not None and buffer.unsaved:
                 buffer.memory_id = frozen.memory_id
@@ -325,15 +325,15 @@ class Saves:
 
     def _try_again(self, file: File) -> None:
         work = work_of(file)
-        if self._around.stopping or work.cancel is not None:
+        if self._around.stopping or work.retry is not None:
             return
         pause = PAUSES[min(work.tries, len(PAUSES) - 1)]
         work.tries += 1
-        work.cancel = self._around.later.after(pause, partial(self._retry, file), key=file.inode)
+        work.retry = self._around.later.after(pause, partial(self._retry, file), key=file.inode)
 
     def _retry(self, file: File) -> None:
         work = work_of(file)
-        work.cancel = None
+        work.retry = None
         if self._around.stopping or self._branch.refusal or not (work.attempt or work.due):
             return
         self._branch.counts.retried += 1
