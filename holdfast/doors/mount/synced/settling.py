@@ -127,6 +127,8 @@ class Settling:
         self._entered.discard(path)
         if found is None or found.act is not Act.DELETE:
             replica.missing.found(path)
+        if found is None or found.seen.found.what is What.ABSENT:
+            self._ripe.pop(path, None)
         if found is None:
             replica.unsaved.discard(path)
             return None

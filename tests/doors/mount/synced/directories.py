@@ -6,7 +6,7 @@ from hashlib import sha256
 from pathlib import Path
 from threading import Event as Flag
 from time import monotonic
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from doors.mount.core.trouble import Troubled
 from msgspec.structs import replace
@@ -19,7 +19,7 @@ from holdfast.doors.mount.status import StoreStatus
 from holdfast.doors.mount.synced.pace import Pace
 from holdfast.doors.mount.synced.synced import Synced
 from holdfast.doors.mount.synced.watch import Happened, SystemWatcher, Watch
-from holdfast.ground.events import Event
+from holdfast.ground.events import Event, EventBus
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.records import Memory, Version
 
@@ -81,7 +81,9 @@ class Side:
         self.events: list[Event] = []
         self._session, self._read_only, self._grace = session, read_only, grace
         self._running: tuple[Synced, Assembled] | None = None
-        hf.events.subscribe(self.events.append)
+        events = cast("object", hf.events)
+        if isinstance(events, EventBus):
+            events.subscribe(self.events.append)
 
     def start(self, *, pace: Pace = PACE, watch: Watch = SystemWatcher) -> "Side":
         assembled = assemble(

@@ -138,6 +138,7 @@ def test_what_no_directory_can_hold_is_hidden_and_counted(sides: Sides) -> None:
     assert side.files() == {"/a": "one"}
     assert side.status().hidden == 2
     assert side.status().memories == 3
+    assert [event.data for event in side.told("refused")] == [{"hidden": True}] * 2
     assert side.stop() == 0
     assert len(side.heads()) == 3
 
