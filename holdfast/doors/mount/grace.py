@@ -105,22 +105,31 @@ class Grace:
 
     def keep(self, file: File) -> None:
         """Keep the temporary *file*, whose turn it is, as it is now; OSError as for `close`."""
-        branch, work = self._branch, work_of(file)
-        with branch.lock:
+        work = work_of(file)
+        if file.kind is not Kind.TRANSIENT:
+            self._saves.send_all(file)
+            return
+        with self._branch.lock:
             buffer = file.buffer
             if file.orphan or buffer is None or not buffer.unsaved:
-                return
-            for handle in work.handles:
-                handle.wrote = False
-            if work.kept is not None and work.kept_version == buffer.version:
                 return
             version, frozen = buffer.version, buffer.freeze()
             buffer.thaw(frozen)
         fault = content_fault(frozen.content, zeros=frozen.zeros)
         if fault:
             raise self._saves.refuse(file, fault)
-        if not self._keeping.keep_unsaved(file, frozen, version, 0):
+        known = work.kept is not None and work.kept_version == version
+        if not known and not self._keeping.keep_unsaved(file, frozen, version, 0):
             raise failure(ENOSPC)
+        self._kept(file, version)
+
+    def _kept(self, file: File, version: int) -> None:
+        """Take in that all that was written to *file* up to *version* is on disk."""
+        with self._branch.lock:
+            buffer = file.buffer
+            if buffer is not None and buffer.version == version:
+                for handle in work_of(file).handles:
+                    handle.wrote = handle.sent = False
 
     def _waits(self, file: File) -> bool:
         return file.kind is Kind.TRANSIENT and file.parent is not None and file.unsaved

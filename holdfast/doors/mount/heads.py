@@ -145,8 +145,6 @@ class Heads:
         if seq <= file.seq or known is None:
             return
         file.seq, file.memory = seq, memory
-        if known.memory_version_id == memory.memory_version_id and file.parent is not None:
-            return
         file.entry = None
         if file.buffer is None and known.content_sha256 != memory.content_sha256:
             self._kernel().forget_content(file.path)

@@ -150,17 +150,20 @@ class Handle:
     """An open file. *content* is what it reads when the storage cannot be asked.
 
     *content*, *sha256* and *memory_id* are also the base of what is written through it. `wrote`
-    says that bytes were written through it since the last save, `poison` why no more can be,
-    `dead` why nothing can be done with it at all.
+    says that bytes were written through it since the last save, `sent` that some are in a save that
+    has not succeeded yet, `failed` why those never will be saved, `poison` why no more can be
+    written, `dead` why nothing can be done with it at all.
     """
 
     __slots__ = (
         "append",
         "content",
         "dead",
+        "failed",
         "file",
         "memory_id",
         "poison",
+        "sent",
         "sha256",
         "slug",
         "writable",
@@ -172,8 +175,12 @@ class Handle:
         self.content = b""
         self.sha256 = ""
         self.memory_id: str | None = None
-        self.poison = self.dead = 0
-        self.wrote = False
+        self.poison = self.dead = self.failed = 0
+        self.wrote = self.sent = False
+
+    def send(self) -> None:
+        """Let what was written through it be in a save."""
+        self.sent, self.wrote = self.sent or self.wrote, False
 
     def pin(self, content: bytes, sha256: str, memory_id: str | None) -> None:
         """Let the handle stand on *content*, of *memory_id*, from now on."""

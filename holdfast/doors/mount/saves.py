@@ -106,7 +106,7 @@ class Saves:
             attempt = Attempt((), self._around.new_edit_id(), self._branch.absorb, buffer.freeze())
             attempt.kept, work_of(file).kept = work_of(file).kept, None
             for handle in work_of(file).handles:
-                handle.wrote = False
+                handle.send()
         return self._fail_for_good(file, attempt, number)
 
     def thaw(self, file: File, attempt: Attempt) -> None:
@@ -135,6 +135,8 @@ class Saves:
             return file
         same = frozen.appended is None or memory.content_sha256 == sha256_hex(frozen.content)
         work, buffer = work_of(file), file.buffer
+        for handle in work.handles:
+            handle.sent = False
         if same:
             branch.source.keep(memory.content_sha256, frozen.content)
             for handle in work.handles:
@@ -191,7 +193,7 @@ class Saves:
                 return
             version, frozen = buffer.version, buffer.freeze()
             for handle in work.handles:
-                handle.wrote = False
+                handle.send()
             work.due, work.closed = False, None
             attempt = work.attempt = self._attempt(file, frozen, aside, content)
         fault = content_fault(frozen.content, zeros=frozen.zeros)
@@ -288,6 +290,9 @@ class Saves:
         with branch.lock:
             work.attempt = None
             work.stop_retrying()
+            for handle in work.handles:
+                if handle.sent:
+                    handle.sent, handle.failed = False, number
             buffer = file.buffer
             if buffer is not None and frozen is not None and buffer.unsaved:
                 buffer.memory_id = frozen.memory_id
@@ -314,8 +319,6 @@ class Saves:
                 return failure(number)
             frozen, version = buffer.freeze(), buffer.version
             buffer.thaw(frozen)
-            for handle in work.handles:
-                handle.wrote = False
             work.due = True
         fault = content_fault(frozen.content, zeros=frozen.zeros)
         self._keeping.keep_unsaved(file, frozen, version, fault or number)
