@@ -2,6 +2,7 @@
 
 import select
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from threading import Event as Flag
@@ -132,8 +133,10 @@ class Side:
         """Return the content of every file, by path."""
         found: dict[str, str] = {}
         for path in sorted(self.root.rglob("*")):
-            if path.is_file() and not path.name.startswith(".memory-"):
-                found[f"/{path.relative_to(self.root)}"] = path.read_text(errors="replace")
+            # Between one look and the next it may be gone.
+            with suppress(FileNotFoundError):
+                if path.is_file() and not path.name.startswith(".memory-"):
+                    found[f"/{path.relative_to(self.root)}"] = path.read_text(errors="replace")
         return found
 
     def has(self, path: str, content: str) -> bool:

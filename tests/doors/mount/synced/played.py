@@ -29,7 +29,7 @@ from holdfast.memories.stores.edits import Remove
 from holdfast.memories.stores.records import Memory, Version
 from holdfast.testing.fakes import FrozenClock
 
-AT_ONCE = Pace(quiet=0.0, rename=0.0, confirm=0.0, scan=0.0, pauses=(0.0,), again=0.0)
+AT_ONCE = Pace(quiet=0.0, begun=0.0, rename=0.0, confirm=0.0, scan=0.0, pauses=(0.0,), again=0.0)
 TURNS, ROUNDS, CALM = 40, 20, 2
 
 

@@ -113,7 +113,7 @@ def test_a_file_that_a_directory_takes_the_place_of_elsewhere(side: Side) -> Non
     side.make("/a", "file again")
 
     eventually(lambda: side.files() == {"/a": "file again"})
-    assert side.errors() == ""
+    eventually(lambda: side.errors() == "")
 
 
 def test_a_memory_made_elsewhere_is_plain_whatever_its_name(side: Side) -> None:
