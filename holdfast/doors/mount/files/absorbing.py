@@ -91,7 +91,8 @@ class Absorbing:
         branch = self._branch
         with branch.lock:
             work = work_of(file)
-            work.stop_waiting()
+            work.stop_retrying()
+            work.stop_grace()
             for handle in work.handles:
                 if handle.wrote or unsaved:
                     handle.poison, handle.wrote = EROFS, False
@@ -127,7 +128,8 @@ class Absorbing:
         for file in files:
             work = file.work
             if work is not None:
-                work.stop_waiting()
+                work.stop_retrying()
+                work.stop_grace()
                 for kept in (work.kept, work.attempt.kept if work.attempt else None):
                     if kept is not None:
                         branch.surroundings.spool.release(kept)

@@ -55,7 +55,8 @@ class Closing:
             if file in self._parts.left:
                 return False
             self._parts.left.add(file)
-            work_of(file).stop_waiting()
+            work_of(file).stop_retrying()
+            work_of(file).stop_grace()
             unsaved = file.unsaved
         if unsaved:
             errno = EROFS if self._branch.refusal else EIO

@@ -171,17 +171,20 @@ class Core:
     def status(self) -> MountStatus:
         """Return what the mount says of itself."""
         branches = [parts.branch for parts in self._parts.values()]
+        stores = tuple(self._of_store(parts) for parts in self._parts.values())
         if self._around.stopping:
             state = "stopping"
         elif any(branch.unsafe for branch in branches):
             state = "unsafe"
+        elif any(branch.lost for branch in branches) or any(store.retrying for store in stores):
+            state = "degraded"
         else:
-            state = "degraded" if any(branch.lost for branch in branches) else "ok"
+            state = "ok"
         lags = [feed.lag_seconds for feed in self._feeds.values()]
         return MountStatus(
             state=state,
             feed_lag_seconds=round(max(lags, default=0.0), 3),
-            stores=tuple(self._of_store(parts) for parts in self._parts.values()),
+            stores=stores,
         )
 
     def symlink(self, path: str) -> None:

@@ -95,18 +95,16 @@ class Files:
         if handle.poison:
             self._writing.leave_poisoned(handle)
             raise failure(handle.poison)
-        if handle.wrote:
-            self._parts[handle.slug].close(handle.file)
-            if handle.poison:
-                raise failure(handle.poison)
+        if handle.wrote or handle.sent or handle.failed:
+            self._close(handle)
 
     def fsync(self, fh: int) -> None:
         """Save all that is unsaved of the file, a temporary file to disk."""
         handle = self._handles.demand(fh)
         if handle.poison:
             raise failure(handle.poison)
-        if handle.file.unsaved:
-            self._parts[handle.slug].close(handle.file)
+        if handle.file.unsaved or handle.sent or handle.failed:
+            self._close(handle)
 
     def release(self, fh: int) -> None:
         """Forget the handle; the last writer's saves what was only made or emptied.
@@ -131,6 +129,16 @@ class Files:
             self._last_writer_left(parts, file, unsaved=unsaved)
         with branch.lock:
             tidy(file)
+
+    def _close(self, handle: Handle) -> None:
+        """Save what was written; OSError too if another program's save of the bytes failed."""
+        try:
+            self._parts[handle.slug].close(handle.file)
+            failed = handle.poison or handle.failed
+        finally:
+            handle.failed = 0
+        if failed:
+            raise failure(failed)
 
     def _last_writer_left(self, parts: Parts, file: File, *, unsaved: bool) -> None:
         if file.buffer is None:

@@ -9,7 +9,7 @@ import logging
 from errno import ENOSPC
 from functools import partial
 
-from holdfast.doors.mount.errors import oserror
+from holdfast.doors.mount.errors import oserror, passing
 from holdfast.doors.mount.failure import failure
 from holdfast.doors.mount.files.branch import Branch
 from holdfast.doors.mount.files.buffers import content_fault
@@ -53,7 +53,7 @@ class Grace:
                 work = work_of(file)
                 if not self._waits(file) or work.written:
                     return
-                work.stop_waiting()
+                work.stop_grace()
                 self._saves.send_all(file, aside)
         except Unavailable as error:
             self.arm(file)
@@ -80,12 +80,12 @@ class Grace:
                 memory = file.memory
                 if work.aside is None or memory is None:
                     return
-                work.stop_waiting()
+                work.stop_grace()
                 self._saves.settle(file)
                 moved = Moved(memory_id=memory.id, path=self._branch.in_store(file.path))
-                self._move(file, Move(moves=(moved,)))
-        except Unavailable as error:
-            self.arm(file)
+                self._sending.send((file,), (Move(moves=(moved,)),), partial(self._moved, file))
+        except (OSError, Unavailable) as error:
+            self._not_moved(file, passes=passing(error))
             raise oserror(error) from error
         finally:
             self._saves.resume(file)
@@ -105,42 +105,48 @@ class Grace:
 
     def keep(self, file: File) -> None:
         """Keep the temporary *file*, whose turn it is, as it is now; OSError as for `close`."""
-        branch, work = self._branch, work_of(file)
-        with branch.lock:
+        work = work_of(file)
+        if file.kind is not Kind.TRANSIENT:
+            self._saves.send_all(file)
+            return
+        with self._branch.lock:
             buffer = file.buffer
             if file.orphan or buffer is None or not buffer.unsaved:
-                return
-            for handle in work.handles:
-                handle.wrote = False
-            if work.kept is not None and work.kept_version == buffer.version:
                 return
             version, frozen = buffer.version, buffer.freeze()
             buffer.thaw(frozen)
         fault = content_fault(frozen.content, zeros=frozen.zeros)
         if fault:
             raise self._saves.refuse(file, fault)
-        if not self._keeping.keep_unsaved(file, frozen, version, 0):
+        known = work.kept is not None and work.kept_version == version
+        if not known and not self._keeping.keep_unsaved(file, frozen, version, 0):
             raise failure(ENOSPC)
+        self._kept(file, version)
+
+    def _kept(self, file: File, version: int) -> None:
+        """Take in that all that was written to *file* up to *version* is on disk."""
+        with self._branch.lock:
+            buffer = file.buffer
+            if buffer is not None and buffer.version == version:
+                for handle in work_of(file).handles:
+                    handle.wrote = handle.sent = False
 
     def _waits(self, file: File) -> bool:
         return file.kind is Kind.TRANSIENT and file.parent is not None and file.unsaved
 
-    def _move(self, file: File, move: Move) -> None:
-        branch = self._branch
+    def _moved(self, file: File, applied: list[Applied]) -> None:
+        self._branch.heads.set_aside(file, None)
+        self._branch.absorb(applied)
 
-        def commit(applied: list[Applied]) -> None:
-            branch.heads.set_aside(file, None)
-            branch.heads.learn(applied[0].memories[0], applied[0].seq)
-
-        try:
-            self._sending.send((file,), (move,), commit)
-        except OSError as error:
-            if isinstance(error.__cause__, Unavailable):
-                self.arm(file)
-            else:
-                with branch.lock:
-                    branch.heads.put_back(file)
-            raise
+    def _not_moved(self, file: File, *, passes: bool) -> None:
+        """Try again later, or put the memory back where the store has it."""
+        with self._branch.lock:
+            if work_of(file).aside is None:
+                return
+            if not passes:
+                self._branch.heads.put_back(file)
+                return
+        self.arm(file)
 
     def _parted(self, file: File, content: bytes) -> None:
         """Keep the backup *file*, which is one of its own by now, and let it wait."""
@@ -152,13 +158,13 @@ class Grace:
 
     def _after(self, file: File, seconds: float) -> None:
         work = work_of(file)
-        work.stop_waiting()
+        work.stop_grace()
         if not self._around.stopping:
             call = partial(self._due, file)
-            work.cancel = self._around.later.after(seconds, call, key=file.inode)
+            work.grace = self._around.later.after(seconds, call, key=file.inode)
 
     def _due(self, file: File) -> None:
-        work_of(file).cancel = None
+        work_of(file).grace = None
         try:
             if not self._branch.refusal:
                 self.end_of(file)

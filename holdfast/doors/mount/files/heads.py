@@ -6,12 +6,21 @@ the store does not have, is hidden: kept here until there is room.
 """
 
 from collections.abc import Callable
+from enum import Enum
 
 from holdfast.doors.mount.files.nodes import Directory, File, work_of
 from holdfast.doors.mount.files.tree import Tree
 from holdfast.doors.mount.fuse.kernel import Kernel
 from holdfast.doors.mount.names import Kind, is_shown
 from holdfast.memories.stores.records import Memory, Snapshot
+
+
+class _Room(Enum):
+    """Whether a memory can be shown where it is: LATER, what is known of its place is newer."""
+
+    FREE = "free"
+    NONE = "none"
+    LATER = "later"
 
 
 class Heads:
@@ -84,9 +93,9 @@ class Heads:
         elif known is None:
             self.release(file)
             self.hidden.pop(memory.id, None)
+        self.by_id[memory.id] = file
         if file.memory is not None and file.seq > seq:
             return file
-        self.by_id[memory.id] = file
         if file.entry is not None:
             self._kernel().forget_content(file.path)
         file.memory, file.seq, file.entry = memory, seq, None
@@ -109,6 +118,7 @@ class Heads:
 
     def put_back(self, file: File) -> None:
         """Put *file*, whose renaming here failed, where its memory is."""
+        self._forget_aside(file)
         if file.memory is not None:
             self._follow(file, file.memory)
 
@@ -135,8 +145,6 @@ class Heads:
         if seq <= file.seq or known is None:
             return
         file.seq, file.memory = seq, memory
-        if known.memory_version_id == memory.memory_version_id and file.parent is not None:
-            return
         file.entry = None
         if file.buffer is None and known.content_sha256 != memory.content_sha256:
             self._kernel().forget_content(file.path)
@@ -166,32 +174,34 @@ class Heads:
         self._forget_aside(file)
         if file.orphan:
             return
-        if not is_shown(memory.path) or not self._make_room(full, memory):
-            self._tree.detach(file, here=False)
+        room = self._make_room(full, file.seq) if is_shown(memory.path) else _Room.NONE
+        present = self._tree.at(full)
+        if room is _Room.FREE and not isinstance(present, File):
+            self._tree.move(file, full, here=False)
+            return
+        self._tree.detach(file, here=False)
+        if room is _Room.NONE:
             self._hide(memory, file.seq)
             self.by_id.pop(memory.id, None)
-            return
-        present = self._tree.at(full)
-        if isinstance(present, File):
-            self._tree.detach(file, here=False)
+        elif room is _Room.FREE and isinstance(present, File):
             self.release(file)
             self._become(present, memory, file.seq)
-        else:
-            self._tree.move(file, full, here=False)
 
     def _place_new(self, memory: Memory, seq: int, *, again: bool = False) -> None:
         full = self._tree.prefix + memory.path
-        if not is_shown(memory.path) or not self._make_room(full, memory):
+        room = self._make_room(full, seq) if is_shown(memory.path) else _Room.NONE
+        if room is _Room.NONE:
             self._hide(memory, seq, again=again)
             return
         self.hidden.pop(memory.id, None)
-        present = self._tree.at(full)
+        present = self._tree.at(full) if room is _Room.FREE else None
         if isinstance(present, File):
             self._become(present, memory, seq)
             return
         file = self._tree.new_file(full)
         self._become(file, memory, seq)
-        self._tree.attach(file, full)
+        if room is _Room.FREE:
+            self._tree.attach(file, full)
         if file.parent is not None:
             self._kernel().forget_content(file.parent.path)
 
@@ -206,52 +216,41 @@ class Heads:
         if not again:
             self._on_hidden(memory.id)
 
-    def _make_room(self, path: str, memory: Memory) -> bool:
-        """Make *path* free for *memory*, or leave a new file there that it becomes; else False.
+    def _make_room(self, path: str, seq: int) -> _Room:
+        """Make *path* free for a memory that was there at *seq*, or say why it cannot be there.
 
-        What is told of another memory at the path comes later in the order of the store, so that
-        one is taken out until then.
+        What is told of another memory in its way comes later in the order of the store, so that
+        one is taken out until then. A file that the store does not have stays at the path itself.
         """
-        above = self._tree.file_above(path)
-        if above is not None:
-            if above.memory is None:
-                return False
-            self._tree.detach(above, here=False)
         present = self._tree.at(path)
-        if isinstance(present, Directory):
-            return self._clear(present)
-        if present is None or present.memory is memory:
-            return True
-        if present.memory is not None:
-            self._tree.detach(present, here=False)
-            return True
-        return present.kind is not Kind.SCRATCH
-
-    def _clear(self, directory: Directory) -> bool:
-        """Remove *directory* if nothing below it is of this mount alone."""
-        if directory is self._tree.root:
-            return False
-        files = directory.files()
-        if any(file.memory is None for file in files):
-            return False
-        for file in files:
+        standing = present.files() if isinstance(present, Directory) else []
+        standing += [file for file in (self._tree.file_above(path),) if file is not None]
+        if isinstance(present, File) and (present.memory or present.kind is Kind.SCRATCH):
+            standing.append(present)
+        if any(file.memory is not None and file.seq > seq for file in standing):
+            return _Room.LATER
+        if present is self._tree.root or any(file.memory is None for file in standing):
+            return _Room.NONE
+        for file in standing:
             self._tree.detach(file, here=False)
-        if self._tree.at(directory.path) is directory:
-            for each in [*reversed(list(directory.below())), directory]:
-                if isinstance(each, Directory):
-                    self._tree.remove(each)
-        if directory.path.count("/") > 1:
-            self._kernel().forget_name(directory.path.rpartition("/")[0], directory.name)
-        return True
+        if isinstance(present, Directory) and self._tree.at(path) is present:
+            self._clear(present)
+        return _Room.FREE
+
+    def _clear(self, directory: Directory) -> None:
+        """Remove *directory*, below which no file is."""
+        for each in [*reversed(list(directory.below())), directory]:
+            if isinstance(each, Directory):
+                self._tree.remove(each)
+        self._kernel().forget_name(directory.path.rpartition("/")[0], directory.name)
 
     def _merge(self, file: File, known: File) -> File:
         """Let two files that turn out to be one memory be one; return it."""
         kept, other = (known, file) if file.parent is None else (file, known)
         if other is known:
             self._tree.detach(known, here=False)
-            kept.seq = max(kept.seq, known.seq)
             self.release(kept)
-            kept.memory, known.memory = known.memory, None
+            kept.memory, kept.seq, known.memory = known.memory, known.seq, None
         else:
             self.release(file)
         if other.work is not None:

@@ -99,7 +99,8 @@ class Keeping:
         work = file.work
         if work is None:
             return
-        work.stop_waiting()
+        work.stop_retrying()
+        work.stop_grace()
         self.remove(work.kept)
         self.remove(work.spare)
         if work.attempt is not None:

@@ -150,17 +150,20 @@ class Handle:
     """An open file. *content* is what it reads when the storage cannot be asked.
 
     *content*, *sha256* and *memory_id* are also the base of what is written through it. `wrote`
-    says that bytes were written through it since the last save, `poison` why no more can be,
-    `dead` why nothing can be done with it at all.
+    says that bytes were written through it since the last save, `sent` that some are in a save that
+    has not succeeded yet, `failed` why those never will be saved, `poison` why no more can be
+    written, `dead` why nothing can be done with it at all.
     """
 
     __slots__ = (
         "append",
         "content",
         "dead",
+        "failed",
         "file",
         "memory_id",
         "poison",
+        "sent",
         "sha256",
         "slug",
         "writable",
@@ -172,8 +175,12 @@ class Handle:
         self.content = b""
         self.sha256 = ""
         self.memory_id: str | None = None
-        self.poison = self.dead = 0
-        self.wrote = False
+        self.poison = self.dead = self.failed = 0
+        self.wrote = self.sent = False
+
+    def send(self) -> None:
+        """Let what was written through it be in a save."""
+        self.sent, self.wrote = self.sent or self.wrote, False
 
     def pin(self, content: bytes, sha256: str, memory_id: str | None) -> None:
         """Let the handle stand on *content*, of *memory_id*, from now on."""
@@ -189,20 +196,21 @@ class Work:
     those of the attempt aside, as they were at `kept_version` of the buffer; `kept_id` is the id
     under which they will be saved, `closed` what they were, and `spare` an entry before it that
     holds a part of them still. `aside` is the path at which the store
-    still has the memory while its renaming to a backup waits. `cancel` ends what is to be done
-    later.
+    still has the memory while its renaming to a backup waits. `retry` and `grace` end
+    what is to be done later.
     """
 
     __slots__ = (
         "aside",
         "attempt",
-        "cancel",
         "closed",
         "due",
+        "grace",
         "handles",
         "kept",
         "kept_id",
         "kept_version",
+        "retry",
         "spare",
         "tries",
         "turn",
@@ -221,7 +229,8 @@ class Work:
         self.kept_version = -1
         self.closed: Frozen | None = None
         self.aside: str | None = None
-        self.cancel: Callable[[], None] | None = None
+        self.retry: Callable[[], None] | None = None
+        self.grace: Callable[[], None] | None = None
         self.tries = 0
 
     @property
@@ -235,7 +244,8 @@ class Work:
             or self.unsure
             or self.kept
             or self.aside
-            or self.cancel
+            or self.retry
+            or self.grace
         )
 
     @property
@@ -243,9 +253,15 @@ class Work:
         """Whether a program has it open for writing."""
         return any(handle.writable for handle in self.handles)
 
-    def stop_waiting(self) -> None:
-        """Do not do what was to be done later."""
-        cancel, self.cancel = self.cancel, None
+    def stop_retrying(self) -> None:
+        """Do not try the save again later."""
+        cancel, self.retry = self.retry, None
+        if cancel is not None:
+            cancel()
+
+    def stop_grace(self) -> None:
+        """Do not see later whether the file was meant."""
+        cancel, self.grace = self.grace, None
         if cancel is not None:
             cancel()
 

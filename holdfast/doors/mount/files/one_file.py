@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import suppress
-from errno import EFBIG
+from errno import EFBIG, ENOSPC
 
 from holdfast.doors.mount.failure import failure
 from holdfast.doors.mount.files.buffers import SCRATCH_BYTES_MAX, Buffer, Frozen, content_fault
@@ -147,14 +147,21 @@ class OneFile:
                 branch.heads.end(memory.id, result.seq)
             branch.unsaved.drop(file)
             file.kind = Kind.SCRATCH
-            branch.unsaved.begin(file, Buffer(content, branch.surroundings.clock.now()))
+            file.buffer = Buffer(content, branch.surroundings.clock.now())
+            file.buffer.unsaved = True
 
-        if gone:
-            edits: tuple[Edit, ...] = tuple(Remove(memory_id=memory.id) for memory in gone)
-            self._parts.sending.send((file,), edits, commit)
-        else:
-            with branch.lock:
-                commit([])
+        if not branch.surroundings.scratch.take(len(content)):
+            raise failure(ENOSPC)
+        edits: tuple[Edit, ...] = tuple(Remove(memory_id=memory.id) for memory in gone)
+        try:
+            if edits:
+                self._parts.sending.send((file,), edits, commit)
+            else:
+                with branch.lock:
+                    commit([])
+        except OSError:
+            branch.surroundings.scratch.give(len(content))
+            raise
         self._parts.keeping.forget(file)
 
     def _send(
@@ -183,7 +190,8 @@ class OneFile:
         """Let nothing wait any more that was waiting before."""
         file, work = self._file, work_of(self._file)
         if not file.unsaved:
-            work.stop_waiting()
+            work.stop_retrying()
+            work.stop_grace()
             kept, work.kept = work.kept, None
             self._parts.keeping.remove(kept)
 
@@ -206,15 +214,13 @@ class OneFile:
         with branch.lock:
             buffer = file.buffer
             frozen = buffer.freeze()
-            wrote = [handle for handle in work_of(file).handles if handle.wrote]
-            for handle in wrote:
-                handle.wrote = False
+            for handle in work_of(file).handles:
+                handle.send()
 
         def undo() -> None:
             with branch.lock:
                 buffer.thaw(frozen)
-                for handle in wrote:
-                    handle.wrote = True
+                work_of(file).due = file.kind is Kind.PLAIN and not work_of(file).written
 
         return frozen, undo
 

@@ -79,29 +79,38 @@ class Renaming:
             raise failure(ENOTEMPTY)
         self._places.checked(parts, new, new=False)
         with branch.turns.of_all():
-            moves = self._moves(parts, directory, new)
-            files = directory.files()
-
-            def commit(applied: list[Applied]) -> None:
-                present = branch.tree.at(new)
-                if isinstance(present, Directory) and not present.children:
-                    branch.tree.remove(present)
-                for file in files:
-                    branch.heads.set_aside(file, None)
-                branch.tree.carry(directory, new)
-                branch.absorb(applied)
-
+            working = [file for file in directory.files() if file.work is not None]
             try:
-                if moves:
-                    parts.sending.send(files, (Move(moves=moves),), commit)
-                else:
-                    with branch.lock:
-                        commit([])
+                for file in working:
+                    parts.saves.settle(file)
+                self._carry(parts, directory, new, working)
             finally:
-                for file in files:
+                for file in working:
                     parts.saves.resume(file)
-        for file in files:
+        for file in working:
             self._carried(parts, file)
+
+    def _carry(self, parts: Parts, directory: Directory, new: str, working: list[File]) -> None:
+        """Move *directory* to *new* in the store and in the tree."""
+        branch = parts.branch
+
+        def commit(applied: list[Applied]) -> None:
+            for file in working:
+                branch.heads.set_aside(file, None)
+            branch.tree.carry(directory, new)
+            branch.absorb(applied)
+            # What was not there yet when the moves were listed is where it was.
+            for file in directory.files():
+                branch.heads.put_back(file)
+
+        with branch.lock:
+            if branch.tree.at(directory.path) is not directory:
+                raise failure(ENOENT)
+            moves = self._moves(parts, directory, new)
+            if not moves:
+                commit([])
+        if moves:
+            parts.sending.send(working, (Move(moves=moves),), commit)
 
     def _moves(self, parts: Parts, directory: Directory, new: str) -> tuple[Moved, ...]:
         """Return where every memory below *directory* goes; OSError if one cannot go there."""
@@ -110,11 +119,8 @@ class Renaming:
         for node in directory.below():
             path = branch.in_store(new + node.path[len(old) :])
             checked(path)
-            if isinstance(node, File):
-                if node.work is not None:
-                    parts.saves.settle(node)
-                if node.memory is not None:
-                    moves.append(Moved(memory_id=node.memory.id, path=path))
+            if isinstance(node, File) and node.memory is not None:
+                moves.append(Moved(memory_id=node.memory.id, path=path))
         for memory in branch.heads.hidden_below(old):
             path = branch.in_store(new) + memory.path[len(branch.in_store(old)) :]
             moves.append(Moved(memory_id=memory.id, path=path))

@@ -106,14 +106,14 @@ class Saves:
             attempt = Attempt((), self._around.new_edit_id(), self._branch.absorb, buffer.freeze())
             attempt.kept, work_of(file).kept = work_of(file).kept, None
             for handle in work_of(file).handles:
-                handle.wrote = False
+                handle.send()
         return self._fail_for_good(file, attempt, number)
 
     def thaw(self, file: File, attempt: Attempt) -> None:
         """Take *attempt*, which was not done, back into what is unsaved; under the lock."""
         work, buffer = work_of(file), file.buffer
         work.attempt = None
-        work.stop_waiting()
+        work.stop_retrying()
         if attempt.frozen is None or buffer is None:
             return
         changed, frozen = buffer.unsaved, attempt.frozen
@@ -135,6 +135,8 @@ class Saves:
             return file
         same = frozen.appended is None or memory.content_sha256 == sha256_hex(frozen.content)
         work, buffer = work_of(file), file.buffer
+        for handle in work.handles:
+            handle.sent = False
         if same:
             branch.source.keep(memory.content_sha256, frozen.content)
             for handle in work.handles:
@@ -191,7 +193,7 @@ class Saves:
                 return
             version, frozen = buffer.version, buffer.freeze()
             for handle in work.handles:
-                handle.wrote = False
+                handle.send()
             work.due, work.closed = False, None
             attempt = work.attempt = self._attempt(file, frozen, aside, content)
         fault = content_fault(frozen.content, zeros=frozen.zeros)
@@ -245,7 +247,7 @@ class Saves:
         except Exception as error:
             raise self._failed(file, attempt, error) from error
         work, frozen, memory = work_of(file), attempt.frozen, file.memory
-        work.stop_waiting()
+        work.stop_retrying()
         work.tries = 0
         self._keeping.remove(attempt.kept)
         if attempt.tries:
@@ -287,7 +289,10 @@ class Saves:
             branch.counts.conflict(number, memory_id=memory_id)
         with branch.lock:
             work.attempt = None
-            work.stop_waiting()
+            work.stop_retrying()
+            for handle in work.handles:
+                if handle.sent:
+                    handle.sent, handle.failed = False, number
             buffer = file.buffer
             if buffer is not None and frozen is not None and buffer.unsaved:
                 buffer.memory_id = frozen.memory_id
@@ -314,8 +319,6 @@ class Saves:
                 return failure(number)
             frozen, version = buffer.freeze(), buffer.version
             buffer.thaw(frozen)
-            for handle in work.handles:
-                handle.wrote = False
             work.due = True
         fault = content_fault(frozen.content, zeros=frozen.zeros)
         self._keeping.keep_unsaved(file, frozen, version, fault or number)
@@ -325,15 +328,15 @@ class Saves:
 
     def _try_again(self, file: File) -> None:
         work = work_of(file)
-        if self._around.stopping or work.cancel is not None:
+        if self._around.stopping or work.retry is not None:
             return
         pause = PAUSES[min(work.tries, len(PAUSES) - 1)]
         work.tries += 1
-        work.cancel = self._around.later.after(pause, partial(self._retry, file), key=file.inode)
+        work.retry = self._around.later.after(pause, partial(self._retry, file), key=file.inode)
 
     def _retry(self, file: File) -> None:
         work = work_of(file)
-        work.cancel = None
+        work.retry = None
         if self._around.stopping or self._branch.refusal or not (work.attempt or work.due):
             return
         self._branch.counts.retried += 1

@@ -48,8 +48,17 @@ class Tree:
         return File(next(self._inodes), path, kind=kind)
 
     def attach(self, file: File, path: str) -> None:
-        """Put *file*, which is nowhere, at *path*, which is free, with the directories above it."""
-        parent = self._above(path)
+        """Put *file*, which is nowhere, at *path*, with the directories above it.
+
+        A file in its way is taken out; below a directory that is not empty it stays nowhere.
+        """
+        parent, present = self._above(path), self._nodes.get(path)
+        if isinstance(present, File):
+            self._take(present)
+        elif present is not None:
+            if present.children:
+                return
+            self.remove(present)
         if file.path != path:
             file.path, file.name = path, path[path.rindex("/") + 1 :]
         file.entry, file.parent = None, parent
@@ -61,14 +70,14 @@ class Tree:
         """Take *file* out of its directory; *here*: by this mount, so that directories stay."""
         parent, name = file.parent, file.name
         if parent is not None:
-            self._take(file, parent)
+            self._take(file)
             self._left(parent, name, here=here)
 
     def move(self, file: File, path: str, *, here: bool) -> None:
         """Put *file* at *path*, which is free."""
         parent, name = file.parent, file.name
         if parent is not None:
-            self._take(file, parent)
+            self._take(file)
         self.attach(file, path)
         if parent is not None:
             self._left(parent, name, here=here)
@@ -101,23 +110,41 @@ class Tree:
             directory.parent = None
 
     def carry(self, directory: Directory, path: str) -> None:
-        """Move *directory* and all below it to *path*, which is free."""
-        old, former = directory.path, directory.parent
+        """Move *directory* and all below it to *path*, in place of what is there.
+
+        A directory that is there by now takes in what is below this one.
+        """
+        former = directory.parent
         self.remove(directory)
         if former is not None and not former.children:
             former.local = True
-        parent = self._above(path)
-        directory.name = path[path.rindex("/") + 1 :]
-        directory.parent = parent
-        parent.children[directory.name] = directory
-        below = list(directory.below())
-        for node in [directory, *below]:
+        for node in directory.below():
             self._nodes.pop(node.path, None)
-            node.path = path + node.path[len(old) :]
-            node.entry = None
-        for node in [directory, *below]:
-            self._nodes[node.path] = node
+        self._graft(directory, self._above(path), path[path.rindex("/") + 1 :])
+
+    def _graft(self, node: Node, parent: Directory, name: str) -> None:
+        """Put *node*, which is nowhere, and all below it, into *parent* as *name*."""
+        present = parent.children.get(name)
+        if isinstance(present, File):
+            self.detach(present, here=False)
+        if isinstance(present, Directory):
+            if isinstance(node, File):
+                # What the store has below the name will show where its memory is.
+                node.parent = None
+                return
+            present.local = present.local or node.local
+            for child in list(node.children.values()):
+                self._graft(child, present, child.name)
+            return
+        node.parent, node.name, node.entry = parent, name, None
+        node.path = f"{parent.path}/{name}"
+        parent.children[name] = node
+        self._nodes[node.path] = node
         self._changed(parent)
+        if isinstance(node, Directory):
+            children, node.children = node.children, {}
+            for child in children.values():
+                self._graft(child, node, child.name)
 
     def set_writable(self, *, writable: bool) -> None:
         """Show everything as writable, or as read-only."""
@@ -137,11 +164,12 @@ class Tree:
             end = path.rfind("/", 0, end)
         return None
 
-    def _take(self, file: File, parent: Directory) -> None:
-        file.parent = None
-        parent.children.pop(file.name, None)
-        self._nodes.pop(file.path, None)
-        self._changed(parent)
+    def _take(self, file: File) -> None:
+        parent, file.parent = file.parent, None
+        if parent is not None:
+            parent.children.pop(file.name, None)
+            self._nodes.pop(file.path, None)
+            self._changed(parent)
 
     def _left(self, parent: Directory, name: str, *, here: bool) -> None:
         """See whether *parent* stays, from which *name* was taken."""
@@ -153,14 +181,12 @@ class Tree:
         self._prune(parent)
 
     def _above(self, path: str) -> Directory:
-        """Return the directory of *path*, made if it is not there."""
+        """Return the directory of *path*, made if it is not there; a file in its place goes."""
         above = path[: path.rindex("/")]
         node = self._nodes.get(above)
-        if node is None:
-            node = self.make(above, local=False)
         if isinstance(node, File):
-            raise NotADirectoryError(above)
-        return node
+            self._take(node)
+        return node if isinstance(node, Directory) else self.make(above, local=False)
 
     def _changed(self, directory: Directory) -> None:
         directory.changed_at = self._now()

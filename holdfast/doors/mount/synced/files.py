@@ -181,19 +181,16 @@ class Files:
             os.close(fd)
 
     def set_writable(self, *, writable: bool) -> None:
-        """Let every file and directory have the mode of a writable store, or of a read-only one."""
+        """Let all have the modes of a writable store, or of a read-only one, if they have not."""
         self.writable = writable
+        if bool(self.root.stat().st_mode & _WRITE_BITS) == writable:
+            return
         self._set_mode("/", self._directory_mode)
         for entry in self.walk():
             if entry.what is What.DIRECTORY:
                 self._set_mode(entry.path, self._directory_mode)
             elif entry.what is What.FILE:
                 self._set_mode(entry.path, self._file_mode)
-
-    @property
-    def looks_writable(self) -> bool:
-        """Whether the directory has the mode of a writable store's."""
-        return bool(self.root.stat().st_mode & _WRITE_BITS)
 
     @property
     def _directory_mode(self) -> int:

@@ -43,9 +43,9 @@ class Heads:
         return [path for path in self._by_path if fits(path)]
 
     @property
-    def unfit(self) -> int:
-        """How many heads have no place on disk."""
-        return sum(not fits(path) for path in list(self._by_path))
+    def unfit(self) -> list[str]:
+        """The ids of the memories that have no place on disk."""
+        return [memory.id for path, memory in list(self._by_path.items()) if not fits(path)]
 
     def absorb(self, changes: Changes) -> set[str]:
         """Take in what the feed told; return the paths at which something else is now."""

@@ -243,6 +243,9 @@ class Inward:
         saved = Agreed(memory.id, memory.content_sha256)
         replica.state.put(Known.of(case.path, saved, case.seen))
         replica.counts.saves += applied.changed
+        if case.act is Act.CREATE and memory.created_at < memory.updated_at:
+            # One that was made elsewhere in this very moment is in the history only.
+            replica.counts.conflict(EEXIST, memory_id=memory.id)
         if case.act is Act.CREATE and kind_of(case.path.rpartition("/")[2]) is Kind.TRANSIENT:
             replica.counts.promote(memory.id)
 
@@ -266,6 +269,7 @@ class Inward:
         match error:
             case PathTaken() if error.conflicting_path != path:
                 if error.conflicting_path in replica.missing:
+                    replica.blocked.add(path)
                     self._later(path)
                 else:
                     replica.refuse(path, EEXIST)

@@ -11,7 +11,7 @@ from msgspec import structs
 from holdfast.doors.mount.storage.spool import Spooled
 from holdfast.doors.mount.synced.cases import Case
 from holdfast.doors.mount.synced.merge import Agreed, What
-from holdfast.doors.mount.synced.notices import KEPT_OUT, UNWRITTEN
+from holdfast.doors.mount.synced.notices import KEPT_OUT, UNWRITTEN, Notice
 from holdfast.doors.mount.synced.replica import Replica
 from holdfast.doors.mount.synced.sight import ABSENT
 from holdfast.doors.mount.synced.state import Known
@@ -196,10 +196,9 @@ class Outward:
         replica, number = self._replica, error.errno or EBUSY
         if number in (ENOTDIR, EISDIR, EEXIST):
             number = EEXIST
-        if path not in replica.hidden:
-            replica.counts.tell("refused", hidden=True, errno=errorcode.get(number, "EIO"))
         replica.hidden[path] = number
-        replica.refuse(path, number, UNWRITTEN)
+        if replica.notices.put(path, Notice.of(number, UNWRITTEN)):
+            replica.counts.tell("refused", hidden=True, errno=errorcode.get(number, "EIO"))
 
     def _spool(self, case: Case) -> bool:
         """Keep the file in the spool; False, and nothing is done, if it is too large for that."""

@@ -8,6 +8,8 @@ class Pace(Struct, frozen=True, kw_only=True):
 
     quiet: float = 0.05
     """For so long nothing may happen to a file before it is read."""
+    begun: float = 0.25
+    """The same for a file that is empty: most are, between being opened and being written."""
     patience: float = 30.0
     """A file to which something always happens is read after that."""
     rename: float = 1.0

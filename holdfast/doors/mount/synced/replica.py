@@ -53,9 +53,12 @@ class Replica:
         self.local: set[str] = set()
         self.stuck: dict[str, str] = {}
         """Where files are whose memories cannot follow them, by the paths of the memories."""
+        self.blocked: set[str] = set()
+        """Files that wait for the deletion of another, which has their place."""
         self.plain: set[str] = set()
         """Files that are to be memories, whatever their names."""
         self.scan_at = 0.0
+        self._told_hidden: set[str] = set()
 
     @property
     def writable(self) -> bool:
@@ -80,8 +83,15 @@ class Replica:
     def refuse(self, path: str, errno: int, says: str = "") -> None:
         """Leave *path* as it is, and say why, once."""
         self.unsaved.discard(path)
+        self.blocked.discard(path)
         if self.notices.put(path, Notice.of(errno, says)):
             self.counts.refuse(errno)
+
+    def tell_hidden(self) -> None:
+        """Tell of each memory that has no place on disk, once."""
+        for memory_id in set(self.heads.unfit) - self._told_hidden:
+            self._told_hidden.add(memory_id)
+            self.counts.tell("refused", memory_id, hidden=True)
 
     def reconsider(self) -> None:
         """Look again at what had no room in the store, or no place, as something went."""
@@ -90,6 +100,7 @@ class Replica:
     def settled(self, path: str) -> None:
         """Take in that nothing is wrong with *path*, and nothing to be done."""
         self.unsaved.discard(path)
+        self.blocked.discard(path)
         self.hidden.pop(path, None)
         self.notices.clear(path)
 

@@ -5,6 +5,7 @@ from time import monotonic
 
 from holdfast.doors.mount.synced import own
 from holdfast.doors.mount.synced.files import Entry
+from holdfast.doors.mount.synced.heads import agreed
 from holdfast.doors.mount.synced.merge import What, believed
 from holdfast.doors.mount.synced.replica import Replica
 from holdfast.doors.mount.synced.settling import is_entered
@@ -39,10 +40,17 @@ class Scan:
         self._note_local(directories)
         known = {each.path for each in replica.state}
         self._new = sorted(present - known)
-        replica.soon(*(known - present))
-        replica.soon(*(path for path in replica.heads.paths() if path not in known))
+        replica.soon(*(known - present), *self._unequal())
         replica.soon(*replica.notices)
+        replica.tell_hidden()
         replica.state.tidy()
+
+    def _unequal(self) -> list[str]:
+        """Return the paths at which the store has something else than was agreed."""
+        replica = self._replica
+        paths = [*replica.heads.paths(), *(each.path for each in replica.state)]
+        bases = {each.path: each.agreed for each in replica.state}
+        return [path for path in paths if agreed(replica.heads.at(path)) != bases.get(path)]
 
     def _meet(self, entry: Entry, *, quick: bool) -> None:
         """See whether *entry*, a file or what looks like one, is as it was agreed."""
@@ -91,13 +99,15 @@ class Scan:
         then, what is missing may turn out to be renamed.
         """
         replica, now = self._replica, monotonic()
-        if self._new is None or any(path in replica.agenda for path in self._new):
+        if self._new is None:
+            return
+        if any(path in replica.agenda and path not in replica.blocked for path in self._new):
             return
         self._new = None
         unseen = {
             path: since
             for path, since in replica.missing.unseen().items()
-            if replica.files.look(path).found.what is What.ABSENT
+            if replica.files.look(path).found.what in (What.ABSENT, What.DIRECTORY)
         }
         if not believed(len(unseen), len(replica.state)):
             self._restore("too much of it is missing at once", list(unseen))

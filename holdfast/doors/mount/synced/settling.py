@@ -127,6 +127,8 @@ class Settling:
         self._entered.discard(path)
         if found is None or found.act is not Act.DELETE:
             replica.missing.found(path)
+        if found is None or found.seen.found.what is What.ABSENT:
+            self._ripe.pop(path, None)
         if found is None:
             replica.unsaved.discard(path)
             return None
@@ -147,7 +149,8 @@ class Settling:
         if found.act not in _TAKEN_IN or found.seen.found.what is not What.FILE:
             return False
         age = time.time_ns() - found.seen.changed_ns
-        return 0 <= age < replica.pace.quiet * 1e9
+        quiet = replica.pace.begun if found.seen.content == b"" else replica.pace.quiet
+        return 0 <= age < quiet * 1e9
 
     def _put_off(self, each: Case) -> None:
         """Look at a file again once nothing happens to it, and at what it was before too."""

@@ -68,7 +68,7 @@ class State:
         self._by_id: dict[str, str] = {}
         self._lines = 0
         self._fd: int | None = None
-        self.slug = header.slug
+        self.store_id, self.slug = header.store_id, header.slug
         """The name of the directory when it was last synced."""
         self.failed = False
         """Whether the last line could not be written."""

@@ -15,6 +15,7 @@ from holdfast.doors.mount.life.assembly import Assembled
 from holdfast.doors.mount.life.register import state_directory
 from holdfast.doors.mount.storage.source import Source
 from holdfast.doors.mount.synced.files import Files
+from holdfast.doors.mount.synced.naming import check, give_names
 from holdfast.doors.mount.synced.pace import Pace
 from holdfast.doors.mount.synced.replica import Replica
 from holdfast.doors.mount.synced.state import Header, State, state_file
@@ -77,30 +78,40 @@ class Synced:
         Raises InvalidInput where files lie of which nothing is known, and what the stores raise.
         """
         states = {slug: self._state(slug, source) for slug, source, _ in self._sources}
-        self._check(states)
+        check(self._directory, states, known=self._folder.is_dir())
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        mode = self._directory.stat().st_mode & 0o7777
-        self._directory.chmod(mode | 0o200)
+        self._mode = self._directory.stat().st_mode & 0o7777 | 0o200
+        self._directory.chmod(self._mode)
+        give_names(self._directory, states)
         for slug, source, access in self._sources:
-            self._rename(states[slug].slug, slug)
             self._workers[slug] = self._worker(slug, source, access, states[slug])
+        try:
+            self._begin()
+        except BaseException:
+            self.stop(0.0)
+            raise
+        self._tell("started")
+
+    def _begin(self) -> None:
         for worker in self._workers.values():
             try:
                 worker.begin()
             except NotADirectoryError:
                 reason = f"holds {worker.slug!r}, which is no directory"
                 raise InvalidInput("DIR", reason, given=self._directory) from None
-        self._mode = mode | 0o200
         self._directory.chmod(_ROOT_MODE)
         self._watcher = self._watch(self._directory)
         for worker in self._workers.values():
             worker.start()
         self._thread = Thread(target=self._follow, name="holdfast-watch", daemon=True)
         self._thread.start()
-        self._tell("started")
 
     def stop(self, seconds: float) -> int:
-        """Save what is unsaved within *seconds*; return how many files are not: they stay."""
+        """Save what is unsaved within *seconds*; return how many files are not: they stay.
+
+        It may be called again meanwhile, to hurry.
+        """
+        again = self._stop.is_set()
         self._stop.set()
         self._around.stopping = True
         until = monotonic() + seconds
@@ -114,7 +125,8 @@ class Synced:
         if self._mode is not None:
             with suppress(OSError):
                 self._directory.chmod(self._mode)
-        self._tell("stopped", unsaved=unsaved)
+        if not again:
+            self._tell("stopped", unsaved=unsaved)
         return unsaved
 
     def status(self) -> SyncedStatus:
@@ -136,27 +148,6 @@ class Synced:
 
     def _state(self, slug: str, source: Source) -> State:
         return State(state_file(self._folder, source.id), Header(store_id=source.id, slug=slug))
-
-    def _check(self, states: dict[str, State]) -> None:
-        """Raise InvalidInput if there are files of which no state tells."""
-        there = _names(self._directory)
-        strangers = [] if self._folder.is_dir() else there
-        strangers += [
-            slug
-            for slug, state in states.items()
-            if not state.kept and _names(self._directory / slug)
-        ]
-        if strangers:
-            reason = f"holds {strangers[0]!r}, and was not synced with these stores before"
-            raise InvalidInput(
-                "DIR", reason, given=self._directory, next="Choose an empty directory."
-            )
-
-    def _rename(self, old: str, new: str) -> None:
-        """Let the directory of a store have its name of today."""
-        if old != new and not (self._directory / new).exists():
-            with suppress(FileNotFoundError):
-                (self._directory / old).rename(self._directory / new)
 
     def _worker(self, slug: str, source: Source, access: Access, state: State) -> Worker:
         files = Files(self._directory / slug)
@@ -197,11 +188,3 @@ def folder_of(directory: Path, state: Path | None = None) -> Path:
     """Return where the state of what is synced on *directory* is kept."""
     root = state_directory() / "sync" if state is None else state
     return root / sha256(os.fsencode(directory)).hexdigest()[:_NAME]
-
-
-def _names(directory: Path) -> list[str]:
-    """Return what is in *directory*; nothing if it is not there."""
-    try:
-        return sorted(each.name for each in directory.iterdir())
-    except FileNotFoundError:
-        return []

@@ -57,8 +57,7 @@ class Worker:
             # Somebody took the files away while nothing ran: that is no wish to lose memories.
             for known in replica.state:
                 replica.state.forget(known.path)
-        if replica.files.looks_writable != replica.writable:
-            replica.files.set_writable(writable=replica.writable)
+        replica.files.set_writable(writable=replica.writable)
         replica.state.open()
         replica.heads.reset(snapshot)
         self._scan.run()
@@ -130,7 +129,7 @@ class Worker:
             unsaved=len(replica.unsaved),
             retrying=self._inward.retrying,
             spooled=replica.around.spool.count(replica.source.id),
-            hidden=len(replica.hidden) + replica.heads.unfit,
+            hidden=len(replica.hidden) + len(replica.heads.unfit),
             saves=counts.saves,
             refused=dict(counts.refused),
             failed=dict(counts.failed),

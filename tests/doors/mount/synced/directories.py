@@ -2,11 +2,12 @@
 
 import select
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from threading import Event as Flag
 from time import monotonic
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from doors.mount.core.trouble import Troubled
 from msgspec.structs import replace
@@ -19,7 +20,7 @@ from holdfast.doors.mount.storage.spool import Spooled
 from holdfast.doors.mount.synced.pace import Pace
 from holdfast.doors.mount.synced.synced import Synced
 from holdfast.doors.mount.synced.watch import Happened, SystemWatcher, Watch
-from holdfast.ground.events import Event
+from holdfast.ground.events import Event, EventBus
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.records import Memory, Version
 
@@ -81,7 +82,9 @@ class Side:
         self.events: list[Event] = []
         self._session, self._read_only, self._grace = session, read_only, grace
         self._running: tuple[Synced, Assembled] | None = None
-        hf.events.subscribe(self.events.append)
+        events = cast("object", hf.events)
+        if isinstance(events, EventBus):
+            events.subscribe(self.events.append)
 
     def start(self, *, pace: Pace = PACE, watch: Watch = SystemWatcher) -> "Side":
         assembled = assemble(
@@ -130,8 +133,10 @@ class Side:
         """Return the content of every file, by path."""
         found: dict[str, str] = {}
         for path in sorted(self.root.rglob("*")):
-            if path.is_file() and not path.name.startswith(".memory-"):
-                found[f"/{path.relative_to(self.root)}"] = path.read_text(errors="replace")
+            # Between one look and the next it may be gone.
+            with suppress(FileNotFoundError):
+                if path.is_file() and not path.name.startswith(".memory-"):
+                    found[f"/{path.relative_to(self.root)}"] = path.read_text(errors="replace")
         return found
 
     def has(self, path: str, content: str) -> bool:

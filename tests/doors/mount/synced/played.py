@@ -29,8 +29,8 @@ from holdfast.memories.stores.edits import Remove
 from holdfast.memories.stores.records import Memory, Version
 from holdfast.testing.fakes import FrozenClock
 
-AT_ONCE = Pace(quiet=0.0, rename=0.0, confirm=0.0, scan=0.0, pauses=(0.0,), again=0.0)
-TURNS, ROUNDS, CALM = 200, 20, 2
+AT_ONCE = Pace(quiet=0.0, begun=0.0, rename=0.0, confirm=0.0, scan=0.0, pauses=(0.0,), again=0.0)
+TURNS, ROUNDS, CALM = 40, 20, 2
 
 
 class Killed(BaseException):
@@ -179,18 +179,16 @@ class Played:
         raise AssertionError(f"no rest: {before}")
 
     def _settle(self, at_once: int) -> None:
-        paths: list[str] = []
+        """Do what there is to do, but for what is tried again and again until something else is."""
         for _ in range(TURNS):
-            paths = self.replica.agenda.take(float("inf"), at_once)
-            if not paths:
-                return
-            self.settling.settle(paths, final=True)
-        raise AssertionError(f"no end with {paths}")
+            self.settling.settle(self.replica.agenda.take(float("inf"), at_once), final=True)
 
     # What others do
 
     def content(self) -> str:
-        return f"content {next(self._numbers)}"
+        """Return a content of a size that no other has."""
+        number = next(self._numbers)
+        return f"content {number} {'.' * number}"
 
     def touch(self, *paths: str) -> None:
         """Tell of what happened at *paths*."""

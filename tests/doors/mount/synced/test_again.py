@@ -1,14 +1,25 @@
 """What ended, was killed or was never finished goes on from what was agreed."""
 
 import shutil
+from hashlib import sha256
 
 import pytest
 from doors.mount.core.trouble import gone
 from doors.mount.synced.conftest import Sides
 from doors.mount.synced.directories import PACE, Told, eventually
 
+from holdfast.doors.mount.life.asked import asked
+from holdfast.doors.mount.synced import sight
 from holdfast.ground.errors import InvalidInput
 from holdfast.library.holdfast import Holdfast
+from holdfast.memories.stores.records import Version
+
+
+@pytest.fixture(autouse=True, params=["just now", "long ago"])
+def since(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let files that did not change be known by their marks, as they are after some seconds."""
+    if request.param == "long ago":
+        monkeypatch.setattr(sight, "FRESH_NS", 0)
 
 
 def test_what_was_done_meanwhile_on_either_side_is_done_on_the_other(sides: Sides) -> None:
@@ -112,6 +123,59 @@ def test_a_store_renamed_meanwhile_keeps_its_files(hf: Holdfast, sides: Sides, s
     assert side.root.name == "diary"
     eventually(lambda: side.keeps("/a.md", "two"))
     assert [each.name for each in side.directory.iterdir()] == ["diary"]
+
+
+def test_stores_whose_names_changed_places_keep_their_own_files(
+    hf: Holdfast, sides: Sides, store: str
+) -> None:
+    other = hf.memory_stores.create(name="Notes").id
+    side = sides(stores=[store, other])
+    memories = hf.memory_stores.memories
+    for each in (store, other):
+        memories.create(each, path="/whose.md", content=each)
+    before, after = slugs(hf, store, other), slugs(hf, other, store)
+    assert before[store] == after[other]
+    side.start()
+    assert (side.directory / before[store] / "whose.md").read_text() == store
+    side.stop()
+    (side.directory / before[store] / "edited.md").write_text(store)
+
+    side.stores = [other, store]
+    side.start()
+    side.stop()
+
+    for each, slug in after.items():
+        assert (side.directory / slug / "whose.md").read_text() == each
+        assert {version.operation for version in versions(hf, each)} == {"created"}
+    assert memories.at(store, "/edited.md") is not None
+    assert memories.at(other, "/edited.md") is None
+
+
+def test_a_change_of_names_that_was_cut_short_is_finished(
+    hf: Holdfast, sides: Sides, store: str
+) -> None:
+    side = sides()
+    side.make("/a.md", "one")
+    side.start()
+    side.stop()
+    (side.root / "a.md").write_text("two")
+    hf.memory_stores.update(store, name="Diary")
+    moving = f".moving-{sha256(store.encode()).hexdigest()[:16]}"
+    side.root.rename(side.directory / moving)
+
+    side.start()
+
+    assert [each.name for each in side.directory.iterdir()] == ["diary"]
+    eventually(lambda: side.keeps("/a.md", "two"))
+
+
+def slugs(hf: Holdfast, *stores: str) -> dict[str, str]:
+    """Return the name of the directory of each of *stores*, synced in that order."""
+    return {part.store.id: part.slug for part in asked(hf, session=None, stores=stores).parts}
+
+
+def versions(hf: Holdfast, store: str) -> list[Version]:
+    return list(hf.memory_stores.memory_versions.list(store, limit=100).data)
 
 
 @pytest.mark.parametrize("lines", [0, 1, 2, 5])

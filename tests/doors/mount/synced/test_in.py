@@ -271,4 +271,4 @@ def test_a_file_in_place_of_a_directory_and_the_other_way_round(side: Side) -> N
     )
 
     eventually(lambda: side.heads() == {"/a/y": "1\n", "/d": "2\n"})
-    assert side.errors() == ""
+    eventually(lambda: side.errors() == "")

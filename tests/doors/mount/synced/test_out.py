@@ -113,7 +113,7 @@ def test_a_file_that_a_directory_takes_the_place_of_elsewhere(side: Side) -> Non
     side.make("/a", "file again")
 
     eventually(lambda: side.files() == {"/a": "file again"})
-    assert side.errors() == ""
+    eventually(lambda: side.errors() == "")
 
 
 def test_a_memory_made_elsewhere_is_plain_whatever_its_name(side: Side) -> None:
@@ -138,6 +138,7 @@ def test_what_no_directory_can_hold_is_hidden_and_counted(sides: Sides) -> None:
     assert side.files() == {"/a": "one"}
     assert side.status().hidden == 2
     assert side.status().memories == 3
+    assert [event.data for event in side.told("refused")] == [{"hidden": True}] * 2
     assert side.stop() == 0
     assert len(side.heads()) == 3
 

@@ -10,9 +10,11 @@ from tempfile import TemporaryDirectory
 from doors.mount.synced.played import Played
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 import holdfast
+from holdfast.doors.mount.synced import sight
+from holdfast.doors.mount.synced.sight import FRESH_NS
 from holdfast.ground.errors import HoldfastError
 from holdfast.memories.stores.memories import Memories
 
@@ -29,6 +31,11 @@ class Both(RuleBasedStateMachine):
         self._folder = TemporaryDirectory()
         self._hf = holdfast.open(":memory:")
         self.played = Played(self._hf, Path(self._folder.name))
+
+    @initialize(trusting=st.booleans())
+    def trust_marks(self, trusting: bool) -> None:
+        """Let files that did not change be known by their marks, as they are after some seconds."""
+        sight.FRESH_NS = 0 if trusting else FRESH_NS
 
     @rule(path=PATHS, seen=st.booleans())
     def write_a_file(self, path: str, seen: bool) -> None:
@@ -85,6 +92,7 @@ class Both(RuleBasedStateMachine):
             assert self.played.unlisted() == self.played.heads_shown()
             assert self.played.removed() <= self.played.removable
         finally:
+            sight.FRESH_NS = FRESH_NS
             self.played.close()
             self._hf.close()
             self._folder.cleanup()

@@ -1,0 +1,53 @@
+"""Which directory is whose: stores are known by id, and their names may have changed or swapped.
+
+A directory goes to its name of today over a name that tells its store, so that whenever that is
+cut short, the next start knows whose it is.
+"""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+
+from holdfast.doors.mount.synced.state import State
+from holdfast.ground.errors import InvalidInput
+
+MOVING = ".moving-"
+
+
+def check(directory: Path, states: Mapping[str, State], *, known: bool) -> None:
+    """Raise InvalidInput if *directory* holds files of which no state tells.
+
+    *known*: whether anything was ever synced with it; *states* are by the names of today.
+    """
+    theirs = {state.slug for state in states.values() if state.kept}
+    strangers = [] if known else _names(directory)
+    strangers += [slug for slug in states if slug not in theirs and _names(directory / slug)]
+    if strangers:
+        reason = f"holds {strangers[0]!r}, and was not synced with these stores before"
+        raise InvalidInput("DIR", reason, given=directory, next="Choose an empty directory.")
+
+
+def give_names(directory: Path, states: Mapping[str, State]) -> None:
+    """Let the directory of each store have its name of today, and its state say so."""
+    for slug, state in states.items():
+        if state.kept and state.slug != slug:
+            with suppress(FileNotFoundError):
+                (directory / state.slug).rename(_moving(directory, state))
+    for state in states.values():
+        state.open()
+    for slug, state in states.items():
+        with suppress(FileNotFoundError):
+            _moving(directory, state).rename(directory / slug)
+
+
+def _moving(directory: Path, state: State) -> Path:
+    return directory / (MOVING + sha256(state.store_id.encode()).hexdigest()[:16])
+
+
+def _names(directory: Path) -> list[str]:
+    """Return what is in *directory*; nothing if it is not there."""
+    try:
+        return sorted(each.name for each in directory.iterdir())
+    except FileNotFoundError:
+        return []
