@@ -517,11 +517,13 @@ from durable_entries
 where expires_at is not null and expires_at < :now and (:workspace = '*' or workspace = :workspace)
 
 -- drop_old_changes --
+-- The log is in the order of time, but for a clock that was set back: what stands behind such rows
+-- goes when they do, or with a write of its own agent.
 delete from durable_changes
-where seq in (
+where at < :before and (:workspace = '*' or workspace = :workspace) and seq in (
     select seq from durable_changes
-    where at < :before and (:workspace = '*' or workspace = :workspace)
-    order by at
+    where (select at from durable_changes order by seq limit 1) < :before
+    order by seq
     limit :rows
 )
 

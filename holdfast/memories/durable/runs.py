@@ -93,7 +93,7 @@ def _begin(caller: Caller, tx: Transaction, opening: _Opening) -> Begun:
     )
     there, token = rows[0], tx.seq
     within = caller.within(opening.run_id, token)
-    book.caller = within
+    book.caller, book.by = within, by_text(within.by)
     book.expire(there.first_expiry)
     for row in rows:
         if row.run_id is not None and row.token is not None:
@@ -102,7 +102,7 @@ def _begin(caller: Caller, tx: Transaction, opening: _Opening) -> Begun:
             keep = opening.resume and row.run_id == opening.run_id
             put_to_end(book, row.run_id, row.token, outcome, keep=keep)
     # Before it hydrates, so that it does not see what went.
-    book.pending.write(tx, by=by_text(within.by), at=book.now)
+    book.pending.write(tx, by=book.by, at=book.now)
     tx.send(
         book.sql.begin_run,
         token=token,
