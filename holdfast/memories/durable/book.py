@@ -20,10 +20,10 @@ from holdfast.memories.durable.counts import Count, counts
 from holdfast.memories.durable.entry import CORE, Gone, label_of
 from holdfast.memories.durable.evict import Held
 from holdfast.memories.durable.fence import Standing, refuse_stale
+from holdfast.memories.durable.keeping import TIDY_EVERY
 from holdfast.memories.durable.limits import DurableLimits
 from holdfast.memories.durable.pending import Logged, Pending
 from holdfast.memories.durable.rows import SHARED, EntryRow, Place, by_text
-from holdfast.memories.durable.tidying import TIDY_EVERY, tidy
 from holdfast.memories.durable.writing import event_of
 
 T = TypeVar("T")
@@ -107,7 +107,7 @@ class Book:
         self._cold: dict[tuple[Place, bool], _Cold] = {}
         self._numbers: deque[int] = deque()
         self._mutations, self._drew = 1, False
-        self._events: list[Event] = []
+        self.events: list[Event] = []
         self._counted: list[Count] = []
         self._expired = False
         self._gone: defaultdict[tuple[str, str], int] = defaultdict(int)
@@ -156,8 +156,6 @@ class Book:
             run_id = self.caller.run_id
             self._read(self.tx.all(EntryRow, self.sql.entries_under, keys=wanted, run_id=run_id))
         self.expire(self.opened.first_expiry)
-        if self.now >= self.opened.tidy_at:
-            tidy(self.caller, self.tx, self.now)
 
     def expire(self, first: int | None) -> None:
         """Take the agent's entries whose time is over; the *first* to expire does so then."""
@@ -231,7 +229,7 @@ class Book:
 
     def note(self, what: str, **data: Fact) -> None:
         """Tell the feed that `durable.<what>` happened; never content or a key."""
-        self._events.append(event_of(self.caller, what, data, at=self.now))
+        self.events.append(event_of(self.caller, what, data, at=self.now))
 
     def count(self, name: str, label: str = "", by: int = 1) -> None:
         """Count it for this process, once it is written."""
@@ -250,7 +248,7 @@ class Book:
         for (what, label), number in self._gone.items():
             self.note(what, category=label, entries=number)
             self.count(f"{what}_total", label, number)
-        for event in self._events:
+        for event in self.events:
             self.tx.note(event)
         if self._counted:
             counted = tuple(self._counted)

@@ -373,14 +373,11 @@ update durable_agents set forgot_seq = :seq where workspace = :workspace and age
 
 -- drop_changes --
 delete from durable_changes
-where workspace = :workspace and agent = :agent and seq in (
-    select c.seq from durable_changes c
-    where c.workspace = :workspace and c.agent = :agent and c.at < :before
-)
+where workspace = :workspace and agent in (:agent, '') and at < :before
 
 -- drop_evicted_contents --
 update durable_changes set content = null
-where workspace = :workspace and agent = :agent and op = 'evict' and content is not null
+where workspace = :workspace and agent in (:agent, '') and op = 'evict' and content is not null
     and at < :before
 
 -- drop_replays --

@@ -82,11 +82,13 @@ def store(book: Book, asked: Asked, wish: Wish = PLAIN) -> StoredEntry:
     else:
         row = before
     book.count("stored_total", outcome)
+    # Told once, with the first entry that a batch stores.
+    expired, book.expired = book.expired, ()
     return stored(
         row.record(book.caller.workspace),
         outcome=outcome,
         evicted=evicted,
-        expired=book.expired,
+        expired=expired,
         shadows=shadows,
         notices=notices(asked, core=core_held(book), cap=book.limits.cap),
     )
