@@ -157,7 +157,6 @@ create index durable_changes_of_hash on holdfast.durable_changes (workspace, age
   where key_hash is not null;
 create index durable_changes_caused on holdfast.durable_changes (workspace, agent, evicted_for)
   where evicted_for is not null;
-create index durable_changes_by_age on holdfast.durable_changes (at);
 create index durable_changes_evicted on holdfast.durable_changes (at)
   where op = 'evict' and content is not null;
 

@@ -120,7 +120,6 @@ create index durable_changes_of_hash on durable_changes (workspace, agent, key_h
   where key_hash is not null;
 create index durable_changes_caused on durable_changes (workspace, agent, evicted_for)
   where evicted_for is not null;
-create index durable_changes_by_age on durable_changes (at);
 create index durable_changes_evicted on durable_changes (at)
   where op = 'evict' and content is not null;
 

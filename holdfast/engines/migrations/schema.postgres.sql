@@ -583,8 +583,6 @@ CREATE INDEX api_keys_by_age ON holdfast.api_keys USING btree (workspace, create
 
 CREATE INDEX changes_in_commit_order ON holdfast.changes USING btree (xid, seq);
 
-CREATE INDEX durable_changes_by_age ON holdfast.durable_changes USING btree (at);
-
 CREATE INDEX durable_changes_caused ON holdfast.durable_changes USING btree (workspace, agent, evicted_for) WHERE (evicted_for IS NOT NULL);
 
 CREATE INDEX durable_changes_evicted ON holdfast.durable_changes USING btree (at) WHERE ((op = 'evict'::text) AND (content IS NOT NULL));

@@ -294,8 +294,6 @@ CREATE INDEX agents_by_age on agents (workspace, created_at, id) where newest = 
 
 CREATE INDEX api_keys_by_age on api_keys (workspace, created_at, id);
 
-CREATE INDEX durable_changes_by_age on durable_changes (at);
-
 CREATE INDEX durable_changes_caused on durable_changes (workspace, agent, evicted_for)
   where evicted_for is not null;
 

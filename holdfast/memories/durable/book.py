@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.engines.base import Transaction
+from holdfast.engines.base import Row, Transaction
 from holdfast.ground.events import Event, Fact
 from holdfast.memories.durable.caller import Caller
 from holdfast.memories.durable.changes import Cause, Op
@@ -20,10 +20,10 @@ from holdfast.memories.durable.counts import Count, counts
 from holdfast.memories.durable.entry import CORE, Gone, label_of
 from holdfast.memories.durable.evict import Held
 from holdfast.memories.durable.fence import Standing, refuse_stale
+from holdfast.memories.durable.keeping import TIDY_EVERY
 from holdfast.memories.durable.limits import DurableLimits
 from holdfast.memories.durable.pending import Logged, Pending
 from holdfast.memories.durable.rows import SHARED, EntryRow, Place, by_text
-from holdfast.memories.durable.tidying import TIDY_EVERY, tidy
 from holdfast.memories.durable.writing import event_of
 
 T = TypeVar("T")
@@ -38,8 +38,8 @@ _TOLD_OF: Final[dict[Op, str]] = {"evict": "evicted", "expire": "expired"}
 """How many go so is told by an event, and counted."""
 
 
-class Opened(Struct, frozen=True, kw_only=True):
-    """What is held and what may be, as the book was opened."""
+class Opened(Struct, frozen=True):
+    """What is held and what may be, as the book was opened; in the order of the statement."""
 
     entries: int
     core_entries: int
@@ -82,6 +82,10 @@ class Opened(Struct, frozen=True, kw_only=True):
         )
 
 
+_HEAD: Final = len(Opened.__struct_fields__)
+"""Columns of an opened book that come before those of an entry."""
+
+
 class Book:
     """An agent's entries, locked for one transaction.
 
@@ -92,7 +96,7 @@ class Book:
     def __init__(self, caller: Caller, tx: Transaction, *, source: str = "write") -> None:
         self.caller, self.tx, self._source = caller, tx, source
         self.sql = caller.engine.queries("holdfast.memories.durable")
-        self.now = caller.now()
+        self.now, self.by = caller.now(), by_text(caller.by)
         self.expired: tuple[Gone, ...] = ()
         self.taken: dict[int, int] = {}
         self._remote = caller.engine.dialect == "postgres"
@@ -103,7 +107,7 @@ class Book:
         self._cold: dict[tuple[Place, bool], _Cold] = {}
         self._numbers: deque[int] = deque()
         self._mutations, self._drew = 1, False
-        self._events: list[Event] = []
+        self.events: list[Event] = []
         self._counted: list[Count] = []
         self._expired = False
         self._gone: defaultdict[tuple[str, str], int] = defaultdict(int)
@@ -134,10 +138,11 @@ class Book:
         """
         key = keys[0] if len(keys) == 1 else ""
         rows = self.lock(lambda: self._ask(key), shared=shared)
-        if shared and rows[0]["shared_entries"] is None:
+        self.opened = Opened(*rows[0][:_HEAD])
+        if shared and self.opened.shared_entries is None:
             self._make_agents(shared=True)
             rows = self._ask(key)
-        self.opened = msgspec.convert(rows[0], Opened)
+            self.opened = Opened(*rows[0][:_HEAD])
         self.limits, self.secret = self.opened.limits, self.opened.secret
         self._mutations = mutations
         if live and self.caller.run is not None:
@@ -145,14 +150,12 @@ class Book:
         for each in keys:
             for place in self.caller.places:
                 self._at[place, each] = None
-        self._read([msgspec.convert(row, EntryRow) for row in rows if row["id"] is not None])
+        self._read([EntryRow(*row[_HEAD:]) for row in rows if row[_HEAD] is not None])
         if len(keys) > 1:
             wanted = msgspec.json.encode(keys).decode()
             run_id = self.caller.run_id
             self._read(self.tx.all(EntryRow, self.sql.entries_under, keys=wanted, run_id=run_id))
         self.expire(self.opened.first_expiry)
-        if self.now >= self.opened.tidy_at:
-            tidy(self.caller, self.tx, self.now)
 
     def expire(self, first: int | None) -> None:
         """Take the agent's entries whose time is over; the *first* to expire does so then."""
@@ -226,7 +229,7 @@ class Book:
 
     def note(self, what: str, **data: Fact) -> None:
         """Tell the feed that `durable.<what>` happened; never content or a key."""
-        self._events.append(event_of(self.caller, what, data, at=self.now))
+        self.events.append(event_of(self.caller, what, data, at=self.now))
 
     def count(self, name: str, label: str = "", by: int = 1) -> None:
         """Count it for this process, once it is written."""
@@ -237,7 +240,7 @@ class Book:
 
         With *seen* the caller's run was just seen.
         """
-        self.pending.write(self.tx, by=by_text(self.caller.by), at=self.now)
+        self.pending.write(self.tx, by=self.by, at=self.now)
         if self._expired:
             self.tx.send(self.sql.set_first_expiry)
         if seen and (run := self.caller.run) is not None:
@@ -245,7 +248,7 @@ class Book:
         for (what, label), number in self._gone.items():
             self.note(what, category=label, entries=number)
             self.count(f"{what}_total", label, number)
-        for event in self._events:
+        for event in self.events:
             self.tx.note(event)
         if self._counted:
             counted = tuple(self._counted)
@@ -273,11 +276,9 @@ class Book:
             self.tx.send(self.sql.make_agent, owner=owner, tidy_at=self.now + TIDY_EVERY)
         self._lock(shared=shared)
 
-    def _ask(self, key: str) -> list[dict[str, object]]:
+    def _ask(self, key: str) -> list[Row]:
         caller = self.caller
-        return self.tx.all(
-            _columns, self.sql.open_book, key=key, run_id=caller.run_id, token=caller.token
-        )
+        return self.tx.rows(self.sql.open_book, key=key, run_id=caller.run_id, token=caller.token)
 
     def _read(self, rows: Sequence[EntryRow]) -> None:
         for row in rows:
@@ -327,10 +328,6 @@ class _Cold:
     def drop(self) -> None:
         """Pass over the coldest."""
         self._next.popleft()
-
-
-def _columns(**columns: object) -> dict[str, object]:
-    return columns
 
 
 def _core(row: EntryRow | None) -> int:

@@ -12,7 +12,7 @@ from holdfast.memories.durable.book import Book
 from holdfast.memories.durable.caller import Caller
 from holdfast.memories.durable.entry import EntryScope
 from holdfast.memories.durable.replays import Replay
-from holdfast.memories.durable.rows import SHARED, EntryRow, Place, by_text
+from holdfast.memories.durable.rows import SHARED, EntryRow, Place
 from holdfast.memories.durable.secret import secret_of
 from holdfast.memories.durable.tombstones import key_hash
 from holdfast.memories.durable.writing import refusals, write
@@ -78,7 +78,7 @@ def forget_rows(book: Book, rows: Sequence[EntryRow]) -> None:
             key_hash=hashed,
             seq=seq,
             now=book.now,
-            actor=by_text(book.caller.by),
+            actor=book.by,
         )
         book.tx.send(book.sql.set_forgot_seq, owner=row.agent, seq=seq)
     if rows:

@@ -5,8 +5,6 @@ from datetime import datetime, timedelta
 from os import PathLike
 from typing import TYPE_CHECKING
 
-from msgspec import UNSET, UnsetType
-
 from holdfast.ground.pages import Page
 from holdfast.memories.durable.caller import Caller
 from holdfast.memories.durable.changes import Change, Op
@@ -54,7 +52,7 @@ class DurableMemory:
         category: str,
         tags: Iterable[str] = (),
         refresh: bool = True,
-        expected_seq: int | UnsetType | None = UNSET,
+        expected_seq: int | None = None,
         idempotency_key: str | None = None,
     ) -> StoredEntry:
         """Write the whole entry under *key*, replacing what was there.

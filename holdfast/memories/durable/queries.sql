@@ -373,14 +373,11 @@ update durable_agents set forgot_seq = :seq where workspace = :workspace and age
 
 -- drop_changes --
 delete from durable_changes
-where workspace = :workspace and agent = :agent and seq in (
-    select c.seq from durable_changes c
-    where c.workspace = :workspace and c.agent = :agent and c.at < :before
-)
+where workspace = :workspace and agent in (:agent, '') and at < :before
 
 -- drop_evicted_contents --
 update durable_changes set content = null
-where workspace = :workspace and agent = :agent and op = 'evict' and content is not null
+where workspace = :workspace and agent in (:agent, '') and op = 'evict' and content is not null
     and at < :before
 
 -- drop_replays --
@@ -517,11 +514,13 @@ from durable_entries
 where expires_at is not null and expires_at < :now and (:workspace = '*' or workspace = :workspace)
 
 -- drop_old_changes --
+-- The log is in the order of time, but for a clock that was set back: what stands behind such rows
+-- goes when they do, or with a write of its own agent.
 delete from durable_changes
-where seq in (
+where at < :before and (:workspace = '*' or workspace = :workspace) and seq in (
     select seq from durable_changes
-    where at < :before and (:workspace = '*' or workspace = :workspace)
-    order by at
+    where (select at from durable_changes order by seq limit 1) < :before
+    order by seq
     limit :rows
 )
 

@@ -14,8 +14,8 @@ from msgspec import Struct
 from holdfast.ground.errors import IdempotencyMismatch
 from holdfast.memories.durable.asked import checked_idempotency_key
 from holdfast.memories.durable.book import Book
+from holdfast.memories.durable.keeping import REPLAYS_KEPT
 from holdfast.memories.durable.secret import secret_of
-from holdfast.memories.durable.tidying import REPLAYS_KEPT
 
 _KEY: Final = b"\0idempotency key\0"
 _ASKED: Final = b"\0asked\0"

@@ -42,8 +42,11 @@ class Place(Struct, frozen=True):
         return 1 if self.owner else 2
 
 
-class EntryRow(Struct, frozen=True, kw_only=True):
-    """An entry as it is stored; `agent` is "" on workspace entries, `run_id` on all but a run's."""
+class EntryRow(Struct, frozen=True):
+    """An entry as it is stored; `agent` is "" on workspace entries, `run_id` on all but a run's.
+
+    Its fields stand in the order in which every statement gives the columns of an entry.
+    """
 
     agent: str
     run_id: str
@@ -86,7 +89,7 @@ class EntryRow(Struct, frozen=True, kw_only=True):
 
 
 AGENT, KEY, CONTENT, TAGS, SEQ, EXPIRES_AT = 0, 2, 4, 6, 8, 11
-"""Where a row of an entry has them; all statements give its columns in the order of `EntryRow`."""
+"""Where the row of an entry has them."""
 
 
 def entry_of(workspace: str, row: Row) -> DurableEntry:

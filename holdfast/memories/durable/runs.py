@@ -1,7 +1,7 @@
 """Runs begun and ended: one live run an agent and lane, by a token that none had before."""
 
 from datetime import datetime
-from typing import Final, Literal, get_args
+from typing import Literal, get_args
 
 from msgspec import Struct
 
@@ -11,6 +11,7 @@ from holdfast.ground.errors import InvalidInput, RunRequired
 from holdfast.ground.scope import checked_name
 from holdfast.memories.durable.book import Book
 from holdfast.memories.durable.caller import Caller
+from holdfast.memories.durable.ending import put_to_end
 from holdfast.memories.durable.fence import LAPSES_AFTER, refuse_stale
 from holdfast.memories.durable.hydrating import (
     Hydration,
@@ -22,18 +23,10 @@ from holdfast.memories.durable.hydrating import (
 )
 from holdfast.memories.durable.replays import Replay
 from holdfast.memories.durable.reports import RunEnded
-from holdfast.memories.durable.rows import EntryRow, by_text
+from holdfast.memories.durable.rows import by_text
 from holdfast.memories.durable.writing import refusals, write
 
 Ending = Literal["ok", "failed"]
-Outcome = Literal["ok", "failed", "superseded", "lapsed"]
-
-_COUNTED: Final[dict[Outcome, str]] = {
-    "ok": "ended",
-    "failed": "ended",
-    "superseded": "superseded",
-    "lapsed": "lapsed",
-}
 
 
 class Begun(Struct, frozen=True, kw_only=True):
@@ -93,7 +86,7 @@ def _begin(caller: Caller, tx: Transaction, opening: _Opening) -> Begun:
     )
     there, token = rows[0], tx.seq
     within = caller.within(opening.run_id, token)
-    book.caller = within
+    book.caller, book.by = within, by_text(within.by)
     book.expire(there.first_expiry)
     for row in rows:
         if row.run_id is not None and row.token is not None:
@@ -102,7 +95,7 @@ def _begin(caller: Caller, tx: Transaction, opening: _Opening) -> Begun:
             keep = opening.resume and row.run_id == opening.run_id
             put_to_end(book, row.run_id, row.token, outcome, keep=keep)
     # Before it hydrates, so that it does not see what went.
-    book.pending.write(tx, by=by_text(within.by), at=book.now)
+    book.pending.write(tx, by=book.by, at=book.now)
     tx.send(
         book.sql.begin_run,
         token=token,
@@ -166,16 +159,3 @@ def heartbeat(caller: Caller) -> datetime:
         return from_microseconds(book.now + LAPSES_AFTER)
 
     return write(caller, work)
-
-
-def put_to_end(book: Book, run_id: str, token: int, outcome: Outcome, *, keep: bool = False) -> int:
-    """End a run of *book*'s agent; return how many conversation entries went, unless *keep*."""
-    rows = [] if keep else book.tx.all(EntryRow, book.sql.entries_of_run, run=run_id)
-    for row in rows:
-        book.pending.found(row)
-        book.take(row, "end", cause={"source": "run"})
-    book.tx.send(book.sql.end_run, token=token, now=book.now, outcome=outcome)
-    what = "run_superseded" if outcome == "superseded" else "run_ended"
-    book.note(what, ended_run=token, outcome=outcome, removed=len(rows))
-    book.count("runs_total", _COUNTED[outcome])
-    return len(rows)

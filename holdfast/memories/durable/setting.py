@@ -23,6 +23,7 @@ from holdfast.memories.durable.entry import NotStored, StoredEntry, StoredMany
 from holdfast.memories.durable.limits import MOST_BATCH
 from holdfast.memories.durable.replays import Replay
 from holdfast.memories.durable.storing import PLAIN, Wish, needs_shared, store
+from holdfast.memories.durable.tidying import tidy_when_due
 from holdfast.memories.durable.writing import refusals, tell_refused, write
 
 OnError = Literal["abort", "skip"]
@@ -49,6 +50,7 @@ def set_one(
     def work(tx: Transaction) -> StoredEntry:
         book = Book(caller, tx)
         book.open([asked.key], shared=needs_shared(asked.category))
+        tidy_when_due(book)
         first = None if replay is None else replay.answer(book, EntryAnswer)
         if first is not None:
             entry = entry_again(book, asked, first)
@@ -95,6 +97,7 @@ def set_many(
         keys = sorted({asked.key for asked in given.tried.values()})
         shared = any(needs_shared(asked.category) for asked in given.tried.values())
         book.open(keys, shared=shared, mutations=len(given.tried))
+        tidy_when_due(book)
         answer = None if replay is None else replay.answer(book, ManyAnswer)
         if answer is not None:
             many = _again(book, given, answer)
@@ -160,9 +163,11 @@ def _many(stored: Mapping[int, StoredEntry], refused: Mapping[int, NotStored]) -
     )
 
 
-def _given(items: Iterable[object]) -> _Given:
+def _given(items: object) -> _Given:
+    if isinstance(items, str | bytes | Mapping) or not isinstance(items, Iterable):
+        raise InvalidInput("items", "must be a list of entries")
     given = _Given({}, {})
-    for index, item in enumerate(items):
+    for index, item in enumerate(cast("Iterable[object]", items)):
         if index >= MOST_BATCH:
             reason = f"must have at most {MOST_BATCH:,} entries"
             raise InvalidInput("items", reason, limit=MOST_BATCH)

@@ -25,7 +25,7 @@ from holdfast.memories.durable.entry import (
     label_of,
 )
 from holdfast.memories.durable.evict import Leaving, crowded, who_goes
-from holdfast.memories.durable.rows import SHARED, EntryRow, Place, by_of, by_text, tags_text
+from holdfast.memories.durable.rows import SHARED, EntryRow, Place, by_of, tags_text
 from holdfast.memories.durable.times import HOUR
 from holdfast.memories.durable.tombstones import Tombstone, key_hash
 
@@ -82,11 +82,13 @@ def store(book: Book, asked: Asked, wish: Wish = PLAIN) -> StoredEntry:
     else:
         row = before
     book.count("stored_total", outcome)
+    # Told once, with the first entry that a batch stores.
+    expired, book.expired = book.expired, ()
     return stored(
         row.record(book.caller.workspace),
         outcome=outcome,
         evicted=evicted,
-        expired=book.expired,
+        expired=expired,
         shadows=shadows,
         notices=notices(asked, core=core_held(book), cap=book.limits.cap),
     )
@@ -210,7 +212,7 @@ def _move_nearer(book: Book, key: str, place: Place) -> Shadowed | None:
 def _row(book: Book, asked: Asked, wish: Wish, before: EntryRow | None, place: Place) -> EntryRow:
     """Return the row to be, its number still to come."""
     written = book.now if wish.written is None else wish.written
-    lasts, by = book.limits.daily_hours * HOUR, by_text(book.caller.by)
+    lasts = book.limits.daily_hours * HOUR
     return EntryRow(
         agent=place.owner,
         run_id=place.run,
@@ -224,8 +226,8 @@ def _row(book: Book, asked: Asked, wish: Wish, before: EntryRow | None, place: P
         created_at=before.created_at if before else written if wish.born is None else wish.born,
         updated_at=written,
         expires_at=written + lasts if asked.category == DAILY else None,
-        created_by=before.created_by if before else by,
-        updated_by=by,
+        created_by=before.created_by if before else book.by,
+        updated_by=book.by,
     )
 
 

@@ -8,17 +8,17 @@ from msgspec.structs import replace
 from holdfast.engines.base import Engine, Transaction
 from holdfast.memories.durable.book import Book
 from holdfast.memories.durable.caller import Caller
+from holdfast.memories.durable.ending import end_lapsed
 from holdfast.memories.durable.entry import Swept
 from holdfast.memories.durable.fence import LAPSES_AFTER
-from holdfast.memories.durable.on_behalf import OnBehalf
-from holdfast.memories.durable.runs import put_to_end
-from holdfast.memories.durable.tidying import (
+from holdfast.memories.durable.keeping import (
     CHANGES_KEPT,
     ENDED_KEPT,
     EVICTED_KEPT,
     REPLAYS_KEPT,
-    tidy,
 )
+from holdfast.memories.durable.on_behalf import OnBehalf
+from holdfast.memories.durable.tidying import tidy
 from holdfast.memories.durable.times import MILLISECOND
 from holdfast.memories.durable.writing import write
 
@@ -31,11 +31,6 @@ _SOURCE: Final = "sweep"
 
 NOTHING: Final = Swept(expired=(), ended_runs=0, removed=0)
 """What is swept where nothing is over."""
-
-
-class _Run(Struct, frozen=True, kw_only=True):
-    run_id: str
-    token: int
 
 
 class _Owner(Struct, frozen=True, kw_only=True):
@@ -58,9 +53,7 @@ def sweep(caller: Caller) -> Swept:
         sql = caller.engine.queries("holdfast.memories.durable")
         if not tx.one(_There, sql.count_agent).agents:
             return NOTHING
-        swept = _sweep(caller, tx)
-        tidy(caller, tx, caller.now())
-        return swept
+        return _sweep(caller, tx, tidying=True)
 
     return write(caller, work)
 
@@ -98,13 +91,14 @@ def added(swept: Swept, more: Swept) -> Swept:
     )
 
 
-def _sweep(caller: Caller, tx: Transaction) -> Swept:
+def _sweep(caller: Caller, tx: Transaction, *, tidying: bool) -> Swept:
     book = Book(caller, tx, source=_SOURCE)
     book.open()
-    lapsed = tx.all(_Run, book.sql.lapsed_runs, lapsed=book.now - LAPSES_AFTER)
-    removed = sum(put_to_end(book, run.run_id, run.token, "lapsed") for run in lapsed)
+    ended = end_lapsed(book)
+    if tidying:
+        tidy(book)
     book.close()
-    return Swept(expired=book.expired, ended_runs=len(lapsed), removed=removed)
+    return Swept(expired=book.expired, ended_runs=ended.runs, removed=ended.removed)
 
 
 def _sweep_some(caller: Caller, tx: Transaction, owners: list[_Owner]) -> Swept:
@@ -112,7 +106,7 @@ def _sweep_some(caller: Caller, tx: Transaction, owners: list[_Owner]) -> Swept:
     for owner in owners:
         behalf = OnBehalf(tx, workspace=owner.workspace, agent=owner.agent)
         one = replace(caller, workspace=owner.workspace, agent=owner.agent)
-        swept = added(swept, _sweep(one, behalf))
+        swept = added(swept, _sweep(one, behalf, tidying=False))
     return swept
 
 

@@ -1,26 +1,26 @@
-"""What is kept for a time, and dropped when that is over: changes, replays, runs, tombstones.
+"""Dropping what is no longer kept of one agent, with a write of its own."""
 
-A write does it for its own agent once a day; the sweep for everybody.
-"""
-
-from typing import Final
-
-from holdfast.engines.base import Transaction
-from holdfast.memories.durable.caller import Caller
-from holdfast.memories.durable.times import DAY
-
-TIDY_EVERY: Final = DAY
-CHANGES_KEPT: Final = 90 * DAY
-EVICTED_KEPT: Final = 30 * DAY
-"""How long the content of an evicted entry can be brought back."""
-REPLAYS_KEPT: Final = DAY
-ENDED_KEPT: Final = 30 * DAY
-"""How long an ended run is known, and what was forgotten since it began."""
+from holdfast.memories.durable.book import Book
+from holdfast.memories.durable.ending import end_lapsed
+from holdfast.memories.durable.keeping import (
+    CHANGES_KEPT,
+    ENDED_KEPT,
+    EVICTED_KEPT,
+    REPLAYS_KEPT,
+    TIDY_EVERY,
+)
 
 
-def tidy(caller: Caller, tx: Transaction, now: int) -> None:
-    """Drop what is no longer kept of the caller's agent."""
-    sql = caller.engine.queries("holdfast.memories.durable")
+def tidy_when_due(book: Book) -> None:
+    """Do what the sweep does for *book*'s agent, once a day, for where nobody sweeps."""
+    if book.now >= book.opened.tidy_at:
+        end_lapsed(book)
+        tidy(book)
+
+
+def tidy(book: Book) -> None:
+    """Drop what is no longer kept of *book*'s agent, and of the log of what it shares."""
+    tx, sql, now = book.tx, book.sql, book.now
     tx.send(sql.drop_changes, before=now - CHANGES_KEPT)
     tx.send(sql.drop_evicted_contents, before=now - EVICTED_KEPT)
     tx.send(sql.drop_replays, before=now - REPLAYS_KEPT)

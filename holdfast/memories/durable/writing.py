@@ -54,16 +54,25 @@ def publish(caller: Caller, what: str, **data: Fact) -> None:
 
 
 def event_of(
-    caller: Caller, what: str, data: Mapping[str, Fact], *, at: int | None = None
+    caller: Caller,
+    what: str,
+    data: Mapping[str, Fact],
+    *,
+    at: int | None = None,
+    run_id: str = "",
 ) -> Event:
-    """Return the event that `durable.<what>` happened; never content or a key."""
+    """Return the event that `durable.<what>` happened, in the caller's run or to *run_id*.
+
+    It never holds content or a key.
+    """
+    run = run_id or caller.run_id
     return Event(
         type=f"durable.{what}",
         at=from_microseconds(caller.now() if at is None else at),
         workspace=caller.workspace,
         owner=caller.agent or None,
         actor=caller.by.actor,
-        ids={"run_id": caller.run.run_id} if caller.run else {},
+        ids={"run_id": run} if run else {},
         data=dict(data),
     )
 
