@@ -1,6 +1,7 @@
 """How every test runs, and the databases and servers that tests share."""
 
 import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +20,19 @@ pytest_plugins = ["holdfast.testing.postgres", "fuse_needs"]
 settings.register_profile("here", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "here")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_is_left_mounted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Detach what a test left mounted, and say so: pytest could not remove its folder."""
+    yield
+    mounts = Path("/proc/mounts")
+    base = f" {tmp_path_factory.getbasetemp()}/"
+    lines = mounts.read_text().splitlines() if mounts.exists() else []
+    left = [line.split()[1] for line in lines if base in line]
+    for directory in reversed(left):
+        subprocess.run(["umount", "-l", directory], check=False)
+    assert left == []
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parent
+PYTEST = (sys.executable, "-m", "pytest", "-p", "fuse_needs")
 MARKED = """
 import pytest
 
@@ -48,7 +49,7 @@ class Run:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
         environment.pop("HOLDFAST_WAIVE", None)
         ran = subprocess.run(
-            [sys.executable, "-m", "pytest", "-p", "fuse_needs", *options, str(self._folder)],
+            [*PYTEST, f"--basetemp={self._folder / 'tmp'}", *options, str(self._folder)],
             env=environment
             | {"PYTHONPATH": str(TESTS)}
             | ({} if waive is None else {"HOLDFAST_WAIVE": waive}),

@@ -60,7 +60,6 @@ MANY_PARAMETERS = {
     "holdfast/memories/stores/versions.py:Versions.list": FILTERS,
 }
 MANY_METHODS = {
-    "holdfast/doors/mount/synced/files.py:Files": "what is done to files on disk, one each",
     "holdfast/doors/mount/fuse/operations.py:Operations": "what a file system is asked, one each",
     "holdfast/engines/postgres/engine.py:PostgresEngine": "the port, and what tests count",
     "holdfast/engines/sqlite/engine.py:SQLiteEngine": "the port, and what tests count",

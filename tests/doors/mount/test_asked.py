@@ -10,6 +10,8 @@ from holdfast.ground.errors import InvalidInput, NotFound, NotPermitted
 from holdfast.ground.scope import Actor
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.records import JSONObject, Session, Store
+from holdfast.testing.fakes import FrozenClock
+from holdfast.testing.serving import serving
 from holdfast.testing.shared import Server, new_workspace
 
 
@@ -160,6 +162,14 @@ class TestOfASession:
 
 
 class TestOverHTTP:
+    """A server closes to all without a key once one is made: so it has a server of its own."""
+
+    @pytest.fixture
+    def server(self, hf: Holdfast) -> Iterator[Server]:
+        clock = FrozenClock()
+        with serving(hf, clock=clock) as url:
+            yield Server(url, hf, clock)
+
     def test_a_key_that_may_makes_a_token_and_revokes_it_at_the_end(self, server: Server) -> None:
         here = server.hf.acting(workspace=new_workspace())
         made = session(here, store(here))

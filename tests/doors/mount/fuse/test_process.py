@@ -4,9 +4,10 @@ import signal
 import stat
 import subprocess
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from doors.mount.fuse.conftest import SECONDS, Mounted, mounted_at, mounting
@@ -114,13 +115,20 @@ def test_signals_do_what_they_did(tmp_path: Path, number: signal.Signals) -> Non
         assert mount.wait(SECONDS) == (0 if number == signal.SIGTERM else -signal.SIGKILL)
 
 
-def test_who_is_not_root_mounts_through_fusermount3(tmp_path: Path) -> None:
-    open_up(tmp_path)
-    directory = tmp_path / "m"
-    directory.mkdir()
-    os.chown(directory, NOBODY, NOBODY)
+@pytest.fixture
+def public() -> Iterator[Path]:
+    """Give a directory that everybody reaches: pytest's own it closes again at any time."""
+    with TemporaryDirectory(prefix="holdfast-") as folder:
+        Path(folder).chmod(0o755)
+        directory = Path(folder) / "m"
+        directory.mkdir()
+        yield directory
 
-    with process(directory, "os.lstat(directory / 's').st_uid", NOBODY, tmp_path) as mount:
+
+def test_who_is_not_root_mounts_through_fusermount3(tmp_path: Path, public: Path) -> None:
+    os.chown(public, NOBODY, NOBODY)
+
+    with process(public, "os.lstat(directory / 's').st_uid", NOBODY, tmp_path) as mount:
         assert line(mount) == str(NOBODY)
         mount.terminate()
         assert line(mount) == "over"
@@ -136,9 +144,8 @@ def test_who_may_not_mount_is_told(tmp_path: Path) -> None:
         assert mount.wait(SECONDS) == 1
 
 
-def test_others_may_read_what_is_shared_with_them(toy: Toy, tmp_path: Path) -> None:
-    open_up(tmp_path)
-    with mounting(toy, tmp_path, allow_other=True) as mounted:
+def test_others_may_read_what_is_shared_with_them(toy: Toy, public: Path) -> None:
+    with mounting(toy, public, allow_other=True) as mounted:
         path = mounted.store / "a.md"
 
         reading = as_nobody("cat", path)
@@ -148,9 +155,8 @@ def test_others_may_read_what_is_shared_with_them(toy: Toy, tmp_path: Path) -> N
     assert "Permission denied" in writing.stderr
 
 
-def test_others_see_nothing_of_what_is_not(toy: Toy, tmp_path: Path) -> None:
-    open_up(tmp_path)
-    with mounting(toy, tmp_path) as mounted:
+def test_others_see_nothing_of_what_is_not(toy: Toy, public: Path) -> None:
+    with mounting(toy, public) as mounted:
         reading = as_nobody("cat", mounted.store / "a.md")
 
     assert "Permission denied" in reading.stderr
@@ -166,12 +172,6 @@ def test_shared_memory_is_written_back(mounted: Mounted, toy: Toy) -> None:
     run(code, mounted.store / "a.md")
 
     assert toy.nodes["/s/a.md"].data == b"HELLO\n"
-
-
-def open_up(directory: Path) -> None:
-    """Let everybody reach *directory*."""
-    for each in (directory, *directory.parents[:2]):
-        each.chmod(0o755)
 
 
 def as_nobody(*command: str | Path) -> subprocess.CompletedProcess[str]:

@@ -12,6 +12,7 @@ from time import monotonic
 from typing import NamedTuple
 
 import msgspec
+import pytest
 
 HOLDFAST = str(Path(sys.prefix) / "bin" / "holdfast")
 SECONDS = 30
@@ -192,9 +193,12 @@ def mounting(
 
 
 def detach(dir: Path) -> None:
-    """Take away what is mounted at *dir*, if anything is."""
-    if f" {dir} " in Path("/proc/mounts").read_text():
-        subprocess.run(["fusermount3", "-u", "-z", str(dir)], check=False)
+    """Take away what is mounted at *dir*, if anything is, however often and however dead it is."""
+    for command in (["fusermount3", "-u", "-z"], ["umount", "-l"]) * 3:
+        if f" {dir} " not in Path("/proc/mounts").read_text():
+            return
+        subprocess.run([*command, str(dir)], check=False)
+    pytest.fail(f"{dir} stays mounted")
 
 
 def resume(process: subprocess.Popen[bytes]) -> None:
