@@ -13,54 +13,17 @@ from typing import Any, cast
 
 from machine import connected
 from measure import UNSYNCED, Bench, Timing, beside, main, one_by_one, paired, together
+from raw import ENTRIES, Raw
 from texts import Texts
 
 import holdfast
 from holdfast import Holdfast
 from holdfast.engines.base import Engine, Transaction
 
-ENTRIES = 800
 FOUND = 5_000
 TEXT_BYTES = 170
 
-_TABLE = """
-create table raw (
-  owner text not null, key text not null, category text not null, content text not null,
-  created_at integer not null, updated_at integer not null,
-  primary key (owner, key)
-) without rowid
-"""
-_PUT = """
-insert into raw values (?, ?, 'core', ?, ?, ?)
-on conflict (owner, key) do update
-set category = excluded.category, content = excluded.content, updated_at = excluded.updated_at
-"""
-_GET = """
-select owner, key, category, content, created_at, updated_at from raw where owner = ? and key = ?
-"""
 _FIND = "select rowid, words from bare where bare match ? order by rank limit 10"
-
-
-class Raw:
-    """The driver alone, with the same durability: one upsert, one commit, one thread."""
-
-    def __init__(self, path: Path, text: str) -> None:
-        self._text = text
-        self.connection = connected(path)
-        for pragma in ("journal_mode = wal", "synchronous = full", "cache_size = -65536"):
-            self.connection.execute(f"pragma {pragma}").fetchall()
-        self.connection.execute(_TABLE)
-        self.connection.execute("create index raw_by_age on raw (owner, updated_at)")
-        with self.connection:
-            for number in range(ENTRIES):
-                self.put(number)
-
-    def put(self, number: int) -> None:
-        row = ("agent_7", f"key_{number % ENTRIES}", self._text, number, number)
-        self.connection.execute(_PUT, row).fetchall()
-
-    def get(self, number: int) -> None:
-        self.connection.execute(_GET, ("agent_7", f"key_{number % ENTRIES}")).fetchall()
 
 
 class Ours:

@@ -14,11 +14,13 @@ from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 from time import perf_counter_ns
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 from machine import Load, Machine, here, load
 from msgspec import Struct, field
+
+T = TypeVar("T")
 
 SAME = 1.15
 """Ratios closer to 1 than this, either way, are noise and told as "the same"."""
@@ -228,13 +230,20 @@ def _settled(side: Side) -> Timing:
     return side()
 
 
-def one_by_one(count: int, call: Callable[[int], object]) -> Timing:
-    """Return what each of *count* calls of *call*(number) took, one after the other."""
+def one_by_one(
+    count: int, call: Callable[[int], T], after: Callable[[T], object] | None = None
+) -> Timing:
+    """Return what each of *count* calls of *call*(number) took, one after the other.
+
+    *after* is given what each call returned; its time is not counted.
+    """
     took: list[int] = []
     for number in range(count):
         begun = perf_counter_ns()
-        call(number)
+        given = call(number)
         took.append(perf_counter_ns() - begun)
+        if after is not None:
+            after(given)
     took.sort()
     return Timing(
         each=sum(took) / count,
