@@ -122,7 +122,15 @@ class GroupCommit:
                 continue
             for slot in entering:
                 slot.at_the_door = False
+            return self._number(connection)
+
+    def _number(self, connection: Connection) -> int:
+        """Return the engine's number; without it, leave no transaction open behind."""
+        try:
             return connection.number(_SEQ)
+        except HoldfastError:
+            self._roll_back(connection)
+            raise
 
     def _refuse_late(self, slot: Slot, failed: list[Slot]) -> None:
         if not self._fail(slot, refusal("busy" if slot.at_the_door else "timeout")):
