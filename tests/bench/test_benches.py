@@ -23,7 +23,16 @@ def quick(name: str, kept: Path) -> "subprocess.CompletedProcess[str]":
 
 @pytest.mark.parametrize(
     "name",
-    ["embedded", "stores", pytest.param("mount", marks=pytest.mark.fuse), "http", "startup"],
+    [
+        "embedded",
+        "stores",
+        "durable",
+        "growth",
+        "postgres",
+        pytest.param("mount", marks=pytest.mark.fuse),
+        "http",
+        "startup",
+    ],
 )
 def test_a_quick_run_prints_its_table_and_keeps_its_results(name: str, tmp_path: Path) -> None:
     ran = quick(name, tmp_path / "kept.json")
@@ -46,11 +55,13 @@ render.DOCS = Path({str(tmp_path)!r})
 row = Row(what="a <get>", of="raw", sense="at least", goal=0.5, rounds=[0.2, 0.3])
 load = machine.Load(a_core=1.5)
 render.write([Report(name="embedded", question="How fast?", quick=True, rounds=2, rows=[row],
-    machine=machine.here(), load_before=load, load_after=load, curve={{"1": 5.0, "2": 9.0}})])
+    machine=machine.here(), load_before=load, load_after=load, curve={{"1": 5.0, "2": 9.0}},
+    curves={{"get, µs": {{"10": 5.0, "100": 5.0}}}})])
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
     page = (tmp_path / "benchmarks.md").read_text()
     assert "a <get>: 0.25, where the goal is at least 0.5" in page
     assert "Others were at work" in page
+    assert "| get, µs | 5 | 5 | 0.00 |" in page
     assert "a &lt;get&gt;" in (tmp_path / "plots" / "embedded.svg").read_text()
