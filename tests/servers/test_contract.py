@@ -12,77 +12,29 @@ from holdfast.testing.contracts.paths import ExclusivityContract
 from holdfast.testing.contracts.search import SearchContract
 from holdfast.testing.contracts.store_ends import DeletedStoresContract
 from holdfast.testing.contracts.store_lists import StoreSettingsContract
+from holdfast.testing.contracts.suites import suites_of
 from holdfast.testing.contracts.updates import PreconditionsContract
 from holdfast.testing.contracts.waiting import WaitingContract
 
+WRITTEN = (
+    AttachmentsContract,
+    ChangesContract,
+    ContentsContract,
+    CursorsContract,
+    DeleteUnderContract,
+    DeletedStoresContract,
+    EditsContract,
+    ExclusivityContract,
+    ListingContract,
+    PreconditionsContract,
+    RenameContract,
+    RestoreContract,
+    SavesContract,
+    SearchContract,
+    SessionTokensContract,
+    SnapshotContract,
+    StoreSettingsContract,
+    WaitingContract,
+)
 
-class TestAttachments(AttachmentsContract):
-    pass
-
-
-class TestContents(ContentsContract):
-    pass
-
-
-class TestCursors(CursorsContract):
-    pass
-
-
-class TestDeletedStores(DeletedStoresContract):
-    pass
-
-
-class TestDeleteUnder(DeleteUnderContract):
-    pass
-
-
-class TestExclusivity(ExclusivityContract):
-    pass
-
-
-class TestListing(ListingContract):
-    pass
-
-
-class TestPreconditions(PreconditionsContract):
-    pass
-
-
-class TestRename(RenameContract):
-    pass
-
-
-class TestRestore(RestoreContract):
-    pass
-
-
-class TestSearch(SearchContract):
-    pass
-
-
-class TestSessionTokens(SessionTokensContract):
-    pass
-
-
-class TestStoreSettings(StoreSettingsContract):
-    pass
-
-
-class TestSnapshot(SnapshotContract):
-    pass
-
-
-class TestChanges(ChangesContract):
-    pass
-
-
-class TestWaiting(WaitingContract):
-    pass
-
-
-class TestSaves(SavesContract):
-    pass
-
-
-class TestEdits(EditsContract):
-    pass
+globals().update(suites_of(WRITTEN))
