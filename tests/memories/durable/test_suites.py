@@ -4,7 +4,7 @@ import inspect
 import pkgutil
 from importlib import import_module
 
-import holdfast.testing.contracts as contracts
+from holdfast.testing import contracts
 from holdfast.testing.contracts.suites import DURABLE
 
 
