@@ -690,7 +690,7 @@ class AsyncDurableRun:
         category: str,
         tags: Iterable[str] = (),
         refresh: bool = True,
-        expected_seq: int | UnsetType | None = UNSET,
+        expected_seq: int | None = None,
         idempotency_key: str | None = None,
     ) -> StoredEntry:
         """Write the whole entry under *key*, replacing what was there."""
@@ -789,7 +789,7 @@ class AsyncDurableMemory:
         category: str,
         tags: Iterable[str] = (),
         refresh: bool = True,
-        expected_seq: int | UnsetType | None = UNSET,
+        expected_seq: int | None = None,
         idempotency_key: str | None = None,
     ) -> StoredEntry:
         """Write the whole entry under *key*, replacing what was there.
@@ -1081,13 +1081,15 @@ async def open(
     clock: Clock | None = None,
     ids: Ids | None = None,
     migrate: bool = True,
+    trace_content: bool = False,
 ) -> AsyncHoldfast:
     """Open what *target* names, and return a handle on it.
 
     A path, `sqlite:PATH` or ":memory:" is SQLite, embedded; None is the user's data directory;
     `postgresql://…` is PostgreSQL; `https://…` a server, which *api_key* is for. *clock* and
-    *ids* stand in for the machine's. Raises InvalidInput for a target that is nobody's,
-    MissingExtra, Unavailable.
+    *ids* stand in for the machine's. With *trace_content* the spans that OpenTelemetry gets of a
+    memory hold what was sought and what was found or written; else ids and counts alone. Raises
+    InvalidInput for a target that is nobody's, MissingExtra, Unavailable.
     """
     cross = Crossing()
     of = await cross(
@@ -1099,5 +1101,6 @@ async def open(
         clock=clock,
         ids=ids,
         migrate=migrate,
+        trace_content=trace_content,
     )
     return AsyncHoldfast(of, cross)

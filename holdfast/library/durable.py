@@ -3,6 +3,8 @@
 from holdfast.ground.pages import Page
 from holdfast.ground.scope import Scope, checked_name
 from holdfast.library.forget_report import ForgetReport
+from holdfast.library.traced import traced
+from holdfast.library.traced_durable import DURABLE
 from holdfast.memories.durable import agents, forgetting_agents, limiting, sweeping
 from holdfast.memories.durable.caller import Caller as DurableCaller
 from holdfast.memories.durable.codes import coded
@@ -17,12 +19,16 @@ EVERY = "*"
 """Stands for every agent, or every workspace, in a scope of upkeep."""
 
 
-def durable(caller: Caller, agent: str) -> DurableMemory:
-    """Return the memory of *agent* in *caller*'s workspace; a session's handle has none."""
+def durable(caller: Caller, agent: str, *, trace_content: bool = False) -> DurableMemory:
+    """Return the memory of *agent* in *caller*'s workspace; a session's handle has none.
+
+    With *trace_content* its spans tell texts.
+    """
     with coded():
         refuse_narrowed(caller, "write")
         checked_name("agent", agent)
-    return DurableMemory(_of(caller, agent, Scope(workspace=caller.workspace, agent=agent)))
+    memory = DurableMemory(_of(caller, agent, Scope(workspace=caller.workspace, agent=agent)))
+    return traced(memory, DURABLE, store=agent, content=trace_content)
 
 
 def durable_agents(caller: Caller, limit: int | None, page: str | None) -> Page[AgentSummary]:

@@ -80,7 +80,7 @@ class Holdfast:
         """Return what the agent named *agent* keeps between runs; InvalidInput for a bad name."""
         from holdfast.library.durable import durable
 
-        return durable(self._caller, agent)
+        return durable(self._caller, agent, trace_content=self._trace_content)
 
     def durable_agents(
         self, limit: int | None = 100, page: str | None = None
@@ -117,6 +117,10 @@ class Holdfast:
         from holdfast.library.durable import forget_agent
 
         return forget_agent(self._caller, agent)
+
+    @property
+    def _trace_content(self) -> bool:
+        return self.opened is not None and self.opened.trace_content
 
     @property
     def workspace(self) -> str:

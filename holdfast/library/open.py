@@ -20,13 +20,15 @@ def open(
     clock: Clock | None = None,
     ids: Ids | None = None,
     migrate: bool = True,
+    trace_content: bool = False,
 ) -> Holdfast:
     """Open what *target* names, and return a handle on it.
 
     A path, `sqlite:PATH` or ":memory:" is SQLite, embedded; None is the user's data directory;
     `postgresql://…` is PostgreSQL; `https://…` a server, which *api_key* is for. *clock* and
-    *ids* stand in for the machine's. Raises InvalidInput for a target that is nobody's,
-    MissingExtra, Unavailable.
+    *ids* stand in for the machine's. With *trace_content* the spans that OpenTelemetry gets of a
+    memory hold what was sought and what was found or written; else ids and counts alone. Raises
+    InvalidInput for a target that is nobody's, MissingExtra, Unavailable.
     """
     checked_name("workspace", workspace)
     checked_actor(actor or LOCAL)
@@ -34,7 +36,13 @@ def open(
     if text is not None and text.startswith(("http://", "https://")):
         from holdfast.library.remote import open_remote
 
-        return open_remote(text, workspace=workspace, actor=actor, api_key=api_key)
+        return open_remote(
+            text,
+            workspace=workspace,
+            actor=actor,
+            api_key=api_key,
+            trace_content=trace_content,
+        )
     clock = clock or SystemClock()
     engine, reached = _engine(text, clock, migrate=migrate)
     caller = Caller(
@@ -44,7 +52,7 @@ def open(
         clock=clock,
         ids=ids or Ids(),
     )
-    return Holdfast(engine, caller, opened=Opened(target=reached))
+    return Holdfast(engine, caller, opened=Opened(target=reached, trace_content=trace_content))
 
 
 def _engine(target: str | None, clock: Clock, *, migrate: bool) -> tuple[Engine, str]:

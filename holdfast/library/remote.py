@@ -7,6 +7,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import NoReturn, Self, cast
 
+from msgspec.structs import replace
+
 from holdfast.engines.base import Engine
 from holdfast.ground.clock import SystemClock
 from holdfast.ground.errors import HoldfastError, InvalidInput, NotAuthenticated, Unsupported
@@ -21,6 +23,8 @@ from holdfast.library.remote_keys import RemoteKeys
 from holdfast.library.remote_sessions import RemoteSessions
 from holdfast.library.remote_stores import RemoteMemoryStores
 from holdfast.library.settling import identity
+from holdfast.library.traced import traced
+from holdfast.library.traced_durable import DURABLE
 from holdfast.library.wire_client import Connections, WireClient
 from holdfast.memories.durable.entry import AgentSummary, Swept
 from holdfast.memories.durable.limits import DurableLimits, LimitsChanged
@@ -36,10 +40,12 @@ class RemoteHoldfast:
     Threads may share it. As a context manager it closes on every way out.
     """
 
-    def __init__(self, client: WireClient, *, on_close: Callable[[], None]) -> None:
+    def __init__(
+        self, client: WireClient, *, on_close: Callable[[], None], trace_content: bool = False
+    ) -> None:
         self._client, self._on_close, self._open = client, on_close, True
         self._narrowed: set[RemoteHoldfast] = set()
-        self.opened = client.opened
+        self.opened = replace(client.opened, trace_content=trace_content)
         self.events = RemoteEvents(client, SystemClock())
         self.memory_stores = RemoteMemoryStores(client)
         self.sessions = RemoteSessions(client)
@@ -54,7 +60,9 @@ class RemoteHoldfast:
 
     def durable(self, agent: str) -> RemoteDurable:
         """Return what the agent named *agent* keeps between runs; InvalidInput for a bad name."""
-        return RemoteDurable(self._client, agent)
+        memory = RemoteDurable(self._client, agent)
+        content = self.opened.trace_content
+        return traced(memory, DURABLE, store=agent, content=content, remote=True)
 
     def durable_agents(
         self, limit: int | None = 100, page: str | None = None
@@ -105,7 +113,9 @@ class RemoteHoldfast:
             if value is not None:
                 raise Unsupported(f"{name} over HTTP", next="Open a handle with another api_key.")
         client = self._client.acting(workspace=workspace)
-        return RemoteHoldfast(client, on_close=client.close)
+        return RemoteHoldfast(
+            client, on_close=client.close, trace_content=self.opened.trace_content
+        )
 
     def for_session(self, session_id: str) -> "RemoteHoldfast":
         """Return this handle narrowed to the stores that the session attaches, as it does.
@@ -128,7 +138,7 @@ class RemoteHoldfast:
                 # With its session the token ends in any case; closing does not fail for it.
                 _log.warning("%s was not revoked: %s", token.id, type(error).__name__)
 
-        narrowed = RemoteHoldfast(client, on_close=ended)
+        narrowed = RemoteHoldfast(client, on_close=ended, trace_content=self.opened.trace_content)
         self._narrowed.add(narrowed)
         return narrowed
 
@@ -187,6 +197,7 @@ def open_remote(
     workspace: str = "default",
     actor: Actor | None = None,
     api_key: str | None = None,
+    trace_content: bool = False,
 ) -> Holdfast:
     """Return a handle on the server at *url*, which has a Holdfast's face; asks nothing of it yet.
 
@@ -198,4 +209,5 @@ def open_remote(
         raise InvalidInput("actor", reason, next="Give an api_key instead.")
     connections = Connections(url)
     client = WireClient(connections, api_key=api_key, workspace=workspace)
-    return cast("Holdfast", RemoteHoldfast(client, on_close=connections.close))
+    handle = RemoteHoldfast(client, on_close=connections.close, trace_content=trace_content)
+    return cast("Holdfast", handle)

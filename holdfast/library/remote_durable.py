@@ -4,8 +4,6 @@ import os
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from msgspec import UNSET, UnsetType
-
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.pages import Page, checked_limit
 from holdfast.ground.scope import checked_name
@@ -60,7 +58,7 @@ class RemoteDurable:
         category: str,
         tags: Iterable[str] = (),
         refresh: bool = True,
-        expected_seq: int | UnsetType | None = UNSET,
+        expected_seq: int | None = None,
         idempotency_key: str | None = None,
     ) -> StoredEntry:
         """Write the whole entry under *key*, replacing what was there."""

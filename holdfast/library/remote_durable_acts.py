@@ -31,7 +31,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
     category: str
     tags: Iterable[str]
     refresh: bool = True
-    expected_seq: int | UnsetType | None = UNSET
+    expected_seq: int | None = None
     promoted_from: str | UnsetType = UNSET
 
 

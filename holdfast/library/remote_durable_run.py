@@ -5,8 +5,6 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Self
 
-from msgspec import UNSET, UnsetType
-
 from holdfast.ground.errors import StaleRun
 from holdfast.ground.pages import Page
 from holdfast.library import remote_durable_acts as acts
@@ -40,7 +38,7 @@ class RemoteDurableRun:
         category: str,
         tags: Iterable[str] = (),
         refresh: bool = True,
-        expected_seq: int | UnsetType | None = UNSET,
+        expected_seq: int | None = None,
         idempotency_key: str | None = None,
     ) -> StoredEntry:
         """Write the whole entry under *key*, replacing what was there."""

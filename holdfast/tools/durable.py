@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from holdfast.ground.errors import HoldfastError, InvalidInput
 from holdfast.ground.pages import Page
 from holdfast.ground.scope import Actor
+from holdfast.library.traced import traced_as
 from holdfast.memories.durable.codes import code_of
 from holdfast.memories.durable.entry import DurableEntry, Gone, StoredEntry
 from holdfast.memories.durable.memory import DurableMemory
@@ -75,7 +76,7 @@ def durable(memory: Durable) -> list[Tool]:
     """
     if isinstance(memory, DurableMemory):
         by = Actor.agent(memory.caller.agent)
-        memory = DurableMemory(replace(memory.caller, actor=by))
+        memory = traced_as(memory, DurableMemory(replace(memory.caller, actor=by)))
     words = wording("durable").parameters
     acts: dict[str, Callable[[Durable, object], JSON]] = {
         "store": _store,

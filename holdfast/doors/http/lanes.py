@@ -8,6 +8,8 @@ threads.
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from functools import partial
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -32,8 +34,9 @@ class Lanes:
         return work() if self._direct else await self.slow(work)
 
     async def slow(self, work: Callable[[], T]) -> T:
-        """Return *work*(), run on a thread."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        """Return *work*(), run on a thread with the request's context variables."""
+        asked = partial(copy_context().run, work)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, asked)
 
     async def live(self, wait: Callable[[], T]) -> T:
         """Return *wait*(), which waits for something to happen, run on a thread for that."""

@@ -9,6 +9,7 @@ from holdfast.doors.http.bodies import Body
 from holdfast.doors.http.call import Call
 from holdfast.doors.http.errors import told_of
 from holdfast.doors.http.own.durable_asked import (
+    acted,
     agents_route,
     caller_of,
     idempotency_key_of,
@@ -63,7 +64,13 @@ async def list_all(call: Call) -> Answer:
     filters = Filters(**{name: asked.pop(name) for name in _FILTERS & asked.keys()})
     limit: int = asked.get("limit", LISTED)
     page = await call.slow(
-        lambda hf: list_entries(caller_of(call, hf), filters, limit=limit, page=asked.get("page"))
+        lambda hf: acted(
+            call,
+            hf,
+            "list",
+            lambda caller: list_entries(caller, filters, limit=limit, page=asked.get("page")),
+            query=filters.query,
+        )
     )
     return of_json({"data": [to_wire(each) for each in page.data], "next_page": page.next_page})
 
@@ -72,13 +79,19 @@ async def put_many(call: Call) -> Answer:
     """Write entries in one transaction."""
     body = call.body(PostEntries)
     on_error = cast("OnError", body.on_error)
+    idempotency_key = idempotency_key_of(call)
     many = await call.write(
-        lambda hf: set_many(
-            caller_of(call, hf),
-            body.entries,
-            on_error=on_error,
-            refresh=body.refresh,
-            idempotency_key=idempotency_key_of(call),
+        lambda hf: acted(
+            call,
+            hf,
+            "set_many",
+            lambda caller: set_many(
+                caller,
+                body.entries,
+                on_error=on_error,
+                refresh=body.refresh,
+                idempotency_key=idempotency_key,
+            ),
         )
     )
     return of_json(_many(many))
@@ -94,13 +107,13 @@ async def put(call: Call) -> Answer:
         idempotency_key=idempotency_key_of(call),
     )
     stored = await call.write(
-        lambda hf: set_one(
-            caller_of(call, hf),
-            call["key"],
-            body.content,
-            body.category,
-            body.tags,
-            wish=wish,
+        lambda hf: acted(
+            call,
+            hf,
+            "set",
+            lambda caller: set_one(
+                caller, call["key"], body.content, body.category, body.tags, wish=wish
+            ),
         )
     )
     return _stored(stored)
@@ -108,18 +121,25 @@ async def put(call: Call) -> Answer:
 
 async def retrieve(call: Call) -> Answer:
     """Tell of the entry under a key."""
-    entry = await call.quick(lambda hf: get(caller_of(call, hf), call["key"]))
+    key = call["key"]
+    entry = await call.quick(
+        lambda hf: acted(call, hf, "get", lambda caller: get(caller, key), query=key)
+    )
     if entry is None:
-        raise NotFound("entry", call["key"], next="Check the key, or list what is there.")
+        raise NotFound("entry", key, next="Check the key, or list what is there.")
     return of_json(to_wire(entry))
 
 
 async def delete(call: Call) -> Answer:
     """Forget a key. On a thread, because erased bytes are waited for after the write."""
     scope = cast("EntryScope | None", call.query.get("scope"))
+    idempotency_key = idempotency_key_of(call)
     forgotten = await call.slow(
-        lambda hf: forget(
-            caller_of(call, hf), call["key"], scope, idempotency_key=idempotency_key_of(call)
+        lambda hf: acted(
+            call,
+            hf,
+            "forget",
+            lambda caller: forget(caller, call["key"], scope, idempotency_key=idempotency_key),
         )
     )
     return of_json({"forgotten": forgotten, "key": call["key"]})
@@ -143,7 +163,9 @@ async def restore(call: Call) -> Answer:
 async def hydration(call: Call) -> Answer:
     """Tell what the agent would see at a run's start."""
     budget: int | None = call.query.get("budget")
-    told = await call.slow(lambda hf: hydrate(caller_of(call, hf), budget))
+    told = await call.slow(
+        lambda hf: acted(call, hf, "hydrate", lambda caller: hydrate(caller, budget))
+    )
     return of_json(to_wire(told))
 
 

@@ -1,14 +1,18 @@
 """Whose durable memory a request is about, in which run, and what stands for it once more."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from holdfast.doors.http.call import Call
 from holdfast.doors.http.routes import DURABLE_LIMIT, Handler, Method, Needs, Route
 from holdfast.ground.errors import InvalidInput
 from holdfast.library.holdfast import Holdfast
+from holdfast.library.traced import within
 from holdfast.memories.durable.asked import checked_idempotency_key
 from holdfast.memories.durable.caller import Caller, InRun
 from holdfast.memories.durable.memory import DurableMemory
+
+T = TypeVar("T")
 
 AGENT = "/api/durable/{agent}"
 
@@ -38,6 +42,16 @@ def caller_of(call: Call, hf: Holdfast) -> Caller:
     """Return the caller that *call* is by: the agent of its path, in the run of its headers."""
     caller, run = hf.durable(call["agent"]).caller, run_of(call)
     return caller if run is None else caller.within(run.run_id, run.token)
+
+
+def acted(
+    call: Call, hf: Holdfast, act: str, work: Callable[[Caller], T], *, query: str | None = None
+) -> T:
+    """Return *work*(the caller of *call*), which the memory's spans are told of as its *act*."""
+    memory, run = hf.durable(call["agent"]), run_of(call)
+    whole = memory.caller
+    caller = whole if run is None else whole.within(run.run_id, run.token)
+    return within(memory, act, lambda: work(caller), query=query)
 
 
 def memory_of(call: Call, hf: Holdfast) -> DurableMemory:

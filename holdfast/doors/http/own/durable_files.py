@@ -1,5 +1,6 @@
 """An agent's entries as Markdown files, given out and taken in."""
 
+from functools import partial
 from typing import cast
 
 from msgspec import Struct, field
@@ -10,9 +11,11 @@ from holdfast.doors.http.bodies import Body
 from holdfast.doors.http.call import Call
 from holdfast.doors.http.own.durable_asked import agents_route, idempotency_key_of, memory_of
 from holdfast.doors.http.query import flag
+from holdfast.library.holdfast import Holdfast
+from holdfast.library.traced import within
 from holdfast.memories.durable.exporting import export_files
 from holdfast.memories.durable.importing import How, Mode, import_files
-from holdfast.memories.durable.reports import Rejected
+from holdfast.memories.durable.reports import ImportReport, Rejected
 from holdfast.memories.durable.wire import to_wire
 
 
@@ -63,10 +66,13 @@ async def take_in(call: Call) -> Answer:
     )
     files = [(each.path, each.text) for each in body.files]
     passed = [Rejected(path=e.path, code=e.code, reason=e.reason) for e in body.rejected]
-    report = await call.slow(
-        lambda hf: import_files(memory_of(call, hf).caller, files, how, passed=passed)
-    )
-    return of_json(to_wire(report))
+
+    def taken_in(hf: Holdfast) -> ImportReport:
+        memory = memory_of(call, hf)
+        work = partial(import_files, memory.caller, files, how, passed=passed)
+        return within(memory, "import_markdown", work)
+
+    return of_json(to_wire(await call.slow(taken_in)))
 
 
 ROUTES = (

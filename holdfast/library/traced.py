@@ -1,0 +1,217 @@
+"""Spans around what a memory is asked, for whoever collects them; nothing where nobody does.
+
+After OpenTelemetry's conventions for agents' memories. A memory that is asked for while a tracer
+provider is set gets a wrapper with its own face; any other is handed out as it is, and
+OpenTelemetry is not so much as imported. Texts are told only by a handle opened with
+`trace_content=True`.
+"""
+
+import inspect
+import sys
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, cast
+
+import msgspec
+from msgspec import Struct, field
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span, Tracer
+
+T = TypeVar("T")
+
+Operation = Literal[
+    "search_memory", "create_memory", "update_memory", "upsert_memory", "delete_memory"
+]
+
+_API: Final = "opentelemetry.trace"
+"""What is loaded wherever a tracer provider can have been set."""
+
+
+def _nothing(answer: object) -> Sequence[Any]:
+    del answer
+    return ()
+
+
+class Act(Struct, frozen=True, kw_only=True):
+    """A method of a memory: which operation it is, and what its span tells of the answer.
+
+    *records* are what it found or wrote, of which an act on a *single* one tells the id. *count*
+    is how many it found or tried to write, where that is not the number of *records*. *query*
+    names the argument that says what is sought.
+    """
+
+    operation: Operation
+    records: Callable[[Any], Sequence[Any]] = _nothing
+    count: Callable[[Any], int] | None = None
+    single: bool = False
+    query: str | None = None
+
+
+class Face(Struct, frozen=True, kw_only=True):
+    """The methods of a memory that make spans, and how a record is *shown* where texts may be.
+
+    *opens* are methods whose answer has such a face itself.
+    """
+
+    acts: Mapping[str, Act]
+    shown: Callable[[Any], Mapping[str, object]]
+    opens: Mapping[str, "Face"] = field(default_factory=dict[str, "Face"])
+
+
+class Spans(Struct, frozen=True, kw_only=True):
+    """Makes the spans of one memory, which *store* names."""
+
+    tracer: "Tracer"
+    store: str
+    face: Face
+    content: bool
+    remote: bool
+
+    def around(self, act: Act, query: str | None, call: Callable[[], T]) -> T:
+        """Return what *call* returns, within a span; awaited there if that is an awaitable."""
+        span = self._begun(act, query)
+        with self._within(span):
+            answer = call()
+            if not inspect.isawaitable(answer):
+                self._tell(span, act, answer)
+        if inspect.isawaitable(answer):
+            return cast("T", self._awaited(span, act, answer))
+        span.end()
+        return answer
+
+    async def _awaited(self, span: "Span", act: Act, answer: Awaitable[T]) -> T:
+        with self._within(span):
+            told = await answer
+            self._tell(span, act, told)
+        span.end()
+        return told
+
+    def _begun(self, act: Act, query: str | None) -> "Span":
+        from opentelemetry.trace import SpanKind
+
+        attributes: dict[str, str | int] = {
+            "gen_ai.operation.name": act.operation,
+            "gen_ai.provider.name": "holdfast",
+            "gen_ai.memory.store.id": self.store,
+        }
+        if self.content and query:
+            attributes["gen_ai.memory.query.text"] = query
+        kind = SpanKind.CLIENT if self.remote else SpanKind.INTERNAL
+        return self.tracer.start_span(act.operation, kind=kind, attributes=attributes)
+
+    @contextmanager
+    def _within(self, span: "Span") -> Generator[None]:
+        """Have *span* be the current one; what is raised ends it, and is told by its class alone.
+
+        What an error says may hold a text.
+        """
+        from opentelemetry.trace import StatusCode, use_span
+
+        with use_span(span, record_exception=False, set_status_on_exception=False):
+            try:
+                yield
+            except BaseException as error:
+                span.set_attribute("error.type", type(error).__name__)
+                span.set_status(StatusCode.ERROR)
+                span.end()
+                raise
+
+    def _tell(self, span: "Span", act: Act, answer: object) -> None:
+        records = act.records(answer)
+        count = len(records) if act.count is None else act.count(answer)
+        span.set_attribute("gen_ai.memory.record.count", count)
+        if act.single and records:
+            span.set_attribute("gen_ai.memory.record.id", records[0].id)
+        if self.content and records:
+            told = msgspec.json.encode([self.face.shown(each) for each in records])
+            span.set_attribute("gen_ai.memory.records", told.decode())
+
+
+class Traced:
+    """A memory, with a span around each call that its face names; all else is the memory's own."""
+
+    def __init__(self, of: Any, spans: Spans) -> None:
+        self._of, self._spans = of, spans
+
+    # So that it is taken for what it stands for.
+    @property
+    def __class__(self) -> type[Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return cast("type[Any]", type(self._of))
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._of, name)
+        face = self._spans.face
+        if (act := face.acts.get(name)) is not None:
+            return partial(self._asked, act, found)
+        if (opened := face.opens.get(name)) is not None:
+            return partial(self._opened, opened, found)
+        return found
+
+    def _asked(self, act: Act, call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        query = None
+        if self._spans.content and act.query is not None:
+            query = inspect.signature(call).bind_partial(*args, **kwargs).arguments.get(act.query)
+        sought = query if isinstance(query, str) else None
+        return self._spans.around(act, sought, partial(call, *args, **kwargs))
+
+    def _opened(self, face: Face, call: Callable[..., Any], *args: Any, **kwargs: Any) -> "Traced":
+        return Traced(call(*args, **kwargs), msgspec.structs.replace(self._spans, face=face))
+
+    def __enter__(self) -> Self:
+        self._of.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._of.__exit__(kind, error, trace)
+
+
+def traced(of: T, face: Face, *, store: str, content: bool, remote: bool = False) -> T:
+    """Return *of* with spans around its calls, or *of* itself where nobody collects them.
+
+    That is told when a memory is asked for: a tracer provider that is set later has the spans of
+    those asked for after it.
+    """
+    tracer = _tracer()
+    if tracer is None:
+        return of
+    spans = Spans(tracer=tracer, store=store, face=face, content=content, remote=remote)
+    return cast("T", Traced(of, spans))
+
+
+def traced_as(like: object, of: T) -> T:
+    """Return *of* with such spans as *like* has, if it has any."""
+    return cast("T", Traced(of, spans)) if (spans := _spans_of(like)) is not None else of
+
+
+def within(like: object, name: str, call: Callable[[], T], *, query: str | None = None) -> T:
+    """Return what *call* returns, within the span that *like* makes of its method *name*.
+
+    For who does what the method does by another way.
+    """
+    spans = _spans_of(like)
+    return call() if spans is None else spans.around(spans.face.acts[name], query, call)
+
+
+def _spans_of(memory: object) -> Spans | None:
+    found = vars(memory).get("_spans") if type(memory) is Traced else None
+    return cast("Spans | None", found)
+
+
+def _tracer() -> "Tracer | None":
+    """Return what begins spans; None where no tracer provider is set."""
+    if _API not in sys.modules:
+        return None
+    from opentelemetry.trace import NoOpTracerProvider, ProxyTracerProvider, get_tracer_provider
+
+    provider = get_tracer_provider()
+    if isinstance(provider, ProxyTracerProvider | NoOpTracerProvider):
+        return None
+    return provider.get_tracer("holdfast")
