@@ -97,20 +97,19 @@ def _of_log(rows: Rows) -> Iterator[str]:
 
 
 def _of_causes(rows: Rows) -> Iterator[str]:
-    puts = {
-        (change["agent"], change["key"], change["seq"])
-        for change in rows["durable_changes"]
-        if change["op"] in PUTS
-    }
-    for change in rows["durable_changes"]:
+    """Tell of evictions for a write that is not there; one for a key since forgotten is in order.
+
+    Of many changes of a key the newest are kept, so any later one stands for that write.
+    """
+    changes = rows["durable_changes"]
+    last: dict[tuple[str, str | None], int] = {}
+    for change in sorted(changes, key=lambda each: each["seq"]):
+        last[change["agent"], change["key"]] = change["seq"]
+    for change in changes:
         if change["op"] != "evict" or json.decode(change["cause"]).get("source") == "limits":
             continue
         cause = change["evicted_for"]
-        later = any(
-            (agent, key) == (change["agent"], cause) and seq > change["seq"]
-            for agent, key, seq in puts
-        )
-        if cause is None or not later:
+        if last.get((change["agent"], cause), 0) <= change["seq"]:
             yield f"{change['key']!r} was evicted for {cause!r}, which was never written"
 
 

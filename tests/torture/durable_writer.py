@@ -1,0 +1,63 @@
+"""Writes durable memory until it is killed, and says of every write what it will do and did.
+
+    python durable_writer.py DATABASE WORKSPACE
+
+Each of four threads is an agent of its own, in a run, so what must be there follows from its lines
+alone. A line is written with one system call, before the call (`will`) and after (`did`).
+"""
+
+import json
+import os
+import random
+import sys
+from itertools import count
+from threading import Thread
+
+import holdfast
+from holdfast.ground.errors import MemoryFull
+
+THREADS = 4
+CAP = 6
+CATEGORIES = ("note", "note", "note", "daily", "core", "conversation")
+
+
+def say(word: str, thread: int, act: str, key: str, category: str, text: str) -> None:
+    """Tell of one act; of what it did with the keys that were evicted for it."""
+    os.write(1, (json.dumps([word, thread, act, key, category, text]) + "\n").encode())
+
+
+def write(hf: holdfast.Holdfast, thread: int) -> None:
+    """Store and forget, at random, among a few more keys than may be kept."""
+    chance = random.Random()
+    run = hf.durable(f"agent_{thread}").run()
+    for n in count():
+        act = chance.choice(["set", "set", "set", "forget"])
+        key, category = f"key_{chance.randrange(CAP + 4)}", chance.choice(CATEGORIES)
+        if category == "conversation":
+            act, key = "set", f"scratch_{key}"
+        text = f"{thread} wrote {n} " + "x" * (n % 3000)
+        say("will", thread, act, key, category, text)
+        evicted: tuple[str, ...] = ()
+        if act == "forget":
+            run.forget(key)
+        else:
+            try:
+                stored = run.set(key, text, category=category)
+                evicted = tuple(each.key for each in stored.evicted)
+            except MemoryFull:
+                act = "refused"
+        say("did", thread, act, key, category, " ".join(evicted))
+
+
+def main() -> None:
+    """Be every thread, in the database and the workspace that the command line names."""
+    target, workspace = sys.argv[1:]
+    hf = holdfast.open(target, workspace=workspace)
+    for thread in range(THREADS):
+        Thread(target=write, args=(hf, thread), daemon=True).start()
+    while True:
+        os.read(0, 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,137 @@
+"""Durable memory after `kill -9`: what was acknowledged is there, and nothing went without cause."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from memories.durable.beneath import everything, misfits
+from torture.durable_writer import CAP, THREADS
+
+import holdfast
+from holdfast.library.holdfast import Holdfast
+from holdfast.testing.postgres import PostgresServer, running_postgres
+from holdfast.testing.shared import new_workspace
+
+LIVES = int(os.environ.get("HOLDFAST_TORTURE_LIVES", "10"))
+WRITER = Path(__file__).with_name("durable_writer.py")
+
+Held = dict[str, tuple[str, str]]
+"""What an agent keeps by key, coldest first: category and content."""
+Said = tuple[str, int, str, str, str, str]
+
+
+def after(held: Held, act: str, key: str, category: str, text: str) -> tuple[Held, list[str]]:
+    """Return what an agent keeps once it did *act*, and which keys were evicted for it."""
+    held, evicted = dict(held), list[str]()
+    if act == "forget":
+        held.pop(key, None)
+    elif category != "conversation":
+        if key not in held and len(held) == CAP:
+            windowed = [each for each, (kind, _) in held.items() if kind != "core"]
+            if not windowed and category != "core":
+                return held, []
+            evicted = [windowed[0] if windowed else next(iter(held))]
+            del held[evicted[0]]
+        held.pop(key, None)
+        held[key] = (category, text)
+    return held, evicted
+
+
+def possible(said: list[Said]) -> list[list[Held]]:
+    """Return what each agent may keep: all it did, and perhaps what it began."""
+    held: list[Held] = [{} for _ in range(THREADS)]
+    begun: list[Held] = [{} for _ in range(THREADS)]
+    evicted: list[list[str]] = [[] for _ in range(THREADS)]
+    for word, thread, act, key, category, text in said:
+        if word == "will":
+            begun[thread], evicted[thread] = after(held[thread], act, key, category, text)
+        else:
+            assert text.split() == evicted[thread]
+            held[thread] = begun[thread]
+    return [list(pair) for pair in zip(held, begun, strict=True)]
+
+
+def live(
+    target: str, workspace: str, chance: random.Random, kill: Callable[[int], None]
+) -> list[Said]:
+    """Run a writer until it has said so many lines and *kill* was called with its number."""
+    lines = chance.choice([1, 8, 60, 400])
+    command = [sys.executable, str(WRITER), target, workspace]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as writer:
+        assert writer.stdout is not None
+        said = [writer.stdout.readline() for _ in range(lines)]
+        kill(writer.pid)
+        os.kill(writer.pid, signal.SIGKILL)
+        said += writer.stdout.readlines()
+    return [tuple(json.loads(line)) for line in said if line.endswith(b"\n")]
+
+
+def kept(hf: Holdfast, agent: str) -> Held:
+    """Return what *agent* keeps, coldest first."""
+    entries = hf.durable(agent).list(limit=1000).data
+    return {each.key: (each.category, each.content) for each in reversed(entries)}
+
+
+def check_a_life(target: str, chance: random.Random, kill: Callable[[int], None]) -> int:
+    """Let a writer live and die; return how many writes it was told are kept."""
+    workspace = new_workspace()
+    with holdfast.open(target, workspace=workspace) as hf:
+        hf.set_durable_limits(cap=CAP)
+
+    said = live(target, workspace, chance, kill)
+
+    with holdfast.open(target, workspace=workspace) as hf:
+        assert misfits(hf) == []
+        for thread, states in enumerate(possible(said)):
+            there = kept(hf, f"agent_{thread}")
+            assert any(list(there.items()) == list(state.items()) for state in states)
+            assert hf.durable(f"agent_{thread}").run().hydration.omitted == ()
+        assert not any(entry["run_id"] for entry in everything(hf)["durable_entries"])
+        assert misfits(hf) == []
+        assert hf.verify().findings == ()
+        for thread in range(THREADS):
+            hf.forget_agent(f"agent_{thread}")
+    return sum(word == "did" for word, *_ in said)
+
+
+@pytest.fixture
+def server() -> Iterator[PostgresServer]:
+    """Give a server that nobody else uses, for it is to crash."""
+    with running_postgres() as server:
+        server.make_template()
+        yield server
+
+
+@pytest.mark.timeout(60 + 15 * LIVES)
+@pytest.mark.parametrize("target", ["sqlite_file", "fresh_postgres_url"])
+def test_no_acknowledged_write_is_lost_with_its_writer(
+    request: pytest.FixtureRequest, target: str
+) -> None:
+    chance = random.Random(LIVES)
+    database = str(request.getfixturevalue(target))
+
+    told = [check_a_life(database, chance, lambda _: None) for _ in range(LIVES)]
+
+    assert sum(told) > LIVES
+
+
+@pytest.mark.timeout(60 + 15 * LIVES)
+def test_no_acknowledged_write_is_lost_with_the_server(server: PostgresServer) -> None:
+    chance = random.Random(LIVES)
+    url = server.url(server.new_database("holdfast_template"))
+
+    def crash(_: int) -> None:
+        server.stop("immediate")
+        server.start()
+
+    told = [check_a_life(url, chance, crash) for _ in range(max(3, LIVES // 10))]
+
+    assert sum(told) > 0
