@@ -21,9 +21,9 @@ CAP = 6
 CATEGORIES = ("note", "note", "note", "daily", "core", "conversation")
 
 
-def say(word: str, thread: int, act: str, key: str, category: str, text: str) -> None:
-    """Tell of one act; of what it did with the keys that were evicted for it."""
-    os.write(1, (json.dumps([word, thread, act, key, category, text]) + "\n").encode())
+def say(*told: object) -> None:
+    """Tell of one act: the word, the thread, the act, its key, its category, and a text."""
+    os.write(1, (json.dumps(told) + "\n").encode())
 
 
 def write(hf: holdfast.Holdfast, thread: int) -> None:

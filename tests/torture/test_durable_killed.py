@@ -1,4 +1,4 @@
-"""Durable memory after `kill -9`: what was acknowledged is there, and nothing went without cause."""
+"""Durable memory after `kill -9`: what was acknowledged is there, nothing went without cause."""
 
 import json
 import os

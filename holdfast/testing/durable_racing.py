@@ -1,0 +1,83 @@
+"""A writer of durable memory that races others for one agent, as a process of its own.
+
+    python -m holdfast.testing.durable_racing TARGET WORKSPACE ACT WHO TIMES
+
+It says what became of each of its acts, a line of JSON each, once it has been told to begin: by a
+line on its standard input, so that those who race begin together.
+"""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+
+import holdfast
+from holdfast.ground.errors import StaleRun
+from holdfast.memories.durable.entry import StoredEntry
+from holdfast.memories.durable.memory import DurableMemory
+
+AGENT = "racing"
+
+Told = dict[str, object]
+
+
+def one_key(durable: DurableMemory, who: str, times: int) -> Iterator[Told]:
+    """Write one and the same key, over and over."""
+    for number in range(times):
+        yield told(durable.set("key", f"{who} {number}", category="core"))
+
+
+def many_keys(durable: DurableMemory, who: str, times: int) -> Iterator[Told]:
+    """Write keys of its own, each once, more of them than may be kept."""
+    for number in range(times):
+        yield told(durable.set(f"{who} {number}", "x", category="note"))
+
+
+def shared_and_own(durable: DurableMemory, who: str, times: int) -> Iterator[Told]:
+    """Write a key as its own and as the workspace's by turns, so that it moves between the two."""
+    for number in range(times):
+        category = ("workspace", "core")[number % 2]
+        yield told(durable.set("key", f"{who} {number}", category=category))
+
+
+def lane(durable: DurableMemory, who: str, times: int) -> Iterator[Told]:
+    """Open one lane, and write until another takes it."""
+    for _ in range(times):
+        run = durable.run(lane="one")
+        yield {"token": run.token, "opened": True}
+        try:
+            stored = run.set(f"{who} {run.token}", "x", category="note")
+        except StaleRun as stale:
+            yield {"token": run.token, "live": stale.live_token}
+        else:
+            yield {"token": run.token, "seq": stored.seq}
+
+
+ACTS: dict[str, Callable[[DurableMemory, str, int], Iterator[Told]]] = {
+    "one_key": one_key,
+    "many_keys": many_keys,
+    "shared_and_own": shared_and_own,
+    "lane": lane,
+}
+
+
+def told(stored: StoredEntry) -> Told:
+    """Return what is said of a write."""
+    evicted = [each.key for each in stored.evicted]
+    return {"seq": stored.seq, "id": stored.id, "outcome": stored.outcome, "evicted": evicted}
+
+
+def main() -> None:
+    """Race as the command line says."""
+    target, workspace, act, who, times = sys.argv[1:]
+    with holdfast.open(target, workspace=workspace) as hf:
+        durable = hf.durable(AGENT)
+        durable.limits()
+        sys.stdout.write("ready\n")
+        sys.stdout.flush()
+        sys.stdin.readline()
+        for each in ACTS[act](durable, who, int(times)):
+            sys.stdout.write(f"{json.dumps(each)}\n")
+
+
+if __name__ == "__main__":
+    main()
