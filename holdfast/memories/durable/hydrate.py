@@ -1,6 +1,6 @@
 """Which entries an agent sees at a run's start: a pure function of sizes, order and budget."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from operator import attrgetter
 from typing import Generic, Literal, Protocol, TypeVar
@@ -11,7 +11,7 @@ from holdfast.memories.durable.entry import CORE, EntryScope
 
 Reason = Literal["too_big", "over_budget", "shadowed"]
 
-_SEQ = attrgetter("seq")
+_SEQ, _KEY = attrgetter("seq"), attrgetter("key")
 _NEARER: dict[EntryScope, int] = {"run": 0, "agent": 1, "workspace": 2}
 
 
@@ -47,8 +47,8 @@ class Weighed(Protocol):
 W = TypeVar("W", bound=Weighed)
 
 
-class Candidate(Struct, frozen=True, kw_only=True):
-    """An entry without its content."""
+class Candidate(Struct, frozen=True, gc=False):
+    """An entry without its content; made by position, of which a plan takes a thousand."""
 
     key: str
     category: str
@@ -57,7 +57,7 @@ class Candidate(Struct, frozen=True, kw_only=True):
     seq: int
 
 
-class Omitted(Struct, frozen=True, kw_only=True):
+class Omitted(Struct, frozen=True, gc=False):
     """An entry that a hydration left out, and why."""
 
     key: str
@@ -92,7 +92,8 @@ class Plan(Struct, Generic[W], frozen=True, kw_only=True):
         """Each candidate at its turn."""
         left, considered = self.budget, list[Considered[W]]()
         for rank, each in enumerate(self.ordered, 1):
-            reason = _reason(each.size_bytes, left, self.budget)
+            fits = each.size_bytes <= left
+            reason = None if fits else _reason(each.size_bytes, self.budget)
             considered.append(
                 Considered(candidate=each, rank=rank, left_before=left, reason=reason)
             )
@@ -111,13 +112,37 @@ class Plan(Struct, Generic[W], frozen=True, kw_only=True):
 
     def divided(self) -> tuple[tuple[W, ...], tuple[Omitted, ...]]:
         """Return who is taken, in that order; and who is left out, the shadowed last."""
-        passed = [_omitted(each, "shadowed") for each in self.shadowed]
-        if sum([each.size_bytes for each in self.ordered]) <= self.budget:
-            return self.ordered, tuple(passed)
-        considered = self.considered
-        taken = tuple(each.candidate for each in considered if each.reason is None)
-        left = [_omitted(each.candidate, each.reason) for each in considered if each.reason]
-        return taken, (*left, *passed)
+        ordered, left = self.ordered, self.budget
+        taken: Sequence[W] = ordered
+        passed: list[W] = []
+        if sum([each.size_bytes for each in ordered]) > left:
+            taken, passed = _fitting(ordered, left)
+        # A thousand may be left out, so nothing is called for each but what makes it.
+        budget = self.budget
+        omitted = [
+            Omitted(each.key, each.category, each.scope, size, each.seq, reason)
+            for each in passed
+            for size in (each.size_bytes,)
+            for reason in ("over_budget" if size <= budget else "too_big",)
+        ]
+        omitted += [_shadowed(each) for each in self.shadowed]
+        return tuple(taken), tuple(omitted)
+
+
+def _fitting(ordered: Sequence[W], left: int) -> tuple[list[W], list[W]]:
+    """Return who fits the *left* bytes, each in its turn, and who does not."""
+    least = min([each.size_bytes for each in ordered])
+    taken, passed = list[W](), list[W]()
+    for number, each in enumerate(ordered):
+        if left < least:
+            passed.extend(ordered[number:])
+            break
+        if each.size_bytes <= left:
+            taken.append(each)
+            left -= each.size_bytes
+        else:
+            passed.append(each)
+    return taken, passed
 
 
 def plan(candidates: Iterable[W], *, budget: int) -> Plan[W]:
@@ -127,18 +152,23 @@ def plan(candidates: Iterable[W], *, budget: int) -> Plan[W]:
     the nearest is considered: the run's, then the agent's, then the workspace's.
     """
     newest = sorted(candidates, key=_SEQ, reverse=True)
-    nearest: dict[str, W] = {}
-    for each in newest:
-        other = nearest.setdefault(each.key, each)
-        if _NEARER[each.scope] < _NEARER[other.scope]:
-            nearest[each.key] = each
     shadowed: list[W] = []
-    if len(nearest) < len(newest):
+    if len(set(map(_KEY, newest))) < len(newest):
+        nearest = _nearest(newest)
         shadowed = [each for each in newest if nearest[each.key] is not each]
         newest = [each for each in newest if nearest[each.key] is each]
     core = [each for each in newest if each.category == CORE]
     others = [each for each in newest if each.category != CORE]
     return Plan(ordered=(*core, *others), shadowed=tuple(shadowed), budget=budget)
+
+
+def _nearest(candidates: Iterable[W]) -> dict[str, W]:
+    nearest: dict[str, W] = {}
+    for each in candidates:
+        other = nearest.setdefault(each.key, each)
+        if _NEARER[each.scope] < _NEARER[other.scope]:
+            nearest[each.key] = each
+    return nearest
 
 
 def digest(chosen: Iterable[Weighed]) -> str:
@@ -147,18 +177,9 @@ def digest(chosen: Iterable[Weighed]) -> str:
     return sha256("".join(told).encode()).hexdigest()
 
 
-def _reason(size_bytes: int, left: int, budget: int) -> Literal["too_big", "over_budget"] | None:
-    if size_bytes <= left:
-        return None
+def _reason(size_bytes: int, budget: int) -> Literal["too_big", "over_budget"]:
     return "too_big" if size_bytes > budget else "over_budget"
 
 
-def _omitted(candidate: Weighed, reason: Reason) -> Omitted:
-    return Omitted(
-        key=candidate.key,
-        category=candidate.category,
-        scope=candidate.scope,
-        size_bytes=candidate.size_bytes,
-        seq=candidate.seq,
-        reason=reason,
-    )
+def _shadowed(each: Weighed) -> Omitted:
+    return Omitted(each.key, each.category, each.scope, each.size_bytes, each.seq, "shadowed")

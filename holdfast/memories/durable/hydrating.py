@@ -1,23 +1,30 @@
 """Hydration: what an agent sees at a run's start, planned by sizes, then read."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from itertools import repeat
+from operator import attrgetter
+from typing import cast
 
 import msgspec
 from msgspec import Struct
 
-from holdfast.engines.base import Reader
+from holdfast.engines.base import Reader, Row
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.events import Fact
 from holdfast.memories.durable.caller import Caller
 from holdfast.memories.durable.counts import Count, counts
-from holdfast.memories.durable.entry import DurableEntry
+from holdfast.memories.durable.entry import DurableEntry, EntryScope
 from holdfast.memories.durable.fence import pass_fence
 from holdfast.memories.durable.hydrate import Candidate, Omitted, Plan, Weighed, digest, plan
 from holdfast.memories.durable.limits import RANGES, DurableLimits
 from holdfast.memories.durable.render import render
 from holdfast.memories.durable.rows import SEQ, entry_of, scope_of
 from holdfast.memories.durable.writing import publish
+
+_REASON = attrgetter("reason")
+_texts, _numbers = msgspec.json.Decoder(list[str]), msgspec.json.Decoder(list[int])
 
 
 class Hydration(Struct, frozen=True, kw_only=True, dict=True):
@@ -117,8 +124,8 @@ def _hydration(
 def plan_in(caller: Caller, reader: Reader, budget: int) -> Plan[Candidate]:
     """Plan by sizes alone, within a read or a transaction under way."""
     sql = caller.engine.queries("holdfast.memories.durable")
-    candidates = reader.all(_candidate, sql.candidates, run_id=caller.run_id, now=caller.now())
-    return plan(candidates, budget=budget)
+    there = reader.rows(sql.candidates, run_id=caller.run_id, now=caller.now())
+    return plan([each for row in there for each in _candidates(row)], budget=budget)
 
 
 def told(hydration: Hydration) -> dict[str, Fact]:
@@ -138,8 +145,8 @@ def counted(hydration: Hydration) -> Iterable[Count]:
     yield "hydrated_entries_total", "", len(hydration.entries)
     yield "hydrated_bytes_total", "", hydration.size_bytes
     yield "omitted_bytes_total", "", hydration.omitted_bytes
-    for each in hydration.omitted:
-        yield "omitted_entries_total", each.reason, 1
+    for reason, number in Counter(map(_REASON, hydration.omitted)).items():
+        yield "omitted_entries_total", reason, number
 
 
 def checked_budget(given: object) -> None:
@@ -173,9 +180,15 @@ def _spot(caller: Caller, candidate: Weighed) -> tuple[str, str, str]:
     return agent, caller.run_id if candidate.scope == "run" else "", candidate.key
 
 
-def _candidate(
-    *, agent: str, run_id: str, key: str, category: str, size_bytes: int, seq: int
-) -> Candidate:
-    return Candidate(
-        key=key, category=category, scope=scope_of(agent, run_id), size_bytes=size_bytes, seq=seq
+def _candidates(row: Row) -> Iterable[Candidate]:
+    """Give the candidates of one place, whose columns *row* has."""
+    agent, run_id, keys, categories, sizes, seqs = row
+    scope: EntryScope = scope_of(agent, run_id)
+    return map(
+        Candidate,
+        _texts.decode(keys),
+        _texts.decode(categories),
+        cast("Iterable[EntryScope]", repeat(scope)),
+        _numbers.decode(sizes),
+        _numbers.decode(seqs),
     )

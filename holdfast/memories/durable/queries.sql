@@ -206,12 +206,35 @@ where workspace = :workspace and agent = :agent and run_id = :run_id and :run_id
 order by seq desc
 limit :rows
 
--- candidates --
--- All that a hydration is planned from, out of the index alone.
-select agent, run_id, key, category, size_bytes, seq
+-- candidates (sqlite) --
+-- All that a hydration is planned from, out of the index alone; each column of a place as an
+-- array, which takes a third of the time of as many rows.
+select :agent as agent, '' as run_id, json_group_array(key) as keys,
+    json_group_array(category) as categories, json_group_array(size_bytes) as sizes,
+    json_group_array(seq) as seqs
+from durable_entries
+where workspace = :workspace and agent = :agent and run_id = '' and pinned in (0, 1)
+    and (expires_at is null or expires_at >= :now)
+union all
+select '', '', json_group_array(key), json_group_array(category), json_group_array(size_bytes),
+    json_group_array(seq)
+from durable_entries
+where workspace = :workspace and agent = '' and run_id = '' and pinned = 0
+union all
+select :agent, :run_id, json_group_array(key), json_group_array(category),
+    json_group_array(size_bytes), json_group_array(seq)
+from durable_entries
+where workspace = :workspace and agent = :agent and run_id = :run_id and :run_id <> ''
+    and pinned = 0
+
+-- candidates (postgres) --
+select agent, run_id, cast(json_agg(key) as text) as keys,
+    cast(json_agg(category) as text) as categories, cast(json_agg(size_bytes) as text) as sizes,
+    cast(json_agg(seq) as text) as seqs
 from durable_entries
 where workspace = :workspace and agent in (:agent, '') and run_id in ('', :run_id)
     and pinned in (0, 1) and (expires_at is null or expires_at >= :now)
+group by agent, run_id
 
 -- all_entries --
 select agent, run_id, key, id, content, category, tags, size_bytes, seq, created_at, updated_at,

@@ -114,22 +114,22 @@ def entry_of(workspace: str, row: Row) -> DurableEntry:
     # what an expression says.
     born, by = EPOCH + timedelta(0, 0, created_at), by_of(created_by)
     return DurableEntry(
-        id=id,
-        key=key,
-        content=content,
-        category=category,
-        tags=() if tags == NO_TAGS else tags_of(tags),
-        scope="run" if run_id else "agent" if agent else "workspace",
-        workspace=workspace,
-        agent=agent or None,
-        run_id=run_id or None,
-        seq=seq,
-        size_bytes=size_bytes,
-        created_at=born,
-        updated_at=born if updated_at == created_at else EPOCH + timedelta(0, 0, updated_at),
-        expires_at=None if expires_at is None else EPOCH + timedelta(0, 0, expires_at),
-        created_by=by,
-        updated_by=by if updated_by == created_by else by_of(updated_by),
+        id,
+        key,
+        content,
+        category,
+        () if tags == NO_TAGS else tags_of(tags),
+        "run" if run_id else "agent" if agent else "workspace",
+        workspace,
+        agent or None,
+        run_id or None,
+        seq,
+        size_bytes,
+        born,
+        born if updated_at == created_at else EPOCH + timedelta(0, 0, updated_at),
+        None if expires_at is None else EPOCH + timedelta(0, 0, expires_at),
+        by,
+        by if updated_by == created_by else by_of(updated_by),
     )
 
 

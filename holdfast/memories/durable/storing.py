@@ -105,7 +105,7 @@ def stored(
 ) -> StoredEntry:
     """Return *entry* with what its write brought about."""
     return StoredEntry(
-        **msgspec.structs.asdict(entry),
+        *msgspec.structs.astuple(entry),
         outcome=outcome,
         evicted=evicted,
         expired=expired,
