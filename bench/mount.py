@@ -55,6 +55,7 @@ class Place:
 
 def filled(hf: Holdfast, files: int) -> str:
     """Return the id of a new store with *files* memories, and one large one apart."""
+    hf.memory_stores.configure(memories_cap=files + 10_000)
     store = hf.memory_stores.create(name=f"bench {files}").id
     texts = Texts(7)
     pool = [texts.of_bytes(MEMORY) for _ in range(100)]

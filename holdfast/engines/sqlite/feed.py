@@ -23,6 +23,8 @@ from holdfast.ground.scope import Actor
 _PREFIX = "chg_"
 _BATCH = 1000
 _BUSY_STEP, _QUIET_STEP, _QUIET_AFTER = 0.010, 0.050, 10.0
+_LINGER = 2.0
+"""Seconds for which the next listener is waited for: a connection costs more than a look."""
 
 _CHANGES = """
 select seq, at, workspace, owner, type, ids, data, actor
@@ -134,7 +136,7 @@ class Watcher:
         self._listening: set[threading.Event] = set()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._stop = threading.Event()
+        self._stop, self._called = threading.Event(), threading.Event()
 
     def listen(self, wake: threading.Event) -> None:
         """Set *wake* whenever something may have changed."""
@@ -142,14 +144,15 @@ class Watcher:
             return
         with self._lock:
             self._listening = {*self._listening, wake}
+            self._called.set()
             self._begin()
 
     def unlisten(self, wake: threading.Event) -> None:
-        """Leave *wake* alone; the last one ends the watching."""
+        """Leave *wake* alone; without another listener the watching soon ends."""
         with self._lock:
             self._listening = self._listening - {wake}
             if not self._listening:
-                self._end()
+                self._called.clear()
 
     def tell(self) -> None:
         """Wake all who listen: something was committed here."""
@@ -182,8 +185,9 @@ class Watcher:
 
     def _begin(self) -> None:
         if self._thread is None and self._connect is not None:
-            self._stop = threading.Event()
-            args = (self._connect, self._stop)
+            self._stop, self._called = threading.Event(), threading.Event()
+            self._called.set()
+            args = (self._connect, self._stop, self._called)
             self._thread = threading.Thread(
                 target=self._watch, args=args, name="holdfast-feed", daemon=True
             )
@@ -191,17 +195,38 @@ class Watcher:
 
     def _end(self) -> None:
         self._stop.set()
+        self._called.set()
         self._thread = None
 
-    def _watch(self, connect: Callable[[], Connection], stop: threading.Event) -> None:
+    def _goes_on(self, stop: threading.Event, called: threading.Event) -> bool:
+        """Wait until somebody listens; return False once nobody has for a while."""
+        if called.wait(_LINGER):
+            return not stop.is_set()
+        with self._lock:
+            if called.is_set():
+                return not stop.is_set()
+            self._thread = None
+            return False
+
+    def _watch(
+        self, connect: Callable[[], Connection], stop: threading.Event, called: threading.Event
+    ) -> None:
         try:
-            connection = connect()
+            self._look_on(connect, stop, called)
         except HoldfastError:
             # Whoever reads meets the same fault and is told; there is nobody to tell here.
-            return
+            with self._lock:
+                if self._stop is stop:
+                    self._thread = None
+
+    def _look_on(
+        self, connect: Callable[[], Connection], stop: threading.Event, called: threading.Event
+    ) -> None:
+        """Look every few milliseconds, on a connection of its own."""
+        connection = connect()
         try:
             seen, moved = -1, monotonic()
-            while True:
+            while self._goes_on(stop, called):
                 version = connection.number("pragma data_version")
                 if version != seen:
                     seen, moved = version, monotonic()
@@ -209,8 +234,6 @@ class Watcher:
                 quiet = monotonic() - moved > _QUIET_AFTER
                 if stop.wait(_QUIET_STEP if quiet else _BUSY_STEP):
                     return
-        except HoldfastError:
-            return
         finally:
             connection.raw.close(force=True)
 

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from holdfast.doors.mount.storage.spool import Kept, Spool, Spooled, default_root
+from holdfast.ground.text import sha256_hex
 from holdfast.testing.fakes import FrozenClock
 
 STORE = "memstore_1"
@@ -40,6 +41,11 @@ def spool(root: Path) -> Spool:
 
 def named(path: str) -> Spooled:
     return msgspec.structs.replace(NOTES, path=path)
+
+
+def of(content: bytes) -> Spooled:
+    """Return what is told of an entry with *content*."""
+    return msgspec.structs.replace(NOTES, content_sha256=sha256_hex(content))
 
 
 BEGIN = """
@@ -95,6 +101,7 @@ def test_an_entry_is_the_bytes_and_beside_them_what_they_are(root: Path, spool: 
         "edit_id": "edit_1",
         "at": "2026-01-01T00:00:00.000000Z",
         "session_id": None,
+        "content_sha256": sha256_hex(BYTES),
     }
 
 
@@ -216,9 +223,9 @@ def test_what_nobody_holds_is_taken_the_oldest_first(root: Path) -> None:
     taken = next_mount.take(STORE)
 
     assert [(spooled, content) for _, spooled, content in taken] == [
-        (NOTES, b"0"),
-        (NOTES, b"1"),
-        (NOTES, b"2"),
+        (of(b"0"), b"0"),
+        (of(b"1"), b"1"),
+        (of(b"2"), b"2"),
     ]
 
 
@@ -291,7 +298,7 @@ def test_killed_anywhere_while_it_keeps_it_leaves_all_the_bytes_or_no_entry(root
     while killed(root, program, deaths + 1):
         deaths += 1
         for kept, spooled, content in spool.take(STORE):
-            assert (spooled, content) == (NOTES, b"one" * 1_000)
+            assert (spooled, content) == (of(b"one" * 1_000), b"one" * 1_000)
             spool.remove(kept)
         for path, _ in spool.list(STORE):
             assert path.read_bytes() in (b"", b"one" * 1_000)
@@ -326,6 +333,40 @@ def test_a_killed_process_holds_nothing(root: Path, spool: Spool) -> None:
     assert not killed(root, "spool.put(notes, b'kept')", 0)
 
     assert [content for _, _, content in spool.take(STORE)] == [b"kept"]
+
+
+@pytest.mark.parametrize("cut", [b"", BYTES[:-1], bytes(len(BYTES))])
+def test_bytes_that_a_loss_of_power_cut_are_shown_and_left(spool: Spool, cut: bytes) -> None:
+    kept = spool.put(NOTES, BYTES, on_disk=False)
+    spool.release(kept)
+    kept.path.write_bytes(cut)
+
+    assert spool.take(STORE) == []
+    assert [path for path, _ in spool.list(STORE)] == [kept.path]
+
+
+def test_what_has_only_to_outlive_its_process_waits_for_no_disk(
+    spool: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", synced.append)
+    spool.put(NOTES, b"to have the folder")
+    synced.clear()
+
+    kept = spool.put(NOTES, BYTES, on_disk=False)
+
+    assert (synced, kept.lock.on_disk) == ([], False)
+    spool.secure(kept)
+    assert (len(synced), kept.lock.on_disk) == (3, True)
+    spool.secure(kept)
+    assert len(synced) == 3
+
+
+def test_what_takes_the_place_of_an_entry_on_disk_is_on_disk(spool: Spool) -> None:
+    older = spool.put(NOTES, b"older")
+    newer = spool.put(NOTES, b"newer", instead_of=older, on_disk=False)
+
+    assert newer.lock.on_disk
 
 
 @pytest.mark.parametrize("written", [None, b"", b'{"type":"spoo', b"\xff"])

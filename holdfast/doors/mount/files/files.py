@@ -1,7 +1,7 @@
 """Files opened, made, read and closed."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from errno import EBADF, EEXIST, EISDIR, EOPNOTSUPP
 
@@ -96,7 +96,7 @@ class Files:
             self._writing.leave_poisoned(handle)
             raise failure(handle.poison)
         if handle.wrote or handle.sent or handle.failed:
-            self._close(handle)
+            self._save(handle, self._parts[handle.slug].close)
 
     def fsync(self, fh: int) -> None:
         """Save all that is unsaved of the file, a temporary file to disk."""
@@ -104,7 +104,7 @@ class Files:
         if handle.poison:
             raise failure(handle.poison)
         if handle.file.unsaved or handle.sent or handle.failed:
-            self._close(handle)
+            self._save(handle, self._parts[handle.slug].sync)
 
     def release(self, fh: int) -> None:
         """Forget the handle; the last writer's saves what was only made or emptied.
@@ -130,10 +130,10 @@ class Files:
         with branch.lock:
             tidy(file)
 
-    def _close(self, handle: Handle) -> None:
+    def _save(self, handle: Handle, save: Callable[[File], None]) -> None:
         """Save what was written; OSError too if another program's save of the bytes failed."""
         try:
-            self._parts[handle.slug].close(handle.file)
+            save(handle.file)
             failed = handle.poison or handle.failed
         finally:
             handle.failed = 0

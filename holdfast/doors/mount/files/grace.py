@@ -1,12 +1,13 @@
 """What waits to see whether it was meant: temporary files, and memories renamed to backups.
 
-A temporary file that was closed is in the spool, and becomes a memory if it is still there after
-the grace. A memory renamed to a backup's name stays where it is in the store meanwhile: is its
-path written again, it is the same memory that was written, and the backup is a file of its own.
+A temporary file that was closed is in the spool, on its disk once a program asks for that, and
+becomes a memory if it is still there after the grace. A memory renamed to a backup's name stays
+where it is in the store meanwhile: is its path written again, it is the same memory that was
+written, and the backup is a file of its own.
 """
 
 import logging
-from errno import ENOSPC
+from errno import EIO, ENOSPC
 from functools import partial
 
 from holdfast.doors.mount.errors import oserror, passing
@@ -35,10 +36,20 @@ class Grace:
         saves.parted = self._parted
 
     def close(self, file: File) -> None:
-        """Keep the temporary *file* on disk as it is now; OSError if it cannot be a memory."""
+        """Keep the temporary *file* as it is now; OSError if it cannot be a memory."""
         try:
             with self._branch.turns.of(file):
                 self.keep(file)
+        except Unavailable as error:
+            raise oserror(error) from error
+
+    def sync(self, file: File) -> None:
+        """Keep the temporary *file* on disk as it is now; OSError as for `close`."""
+        try:
+            with self._branch.turns.of(file):
+                self.keep(file)
+                if not self._keeping.secure(file, work_of(file).kept):
+                    raise failure(EIO)
         except Unavailable as error:
             raise oserror(error) from error
 

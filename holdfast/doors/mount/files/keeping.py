@@ -67,6 +67,18 @@ class Keeping:
             work.kept, work.kept_id, work.kept_version = kept, edit_id, version
         return kept is not None
 
+    def secure(self, file: File, kept: Kept | None) -> bool:
+        """Have what is kept of *file* outlive a loss of power; tell if it does."""
+        if kept is None:
+            return True
+        self._branch.kernel().step_aside()
+        try:
+            self._spool.secure(kept)
+        except OSError as error:
+            self._unsafe(file, error)
+            return False
+        return True
+
     def renew(self, file: File) -> None:
         """Keep what is kept of *file* as what it is by now, after it was renamed."""
         work = file.work
@@ -85,6 +97,7 @@ class Keeping:
             buffer.thaw(frozen)
             self.keep_unsaved(file, frozen, buffer.version, errno)
         if work.kept is not None:
+            self.secure(file, work.kept)
             self._spool.release(work.kept)
             work.kept = None
 
@@ -143,7 +156,8 @@ class Keeping:
         content = appended if kind == "append" and appended is not None else frozen.content
         branch.kernel().step_aside()
         try:
-            kept = self._spool.put(spooled, content, instead_of=instead_of)
+            # What did not fail was only closed: that is to outlive the process, and no more.
+            kept = self._spool.put(spooled, content, instead_of=instead_of, on_disk=bool(errno))
         except OSError as error:
             self._unsafe(file, error)
             return None

@@ -29,3 +29,10 @@ class Parts:
             self.grace.close(file)
         else:
             self.saves.save(file)
+
+    def sync(self, file: File) -> None:
+        """Do what an fsync of *file* asks for; OSError if it fails."""
+        if file.kind is Kind.TRANSIENT and not file.orphan:
+            self.grace.sync(file)
+        else:
+            self.close(file)

@@ -30,26 +30,31 @@ class Renaming:
         if self._places.of(new, change=True) is not parts:
             raise failure(EXDEV)
         parts.branch.demand_writable()
-        node, target = parts.branch.tree.at(old), parts.branch.tree.at(new)
-        if node is None:
-            raise failure(ENOENT)
-        if target is not None and flags & NOREPLACE:
-            raise failure(EEXIST)
-        if node is target:
-            return
         try:
-            if isinstance(node, Directory):
-                self._directory(parts, node, new, target)
-            elif isinstance(target, Directory):
-                raise failure(EISDIR)
-            else:
-                self._file(parts, node, new, target, noreplace=bool(flags))
+            while not self._renamed(parts, old, new, noreplace=bool(flags)):
+                pass
         except Unavailable as error:
             raise oserror(error) from error
 
+    def _renamed(self, parts: Parts, old: str, new: str, *, noreplace: bool) -> bool:
+        """Rename, or return False if what is at *new* came or went meanwhile."""
+        node, target = parts.branch.tree.at(old), parts.branch.tree.at(new)
+        if node is None:
+            raise failure(ENOENT)
+        if target is not None and noreplace:
+            raise failure(EEXIST)
+        if node is target:
+            return True
+        if isinstance(node, Directory):
+            self._directory(parts, node, new, target)
+            return True
+        if isinstance(target, Directory):
+            raise failure(EISDIR)
+        return self._file(parts, node, new, target, noreplace=noreplace)
+
     def _file(
         self, parts: Parts, file: File, new: str, target: File | None, *, noreplace: bool
-    ) -> None:
+    ) -> bool:
         branch = parts.branch
         kind = self._places.checked(parts, new, new=False)
         aside = branch.heads.aside.get(new)
@@ -59,13 +64,16 @@ class Renaming:
                 old = file.path
                 for each in (file, *others):
                     parts.saves.settle(each)
-                if branch.tree.at(old) is not file or branch.tree.at(new) is not target:
+                if branch.tree.at(old) is not file:
                     raise failure(ENOENT)
+                if branch.tree.at(new) is not target:
+                    return False
                 one = OneFile(parts, file, new, kind=kind, target=target, aside=aside)
                 one.rename(noreplace=noreplace)
         finally:
             for each in (file, *others):
                 parts.saves.resume(each)
+        return True
 
     def _directory(self, parts: Parts, directory: Directory, new: str, target: object) -> None:
         branch = parts.branch

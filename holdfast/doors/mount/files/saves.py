@@ -270,7 +270,9 @@ class Saves:
             return self._fail_for_good(file, attempt, number)
         attempt.doubt = attempt.doubt or in_doubt(error)
         attempt.tries += 1
-        if attempt.kept is None and not attempt.left:
+        if attempt.kept is not None:
+            self._keeping.secure(file, attempt.kept)
+        elif not attempt.left:
             self._keeping.keep_attempt(file, attempt, number)
         if attempt.tries == 1:
             frozen = attempt.frozen

@@ -17,6 +17,9 @@ from holdfast.memories.stores.records import Changes, Snapshot
 AGAIN_SECONDS = 1.0
 """Between one try and the next while the storage is away."""
 
+TOGETHER_SECONDS = 0.01
+"""After changes, until the next are asked for: those of many saves then cost one answer."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -97,6 +100,7 @@ class Feed:
         self._seq = answer.seq
         if answer.changes:
             self._took = monotonic() - self._answered
+            self._closed.wait(TOGETHER_SECONDS)
 
     def _resync(self) -> None:
         snapshot = self._source.snapshot()

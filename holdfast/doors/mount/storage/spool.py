@@ -2,16 +2,15 @@
 
 An entry is two files in the folder of its store: the bytes, under a name that says when, why and
 what, and beside them a description under the same name with `.json`. The description is begun once
-the bytes are safe, so that an entry with a readable description is whole; bytes without one are
-of a process that was killed, and are left for a person. Whoever holds an entry has its bytes
-locked: no other process takes it, and a lock ends with its process.
+the bytes are written, and tells their hash. Bytes without a description that fits them are of a
+process that was killed, or of a machine that lost power before they were on its disk: they are left
+for a person. Whoever holds an entry has its bytes locked: no other process takes it, and a lock
+ends with its process.
 """
 
-import fcntl
 import os
 import re
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import timedelta
@@ -21,9 +20,12 @@ from typing import Literal
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 from platformdirs import user_state_dir
 
+from holdfast.doors.mount.storage.lock import Lock, made, write
 from holdfast.ground.clock import EPOCH, Clock
+from holdfast.ground.text import sha256_hex
 
 SUFFIX = ".json"
 NAME_BYTES_MAX = 255
@@ -32,8 +34,7 @@ NOT_FAILED = "OK"
 
 UNDESCRIBED = "What it was is not known: the mount was killed while it wrote this down."
 
-_FOLDER_MODE, _FILE_MODE, _OF_OTHERS = 0o700, 0o600, 0o077
-_PAUSES = (0.0, 0.001, 0.004)
+_FOLDER_MODE, _OF_OTHERS = 0o700, 0o077
 _TIME = "%Y%m%dT%H%M%S.%fZ"
 _ENTRY = re.compile(r"(\d{8}T\d{6}\.\d{6}Z)-([A-Z0-9]+)-(.*)", re.DOTALL)
 
@@ -41,7 +42,8 @@ _ENTRY = re.compile(r"(\d{8}T\d{6}\.\d{6}Z)-([A-Z0-9]+)-(.*)", re.DOTALL)
 class Spooled(Struct, frozen=True, kw_only=True, tag_field="type", tag="spooled"):
     """What an entry is: which save of which file of which store it was, and why it failed.
 
-    *errno* is a name such as EIO, or OK where nothing failed; *at* is RFC 3339.
+    *errno* is a name such as EIO, or OK where nothing failed; *at* is RFC 3339. *content_sha256* is
+    the spool's to fill in; without one, any bytes fit.
     """
 
     store_id: str
@@ -54,52 +56,7 @@ class Spooled(Struct, frozen=True, kw_only=True, tag_field="type", tag="spooled"
     edit_id: str
     at: str
     session_id: str | None
-
-
-class Lock:
-    """The bytes of an entry, open and locked until they are released or the process ends."""
-
-    def __init__(self, fd: int) -> None:
-        self._open = [fd]
-
-    @classmethod
-    def on_new(cls, path: Path) -> "Lock":
-        """Make the file *path*, empty and locked; FileExistsError if it is there."""
-        fd = _new(path)
-        # Whoever looks for entries in this moment lets go as soon as it sees that it is none yet.
-        fcntl.flock(fd, fcntl.LOCK_EX)
-        return cls(fd)
-
-    @classmethod
-    def on(cls, path: Path) -> "Lock | None":
-        """Lock the file *path*; None if it is locked already or gone."""
-        try:
-            fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return None
-        if _flocked(fd) and os.fstat(fd).st_nlink:
-            return cls(fd)
-        os.close(fd)
-        return None
-
-    def write(self, content: bytes) -> None:
-        """Write *content* to disk."""
-        _write(self._open[0], content)
-
-    def read(self) -> bytes:
-        """Return all the bytes."""
-        with os.fdopen(os.dup(self._open[0]), "rb") as file:
-            file.seek(0)
-            return file.read()
-
-    def seize(self) -> int | None:
-        """Return the open file, to be closed by the caller; None once it was let go."""
-        return self._open.pop() if self._open else None
-
-    def release(self) -> None:
-        """Unlock it; again does nothing."""
-        if (fd := self.seize()) is not None:
-            os.close(fd)
+    content_sha256: str = ""
 
 
 class Kept(Struct, frozen=True):
@@ -119,17 +76,27 @@ class Spool:
         self.root, self._clock = root, clock
         self._last, self._turn = EPOCH, threading.Lock()
 
-    def put(self, spooled: Spooled, content: bytes, *, instead_of: Kept | None = None) -> Kept:
-        """Keep *content* and return its entry, on disk and held; then *instead_of* goes.
+    def put(
+        self,
+        spooled: Spooled,
+        content: bytes,
+        *,
+        instead_of: Kept | None = None,
+        on_disk: bool = True,
+    ) -> Kept:
+        """Keep *content* and return its entry, held; then *instead_of* goes.
 
-        OSError when it cannot be kept: then nothing is left of it, and *instead_of* stays.
+        It outlives its process; *on_disk*, or if *instead_of* does, a loss of power too. OSError
+        when it cannot be kept: then nothing is left of it, and *instead_of* stays.
         """
         folder = self._folder(spooled.store_id)
+        spooled = replace(spooled, content_sha256=sha256_hex(content))
         kept, description = self._begun(folder, spooled)
         try:
             kept.lock.write(content)
-            _write(description, msgspec.json.encode(spooled))
-            _sync(folder)
+            write(description, msgspec.json.encode(spooled))
+            if on_disk or (instead_of is not None and instead_of.lock.on_disk):
+                self.secure(kept)
         except BaseException:
             self.remove(kept)
             raise
@@ -138,6 +105,14 @@ class Spool:
         if instead_of is not None:
             self.remove(instead_of)
         return kept
+
+    def secure(self, kept: Kept) -> None:
+        """Have the entry outlive a loss of power; OSError if it cannot. Again does nothing."""
+        if kept.lock.on_disk or not kept.lock.sync():
+            return
+        _sync(_description_of(kept.path))
+        _sync(kept.path.parent)
+        kept.lock.on_disk = True
 
     def remove(self, kept: Kept) -> None:
         """Remove the entry, whose bytes are saved; nothing if it is not held any more.
@@ -166,10 +141,11 @@ class Spool:
         for path in self._entries(store_id):
             if (lock := Lock.on(path)) is None:
                 continue
-            if (spooled := _described(path)) is None:
+            spooled, content = _described(path), lock.read()
+            if spooled is None or spooled.content_sha256 not in ("", sha256_hex(content)):
                 lock.release()
             else:
-                taken.append((Kept(path, lock), spooled, lock.read()))
+                taken.append((Kept(path, lock), spooled, content))
         return taken
 
     def list(self, store_id: str | None = None) -> "list[tuple[Path, Spooled]]":
@@ -215,7 +191,7 @@ class Spool:
             with suppress(FileExistsError):
                 kept = Kept(path, Lock.on_new(path))
                 try:
-                    return kept, _new(_description_of(path))
+                    return kept, made(_description_of(path))
                 except BaseException:
                     path.unlink()
                     kept.lock.release()
@@ -342,31 +318,9 @@ def _refuse_others(folder: Path) -> None:
         raise PermissionError(EPERM, "The folder of the spool is not this user's", str(folder))
 
 
-def _new(path: Path) -> int:
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _FILE_MODE)
-
-
-def _flocked(fd: int) -> bool:
-    """Lock *fd* if nobody has it locked for longer than it takes to look at it."""
-    for pause in _PAUSES:
-        with suppress(BlockingIOError):
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        time.sleep(pause)
-    return False
-
-
-def _write(fd: int, content: bytes) -> None:
-    """Write all of *content* to *fd* and to its disk."""
-    left = memoryview(content)
-    while left:
-        left = left[os.write(fd, left) :]
-    os.fsync(fd)
-
-
-def _sync(folder: Path) -> None:
-    """Write the names in *folder* to its disk."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def _sync(path: Path) -> None:
+    """Have a file, or the names in a folder, on disk."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
     finally:

@@ -8,6 +8,8 @@ from errno import EIO, ENOSPC
 from doors.mount.core.driven import Driven, refused
 from doors.mount.core.trouble import gone, spooled_files
 
+from holdfast.ground.text import sha256_hex
+
 NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
 APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 
@@ -32,6 +34,7 @@ def test_an_entry_tells_what_it_is(mount: Driven) -> None:
         "edit_id": mount.sources["notes"].edit_ids[0],
         "at": mount.clock.now().isoformat(timespec="microseconds")[:-6] + "Z",
         "session_id": None,
+        "content_sha256": sha256_hex(b"OLD\n"),
     }
 
 

@@ -5,6 +5,7 @@ from errno import EFBIG, EILSEQ, EIO, ENOSPC
 
 import pytest
 from doors.mount.core.driven import Driven, Told, refused
+from doors.mount.core.trouble import gone
 
 NEW = os.O_RDWR | os.O_CREAT | os.O_TRUNC
 MIB = 1024 * 1024
@@ -206,6 +207,38 @@ def test_fsync_of_a_transient_file_puts_it_into_the_spool(mount: Driven) -> None
         file.fsync()
 
     assert [left.content for left in mount.spooled()] == [b"x"]
+
+
+def test_a_transient_file_is_on_disk_once_that_was_asked_for(mount: Driven) -> None:
+    file = mount.open("/notes/a.tmp", NEW)
+    file.write(b"x")
+    file.flush()
+    assert [kept.lock.on_disk for kept in mount.spool.present()] == [False]
+
+    file.fsync()
+
+    assert [kept.lock.on_disk for kept in mount.spool.present()] == [True]
+
+
+def test_a_transient_file_that_was_on_disk_once_stays_on_disk(mount: Driven) -> None:
+    file = mount.open("/notes/a.tmp", NEW)
+    file.write(b"x")
+    file.fsync()
+    file.write(b"y")
+    file.close()
+
+    mount.core.rename("/notes/a.tmp", "/notes/b.tmp")
+
+    assert [kept.lock.on_disk for kept in mount.spool.present()] == [True]
+
+
+def test_a_transient_file_that_cannot_be_promoted_at_the_end_is_on_disk(mount: Driven) -> None:
+    mount.put("/notes/a.tmp", b"x")
+    mount.sources["notes"].refusing = gone
+
+    mount.stop()
+
+    assert [kept.lock.on_disk for kept in mount.spool.present()] == [True]
 
 
 def test_an_open_transient_file_is_not_promoted(mount: Driven) -> None:

@@ -223,10 +223,17 @@ class NotingSpool(Spool):
 
     full = False
 
-    def put(self, spooled: Spooled, content: bytes, *, instead_of: Kept | None = None) -> Kept:
+    def put(
+        self,
+        spooled: Spooled,
+        content: bytes,
+        *,
+        instead_of: Kept | None = None,
+        on_disk: bool = True,
+    ) -> Kept:
         if self.full:
             raise OSError(ENOSPC, "No space left on device")
-        kept = super().put(spooled, content, instead_of=instead_of)
+        kept = super().put(spooled, content, instead_of=instead_of, on_disk=on_disk)
         self._noted().append(kept)
         return kept
 
@@ -234,6 +241,10 @@ class NotingSpool(Spool):
         taken = super().take(store_id)
         self._noted().extend(kept for kept, _, _ in taken)
         return taken
+
+    def present(self) -> list[Kept]:
+        """Return the entries that are there, oldest first."""
+        return [kept for kept in self._noted() if kept.path.exists()]
 
     def _noted(self) -> list[Kept]:
         return self.__dict__.setdefault("noted", [])

@@ -58,7 +58,8 @@ class Server:
         self.process = self._started()
 
     def start(self) -> None:
-        """Start it again."""
+        """Start it again, in place of the one that was."""
+        self.end()
         self.process = self._started()
 
     def kill(self) -> None:
@@ -75,10 +76,12 @@ class Server:
 
     def end(self) -> None:
         """End it, whatever state it is in."""
-        if self.process.poll() is None:
-            self.go_on()
-            self.process.terminate()
+        self.go_on()
+        self.process.terminate()
+        try:
             self.process.wait(SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
         self._reaper.say(f"leave {self.process.pid}")
 
     def _started(self) -> subprocess.Popen[bytes]:

@@ -14,6 +14,9 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
+from pathlib import Path
+
+GONE, TIMES = 30, 3
 
 watched: dict[int, str] = {}
 
@@ -21,12 +24,30 @@ watched: dict[int, str] = {}
 def kill() -> None:
     """Kill every process that is watched, and detach what it had mounted."""
     for pid, directory in watched.items():
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+        end(pid)
         if directory != "-":
-            subprocess.run(
-                ["fusermount3", "-u", "-z", directory], check=False, stderr=subprocess.DEVNULL
-            )
+            detach(directory)
+
+
+def end(pid: int) -> None:
+    """Kill a process, and wait until it is gone: it may be just about to mount."""
+    with suppress(ProcessLookupError):
+        watch = os.pidfd_open(pid)
+        try:
+            signal.pidfd_send_signal(watch, signal.SIGKILL)
+            # Gone is what a dead child is, too, whose parent has not asked for it yet.
+            select.select([watch], [], [], GONE)
+        finally:
+            os.close(watch)
+
+
+def detach(directory: str) -> None:
+    """Take away all that is mounted there, one above the other."""
+    for _ in range(TIMES):
+        if f" {directory} " not in Path("/proc/mounts").read_text():
+            return
+        for command in (["fusermount3", "-u", "-z"], ["umount", "-l"]):
+            subprocess.run([*command, directory], check=False, stderr=subprocess.DEVNULL)
 
 
 def obey(line: str, limit: float | None) -> float | None:

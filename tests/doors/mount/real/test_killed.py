@@ -208,7 +208,7 @@ def test_what_the_spool_says_of_an_entry(kept: Kept, start: Start) -> None:
 
         said = msgspec.json.decode(entry.with_name(f"{entry.name}.json").read_bytes())
         fields = "store_id memory_id path base_sha256 kind errno message edit_id at session_id"
-        assert set(said) == {"type", *fields.split()}
+        assert set(said) == {"type", "content_sha256", *fields.split()}
         assert (said["type"], said["kind"]) == ("spooled", "transient")
         assert (said["path"], said["store_id"]) == ("/d/a.tmp", place.store_id)
         assert entry.name.endswith("a.tmp")
