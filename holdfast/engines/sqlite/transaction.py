@@ -162,21 +162,25 @@ class SQLiteTransaction:
         self._connection = _ended()
 
     def _run_each(self, sql: LiteralString, rows: Iterable[Params]) -> int:
-        changed = 0
-        before = self._connection.statements
-        for row in rows:
-            self._weigh(row)
-            changed += self._timed(self._connection.run, sql, row)
-        # One statement, however many rows it is given: elsewhere it is one round trip.
-        self._connection.statements = before + 1
-        return changed
+        return self._timed(self._connection.run_each, sql, map(self._weighed, rows))
+
+    def _weighed(self, given: Params) -> Params:
+        self._weigh(given)
+        return given
 
     def _weigh(self, given: Params) -> None:
+        # With each row of each write, and `isinstance` takes twice as long.
         for value in given.values():
-            if isinstance(value, (str, bytes)):
+            if type(value) is str or type(value) is bytes:
                 self.bound += len(value)
 
-    def _timed(self, ask: Callable[..., R], sql: str, given: Params, *make: Make[object]) -> R:
+    def _timed(
+        self,
+        ask: Callable[..., R],
+        sql: str,
+        given: Params | Iterable[Params],
+        *make: Make[object],
+    ) -> R:
         begun = perf_counter()
         try:
             return ask(*make, sql, given)
