@@ -150,6 +150,7 @@ def tags_of(text: str) -> tuple[str, ...]:
     return () if text == NO_TAGS else _tags.decode(text)
 
 
+@lru_cache(maxsize=4096)
 def by_text(by: By) -> str:
     """Return *by* as it is stored: kind, id, run and token."""
     told = (by.actor.kind, by.actor.id, by.run_id, by.run_token)
