@@ -89,11 +89,12 @@ def run(bench: Bench) -> None:
     with place.shown("warm") as (shown, mount):
         _ready(bench, place.files, monotonic() - begun)
         _reads(bench, place, shown)
+        # Before the saves: they double the memories there are.
+        _amounts(bench, mount, place.files)
         _saves(bench, place, shown)
         _together(bench, shown)
         _while_a_save_hangs(bench, place, shown)
         _seen(bench, place, shown)
-        _amounts(bench, mount, place.files)
     place.hf.close()
     if not bench.quick:
         many = Place(Bench(bench.report, _made(bench.folder / "ten"), stages=False), 10_000)

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event, Lock, Thread
 
 import msgspec
 
@@ -39,6 +39,7 @@ class ThroughFuse:
         )
         self._core.described = lambda: msgspec.json.encode(self.status())
         self._ready, self._stop, self._over = Event(), Event(), Event()
+        self._mounting, self._turn = False, Lock()
         self._failure: BaseException | None = None
 
     def start(self, ended: Callable[[], None]) -> None:
@@ -47,6 +48,10 @@ class ThroughFuse:
         Raises Refused when it cannot be mounted.
         """
         self._core.start()
+        with self._turn:
+            if self._stop.is_set():
+                raise Refused("Stopped before it was mounted.", next="Nothing is mounted.")
+            self._mounting = True
         Thread(target=self._serve, args=(ended,), name="holdfast-mount", daemon=True).start()
         self._ready.wait()
         if self._failure is not None:
@@ -71,8 +76,9 @@ class ThroughFuse:
         """Detach the directory, and end what serves it."""
         with suppress(OSError):
             self._register.remove(Path(self._facts.dir))
-        self._stop.set()
-        if self._ready.is_set():
+        with self._turn:
+            self._stop.set()
+        if self._mounting:
             self._over.wait()
         self._assembled.close()
 

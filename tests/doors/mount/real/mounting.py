@@ -93,7 +93,10 @@ class Reaper:
 
     def __init__(self) -> None:
         script = str(Path(__file__).with_name("reaper.py"))
-        self._process = subprocess.Popen([sys.executable, script], stdin=subprocess.PIPE)
+        # In a session of its own: what breaks off the run does not end it.
+        self._process = subprocess.Popen(
+            [sys.executable, script], stdin=subprocess.PIPE, start_new_session=True
+        )
 
     def say(self, line: str) -> None:
         assert self._process.stdin is not None
@@ -180,16 +183,25 @@ def mounting(
     try:
         yield Mount(process, dir, spool, log)
     finally:
-        process.terminate()
         try:
-            process.wait(SECONDS)
-        except subprocess.TimeoutExpired:
+            end(process)
+        finally:
+            # Also when the run is broken off while it waits.
             process.kill()
-            process.wait()
-        assert process.stdout is not None
-        process.stdout.close()
-        detach(dir)
+            detach(dir)
         reaper.say(f"leave {process.pid}")
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """End a mount's process, one that is stopped or hangs too, and wait until it is gone."""
+    process.terminate()
+    try:
+        process.wait(SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    assert process.stdout is not None
+    process.stdout.close()
 
 
 def detach(dir: Path) -> None:

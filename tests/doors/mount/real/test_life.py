@@ -2,6 +2,7 @@
 
 import os
 import pty
+import select
 import signal
 import sqlite3
 import subprocess
@@ -9,11 +10,12 @@ import sys
 from collections.abc import Generator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from subprocess import DEVNULL
 
 import pytest
 from doors.mount.real.calls import opened, quiet, refused, write
 from doors.mount.real.kept import Kept
-from doors.mount.real.mounting import HOLDFAST, Start, Target, environment, eventually
+from doors.mount.real.mounting import HOLDFAST, Reaper, Start, Target, environment, eventually
 
 from holdfast.doors.mount.life import mount_table
 
@@ -47,6 +49,26 @@ def test_a_person_is_told_in_one_line(kept: Kept, tmp_path: Path) -> None:
         f"mounted {tmp_path}/m: user-preferences (read-write), team-rules (read-only)\r\n"
     )
     assert process.returncode == 0
+
+
+def test_told_to_end_while_it_begins_it_leaves_nothing_mounted(
+    kept: Kept, reaper: Reaper, tmp_path: Path
+) -> None:
+    dir, store = tmp_path / "m", kept.store()
+    line = [HOLDFAST, "mount", str(dir), f"--store={store}", f"--db={kept.db}", "--spool=spool"]
+    for number in range(16):
+        with subprocess.Popen(
+            line, cwd=tmp_path, stdout=subprocess.PIPE, stderr=DEVNULL, env=environment(None)
+        ) as process:
+            reaper.say(f"watch {process.pid} {dir}")
+            assert process.stdout is not None
+            # At another moment each time, until it is ready at the latest.
+            select.select([process.stdout], [], [], number * 0.05)
+            process.terminate()
+            process.wait(30)
+            reaper.say(f"leave {process.pid}")
+
+        assert mount_table.at(dir) is None
 
 
 def test_a_closed_terminal_ends_it_like_any_signal(kept: Kept, start: Start) -> None:
