@@ -154,14 +154,11 @@ class RemoteDurable:
         return record(Change, self._wire.write("POST", "history", number, "redact"))
 
     def restore(self, key: str, seq: int) -> StoredEntry:
-        """Write what the change *seq* of *key* held, as a new write.
-
-        When its answer is lost that is Unavailable: a second one would be another write.
-        """
+        """Write what the change *seq* of *key* held, as a new write."""
         with told():
             checked_key(key)
         body = {"seq": seq}
-        answer = self._wire.write("POST", acts.ENTRIES, key, "restore", body=body, again=False)
+        answer = self._wire.write("POST", acts.ENTRIES, key, "restore", body=body)
         return record(StoredEntry, answer)
 
     def sweep(self) -> Swept:

@@ -63,12 +63,11 @@ class DurableWire:
         body: Mapping[str, object] | None = None,
         query: Mapping[str, object] | None = None,
         idempotency_key: str | None = None,
-        again: bool = True,
     ) -> JSONObject:
         """Return what *method* answers.
 
-        Each write has an idempotency key, so it may be asked for *again* when its answer was
-        lost: it is done once.
+        Each write has an idempotency key, so it may be asked for again when its answer was lost:
+        it is done once.
         """
         with told():
             key = checked_idempotency_key(idempotency_key)
@@ -80,7 +79,7 @@ class DurableWire:
                 body,
                 query=query,
                 headers=headers,
-                again=again,
+                again=True,
             )
 
     def page(self, make: Callable[[Wire], T], *below: str, **query: object) -> Page[T]:

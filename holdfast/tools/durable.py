@@ -14,7 +14,7 @@ from holdfast.ground.errors import HoldfastError, InvalidInput
 from holdfast.ground.pages import Page
 from holdfast.ground.scope import Actor
 from holdfast.library.traced import traced_as
-from holdfast.memories.durable.codes import code_of
+from holdfast.memories.durable.codes import give_code
 from holdfast.memories.durable.entry import DurableEntry, Gone, StoredEntry
 from holdfast.memories.durable.memory import DurableMemory
 from holdfast.memories.durable.similar import similar_keys
@@ -101,9 +101,10 @@ def _answered(act: Callable[[Durable, object], JSON], memory: Durable, arguments
     try:
         return act(memory, arguments)
     except HoldfastError as error:
+        give_code(error)
         return {
             "error": {
-                "code": error.code or code_of(error),
+                "code": error.code,
                 "type": _snake(type(error).__name__),
                 "message": error.message,
                 "next": error.next,

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import TypeGuard, cast
 
 from msgspec import Struct
@@ -15,6 +16,7 @@ from holdfast.memories.durable.limits import (
     MOST_CATEGORY,
     MOST_IDEMPOTENCY_KEY,
     MOST_KEY,
+    MOST_PROMOTED_FROM,
     MOST_TAG,
     MOST_TAGS,
 )
@@ -86,6 +88,11 @@ def checked_idempotency_key(given: object) -> str | None:
     return _name("idempotency_key", given, most=MOST_IDEMPOTENCY_KEY)
 
 
+def checked_promoted_from(given: object) -> str:
+    """Return *given* if it can be a key of a run's memory: 1 to 487 bytes, as other names."""
+    return _name("promoted_from", given, most=MOST_PROMOTED_FROM)
+
+
 def checked_since(given: object, *, now: datetime) -> int | None:
     """Return *given*, an aware datetime or a timedelta back from *now*, in microseconds."""
     if given is None or given == "":
@@ -102,6 +109,7 @@ def checked_since(given: object, *, now: datetime) -> int | None:
     return to_microseconds(given)
 
 
+@lru_cache(maxsize=256)
 def near_miss(category: str) -> str | None:
     """Return the notice for a category that is almost one of the four, or None."""
     folded = category.strip().casefold()

@@ -6,6 +6,7 @@ of many may refuse one of them and keep the others.
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Final, TypeVar
 
 import msgspec
@@ -65,9 +66,7 @@ class Opened(Struct, frozen=True):
     @property
     def limits(self) -> DurableLimits:
         """The limits in force."""
-        names = DurableLimits.__struct_fields__
-        given = {name: value for name in names if (value := getattr(self, name)) is not None}
-        return DurableLimits(**given)
+        return _limits(*[getattr(self, name) for name in _LIMITS])
 
     @property
     def standing(self) -> Standing | None:
@@ -80,6 +79,16 @@ class Opened(Struct, frozen=True):
             seen_at=self.seen_at or 0,
             run_outcome=self.run_outcome,
         )
+
+
+_LIMITS: Final = DurableLimits.__struct_fields__
+
+
+@lru_cache(maxsize=256)
+def _limits(*given: int | None) -> DurableLimits:
+    """Return the limits *given*, in their order; None is the default."""
+    named = zip(_LIMITS, given, strict=True)
+    return DurableLimits(**{name: value for name, value in named if value is not None})
 
 
 _HEAD: Final = len(Opened.__struct_fields__)
@@ -97,6 +106,7 @@ class Book:
         self.caller, self.tx, self._source = caller, tx, source
         self.sql = caller.engine.queries("holdfast.memories.durable")
         self.now, self.by = caller.now(), by_text(caller.by)
+        self.secret: bytes | None = None
         self.expired: tuple[Gone, ...] = ()
         self.taken: dict[int, int] = {}
         self._remote = caller.engine.dialect == "postgres"
@@ -112,13 +122,15 @@ class Book:
         self._expired = False
         self._gone: defaultdict[tuple[str, str], int] = defaultdict(int)
 
-    def lock(self, ask: Callable[[], list[T]], *, shared: bool = False) -> list[T]:
+    def lock(
+        self, ask: Callable[[], list[T]], *, shared: bool = False, making: bool = True
+    ) -> list[T]:
         """Lock the agent's entries, with *shared* the workspace's too; return what *ask* gives.
 
-        It gives nothing where the agent has no row yet: that is made then.
+        It gives nothing where the agent has no row yet: with *making* that is made then.
         """
         self._lock(shared=shared)
-        if rows := ask():
+        if (rows := ask()) or not making:
             return rows
         self._make_agents(shared=shared)
         return ask()
@@ -130,14 +142,18 @@ class Book:
         shared: bool = False,
         mutations: int = 1,
         live: bool = True,
-    ) -> None:
+        making: bool = True,
+    ) -> bool:
         """Lock the agent's entries, with *shared* the workspace's too, and read those under *keys*.
 
         About as many *mutations* are to come. With *live* raises StaleRun when the caller's run
-        is no longer its lane's.
+        is no longer its lane's. Without *making* the book of an agent that never had anything
+        stays shut, which is False.
         """
         key = keys[0] if len(keys) == 1 else ""
-        rows = self.lock(lambda: self._ask(key), shared=shared)
+        rows = self.lock(lambda: self._ask(key), shared=shared, making=making)
+        if not rows:
+            return False
         self.opened = Opened(*rows[0][:_HEAD])
         if shared and self.opened.shared_entries is None:
             self._make_agents(shared=True)
@@ -156,6 +172,7 @@ class Book:
             run_id = self.caller.run_id
             self._read(self.tx.all(EntryRow, self.sql.entries_under, keys=wanted, run_id=run_id))
         self.expire(self.opened.first_expiry)
+        return True
 
     def expire(self, first: int | None) -> None:
         """Take the agent's entries whose time is over; the *first* to expire does so then."""

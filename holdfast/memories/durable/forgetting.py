@@ -113,10 +113,13 @@ def _opened(
 ) -> tuple[Book, list[EntryRow]]:
     """Return the book open at *key*, and what is to go; the workspace locked only if it loses."""
     book = Book(caller, tx)
-    book.open([key])
-    gone = _chosen(book, key, scope)
-    if all(row.agent != SHARED for row in gone):
-        return book, gone
+    # An agent that never had anything is made by what it writes, and not by asking in vain.
+    if book.open([key], making=caller.run is not None):
+        gone = _chosen(book, key, scope)
+        if all(row.agent != SHARED for row in gone):
+            return book, gone
+    elif scope == "agent" or not tx.rows(book.sql.get_entries, key=key):
+        return book, []
     book = Book(caller, tx)
     book.open([key], shared=True)
     return book, _chosen(book, key, scope)

@@ -11,7 +11,7 @@ from holdfast.memories.durable.book import Book
 from holdfast.memories.durable.codes import code_of
 from holdfast.memories.durable.entry import DAILY, WORKSPACE
 from holdfast.memories.durable.forgetting import forget_rows
-from holdfast.memories.durable.markdown import Said
+from holdfast.memories.durable.markdown import Said, told_path
 from holdfast.memories.durable.reports import Rejected
 from holdfast.memories.durable.rows import NO_RUN, SHARED, EntryRow, Place, tags_text
 from holdfast.memories.durable.storing import Wish, store
@@ -144,7 +144,7 @@ class Intake:
         wish = Wish(
             refresh=False,
             moves=False,
-            cause={"imported_from": said.path},
+            cause={"imported_from": told_path(said.path, said.asked.key)},
             born=None if changed else self._now_at_most(said.created),
             written=None if changed else self._now_at_most(said.updated),
         )

@@ -9,6 +9,8 @@ MOST_KEY = 255
 MOST_CATEGORY = MOST_TAG = 64
 """UTF-8 bytes of a category, and of a tag."""
 MOST_TAGS = 32
+MOST_PROMOTED_FROM = 487
+"""UTF-8 bytes of a key of a run's memory: the longest namespace, a colon, a name of 480."""
 MOST_BATCH = 1_000
 """Entries of one `set_many`."""
 MOST_IDEMPOTENCY_KEY = 128

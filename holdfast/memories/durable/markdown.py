@@ -119,6 +119,18 @@ def is_path_of(path: str, category: str, key: str) -> bool:
     return path in (path_of(category, key), _long_path(category, key))
 
 
+def told_path(path: str, key: str) -> str:
+    """Return what is kept of *path*, where a file with *key* was: `*.md` for another's name.
+
+    A file's name is made of a key. When *key* is forgotten its traces go; those of another key,
+    in the name of a file that was edited by hand, nobody would find.
+    """
+    folder, slash, name = path.rpartition("/")
+    stem = name.removesuffix(SUFFIX)
+    whole = stem.startswith(f"{_plain(key).replace('.', '-')}--") and is_exported_name(name)
+    return path if whole or stem in (key, _name(key)) else f"{folder}{slash}*{SUFFIX}"
+
+
 def is_exported_name(name: str) -> bool:
     """Tell whether *name*, of a file or a folder, may be one that an export wrote with a hash."""
     return _HASHED.search(name.removesuffix(SUFFIX)) is not None

@@ -8,6 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.ground.errors import InvalidInput, NotFound
+from holdfast.memories.durable.asked import checked_promoted_from
 from holdfast.memories.durable.caller import Caller
 from holdfast.memories.durable.codes import coded
 from holdfast.memories.durable.entry import StoredEntry
@@ -66,6 +67,7 @@ def promotion(memory: Promotes, key: str, as_key: str | None = None) -> Promotio
     with coded():
         if found is None:
             raise NotFound("value", key, next="Ask the memory which keys it has.")
+        checked_promoted_from(key)
         content = _content(found.value)
     name = _without_namespace(key) if as_key is None else as_key
     return Promotion(key=name, content=content, cause={PROMOTED_FROM: key})

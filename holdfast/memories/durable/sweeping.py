@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from holdfast.engines.base import Engine, Transaction
 from holdfast.memories.durable.book import Book
 from holdfast.memories.durable.caller import Caller
+from holdfast.memories.durable.codes import coded
 from holdfast.memories.durable.ending import end_lapsed
 from holdfast.memories.durable.entry import Swept
 from holdfast.memories.durable.fence import LAPSES_AFTER
@@ -63,6 +64,11 @@ def sweep_all(caller: Caller) -> Swept:
 
     *caller* is of no agent; its workspace is `*` for all of them.
     """
+    with coded():
+        return _sweep_all(caller)
+
+
+def _sweep_all(caller: Caller) -> Swept:
     now, swept = caller.now(), NOTHING
     sql = caller.engine.queries("holdfast.memories.durable")
     over = {"now": now, "lapsed": now - LAPSES_AFTER, "rows": BATCH}

@@ -2,8 +2,11 @@
 
 from typing import Any
 
+import pytest
+
 from holdfast.ground.errors import Forgotten, NotFound, StaleRun
 from holdfast.library.holdfast import Holdfast
+from holdfast.memories.durable.entry import EntryScope
 from holdfast.memories.durable.memory import DurableMemory
 from holdfast.testing.contracts.durable_given import GivenAnAgent, bad, listed, refused, seen
 from holdfast.testing.fakes import FrozenClock
@@ -67,6 +70,26 @@ class DurableForgettingContract(GivenAnAgent):
         assert durable.forget("a", scope="workspace") is True
         assert [each.scope for each in durable.list().data] == ["agent"]
         assert durable.forget("a", scope="workspace") is False
+
+    @pytest.mark.parametrize("scope", [None, "agent", "workspace"])
+    def test_forgetting_nothing_does_not_make_an_agent(
+        self, hf: Holdfast, durable: DurableMemory, other: DurableMemory, scope: EntryScope | None
+    ) -> None:
+        other.set("b", "x", category="workspace")
+
+        assert durable.forget("a", scope=scope) is False
+
+        assert "agent_7" not in [each.agent for each in hf.durable_agents()]
+
+    def test_an_agent_that_never_wrote_may_forget_what_all_share(
+        self, durable: DurableMemory, other: DurableMemory
+    ) -> None:
+        other.set("a", "x", category="workspace")
+
+        assert durable.forget("a") is True
+
+        assert (durable.get("a"), other.get("a")) == (None, None)
+        assert durable.explain("a").reason == "forgotten"
 
     def test_the_runs_scope_picks_the_runs(self, durable: DurableMemory) -> None:
         durable.set("a", "own", category="core")

@@ -60,6 +60,7 @@ def refused(kind: type[HoldfastError], code: str) -> Generator[pytest.ExceptionI
         yield caught
     assert (caught.value.code, type(caught.value)) == (f"HF-MEM-{code}", kind)
     assert caught.value.message
+    assert caught.value.next
 
 
 @contextmanager

@@ -216,8 +216,24 @@ class DurableConversationsContract(GivenAnAgent):
         with durable.run("one", resume=True) as again:
             assert again.get("a") is None
 
-    def test_the_same_id_without_resume_takes_nothing_over(self, durable: DurableMemory) -> None:
+    @pytest.mark.parametrize("budget", [None, 3], ids=["all fits", "little fits"])
+    def test_the_same_id_without_resume_takes_nothing_over(
+        self, durable: DurableMemory, budget: int | None
+    ) -> None:
+        durable.set("big", "too much for a little", category="core")
         durable.run("one").set("a", "x", category="conversation")
+
+        with durable.run("one", budget=budget) as again:
+            told = (*again.hydration.entries, *again.hydration.omitted)
+            assert (again.get("a"), [each.key for each in told]) == (None, ["big"])
+            assert keys_of(again.list()) == ["big"]
+            assert again.explain("a").hydrated is False
+
+    def test_the_same_id_after_it_lapsed_takes_nothing_over(
+        self, durable: DurableMemory, clock: FrozenClock
+    ) -> None:
+        durable.run("one").set("a", "x", category="conversation")
+        clock.tick(DAY + 1)
 
         with durable.run("one") as again:
             assert (again.get("a"), seen(again.hydration)) == (None, [])

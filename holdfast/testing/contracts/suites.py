@@ -28,6 +28,7 @@ from holdfast.testing.contracts.durable_hydration import (
 )
 from holdfast.testing.contracts.durable_limits import DurableLimitsContract
 from holdfast.testing.contracts.durable_many import DurableManyContract
+from holdfast.testing.contracts.durable_promoting import DurablePromotingContract
 from holdfast.testing.contracts.durable_reading import DurableListingContract, DurablePagesContract
 from holdfast.testing.contracts.durable_runs import (
     DurableCaptureContract,
@@ -128,6 +129,7 @@ DURABLE: Final = (
     DurableOrderContract,
     DurablePagesContract,
     DurablePreconditionsContract,
+    DurablePromotingContract,
     DurableRedactionContract,
     DurableReplaysContract,
     DurableRevivalContract,

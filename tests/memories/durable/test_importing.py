@@ -21,7 +21,7 @@ from holdfast.memories.durable.asked import checked_entry
 from holdfast.memories.durable.exporting import export_files, export_markdown
 from holdfast.memories.durable.folders import MOST_BYTES, ROOMY, Bounds, read_folder
 from holdfast.memories.durable.importing import How, import_files, import_markdown
-from holdfast.memories.durable.markdown import File
+from holdfast.memories.durable.markdown import File, path_of
 from holdfast.memories.durable.memory import DurableMemory
 from holdfast.memories.durable.reports import ImportReport, Rejected
 from holdfast.testing.fakes import FrozenClock
@@ -69,6 +69,24 @@ def test_the_log_says_which_file_it_was(durable: DurableMemory) -> None:
     take(durable, file("owner"))
 
     assert durable.history("owner").data[0].cause == {"imported_from": "notes/owner.md"}
+
+
+@pytest.mark.parametrize(
+    ("name", "kept"),
+    [
+        ("notes/owner.md", "notes/owner.md"),
+        ("owner.md", "owner.md"),
+        (path_of("core", "owner"), "core/owner.md"),
+        ("notes/deploy_target.md", "notes/*.md"),
+        ("deploy_target.md", "*.md"),
+    ],
+)
+def test_the_log_does_not_keep_a_name_that_is_made_of_another_key(
+    durable: DurableMemory, name: str, kept: str
+) -> None:
+    import_files(durable.caller, [(name, "---\nkey: owner\ncategory: core\n---\nAda\n")])
+
+    assert durable.history("owner").data[0].cause == {"imported_from": kept}
 
 
 def test_an_unchanged_entry_is_not_written(durable: DurableMemory, clock: FrozenClock) -> None:
@@ -535,7 +553,7 @@ def test_a_hostile_folder_is_read_without_harm(durable: DurableMemory, tmp_path:
             "pipe.md",
         ]
     ]
-    assert durable.history("named").data[0].cause == {"imported_from": "\\xff.md"}
+    assert durable.history("named").data[0].cause == {"imported_from": "*.md"}
 
 
 @pytest.mark.parametrize("bounds", [Bounds(names=2), Bounds(together=5)])

@@ -61,6 +61,51 @@ def test_of_all_it_was_before(hf: Holdfast, path: Path) -> None:
         assert left(path) == set()
 
 
+def test_of_one_whose_file_was_given_another_key_by_hand(
+    hf: Holdfast, path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("files")
+    with hf:
+        durable = hf.durable("agent_7")
+        durable.set(KEY.lower(), CONTENT, category="core")
+        durable.export_markdown(folder)
+        (file,) = (folder / "core").iterdir()
+        file.write_text(file.read_text().replace(KEY.lower(), "renamed").replace(CONTENT, "x"))
+        durable.import_markdown(folder)
+        durable.forget(KEY.lower())
+
+        assert durable.get("renamed") is not None
+        assert KEY.lower().encode() in file.name.encode()
+        assert not [
+            each.name
+            for each in path.parent.iterdir()
+            if each.is_file() and KEY.lower().encode() in each.read_bytes()
+        ]
+
+
+def test_of_one_that_was_imported(
+    hf: Holdfast, path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("files")
+    with hf:
+        durable = hf.durable("agent_7")
+        set_marked(durable)
+        durable.export_markdown(folder)
+        durable.forget(KEY)
+        durable.import_markdown(folder)
+        there = left(path)
+        durable.forget(KEY)
+
+        assert there
+        assert left(path) == set()
+        marks = KEY.lower().encode()
+        assert not [
+            each.name
+            for each in path.parent.iterdir()
+            if each.is_file() and marks in each.read_bytes().lower()
+        ]
+
+
 def test_of_one_written_to_be_repeated(hf: Holdfast, path: Path) -> None:
     with hf:
         durable = hf.durable("agent_7")

@@ -17,13 +17,15 @@ from holdfast.doors.http.own.durable_asked import (
 )
 from holdfast.doors.http.query import PAGE, integer, moment, one_of, several, text
 from holdfast.ground.errors import NotFound
-from holdfast.memories.durable.asked import checked_key
+from holdfast.memories.durable.asked import checked_promoted_from
 from holdfast.memories.durable.changes import Cause
 from holdfast.memories.durable.entry import EntryScope, NotStored, StoredEntry, StoredMany
 from holdfast.memories.durable.explaining import explain
 from holdfast.memories.durable.forgetting import forget
 from holdfast.memories.durable.hydrating import hydrate
+from holdfast.memories.durable.promoting import PROMOTED_FROM
 from holdfast.memories.durable.reading import LISTED, Filters, get, list_entries
+from holdfast.memories.durable.restoring import restore as restore_change
 from holdfast.memories.durable.setting import OnError, set_many, set_one
 from holdfast.memories.durable.storing import Wish
 from holdfast.memories.durable.wire import Wire, to_wire
@@ -155,8 +157,12 @@ async def explanation(call: Call) -> Answer:
 async def restore(call: Call) -> Answer:
     """Write what a change held once more."""
     body = call.body(Restore)
-    idempotency_key_of(call)
-    stored = await call.write(lambda hf: memory_of(call, hf).restore(call["key"], body.seq))
+    idempotency_key = idempotency_key_of(call)
+    stored = await call.write(
+        lambda hf: restore_change(
+            memory_of(call, hf).caller, call["key"], body.seq, idempotency_key=idempotency_key
+        )
+    )
     return _stored(stored)
 
 
@@ -185,7 +191,7 @@ def _refused(refused: NotStored) -> Wire:
 
 
 def _cause(promoted_from: str | None) -> Cause:
-    return {} if promoted_from is None else {"promoted_from": checked_key(promoted_from)}
+    return {} if promoted_from is None else {PROMOTED_FROM: checked_promoted_from(promoted_from)}
 
 
 ROUTES = (

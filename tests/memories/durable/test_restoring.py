@@ -1,0 +1,41 @@
+"""Restoring what a change held, once, however often it is asked for."""
+
+import pytest
+
+from holdfast.ground.errors import IdempotencyMismatch, NotFound
+from holdfast.memories.durable.memory import DurableMemory
+from holdfast.memories.durable.restoring import restore
+
+
+def test_a_repeat_returns_the_first_result_and_changes_nothing(durable: DurableMemory) -> None:
+    first = durable.set("a", "x", category="core")
+    durable.set("a", "y", category="core")
+
+    restored = restore(durable.caller, "a", first.seq, idempotency_key="once")
+    durable.set("a", "z", category="core")
+    again = restore(durable.caller, "a", first.seq, idempotency_key="once")
+
+    assert again == restored
+    entry = durable.get("a")
+    assert entry is not None
+    assert entry.content == "z"
+    assert len(durable.history("a", op="restore").data) == 1
+
+
+def test_a_repeat_after_forgetting_does_not_revive(durable: DurableMemory) -> None:
+    first = durable.set("a", "x", category="core")
+    restore(durable.caller, "a", first.seq, idempotency_key="once")
+    durable.forget("a")
+
+    with pytest.raises(NotFound):
+        restore(durable.caller, "a", first.seq, idempotency_key="once")
+    assert durable.get("a") is None
+
+
+def test_another_change_under_the_same_key_is_a_mismatch(durable: DurableMemory) -> None:
+    first = durable.set("a", "x", category="core")
+    second = durable.set("a", "y", category="core")
+    restore(durable.caller, "a", first.seq, idempotency_key="once")
+
+    with pytest.raises(IdempotencyMismatch):
+        restore(durable.caller, "a", second.seq, idempotency_key="once")
