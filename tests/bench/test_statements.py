@@ -9,6 +9,7 @@ import pytest
 import holdfast
 from holdfast.engines.sqlite import SQLiteEngine
 from holdfast.library.holdfast import Holdfast
+from holdfast.memories.durable.memory import DurableMemory
 from holdfast.memories.stores.edits import Edit, Save
 from holdfast.memories.stores.records import Memory
 
@@ -97,3 +98,41 @@ def test_a_search_reads_all_its_hits_in_one_statement(hf: Holdfast, store: str) 
         memories.create(store, path=f"/{number}.md", content="Prefers tabs.")
 
     assert statements(hf, lambda: memories.search(store, "tabs")) <= 3
+
+
+@pytest.fixture
+def durable(hf: Holdfast) -> DurableMemory:
+    durable = hf.durable("agent_7")
+    durable.set("owner", "Ada", category="core")
+    return durable
+
+
+def test_an_entry_by_its_key_is_one_statement(hf: Holdfast, durable: DurableMemory) -> None:
+    assert statements(hf, lambda: durable.get("owner")) == 1
+
+
+def test_a_page_of_entries_is_one_statement(hf: Holdfast, durable: DurableMemory) -> None:
+    assert statements(hf, lambda: durable.list(category="core", key_prefix="o")) == 1
+
+
+@pytest.mark.parametrize("key", ["owner", "colour"])
+def test_a_set_that_evicts_nothing_is_at_most_five_statements(
+    hf: Holdfast, durable: DurableMemory, key: str
+) -> None:
+    assert statements(hf, lambda: durable.set(key, "Grace", category="core")) <= 5
+
+
+def test_opening_a_run_is_at_most_six_statements(hf: Holdfast, durable: DurableMemory) -> None:
+    assert statements(hf, lambda: durable.run("run_1")) <= 6
+
+
+def test_a_hydration_is_two_statements(hf: Holdfast, durable: DurableMemory) -> None:
+    assert statements(hf, durable.hydrate) == 2
+
+
+def test_a_hydration_that_leaves_something_out_is_three_statements(
+    hf: Holdfast, durable: DurableMemory
+) -> None:
+    durable.set("colour", "A colour that is not in the budget", category="note")
+
+    assert statements(hf, lambda: durable.hydrate(20)) == 3
