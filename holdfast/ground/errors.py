@@ -49,10 +49,18 @@ def shortened(given: object) -> str:
 
     A character that nobody would see is spelled as its escape.
     """
-    text = given if isinstance(given, str) else repr(given)
+    text = given if isinstance(given, str) else _told(given)
     if not text.isprintable():
         text = "".join(map(_visible, text[: SHOWN + 1]))
     return text if len(text) <= SHOWN else text[: SHOWN - 1] + "…"
+
+
+def _told(given: object) -> str:
+    try:
+        return repr(given)
+    except (RecursionError, ValueError):
+        # Nested without a bottom, or a number of thousands of digits.
+        return f"<{type(given).__name__}>"
 
 
 def _visible(char: str) -> str:

@@ -125,6 +125,9 @@ def read(make: type[A], arguments: object) -> A:
     except msgspec.ValidationError as error:
         what, _, where = str(error).partition(" - at `$.")
         raise InvalidInput(where.rstrip("`") or "arguments", _lower(what)) from None
+    except (UnicodeError, RecursionError):
+        reason = "must be text of whole characters, not nested too deep"
+        raise InvalidInput("arguments", reason) from None
     limit = getattr(asked, "limit", None)
     if limit is not None and not 1 <= limit <= MOST_LISTED:
         raise InvalidInput("limit", f"must be 1 to {MOST_LISTED}", limit=MOST_LISTED, given=limit)

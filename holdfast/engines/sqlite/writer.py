@@ -29,6 +29,7 @@ class Writer:
     ) -> None:
         self._database, self._watcher = database, watcher
         self._thread: threading.Thread | None = None
+        self._began = False
         self._starting = threading.Lock()
         self.queue = Queue()
         self.group = GroupCommit(database, self.queue, connection)
@@ -37,8 +38,9 @@ class Writer:
     @property
     def on_its_thread(self) -> bool:
         """Whether the caller runs on the writer's own thread."""
-        # By the object: an ended thread's number may be the next thread's.
-        return self._thread is threading.current_thread()
+        # By the object: an ended thread's number may be the next thread's. Who closes a writer
+        # that never began stands in its thread's place, and is not it.
+        return self._began and self._thread is threading.current_thread()
 
     def put(self, slot: Slot) -> None:
         """Let *slot* wait for its turn; Unavailable at once when it cannot have one."""
@@ -49,6 +51,7 @@ class Writer:
                     self._thread = threading.Thread(
                         target=self._live, name="holdfast-writer", daemon=True
                     )
+                    self._began = True
                     self._thread.start()
 
     def close(self, timeout: float) -> None:
@@ -59,6 +62,7 @@ class Writer:
             thread = self._thread
             if thread is None:
                 self._thread = threading.current_thread()
+                self._refuse_rest()
                 self._finish()
                 return
         if thread is threading.current_thread():
