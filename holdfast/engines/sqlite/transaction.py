@@ -1,6 +1,7 @@
 """What `work` is handed: statements on one connection, and the numbers and notes of a write."""
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from time import perf_counter
 from typing import LiteralString, TypeVar, cast
 
@@ -14,6 +15,7 @@ from holdfast.engines.sqlite.feed import cursor_at
 from holdfast.ground.clock import to_microseconds
 from holdfast.ground.errors import EngineFault, HoldfastError
 from holdfast.ground.events import Event
+from holdfast.ground.scope import Actor
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -23,6 +25,10 @@ _INSERT_CHANGE = """
 insert into changes (seq, at, workspace, owner, type, ids, data, actor)
 values (:seq, :at, :workspace, :owner, :type, :ids, :data, :actor)
 """
+
+
+_NONE = "{}"
+"""No ids, as they are written down."""
 
 
 class _Ended:
@@ -201,10 +207,15 @@ def _row_of(event: Event) -> Params:
         "workspace": event.workspace,
         "owner": event.owner,
         "type": event.type,
-        "ids": _json(event.ids),
+        "ids": _json(event.ids) if event.ids else _NONE,
         "data": _json(event.data),
-        "actor": None if event.actor is None else _json(event.actor.to_wire()),
+        "actor": None if event.actor is None else _actor(event.actor),
     }
+
+
+@lru_cache(maxsize=256)
+def _actor(actor: Actor) -> str:
+    return _json(actor.to_wire())
 
 
 def _json(value: object) -> str:
