@@ -81,8 +81,9 @@ class Pending:
 
     def put(self, row: EntryRow) -> None:
         """Have *row* stand where it says."""
-        self._puts[row.place, row.key] = row
-        self._removed.discard((row.place, row.key))
+        spot = (row.place, row.key)
+        self._puts[spot] = row
+        self._removed.discard(spot)
 
     def remove(self, row: EntryRow) -> None:
         """Have nothing stand where *row* does."""
