@@ -18,7 +18,7 @@ NAMES = ("store", "recall", "list", "forget")
 FIELDS = ("key", "content", "category", "tags", "filter", "limit", "page", "since", "query")
 NASTY = [
     *("", " ", "\0", "\ud800", "a\udfff", "\x1b[31m", "e\u0301", "\u202e", "\ufeff", "%", "_", "'"),
-    *("' or 1=1 --", "x" * 300, "🦀" * 100, "x" * 70_000, "page_1", "7d", "-1d", "9" * 400 + "d"),
+    *("' or 1=1 --", "x" * 300, "🦀" * 100, "x" * 2_000, "page_1", "7d", "-1d", "9" * 400 + "d"),
     *("9999-12-31T23:59:59Z", "0001-01-01T00:00:00+14:00", "conversation", "workspace", "core"),
 ]
 NUMBERS = [-1, 0, 1, 101, 2**63, -(2**63), 10**400, 0.5, float("nan"), float("inf"), True]
