@@ -10,7 +10,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable
-from errno import ECONNABORTED, EINVAL, ENOTCONN, ERANGE, ESTALE
+from errno import EINVAL, ERANGE, ESTALE
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ from holdfast.doors.mount.fuse.opening import Opening
 from holdfast.doors.mount.fuse.operations import Operations
 from holdfast.doors.mount.fuse.request import Present
 from holdfast.doors.mount.life.detaching import detach
-from holdfast.doors.mount.life.mount_table import source_of
+from holdfast.doors.mount.life.mount_table import at, source_of
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +40,6 @@ REMEMBERED = 60.0
 """Seconds for which the kernel keeps attributes and names, unless told otherwise."""
 NOTICES_SINCE = 12
 """The minor version of the protocol since which it can be told."""
-CUT = frozenset({ENOTCONN, ECONNABORTED})
 LINGER = 1.0
 """Seconds that open handles have after a stop, and threads after the end."""
 OPTIONS = ("subtype=holdfast", "nosuid", "nodev")
@@ -291,17 +290,11 @@ def guarded(method: Callable[..., int | None]) -> Callable[..., int]:
     return call
 
 
-def broken(directory: Path) -> bool:
-    """Return whether a mount is left at *directory* whose connection was cut."""
-    try:
-        directory.lstat()
-    except OSError as error:
-        return error.errno in CUT
-    return False
-
-
 def leave(directory: Path) -> None:
-    """Detach the mount at *directory*, unless somebody else has meanwhile."""
+    """Detach the mount at *directory*, if it is this process's: another may be there by now."""
+    mounted = at(directory)
+    if mounted is None or mounted.pid != os.getpid():
+        return
     try:
         detach(directory, lazy=True)
     except OSError as error:
@@ -324,6 +317,8 @@ def serve(
     to be closed; then they get ENOTCONN. Raises Refused without libfuse, MountFailed where the
     mount is not permitted. No signal handler is touched.
     """
+    # Where it is in the list of mounts, found before nothing there answers any more.
+    place = Path(os.path.realpath(directory))
     adapter, notices = Adapter(core), Notices()
     options = [f"fsname={source_of(os.getpid())}", *OPTIONS, *(FOR_OTHERS if allow_other else ())]
     session = Session(adapter.operations(), directory.absolute(), options)
@@ -345,8 +340,7 @@ def serve(
         ready()
         stop.wait()
     finally:
-        if not loop.ended.is_set() or broken(directory):
-            leave(directory)
+        leave(place)
         loop.ended.wait(LINGER)
         loop.close()
         if notices.close(LINGER) and loop.ended.is_set() and loop.join(LINGER):

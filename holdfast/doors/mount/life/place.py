@@ -25,7 +25,7 @@ def claim(directory: Path, register: Register, *, may_hold_files: bool = False) 
     InvalidInput for a live mount, naming its process, and for what is no empty directory, unless
     it *may_hold_files*.
     """
-    said = _clear(directory)
+    said = cleared(directory)
     if register.is_held(directory):
         known = register.get(directory)
         raise taken(directory, known.pid if known else None)
@@ -49,8 +49,8 @@ def taken(directory: Path, pid: int | None) -> InvalidInput:
     )
 
 
-def _clear(directory: Path) -> str | None:
-    """Detach dead mounts of ours from *directory*, and say so."""
+def cleared(directory: Path) -> str | None:
+    """Detach dead mounts of ours from *directory*, and say so; InvalidInput for a live one."""
     said = None
     while (found := mount_table.at(directory)) is not None and found.ours:
         if found.state() != "dead":

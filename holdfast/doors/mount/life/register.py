@@ -73,9 +73,7 @@ class Register:
         """Tell no more of the mount on *directory*, and let it go."""
         for kind in ("json", "status"):
             self._file(directory, kind).unlink(missing_ok=True)
-        held = self._held.pop(directory, None)
-        if held is not None:
-            os.close(held)
+        self.let_go(directory)
 
     def hold(self, directory: Path) -> bool:
         """Keep *directory* for this process while it lives; tell whether nobody else does."""
@@ -83,6 +81,12 @@ class Register:
         if held is not None:
             self._held[directory] = held
         return held is not None
+
+    def let_go(self, directory: Path) -> None:
+        """Keep *directory* no longer; again does nothing."""
+        held = self._held.pop(directory, None)
+        if held is not None:
+            os.close(held)
 
     def is_held(self, directory: Path) -> bool:
         """Tell whether a living process keeps *directory*."""

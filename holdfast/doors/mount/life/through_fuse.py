@@ -1,8 +1,8 @@
 """Stores shown through FUSE: a core over them, and the binding that drives it."""
 
 import logging
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Event, Lock, Thread
 
@@ -12,6 +12,7 @@ from holdfast.doors.mount.files.core import Core
 from holdfast.doors.mount.fuse.fuse_mfusepy import serve
 from holdfast.doors.mount.fuse.libfuse import MountFailed
 from holdfast.doors.mount.life.assembly import Assembled
+from holdfast.doors.mount.life.place import cleared, taken
 from holdfast.doors.mount.life.register import Facts, Register
 from holdfast.doors.mount.life.report import report
 from holdfast.ground.errors import Refused
@@ -48,18 +49,36 @@ class ThroughFuse:
         Raises Refused when it cannot be mounted.
         """
         self._core.start()
-        with self._turn:
-            if self._stop.is_set():
-                raise Refused("Stopped before it was mounted.", next="Nothing is mounted.")
-            self._mounting = True
-        Thread(target=self._serve, args=(ended,), name="holdfast-mount", daemon=True).start()
-        self._ready.wait()
+        with self._alone():
+            with self._turn:
+                if self._stop.is_set():
+                    raise Refused("Stopped before it was mounted.", next="Nothing is mounted.")
+                self._mounting = True
+            Thread(target=self._serve, args=(ended,), name="holdfast-mount", daemon=True).start()
+            self._ready.wait()
         if self._failure is not None:
             raise self._failure
         try:
             self._register.put(self._facts)
         except OSError as error:
             _log.warning("what was agreed on the stores is not told: %s", error.strerror)
+
+    @contextmanager
+    def _alone(self) -> Generator[None]:
+        """Let no other process mount on the directory meanwhile; InvalidInput where one has."""
+        directory = Path(self._facts.dir)
+        try:
+            held = self._register.hold(directory)
+        except OSError as error:
+            _log.warning("whether others mount there is not known: %s", error.strerror)
+            held = True
+        if not held:
+            raise taken(directory, None)
+        try:
+            cleared(directory)
+            yield
+        finally:
+            self._register.let_go(directory)
 
     def status(self) -> JSONObject:
         """Return what there is to say of the mount."""
@@ -74,8 +93,11 @@ class ThroughFuse:
 
     def close(self) -> None:
         """Detach the directory, and end what serves it."""
-        with suppress(OSError):
-            self._register.remove(Path(self._facts.dir))
+        directory = Path(self._facts.dir)
+        known = self._register.get(directory)
+        if known is not None and known.pid == self._facts.pid:
+            with suppress(OSError):
+                self._register.remove(directory)
         with self._turn:
             self._stop.set()
         if self._mounting:

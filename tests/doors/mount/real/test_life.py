@@ -71,6 +71,50 @@ def test_told_to_end_while_it_begins_it_leaves_nothing_mounted(
         assert mount_table.at(dir) is None
 
 
+def test_of_several_that_begin_on_one_directory_at_once_one_is_there(
+    kept: Kept, reaper: Reaper, tmp_path: Path
+) -> None:
+    dir, store = tmp_path / "m", kept.store()
+    line = [HOLDFAST, "mount", str(dir), f"--store={store}", f"--db={kept.db}", "--spool=spool"]
+    several = [
+        subprocess.Popen(
+            line, cwd=tmp_path, stdout=subprocess.PIPE, stderr=DEVNULL, env=environment(None)
+        )
+        for _ in range(3)
+    ]
+    for each in several:
+        reaper.say(f"watch {each.pid} {dir}")
+
+    said = [b"" if each.stdout is None else each.stdout.readline() for each in several]
+
+    (one,) = [each for each, line in zip(several, said, strict=True) if line]
+    found = [each for each in mount_table.mounts() if each.directory == dir]
+    assert [each.pid for each in found] == [one.pid]
+    one.terminate()
+    assert sorted(each.wait(30) for each in several) == [0, 1, 1]
+    assert mount_table.at(dir) is None
+    for each in several:
+        each.communicate()
+        reaper.say(f"leave {each.pid}")
+
+
+def test_one_that_was_unmounted_lazily_leaves_what_took_its_place(
+    kept: Kept, start: Start, tmp_path: Path
+) -> None:
+    target, base = Target(kept.db, (kept.store(),)), tmp_path / "mount"
+    with start(target, base=base) as old:
+        file = os.open(old.root() / "a.md", os.O_WRONLY | os.O_CREAT)
+        assert run("unmount", str(old.dir), "--lazy").returncode == 0
+        with start(target, base=base) as new:
+            write(file, b"one")
+            os.close(file)
+            assert old.stop() == 0
+
+            eventually((new.root() / "a.md").exists)
+            assert new.status().pid == new.process.pid
+            assert run("mount", str(new.dir), "--note").returncode == 0
+
+
 def test_a_closed_terminal_ends_it_like_any_signal(kept: Kept, start: Start) -> None:
     with start(Target(kept.db, (kept.store(),)), "--grace=600") as mount:
         (mount.root() / "a.tmp").write_text("one")
