@@ -8,7 +8,7 @@ share one commit.
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from types import SimpleNamespace
-from typing import Any, Literal, LiteralString, Protocol, TypeVar
+from typing import Any, Literal, LiteralString, Protocol, TypeVar, runtime_checkable
 
 from msgspec import Struct
 
@@ -82,6 +82,16 @@ class Transaction(Reader, Protocol):
 
     def after_commit(self, call: Callable[[], None]) -> None:
         """Run *call* once this transaction is durable, in the order asked for."""
+        ...
+
+
+@runtime_checkable
+class Numbered(Protocol):
+    """A transaction that its server numbers, once it has locked or written a row."""
+
+    @property
+    def xid(self) -> int | None:
+        """That number, None before."""
         ...
 
 

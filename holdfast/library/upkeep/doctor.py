@@ -13,6 +13,9 @@ from holdfast.engines.sqlite.target import RISKY
 from holdfast.ground.clock import SystemClock, to_microseconds
 from holdfast.ground.scope import EVERYBODY
 from holdfast.library.holdfast import Holdfast
+from holdfast.library.upkeep.entries import miscounted
+from holdfast.memories.durable.fence import LAPSES_AFTER
+from holdfast.memories.durable.times import DAY
 
 FREE_BYTES_LEAST = 1 << 30
 LOG_BYTES_MOST = 64 << 20
@@ -34,6 +37,13 @@ class Check(Struct, frozen=True, kw_only=True):
     says: str
 
 
+class _Over(Struct, frozen=True, kw_only=True):
+    entries: int
+    runs: int
+    expired_at: int | None
+    seen_at: int | None
+
+
 class _Role(Struct, frozen=True, kw_only=True):
     name: str
     powerful: bool
@@ -53,6 +63,7 @@ def doctor(hf: Holdfast) -> list[Check]:
         checks += [*_file(status), _pragmas(engine, sql, status), _processes(status)]
     else:
         checks += _server(engine, sql)
+    checks += [_counters(engine, sql), _overdue(engine, sql)]
     return [*checks, _pinned(status), _erasure(status), _clock(engine, sql)]
 
 
@@ -155,6 +166,29 @@ def _pinned(status: EngineStatus) -> Check:
     }
     says = ", ".join(f"{who} for {seconds} s" for who, seconds in held.items())
     return Check(name="readers", ok=not held, says=says or "none holds an old snapshot")
+
+
+def _counters(engine: Engine, sql: SimpleNamespace) -> Check:
+    wrong = len(list(miscounted(engine, sql)))
+    return Check(
+        name="durable counters",
+        ok=not wrong,
+        says=f"{wrong:,} are not what is there; holdfast verify names them"
+        if wrong
+        else "as what is there",
+    )
+
+
+def _overdue(engine: Engine, sql: SimpleNamespace) -> Check:
+    now = to_microseconds(SystemClock().now())
+    over = engine.one(_Over, sql.overdue, now=now, lapsed=now - LAPSES_AFTER)
+    expired = now if over.expired_at is None else over.expired_at
+    lapsed = now if over.seen_at is None else over.seen_at + LAPSES_AFTER
+    days = (now - min(expired, lapsed)) / DAY
+    says = f"{over.entries:,} entries and {over.runs:,} runs are over and still there"
+    if days > 1:
+        says += f", for {days:,.0f} days: run holdfast durable sweep"
+    return Check(name="durable sweep", ok=days <= 1, says=says if days else "nothing is over")
 
 
 def _clock(engine: Engine, sql: SimpleNamespace) -> Check:

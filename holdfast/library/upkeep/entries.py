@@ -109,7 +109,7 @@ def check_entries(
 
     *quick* leaves out the hashes of what the log holds.
     """
-    yield from _miscounted(reader, sql)
+    yield from miscounted(reader, sql)
     buried = Tombstones(reader.all(Tombstone, sql.tombstones))
     for entry in entries(reader, sql):
         counts["durable_entries"] += 1
@@ -162,7 +162,8 @@ def _is_buried(buried: Tombstones, row: EntryRow | ChangeRow) -> bool:
     return agents is not None or buried.over(row) is not None
 
 
-def _miscounted(reader: Reader, sql: SimpleNamespace) -> Iterator[Finding]:
+def miscounted(reader: Reader, sql: SimpleNamespace) -> Iterator[Finding]:
+    """Give each counter of an agent that is not what its entries come to."""
     for row in reader.all(_Miscounted, sql.miscounted_agents):
         for name in ("entries", "core_entries", "size_bytes"):
             kept, counted = getattr(row, name), getattr(row, f"counted_{name}")

@@ -118,6 +118,16 @@ where a.entries <> coalesce(t.entries, 0) or a.core_entries <> coalesce(t.core_e
   or (t.expires_at is not null and (a.expires_at is null or a.expires_at > t.expires_at))
 order by a.workspace, a.agent
 
+-- overdue --
+-- What is over and still on disk: entries, and runs that nobody heard of.
+select
+  (select count(*) from durable_entries where expires_at is not null and expires_at < :now)
+    as entries,
+  (select count(*) from durable_runs where ended_at is null and seen_at < :lapsed) as runs,
+  (select min(expires_at) from durable_entries
+    where expires_at is not null and expires_at < :now) as expired_at,
+  (select min(seen_at) from durable_runs where ended_at is null and seen_at < :lapsed) as seen_at
+
 -- stray_durable --
 -- Rows of agents that are not there, and entries of runs that are not live.
 select 'durable_entries' as "table", e.id as id, 'no agent' as found

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.engines.base import Row, Transaction
+from holdfast.engines.base import Numbered, Row, Transaction
 from holdfast.ground.events import Event, Fact
 from holdfast.memories.durable.caller import Caller
 from holdfast.memories.durable.changes import Cause, Op
@@ -66,7 +66,14 @@ class Opened(Struct, frozen=True):
     @property
     def limits(self) -> DurableLimits:
         """The limits in force."""
-        return _limits(*[getattr(self, name) for name in _LIMITS])
+        return _limits(
+            self.cap,
+            self.workspace_cap,
+            self.run_cap,
+            self.content_bytes,
+            self.budget,
+            self.daily_hours,
+        )
 
     @property
     def standing(self) -> Standing | None:
@@ -129,8 +136,12 @@ class Book:
 
         It gives nothing where the agent has no row yet: with *making* that is made then.
         """
-        self._lock(shared=shared)
-        if (rows := ask()) or not making:
+        locked = self._lock(shared=shared)
+        rows = ask()
+        if rows and not (self._locked_by_now() if locked is None else locked):
+            # It came to be after the lock was asked for, so it is somebody else's yet.
+            making, rows = True, []
+        if rows or not making:
             return rows
         self._make_agents(shared=shared)
         return ask()
@@ -211,10 +222,10 @@ class Book:
 
     def put(self, row: EntryRow, op: Op, cause: Cause) -> EntryRow:
         """Have *row* stand where it says, with the next number; return it with that."""
-        numbered = replace(row, seq=self.number())
-        before = self._at.get((row.place, row.key))
-        self._hold(row.place, int(before is None), _core(numbered) - _core(before))
-        self._at[row.place, row.key] = numbered
+        numbered, spot = replace(row, seq=self.number()), (row.place, row.key)
+        before = self._at.get(spot)
+        self._hold(spot[0], int(before is None), _core(numbered) - _core(before))
+        self._at[spot] = numbered
         self.pending.put(numbered)
         self.pending.log(Logged.of(numbered, op, seq=numbered.seq, cause=cause))
         return numbered
@@ -284,9 +295,23 @@ class Book:
         """Return how many numbers to draw: where each draw is a round trip, some for later."""
         return max(_DRAWN, self._mutations) if self._remote else 1
 
-    def _lock(self, *, shared: bool) -> None:
-        if self._remote:
-            self.tx.send(self.sql.lock_agent, shared=int(shared))
+    def _lock(self, *, shared: bool) -> bool | None:
+        """Lock the rows there are; tell whether that was all of them, None if it shows later."""
+        if not self._remote:
+            return True
+        if shared:
+            wanted = {self.caller.agent, SHARED}
+            return len(self.tx.rows(self.sql.lock_agent, shared=1)) == len(wanted)
+        self.tx.send(self.sql.lock_agent, shared=0)
+        return None
+
+    def _locked_by_now(self) -> bool:
+        """Tell whether the lock, sent with what was asked since, found a row.
+
+        The server numbers a transaction when it first locks or writes one. A transaction on
+        behalf of many is of those who have rows.
+        """
+        return not isinstance(self.tx, Numbered) or self.tx.xid is not None
 
     def _make_agents(self, *, shared: bool) -> None:
         for owner in (self.caller.agent, *((SHARED,) if shared else ())):
@@ -311,6 +336,8 @@ class Book:
         return Held(entries=opened.shared_entries or 0)
 
     def _hold(self, place: Place, entries: int, core: int) -> None:
+        if not (entries or core):
+            return
         more = self._more[place]
         self._more[place] = Held(entries=more.entries + entries, core=more.core + core)
 

@@ -281,7 +281,11 @@ where workspace = :workspace and agent = :agent and token = :token
 -- row for each run that it ends, or one without.
 select a.forgot_seq, s.forgot_seq as shared_forgot_seq, a.size_bytes,
     s.size_bytes as shared_size_bytes, coalesce(mine.budget, ours.budget) as budget,
-    a.expires_at as first_expiry, r.run_id, r.token, r.seen_at
+    a.expires_at as first_expiry, r.run_id, r.token, r.seen_at,
+    case when exists (
+        select 1 from durable_entries e
+        where e.workspace = r.workspace and e.agent = r.agent and e.run_id = r.run_id
+    ) then 1 else 0 end as talked
 from durable_agents a
 left join durable_agents s on s.workspace = a.workspace and s.agent = ''
 left join durable_limits mine on mine.workspace = a.workspace and mine.agent = a.agent

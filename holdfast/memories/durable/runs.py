@@ -49,6 +49,7 @@ class _Lane(Struct, frozen=True, kw_only=True):
     run_id: str | None
     token: int | None
     seen_at: int | None
+    talked: int
 
 
 class _Opening(Struct, frozen=True, kw_only=True):
@@ -92,7 +93,7 @@ def _begin(caller: Caller, tx: Transaction, opening: _Opening) -> Begun:
         if row.run_id is not None and row.token is not None:
             lapsed = book.now - (row.seen_at or 0) > LAPSES_AFTER
             outcome = "lapsed" if lapsed else "superseded"
-            keep = opening.resume and row.run_id == opening.run_id
+            keep = not row.talked or (opening.resume and row.run_id == opening.run_id)
             put_to_end(book, row.run_id, row.token, outcome, keep=keep)
     # Before it hydrates, so that it does not see what went.
     book.pending.write(tx, by=book.by, at=book.now)

@@ -16,6 +16,7 @@ import holdfast
 from holdfast.engines.sqlite.holders import holders
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.upkeep.doctor import Check, doctor
+from holdfast.testing.fakes import FrozenClock
 
 
 def said(hf: Holdfast) -> dict[str, Check]:
@@ -38,6 +39,30 @@ def test_a_database_in_memory_needs_nobody() -> None:
         assert unwell(hf) == {}
 
 
+class TestOfDurableMemory:
+    def test_a_counter_that_is_wrong_is_named(self, hf: Holdfast, target: str) -> None:
+        hf.durable("agent_7").set("a", "x", category="core")
+        with asking(target) as ask:
+            ask("update durable_agents set entries = 9 where agent = 'agent_7'")
+
+        assert unwell(hf).keys() == {"durable counters"}
+
+    def test_what_has_been_over_for_days_and_is_still_there_is_named(
+        self, hf: Holdfast, target: str
+    ) -> None:
+        with holdfast.open(target, clock=FrozenClock()) as then:
+            then.durable("agent_7").set("a", "x", category="daily")
+            then.durable("agent_7").run("one")
+
+        (check,) = unwell(hf).items()
+        assert check[0] == "durable sweep"
+        assert check[1].startswith("1 entries and 1 runs are over and still there, for ")
+
+        hf.sweep()
+        assert unwell(hf) == {}
+        assert said(hf)["durable sweep"].says == "nothing is over"
+
+
 class TestOfAFile:
     @pytest.fixture
     def target(self, sqlite_file: Path) -> str:
@@ -47,6 +72,7 @@ class TestOfAFile:
         assert {
             *("database", "schema", "durability", "file system", "free space", "log", "pragmas"),
             *("other processes", "readers", "erasure", "clock"),
+            *("durable counters", "durable sweep"),
         } == said(hf).keys()
 
     def test_a_schema_number_that_is_not_the_migrations_is_named(
@@ -128,6 +154,7 @@ class TestOfAServer:
         assert {
             *("database", "schema", "durability", "role", "row security", "extensions"),
             *("forgetting", "readers", "erasure", "clock"),
+            *("durable counters", "durable sweep"),
         } == found.keys()
         assert found["role"].says == "holdfast_app, which owns 0 tables"
         assert "plpgsql" in found["extensions"].says
