@@ -23,7 +23,7 @@ from holdfast.memories.durable.render import render
 from holdfast.memories.durable.rows import SEQ, entry_of, scope_of
 from holdfast.memories.durable.writing import publish
 
-_REASON = attrgetter("reason")
+_REASON, _SEQ, _SIZE = attrgetter("reason"), attrgetter("seq"), attrgetter("size_bytes")
 _texts, _numbers = msgspec.json.Decoder(list[str]), msgspec.json.Decoder(list[int])
 
 
@@ -106,17 +106,16 @@ def _hydration(
     caller: Caller, budget: int, entries: Sequence[DurableEntry], omitted: tuple[Omitted, ...]
 ) -> Hydration:
     everything: tuple[Weighed, ...] = (*entries, *omitted)
-    size = sum([each.size_bytes for each in entries])
     return Hydration(
         entries=tuple(entries),
         omitted=omitted,
-        size_bytes=size,
-        omitted_bytes=sum([each.size_bytes for each in omitted]),
+        size_bytes=sum(map(_SIZE, entries)),
+        omitted_bytes=sum(map(_SIZE, omitted)),
         budget=budget,
         agent=caller.agent,
         workspace=caller.workspace,
         run_id=caller.run_id or None,
-        seq=max([each.seq for each in everything], default=0),
+        seq=max(map(_SEQ, everything), default=0),
         digest=digest(entries),
     )
 
