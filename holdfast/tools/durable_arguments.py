@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec import Struct, field
 
-from holdfast.ground.errors import InvalidInput
+from holdfast.ground.errors import InvalidInput, shortened
 from holdfast.tools.base import Schema
 
 A = TypeVar("A", bound=Struct)
@@ -65,6 +65,9 @@ def _schema(properties: dict[str, Any], *required: str) -> Schema:
         "properties": properties,
     }
 
+
+_QUOTED: Final = re.compile(r"`([^`]*)`")
+_MOST_TOLD: Final = 200
 
 _KEY = {"type": "string", "minLength": 1, "maxLength": 255}
 _TEXT = {"type": "string"}
@@ -153,4 +156,6 @@ def since_of(given: str | None) -> datetime | timedelta | None:
 
 
 def _lower(text: str) -> str:
-    return text[:1].lower() + text[1:]
+    """Return *text* as the rest of a sentence, and no longer than that: it may quote what came."""
+    told = _QUOTED.sub(lambda quoted: f"`{shortened(quoted[1])}`", text)
+    return told[:1].lower() + told[1:_MOST_TOLD]
