@@ -135,6 +135,19 @@ class DurableLimitsContract(GivenAnAgent):
 
         assert durable.set("b", "x", category="note").evicted == ()
 
+    def test_another_handle_goes_by_a_change_with_its_next_act(
+        self, hf: Holdfast, durable: DurableMemory
+    ) -> None:
+        beside = hf.durable("agent_7")
+        durable.set_limits(cap=1, budget=0)
+        beside.set("a", "x", category="note")
+
+        stored = beside.set("b", "x", category="note")
+
+        assert keys_of(stored.evicted) == ["a"]
+        assert beside.hydrate().entries == ()
+        assert beside.limits() == durable.limits()
+
     def test_a_lowered_content_limit_holds_only_for_new_writes(
         self, durable: DurableMemory
     ) -> None:

@@ -85,7 +85,29 @@ class DurableManyContract(GivenAnAgent):
             "HF-MEM-005",
             "HF-MEM-004",
         ]
+        assert all(each.error.message and each.error.next for each in many.refused)
         assert listed(durable) == ["c", "a"]
+
+    def test_in_a_run_conversation_entries_go_in_with_the_others(
+        self, durable: DurableMemory
+    ) -> None:
+        items = [item("a"), item("b", category="conversation"), item("c", category="workspace")]
+
+        with durable.run() as run:
+            many = run.set_many(items)
+
+        assert [each.scope for each in many.stored] == ["agent", "run", "workspace"]
+        assert listed(durable) == ["c", "a"]
+
+    def test_an_eviction_is_told_with_the_entry_that_brought_it(
+        self, durable: DurableMemory
+    ) -> None:
+        durable.set_limits(cap=2)
+        durable.set("cold", "x", category="note")
+
+        many = durable.set_many([item("a"), item("b"), item("a", "y")])
+
+        assert [keys_of(each.evicted) for each in many.stored] == [[], ["cold"], []]
 
     def test_without_refresh_what_is_the_same_stays_as_it_is(self, durable: DurableMemory) -> None:
         first = durable.set("a", "x", category="core")

@@ -12,6 +12,7 @@ from holdfast.memories.durable.run import DurableRun
 from holdfast.testing.contracts.durable_given import (
     DAILY,
     GivenAnAgent,
+    bad,
     keys_of,
     listed,
     refused,
@@ -257,6 +258,27 @@ class DurableConversationsContract(GivenAnAgent):
             with refused(StaleRun, "006"):
                 crashed.get("a")
             again.set("a", "y", category="conversation")
+
+    def test_a_resumed_run_hydrates_within_its_budget_too(self, durable: DurableMemory) -> None:
+        durable.set("big", "too much for a little", category="core")
+        crashed = durable.run("one")
+        stored = crashed.set("a", "x", category="conversation")
+
+        with durable.run("one", resume=True, budget=stored.size_bytes) as again:
+            assert seen(again.hydration) == ["a"]
+            assert [each.key for each in again.hydration.omitted] == ["big"]
+
+    def test_resuming_another_run_of_the_lane_takes_nothing_over(
+        self, durable: DurableMemory
+    ) -> None:
+        durable.run("one").set("a", "x", category="conversation")
+
+        with durable.run("two", resume=True) as run:
+            assert (run.get("a"), seen(run.hydration)) == (None, [])
+
+    def test_resuming_without_a_name_is_refused(self, durable: DurableMemory) -> None:
+        with bad("resume"):
+            durable.run(resume=True)
 
     def test_resuming_nothing_is_a_run_like_any(self, durable: DurableMemory) -> None:
         with durable.run("one", resume=True) as run:

@@ -4,7 +4,7 @@ import pytest
 
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.durable.memory import DurableMemory
-from holdfast.testing.contracts.durable_given import GivenAnAgent, keys_of, listed, seen
+from holdfast.testing.contracts.durable_given import GivenAnAgent, bad, keys_of, listed, seen
 
 
 class DurableScopesContract(GivenAnAgent):
@@ -143,3 +143,28 @@ class DurableScopesContract(GivenAnAgent):
         told = agents["agent_7"]
         assert (told.entries, told.size_bytes) == (2, first.size_bytes + second.size_bytes)
         assert told.last_write == second.updated_at
+
+    def test_the_list_of_agents_is_walked_by_name(self, hf: Holdfast) -> None:
+        for name in ("c", "a", "b"):
+            hf.durable(name).set("k", "x", category="core")
+
+        page = hf.durable_agents(limit=2)
+
+        assert [each.agent for each in page] == ["a", "b"]
+        assert [each.agent for each in page.all()] == ["a", "b", "c"]
+        assert hf.durable_agents(limit=3).next_page is None
+
+    def test_no_list_of_agents_goes_by_a_limit_or_a_cursor_that_is_none(self, hf: Holdfast) -> None:
+        with bad("limit"):
+            hf.durable_agents(limit=0)
+        with bad("limit"):
+            hf.durable_agents(limit=1001)
+        with bad("page"):
+            hf.durable_agents(page="page_of_nothing")
+
+    def test_the_agents_of_another_workspace_are_not_listed(
+        self, durable: DurableMemory, elsewhere: Holdfast
+    ) -> None:
+        durable.set("a", "x", category="workspace")
+
+        assert elsewhere.durable_agents().data == []
