@@ -163,18 +163,18 @@ create index durable_changes_evicted on holdfast.durable_changes (at)
 -- The newest twenty changes of a key are kept, whoever writes them.
 create function holdfast.durable_trim() returns trigger language plpgsql as $$
 begin
-  delete from holdfast.durable_changes d
-  using (
-    select k.workspace, k.agent, k.key, (
+  -- As an array, so that they are found by their numbers: joined, all there is would be read.
+  delete from holdfast.durable_changes
+  where seq = any (array(
+    select past.seq
+    from (select distinct n.workspace, n.agent, n.key from came n where n.key is not null) k
+    cross join lateral (
       select c.seq from holdfast.durable_changes c
       where c.workspace = k.workspace and c.agent = k.agent and c.key = k.key
       order by c.seq desc
-      limit 1 offset 20
-    ) as last
-    from (select distinct n.workspace, n.agent, n.key from came n where n.key is not null) k
-  ) past
-  where d.workspace = past.workspace and d.agent = past.agent and d.key = past.key
-    and d.seq <= past.last;
+      offset 20
+    ) past
+  ));
   return null;
 end
 $$;

@@ -546,9 +546,13 @@ where expires_at is not null and expires_at < :now and (:workspace = '*' or work
 delete from durable_changes
 where at < :before and (:workspace = '*' or workspace = :workspace) and seq in (
     select seq from durable_changes
-    where (select at from durable_changes order by seq limit 1) < :before
     order by seq
-    limit :rows
+    limit coalesce((
+        select case when at < :before then cast(:rows as integer) else 0 end
+        from durable_changes
+        order by seq
+        limit 1
+    ), 0)
 )
 
 -- drop_old_evicted --
