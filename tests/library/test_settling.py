@@ -209,15 +209,15 @@ def test_a_run_is_opened_and_ended_once(proxy: Forgetful, forgetful: Holdfast) -
     assert (ended.ended, ended.removed) == (True, 1)
 
 
-def test_a_restored_durable_entry_whose_answer_is_lost_is_unknown(
+def test_a_restored_durable_entry_whose_answer_is_lost_is_restored_once(
     proxy: Forgetful, forgetful: Holdfast
 ) -> None:
     durable = forgetful.durable("agent_7")
-    durable.set("k", "c", category="core")
-    seq = durable.history().data[0].seq
+    first = durable.set("k", "c", category="core")
+    durable.set("k", "d", category="core")
     proxy.forgets = 1
 
-    with pytest.raises(Unavailable) as unknown:
-        durable.restore("k", seq)
+    stored = durable.restore("k", first.seq)
 
-    assert (unknown.value.written, unknown.value.code) == (None, "HF-MEM-003")
+    assert stored.content == "c"
+    assert len(durable.history("k", op="restore").data) == 1
