@@ -107,6 +107,18 @@ class Keeping:
             self._branch.kernel().step_aside()
             self._spool.remove(kept)
 
+    def drop_saved(self, file: File) -> None:
+        """Remove what is kept of *file* if all of it is saved, by who had its turn meanwhile."""
+        with self._branch.lock:
+            buffer, work = file.buffer, work_of(file)
+            if buffer is not None and buffer.unsaved:
+                return
+            done = work.kept, work.spare
+            work.kept = work.spare = work.closed = None
+            work.due = False
+        for kept in done:
+            self.remove(kept)
+
     def forget(self, file: File) -> None:
         """Remove what is kept of *file*, which is removed or saved otherwise."""
         work = file.work

@@ -187,6 +187,7 @@ class Saves:
             content = b"" if aside is None else branch.loaded(aside)[1]
         except OSError as error:
             raise self._put_off(file, error) from error
+        self._keeping.drop_saved(file)
         with branch.lock:
             buffer = file.buffer
             if buffer is None or not buffer.unsaved:
@@ -250,6 +251,8 @@ class Saves:
         work.stop_retrying()
         work.tries = 0
         self._keeping.remove(attempt.kept)
+        if work.due:
+            self._try_again(file)
         if attempt.tries:
             self._branch.counts.tell("recovered", memory.id if memory else None)
         if frozen is not None and frozen.appended is not None and memory is not None:
@@ -321,9 +324,10 @@ class Saves:
                 return failure(number)
             frozen, version = buffer.freeze(), buffer.version
             buffer.thaw(frozen)
-            work.due = True
         fault = content_fault(frozen.content, zeros=frozen.zeros)
         self._keeping.keep_unsaved(file, frozen, version, fault or number)
+        # Whoever has the file's turn may have saved it meanwhile; then the next try drops this.
+        work.due = True
         self._branch.counts.fail(number, size=len(frozen.content))
         self._try_again(file)
         return failure(number)
