@@ -1,0 +1,87 @@
+"""What a text is about, as terms: the one way in which bodies and queries become comparable.
+
+English words are stemmed; a language without spaces is taken by its characters and their pairs;
+any other word is kept whole. `VERSION` is kept with each collection: terms of two versions must
+not be compared.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from functools import lru_cache
+from importlib.resources import files
+from threading import local
+
+import msgspec
+import Stemmer
+
+VERSION = 1
+"""Raised with whatever makes a text give other terms than before."""
+
+
+class Words(msgspec.Struct, frozen=True):
+    """The words that are more than their letters."""
+
+    stop: frozenset[str]
+    irregular: dict[str, str]
+    negations: frozenset[str]
+
+
+WORDS = msgspec.json.decode(
+    files("holdfast.memories.longterm").joinpath("words.json").read_bytes(), type=Words
+)
+
+_TOKEN = re.compile(r"[^\W_]+(?:'[a-z]+)?")
+_UNSPACED = re.compile(
+    "[\u0e00-\u0e7f\u1100-\u11ff\u3005\u3007\u3040-\u30ff\u3130-\u318f\u31f0-\u31ff"
+    "\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3\uf900-\ufaff\U00020000-\U0003ffff]+"
+)
+_stemmers = local()
+
+
+def analyze(text: str) -> list[str]:
+    """Return the terms of *text* in order, each as often as it occurs; none holds white space."""
+    if text.isascii():
+        found = map(_term, _TOKEN.findall(text.lower()))
+    else:
+        plain = unicodedata.normalize("NFKC", text).lower().replace("\u2019", "'")
+        found = (term for token in _TOKEN.findall(plain) for term in _terms(token))
+    return [term for term in found if term]
+
+
+def _terms(token: str) -> Iterator[str]:
+    """Give the terms of one token of any script."""
+    if token.isascii():
+        yield _term(token)
+        return
+    start = 0
+    for run in _UNSPACED.finditer(token):
+        yield _word(token[start : run.start()])
+        yield from run[0]
+        yield from map("".join, zip(run[0], run[0][1:], strict=False))
+        start = run.end()
+    yield _word(token[start:])
+
+
+def _word(piece: str) -> str:
+    """Return the term of a piece of a token that is written with spaces around it."""
+    return _term(piece) if piece.isascii() else piece.removesuffix("'s").partition("'")[0]
+
+
+@lru_cache(16_384)
+def _term(token: str) -> str:
+    """Return the term of an ASCII token; nothing for a word that says nothing."""
+    if token in WORDS.stop:
+        return ""
+    word = token.removesuffix("'s").partition("'")[0]
+    if not word or word in WORDS.stop:
+        return ""
+    return _stemmer().stemWord(WORDS.irregular.get(word, word))
+
+
+def _stemmer() -> Stemmer.Stemmer:
+    # A stemmer must not be used by two threads.
+    stemmer: Stemmer.Stemmer | None = getattr(_stemmers, "english", None)
+    if stemmer is None:
+        stemmer = _stemmers.english = Stemmer.Stemmer("english")
+    return stemmer

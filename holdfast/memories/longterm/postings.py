@@ -1,0 +1,275 @@
+"""Which rows of a collection hold a term, and how much each is about it.
+
+A turn is seldom understood alone: it answers the one before. So each occurrence of a term also
+lends weight to the three turns after it in its sitting, half as much to each further one.
+Lengths are made equal by the means of the whole collection, which move with each new row;
+therefore nothing that depends on them is kept beyond the next `add`.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from math import log
+
+from msgspec import Struct
+
+ROLE_WORDS = frozenset("user human me customer assistant ai bot model agent system tool".split())
+MACHINES = frozenset("assistant ai bot model agent system tool".split())
+DAY = 86_400_000_000
+"""Microseconds."""
+
+SHORT = 20
+"""Terms: shorter bodies count as this long, else a greeting would be all about its one word."""
+LENT = (0.5, 0.25, 0.125)
+"""What a turn lends to the first, second and third after it."""
+SATURATION = 1.2
+"""BM25's k1: how soon more of the same term adds little."""
+_MEMO = 1_024
+"""Terms whose weights are kept; a collection is asked about few of its words."""
+
+
+class Row(Struct, frozen=True, kw_only=True, gc=False):
+    """An item or a turn as recall sees it. Instants are microseconds since 1970.
+
+    *apart* says that turns of its session before it are missing here, so that the row before it
+    here is not its neighbour; *context* that it only lends weight and is not to be ranked. Both
+    are for rows that are not a whole collection.
+    """
+
+    id: str
+    seq: int
+    body: str
+    """Terms of text and caption, joined by spaces."""
+    at: int
+    """When a turn was said; when an item was created."""
+    kind: str | None = None
+    """None for a turn."""
+    role: str = "user"
+    speaker: str | None = None
+    speakers: tuple[str, ...] = ()
+    """Of an item: who said the turns that it cites."""
+    thread: str | None = None
+    session: str | None = None
+    """Of an item: those of its first turn."""
+    dated: int | None = None
+    """When the earliest turn was said that an item cites; *at*, unless given."""
+    last_accessed: int | None = None
+    importance: float = 0.5
+    question: bool = False
+    first_person: bool = False
+    time: bool = False
+    cites: tuple[str, ...] = ()
+    """Of an item: the ids of its turns."""
+    text: str = ""
+    """Of an item: its text, in which a name may stand."""
+    apart: bool = False
+    context: bool = False
+
+
+class Statistics(Struct, frozen=True, kw_only=True):
+    """What is so in a whole collection of which only some rows are at hand."""
+
+    rows: int
+    mean_length: float
+    mean_window: float
+    has_machine: bool
+    participants: tuple[str, ...]
+    df: Callable[[str], int]
+    """How many rows hold a term."""
+
+
+class Postings:
+    """The rows of a collection in order of recording, by the terms they hold.
+
+    Rows have numbers here, from 0; -1 is no row.
+    """
+
+    def __init__(self, rows: Iterable[Row] = (), statistics: Statistics | None = None) -> None:
+        self.rows: list[Row] = []
+        self.next: tuple[list[int], list[int], list[int]] = ([], [], [])
+        """Of each row the number of the first, second and third after it in its sitting."""
+        self.session: list[int] = []
+        self.session_size: list[int] = []
+        self.machine: list[bool] = []
+        self.days: dict[int, list[int]] = {}
+        """Rows by day since 1970."""
+        self.citing: dict[int, list[int]] = {}
+        """Items by the turn they cite."""
+        self.cited: dict[int, list[int]] = {}
+        self.last_accessed: dict[int, int] = {}
+        self.has_machine = False
+        self.has_items = False
+        self._given = statistics
+        self._numbers: dict[str, int] = {}
+        self._lengths: list[int] = []
+        self._places: dict[str, list[int]] = {}
+        self._sessions: dict[object, int] = {}
+        self._last: dict[int, tuple[int, int, int]] = {}
+        self._speakers: dict[str, None] = {}
+        self.add(rows)
+
+    def add(self, rows: Iterable[Row]) -> None:
+        """Take in *rows* recorded after all that are here."""
+        fresh = sorted(rows, key=lambda row: row.seq)
+        for row in fresh:
+            self._take(len(self.rows), row)
+        for row in fresh:
+            self._connect(self._numbers[row.id], row)
+        self._settle()
+
+    def touch(self, id: str, at: int) -> None:
+        """Note that the row *id* was recalled *at* that instant."""
+        if (number := self._numbers.get(id)) is not None:
+            self.last_accessed[number] = max(at, self.last_accessed.get(number, at))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def number(self, id: str) -> int:
+        """Return the number of the row *id*, or -1."""
+        return self._numbers.get(id, -1)
+
+    @property
+    def participants(self) -> tuple[str, ...]:
+        """Who speaks in the collection, as distinct from mere roles."""
+        return self._given.participants if self._given else tuple(self._speakers)
+
+    @property
+    def size_bytes(self) -> int:
+        """About how much memory this takes."""
+        occurrences = sum(self._lengths)
+        bodies = sum(len(row.body) + len(row.text) for row in self.rows)
+        return 900 * len(self.rows) + 24 * occurrences + 150 * len(self._places) + bodies
+
+    def df(self, term: str) -> int:
+        """Return how many rows of the collection hold *term*."""
+        if self._given:
+            return self._given.df(term)
+        found = self._df.get(term)
+        if found is None:
+            found = self._df[term] = len(set(self._places.get(term, ())))
+        return found
+
+    def idf(self, term: str) -> float:
+        """Return how much *term* tells here."""
+        df = self.df(term)
+        return log(1 + (self.count - df + 0.5) / (df + 0.5))
+
+    def telling(self, term: str) -> float:
+        """Return how much of a text's meaning *term* carries, even in a small collection."""
+        df, rows = max(self.df(term), 1), max(self.count, 100)
+        return log(1 + (rows - df + 0.5) / (df + 0.5)) ** 2
+
+    def weights(self, term: str) -> dict[int, float]:
+        """Return how much each row is about *term*, of those that are at all."""
+        found = self._weights.get(term)
+        if found is None:
+            if len(self._weights) >= _MEMO:
+                self._weights.clear()
+            found = self._weights[term] = self._weigh(term)
+        return found
+
+    def distinct(self, number: int) -> frozenset[str]:
+        """Return the distinct terms of a row."""
+        return frozenset(self.rows[number].body.split())
+
+    def body_weight(self, number: int) -> float:
+        """Return how much the terms of a row tell together."""
+        found = self._body_weights.get(number)
+        if found is None:
+            found = sum(map(self.telling, sorted(self.distinct(number))))
+            self._body_weights[number] = found
+        return found
+
+    def _take(self, number: int, row: Row) -> None:
+        self.rows.append(row)
+        self._numbers[row.id] = number
+        terms = row.body.split()
+        self._lengths.append(len(terms))
+        places = self._places
+        for term in terms:
+            if term in places:
+                places[term].append(number)
+            else:
+                places[term] = [number]
+        for after in self.next:
+            after.append(-1)
+        machine = row.kind is None and is_machine(row.role, row.speaker)
+        self.machine.append(machine)
+        self.has_machine = self.has_machine or machine
+        self.has_items = self.has_items or row.kind is not None
+        at = row.at if row.dated is None else row.dated
+        self.days.setdefault(at // DAY, []).append(number)
+        if row.last_accessed is not None:
+            self.last_accessed[number] = row.last_accessed
+        if row.kind is None and row.speaker and row.speaker.casefold() not in ROLE_WORDS:
+            self._speakers[row.speaker] = None
+
+    def _connect(self, number: int, row: Row) -> None:
+        """Put a row into its session and beside what it cites."""
+        alone = row.kind is not None and not row.cites
+        key = row.id if alone else (row.thread, row.thread if row.session is None else row.session)
+        session = self._sessions.setdefault(key, len(self._sessions))
+        self.session.append(session)
+        if session == len(self.session_size):
+            self.session_size.append(0)
+        self.session_size[session] += 1
+        if row.kind is None:
+            before = (-1, -1, -1) if row.apart else self._last.get(session, (-1, -1, -1))
+            for after, earlier in zip(self.next, before, strict=True):
+                if earlier >= 0:
+                    after[earlier] = number
+            self._last[session] = (number, *before[:2])
+        for id in row.cites:
+            if (turn := self._numbers.get(id, -1)) >= 0:
+                self.citing.setdefault(turn, []).append(number)
+                self.cited.setdefault(number, []).append(turn)
+
+    def _settle(self) -> None:
+        """Work out what follows from the means, and drop what followed from earlier ones."""
+        given, lengths = self._given, self._lengths
+        self.count = given.rows if given else len(lengths)
+        self.has_machine = self.has_machine or bool(given and given.has_machine)
+        mean = given.mean_length if given else _mean(lengths)
+        floor = 0.9 / max(mean, SHORT)
+        self._share = [1 / (0.1 + floor * max(length, SHORT)) for length in lengths]
+        wide = [length * share for length, share in zip(lengths, self._share, strict=True)]
+        own = list(wide)
+        for after, lent in zip(self.next, LENT, strict=True):
+            for number, follower in enumerate(after):
+                if follower >= 0 and not self.machine[number]:
+                    wide[follower] += lent * own[number]
+        mean = (given.mean_window if given else _mean(wide)) or 1
+        self.mean_length, self.mean_window = _mean(lengths), _mean(wide)
+        scale = 0.4 / mean
+        self._damping = [SATURATION * (0.6 + scale * width) for width in wide]
+        self._df: dict[str, int] = {}
+        self._weights: dict[str, dict[int, float]] = {}
+        self._body_weights: dict[int, float] = {}
+        self.leanings: dict[object, list[float]] = {}
+        """What a kind of question adds to each row whatever its terms; kept by the ranking."""
+
+    def _weigh(self, term: str) -> dict[int, float]:
+        first, second, third = self.next
+        share, machine = self._share, self.machine
+        found: dict[int, float] = {}
+        for number in self._places.get(term, ()):
+            much = share[number]
+            found[number] = found.get(number, 0.0) + much
+            if machine[number]:
+                continue
+            for after, lent in ((first, 0.5), (second, 0.25), (third, 0.125)):
+                follower = after[number]
+                if follower < 0:
+                    break
+                found[follower] = found.get(follower, 0.0) + lent * much
+        scale, damping = self.idf(term) * (SATURATION + 1), self._damping
+        return {number: scale * tf / (tf + damping[number]) for number, tf in found.items()}
+
+
+def is_machine(role: str, speaker: str | None) -> bool:
+    """Tell whether a turn was said by a machine; a speaker's name says more than the role."""
+    name = speaker.casefold() if speaker else role
+    return name in MACHINES or (role == "assistant" and name not in ROLE_WORDS)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else 0.0
