@@ -22,6 +22,8 @@ LENT = (0.5, 0.25, 0.125)
 """What a turn lends to the first, second and third after it."""
 SATURATION = 1.2
 """BM25's k1: how soon more of the same term adds little."""
+BRIEF = 25
+"""Distinct terms: a row of no more is known whole by those that a query has of them."""
 _MEMO = 1_024
 """Terms whose weights are kept; a collection is asked about few of its words."""
 
@@ -97,6 +99,7 @@ class Postings:
         self.last_accessed: dict[int, int] = {}
         self.has_machine = False
         self.has_items = False
+        self.has_context = False
         self._given = statistics
         self._numbers: dict[str, int] = {}
         self._lengths: list[int] = []
@@ -155,8 +158,11 @@ class Postings:
 
     def telling(self, term: str) -> float:
         """Return how much of a text's meaning *term* carries, even in a small collection."""
-        df, rows = max(self.df(term), 1), max(self.count, 100)
-        return log(1 + (rows - df + 0.5) / (df + 0.5)) ** 2
+        found = self._telling.get(term)
+        if found is None:
+            df, rows = max(self.df(term), 1), max(self.count, 100)
+            found = self._telling[term] = log(1 + (rows - df + 0.5) / (df + 0.5)) ** 2
+        return found
 
     def weights(self, term: str) -> dict[int, float]:
         """Return how much each row is about *term*, of those that are at all."""
@@ -167,16 +173,13 @@ class Postings:
             found = self._weights[term] = self._weigh(term)
         return found
 
-    def distinct(self, number: int) -> frozenset[str]:
-        """Return the distinct terms of a row."""
-        return frozenset(self.rows[number].body.split())
-
-    def body_weight(self, number: int) -> float:
-        """Return how much the terms of a row tell together."""
-        found = self._body_weights.get(number)
+    def brief_weight(self, number: int) -> float:
+        """Return how much the terms of a row tell together; 0 for a row of many."""
+        found = self._brief_weights.get(number)
         if found is None:
-            found = sum(map(self.telling, sorted(self.distinct(number))))
-            self._body_weights[number] = found
+            terms = dict.fromkeys(self.rows[number].body.split())
+            found = sum(map(self.telling, terms)) if len(terms) <= BRIEF else 0.0
+            self._brief_weights[number] = found
         return found
 
     def _take(self, number: int, row: Row) -> None:
@@ -196,6 +199,7 @@ class Postings:
         self.machine.append(machine)
         self.has_machine = self.has_machine or machine
         self.has_items = self.has_items or row.kind is not None
+        self.has_context = self.has_context or row.context
         at = row.at if row.dated is None else row.dated
         self.days.setdefault(at // DAY, []).append(number)
         if row.last_accessed is not None:
@@ -243,7 +247,8 @@ class Postings:
         self._damping = [SATURATION * (0.6 + scale * width) for width in wide]
         self._df: dict[str, int] = {}
         self._weights: dict[str, dict[int, float]] = {}
-        self._body_weights: dict[int, float] = {}
+        self._telling: dict[str, float] = {}
+        self._brief_weights: dict[int, float] = {}
         self.leanings: dict[object, list[float]] = {}
         """What a kind of question adds to each row whatever its terms; kept by the ranking."""
 

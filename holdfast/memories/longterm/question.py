@@ -83,3 +83,9 @@ def _words(participant: str) -> Iterator[str]:
         yield found[0]
         return
     yield from (word for word in found if len(word) >= 3 and word not in WORDS.stop)
+
+
+def calls(text: str, participant: str) -> bool:
+    """Tell whether *text* holds a word that is the name of *participant*."""
+    words = set(_words(participant))
+    return any(token.lower().removesuffix("'s") in words for token in _TOKEN.findall(text))
