@@ -63,6 +63,7 @@ EXPECTED = {
     "verify": "[--quick] [--repair] [--head LINK]",
     "scrub": "[--full]",
     "doctor": "",
+    "eval locomo": "FILE [--k N]",
 }
 
 ALONE = {"serve", "unmount"}

@@ -24,6 +24,7 @@ COMMANDS = {
     "verify": "Check that everything stored is whole, and say what is not.",
     "scrub": "Make deleted bytes unreadable in the database's files.",
     "doctor": "Say what a person should look after.",
+    "eval": "Measure how well recall finds what was said.",
 }
 """Each command's line in the help; its module here has the same name."""
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from importlib.resources import files
 from threading import local
+from typing import Protocol, cast
 
 import msgspec
 import Stemmer
@@ -30,6 +31,11 @@ class Words(msgspec.Struct, frozen=True):
 WORDS = msgspec.json.decode(
     files("holdfast.memories.longterm").joinpath("words.json").read_bytes(), type=Words
 )
+
+
+class _Stemmer(Protocol):
+    def stemWord(self, word: str) -> str: ...  # noqa: N802  (its own name)
+
 
 _TOKEN = re.compile(r"[^\W_]+(?:'[a-z]+)?")
 _UNSPACED = re.compile(
@@ -79,9 +85,9 @@ def _term(token: str) -> str:
     return _stemmer().stemWord(WORDS.irregular.get(word, word))
 
 
-def _stemmer() -> Stemmer.Stemmer:
+def _stemmer() -> _Stemmer:
     # A stemmer must not be used by two threads.
-    stemmer: Stemmer.Stemmer | None = getattr(_stemmers, "english", None)
+    stemmer: _Stemmer | None = getattr(_stemmers, "english", None)
     if stemmer is None:
-        stemmer = _stemmers.english = Stemmer.Stemmer("english")
+        stemmer = _stemmers.english = cast("_Stemmer", Stemmer.Stemmer("english"))  # pyright: ignore[reportUnknownMemberType] (it has no types)
     return stemmer

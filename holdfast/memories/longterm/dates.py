@@ -11,8 +11,11 @@ from holdfast.memories.longterm.flags import MONTHS
 
 EPOCH_ORDINAL = date(1970, 1, 1).toordinal()
 
-_NUMBERS = {name: number for number, name in enumerate(MONTHS, 1)}
-_NUMBERS |= {name[:3]: number for name, number in _NUMBERS.items()} | {"sept": 9}
+_NUMBERS = {
+    written: number
+    for number, name in enumerate(MONTHS, 1)
+    for written in (name, name[:3], *(["sept"] if name == "september" else []))
+}
 _ANY = "|".join(sorted(_NUMBERS, key=len, reverse=True))
 _WHOLE = "|".join(name.title() for name in MONTHS)
 _DATE = re.compile(
@@ -24,6 +27,9 @@ _DATE = re.compile(
     rf"|\b(?P<c_month>{_WHOLE})\b(?!\s+(?:I|you|we|they|he|she|it)\b)"
     r"(?:(?:,|\s+of)?\s+(?P<c_year>\d{4})\b)?"
 )
+
+_NEARNESS = ((range(-1, 2), 1.0), (range(11), 0.6), (range(-7, 31), 0.2))
+"""How close a day is that is so many days after the one asked about."""
 
 
 class AskedDate(Struct, frozen=True, kw_only=True):
@@ -73,11 +79,7 @@ def _closeness(asked: AskedDate, day: date) -> float:
     except ValueError:
         return 0.0
     after = (day - wanted).days
-    if -1 <= after <= 1:
-        return 1.0
-    if 0 <= after <= 10:
-        return 0.6
-    return 0.2 if -7 <= after <= 30 else 0.0
+    return next((close for span, close in _NEARNESS if after in span), 0.0)
 
 
 def _in_month(asked: AskedDate, day: date) -> float:

@@ -6,8 +6,9 @@ from itertools import chain
 from msgspec import Struct
 
 MONTHS = (
-    "january february march april may june july august september october november december"
-).split()
+    "january", "february", "march", "april", "may", "june",
+    "july", "august", "september", "october", "november", "december",
+)  # fmt: skip
 
 _FIRST_PERSON = re.compile(r"\b(i|i'm|i've|my|we|our|me)\b")
 _TIME = re.compile(

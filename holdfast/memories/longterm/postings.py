@@ -11,8 +11,8 @@ from math import log
 
 from msgspec import Struct
 
-ROLE_WORDS = frozenset("user human me customer assistant ai bot model agent system tool".split())
-MACHINES = frozenset("assistant ai bot model agent system tool".split())
+MACHINES = frozenset({"assistant", "ai", "bot", "model", "agent", "system", "tool"})
+ROLE_WORDS = MACHINES | {"user", "human", "me", "customer"}
 DAY = 86_400_000_000
 """Microseconds."""
 
@@ -221,7 +221,7 @@ class Postings:
             for after, earlier in zip(self.next, before, strict=True):
                 if earlier >= 0:
                     after[earlier] = number
-            self._last[session] = (number, *before[:2])
+            self._last[session] = (number, before[0], before[1])
         for id in row.cites:
             if (turn := self._numbers.get(id, -1)) >= 0:
                 self.citing.setdefault(turn, []).append(number)

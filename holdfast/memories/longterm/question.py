@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from msgspec import Struct
 
-from holdfast.memories.longterm.analyze import WORDS, analyze
+from holdfast.memories.longterm.analyze import analyze
 from holdfast.memories.longterm.dates import AskedDate, dates_in
 
 _WHEN = re.compile(
@@ -21,6 +21,8 @@ _ASKED_OF_US = re.compile(
     r"|proposed|shared|described|outlined|wrote|came up with)\b",
     re.IGNORECASE,
 )
+_A_NAME = 3
+"""Letters from which on a word of a longer name is one by itself."""
 _TOKEN = re.compile(r"[^\W_]+(?:'[A-Za-z]+)?")
 
 
@@ -82,7 +84,7 @@ def _words(participant: str) -> Iterator[str]:
     if len(found) == 1:
         yield found[0]
         return
-    yield from (word for word in found if len(word) >= 3 and word not in WORDS.stop)
+    yield from (word for word in found if len(word) >= _A_NAME)
 
 
 def calls(text: str, participant: str) -> bool:

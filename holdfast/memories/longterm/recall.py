@@ -46,7 +46,7 @@ def rank(
             relevance=judge.relevance(place),
             recency=judge.recency(fits.rows[place]),
             importance=postings.rows[fits.rows[place]].importance,
-            why=why(postings, question, fits, place, judge.coverage(place), cues),
+            why=why(postings, question, fits, cues, place=place, coverage=judge.coverage(place)),
         )
         for score, similarity, _, place in judge.best(order)
     ]

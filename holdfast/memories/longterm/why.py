@@ -11,7 +11,7 @@ _AMONG_MUCH = 0.5
 
 
 def why(
-    postings: Postings, question: Question, fits: Fits, place: int, coverage: float, cues: Cues
+    postings: Postings, question: Question, fits: Fits, cues: Cues, *, place: int, coverage: float
 ) -> dict[str, object]:
     """Return why the row in *place* of *fits* answers *question*, numbers to 4 places.
 
