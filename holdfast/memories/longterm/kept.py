@@ -1,0 +1,76 @@
+"""The postings of collections that were recalled from lately, kept up with the database.
+
+What is kept is known by the collection's version, so a write anywhere is seen by the next recall.
+"""
+
+import threading
+from collections import OrderedDict
+
+from holdfast.memories.longterm.postings import Postings
+
+
+class Entry:
+    """The postings of one collection, as of a version of its rows; used with `lock` held."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.postings: Postings | None = None
+        self.version = -1
+        self.marks = -1
+        self.last = 0
+        """The number of the last row that is in the postings."""
+
+
+class Kept:
+    """Entries by collection, the least recently used dropped beyond so many bytes."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most = most_bytes
+        self._lock = threading.Lock()
+        self._entries: OrderedDict[int, Entry] = OrderedDict()
+        self._sizes: dict[int, int] = {}
+        self._bytes = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """About how much memory it takes."""
+        return self._bytes
+
+    def entry(self, collection: int) -> Entry:
+        """Return the entry of *collection*, a new one if there is none."""
+        with self._lock:
+            entry = self._entries.get(collection)
+            if entry is None:
+                entry = self._entries[collection] = Entry()
+            self._entries.move_to_end(collection)
+            return entry
+
+    def weigh(self, collection: int, entry: Entry) -> None:
+        """Note that *entry* grew, and drop what is too much; the newest entry stays."""
+        size = entry.postings.size_bytes if entry.postings else 0
+        with self._lock:
+            if self._entries.get(collection) is not entry:
+                return
+            self._bytes += size - self._sizes.get(collection, 0)
+            self._sizes[collection] = size
+            while self._bytes > self._most and len(self._entries) > 1:
+                oldest = next(iter(self._entries))
+                if oldest == collection:
+                    break
+                self._forget(oldest)
+
+    def drop(self, collection: int) -> None:
+        """Let go of what is kept of *collection*."""
+        with self._lock:
+            self._forget(collection)
+
+    def clear(self) -> None:
+        """Let go of everything."""
+        with self._lock:
+            self._entries.clear()
+            self._sizes.clear()
+            self._bytes = 0
+
+    def _forget(self, collection: int) -> None:
+        self._entries.pop(collection, None)
+        self._bytes -= self._sizes.pop(collection, 0)

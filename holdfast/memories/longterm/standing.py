@@ -1,0 +1,65 @@
+"""How a collection stands: what it holds, how it is recalled from, what waits and what failed."""
+
+from msgspec import Struct
+
+from holdfast.engines.base import Reader, Transaction
+from holdfast.memories.longterm.book import Book
+from holdfast.memories.longterm.caller import Caller
+from holdfast.memories.longterm.item import Flushed, LongTermStatus
+from holdfast.memories.longterm.listing import collection_of
+
+EXTRACT, FAILED = "extract", "failed"
+
+
+class Jobs(Struct, frozen=True, kw_only=True):
+    """How many jobs of one kind are in one state."""
+
+    kind: str
+    state: str
+    jobs: int
+
+
+def status(caller: Caller) -> LongTermStatus:
+    """Return how the caller's collection stands."""
+    sql = caller.engine.queries("holdfast.memories.longterm")
+
+    def work(reader: Reader) -> LongTermStatus:
+        collection = collection_of(caller, reader)
+        jobs = reader.all(Jobs, sql.count_jobs, collection=collection.number) if collection else []
+        waiting = [each for each in jobs if each.state != FAILED]
+        return LongTermStatus(
+            mode="lexical",
+            reason=None,
+            embedding_model=collection.embedding_model if collection else None,
+            vector_provider=collection.vector_provider if collection else None,
+            items=collection.items - collection.superseded if collection else 0,
+            superseded=collection.superseded if collection else 0,
+            turns=collection.turns if collection else 0,
+            pending_extraction=sum(each.jobs for each in waiting if each.kind == EXTRACT),
+            pending_embedding=sum(each.jobs for each in waiting if each.kind != EXTRACT),
+            failed=sum(each.jobs for each in jobs if each.state == FAILED),
+            max_items=caller.max_items,
+        )
+
+    return caller.engine.read(work)
+
+
+def flush(caller: Caller, timeout: float | None = None) -> Flushed:
+    """Write the access marks that wait; say what else does."""
+    del timeout
+    caller.shared.marks.flush()
+    now = status(caller)
+    pending = now.pending_extraction + now.pending_embedding
+    return Flushed(done=not pending, pending=pending, failed=now.failed)
+
+
+def retry(caller: Caller) -> int:
+    """Queue the jobs again that failed; return how many."""
+
+    def work(tx: Transaction) -> int:
+        book = Book(caller, tx, make=False)
+        if book.found is None:
+            return 0
+        return tx.run(book.sql.retry_jobs, collection=book.number, now=book.now)
+
+    return caller.engine.write(work)
