@@ -38,10 +38,12 @@ class _Stemmer(Protocol):
 
 
 _TOKEN = re.compile(r"[^\W_]+(?:'[a-z]+)?")
-_UNSPACED = re.compile(
-    "[\u0e00-\u0e7f\u1100-\u11ff\u3005\u3007\u3040-\u30ff\u3130-\u318f\u31f0-\u31ff"
-    "\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3\uf900-\ufaff\U00020000-\U0003ffff]+"
+UNSPACED = (
+    "\u0e00-\u0e7f\u1100-\u11ff\u3005\u3007\u3040-\u30ff\u3130-\u318f\u31f0-\u31ff"
+    "\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3\uf900-\ufaff\U00020000-\U0003ffff"
 )
+"""Characters of Thai, Hangul, Kana and Han, for a set of a pattern: words have no spaces there."""
+_UNSPACED = re.compile(f"[{UNSPACED}]+")
 _stemmers = local()
 
 
@@ -50,9 +52,13 @@ def analyze(text: str) -> list[str]:
     if text.isascii():
         found = map(_term, _TOKEN.findall(text.lower()))
     else:
-        plain = unicodedata.normalize("NFKC", text).lower().replace("\u2019", "'")
-        found = (term for token in _TOKEN.findall(plain) for term in _terms(token))
+        found = (term for token in _TOKEN.findall(plain(text).lower()) for term in _terms(token))
     return [term for term in found if term]
+
+
+def plain(text: str) -> str:
+    """Return *text* as patterns are written for it."""
+    return text if text.isascii() else unicodedata.normalize("NFKC", text).replace("\u2019", "'")
 
 
 def _terms(token: str) -> Iterator[str]:

@@ -24,6 +24,8 @@ _DATE = re.compile(
     r"(?:,?\s+(?P<a_year>\d{4})\b)?"
     rf"|\b(?P<b_month>(?i:{_ANY}))\.?\s+(?P<b_day>\d{{1,2}})(?i:st|nd|rd|th)?\b"
     r"(?:,?\s+(?P<b_year>\d{4})\b)?"
+    r"|(?<!\d)(?:(?P<d_year>\d{4})\s?[\u5e74\ub144]\s?)?(?P<d_month>\d{1,2})\s?[\u6708\uc6d4]"
+    r"(?:\s?(?P<d_day>\d{1,2})\s?[\u65e5\u53f7\u865f\uc77c])?"
     rf"|\b(?P<c_month>{_WHOLE})\b(?!\s+(?:I|you|we|they|he|she|it)\b)"
     r"(?:(?:,|\s+of)?\s+(?P<c_year>\d{4})\b)?"
 )

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from msgspec import Struct
 
-from holdfast.memories.longterm.analyze import analyze
+from holdfast.memories.longterm.analyze import UNSPACED, WORDS, analyze, plain
 from holdfast.memories.longterm.dates import AskedDate, dates_in
 
 _WHEN = re.compile(
@@ -23,7 +23,8 @@ _ASKED_OF_US = re.compile(
 )
 _A_NAME = 3
 """Letters from which on a word of a longer name is one by itself."""
-_TOKEN = re.compile(r"[^\W_]+(?:'[A-Za-z]+)?")
+_TOKEN = re.compile(rf"(?:(?![{UNSPACED}])[^\W_])+(?:'[A-Za-z]+)?")
+_UNSPACED_NAME = re.compile(f"[{UNSPACED}]{{2,}}")
 
 
 class Question(Struct, frozen=True, kw_only=True):
@@ -42,52 +43,84 @@ class Question(Struct, frozen=True, kw_only=True):
 
 def read(text: str, participants: Iterable[str] = ()) -> Question:
     """Return what *text* asks of a collection in which *participants* speak."""
-    plain = text if text.isascii() else text.replace("\u2019", "'")
-    rest, named = _without_names(plain, tuple(participants))
+    asked = plain(text)
+    rest, named = _without_names(asked, tuple(participants))
     return Question(
         terms=tuple(dict.fromkeys(analyze(rest))),
         named=named,
-        dates=dates_in(plain),
-        when=_WHEN.match(plain) is not None,
-        asked_of_us=_ASKED_OF_US.search(plain) is not None,
+        dates=dates_in(asked),
+        when=_WHEN.match(asked) is not None,
+        asked_of_us=_ASKED_OF_US.search(asked) is not None,
+    )
+
+
+def calls(text: str, participant: str) -> bool:
+    """Tell whether *text* holds a word that is the name of *participant*."""
+    callings, told = _callings((participant,)), plain(text)
+    return any(_bare(token) in callings.words for token in _TOKEN.findall(told)) or any(
+        name in told for name in callings.unspaced
     )
 
 
 def _without_names(text: str, participants: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
     """Return *text* without words that name participants, and those they name."""
-    called = _callings(participants)
+    callings = _callings(participants)
     named: dict[str, None] = {}
+    for name, whose in callings.unspaced.items():
+        if name in text:
+            text = text.replace(name, " ")
+            named.update(dict.fromkeys(whose))
+    cased = any(token[0].isupper() for token in _TOKEN.findall(text)[1:])
 
     def drop(token: re.Match[str]) -> str:
-        whose = called.get(token[0].lower().removesuffix("'s"))
-        if whose is None:
-            return token[0]
+        whose = callings.whose(token[0], first=not token.start(), cased=cased)
         named.update(dict.fromkeys(whose))
-        return " "
+        return " " if whose else token[0]
 
     return _TOKEN.sub(drop, text), tuple(named)
 
 
+class _Callings(Struct, frozen=True):
+    """Who is meant by which word, in lower case: a name, or the first letters of one."""
+
+    words: dict[str, tuple[str, ...]]
+    beginnings: dict[str, tuple[str, ...]]
+    unspaced: dict[str, tuple[str, ...]]
+    """Names that may stand within a run of others' characters."""
+
+    def whose(self, token: str, *, first: bool, cased: bool) -> tuple[str, ...]:
+        """Return who is meant by *token*, of a query that is *cased* if names have their capitals.
+
+        Such a query's car is not Caroline; and its will is not Will, nor anybody's and Andrew.
+        """
+        word, capital = _bare(token), token[0].isupper()
+        if word in WORDS.stop:
+            return self.words.get(word, ()) if capital and not first else ()
+        return self.words.get(word) or (
+            self.beginnings.get(word, ()) if capital or not cased else ()
+        )
+
+
 @lru_cache(256)
-def _callings(participants: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
-    """Return whom each word calls: a name, or its first three or four letters."""
-    called: dict[str, tuple[str, ...]] = {}
+def _callings(participants: tuple[str, ...]) -> _Callings:
+    words: dict[str, tuple[str, ...]] = {}
+    beginnings: dict[str, tuple[str, ...]] = {}
+    unspaced: dict[str, tuple[str, ...]] = {}
     for participant in participants:
-        for word in _words(participant):
-            for calling in {word, word[:3], word[:4]}:
-                called[calling] = (*called.get(calling, ()), participant)
-    return called
+        name = plain(participant)
+        for word in _words(name):
+            words[word] = (*words.get(word, ()), participant)
+            for beginning in {word[:3], word[:4]}:
+                beginnings[beginning] = (*beginnings.get(beginning, ()), participant)
+        for run in _UNSPACED_NAME.findall(name):
+            unspaced[run] = (*unspaced.get(run, ()), participant)
+    return _Callings(words, beginnings, unspaced)
 
 
-def _words(participant: str) -> Iterator[str]:
-    found = [word.lower() for word in _TOKEN.findall(participant)]
-    if len(found) == 1:
-        yield found[0]
-        return
-    yield from (word for word in found if len(word) >= _A_NAME)
+def _words(name: str) -> Iterator[str]:
+    found = [_bare(token) for token in _TOKEN.findall(name)]
+    yield from (word for word in found if len(found) == 1 or len(word) >= _A_NAME)
 
 
-def calls(text: str, participant: str) -> bool:
-    """Tell whether *text* holds a word that is the name of *participant*."""
-    words = set(_words(participant))
-    return any(token.lower().removesuffix("'s") in words for token in _TOKEN.findall(text))
+def _bare(token: str) -> str:
+    return token.lower().removesuffix("'s")
