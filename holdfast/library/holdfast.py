@@ -129,11 +129,11 @@ class Holdfast:
         """What long-term memories have in common, of all handles on this engine."""
         from holdfast.memories.longterm.shared import Shared
 
-        root = self._root or self
-        if root._longterm is None:
-            with root._making:
-                root._longterm = root._longterm or Shared()
-        return root._longterm
+        if self._root is not None:
+            return self._root.longterm_shared
+        with self._making:
+            self._longterm = self._longterm or Shared()
+        return self._longterm
 
     def longterm(
         self,

@@ -71,7 +71,7 @@ class Book:
         self._items = self._superseded = self._turns = 0
         self._added: list[Change] = []
         self._removed: list[Change] = []
-        self._touched = self._redone = False
+        self._wrote = self._redone = False
         self._events: list[Event] = []
         self._secret = None if self.found is None else self.found.secret
 
@@ -113,6 +113,7 @@ class Book:
         """Write new items, each under its number."""
         for number, item in items:
             self.tx.send(self.sql.put_item, **self._row(number, item))
+            self._wrote = True
             self._items += 1
             self._superseded += item.superseded_at is not None
             if item.superseded_at is None:
@@ -122,6 +123,7 @@ class Book:
         """Write new turns, each under its number."""
         rows = [self._row(number, turn) for number, turn in turns]
         if rows:
+            self._wrote = True
             self.tx.run_many(self.sql.put_turn, rows)
         self._turns += len(rows)
         self._added += [Change(number, turn.body) for number, turn in turns]
@@ -160,7 +162,7 @@ class Book:
 
     def close(self) -> None:
         """Settle the collection's counts, version and index, and tell what happened."""
-        if self._added or self._redone:
+        if self._wrote or self._redone:
             index(self, added=self._added, removed=self._removed)
             self.tx.send(
                 self.sql.change_collection,

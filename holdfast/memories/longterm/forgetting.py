@@ -108,7 +108,7 @@ def forget_user(caller: Caller) -> dict[str, int]:
     sql = caller.engine.queries("holdfast.memories.longterm")
 
     def work(tx: Transaction) -> dict[str, int]:
-        counts: dict[str, int] = {}
+        counts = dict.fromkeys((*(f"ltm_{each}" for each in _TABLES), "ltm_collections"), 0)
         for owned in tx.all(Owned, sql.collections_of_user):
             found = tx.first(
                 Locked,
@@ -119,9 +119,8 @@ def forget_user(caller: Caller) -> dict[str, int]:
             if found is None:
                 continue
             for table, rows in _emptied(tx, sql, found).items():
-                counts[table] = counts.get(table, 0) + rows
-            gone = tx.run(sql.drop_collection, collection=found.number)
-            counts["ltm_collections"] = counts.get("ltm_collections", 0) + gone
+                counts[table] += rows
+            counts["ltm_collections"] += tx.run(sql.drop_collection, collection=found.number)
             tx.after_commit(lambda number=found.number: _let_go(caller, number))
         counts["changes"] = tx.run(sql.forget_feed)
         return counts
