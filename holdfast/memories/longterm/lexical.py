@@ -18,6 +18,8 @@ CANDIDATES, NEAREST = 400, 200
 """Rows that are looked at closely for their words, and for their vectors."""
 COMMON, RARE_ENOUGH = 0.1, 3
 """In a large collection terms of more rows than this share go, if so many rarer ones remain."""
+BEST_OF = 3
+"""Rows by which a session counts."""
 NARROW = 0.05
 """Cosines that span less than this are not spread out: the difference would be noise."""
 _KINDS_OF_QUESTIONS = 64
@@ -45,11 +47,13 @@ class Fits(Struct, frozen=True, kw_only=True):
     """The rows that may be recalled, in order of recording, and how well each answers.
 
     *fit* and *lexical* stand beside *rows*. What other cues found is by row, and for *session*
-    by session; absent for nothing. All but *fit* and *cosine* go up to 1.
+    by session; absent for nothing. All but *fit* and *cosine* go up to 1. *told* has of every row
+    how much the terms of the query tell that it is about.
     """
 
     rows: list[int]
     fit: list[float]
+    told: list[float]
     lexical: list[float]
     session: dict[int, float]
     date: dict[int, float]
@@ -77,7 +81,7 @@ def fit(
     *cosines* are those of rows that have a vector, by id; None where nothing is compared by
     meaning.
     """
-    lex, touched = _lex(postings, question.terms)
+    lex, told, touched = _lex(postings, question.terms)
     worded = _best(lex, _allowed(postings, wanted, sorted(touched)))
     date = _dates(postings, question, wanted)
     cosine, nearest = _cosines(postings, wanted, cosines)
@@ -98,21 +102,22 @@ def fit(
             pairs = zip(rows, fits, strict=True)
             fits = [each + weight * found.get(row, 0.0) for row, each in pairs]
     return Fits(
-        rows=rows, fit=fits, lexical=lexical, session=session,
+        rows=rows, fit=fits, told=told, lexical=lexical, session=session,
         date=date, link=link, near=near, cosine=cosine, hybrid=cosines is not None,
     )  # fmt: skip
 
 
-def _lex(postings: Postings, terms: Sequence[str]) -> tuple[list[float], set[int]]:
-    """Return how much each row is about *terms*, and the rows that are; 0 in place -1."""
-    lex = [0.0] * (len(postings) + 1)
+def _lex(postings: Postings, terms: Sequence[str]) -> tuple[list[float], list[float], set[int]]:
+    """Return how much each row is about *terms*, what they tell, and the rows; 0 in place -1."""
+    lex, told = [0.0] * (len(postings) + 1), [0.0] * (len(postings) + 1)
     touched: set[int] = set()
     for term in terms:
-        weights = postings.weights(term)
+        weights, telling = postings.weights(term), postings.telling(term)
         touched.update(weights)
         for row, weight in weights.items():
             lex[row] += weight
-    return lex, touched
+            told[row] += telling
+    return lex, told, touched
 
 
 def _allowed(postings: Postings, wanted: Wanted, rows: Iterable[int]) -> list[int]:
@@ -180,10 +185,11 @@ def _sessions(postings: Postings, rows: list[int], heard: list[float]) -> dict[i
         else:
             by_session[place] = [much]
     sizes = postings.session_size
-    found = {
-        place: sum(sorted(each, reverse=True)[:3]) / min(3, sizes[place])
-        for place, each in by_session.items()
-    }
+    found: dict[int, float] = {}
+    for place, each in by_session.items():
+        if len(each) > BEST_OF:
+            each.sort(reverse=True)
+        found[place] = sum(each[:BEST_OF]) / min(BEST_OF, sizes[place])
     best = max(found.values(), default=0.0) or 1.0
     return {place: much / best for place, much in found.items()}
 

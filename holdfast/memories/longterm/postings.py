@@ -96,7 +96,10 @@ class Postings:
         self.citing: dict[int, list[int]] = {}
         """Items by the turn they cite."""
         self.cited: dict[int, list[int]] = {}
-        self.last_accessed: dict[int, int] = {}
+        self.fresh: list[int] = []
+        """Of each row when it was said, created or last recalled, whichever was last."""
+        self.importance = 0.0
+        """The most that any row has."""
         self.has_machine = False
         self.has_items = False
         self.has_context = False
@@ -121,7 +124,7 @@ class Postings:
     def touch(self, id: str, at: int) -> None:
         """Note that the row *id* was recalled *at* that instant."""
         if (number := self._numbers.get(id)) is not None:
-            self.last_accessed[number] = max(at, self.last_accessed.get(number, at))
+            self.fresh[number] = max(at, self.fresh[number])
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -202,8 +205,8 @@ class Postings:
         self.has_context = self.has_context or row.context
         at = row.at if row.dated is None else row.dated
         self.days.setdefault(at // DAY, []).append(number)
-        if row.last_accessed is not None:
-            self.last_accessed[number] = row.last_accessed
+        self.fresh.append(max(row.at, row.last_accessed or row.at))
+        self.importance = max(self.importance, row.importance)
         if row.kind is None and row.speaker and row.speaker.casefold() not in ROLE_WORDS:
             self._speakers[row.speaker] = None
 
