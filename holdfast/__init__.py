@@ -12,10 +12,21 @@ if TYPE_CHECKING:
     from holdfast import tools as tools
     from holdfast.ground.pages import Page as Page
     from holdfast.ground.scope import Actor as Actor
+    from holdfast.ground.secrets import looks_like_secret as looks_like_secret
     from holdfast.library.holdfast import Holdfast as Holdfast
     from holdfast.library.open import open as open
 
-__all__ = ["UNSET", "Actor", "Holdfast", "Page", "aio", "errors", "open", "tools"]
+__all__ = [
+    "UNSET",
+    "Actor",
+    "Holdfast",
+    "Page",
+    "aio",
+    "errors",
+    "looks_like_secret",
+    "open",
+    "tools",
+]
 
 __getattr__ = lazily(
     __name__,
@@ -26,6 +37,7 @@ __getattr__ = lazily(
         "Page": "holdfast.ground.pages",
         "aio": "holdfast.aio",
         "errors": "holdfast.errors",
+        "looks_like_secret": "holdfast.ground.secrets",
         "open": "holdfast.library.open",
         "tools": "holdfast.tools",
     },

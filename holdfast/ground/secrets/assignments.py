@@ -41,7 +41,8 @@ _AHEAD = 80
 _ABOUT = (
     "flag flags option options argument arguments parameter parameters switch with from when"
     " instead must that should will also which where without before after because unless then"
-    " into only does this your value values command commands"
+    " into only does this your value values command commands asks accepts reads takes sets expects"
+    " requires means enables allows changes wants needs gives"
 )
 _ABOUT_FLAGS = frozenset(_ABOUT.split())
 
@@ -84,7 +85,7 @@ def _value(text: str, start: int) -> _Value | None:
         start += 1
     found = _BARE.match(text, start)
     bare = found[0].rstrip(_TRAILING) if found else ""
-    if not bare or bare[0] in ",;)&]}":
+    if found is None or is_innocent(found[0]) or not bare or bare[0] in ",;)&]}":
         return None
     return _Value(bare, (start, start + len(bare)), quoted=False)
 

@@ -40,7 +40,7 @@ _TECHNICAL = re.compile(
     r"|x\.?509|ipv?[46]|https?/[123]|argon2(?:id|i|d)?|pbkdf2|blake[23][bs]?|ripemd160|crc32|k8s"
     r"|i18n|l10n|s3|ec2|[12]password|auth0|b2b|p2p|web[23]|[23]fa|uuidv?[1-8]|python[23]|py[23]"
     r"|gpt-?[0-9][a-z]?|secp256[kr]1|p-?256|rfc-?[0-9]{3,5}|iso-?[0-9]{3,5})"
-    r"[-_]?(?:url|hex|bit|encoded|hashed|encrypted|based|signed|encryption|encoding|hash|sum)?",
+    r"(?:[-_]?(?:url|hex|bit|encoded|hashed|encrypted|based|signed|encryption|hash|sum)){0,2}",
     re.IGNORECASE,
 )
 _SIZE = re.compile(
