@@ -1,6 +1,5 @@
 """`holdfast eval`: how well recall finds what was said."""
 
-from contextlib import nullcontext
 from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
@@ -35,14 +34,12 @@ def locomo(
     """Measure recall on conversations with questions about them; no network, no model."""
     from holdfast.library.evaluation.evaluate import evaluate
     from holdfast.library.evaluation.locomo import read
+    from holdfast.library.evaluation.remembered import remembered
     from holdfast.library.evaluation.report import report
-    from holdfast.library.evaluation.rows import Rows
 
     with bar("Asking") as told:
         sample = read(file)
-        outcome = evaluate(
-            sample, lambda each: nullcontext(Rows(each)), k=k or 1, watch=perf_counter, told=told
-        )
+        outcome = evaluate(sample, remembered, k=k or 1, watch=perf_counter, told=told)
     found = report(sample, outcome, k=k, version=version("holdfast"))
     if call.answer.as_json:
         put_json(found)

@@ -56,7 +56,7 @@ class Outcome(Struct, kw_only=True):
 def evaluate(sample: Sample, open: Open, *, k: int, watch: Watch, told: Told) -> Outcome:
     """Ask every question of *sample*, *k* deep at least, of its own conversation and of others."""
     outcome = Outcome(ranked=[], shipped=[], plain=[], foreign=[], asking=[])
-    foreign = _foreign(sample)
+    foreign = foreign_questions(sample, MOST_FOREIGN)
     for number, conversation in enumerate(sample.conversations):
         began = watch()
         with open(conversation) as subject:
@@ -79,10 +79,13 @@ def evaluate(sample: Sample, open: Open, *, k: int, watch: Watch, told: Told) ->
     return outcome
 
 
-def _foreign(sample: Sample) -> Callable[[int], Iterator[str]]:
-    """Return what gives, for a conversation's number, the questions of others to be asked there."""
+def foreign_questions(sample: Sample, most: int) -> Callable[[int], Iterator[str]]:
+    """Return what gives, for a conversation's number, the questions of others to be asked there.
+
+    About *most* in all.
+    """
     chosen = [each.questions[::FOREIGN_STEP] for each in sample.conversations]
-    step = -(-sum(map(len, chosen)) * (len(chosen) - 1) // MOST_FOREIGN) or 1
+    step = -(-sum(map(len, chosen)) * (len(chosen) - 1) // most) or 1
 
     def others(here: int) -> Iterator[str]:
         every = (each for number, each in enumerate(chosen) if number != here)

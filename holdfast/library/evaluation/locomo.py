@@ -4,6 +4,7 @@ Files of other origin use the same form loosely, so whatever can be understood i
 cannot be used is counted.
 """
 
+import json
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -11,15 +12,16 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, cast
 
-import msgspec
 from msgspec import Struct
 
 from holdfast.ground.errors import InvalidInput
+from holdfast.ground.text import to_nfc
+from holdfast.memories.longterm.asked import CAPTION_BYTES, NAME_BYTES, TURN_BYTES
 from holdfast.memories.longterm.flags import MONTHS
 from holdfast.memories.longterm.postings import MACHINES
 
-LONGEST = 1_048_576
-"""Bytes of a turn's text; what is longer is cut, for no turn is."""
+LONGEST, LONGEST_CAPTION, LONGEST_NAME = TURN_BYTES, CAPTION_BYTES, NAME_BYTES
+"""What is longer is cut, for no turn has more."""
 UNANSWERABLE = "5"
 """The category of questions that cannot be answered as they are asked."""
 
@@ -87,8 +89,8 @@ def read(path: Path) -> Sample:
     """
     content = path.read_bytes()
     try:
-        found = msgspec.json.decode(content.removeprefix(b"\xef\xbb\xbf"))
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        found = json.loads(content)
+    except (ValueError, RecursionError):
         raise _foreign("is not JSON") from None
     if not isinstance(found, list):
         raise _foreign("is not a list of conversations")
@@ -135,10 +137,11 @@ def _turns(said: dict[str, Any]) -> Iterator[Said]:
 
 
 def _said(turn: dict[str, Any], place: Id, at: datetime) -> Said:
-    speaker = _text(turn.get("speaker")).strip() or None
+    speaker = _cut(_text(turn.get("speaker")).strip(), LONGEST_NAME) or None
     named = _EVIDENCE.search(_text(turn.get("dia_id")))
     machine = speaker is not None and speaker.casefold() in MACHINES
-    text, caption = _cut(_text(turn.get("text"))), _cut(_text(turn.get("blip_caption")))
+    text = _cut(_text(turn.get("text")), LONGEST)
+    caption = _cut(_text(turn.get("blip_caption")), LONGEST_CAPTION)
     return Said(
         id=(int(named[1]), int(named[2])) if named else None if "dia_id" in turn else place,
         role="assistant" if machine else "user",
@@ -181,12 +184,14 @@ def _list(value: Any) -> list[Any]:
 
 
 def _text(value: Any) -> str:
-    return "" if value is None else value if isinstance(value, str) else str(value)
+    text = "" if value is None else value if isinstance(value, str) else str(value)
+    return text.encode(errors="replace").decode().replace("\0", " ")
 
 
-def _cut(text: str) -> str:
-    encoded = text.encode(errors="replace")
-    return encoded[:LONGEST].decode(errors="ignore")
+def _cut(text: str, longest: int) -> str:
+    """Return the first *longest* bytes of *text*, as it will be kept."""
+    text = to_nfc(text)
+    return text if len(text) * 4 <= longest else text.encode()[:longest].decode(errors="ignore")
 
 
 def _time(value: Any) -> datetime | None:
@@ -201,9 +206,9 @@ def _time(value: Any) -> datetime | None:
         return _instant(year, month, day, 0, 0)
     try:
         at = datetime.fromisoformat(text)
-    except ValueError:
+        return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
+    except (ValueError, OverflowError):
         return None
-    return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
 
 
 def _instant(year: str, month: str, day: str, hour: int, minute: int) -> datetime | None:
