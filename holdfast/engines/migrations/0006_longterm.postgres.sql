@@ -148,14 +148,25 @@ create table holdfast.ltm_jobs (
 create index ltm_jobs_due on holdfast.ltm_jobs (state, next_at);
 create index ltm_jobs_of_collection on holdfast.ltm_jobs (collection, kind, state);
 
--- Unit vectors, little-endian float32. The collection is named as vector providers know it.
+-- Unit vectors, in a type that the extension `vector` reads too, which need not be there. The
+-- collection is named as vector providers know it.
 create table holdfast.ltm_vectors (
   workspace text collate "C" not null,
   collection text collate "C" not null,
   id text collate "C" not null,
   dimension integer not null,
-  vector bytea not null check (octet_length(vector) = 4 * dimension),
+  vector real[] not null check (cardinality(vector) = dimension),
   primary key (collection, id)
+);
+
+-- Noise does not compress.
+alter table holdfast.ltm_vectors alter column vector set storage external;
+
+-- At which number of the engine-wide order a collection's vectors last changed, for who holds them.
+create table holdfast.ltm_vector_sets (
+  workspace text collate "C" not null,
+  collection text collate "C" not null primary key,
+  seq bigint not null
 );
 
 -- Terms of rows of large collections, and in how many of its rows each term is.
@@ -259,6 +270,12 @@ create policy its_workspace on holdfast.ltm_jobs
 alter table holdfast.ltm_vectors enable row level security;
 alter table holdfast.ltm_vectors force row level security;
 create policy its_workspace on holdfast.ltm_vectors
+  using (current_setting('holdfast.workspace', true) in (workspace, '*'))
+  with check (current_setting('holdfast.workspace', true) in (workspace, '*'));
+
+alter table holdfast.ltm_vector_sets enable row level security;
+alter table holdfast.ltm_vector_sets force row level security;
+create policy its_workspace on holdfast.ltm_vector_sets
   using (current_setting('holdfast.workspace', true) in (workspace, '*'))
   with check (current_setting('holdfast.workspace', true) in (workspace, '*'));
 

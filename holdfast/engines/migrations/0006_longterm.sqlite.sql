@@ -158,6 +158,13 @@ create table ltm_vectors (
   primary key (collection, id)
 ) strict, without rowid;
 
+-- At which number of the engine-wide order a collection's vectors last changed, for who holds them.
+create table ltm_vector_sets (
+  workspace text not null,
+  collection text not null primary key,
+  seq integer not null
+) strict, without rowid;
+
 -- Terms of rows of large collections, each marked with its collection's number, so that a look
 -- touches the postings of one collection alone. No copy of the text: deleting hands back the old
 -- body.

@@ -505,15 +505,24 @@ ALTER TABLE ONLY holdfast.ltm_turns ALTER COLUMN text SET STATISTICS 0;
 
 ALTER TABLE ONLY holdfast.ltm_turns FORCE ROW LEVEL SECURITY;
 
+CREATE TABLE holdfast.ltm_vector_sets (
+    workspace text NOT NULL COLLATE pg_catalog."C",
+    collection text NOT NULL COLLATE pg_catalog."C",
+    seq bigint NOT NULL
+);
+
+ALTER TABLE ONLY holdfast.ltm_vector_sets FORCE ROW LEVEL SECURITY;
+
 CREATE TABLE holdfast.ltm_vectors (
     workspace text NOT NULL COLLATE pg_catalog."C",
     collection text NOT NULL COLLATE pg_catalog."C",
     id text NOT NULL COLLATE pg_catalog."C",
     dimension integer NOT NULL,
-    vector bytea NOT NULL,
-    CONSTRAINT ltm_vectors_check CHECK ((octet_length(vector) = (4 * dimension)))
+    vector real[] NOT NULL,
+    CONSTRAINT ltm_vectors_check CHECK ((cardinality(vector) = dimension))
 );
 ALTER TABLE ONLY holdfast.ltm_vectors ALTER COLUMN vector SET STATISTICS 0;
+ALTER TABLE ONLY holdfast.ltm_vectors ALTER COLUMN vector SET STORAGE EXTERNAL;
 
 ALTER TABLE ONLY holdfast.ltm_vectors FORCE ROW LEVEL SECURITY;
 
@@ -776,6 +785,9 @@ ALTER TABLE ONLY holdfast.ltm_turns
 ALTER TABLE ONLY holdfast.ltm_turns
     ADD CONSTRAINT ltm_turns_pkey PRIMARY KEY (collection, number);
 
+ALTER TABLE ONLY holdfast.ltm_vector_sets
+    ADD CONSTRAINT ltm_vector_sets_pkey PRIMARY KEY (collection);
+
 ALTER TABLE ONLY holdfast.ltm_vectors
     ADD CONSTRAINT ltm_vectors_pkey PRIMARY KEY (collection, id);
 
@@ -1016,6 +1028,8 @@ CREATE POLICY its_workspace ON holdfast.ltm_tombstones USING (((current_setting(
 
 CREATE POLICY its_workspace ON holdfast.ltm_turns USING (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text))) WITH CHECK (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text)));
 
+CREATE POLICY its_workspace ON holdfast.ltm_vector_sets USING (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text))) WITH CHECK (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text)));
+
 CREATE POLICY its_workspace ON holdfast.ltm_vectors USING (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text))) WITH CHECK (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text)));
 
 CREATE POLICY its_workspace ON holdfast.memories USING (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text))) WITH CHECK (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text)));
@@ -1057,6 +1071,8 @@ ALTER TABLE holdfast.ltm_secrets ENABLE ROW LEVEL SECURITY;
 ALTER TABLE holdfast.ltm_tombstones ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE holdfast.ltm_turns ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE holdfast.ltm_vector_sets ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE holdfast.ltm_vectors ENABLE ROW LEVEL SECURITY;
 

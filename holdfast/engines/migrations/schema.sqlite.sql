@@ -298,6 +298,12 @@ CREATE TABLE ltm_turns (
   unique (collection, id)
 ) strict, without rowid;
 
+CREATE TABLE ltm_vector_sets (
+  workspace text not null,
+  collection text not null primary key,
+  seq integer not null
+) strict, without rowid;
+
 CREATE TABLE ltm_vectors (
   workspace text not null,
   collection text not null,
