@@ -5,7 +5,7 @@ from holdfast.library.evaluation.locomo import Conversation, Id
 from holdfast.memories.longterm.analyze import analyze
 from holdfast.memories.longterm.flags import flags_of
 from holdfast.memories.longterm.lexical import CUES, Cues
-from holdfast.memories.longterm.postings import Postings, Row
+from holdfast.memories.longterm.postings import LENT, Postings, Row
 from holdfast.memories.longterm.question import read
 from holdfast.memories.longterm.recall import rank
 from holdfast.memories.longterm.score import Wanted, Weights
@@ -15,14 +15,22 @@ ALONE = Weights(1, 0, 0)
 
 
 class Rows:
-    """The turns of one conversation, recalled with any cues."""
+    """The turns of one conversation, recalled with any cues; without *names* nobody is known."""
 
     mode = "lexical"
 
-    def __init__(self, conversation: Conversation, cues: Cues = CUES) -> None:
+    def __init__(
+        self,
+        conversation: Conversation,
+        cues: Cues = CUES,
+        lent: tuple[float, float, float] = LENT,
+        *,
+        names: bool = True,
+    ) -> None:
         self._ids = {f"turn_{seq:09}": turn.id for seq, turn in enumerate(conversation.turns)}
         self._now, self._cues = to_microseconds(conversation.ends), cues
-        self._postings = Postings(_rows(conversation))
+        self._postings = Postings(_rows(conversation), lent=lent)
+        self._participants = self._postings.participants if names else ()
 
     def ranked(self, question: str, k: int) -> list[Id | None]:
         """Return the turns that answer best, by similarity alone, whatever it is."""
@@ -34,7 +42,7 @@ class Rows:
 
     def _recall(self, question: str, wanted: Wanted) -> list[Id | None]:
         postings = self._postings
-        asked = read(question, postings.participants)
+        asked = read(question, self._participants)
         found = rank(postings, asked, wanted, now=self._now, cues=self._cues)
         return [self._ids[each.id] for each in found]
 

@@ -81,10 +81,15 @@ class Statistics(Struct, frozen=True, kw_only=True):
 class Postings:
     """The rows of a collection in order of recording, by the terms they hold.
 
-    Rows have numbers here, from 0; -1 is no row.
+    Rows have numbers here, from 0; -1 is no row. *lent* is what a turn lends to those after it.
     """
 
-    def __init__(self, rows: Iterable[Row] = (), statistics: Statistics | None = None) -> None:
+    def __init__(
+        self,
+        rows: Iterable[Row] = (),
+        statistics: Statistics | None = None,
+        lent: tuple[float, float, float] = LENT,
+    ) -> None:
         self.rows: list[Row] = []
         self.next: tuple[list[int], list[int], list[int]] = ([], [], [])
         """Of each row the number of the first, second and third after it in its sitting."""
@@ -103,7 +108,7 @@ class Postings:
         self.has_machine = False
         self.has_items = False
         self.has_context = False
-        self._given = statistics
+        self._given, self._lent = statistics, lent
         self._numbers: dict[str, int] = {}
         self._lengths: list[int] = []
         self._places: dict[str, list[int]] = {}
@@ -241,7 +246,7 @@ class Postings:
         self._share = [1 / (0.1 + floor * max(length, SHORT)) for length in lengths]
         wide = [length * share for length, share in zip(lengths, self._share, strict=True)]
         own = list(wide)
-        for after, lent in zip(self.next, LENT, strict=True):
+        for after, lent in zip(self.next, self._lent, strict=True):
             for number, follower in enumerate(after):
                 if follower >= 0 and not self.machine[number]:
                     wide[follower] += lent * own[number]
@@ -257,7 +262,7 @@ class Postings:
         """What a kind of question adds to each row whatever its terms; kept by the ranking."""
 
     def _weigh(self, term: str) -> dict[int, float]:
-        first, second, third = self.next
+        followers = tuple(zip(self.next, self._lent, strict=True))
         share, machine = self._share, self.machine
         found: dict[int, float] = {}
         for number in self._places.get(term, ()):
@@ -265,7 +270,7 @@ class Postings:
             found[number] = found.get(number, 0.0) + much
             if machine[number]:
                 continue
-            for after, lent in ((first, 0.5), (second, 0.25), (third, 0.125)):
+            for after, lent in followers:
                 follower = after[number]
                 if follower < 0:
                     break

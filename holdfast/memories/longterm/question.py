@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from holdfast.memories.longterm.analyze import UNSPACED, WORDS, analyze, plain
 from holdfast.memories.longterm.dates import AskedDate, dates_in
+from holdfast.memories.longterm.postings import ROLE_WORDS
 
 _WHEN = re.compile(
     r"^\s*(when|what (date|year|month|day)|which (year|month)|how long ago)", re.IGNORECASE
@@ -70,6 +71,9 @@ def _without_names(text: str, participants: tuple[str, ...]) -> tuple[str, tuple
         if name in text:
             text = text.replace(name, " ")
             named.update(dict.fromkeys(whose))
+    for name, whose in callings.whole:
+        text, times = name.subn(" ", text)
+        named.update(dict.fromkeys((whose,) if times else ()))
     cased = any(token[0].isupper() for token in _TOKEN.findall(text)[1:])
 
     def drop(token: re.Match[str]) -> str:
@@ -87,6 +91,8 @@ class _Callings(Struct, frozen=True):
     beginnings: dict[str, tuple[str, ...]]
     unspaced: dict[str, tuple[str, ...]]
     """Names that may stand within a run of others' characters."""
+    whole: tuple[tuple[re.Pattern[str], str], ...]
+    """Names of several words, for what they are when none is left out."""
 
     def whose(self, token: str, *, first: bool, cased: bool) -> tuple[str, ...]:
         """Return who is meant by *token*, of a query that is *cased* if names have their capitals.
@@ -106,6 +112,7 @@ def _callings(participants: tuple[str, ...]) -> _Callings:
     words: dict[str, tuple[str, ...]] = {}
     beginnings: dict[str, tuple[str, ...]] = {}
     unspaced: dict[str, tuple[str, ...]] = {}
+    whole: list[tuple[re.Pattern[str], str]] = []
     for participant in participants:
         name = plain(participant)
         for word in _words(name):
@@ -114,12 +121,18 @@ def _callings(participants: tuple[str, ...]) -> _Callings:
                 beginnings[beginning] = (*beginnings.get(beginning, ()), participant)
         for run in _UNSPACED_NAME.findall(name):
             unspaced[run] = (*unspaced.get(run, ()), participant)
-    return _Callings(words, beginnings, unspaced)
+        if len(parts := _TOKEN.findall(name)) > 1:
+            phrase = r"(?<![^\W_])" + r"[\W_]+".join(map(re.escape, parts)) + r"(?![^\W_])"
+            whole.append((re.compile(phrase, re.IGNORECASE), participant))
+    return _Callings(words, beginnings, unspaced, tuple(whole))
 
 
 def _words(name: str) -> Iterator[str]:
     found = [_bare(token) for token in _TOKEN.findall(name)]
-    yield from (word for word in found if len(found) == 1 or len(word) >= _A_NAME)
+    if len(found) == 1:
+        yield found[0]
+        return
+    yield from (word for word in found if len(word) >= _A_NAME and word not in ROLE_WORDS)
 
 
 def _bare(token: str) -> str:

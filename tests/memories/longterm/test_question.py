@@ -63,6 +63,17 @@ def test_of_a_longer_name_each_word_counts() -> None:
     assert read("What did Bo say?", participants).named == ("Bo",)
 
 
+def test_a_longer_name_that_is_whole_names_no_other_with_a_word_of_it() -> None:
+    participants = ("Speaker 1", "Speaker 2", "User_A")
+
+    assert read("What did Speaker 2 say?", participants).named == ("Speaker 2",)
+    assert read("What did speaker 2's dog say?", participants).terms == ("dog", "say")
+    assert read("What did speaker say?", participants).named == ("Speaker 1", "Speaker 2")
+    assert read("What did speaker 21 say?", participants).named == ("Speaker 1", "Speaker 2")
+    assert read("What did user a say?", participants).named == ("User_A",)
+    assert read("What did the user say?", participants).named == ()
+
+
 def test_terms_are_distinct_and_in_order() -> None:
     assert read("paint a tree, painted trees, by lakes").terms == ("paint", "tree", "lake")
 
