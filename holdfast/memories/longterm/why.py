@@ -40,7 +40,7 @@ def why(
         "mode": "hybrid" if fits.hybrid else "lexical",
     }
     reasons = [
-        f'matches "{", ".join(terms)}"' if terms else "",
+        *_words(terms, row.body.split()),
         _said_by(postings, number, question) if theirs else "",
         _dated(question, fits.date.get(number, 0.0)),
         "tells a time" if told["time"] else "",
@@ -50,6 +50,13 @@ def why(
     ]
     told["text"] = "; ".join(filter(None, reasons)) or "beside what matches"
     return told
+
+
+def _words(terms: list[str], body: list[str]) -> tuple[str, str]:
+    """Return what of *terms* a row holds itself, and what was said just before it."""
+    own = ", ".join(term for term in terms if term in body)
+    lent = ", ".join(term for term in terms if term not in body)
+    return (f'matches "{own}"' if own else "", f'follows "{lent}"' if lent else "")
 
 
 def _said_by(postings: Postings, number: int, question: Question) -> str:

@@ -218,6 +218,14 @@ def test_why_names_every_cue_and_a_sentence() -> None:
     }
 
 
+def test_why_tells_what_a_row_holds_from_what_was_said_before_it() -> None:
+    rows = talk("Did you paint the boat?", "The boat is blue now", "Lovely")
+    blue, lovely = (ask(rows, "boat paint", k=3)[place].why["text"] for place in (1, 2))
+
+    assert blue == 'matches "boat"; follows "paint"; from a session about it'
+    assert str(lovely).startswith('follows "')
+
+
 def test_why_says_how_near_a_row_is_in_meaning() -> None:
     cosines = {"turn_0003": 0.61239, "turn_0001": 0.1}
     (found,) = ask(scattered(), "flowers", cosines=cosines, k=1)
