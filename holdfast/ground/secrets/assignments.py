@@ -22,7 +22,6 @@ _GIVEN = re.compile(
     r"(?:[*_]{1,3}\s{1,8})?\\{0,2}(?:[bfru]{1,2}(?=[\"']))?(?=\S)"
 )
 _LITERALS: Final = ("pass", "pwd", "secret", "token", "credential", "key", "auth", "string")
-_FLAG = re.compile(r"(?<![A-Za-z0-9_-])--?[a-z0-9_.-]{0,64}\Z")
 _LIMIT = re.compile(
     r"(?:max|min|num|limit|count|size|length|len|ttl|timeout|budget)[a-z]{0,8}[_.-]"
 )
@@ -72,7 +71,10 @@ def spans(shadow: Shadow) -> Iterable[Span]:
 
 def _is_flag(lower: str, start: int) -> bool:
     """Tell whether the name whose ending is at *start* is a flag, such as `--db-password`."""
-    return _FLAG.search(lower[max(0, start - _AHEAD) : start]) is not None
+    ahead = lower[max(0, start - _AHEAD) : start]
+    words = ahead.rsplit(None, 1)
+    joined = words and not ahead[-1].isspace()
+    return bool(joined) and words[-1].lstrip("\"'`[(").startswith("-")
 
 
 def _value(text: str, start: int) -> _Value | None:

@@ -1,7 +1,7 @@
 """One-time codes: digits or groups beside words that say so."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Final
 
 from holdfast.ground.secrets.innocent import is_measure, is_technical
@@ -20,17 +20,15 @@ _NAME = re.compile(
 _LITERALS = ("code", "pin", "passw", "otp")
 _CODE = re.compile(
     r"(?<![A-Za-z0-9.-])(?:[a-z]-)?(?:"
-    r"(?=[a-z-]{0,40}[0-9])[a-z0-9]{4,8}(?:-[a-z0-9]{4,8}){1,7}"
-    r"|[0-9]{3}[ -][0-9]{3}|[0-9]{4,10}|(?=[a-z]{1,11}[0-9]|[0-9]{1,11}[a-z])[a-z0-9]{6,12}"
+    r"[0-9]{4,10}(?![A-Za-z0-9-])|(?=[a-z-]{0,40}[0-9])[a-z0-9]{4,8}(?:-[a-z0-9]{4,8}){1,7}"
+    r"|[0-9]{3}[ -][0-9]{3}|(?=[a-z]{1,11}[0-9]|[0-9]{1,11}[a-z])[a-z0-9]{6,12}"
     r")(?![A-Za-z0-9]|[-.:/][0-9])",
     re.IGNORECASE,
 )
-_LONGEST: Final = 72
 _YEAR = re.compile(r"(?:19|20)[0-9]{2}")
 _DATED = re.compile(r"(?:in|since|until|by|of|from) \Z", re.IGNORECASE)
 _NUMBERED = re.compile(r"(?:rfc|iso|port|error|status|page|section) \Z", re.IGNORECASE)
 _AHEAD: Final = 8
-_MOST_TRIES: Final = 8
 
 
 def spans(shadow: Shadow) -> Iterable[Span]:
@@ -38,37 +36,19 @@ def spans(shadow: Shadow) -> Iterable[Span]:
     lower = shadow.lower
     if not any(literal in lower for literal in _LITERALS):
         return
-    after = 0
-    for name in _NAME.finditer(lower):
-        if before := _before(shadow.text, max(after, name.start() - WITHIN - _LONGEST), name):
-            yield before
-        for span in _following(shadow.text, max(after, name.end())):
-            yield span
-            after = span[1]
-
-
-def _before(text: str, start: int, name: "re.Match[str]") -> Span | None:
-    """Return the last code from *start* on that ends close before *name*."""
-    last: Span | None = None
-    for found in _CODE.finditer(text, start, name.start()):
-        if name.start() - found.end() <= WITHIN and _counts(text, found):
-            last = found.span()
-    return last
-
-
-def _following(text: str, end: int) -> Iterator[Span]:
-    """Give the codes from *end* on that stand close one after another."""
-    passed, place = 0, end
-    while passed < _MOST_TRIES:
-        found = _CODE.search(text, place, end + WITHIN + _LONGEST)
-        if found is None or found.start() - end > WITHIN:
-            return
-        place = found.end()
-        if _counts(text, found):
-            end = place
-            yield found.span()
-        else:
-            passed += 1
+    names = [name.span() for name in _NAME.finditer(lower)]
+    if not names:
+        return
+    ahead, last = iter([*names, (len(lower) + WITHIN + 1, 0)]), -WITHIN - 1
+    name = next(ahead)
+    for code in _CODE.finditer(shadow.text):
+        start, end = code.span()
+        while name[0] < start:
+            last, name = max(last, name[1]), next(ahead)
+        close = start - last <= WITHIN or name[0] - end <= WITHIN
+        if close and start >= last and end <= name[0] and _counts(shadow.text, code):
+            last = end
+            yield start, end
 
 
 def _counts(text: str, found: "re.Match[str]") -> bool:
@@ -76,4 +56,5 @@ def _counts(text: str, found: "re.Match[str]") -> bool:
     ahead = text[max(0, found.start() - _AHEAD) : found.start()]
     if _NUMBERED.search(ahead) or (_YEAR.fullmatch(found[0]) and _DATED.search(ahead)):
         return False
-    return not is_measure(text, found.start()) and not is_technical(found[0])
+    technical = not found[0].isdigit() and is_technical(found[0])
+    return not technical and not is_measure(text, found.start())

@@ -21,7 +21,7 @@ from holdfast.ground.secrets import (
 from holdfast.ground.secrets.marks import KINDS, Kind, mark
 from holdfast.ground.secrets.shadow import Shadow, Span, shadows
 
-_SPANS: Final[dict[Kind, Callable[[Shadow], Iterable[Span]]]] = {
+SPANS: Final[dict[Kind, Callable[[Shadow], Iterable[Span]]]] = {
     "armour": armour.spans,
     "vendor_key": keys.spans,
     "jwt": jwt.spans,
@@ -34,6 +34,8 @@ _SPANS: Final[dict[Kind, Callable[[Shadow], Iterable[Span]]]] = {
     "prose": prose.spans,
     "entropy": entropy.spans,
 }
+"""What finds each kind."""
+
 _RANK: Final = {kind: rank for rank, kind in enumerate(KINDS)}
 _MOST_ROUNDS: Final = 8
 """Times that a text is searched again after marks were written into it."""
@@ -91,7 +93,7 @@ def redact(text: str) -> str:
 def _hits(text: str) -> Iterator[SecretHit]:
     """Give every hit of every kind, in the shadow and in the text as it is."""
     for shadow in shadows(text):
-        for kind, spans in _SPANS.items():
+        for kind, spans in SPANS.items():
             for span in spans(shadow):
                 start, end = shadow.origin(span)
                 yield SecretHit(kind=kind, start=start, end=end)

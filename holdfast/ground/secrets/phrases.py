@@ -18,10 +18,10 @@ _MOST_BETWEEN: Final = 12
 
 def spans(shadow: Shadow) -> Iterable[Span]:
     """Give where such phrases stand."""
-    words = _words()
+    known_words = words()
     count = start = end = 0
     for found in _WORD.finditer(shadow.lower):
-        known = found[0] in words
+        known = found[0] in known_words
         if count and (not known or found.start() - end > _MOST_BETWEEN):
             if count >= LEAST:
                 yield start, end
@@ -34,7 +34,7 @@ def spans(shadow: Shadow) -> Iterable[Span]:
 
 
 @cache
-def _words() -> frozenset[str]:
+def words() -> frozenset[str]:
     """Return the 2,048 words (https://github.com/bitcoin/bips, bip-0039/english.txt)."""
     text = files("holdfast.ground.secrets").joinpath("bip39.txt").read_text(encoding="utf-8")
     return frozenset(text.split())

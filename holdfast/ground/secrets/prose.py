@@ -84,19 +84,26 @@ def _bare(text: str, told: "re.Match[str]") -> Span | None:
     start = told.end()
     found = _WORD.match(text, start)
     value = found[0].lstrip("\"'`").rstrip(_TRAILING) if found else ""
-    if found is None or len(value) < _LEAST_MIXED or is_innocent(value) or is_technical(value):
+    if found is None or len(value) < _LEAST_MIXED:
         return None
     start += found[0].index(value)
     span = (start, start + len(value))
-    if _DIGITS.fullmatch(value):
-        beside = told["beside"] is None or told["noun"].startswith("pin")
-        return span if beside and not is_measure(text, start) else None
     if told["beside"] is not None:
-        return span if len(value) >= _LEAST_BESIDE and _has_both(value) else None
-    if is_opaque(value) or _SYMBOL.search(value):
-        return span
-    lone = told["verb"] != "to" and _LONE.fullmatch(value) and _ENDS.match(text, span[1])
-    return span if lone and not _is_ordinary(value.lower()) else None
+        tells = _tells_beside(value, told["noun"])
+    elif value.isalpha() and not is_opaque(value):
+        lone = told["verb"] != "to" and _LONE.fullmatch(value) and _ENDS.match(text, span[1])
+        return span if lone and not _is_ordinary(value.lower()) else None
+    else:
+        tells = _DIGITS.fullmatch(value) or is_opaque(value) or _SYMBOL.search(value)
+    named = not tells or is_innocent(value) or is_technical(value) or is_measure(text, start)
+    return None if named else span
+
+
+def _tells_beside(value: str, noun: str) -> bool:
+    """Tell whether *value* right after *noun* is one: "the pin 4821", "password hunter2"."""
+    if _DIGITS.fullmatch(value):
+        return noun.startswith("pin")
+    return len(value) >= _LEAST_BESIDE and _has_both(value)
 
 
 def _has_both(value: str) -> bool:

@@ -27,6 +27,9 @@ _UNSEEN = frozenset(
 )
 _ASCII_LOWER = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz")
 
+_MOST_FOLDED = 3
+"""Characters that one may become; what stands for more is a whole word, and no part of a key."""
+
 Span = tuple[int, int]
 """Where something begins and ends."""
 
@@ -84,8 +87,10 @@ def _fold(char: str) -> str:
     if char in _UNSEEN or unicodedata.category(char) == "Cf":
         return ""
     short = unicodedata.normalize("NFKC", char).translate(_look_alikes())
-    if any(each < "\x80" for each in short):
+    if len(short) <= _MOST_FOLDED and any("!" <= each <= "~" for each in short):
         return short
+    if short.isspace():
+        return " " if "\n" not in short else "\n"
     digit = unicodedata.decimal(char, None)
     return char if digit is None else str(digit)
 

@@ -101,8 +101,10 @@ ARMOUR = [
     f"⟦{armoured('SSH2 ENCRYPTED PRIVATE KEY ', '----').replace('BEGIN', ' BEGIN')}⟧",
     "⟦" + armoured("PRIVATE KEY").replace("\n", "\\n") + "⟧",
     f"⟦-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\n{token(64)}⟧",
-    "⟦PuTTY-User-Key-File-3: ssh-ed25519\nEncryption: none\nComment: ada\n"
-    f"Private-Lines: 1\n{token(48)}\nPrivate-MAC: {HEX[:64]}⟧",
+    (
+        "⟦PuTTY-User-Key-File-3: ssh-ed25519\nEncryption: none\nComment: ada\n"
+        f"Private-Lines: 1\n{token(48)}\nPrivate-MAC: {HEX[:64]}⟧"
+    ),
 ]
 
 TOKENS = [f"the token of now: ⟦{JWT}⟧", f"jwt_⟦{JWT}⟧", f"⟦{SPACED_JWT}⟧"]

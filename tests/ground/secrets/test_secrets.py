@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from holdfast import looks_like_secret
 from holdfast.ground.secrets import find, redact
-from holdfast.ground.secrets.phrases import _words
+from holdfast.ground.secrets.phrases import words
 
 INNOCENT = Path(__file__).with_name("innocent.txt").read_text(encoding="utf-8").splitlines()
 ZERO_WIDTH = "\u200b"
@@ -66,7 +66,7 @@ def test_an_innocent_sentence_is_left_alone(sentence: str) -> None:
     assert redact(sentence) == sentence
 
 
-def test_words_around_a_secret_stay() -> None:
+def testwords_around_a_secret_stay() -> None:
     assert redact("I said: my pin is 4821, and 5 is odd") == (
         "I said: my pin is [redacted prose], and 5 is odd"
     )
@@ -102,11 +102,12 @@ def test_compatibility_forms_hide_nothing(shape: str, form: dict[int, int]) -> N
 
 
 def test_a_hit_in_a_text_with_other_letters_is_where_it_stands() -> None:
-    text = f"naïve ﬁle\u200b½ key: ｇｈｐ_{token(36)} – ok"
+    key = f"ghp_{token(36)}".translate(WIDE)
+    text = f"naïve ﬁle\u200b½ key: {key} – ok"  # noqa: RUF001
 
     (hit,) = find(text)
 
-    assert text[hit.start : hit.end] == f"ｇｈｐ_{token(36)}"
+    assert text[hit.start : hit.end] == key
 
 
 def test_a_letter_that_is_glued_by_an_unseen_character_hides_no_key() -> None:
@@ -130,9 +131,9 @@ def test_overlapping_shapes_are_one_hit_named_by_the_surest() -> None:
     assert hit.kind == "vendor_key"
 
 
-def test_the_words_of_recovery_phrases_are_all_there() -> None:
-    assert len(_words()) == 2048
-    assert len({word[:4] for word in _words()}) == 2048
+def test_thewords_of_recovery_phrases_are_all_there() -> None:
+    assert len(words()) == 2048
+    assert len({word[:4] for word in words()}) == 2048
 
 
 texts = st.lists(
