@@ -6,6 +6,7 @@ from typing import Any
 from msgspec import Struct
 
 from holdfast.ground.scope import Scope
+from holdfast.library.equipping import equip
 from holdfast.library.forget_report import ForgetReport
 from holdfast.memories.longterm import forgetting
 from holdfast.memories.longterm.asked import checked_name
@@ -37,7 +38,11 @@ def longterm(caller: Caller, shared: Shared, asked: Asked) -> LongTermMemory | N
     """Return the memory that *asked* names, or None where it is not switched on."""
     refuse_narrowed(caller, "write")
     whose = _of(caller, shared, asked)
-    return LongTermMemory(whose) if is_on(asked.enabled, os.environ.get(ENABLED)) else None
+    if not is_on(asked.enabled, os.environ.get(ENABLED)):
+        return None
+    equipped = equip(whose, asked.embedder, asked.extractor)
+    equipped.tend()
+    return LongTermMemory(equipped)
 
 
 def longterm_data(caller: Caller, shared: Shared, asked: Asked) -> LongTermData:
@@ -76,5 +81,4 @@ def _of(caller: Caller, shared: Shared, asked: Asked) -> LongTermCaller:
         shared=shared,
         options=asked.options,
         max_items=MAX_ITEMS if cap is None else cap,
-        mines=asked.extractor is not None and asked.options.mine,
     )

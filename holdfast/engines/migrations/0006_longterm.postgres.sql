@@ -10,15 +10,15 @@ create table holdfast.ltm_collections (
   user_id text collate "C" not null check (user_id <> ''),
   namespace text collate "C" not null check (namespace <> ''),
   workspace_id text collate "C" not null,
-  version bigint not null,   -- every write to its rows raises it, but for access marks
-  redone bigint not null,   -- the version at which rows that were there last changed or went
-  marks bigint not null,   -- how often access marks were written
+  version bigint not null,        -- every write to its rows raises it, but for access marks
+  redone bigint not null,         -- the version at which rows that were there last changed or went
+  marks bigint not null,          -- how often access marks were written
   items bigint not null,
-  superseded bigint not null,   -- so many of the items
+  superseded bigint not null,     -- so many of the items
   turns bigint not null,
-  analyzer integer not null,   -- by which version of the analyzer its bodies were made
-  indexed integer not null check (indexed in (0, 1)),   -- whether ltm_lex holds its rows
-  mean_rows bigint,   -- of the first so many rows are the two means
+  analyzer integer not null,       -- by which version of the analyzer its bodies were made
+  indexed integer not null check (indexed in (0, 1)),  -- whether ltm_lex holds its rows
+  mean_rows bigint,               -- of the first so many rows are the two means
   mean_length double precision,
   mean_window double precision,
   embedding_model text collate "C",
@@ -43,10 +43,10 @@ create table holdfast.ltm_items (
   updated_at bigint not null,
   superseded_by text collate "C",
   superseded_at bigint,
-  flags integer not null,   -- 1 asks, 2 speaks in the first person, 4 names a time
-  terms integer not null,   -- how many the body has
-  fold bytea not null,   -- a hash of what is left of the text without case and marks
-  body text collate "C" not null,   -- the terms that the analyzer makes of it, in order
+  flags integer not null,          -- 1 asks, 2 speaks in the first person, 4 names a time
+  terms integer not null,          -- how many the body has
+  fold bytea not null,              -- a hash of what is left of the text without case and marks
+  body text collate "C" not null,              -- the terms that the analyzer makes of it, in order
   text text collate "C" not null check (octet_length(text) between 1 and 4096),
   primary key (collection, number),
   unique (collection, id)
@@ -64,13 +64,13 @@ create table holdfast.ltm_turns (
   workspace text collate "C" not null,
   role text collate "C" not null check (role in ('user', 'assistant')),
   speaker text collate "C" not null,
-  at bigint not null,   -- when it was said
+  at bigint not null,             -- when it was said
   thread_id text collate "C" not null,
   session text collate "C" not null,
   created_at bigint not null,
   flags integer not null,
   terms integer not null,
-  fingerprint bytea not null,   -- a keyed hash of role, speaker and text
+  fingerprint bytea not null,       -- a keyed hash of role, speaker and text
   caption text collate "C" not null,
   body text collate "C" not null,
   text text collate "C" not null check (octet_length(text) <= 1048576),
@@ -79,6 +79,8 @@ create table holdfast.ltm_turns (
 );
 
 create index ltm_turns_of_session on holdfast.ltm_turns (collection, thread_id, session, number);
+create index ltm_turns_by_time on holdfast.ltm_turns (collection, at);
+create index ltm_turns_by_speaker on holdfast.ltm_turns (collection, speaker, role);
 
 -- Which turns an item came from, by their numbers.
 create table holdfast.ltm_links (
@@ -135,12 +137,12 @@ create table holdfast.ltm_jobs (
   collection bigint not null,
   kind text collate "C" not null check (kind in ('extract', 'embed', 'reembed')),
   state text collate "C" not null check (state in ('queued', 'running', 'failed')),
-  about text collate "C" not null,   -- the numbers of the rows it is about: a JSON array
+  about text collate "C" not null,             -- the numbers of the rows it is about: a JSON array
   attempts integer not null,
-  next_at bigint not null,   -- not before then
-  token text collate "C",   -- of whoever runs it
+  next_at bigint not null,        -- not before then
+  token text collate "C",                      -- of whoever runs it
   leased_until bigint,
-  error text collate "C",   -- the type of what it failed with
+  error text collate "C",                      -- the type of what it failed with
   created_at bigint not null,
   check ((state = 'running') = (token is not null and leased_until is not null))
 );
@@ -148,24 +150,20 @@ create table holdfast.ltm_jobs (
 create index ltm_jobs_due on holdfast.ltm_jobs (state, next_at);
 create index ltm_jobs_of_collection on holdfast.ltm_jobs (collection, kind, state);
 
--- Unit vectors, in a type that the extension `vector` reads too, which need not be there. The
--- collection is named as vector providers know it.
+-- Unit vectors, little-endian float32. The collection is named as vector providers know it.
 create table holdfast.ltm_vectors (
   workspace text collate "C" not null,
   collection text collate "C" not null,
   id text collate "C" not null,
   dimension integer not null,
-  vector real[] not null check (cardinality(vector) = dimension),
+  vector bytea not null check (octet_length(vector) = 4 * dimension),
   primary key (collection, id)
 );
-
--- Noise does not compress.
-alter table holdfast.ltm_vectors alter column vector set storage external;
 
 -- At which number of the engine-wide order a collection's vectors last changed, for who holds them.
 create table holdfast.ltm_vector_sets (
   workspace text collate "C" not null,
-  collection text collate "C" not null primary key,
+  collection text collate "C" primary key,
   seq bigint not null
 );
 

@@ -79,6 +79,8 @@ create table ltm_turns (
 ) strict, without rowid;
 
 create index ltm_turns_of_session on ltm_turns (collection, thread_id, session, number);
+create index ltm_turns_by_time on ltm_turns (collection, at);
+create index ltm_turns_by_speaker on ltm_turns (collection, speaker, role);
 
 -- Which turns an item came from, by their numbers.
 create table ltm_links (

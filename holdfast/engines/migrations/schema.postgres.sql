@@ -518,11 +518,10 @@ CREATE TABLE holdfast.ltm_vectors (
     collection text NOT NULL COLLATE pg_catalog."C",
     id text NOT NULL COLLATE pg_catalog."C",
     dimension integer NOT NULL,
-    vector real[] NOT NULL,
-    CONSTRAINT ltm_vectors_check CHECK ((cardinality(vector) = dimension))
+    vector bytea NOT NULL,
+    CONSTRAINT ltm_vectors_check CHECK ((octet_length(vector) = (4 * dimension)))
 );
 ALTER TABLE ONLY holdfast.ltm_vectors ALTER COLUMN vector SET STATISTICS 0;
-ALTER TABLE ONLY holdfast.ltm_vectors ALTER COLUMN vector SET STORAGE EXTERNAL;
 
 ALTER TABLE ONLY holdfast.ltm_vectors FORCE ROW LEVEL SECURITY;
 
@@ -881,6 +880,10 @@ CREATE INDEX ltm_jobs_due ON holdfast.ltm_jobs USING btree (state, next_at);
 CREATE INDEX ltm_jobs_of_collection ON holdfast.ltm_jobs USING btree (collection, kind, state);
 
 CREATE INDEX ltm_links_of_turn ON holdfast.ltm_links USING btree (collection, turn, item);
+
+CREATE INDEX ltm_turns_by_speaker ON holdfast.ltm_turns USING btree (collection, speaker, role);
+
+CREATE INDEX ltm_turns_by_time ON holdfast.ltm_turns USING btree (collection, at);
 
 CREATE INDEX ltm_turns_of_session ON holdfast.ltm_turns USING btree (collection, thread_id, session, number);
 

@@ -494,6 +494,10 @@ CREATE INDEX ltm_jobs_of_collection on ltm_jobs (collection, kind, state);
 
 CREATE INDEX ltm_links_of_turn on ltm_links (collection, turn, item);
 
+CREATE INDEX ltm_turns_by_speaker on ltm_turns (collection, speaker, role);
+
+CREATE INDEX ltm_turns_by_time on ltm_turns (collection, at);
+
 CREATE INDEX ltm_turns_of_session on ltm_turns (collection, thread_id, session, number);
 
 CREATE UNIQUE INDEX memories_by_path on memories (store_id, path);

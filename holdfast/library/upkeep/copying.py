@@ -44,6 +44,16 @@ TABLES = (
     Table("durable_lanes", ("workspace", "agent", "lane")),
     Table("durable_runs", ("workspace", "agent", "token")),
     Table("durable_replays", ("workspace", "agent", "key_hash")),
+    Table("ltm_collections", ("number",)),
+    Table("ltm_items", ("collection", "number")),
+    Table("ltm_turns", ("collection", "number")),
+    Table("ltm_links", ("collection", "item", "turn")),
+    Table("ltm_access", ("collection", "number")),
+    Table("ltm_cursors", ("collection", "thread_id", "chunk")),
+    Table("ltm_tombstones", ("collection", "id")),
+    Table("ltm_secrets", ("workspace",)),
+    Table("ltm_jobs", ("number",)),
+    Table("ltm_vectors", ("collection", "id")),
     Table("changes", ("seq",)),
 )
 """Every table that holds what cannot be made again, owners before what they own.

@@ -305,6 +305,22 @@ insert into memory_words (memory_words) values ('delete-all')
 -- clear_words (postgres) --
 delete from memory_words
 
+-- clear_terms (sqlite) --
+insert into ltm_lex (ltm_lex) values ('delete-all')
+
+-- clear_terms (postgres) --
+delete from ltm_lex
+
+-- clear_frequencies (sqlite) --
+-- They are counted in the index itself.
+update ltm_collections set indexed = 0 where indexed = 1
+
+-- clear_frequencies (postgres) --
+delete from ltm_df
+
+-- unindex --
+update ltm_collections set indexed = 0 where indexed = 1
+
 -- fill_words (sqlite) --
 insert into memory_words (rowid, words) select number, :words from memories where id = :memory
 

@@ -88,6 +88,9 @@ def fill_words_of(engine: Engine) -> Callable[[Transaction], None]:
         for statement in (sql.make_ready, sql.hold_writers):
             tx.all(dict[str, object], statement)
         tx.run(sql.clear_words)
+        # A large collection is indexed again by the next write to it.
+        for statement in (sql.clear_terms, sql.clear_frequencies, sql.unindex):
+            tx.run(statement)
         for store in tx.all(StoreRow, sql.all_stores):
             for head in _heads(tx, sql, store.id):
                 words = _words_in(head)

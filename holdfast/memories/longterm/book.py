@@ -18,6 +18,7 @@ from holdfast.memories.longterm.hashes import new_secret
 from holdfast.memories.longterm.indexing import Change, index
 from holdfast.memories.longterm.rows import Locked
 from holdfast.memories.longterm.telling import event_of
+from holdfast.memories.longterm.vectored import Vectored
 
 _TRIES: Final = 5
 
@@ -74,6 +75,7 @@ class Book:
         self._wrote = self._redone = False
         self._events: list[Event] = []
         self._secret = None if self.found is None else self.found.secret
+        self.vectors = Vectored(self)
 
     @property
     def there(self) -> Locked:
@@ -118,6 +120,7 @@ class Book:
             self._superseded += item.superseded_at is not None
             if item.superseded_at is None:
                 self._added.append(Change(number, item.body))
+                self.vectors.due(number)
 
     def put_turns(self, turns: Sequence[tuple[int, NewTurn]]) -> None:
         """Write new turns, each under its number."""
@@ -127,6 +130,8 @@ class Book:
             self.tx.run_many(self.sql.put_turn, rows)
         self._turns += len(rows)
         self._added += [Change(number, turn.body) for number, turn in turns]
+        if self.caller.options.embed_turns:
+            self.vectors.due(*(number for number, _ in turns))
 
     def put_links(self, item: int, turns: Iterable[int]) -> None:
         """Note that an item came from *turns*."""
@@ -163,6 +168,7 @@ class Book:
     def close(self) -> None:
         """Settle the collection's counts, version and index, and tell what happened."""
         if self._wrote or self._redone:
+            self.vectors.close()
             index(self, added=self._added, removed=self._removed)
             self.tx.send(
                 self.sql.change_collection,

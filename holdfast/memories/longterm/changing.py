@@ -77,7 +77,8 @@ def update(caller: Caller, id: str, wanted: Wanted) -> Item:
         else:
             book.changed()
         if text is not None:
-            tx.send(book.sql.drop_vector, collection_id=book.there.id, id=id)
+            book.vectors.drop(id)
+            book.vectors.due(held.number)
         book.note("stored", {"item": [id]}, items=1, changed=True)
         book.close()
         return item_numbered(book, held.number)

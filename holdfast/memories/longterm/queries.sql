@@ -535,3 +535,251 @@ update ltm_collections
 set version = version + 1, redone = version + 1, items = 0, superseded = 0, turns = 0, indexed = 0,
     mean_rows = null, mean_length = null, mean_window = null
 where workspace = :workspace and number = :collection
+
+-- index_row (sqlite) --
+-- Each term with its collection's mark; the marks stand where the spaces did.
+insert into ltm_lex (rowid, body)
+values (:number, case when :words = '' then '' else
+    'c' || :collection || 'x' || replace(:words, ' ', ' c' || :collection || 'x') end)
+
+-- index_row (postgres) --
+insert into ltm_lex (workspace, collection, number, lex)
+values (:workspace, :collection, :number, array_to_tsvector(string_to_array(:words, ' ')))
+
+-- unindex_row (sqlite) --
+insert into ltm_lex (ltm_lex, rowid, body)
+values ('delete', :number, case when :words = '' then '' else
+    'c' || :collection || 'x' || replace(:words, ' ', ' c' || :collection || 'x') end)
+
+-- unindex_row (postgres) --
+delete from ltm_lex
+where workspace = :workspace and collection = :collection and number = :number
+    and cast(:words as text) is not null
+
+-- count_terms (sqlite) --
+-- They are counted in the index itself.
+select :counts as counts, :collection as collection
+
+-- count_terms (postgres) --
+insert into ltm_df (workspace, collection, term, n)
+select :workspace, :collection, c.key, cast(c.value as bigint)
+from jsonb_each_text(cast(:counts as jsonb)) c
+on conflict (collection, term) do update set n = ltm_df.n + excluded.n
+
+-- drop_terms (sqlite) --
+select :collection as collection
+
+-- drop_terms (postgres) --
+delete from ltm_df where workspace = :workspace and collection = :collection and n <= 0
+
+-- set_indexed --
+update ltm_collections set indexed = 1 where workspace = :workspace and number = :collection
+
+-- set_means --
+update ltm_collections set mean_rows = :rows, mean_length = :length, mean_window = :window
+where workspace = :workspace and number = :collection
+
+-- bodies_after --
+select r.number, r.body
+from (
+    select number, body from ltm_turns
+    where workspace = :workspace and collection = :collection and number > :after
+    union all
+    select number, body from ltm_items
+    where workspace = :workspace and collection = :collection and number > :after
+        and superseded_at is null
+) r
+order by r.number
+limit :rows
+
+-- lengths --
+-- Of the first rows: whether it is a turn, how long it is, where it was said and by whom.
+select 1 as is_turn, terms, thread_id, session, role, speaker, number
+from ltm_turns
+where workspace = :workspace and collection = :collection
+union all
+select 0 as is_turn, terms, '' as thread_id, '' as session, '' as role, '' as speaker, number
+from ltm_items
+where workspace = :workspace and collection = :collection and superseded_at is null
+order by number
+limit :rows
+
+-- speakers --
+-- From one name to the next by the index, however many turns each has.
+with recursive names (speaker) as (
+    select min(speaker) from ltm_turns
+    where workspace = :workspace and collection = :collection
+    union all
+    select (
+        select min(t.speaker) from ltm_turns t
+        where t.workspace = :workspace and t.collection = :collection and t.speaker > n.speaker
+    )
+    from names n
+    where n.speaker is not null
+)
+select n.speaker, r.role
+from names n
+cross join (select 'user' as role union all select 'assistant' as role) r
+where n.speaker is not null and exists (
+    select 1 from ltm_turns t
+    where t.workspace = :workspace and t.collection = :collection and t.speaker = n.speaker
+        and t.role = r.role
+)
+order by n.speaker, r.role
+
+-- frequencies (sqlite) --
+select j.value as term, t.doc as n
+from json_each(:terms) j
+cross join ltm_terms t
+where t.term = 'c' || :collection || 'x' || j.value and :workspace is not null
+
+-- frequencies (postgres) --
+select term, n
+from ltm_df
+where workspace = :workspace and collection = :collection
+    and term = any (array(select jsonb_array_elements_text(cast(:terms as jsonb))))
+
+-- proposed (sqlite) --
+select rowid as number
+from ltm_lex
+where ltm_lex match (
+        select group_concat('"c' || :collection || 'x' || j.key || '"', ' OR ')
+        from json_each(:weights) j
+    ) and :workspace is not null
+order by bm25(ltm_lex), rowid
+limit :rows
+
+-- proposed (postgres) --
+-- By how telling the terms are that a row has, and how short it is; the exact rule follows.
+with asked as materialized (
+    select cast(quote_literal(j.key) as tsquery) as term, cast(j.value as double precision) as weight
+    from jsonb_each_text(cast(:weights as jsonb)) j
+)
+select l.number
+from ltm_lex l
+join asked a on l.lex @@ a.term
+where l.workspace = :workspace and l.collection = :collection
+group by l.number, l.lex
+order by sum(a.weight) / (1 + 0.02 * length(l.lex)) desc, l.number
+limit :rows
+
+-- around (sqlite) --
+select t.number, (
+        select json_group_array(b.number) from (
+            select e.number from ltm_turns e
+            where e.collection = t.collection and e.thread_id = t.thread_id
+                and e.session = t.session and e.number < t.number
+            order by e.number desc
+            limit 3
+        ) b
+    ) as earlier, (
+        select json_group_array(b.number) from (
+            select e.number from ltm_turns e
+            where e.collection = t.collection and e.thread_id = t.thread_id
+                and e.session = t.session and e.number > t.number
+            order by e.number
+            limit 2
+        ) b
+    ) as later
+from json_each(:numbers) j
+cross join ltm_turns t
+where t.workspace = :workspace and t.collection = :collection and t.number = j.value
+
+-- around (postgres) --
+select t.number, (
+        select cast(coalesce(json_agg(b.number order by b.number desc), '[]') as text) from (
+            select e.number from ltm_turns e
+            where e.collection = t.collection and e.thread_id = t.thread_id
+                and e.session = t.session and e.number < t.number
+            order by e.number desc
+            limit 3
+        ) b
+    ) as earlier, (
+        select cast(coalesce(json_agg(b.number order by b.number), '[]') as text) from (
+            select e.number from ltm_turns e
+            where e.collection = t.collection and e.thread_id = t.thread_id
+                and e.session = t.session and e.number > t.number
+            order by e.number
+            limit 2
+        ) b
+    ) as later
+from ltm_turns t
+where t.workspace = :workspace and t.collection = :collection
+    and t.number = any (array(
+        select cast(jsonb_array_elements_text(cast(:numbers as jsonb)) as bigint)))
+
+-- turn_rows_of (sqlite) --
+select t.id, t.number, t.body, t.at, t.role, t.speaker, t.thread_id, t.session, t.flags,
+    a.last_accessed_at
+from json_each(:numbers) j
+cross join ltm_turns t
+left join ltm_access a on a.collection = t.collection and a.number = t.number
+where t.workspace = :workspace and t.collection = :collection and t.number = j.value
+
+-- turn_rows_of (postgres) --
+select t.id, t.number, t.body, t.at, t.role, t.speaker, t.thread_id, t.session, t.flags,
+    a.last_accessed_at
+from ltm_turns t
+left join ltm_access a on a.collection = t.collection and a.number = t.number
+where t.workspace = :workspace and t.collection = :collection
+    and t.number = any (array(
+        select cast(jsonb_array_elements_text(cast(:numbers as jsonb)) as bigint)))
+
+-- item_rows_of (sqlite) --
+select i.id, i.number, i.body, i.created_at, i.kind, i.importance, i.flags, i.text,
+    a.last_accessed_at
+from json_each(:numbers) j
+cross join ltm_items i
+left join ltm_access a on a.collection = i.collection and a.number = i.number
+where i.workspace = :workspace and i.collection = :collection and i.number = j.value
+    and i.superseded_at is null
+
+-- item_rows_of (postgres) --
+select i.id, i.number, i.body, i.created_at, i.kind, i.importance, i.flags, i.text,
+    a.last_accessed_at
+from ltm_items i
+left join ltm_access a on a.collection = i.collection and a.number = i.number
+where i.workspace = :workspace and i.collection = :collection and i.superseded_at is null
+    and i.number = any (array(
+        select cast(jsonb_array_elements_text(cast(:numbers as jsonb)) as bigint)))
+
+-- link_rows_of (sqlite) --
+select l.item, t.id, t.at, t.thread_id, t.session, t.speaker, t.number
+from json_each(:numbers) j
+cross join ltm_links l
+join ltm_turns t on t.collection = l.collection and t.number = l.turn
+where l.workspace = :workspace and l.collection = :collection and l.item = j.value
+order by l.item, l.turn
+
+-- link_rows_of (postgres) --
+select l.item, t.id, t.at, t.thread_id, t.session, t.speaker, t.number
+from ltm_links l
+join ltm_turns t on t.collection = l.collection and t.number = l.turn
+where l.workspace = :workspace and l.collection = :collection
+    and l.item = any (array(
+        select cast(jsonb_array_elements_text(cast(:numbers as jsonb)) as bigint)))
+order by l.item, l.turn
+
+-- items_citing (sqlite) --
+select distinct l.item as number
+from json_each(:numbers) j
+cross join ltm_links l
+where l.workspace = :workspace and l.collection = :collection and l.turn = j.value
+
+-- items_citing (postgres) --
+select distinct l.item as number
+from ltm_links l
+where l.workspace = :workspace and l.collection = :collection
+    and l.turn = any (array(
+        select cast(jsonb_array_elements_text(cast(:numbers as jsonb)) as bigint)))
+
+-- span_of_turns --
+select min(at) as first, max(at) as last
+from ltm_turns
+where workspace = :workspace and collection = :collection
+
+-- turns_between --
+select number from ltm_turns
+where workspace = :workspace and collection = :collection and at >= :since and at < :until
+order by at, number
+limit :rows

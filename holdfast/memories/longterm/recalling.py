@@ -19,6 +19,7 @@ from holdfast.memories.longterm.caller import Caller
 from holdfast.memories.longterm.indexing import LARGE
 from holdfast.memories.longterm.item import Item, Recalled, Turn
 from holdfast.memories.longterm.large import rank_large
+from holdfast.memories.longterm.meaning import cosines_to
 from holdfast.memories.longterm.options import checked_share
 from holdfast.memories.longterm.question import read
 from holdfast.memories.longterm.recall import rank
@@ -79,11 +80,15 @@ def recall(
 ) -> list[Recalled]:
     """Return what answers *asked*, best first.
 
-    *cosines* are those of rows to the query, by id; None where nothing is compared by meaning.
+    *cosines* are those of rows to the query, by id; None lets them be found, where rows are
+    compared by meaning.
     """
     begun = perf_counter()
+    query = checked_query(asked.query)
+    if cosines is None and asked.k:
+        cosines = cosines_to(caller, query)
     answering = Answering(
-        query=checked_query(asked.query),
+        query=query,
         wanted=_wanted(caller, asked),
         now=caller.now(),
         cosines=cosines,

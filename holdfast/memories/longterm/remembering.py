@@ -12,6 +12,7 @@ from holdfast.memories.longterm.dedupe import Like, bounds, twin
 from holdfast.memories.longterm.evicting import evict_items
 from holdfast.memories.longterm.hashes import alike, terms_hash
 from holdfast.memories.longterm.item import Item, Outcome, Remembered
+from holdfast.memories.longterm.meaning import Meant, meant
 from holdfast.memories.longterm.rows import ItemRow, ids_text, numbers_text
 from holdfast.memories.longterm.screening import screen
 from holdfast.memories.longterm.telling import publish
@@ -34,14 +35,8 @@ class Grave(Struct, frozen=True, kw_only=True):
     fingerprint: bytes | None
 
 
-def remember(
-    caller: Caller, wish: Wish, *, cosines: Mapping[str, float] | None = None
-) -> Remembered:
-    """Remember what *wish* says, unless it is blank or holds a secret.
-
-    *cosines* are those of live items that have a vector, by id, where texts are compared by
-    meaning.
-    """
+def remember(caller: Caller, wish: Wish) -> Remembered:
+    """Remember what *wish* says, unless it is blank or holds a secret."""
     wish = wish.checked()
     if not wish.text:
         return _not_kept(caller, "blank")
@@ -58,10 +53,11 @@ def remember(
         origin=wish.origin,
     )
     prepared = ready(text)
+    means = meant(caller, text)
 
     def work(tx: Transaction) -> Remembered:
         book = Book(caller, tx)
-        done = store(book, kept, prepared, cosines=cosines)
+        done = store(book, kept, prepared, meant=means)
         unbury(book, prepared)
         book.close()
         return done
@@ -69,12 +65,13 @@ def remember(
     return caller.engine.write(work)
 
 
-def store(
-    book: Book, wish: Wish, text: Ready, *, cosines: Mapping[str, float] | None = None
-) -> Remembered:
-    """Write an item in the transaction of *book*, or refresh the one that says the same."""
+def store(book: Book, wish: Wish, text: Ready, *, meant: Meant | None = None) -> Remembered:
+    """Write an item in the transaction of *book*, or refresh the one that says the same.
+
+    Texts are compared by what they mean where *meant* says it, else by their terms.
+    """
     turns = turns_named(book, tuple(wish.turns))
-    same = find_twin(book, text, cosines)
+    same = find_twin(book, text, meant.cosines if meant else None)
     if same is not None:
         done = Remembered(stored=_refreshed(book, same, wish, turns), outcome="duplicate")
         book.note("duplicate", {"item": [same.id]})
@@ -82,6 +79,8 @@ def store(
         number = book.numbers(1)[0]
         new = new_item(wish, text, id=book.caller.ids.new("item", book.now), now=book.now)
         book.put_items([(number, new)])
+        if meant is not None and book.vectors.put([(new.id, meant.vector)]):
+            book.vectors.made(number)
         book.put_links(number, [turn.number for turn in turns])
         book.note("stored", {"item": [new.id]}, items=1, origin=wish.origin)
         gone = evict_items(book, keep=number)

@@ -39,6 +39,7 @@ def remove_item(book: Book, item: GoneItem) -> None:
 def remove_turn(book: Book, turn: GoneTurn) -> None:
     """Take *turn* away; items that came from it lose the link."""
     place = {"collection": book.number, "number": turn.number}
+    book.vectors.drop_after(turn.number)
     book.tx.send(book.sql.drop_turn, **place)
     book.tx.send(book.sql.drop_links_of_turn, **place)
     _remove(book, turn.number, turn.id)
@@ -59,4 +60,4 @@ def bury(book: Book, gone: GoneItem | GoneTurn) -> None:
 
 def _remove(book: Book, number: int, id: str) -> None:
     book.tx.send(book.sql.drop_access, collection=book.number, number=number)
-    book.tx.send(book.sql.drop_vector, collection_id=book.there.id, id=id)
+    book.vectors.drop(id)

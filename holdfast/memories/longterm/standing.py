@@ -5,8 +5,9 @@ from msgspec import Struct
 from holdfast.engines.base import Reader, Transaction
 from holdfast.memories.longterm.book import Book
 from holdfast.memories.longterm.caller import Caller
-from holdfast.memories.longterm.item import Flushed, LongTermStatus
+from holdfast.memories.longterm.item import Flushed, LongTermStatus, Mode
 from holdfast.memories.longterm.listing import collection_of
+from holdfast.memories.longterm.meaning import PACKAGE, Standing, compared, fits
 
 EXTRACT, FAILED = "extract", "failed"
 
@@ -28,8 +29,8 @@ def status(caller: Caller) -> LongTermStatus:
         jobs = reader.all(Jobs, sql.count_jobs, collection=collection.number) if collection else []
         waiting = [each for each in jobs if each.state != FAILED]
         return LongTermStatus(
-            mode="lexical",
-            reason=None,
+            mode=_mode(caller, reader),
+            reason=caller.degraded or reason_of(caller),
             embedding_model=collection.embedding_model if collection else None,
             vector_provider=collection.vector_provider if collection else None,
             items=collection.items - collection.superseded if collection else 0,
@@ -42,6 +43,23 @@ def status(caller: Caller) -> LongTermStatus:
         )
 
     return caller.engine.read(work)
+
+
+def _mode(caller: Caller, reader: Reader) -> Mode:
+    """Return how the caller recalls from the collection."""
+    by = compared(caller)
+    if by is None:
+        return "lexical"
+    found = reader.first(Standing, caller.engine.queries(PACKAGE).standing, **caller.named)
+    if found is None or (fits(by, found) and not found.reembedding):
+        return "hybrid"
+    return "re-embedding"
+
+
+def reason_of(caller: Caller) -> str | None:
+    """Return why vectors could not be had last; None while they can."""
+    model = caller.embedder.model if caller.embedder else ""
+    return caller.shared.troubles.get(model) if caller.embedder else None
 
 
 def flush(caller: Caller, timeout: float | None = None) -> Flushed:
