@@ -41,6 +41,7 @@ def rank(
     fits = fit(postings, question, wanted, cosines, cues)
     order = sorted(range(len(fits.rows)), key=fits.fit.__getitem__, reverse=True)
     judge = _Judge(postings, question, wanted, fits, now)
+    postings.learn(fits.rows[place] for place in order[: LOOKED_AT + wanted.k])
     if not judge.any_answers(order[:LOOKED_AT]):
         return []
     found: list[Ranked] = []

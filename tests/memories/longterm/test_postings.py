@@ -152,3 +152,26 @@ def test_bodies_without_terms_do_no_harm(rows: list[Row]) -> None:
 
     assert postings.weights("nothing") == {}
     assert postings.size_bytes >= 0
+
+
+def test_of_terms_that_are_not_asked_for_nothing_is_kept() -> None:
+    rows = talk("boat lake boat", "lake", "tree", "boat")
+    whole = Postings(rows)
+    learnt: list[str] = []
+    given = Statistics(
+        rows=4,
+        mean_length=whole.mean_length,
+        mean_window=whole.mean_window,
+        has_machine=False,
+        participants=(),
+        df=whole.df,
+        learn=learnt.extend,
+        asked=frozenset({"boat"}),
+    )
+    part = Postings(rows, given)
+    part.learn([0, 2])
+
+    assert part.weights("boat") == whole.weights("boat")
+    assert part.weights("lake") == {}
+    assert part.brief_weight(0) == whole.brief_weight(0)
+    assert sorted(learnt) == ["boat", "lake", "tree"]
