@@ -42,7 +42,10 @@ def alike(one: bytes, other: bytes) -> bool:
 
 
 def split(hashes: bytes) -> frozenset[bytes]:
+    """Return the distinct hashes that stand one after the other in *hashes*."""
+    return frozenset(in_order(hashes))
+
+
+def in_order(hashes: bytes) -> list[bytes]:
     """Return the hashes that stand one after the other in *hashes*."""
-    return frozenset(
-        hashes[start : start + HASH_BYTES] for start in range(0, len(hashes), HASH_BYTES)
-    )
+    return [hashes[start : start + HASH_BYTES] for start in range(0, len(hashes), HASH_BYTES)]

@@ -133,6 +133,14 @@ def unbury(book: Book, text: Ready) -> None:
             book.tx.send(book.sql.unbury, collection=book.number, id=grave.id)
 
 
+def is_buried(book: Book, text: Ready) -> bool:
+    """Tell whether *text* says mostly what something that was forgotten said."""
+    if not book.there.buried:
+        return False
+    terms = terms_hash(book.secret, text.said.terms)
+    return any(alike(terms, grave.terms) for grave in graves(book))
+
+
 def graves(book: Book) -> list[Grave]:
     """Return all that says what was forgotten."""
     return book.tx.all(Grave, book.sql.graves, collection=book.number)

@@ -17,18 +17,8 @@ from holdfast.testing.contracts.longterm_given import kept, memory_of, said, tex
 from holdfast.testing.fakes import FrozenClock
 from holdfast.testing.shared import new_workspace
 
-THINGS = [
-    "lake",
-    "river",
-    "forest",
-    "mountain",
-    "desert",
-    "island",
-    "harbour",
-    "village",
-    "meadow",
-    "glacier",
-]
+THINGS = ["lake", "river", "forest", "mountain", "desert", "island", "harbour"]
+THINGS += ["village", "meadow", "glacier"]
 DEEDS = ["painted", "crossed", "photographed", "described", "mapped", "visited", "remembered"]
 
 

@@ -7,6 +7,7 @@ import pytest
 import holdfast
 from holdfast.library.holdfast import Holdfast
 from holdfast.testing.contracts.longterm_caps import LongTermCapsContract
+from holdfast.testing.contracts.longterm_conversing import LongTermConversationContract
 from holdfast.testing.contracts.longterm_events import LongTermEventsContract
 from holdfast.testing.contracts.longterm_forgetting import LongTermForgettingContract
 from holdfast.testing.contracts.longterm_listing import (
@@ -57,6 +58,10 @@ def elsewhere(shared: Shared) -> Holdfast:
 
 
 class TestCaps(LongTermCapsContract):
+    pass
+
+
+class TestConversation(LongTermConversationContract):
     pass
 
 
