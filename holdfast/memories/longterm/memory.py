@@ -8,6 +8,7 @@ from msgspec import UNSET, UnsetType
 from holdfast.ground.pages import Page
 from holdfast.memories.longterm import (
     changing,
+    conversing,
     exporting,
     forgetting,
     listing,
@@ -143,6 +144,16 @@ class LongTermMemory(LongTermData):
     def record(self, turns: Iterable[Turn], *, thread_id: str | None = None) -> Recorded:
         """Store what was said, all of it or, when one turn breaks a rule, none; mine nothing."""
         return recording.record(self.caller, turns, thread_id=thread_id)
+
+    def remember_conversation(
+        self, messages: Iterable[object], thread_id: str | None = None
+    ) -> Recorded:
+        """Record what is new of *messages*, and queue it to be mined where somebody extracts.
+
+        Each is a Turn, or an object with `role`, `content`, and perhaps `name` and `at`. The
+        whole conversation may be given each time, or only what is new.
+        """
+        return conversing.remember_conversation(self.caller, messages, thread_id)
 
     def update(
         self,
