@@ -223,9 +223,13 @@ def rank_large(
     if not proposed:
         return []
 
+    def learn(terms: Iterable[str]) -> None:
+        unknown = [term for term in terms if term not in known]
+        if unknown:
+            known.update(dict.fromkeys(unknown, 0) | look.frequencies(unknown))
+
     def df(term: str) -> int:
-        if term not in known:
-            known[term] = look.frequencies((term,)).get(term, 0)
+        learn((term,))
         return known[term]
 
     statistics = Statistics(
@@ -235,6 +239,8 @@ def rank_large(
         has_machine=any(is_machine(each.role, each.speaker or None) for each in said),
         participants=participants,
         df=df,
+        learn=learn,
+        asked=frozenset(question.terms),
     )
     postings = Postings(look.rows(proposed), statistics)
     ranked = rank(

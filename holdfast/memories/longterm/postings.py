@@ -8,8 +8,10 @@ therefore nothing that depends on them is kept beyond the next `add`.
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from itertools import chain
 from math import log
+from operator import attrgetter
 
 from msgspec import Struct
 
@@ -26,6 +28,7 @@ SATURATION = 1.2
 """BM25's k1: how soon more of the same term adds little."""
 BRIEF = 25
 """Distinct terms: a row of no more is known whole by those that a query has of them."""
+_NOBODY = (-1, -1, -1)
 _MEMO = 256
 """Terms whose weights are kept; a collection is asked about few of its words."""
 
@@ -102,7 +105,7 @@ class Postings:
         self.session: list[int] = []
         self.session_size: list[int] = []
         self.machine: list[bool] = []
-        self.days: dict[int, list[int]] = {}
+        self.days: defaultdict[int, list[int]] = defaultdict(list)
         """Rows by day since 1970."""
         self.citing: dict[int, list[int]] = {}
         """Items by the turn they cite."""
@@ -126,11 +129,15 @@ class Postings:
 
     def add(self, rows: Iterable[Row]) -> None:
         """Take in *rows* recorded after all that are here."""
-        fresh = sorted(rows, key=lambda row: row.seq)
-        for row in fresh:
-            self._take(len(self.rows), row)
-        for row in fresh:
-            self._connect(self._numbers[row.id], row)
+        fresh = sorted(rows, key=attrgetter("seq"))
+        first = len(self.rows)
+        self.rows += fresh
+        self._numbers.update((row.id, number) for number, row in enumerate(fresh, first))
+        self._index(first, fresh)
+        self._describe(first, fresh)
+        for number, row in enumerate(fresh, first):
+            self._place(number, row)
+            self._link(number, row)
         self._settle()
 
     def touch(self, id: str, at: int) -> None:
@@ -205,34 +212,40 @@ class Postings:
             self._brief_weights[number] = found
         return found
 
-    def _take(self, number: int, row: Row) -> None:
-        self.rows.append(row)
-        self._numbers[row.id] = number
-        terms = row.body.split()
-        self._lengths.append(len(terms))
-        places = self._places
-        if self._asked is not None:
-            for term in self._asked.intersection(terms):
-                places[term] += [number] * terms.count(term)
-        else:
-            for term in terms:
-                places[term].append(number)
-        for after in self.next:
-            after.append(-1)
-        machine = row.kind is None and is_machine(row.role, row.speaker)
-        self.machine.append(machine)
-        self.has_machine = self.has_machine or machine
-        self.has_items = self.has_items or row.kind is not None
-        self.has_context = self.has_context or row.context
-        at = row.at if row.dated is None else row.dated
-        self.days.setdefault(at // DAY, []).append(number)
-        self.fresh.append(max(row.at, row.last_accessed or row.at))
-        self.importance = max(self.importance, row.importance)
-        if row.kind is None and row.speaker and row.speaker.casefold() not in ROLE_WORDS:
-            self._speakers[row.speaker] = None
+    def _index(self, first: int, rows: list[Row]) -> None:
+        """Note which terms *rows* hold."""
+        places, asked = self._places, self._asked
+        bodies = [row.body.split() for row in rows]
+        self._lengths += map(len, bodies)
+        for number, terms in enumerate(bodies, first):
+            if asked is None:
+                for term in terms:
+                    places[term].append(number)
+            else:
+                for term in asked.intersection(terms):
+                    places[term] += [number] * terms.count(term)
 
-    def _connect(self, number: int, row: Row) -> None:
-        """Put a row into its session and beside what it cites."""
+    def _describe(self, first: int, rows: list[Row]) -> None:
+        """Note what *rows* are, apart from their terms."""
+        for after in self.next:
+            after.extend([-1] * len(rows))
+        machine = [row.kind is None and is_machine(row.role, row.speaker) for row in rows]
+        self.machine += machine
+        self.has_machine = self.has_machine or any(machine)
+        self.has_items = self.has_items or any(row.kind is not None for row in rows)
+        self.has_context = self.has_context or any(row.context for row in rows)
+        self.importance = max([self.importance, *(row.importance for row in rows)])
+        self.fresh += [max(row.at, row.last_accessed or row.at) for row in rows]
+        for number, row in enumerate(rows, first):
+            at = row.at if row.dated is None else row.dated
+            self.days[at // DAY].append(number)
+        speakers = dict.fromkeys(row.speaker for row in rows if row.kind is None)
+        for speaker in speakers:
+            if speaker and speaker.casefold() not in ROLE_WORDS:
+                self._speakers[speaker] = None
+
+    def _place(self, number: int, row: Row) -> None:
+        """Put a row into its session, a turn after the one before it."""
         alone = row.kind is not None and not row.cites
         key = row.id if alone else (row.thread, row.thread if row.session is None else row.session)
         session = self._sessions.setdefault(key, len(self._sessions))
@@ -240,12 +253,16 @@ class Postings:
         if session == len(self.session_size):
             self.session_size.append(0)
         self.session_size[session] += 1
-        if row.kind is None:
-            before = (-1, -1, -1) if row.apart else self._last.get(session, (-1, -1, -1))
-            for after, earlier in zip(self.next, before, strict=True):
-                if earlier >= 0:
-                    after[earlier] = number
-            self._last[session] = (number, before[0], before[1])
+        if row.kind is not None:
+            return
+        before = _NOBODY if row.apart else self._last.get(session, _NOBODY)
+        for after, earlier in zip(self.next, before, strict=True):
+            if earlier >= 0:
+                after[earlier] = number
+        self._last[session] = (number, before[0], before[1])
+
+    def _link(self, number: int, row: Row) -> None:
+        """Put an item beside the turns that it cites."""
         for id in row.cites:
             if (turn := self._numbers.get(id, -1)) >= 0:
                 self.citing.setdefault(turn, []).append(number)
@@ -294,6 +311,7 @@ class Postings:
         return {number: scale * tf / (tf + damping[number]) for number, tf in found.items()}
 
 
+@lru_cache(1_024)
 def is_machine(role: str, speaker: str | None) -> bool:
     """Tell whether a turn was said by a machine; a speaker's name says more than the role."""
     name = speaker.casefold() if speaker else role
