@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from holdfast.ground.secrets import looks_like_secret as looks_like_secret
     from holdfast.library.holdfast import Holdfast as Holdfast
     from holdfast.library.open import open as open
+    from holdfast.memories.longterm.block import recalled_block as recalled_block
 
 __all__ = [
     "UNSET",
@@ -25,6 +26,7 @@ __all__ = [
     "errors",
     "looks_like_secret",
     "open",
+    "recalled_block",
     "tools",
 ]
 
@@ -39,6 +41,7 @@ __getattr__ = lazily(
         "errors": "holdfast.errors",
         "looks_like_secret": "holdfast.ground.secrets",
         "open": "holdfast.library.open",
+        "recalled_block": "holdfast.memories.longterm.block",
         "tools": "holdfast.tools",
     },
 )

@@ -1,7 +1,7 @@
 """Recovery phrases of wallets: words of the English list of BIP-39, one after another."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import Final
@@ -17,20 +17,22 @@ _MOST_BETWEEN: Final = 12
 
 
 def spans(shadow: Shadow) -> Iterable[Span]:
-    """Give where such phrases stand."""
-    known_words = words()
-    count = start = end = 0
+    """Give where such phrases stand; one word over and over is none."""
+    known = words()
+    run: list[re.Match[str]] = []
     for found in _WORD.finditer(shadow.lower):
-        known = found[0] in known_words
-        if count and (not known or found.start() - end > _MOST_BETWEEN):
-            if count >= LEAST:
-                yield start, end
-            count = 0
-        if known:
-            start = start if count else found.start()
-            count, end = count + 1, found.end()
-    if count >= LEAST:
-        yield start, end
+        if run and (found[0] not in known or found.start() - run[-1].end() > _MOST_BETWEEN):
+            if _is_phrase(run):
+                yield run[0].start(), run[-1].end()
+            run = []
+        if found[0] in known:
+            run.append(found)
+    if _is_phrase(run):
+        yield run[0].start(), run[-1].end()
+
+
+def _is_phrase(run: Sequence["re.Match[str]"]) -> bool:
+    return len(run) >= LEAST and any(found[0] != run[0][0] for found in run)
 
 
 @cache

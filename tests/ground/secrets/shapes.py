@@ -206,6 +206,7 @@ PHRASES = [
     " ".join(f"{n}. {word}" for n, word in enumerate(f"⟦{PHRASE}⟧".split(), 1)),
     f"⟦{LONG_PHRASE}⟧",
     f"⟦{PHRASE} achieve acid acoustic⟧",
+    f"⟦{'abandon ' * 11}about⟧",
 ]
 
 RANDOM = [f"it says ⟦{token(40)}⟧ on the back", f"⟦{token(30)}+/{token(30)}==⟧"]

@@ -66,7 +66,7 @@ def test_an_innocent_sentence_is_left_alone(sentence: str) -> None:
     assert redact(sentence) == sentence
 
 
-def testwords_around_a_secret_stay() -> None:
+def test_words_around_a_secret_stay() -> None:
     assert redact("I said: my pin is 4821, and 5 is odd") == (
         "I said: my pin is [redacted prose], and 5 is odd"
     )
@@ -131,7 +131,7 @@ def test_overlapping_shapes_are_one_hit_named_by_the_surest() -> None:
     assert hit.kind == "vendor_key"
 
 
-def test_thewords_of_recovery_phrases_are_all_there() -> None:
+def test_the_words_of_recovery_phrases_are_all_there() -> None:
     assert len(words()) == 2048
     assert len({word[:4] for word in words()}) == 2048
 
