@@ -57,6 +57,11 @@ class Caller(Struct, frozen=True, kw_only=True):
         """Return the present instant in microseconds since 1970."""
         return to_microseconds(self.clock.now())
 
+    @property
+    def place(self) -> tuple[str, str, str, str]:
+        """What names the collection, among all of the engine."""
+        return self.workspace, self.user, self.namespace, self.workspace_id
+
     def tend(self) -> None:
         """Have what waits for this caller done in the background, as far as it can."""
         if self.background is not None:

@@ -15,6 +15,7 @@ from holdfast.memories.longterm import (
     recording,
     standing,
 )
+from holdfast.memories.longterm.background import tending
 from holdfast.memories.longterm.caller import Caller
 from holdfast.memories.longterm.item import (
     Cleared,
@@ -97,6 +98,10 @@ class LongTermMemory(LongTermData):
     ['Ada prefers tabs over spaces']
     """
 
+    def __init__(self, caller: Caller) -> None:
+        super().__init__(caller)
+        self._results = caller.shared.mined.listen(caller.place)
+
     def recall(
         self,
         query: str,
@@ -175,8 +180,11 @@ class LongTermMemory(LongTermData):
         return exporting.import_(self.caller, records)
 
     def flush(self, timeout: float | None = None) -> Flushed:
-        """Wait, at most *timeout* seconds, for what is done in the background."""
-        return standing.flush(self.caller, timeout)
+        """Wait, at most *timeout* seconds, for what is done in the background.
+
+        `results` has what came of the mining that ended since it was asked last.
+        """
+        return tending.flush(self.caller, self._results, timeout)
 
     def retry(self) -> int:
         """Queue the jobs again that failed; return how many."""

@@ -5,7 +5,7 @@ from msgspec import Struct
 from holdfast.engines.base import Reader, Transaction
 from holdfast.memories.longterm.book import Book
 from holdfast.memories.longterm.caller import Caller
-from holdfast.memories.longterm.item import Flushed, LongTermStatus, Mode
+from holdfast.memories.longterm.item import LongTermStatus, Mode
 from holdfast.memories.longterm.listing import collection_of
 from holdfast.memories.longterm.meaning import PACKAGE, Standing, compared, fits
 
@@ -62,13 +62,17 @@ def reason_of(caller: Caller) -> str | None:
     return caller.shared.troubles.get(model) if caller.embedder else None
 
 
-def flush(caller: Caller, timeout: float | None = None) -> Flushed:
-    """Write the access marks that wait; say what else does."""
-    del timeout
-    caller.shared.marks.flush()
-    now = status(caller)
-    pending = now.pending_extraction + now.pending_embedding
-    return Flushed(done=not pending, pending=pending, failed=now.failed)
+def jobs_of(caller: Caller) -> list[Jobs]:
+    """Return how many jobs of the caller's collection are in which state."""
+    sql = caller.engine.queries("holdfast.memories.longterm")
+
+    def work(reader: Reader) -> list[Jobs]:
+        collection = collection_of(caller, reader)
+        if collection is None:
+            return []
+        return reader.all(Jobs, sql.count_jobs, collection=collection.number)
+
+    return caller.engine.read(work)
 
 
 def retry(caller: Caller) -> int:

@@ -4,10 +4,13 @@ Vectors are of unit length, and the cosine is the true one, whatever distance a 
 inside. A collection is named by its id alone, and its vectors are all of one dimension.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol, TypeVar, runtime_checkable
 
 from holdfast.engines.base import Transaction
+from holdfast.memories.longterm.embed import EmbeddingFailed
+
+T = TypeVar("T")
 
 Rows = Sequence[tuple[str, Sequence[float]]]
 """Ids, each with its vector."""
@@ -63,6 +66,15 @@ class WithRows(Protocol):
     def drop_in(self, tx: Transaction, collection: str) -> None:
         """Let go of the collection if *tx* commits."""
         ...
+
+
+def asked(what: Callable[[], T]) -> T:
+    """Return what *what*, which asks a keeper of vectors, returns; else EmbeddingFailed."""
+    try:
+        return what()
+    except Exception as error:
+        # Anybody's code and anybody's server: down is down, whatever it raises.
+        raise EmbeddingFailed(f"the vectors' keeper raised {type(error).__name__}") from error
 
 
 def in_order(found: Near, k: int) -> Near:

@@ -1,0 +1,57 @@
+"""What long-term memory is equipped with: an embedder, a keeper of vectors, an extractor.
+
+Which of them depends on what was given, on variables, and on whose keys there are. What cannot be
+used is left out, and the reason is told; it fails no call.
+"""
+
+import os
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from holdfast.memories.longterm.background.tending import Waiting
+from holdfast.memories.longterm.caller import Caller
+from holdfast.memories.longterm.choosing import choose
+from holdfast.memories.longterm.meaning import degraded
+from holdfast.memories.longterm.providers import Keys
+from holdfast.memories.longterm.vectors.keepers import PROVIDER, Where, provider_in
+
+
+def equip(caller: Caller, embedder: object, extractor: object) -> Caller:
+    """Return *caller* with what it recalls and mines with."""
+    keys = keys_of(caller)
+    choice = choose(embedder, os.environ, keys, caller.shared.models)
+    del extractor
+    equipped = replace(caller, background=Waiting(), degraded=choice.reason)
+    if choice.embedder is not None:
+        name = caller.options.vector_provider or provider_in(os.environ.get(PROVIDER))
+        keeper = caller.shared.keepers.get(name, caller.engine, caller.workspace, _where(caller))
+        equipped = replace(
+            equipped, embedder=choice.embedder, vectors=keeper.vectors, degraded=keeper.reason
+        )
+    if equipped.degraded is not None:
+        degraded(equipped, equipped.degraded)
+    return equipped
+
+
+def keys_of(caller: Caller) -> Keys:
+    """Return where keys are looked up: with the caller's credentials, or in the environment."""
+    credentials = caller.options.credentials
+    if credentials is None:
+        return os.environ.get
+    user = caller.user
+    return lambda name: credentials(user, name)
+
+
+def _where(caller: Caller) -> Callable[[], Where]:
+    def find() -> Where:
+        from platformdirs import user_data_path
+
+        database = caller.engine.status().target
+        return Where(
+            database=database,
+            data=user_data_path("holdfast") / "vectors",
+            chroma_url=os.environ.get("CHROMA_URL") or None,
+        )
+
+    return find
