@@ -4,6 +4,7 @@ Measured with `holdfast eval locomo`; docs/recall.md has what each cue is worth.
 of the postings, the question and the options.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import nsmallest
 
@@ -176,14 +177,9 @@ def _heard(
 
 def _sessions(postings: Postings, rows: list[int], heard: list[float]) -> dict[int, float]:
     """Return how much each sitting is about the question, by the best three of its rows."""
-    by_session: dict[int, list[float]] = {}
-    places = postings.session
-    for row, much in zip(rows, heard, strict=True):
-        place = places[row]
-        if place in by_session:
-            by_session[place].append(much)
-        else:
-            by_session[place] = [much]
+    by_session: defaultdict[int, list[float]] = defaultdict(list)
+    for place, much in zip(map(postings.session.__getitem__, rows), heard, strict=True):
+        by_session[place].append(much)
     sizes = postings.session_size
     found: dict[int, float] = {}
     for place, each in by_session.items():

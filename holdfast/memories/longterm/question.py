@@ -65,6 +65,8 @@ def calls(text: str, participant: str) -> bool:
 
 def _without_names(text: str, participants: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
     """Return *text* without words that name participants, and those they name."""
+    if not participants:
+        return text, ()
     callings = _callings(participants)
     named: dict[str, None] = {}
     for name, whose in callings.unspaced.items():
