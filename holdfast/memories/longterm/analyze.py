@@ -38,6 +38,8 @@ class _Stemmer(Protocol):
 
 
 _TOKEN = re.compile(r"[^\W_]+(?:'[a-z]+)?")
+LONGEST = 64
+"""Characters of a word that count: what is longer is no word, and no index takes it."""
 UNSPACED = (
     "\u0e00-\u0e7f\u1100-\u11ff\u3005\u3007\u3040-\u30ff\u3130-\u318f\u31f0-\u31ff"
     "\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3\uf900-\ufaff\U00020000-\U0003ffff"
@@ -50,7 +52,7 @@ _stemmers = local()
 def analyze(text: str) -> list[str]:
     """Return the terms of *text* in order, each as often as it occurs; none holds white space."""
     if text.isascii():
-        found = map(_term, _TOKEN.findall(text.lower()))
+        found = (_term(token[:LONGEST]) for token in _TOKEN.findall(text.lower()))
     else:
         found = (term for token in _TOKEN.findall(plain(text).lower()) for term in _terms(token))
     return [term for term in found if term]
@@ -64,7 +66,7 @@ def plain(text: str) -> str:
 def _terms(token: str) -> Iterator[str]:
     """Give the terms of one token of any script."""
     if token.isascii():
-        yield _term(token)
+        yield _term(token[:LONGEST])
         return
     start = 0
     for run in _UNSPACED.finditer(token):
@@ -77,6 +79,7 @@ def _terms(token: str) -> Iterator[str]:
 
 def _word(piece: str) -> str:
     """Return the term of a piece of a token that is written with spaces around it."""
+    piece = piece[:LONGEST]
     return _term(piece) if piece.isascii() else piece.removesuffix("'s").partition("'")[0]
 
 

@@ -56,6 +56,13 @@ def test_a_stop_word_says_nothing_in_any_case() -> None:
     assert analyze(" ".join(WORDS.stop).upper()) == []
 
 
+@pytest.mark.parametrize("letter", ["x", "\u00e9", "\u0416"])
+def test_of_what_is_too_long_for_a_word_the_beginning_counts(letter: str) -> None:
+    blob = letter.lower() * 100_000
+
+    assert [len(term) for term in analyze(f"a {blob} boat")] == [64, 4]
+
+
 @given(st.text())
 def test_a_term_can_stand_in_a_body_of_terms_joined_by_spaces(text: str) -> None:
     terms = analyze(text)
