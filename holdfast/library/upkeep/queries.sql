@@ -177,6 +177,14 @@ from durable_tombstones t
 join durable_secrets s on s.workspace = t.workspace
 order by t.seq
 
+-- longterm_graves --
+select c.workspace, c.user_id, c.namespace, c.workspace_id, c.id as collection_id, t.id, t.at,
+    t.terms, t.fingerprint, s.secret
+from ltm_tombstones t
+join ltm_collections c on c.number = t.collection
+join ltm_secrets s on s.workspace = c.workspace
+order by c.number, t.id
+
 -- secret_of_workspace --
 select secret from durable_secrets where workspace = :of
 

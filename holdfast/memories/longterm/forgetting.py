@@ -14,6 +14,7 @@ from holdfast.memories.longterm.book import Book
 from holdfast.memories.longterm.caller import Caller
 from holdfast.memories.longterm.indexing import unindex_all
 from holdfast.memories.longterm.item import Cleared, ForgetResult
+from holdfast.memories.longterm.remembering import Grave
 from holdfast.memories.longterm.removing import (
     GoneItem,
     GoneTurn,
@@ -75,6 +76,39 @@ def forget(caller: Caller, id: str) -> ForgetResult:
     if done:
         caller.engine.scrub()
     return done
+
+
+def forget_again(caller: Caller, collection: str, grave: Grave, *, secret: bytes) -> bool:
+    """Forget the row that *grave* is of, if it is in the collection of that id; tell whether.
+
+    The grave itself goes into the collection where that hashes with the same *secret*. Whoever
+    calls this scrubs.
+    """
+
+    def work(tx: Transaction) -> bool:
+        book = Book(caller, tx, make=False)
+        if book.found is None or book.found.id != collection:
+            return False
+        items, turns = _named(book, grave.id)
+        for item in items:
+            remove_item(book, item)
+            bury(book, item)
+        for turn in turns:
+            remove_turn(book, turn)
+            bury(book, turn)
+        if book.secret == secret:
+            tx.send(
+                book.sql.bury,
+                collection=book.number,
+                id=grave.id,
+                now=grave.at,
+                terms=grave.terms,
+                fingerprint=grave.fingerprint,
+            )
+        book.close()
+        return bool(items or turns)
+
+    return caller.engine.write(work)
 
 
 def clear(caller: Caller) -> Cleared:
@@ -144,6 +178,17 @@ def _going(book: Book, id: str) -> tuple[list[GoneItem], list[GoneTurn]]:
     if turns:
         alone = tx.all(Numbered, sql.items_of_turns_alone, numbers=numbers_text(turns), **place)
         items |= {each.number for each in alone}
+    return (
+        _rows(book, GoneItem, sql.items_to_bury, items),
+        _rows(book, GoneTurn, sql.turns_to_bury, turns),
+    )
+
+
+def _named(book: Book, id: str) -> tuple[list[GoneItem], list[GoneTurn]]:
+    """Return the row called *id* alone."""
+    tx, sql, place = book.tx, book.sql, {"collection": book.number, "id": id}
+    items = {each.number for each in tx.all(Numbered, sql.item_number, **place)}
+    turns = {each.number for each in tx.all(Numbered, sql.turn_number, **place)}
     return (
         _rows(book, GoneItem, sql.items_to_bury, items),
         _rows(book, GoneTurn, sql.turns_to_bury, turns),

@@ -17,8 +17,8 @@ from holdfast.testing.contracts.longterm_given import kept, memory_of, said, tex
 from holdfast.testing.fakes import FrozenClock
 from holdfast.testing.shared import new_workspace
 
-THINGS = ["lake", "river", "forest", "mountain", "desert", "island", "harbour"]
-THINGS += ["village", "meadow", "glacier"]
+WET = ["lake", "river", "island", "harbour", "glacier"]
+THINGS = [*WET, "forest", "mountain", "desert", "village", "meadow"]
 DEEDS = ["painted", "crossed", "photographed", "described", "mapped", "visited", "remembered"]
 
 
