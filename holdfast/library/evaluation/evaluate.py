@@ -12,7 +12,7 @@ from holdfast.library.evaluation.measures import DEEPEST, Answered, answered
 
 FOREIGN_STEP = 9
 """Of another conversation every ninth question is asked here."""
-MOST_FOREIGN = 20_000
+MOST_FOREIGN = 5_000
 """Foreign questions in all; with more to ask, so many of them at most, evenly chosen."""
 
 Told = Callable[[int], None]
