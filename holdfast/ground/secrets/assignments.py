@@ -6,7 +6,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from holdfast.ground.secrets.innocent import LONGEST, is_innocent, is_opaque
+from holdfast.ground.secrets.innocent import LONGEST, is_innocent, is_opaque, is_technical
 from holdfast.ground.secrets.shadow import Shadow, Span
 
 _NAMES = (
@@ -26,6 +26,7 @@ _LIMIT = re.compile(
     r"(?:max|min|num|limit|count|size|length|len|ttl|timeout|budget)[a-z]{0,8}[_.-]"
 )
 _NUMBER = re.compile(r"[0-9][0-9_,.]{0,20}")
+_CALL = re.compile(r"[A-Za-z_]\w{0,40}(?:\.\w{1,40}){0,6}\([^()]{0,80}\)?\Z")
 _BARE = re.compile(rf"[^\s]{{1,{LONGEST}}}")
 _TRAILING = ".,;:!?)]}\"'`*\\>"
 _CLASSES = (
@@ -123,6 +124,10 @@ def _given(shadow: Shadow, given: "re.Match[str]", value: _Value) -> bool:
     if given["sign"] == ">":
         opened = "<" in shadow.lower[max(0, given.start() - _AHEAD) : given.start()]
         return opened and len(value.text.split("<")[0]) >= _LEAST_GIVEN
+    if not value.quoted and _CALL.match(value.text):
+        return False
+    if given["sign"] == "==" and is_technical(value.text):
+        return False
     ahead = shadow.lower[max(0, given.start() - _AHEAD) : given.start()]
     if _NUMBER.fullmatch(value.text) and _LIMIT.search(ahead.split()[-1] if ahead.split() else ""):
         return False

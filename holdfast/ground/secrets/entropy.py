@@ -11,7 +11,7 @@ from holdfast.ground.secrets.shadow import Shadow, Span
 LEAST_BITS: Final = 4.2
 """Shannon entropy of a character, at least: names of many words stay below it, mostly."""
 
-_LEAST_PIECE: Final = 3.2
+_LEAST_PIECE: Final = 4.0
 """Characters of a word within a name, on average; a random token changes its case sooner."""
 
 _RUN = re.compile(r"(?<![A-Za-z0-9_+/=-])[A-Za-z0-9_+/=-]{32,4096}")

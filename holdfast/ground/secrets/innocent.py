@@ -15,7 +15,8 @@ _TEMPLATE = re.compile(
 )
 _PLACEHOLDER = re.compile(
     r"(?:[x*.#_\-]{3,256}|(?:your|insert|enter|replace|paste|put)[-_][a-z_-]{2,60}"
-    r"|[a-z_-]{2,60}[-_]here|\[[a-z][^\[\]]{0,60}\]?)\Z"
+    r"|(?-i:[A-Z]{2,20}(?:_[A-Z]{2,20}){0,4}_(?:KEY|TOKEN|SECRET|PASSWORD|PASS))"
+    r"|[\w-]{0,12}(?:\.{3,8}|…)|[a-z_-]{2,60}[-_]here|\[[a-z][^\[\]]{0,60}\]?)\Z"
     # Code that fetches the secret from where it is kept.
     r"|(?:os\.)?(?:environ\b|getenv\s?\()|process\.env\b|import\.meta\.env\b|ENV(?:\[|\.fetch)"
     r"|System\.getenv|Deno\.env|(?:std::)?env::var|getpass\b|(?:raw_)?input\(|prompt\("
@@ -64,7 +65,7 @@ def is_innocent(value: str) -> bool:
         return False
     rest = value
     if _OPENING.search(rest):
-        rest = _TEMPLATE.sub("", rest).replace(FILLER, "")
+        rest = _TEMPLATE.sub("", rest).replace(FILLER, "").replace("\\n", "")
     if not _WORDY.search(rest):
         return True
     return rest.lower() in _NOTHING or _PLACEHOLDER.match(rest) is not None

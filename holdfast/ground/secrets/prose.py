@@ -22,8 +22,9 @@ _NOUN = "|".join(rf"{noun}(?<![a-z0-9]{noun})" for noun in _NOUNS)
 # Between noun and verb something may be said of it: "the PIN of my card is".
 _TOLD = re.compile(
     rf"(?P<noun>{_NOUN})(?![a-z0-9])"
-    r"(?:\s(?:for|to|of|on|at|in|from|with)\s[^\n.:;!?]{1,60}?(?=\s(?:is|was|are)\s))?"
-    r"(?:\s{0,3}(?P<colon>:)|\s{1,3}(?P<verb>is|was|are|to|=|will be|should be)(?![a-z0-9])"
+    r"(?:\s(?:for|to|of|on|at|in|from|with|that|which|i|we|you|he|she|they)\s[^\n.:;!?]{1,60}?(?=\s(?:is|was|are)\s))?"
+    r"(?:\s{0,3}(?P<colon>:)|(?:\s{1,3}|(?='s))(?P<verb>is|was|are|to|=|will be|should be|'s)"
+    r"(?![a-z0-9])"
     r"(?:\s(?:now|just|still|currently|actually|always|really|simply|set to))?\s{0,3}:?"
     r"|(?P<beside>(?=\s[^\s])))"
     r"\s{1,3}(?=\S)"
@@ -38,9 +39,12 @@ _MOST_QUOTED = 200
 _DIGITS = re.compile(r"[0-9]{4,12}|[0-9]{2,6}(?:-[0-9]{2,6}){1,3}")
 _SYMBOL = re.compile(r"[^A-Za-z0-9\-'._/\s]")
 _LONE = re.compile(r"[A-Za-z]{6,40}")
+_HYPHENED = re.compile(r"[A-Za-z]{4,16}(?:-[A-Za-z]{4,16}){2,9}")
 _ENDS = re.compile(r"[\"')]{0,2}(?:[.!?;]{1,3}(?:[\"')]|\s|\Z)|\s{0,8}\Z|[ \t]{0,8}\n)")
 _FORMS = ("ed", "ing", "able", "ible", "less", "ful", "ous", "ive")
 _TRAILING = ".,;:!?)]}\"'`*"
+# They lead to a secret less often than "is" does: "the token's expiry".
+_WEAK = ("to", "'s")
 _LEAST_MIXED, _LEAST_BESIDE = 4, 5
 _BESIDE = frozenset(("password", "passphrase", "passcode", "passwd", "pin", "pin code"))
 
@@ -71,7 +75,7 @@ def _quoted(text: str, told: "re.Match[str]") -> Span | None:
     closing = _QUOTES.get(text[start])
     end = text.find(closing, start + 1, start + _MOST_QUOTED) if closing else -1
     inside = text[start + 1 : end] if end > 0 else ""
-    plain = inside.isalpha() and (inside.lower() in _common() or told["verb"] == "to")
+    plain = inside.isalpha() and (inside.lower() in _common() or told["verb"] in _WEAK)
     if len(inside) < _LEAST_MIXED or "\n" in inside or plain or is_innocent(inside):
         return None
     if told["beside"] is not None and any(map(str.isspace, inside)):
@@ -91,10 +95,11 @@ def _bare(text: str, told: "re.Match[str]") -> Span | None:
     if told["beside"] is not None:
         tells = _tells_beside(value, told["noun"])
     elif value.isalpha() and not is_opaque(value):
-        lone = told["verb"] != "to" and _LONE.fullmatch(value) and _ENDS.match(text, span[1])
+        lone = told["verb"] not in _WEAK and _LONE.fullmatch(value) and _ENDS.match(text, span[1])
         return span if lone and not _is_ordinary(value.lower()) else None
     else:
-        tells = _DIGITS.fullmatch(value) or is_opaque(value) or _SYMBOL.search(value)
+        joined = _DIGITS.fullmatch(value) or _HYPHENED.fullmatch(value)
+        tells = joined or is_opaque(value) or _SYMBOL.search(value)
     named = not tells or is_innocent(value) or is_technical(value) or is_measure(text, start)
     return None if named else span
 

@@ -139,6 +139,7 @@ ASSIGNMENTS = [
     "{'token': '⟦abcdef⟧'}",
     '{\\"password\\": \\"⟦abcdef⟧\\"}',
     "dbpassword=⟦hunter⟧",
+    "Here is my password:\n⟦hunter2⟧",
     'password="⟦pa\\"ss⟧"',
 ]
 
@@ -158,6 +159,9 @@ PROSE = [
     "my password is now ⟦hunter2⟧",
     "The password for the staging server is ⟦hunter2⟧",
     "my password is ⟦ILOVEYOU⟧",
+    "my PIN's ⟦4821⟧",
+    "the password that I use there is ⟦hunter2⟧",
+    "my passphrase is ⟦correct-horse-battery-staple⟧ ok",
 ]
 
 CODES = [
@@ -209,7 +213,11 @@ PHRASES = [
     f"⟦{'abandon ' * 11}about⟧",
 ]
 
-RANDOM = [f"it says ⟦{token(40)}⟧ on the back", f"⟦{token(30)}+/{token(30)}==⟧"]
+RANDOM = [
+    "⟦wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY⟧",
+    f"it says ⟦{token(40)}⟧ on the back",
+    f"⟦{token(30)}+/{token(30)}==⟧",
+]
 
 SHAPES: list[tuple[str, str]] = [
     (kind, text)
