@@ -23,7 +23,7 @@ _NOUN = "|".join(rf"{noun}(?<![a-z0-9]{noun})" for noun in _NOUNS)
 _TOLD = re.compile(
     rf"(?P<noun>{_NOUN})(?![a-z0-9])"
     r"(?:\s(?:for|to|of|on|at|in|from|with|that|which|i|we|you|he|she|they)\s[^\n.:;!?]{1,60}?(?=\s(?:is|was|are)\s))?"
-    r"(?:\s{0,3}(?P<colon>:)|(?:\s{1,3}|(?='s))(?P<verb>is|was|are|to|=|will be|should be|'s)"
+    r"(?:\s{0,3}(?P<colon>:)|(?:\s{1,3}|(?='s))(?P<verb>is|was|are|to|will be|should be|'s)"
     r"(?![a-z0-9])"
     r"(?:\s(?:now|just|still|currently|actually|always|really|simply|set to))?\s{0,3}:?"
     r"|(?P<beside>(?=\s[^\s])))"
