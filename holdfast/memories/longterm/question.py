@@ -32,7 +32,10 @@ class Question(Struct, frozen=True, kw_only=True):
     """A query, read once."""
 
     terms: tuple[str, ...]
-    """Distinct, in order, without the names of those who speak in the collection."""
+    """Distinct, in order, without the names of those who speak in the collection.
+
+    Unless it has nothing but names: then those are its terms.
+    """
     named: tuple[str, ...] = ()
     """Participants that it names."""
     dates: tuple[AskedDate, ...] = ()
@@ -47,7 +50,7 @@ def read(text: str, participants: Iterable[str] = ()) -> Question:
     asked = plain(text)
     rest, named = _without_names(asked, tuple(participants))
     return Question(
-        terms=tuple(dict.fromkeys(analyze(rest))),
+        terms=tuple(dict.fromkeys(analyze(rest) or analyze(asked))),
         named=named,
         dates=dates_in(asked),
         when=_WHEN.match(asked) is not None,

@@ -74,6 +74,11 @@ def test_a_longer_name_that_is_whole_names_no_other_with_a_word_of_it() -> None:
     assert read("What did the user say?", participants).named == ()
 
 
+def test_where_there_is_nothing_but_a_name_the_name_is_the_term() -> None:
+    assert read("What about Melanie?", PAIR).terms == ("melani",)
+    assert read("What about Melanie?", PAIR).named == ("Melanie",)
+
+
 def test_terms_are_distinct_and_in_order() -> None:
     assert read("paint a tree, painted trees, by lakes").terms == ("paint", "tree", "lake")
 
