@@ -28,10 +28,8 @@ class Accessed(Struct, frozen=True):
     last_accessed_at: int
 
 
-def bring_up(
-    entry: Entry, engine: Engine, reader: Reader, collection: Collection
-) -> tuple[Postings, bool]:
-    """Return the postings of *collection* as *reader* sees it, and whether they grew.
+def bring_up(entry: Entry, engine: Engine, reader: Reader, collection: Collection) -> bool:
+    """Let *entry* hold the postings of *collection* as *reader* sees it; tell whether they grew.
 
     Rows recorded since are added; where others changed or went, all is read anew.
     """
@@ -39,9 +37,11 @@ def bring_up(
     if postings is None or entry.version < collection.redone:
         postings = entry.postings = Postings(rows_after(engine, reader, collection.number, 0))
         _as_of(entry, collection, postings)
-        return postings, True
+        entry.grown()
+        return True
     if entry.version < collection.version:
         postings.add(rows_after(engine, reader, collection.number, entry.last))
+        entry.grown()
         grown = True
     if entry.marks < collection.marks:
         sql = engine.queries("holdfast.memories.longterm")
@@ -51,7 +51,7 @@ def bring_up(
                 postings.touch(id, each.last_accessed_at)
     if entry.version < collection.version or entry.marks < collection.marks:
         _as_of(entry, collection, postings)
-    return postings, grown
+    return grown
 
 
 def rows_after(engine: Engine, reader: Reader, collection: int, after: int) -> list[Row]:

@@ -79,7 +79,8 @@ def queue(book: Book, kind: str, numbers: Sequence[int]) -> None:
 
 def _new_of(book: Book, turns: Sequence[ReadyTurn]) -> tuple[list[ReadyTurn], list[Skipped]]:
     """Return which of *turns* are new to their threads; note all of them in the cursors."""
-    dead = {grave.fingerprint for grave in graves(book)} if book.there.buried else set()
+    buried = graves(book) if book.there.buried else []
+    dead = {grave.fingerprint for grave in buried}
     threads: dict[str, list[tuple[ReadyTurn, bytes]]] = {}
     for each in turns:
         turn = each.turn

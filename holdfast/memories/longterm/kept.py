@@ -8,17 +8,44 @@ from collections import OrderedDict
 
 from holdfast.memories.longterm.postings import Postings
 
+Place = tuple[str, str, str, str]
+"""What names a collection: its workspace, user, namespace and workspace_id."""
+
 
 class Entry:
     """The postings of one collection, as of a version of its rows; used with `lock` held."""
 
-    def __init__(self) -> None:
+    def __init__(self, collection: int, place: Place) -> None:
+        self.collection, self.place = collection, place
         self.lock = threading.Lock()
         self.postings: Postings | None = None
         self.version = -1
         self.marks = -1
         self.last = 0
         """The number of the last row that is in the postings."""
+        self._before: dict[int, int] | None = None
+
+    def grown(self) -> None:
+        """Drop what followed from the rows there were."""
+        self._before = None
+
+    def beside(self, number: int) -> tuple[int, int]:
+        """Return the turns before and after the row *number* of the postings, in its sitting.
+
+        Returned are the numbers of their recording, 0 for none.
+        """
+        postings = self.postings
+        if postings is None:
+            return 0, 0
+        following = postings.next[0]
+        if self._before is None:
+            self._before = {after: at for at, after in enumerate(following) if after >= 0}
+        earlier, later = self._before.get(number, -1), following[number]
+        rows = postings.rows
+        return (
+            rows[earlier].seq if earlier >= 0 else 0,
+            rows[later].seq if later >= 0 else 0,
+        )
 
 
 class Kept:
@@ -28,6 +55,7 @@ class Kept:
         self._most = most_bytes
         self._lock = threading.Lock()
         self._entries: OrderedDict[int, Entry] = OrderedDict()
+        self._places: dict[Place, int] = {}
         self._sizes: dict[int, int] = {}
         self._bytes = 0
 
@@ -36,14 +64,24 @@ class Kept:
         """About how much memory it takes."""
         return self._bytes
 
-    def entry(self, collection: int) -> Entry:
-        """Return the entry of *collection*, a new one if there is none."""
+    def entry(self, collection: int, place: Place) -> Entry:
+        """Return the entry of *collection*, which *place* names; a new one if there is none."""
         with self._lock:
             entry = self._entries.get(collection)
             if entry is None:
-                entry = self._entries[collection] = Entry()
+                entry = self._entries[collection] = Entry(collection, place)
+                self._places[place] = collection
             self._entries.move_to_end(collection)
             return entry
+
+    def at(self, place: Place) -> Entry | None:
+        """Return the entry of the collection that *place* names, as far as is known here."""
+        with self._lock:
+            collection = self._places.get(place)
+            if collection is None:
+                return None
+            self._entries.move_to_end(collection)
+            return self._entries[collection]
 
     def weigh(self, collection: int, entry: Entry) -> None:
         """Note that *entry* grew, and drop what is too much; the newest entry stays."""
@@ -68,9 +106,12 @@ class Kept:
         """Let go of everything."""
         with self._lock:
             self._entries.clear()
+            self._places.clear()
             self._sizes.clear()
             self._bytes = 0
 
     def _forget(self, collection: int) -> None:
-        self._entries.pop(collection, None)
+        entry = self._entries.pop(collection, None)
+        if entry is not None and self._places.get(entry.place) == collection:
+            del self._places[entry.place]
         self._bytes -= self._sizes.pop(collection, 0)

@@ -16,6 +16,7 @@ from holdfast.engines.base import Reader
 from holdfast.memories.longterm.bodies import Source, item_row, sources_of, turn_row
 from holdfast.memories.longterm.caller import Caller
 from holdfast.memories.longterm.dates import AskedDate, closeness
+from holdfast.memories.longterm.fetching import Placed
 from holdfast.memories.longterm.lexical import CANDIDATES, rare_terms
 from holdfast.memories.longterm.postings import (
     DAY,
@@ -30,7 +31,7 @@ from holdfast.memories.longterm.recall import rank
 from holdfast.memories.longterm.rows import Collection, Numbered, ids_text, numbers_text
 
 if TYPE_CHECKING:
-    from holdfast.memories.longterm.recalling import Answering, Placed
+    from holdfast.memories.longterm.recalling import Answering
 
 DATED: Final = 1_000
 """Rows of the days asked about that are looked at, the closest days first."""
@@ -143,6 +144,18 @@ class Look:
         turns = wanted | lending | {link[-1] for link in links}
         return [*self._turns(turns, wanted, chains), *self._items(items, wanted, links)]
 
+    def beside(self, numbers: set[int]) -> dict[int, tuple[int, int]]:
+        """Return the turns before and after each of *numbers*, 0 for none."""
+        found: dict[int, tuple[int, int]] = {}
+        decode = msgspec.json.Decoder(list[int]).decode
+        if numbers:
+            for each in self._reader.all(
+                Around, self._sql.around, numbers=numbers_text(numbers), **self._place
+            ):
+                earlier, later = decode(each.earlier), decode(each.later)
+                found[each.number] = (*earlier[:1], 0)[0], (*later[:1], 0)[0]
+        return found
+
     def _turns(self, turns: set[int], wanted: set[int], chains: Chains) -> Iterator[Row]:
         rows = self._reader.rows(self._sql.turn_rows_of, numbers=numbers_text(turns), **self._place)
         loaded = {row[1] for row in rows}
@@ -209,10 +222,8 @@ def spans(dates: tuple[AskedDate, ...], first: int, last: int) -> list[tuple[int
 
 def rank_large(
     caller: Caller, reader: Reader, collection: Collection, answering: "Answering"
-) -> "list[Placed]":
+) -> list[Placed]:
     """Return the rows that answer, best first."""
-    from holdfast.memories.longterm.recalling import Placed
-
     look = Look(caller, reader, collection)
     said = look.speakers()
     names = dict.fromkeys(each.speaker for each in said if each.speaker)
@@ -247,6 +258,8 @@ def rank_large(
         postings, question, answering.wanted, now=answering.now, cosines=answering.cosines
     )
     found = [postings.rows[postings.number(each.id)] for each in ranked]
+    beside = look.beside({row.seq for row in found if row.kind is None})
     return [
-        Placed(each, row.seq, row.kind is not None) for each, row in zip(ranked, found, strict=True)
+        Placed(each, row.seq, row.kind is not None, beside.get(row.seq, (0, 0)))
+        for each, row in zip(ranked, found, strict=True)
     ]

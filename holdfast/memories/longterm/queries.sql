@@ -247,35 +247,94 @@ where t.workspace = :workspace and t.collection = :collection
     and t.number = any (array(
         select cast(jsonb_array_elements_text(cast(:numbers as jsonb)) as bigint)))
 
--- beside (sqlite) --
--- The turns before and after each, in its sitting.
-select t.number, (
-        select max(b.number) from ltm_turns b
-        where b.collection = t.collection and b.thread_id = t.thread_id
-            and b.session = t.session and b.number < t.number
-    ) as earlier, (
-        select min(b.number) from ltm_turns b
-        where b.collection = t.collection and b.thread_id = t.thread_id
-            and b.session = t.session and b.number > t.number
-    ) as later
-from json_each(:numbers) j
+-- recalled (sqlite) --
+-- The collection as it stands, its marks and version last, then the items, then the turns.
+with c as (
+    select number, id, version, marks
+    from ltm_collections
+    where workspace = :workspace and user_id = :user and namespace = :namespace
+        and workspace_id = :workspace_id
+)
+select 0 as what, c.number, c.id, '' as text, '' as label, null as importance,
+    '' as origin, '' as source, '' as linked, '' as supersedes, null as by,
+    null as first_at, null as created_at, null as updated_at,
+    c.marks as last_at, c.version as times
+from c
+union all
+select 1 as what, i.number, i.id, i.text, i.kind, i.importance, i.origin, i.source, (
+        select json_group_array(t.id order by t.number)
+        from ltm_links l
+        join ltm_turns t on t.collection = l.collection and t.number = l.turn
+        where l.collection = i.collection and l.item = i.number
+    ),
+    (
+        select json_group_array(s.id order by s.number)
+        from ltm_items s
+        where s.collection = i.collection and s.superseded_by = i.id
+    ), i.superseded_by, i.superseded_at, i.created_at,
+    i.updated_at, a.last_accessed_at, coalesce(a.access_count, 0)
+from c
+cross join json_each(:items) j
+cross join ltm_items i
+left join ltm_access a on a.collection = i.collection and a.number = i.number
+where i.workspace = :workspace and i.collection = c.number and i.number = j.value
+union all
+select 2 as what, t.number, t.id, t.text, t.role, null, t.speaker, t.session,
+    (
+        select json_group_array(i.id order by i.number)
+        from ltm_links l
+        join ltm_items i on i.collection = l.collection and i.number = l.item
+        where l.collection = t.collection and l.turn = t.number
+    ), t.thread_id, t.caption, t.at, t.created_at,
+    null, null, 0
+from c
+cross join json_each(:turns) j
 cross join ltm_turns t
-where t.workspace = :workspace and t.collection = :collection and t.number = j.value
+where t.workspace = :workspace and t.collection = c.number and t.number = j.value
 
--- beside (postgres) --
-select t.number, (
-        select max(b.number) from ltm_turns b
-        where b.collection = t.collection and b.thread_id = t.thread_id
-            and b.session = t.session and b.number < t.number
-    ) as earlier, (
-        select min(b.number) from ltm_turns b
-        where b.collection = t.collection and b.thread_id = t.thread_id
-            and b.session = t.session and b.number > t.number
-    ) as later
-from ltm_turns t
-where t.workspace = :workspace and t.collection = :collection
+-- recalled (postgres) --
+with c as (
+    select number, id, version, marks
+    from ltm_collections
+    where workspace = :workspace and user_id = :user and namespace = :namespace
+        and workspace_id = :workspace_id
+)
+select 0 as what, c.number, c.id, '' as text, '' as label, cast(null as double precision) as importance,
+    '' as origin, '' as source, '' as linked, '' as supersedes, cast(null as text) as by,
+    cast(null as bigint) as first_at, cast(null as bigint) as created_at, cast(null as bigint) as updated_at,
+    c.marks as last_at, c.version as times
+from c
+union all
+select 1 as what, i.number, i.id, i.text, i.kind, i.importance, i.origin, i.source, (
+        select cast(coalesce(json_agg(t.id order by t.number), '[]') as text)
+        from ltm_links l
+        join ltm_turns t on t.collection = l.collection and t.number = l.turn
+        where l.collection = i.collection and l.item = i.number
+    ),
+    (
+        select cast(coalesce(json_agg(s.id order by s.number), '[]') as text)
+        from ltm_items s
+        where s.collection = i.collection and s.superseded_by = i.id
+    ), i.superseded_by, i.superseded_at, i.created_at,
+    i.updated_at, a.last_accessed_at, coalesce(a.access_count, 0)
+from c
+join ltm_items i on i.workspace = :workspace and i.collection = c.number
+    and i.number = any (array(
+        select cast(jsonb_array_elements_text(cast(:items as jsonb)) as bigint)))
+left join ltm_access a on a.collection = i.collection and a.number = i.number
+union all
+select 2 as what, t.number, t.id, t.text, t.role, cast(null as double precision), t.speaker, t.session,
+    (
+        select cast(coalesce(json_agg(i.id order by i.number), '[]') as text)
+        from ltm_links l
+        join ltm_items i on i.collection = l.collection and i.number = l.item
+        where l.collection = t.collection and l.turn = t.number
+    ), t.thread_id, t.caption, t.at, t.created_at,
+    cast(null as bigint), cast(null as bigint), 0
+from c
+join ltm_turns t on t.workspace = :workspace and t.collection = c.number
     and t.number = any (array(
-        select cast(jsonb_array_elements_text(cast(:numbers as jsonb)) as bigint)))
+        select cast(jsonb_array_elements_text(cast(:turns as jsonb)) as bigint)))
 
 -- item_numbers --
 -- Newest first.
@@ -511,6 +570,9 @@ delete from ltm_jobs where workspace = :workspace and collection = :collection
 
 -- clear_vectors --
 delete from ltm_vectors where workspace = :workspace and collection = :collection_id
+
+-- clear_vector_sets --
+delete from ltm_vector_sets where workspace = :workspace and collection = :collection_id
 
 -- collections_of_user --
 select number, id, namespace, workspace_id

@@ -16,15 +16,17 @@ from holdfast.memories.longterm.asked import (
 )
 from holdfast.memories.longterm.bodies import bring_up
 from holdfast.memories.longterm.caller import Caller
+from holdfast.memories.longterm.fetching import Placed, Stamp, fetch, recalled_of
 from holdfast.memories.longterm.indexing import LARGE
-from holdfast.memories.longterm.item import Item, Recalled, Turn
+from holdfast.memories.longterm.item import Recalled
+from holdfast.memories.longterm.kept import Entry
 from holdfast.memories.longterm.large import rank_large
 from holdfast.memories.longterm.meaning import cosines_to
 from holdfast.memories.longterm.options import checked_share
 from holdfast.memories.longterm.question import read
 from holdfast.memories.longterm.recall import rank
-from holdfast.memories.longterm.rows import Collection, ItemRow, TurnRow, numbers_text
-from holdfast.memories.longterm.score import Ranked, Wanted, Weights
+from holdfast.memories.longterm.rows import Collection
+from holdfast.memories.longterm.score import Wanted, Weights
 from holdfast.memories.longterm.telling import publish
 
 K: Final = 5
@@ -51,28 +53,12 @@ class Answering(Struct, frozen=True, kw_only=True):
     cosines: Mapping[str, float] | None = None
 
 
-class Placed(Struct, frozen=True):
-    """A row that answers, with its number, and whether it is an item."""
-
-    ranked: Ranked
-    number: int
-    is_item: bool
-
-
-class Beside(Struct, frozen=True, kw_only=True):
-    """The turns before and after one, by their numbers."""
-
-    number: int
-    earlier: int | None
-    later: int | None
-
-
 class Found(Struct, frozen=True, kw_only=True):
     """What a look came to: the collection, if there is one, and what answers, with numbers."""
 
-    collection: Collection | None
-    recalled: tuple[Recalled, ...] = ()
-    numbers: tuple[int, ...] = ()
+    stamp: Stamp | None
+    recalled: list[Recalled]
+    numbers: list[int]
 
 
 def recall(
@@ -95,13 +81,13 @@ def recall(
     )
     if not answering.wanted.k:
         return []
-    found = caller.engine.read(partial(_look, caller, answering))
-    recalled = list(found.recalled)
-    if found.collection is not None:
-        whose = (caller.workspace, caller.user, found.collection.number)
+    found = _warm(caller, answering) or caller.engine.read(partial(_look, caller, answering))
+    recalled = found.recalled
+    if found.stamp is not None:
+        whose = (caller.workspace, caller.user, found.stamp.number)
         if asked.touch and recalled:
             caller.shared.marks.add(caller.engine, whose, found.numbers, answering.now)
-        _tell(caller, found.collection, recalled)
+        _tell(caller, found.stamp, recalled)
     mode = "lexical" if cosines is None else "hybrid"
     caller.shared.counts.took("recall_seconds", perf_counter() - begun, mode)
     if not recalled:
@@ -127,107 +113,84 @@ def _wanted(caller: Caller, asked: Asked) -> Wanted:
     )
 
 
+def _warm(caller: Caller, answering: Answering) -> Found | None:
+    """Return what the postings that are kept answer, if they are of this moment.
+
+    That is told by the one statement that also fetches what they found.
+    """
+    entry = caller.shared.kept.at(caller.place)
+    if entry is None:
+        return None
+    with entry.lock:
+        if entry.postings is None:
+            return None
+        version, marks = entry.version, entry.marks
+        placed = _placed(entry, answering)
+    fetched = fetch(caller, caller.engine, placed)
+    stamp = fetched.stamp
+    if stamp is None or (stamp.number, stamp.version, stamp.marks) != (
+        entry.collection,
+        version,
+        marks,
+    ):
+        return None
+    recalled, numbers = recalled_of(fetched, placed)
+    return Found(stamp=stamp, recalled=recalled, numbers=numbers)
+
+
 def _look(caller: Caller, answering: Answering, reader: Reader) -> Found:
     sql = caller.engine.queries("holdfast.memories.longterm")
     collection = reader.first(Collection, sql.find_collection, **caller.named)
     if collection is None or not collection.rows:
-        return Found(collection=collection)
+        return Found(stamp=None, recalled=[], numbers=[])
     if collection.rows > LARGE and collection.indexed:
+        caller.shared.kept.drop(collection.number)
         placed = rank_large(caller, reader, collection, answering)
     else:
         placed = _rank_kept(caller, reader, collection, answering)
-    return _fetched(caller, reader, collection, placed)
+    fetched = fetch(caller, reader, placed)
+    recalled, numbers = recalled_of(fetched, placed)
+    return Found(stamp=fetched.stamp, recalled=recalled, numbers=numbers)
 
 
 def _rank_kept(
     caller: Caller, reader: Reader, collection: Collection, answering: Answering
 ) -> list[Placed]:
     kept = caller.shared.kept
-    entry = kept.entry(collection.number)
+    entry = kept.entry(collection.number, caller.place)
     with entry.lock:
-        postings, grown = bring_up(entry, caller.engine, reader, collection)
-        question = read(answering.query, postings.participants)
-        ranked = rank(
-            postings, question, answering.wanted, now=answering.now, cosines=answering.cosines
-        )
-        rows = [postings.rows[postings.number(each.id)] for each in ranked]
+        grown = bring_up(entry, caller.engine, reader, collection)
+        placed = _placed(entry, answering)
     if grown:
         kept.weigh(collection.number, entry)
-    return [
-        Placed(each, row.seq, row.kind is not None) for each, row in zip(ranked, rows, strict=True)
-    ]
+    return placed
 
 
-def _fetched(caller: Caller, reader: Reader, collection: Collection, placed: list[Placed]) -> Found:
-    """Return what *placed* tells of; what was forgotten since the postings knew it is left out."""
-    items = _items(caller, reader, collection, [each.number for each in placed if each.is_item])
-    turns, beside = _turns(
-        caller, reader, collection, [each.number for each in placed if not each.is_item]
+def _placed(entry: Entry, answering: Answering) -> list[Placed]:
+    """Return what the postings of *entry*, which is locked, answer."""
+    postings = entry.postings
+    if postings is None:
+        return []
+    question = read(answering.query, postings.participants)
+    ranked = rank(
+        postings, question, answering.wanted, now=answering.now, cosines=answering.cosines
     )
-    recalled: list[Recalled] = []
-    numbers: list[int] = []
-    for each in placed:
-        item, turn = items.get(each.number), turns.get(each.number)
-        if item is None and turn is None:
-            continue
-        around = beside.get(each.number)
-        ranked = each.ranked
-        numbers.append(each.number)
-        recalled.append(
-            Recalled(
-                item=item,
-                turn=turn,
-                score=ranked.score,
-                similarity=ranked.similarity,
-                relevance=ranked.relevance,
-                recency=ranked.recency,
-                importance=ranked.importance,
-                neighbours=around and (turns.get(around[0]), turns.get(around[1])),
-                why=ranked.why,
-            )
-        )
-    return Found(collection=collection, recalled=tuple(recalled), numbers=tuple(numbers))
+    placed: list[Placed] = []
+    for each in ranked:
+        number = postings.number(each.id)
+        row = postings.rows[number]
+        beside = entry.beside(number) if row.kind is None else (0, 0)
+        placed.append(Placed(each, row.seq, row.kind is not None, beside))
+    return placed
 
 
-def _items(
-    caller: Caller, reader: Reader, collection: Collection, numbers: list[int]
-) -> dict[int, Item]:
-    if not numbers:
-        return {}
-    sql = caller.engine.queries("holdfast.memories.longterm")
-    rows = reader.all(
-        ItemRow,
-        sql.items_numbered,
-        collection=collection.number,
-        numbers=numbers_text(numbers),
-    )
-    return {row.number: row.record() for row in rows}
-
-
-def _turns(
-    caller: Caller, reader: Reader, collection: Collection, numbers: list[int]
-) -> tuple[dict[int, Turn], dict[int, tuple[int, int]]]:
-    """Return the turns of *numbers* and those beside them, and who is beside whom; 0 is nobody."""
-    if not numbers:
-        return {}, {}
-    sql = caller.engine.queries("holdfast.memories.longterm")
-    place = {"collection": collection.number}
-    around = {
-        each.number: (each.earlier or 0, each.later or 0)
-        for each in reader.all(Beside, sql.beside, numbers=numbers_text(numbers), **place)
-    }
-    every = {number for pair in around.values() for number in pair if number} | set(numbers)
-    rows = reader.all(TurnRow, sql.turns_numbered, numbers=numbers_text(every), **place)
-    return {row.number: row.record() for row in rows}, around
-
-
-def _tell(caller: Caller, collection: Collection, recalled: list[Recalled]) -> None:
+def _tell(caller: Caller, stamp: Stamp, recalled: list[Recalled]) -> None:
     items = [each.item.id for each in recalled if each.item]
     turns = [each.turn.id for each in recalled if each.turn]
     publish(
         caller,
         "recalled",
-        collection=collection.id,
+        collection=stamp.id,
         ids={"item": items, "turn": turns},
         items=len(items),
         turns=len(turns),
