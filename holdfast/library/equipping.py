@@ -14,7 +14,13 @@ from holdfast.memories.longterm.caller import Caller
 from holdfast.memories.longterm.choosing import choose
 from holdfast.memories.longterm.meaning import degraded
 from holdfast.memories.longterm.providers import Keys
-from holdfast.memories.longterm.vectors.keepers import PROVIDER, Where, provider_in
+from holdfast.memories.longterm.vectors.keepers import PROVIDER, Keeper, Where, provider_in
+
+
+def opens(caller: Caller) -> Callable[[str | None], Keeper]:
+    """Return what opens a keeper of vectors by its name, None for the engine's own."""
+    where = _where(caller)
+    return lambda name: caller.shared.keepers.get(name, caller.engine, caller.workspace, where)
 
 
 def equip(caller: Caller, embedder: object, extractor: object) -> Caller:
@@ -25,7 +31,7 @@ def equip(caller: Caller, embedder: object, extractor: object) -> Caller:
     equipped = replace(caller, background=Waiting(), degraded=choice.reason)
     if choice.embedder is not None:
         name = caller.options.vector_provider or provider_in(os.environ.get(PROVIDER))
-        keeper = caller.shared.keepers.get(name, caller.engine, caller.workspace, _where(caller))
+        keeper = opens(caller)(name)
         equipped = replace(
             equipped, embedder=choice.embedder, vectors=keeper.vectors, degraded=keeper.reason
         )

@@ -4,9 +4,10 @@ import os
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.ground.scope import Scope
-from holdfast.library.equipping import equip
+from holdfast.library.equipping import equip, opens
 from holdfast.library.forget_report import ForgetReport
 from holdfast.memories.longterm import forgetting
 from holdfast.memories.longterm.asked import checked_name
@@ -69,7 +70,7 @@ def _of(caller: Caller, shared: Shared, asked: Asked) -> LongTermCaller:
     cap = asked.options.max_items
     if cap is None:
         cap = cap_in(os.environ.get(MAX_ITEMS_VARIABLE))
-    return LongTermCaller(
+    whose = LongTermCaller(
         engine=caller.engine.scoped(Scope(workspace=caller.workspace, user=user)),
         workspace=caller.workspace,
         user=user,
@@ -82,3 +83,4 @@ def _of(caller: Caller, shared: Shared, asked: Asked) -> LongTermCaller:
         options=asked.options,
         max_items=MAX_ITEMS if cap is None else cap,
     )
+    return replace(whose, opens=opens(whose))

@@ -150,13 +150,14 @@ create table holdfast.ltm_jobs (
 create index ltm_jobs_due on holdfast.ltm_jobs (state, next_at);
 create index ltm_jobs_of_collection on holdfast.ltm_jobs (collection, kind, state);
 
--- Unit vectors, little-endian float32. The collection is named as vector providers know it.
+-- Unit vectors, in a type that the extension `vector` reads too, which need not be there. The
+-- collection is named as vector providers know it.
 create table holdfast.ltm_vectors (
   workspace text collate "C" not null,
   collection text collate "C" not null,
   id text collate "C" not null,
   dimension integer not null,
-  vector bytea not null check (octet_length(vector) = 4 * dimension),
+  vector real[] not null check (cardinality(vector) = dimension),
   primary key (collection, id)
 );
 
@@ -205,6 +206,8 @@ alter table holdfast.ltm_cursors alter column fingerprints set statistics 0;
 alter table holdfast.ltm_tombstones alter column terms set statistics 0;
 alter table holdfast.ltm_tombstones alter column fingerprint set statistics 0;
 alter table holdfast.ltm_vectors alter column vector set statistics 0;
+-- Nor does it pay to compress them.
+alter table holdfast.ltm_vectors alter column vector set storage external;
 alter table holdfast.ltm_lex alter column lex set statistics 0;
 alter table holdfast.ltm_df alter column term set statistics 0;
 

@@ -518,10 +518,11 @@ CREATE TABLE holdfast.ltm_vectors (
     collection text NOT NULL COLLATE pg_catalog."C",
     id text NOT NULL COLLATE pg_catalog."C",
     dimension integer NOT NULL,
-    vector bytea NOT NULL,
-    CONSTRAINT ltm_vectors_check CHECK ((octet_length(vector) = (4 * dimension)))
+    vector real[] NOT NULL,
+    CONSTRAINT ltm_vectors_check CHECK ((cardinality(vector) = dimension))
 );
 ALTER TABLE ONLY holdfast.ltm_vectors ALTER COLUMN vector SET STATISTICS 0;
+ALTER TABLE ONLY holdfast.ltm_vectors ALTER COLUMN vector SET STORAGE EXTERNAL;
 
 ALTER TABLE ONLY holdfast.ltm_vectors FORCE ROW LEVEL SECURITY;
 

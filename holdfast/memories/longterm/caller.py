@@ -12,7 +12,8 @@ from holdfast.ground.scope import Actor
 from holdfast.memories.longterm.embed import Embedder
 from holdfast.memories.longterm.options import MAX_ITEMS, LongTermOptions
 from holdfast.memories.longterm.shared import Shared
-from holdfast.memories.longterm.vectors.base import VectorProvider
+from holdfast.memories.longterm.vectors.base import VectorProvider, WithRows
+from holdfast.memories.longterm.vectors.keepers import Keeper
 
 Extractor = Callable[[Any], str]
 """Given an ExtractionRequest, returns what a model says is worth remembering of it."""
@@ -32,7 +33,7 @@ class Caller(Struct, frozen=True, kw_only=True):
     `engine` is scoped to `workspace` and `user`; `workspace_id` is "" for none. `shared` is what
     all handles on the engine have in common. `mines` says that somebody extracts items, which is
     `extractor`. With `embedder` and `vectors` rows are compared by meaning too; `degraded` says why
-    not, where it was wished for.
+    not, where it was wished for. `opens` gives the keeper of vectors of that name.
     """
 
     engine: Engine
@@ -52,6 +53,7 @@ class Caller(Struct, frozen=True, kw_only=True):
     degraded: str | None = None
     extractor: Extractor | None = None
     background: Background | None = None
+    opens: Callable[[str], Keeper] | None = None
 
     def now(self) -> int:
         """Return the present instant in microseconds since 1970."""
@@ -61,6 +63,13 @@ class Caller(Struct, frozen=True, kw_only=True):
     def place(self) -> tuple[str, str, str, str]:
         """What names the collection, among all of the engine."""
         return self.workspace, self.user, self.namespace, self.workspace_id
+
+    def apart(self, name: str | None) -> VectorProvider | None:
+        """Return the keeper called *name* if it is not beside the rows, and can be asked."""
+        if name is None or self.opens is None:
+            return None
+        vectors = self.opens(name).vectors
+        return None if isinstance(vectors, WithRows) else vectors
 
     def tend(self) -> None:
         """Have what waits for this caller done in the background, as far as it can."""

@@ -24,10 +24,21 @@ from holdfast.memories.longterm.removing import (
 )
 from holdfast.memories.longterm.rows import Locked, Numbered, numbers_text
 from holdfast.memories.longterm.telling import event_of
+from holdfast.memories.longterm.vectored import follow
 
 T = TypeVar("T")
 
-_TABLES: Final = ("items", "turns", "links", "access", "cursors", "tombstones", "jobs", "vectors")
+_TABLES: Final = (
+    "items",
+    "turns",
+    "links",
+    "access",
+    "cursors",
+    "tombstones",
+    "jobs",
+    "vectors",
+    "vector_sets",
+)
 
 
 class Owned(Struct, frozen=True, kw_only=True):
@@ -126,7 +137,7 @@ def clear(caller: Caller) -> Cleared:
                 caller, "cleared", book.there.id, {}, {"items": done.items, "turns": done.turns}
             )
         )
-        tx.after_commit(lambda: _let_go(caller, book.number))
+        tx.after_commit(lambda: _let_go(caller, book.there, tx.seq))
         return done
 
     done = caller.engine.write(work)
@@ -155,7 +166,7 @@ def forget_user(caller: Caller) -> dict[str, int]:
             for table, rows in _emptied(tx, sql, found).items():
                 counts[table] += rows
             counts["ltm_collections"] += tx.run(sql.drop_collection, collection=found.number)
-            tx.after_commit(lambda number=found.number: _let_go(caller, number))
+            tx.after_commit(lambda found=found: _let_go(caller, found, tx.seq))
         counts["changes"] = tx.run(sql.forget_feed)
         return counts
 
@@ -214,6 +225,7 @@ def _emptied(tx: Transaction, sql: SimpleNamespace, collection: Locked) -> dict[
     }
 
 
-def _let_go(caller: Caller, collection: int) -> None:
-    caller.shared.kept.drop(collection)
-    caller.shared.marks.forget(collection)
+def _let_go(caller: Caller, collection: Locked, seq: int) -> None:
+    caller.shared.kept.drop(collection.number)
+    caller.shared.marks.forget(collection.number)
+    follow(caller, collection.vector_provider, collection.id, seq, None)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from holdfast.memories.longterm.background.following import Following
+from holdfast.memories.longterm.caller import Caller
 from holdfast.memories.longterm.embed import Vector
 from holdfast.memories.longterm.meaning import PACKAGE, Compared, compared, one_place
 from holdfast.memories.longterm.rows import numbers_text
@@ -35,6 +36,7 @@ class Vectored:
         self._by = compared(book.caller)
         self._due: set[int] = set()
         self._gone: list[str] = []
+        self._all_due = False
 
     @property
     def model(self) -> str | None:
@@ -66,6 +68,7 @@ class Vectored:
         self._model, self._keeper = model, keeper
         self._dimension, self._measured = None, True
         if book.there.items - book.there.superseded + book.there.turns:
+            self._all_due = True
             self._queue("reembed", ())
 
     def put(self, rows: Sequence[tuple[str, Vector]]) -> bool:
@@ -127,20 +130,16 @@ class Vectored:
             return
         if self._by is not None and self._model is None:
             self.adopt(self._by)
-        elif self._model is not None:
+        if self._model is not None and not self._all_due:
             self._queue("embed", sorted(self._due))
         if self._by is not None:
             tx.after_commit(book.caller.tend)
 
     def _have_followed(self) -> None:
         """Have a keeper that is not beside the rows let go of what went."""
-        by, collection, gone = self._by, self._book.there.id, tuple(self._gone)
-        if by is None or isinstance(by.vectors, WithRows) or by.vectors.name != self._keeper:
-            return
-        vectors, worker = by.vectors, self._book.caller.shared.worker
-        key = ("following", collection, self._book.tx.seq)
-        following = Following(vectors, collection, gone)
-        self._book.tx.after_commit(lambda: worker.wake(key, following))
+        caller, collection, gone = self._book.caller, self._book.there.id, tuple(self._gone)
+        keeper, seq = self._keeper, self._book.tx.seq
+        self._book.tx.after_commit(lambda: follow(caller, keeper, collection, seq, gone))
 
     def _queue(self, kind: str, numbers: Sequence[int]) -> None:
         book = self._book
@@ -152,6 +151,16 @@ class Vectored:
             about=numbers_text(list(numbers)),
             now=book.now,
         )
+
+
+def follow(
+    caller: Caller, keeper: str | None, collection: str, seq: int, ids: tuple[str, ...] | None
+) -> None:
+    """Have a *keeper* that is not beside the rows let go of *ids*, or of all with None."""
+    vectors = caller.apart(keeper)
+    if vectors is not None:
+        key = ("following", collection, seq)
+        caller.shared.worker.wake(key, Following(vectors, collection, ids))
 
 
 def _dimension(*, dimension: int | None) -> int | None:

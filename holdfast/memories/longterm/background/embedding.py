@@ -107,6 +107,13 @@ def tender_of(caller: Caller) -> Embedding | None:
     return None if by is None else Embedding(caller, by)
 
 
+def settled(caller: Caller) -> bool:
+    """Tell whether the caller's collection is compared by the caller's model, if by any."""
+    by = compared(caller)
+    standing = standing_of(caller) if by else None
+    return by is None or standing is None or fits(by, standing)
+
+
 def adopt(caller: Caller, by: Compared) -> None:
     """Have the caller's collection compared by the caller's model from now on."""
 

@@ -12,15 +12,21 @@ _log: Final = logging.getLogger(__name__)
 
 
 class Following(Struct, frozen=True):
-    """The vectors of rows that went, to be let go of once. None of them is recalled meanwhile."""
+    """Vectors of rows that went, or all with None, to be let go of. None is recalled meanwhile."""
 
     vectors: VectorProvider
     collection: str
-    ids: tuple[str, ...]
+    ids: tuple[str, ...] | None
 
     def tend(self) -> None:
         """Let go of them; a keeper that is down keeps them, and says so in the log."""
         try:
-            asked(lambda: self.vectors.delete(self.collection, self.ids))
+            asked(self._let_go)
         except EmbeddingFailed as failed:
             _log.warning("vectors of rows that went are still kept: %s", failed.reason)
+
+    def _let_go(self) -> None:
+        if self.ids is None:
+            self.vectors.drop(self.collection)
+        else:
+            self.vectors.delete(self.collection, self.ids)

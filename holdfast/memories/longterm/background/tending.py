@@ -37,7 +37,7 @@ def flush(caller: Caller, results: Results, timeout: float | None) -> Flushed:
     while True:
         jobs = jobs_of(caller)
         left = _PIECE if end is None else end - monotonic()
-        if not _waiting(jobs, doable) or left <= 0:
+        if left <= 0 or not (_waiting(jobs, doable) or not embedding.settled(caller)):
             break
         caller.shared.worker.wait(min(left, _PIECE))
     pending = sum(each.jobs for each in jobs if each.state != FAILED)

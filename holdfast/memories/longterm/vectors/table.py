@@ -5,7 +5,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 from typing import Final, cast
 
-from holdfast.engines.base import Engine, Reader, Transaction
+from holdfast.engines.base import Dialect, Engine, Reader, Transaction
 from holdfast.memories.longterm.vectors.base import Near, Rows
 from holdfast.memories.longterm.vectors.matrix import Matrices, Matrix, matrix_of
 
@@ -31,9 +31,10 @@ class TableVectors:
     def upsert_in(self, tx: Transaction, collection: str, dimension: int, rows: Rows) -> None:
         """Keep *rows* if *tx* commits."""
         place = {"collection": collection, "dimension": dimension}
+        dialect = self.engine.dialect
         tx.run_many(
             self._sql.put_vector,
-            [{**place, "id": id, "vector": self._stored(vector)} for id, vector in rows],
+            [{**place, "id": id, "vector": to_stored(dialect, vector)} for id, vector in rows],
         )
         tx.send(self._sql.vectors_changed, collection=collection, seq=tx.seq)
 
@@ -57,7 +58,7 @@ class TableVectors:
             def load() -> Matrix:
                 place = {"collection": collection, "dimension": len(vector)}
                 rows = reader.rows(self._sql.all_vectors, **place)
-                return matrix_of(((id, _read(stored)) for id, stored in rows), len(vector))
+                return matrix_of(((id, from_stored(stored)) for id, stored in rows), len(vector))
 
             matrix = self._matrices.get((self._workspace, collection), seq, load)
             return matrix.nearest(vector, k, plain=self._plain)
@@ -80,13 +81,16 @@ class TableVectors:
     def close(self) -> None:
         """Do nothing: the engine is its owner's."""
 
-    def _stored(self, vector: Sequence[float]) -> object:
-        if self.engine.dialect == "postgres":
-            return [float(number) for number in vector]
-        return _little(array("f", vector)).tobytes()
+
+def to_stored(dialect: Dialect, vector: Sequence[float]) -> object:
+    """Return *vector* as the table has it on the engine of *dialect*."""
+    if dialect == "postgres":
+        return [float(number) for number in vector]
+    return _little(array("f", vector)).tobytes()
 
 
-def _read(stored: object) -> "array[float]":
+def from_stored(stored: object) -> "array[float]":
+    """Return the vector that the table has as *stored*, on either engine."""
     if isinstance(stored, bytes):
         vector = array("f")
         vector.frombytes(stored)
