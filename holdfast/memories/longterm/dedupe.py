@@ -7,6 +7,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import blake2b
+from math import ceil
 
 from msgspec import Struct
 
@@ -35,6 +36,11 @@ _NUMBER_WORDS = {
 """Numbers that people write out."""
 _NUMBER = re.compile(rf"\d+(?:[.,:]\d+)*|\b(?:{'|'.join(_NUMBER_WORDS)})\b")
 _WORD = re.compile(r"[^\W_]+(?:'[a-z]+)?")
+ANY, EVERY = "%", 2**31 - 1
+BOTH_ENDS = 2
+"""So many terms that one text has and the other not may be at both of its ends."""
+TINY = 1e-9
+
 _LEFT_OUT = frozenset("PZ")
 """The first letters of the categories of punctuation and white space."""
 
@@ -88,10 +94,29 @@ def negations_of(text: str) -> int:
     return sum(word in WORDS.negations or word.endswith("n't") for word in words)
 
 
-def bounds(terms: int, least: float) -> tuple[int, int]:
-    """Return how many terms a text at least as similar as *least* to one of *terms* may have."""
-    fewest = terms * least / (2 - least)
-    return max(1, int(fewest)), int(terms * (2 - least) / least) + 1
+class Bounds(Struct, frozen=True, kw_only=True):
+    """What a text must be like to be similar enough: its count of terms, and how its body reads.
+
+    The two patterns are of SQL; one of them must match.
+    """
+
+    least: int
+    most: int
+    head: str = ANY
+    tail: str = ANY
+
+
+def bounds(terms: Sequence[str], least: float) -> Bounds:
+    """Return what any text at least as similar as *least* to one of *terms* is like.
+
+    Texts so short that a single term may be too many begin or end alike.
+    """
+    count = len(terms)
+    fewest = ceil(count * least / (2 - least) - TINY)
+    most = int(count * (2 - least) / least + TINY)
+    if not terms or (1 - least) * (count + most) >= BOTH_ENDS:
+        return Bounds(least=max(1, fewest), most=most)
+    return Bounds(least=max(1, fewest), most=most, head=f"{terms[0]}%", tail=f"%{terms[-1]}")
 
 
 def similarity(one: Sequence[str], other: Sequence[str]) -> float:
@@ -117,11 +142,11 @@ def twin(
         if each.fold == new.fold:
             return each
     near = _by_cosine(cosines) if cosines is not None else _by_terms(new, least)
-    shares = {each.number: near(each) for each in known if _guarded(new, each.text)}
-    best = min(shares, key=lambda number: (-shares[number], number), default=None)
-    if best is None or shares[best] < least:
-        return None
-    return next(each for each in known if each.number == best)
+    shares = [(near(each), each) for each in known]
+    enough = sorted(
+        (pair for pair in shares if pair[0] >= least), key=lambda pair: (-pair[0], pair[1].number)
+    )
+    return next((each for _, each in enough if _guarded(new, each.text)), None)
 
 
 def _by_cosine(cosines: Mapping[str, float]) -> Callable[[Like], float]:

@@ -1,20 +1,21 @@
 """What goes when a cap is passed: the least worth keeping, in the write that passed it."""
 
+from heapq import nsmallest
+
 from msgspec import Struct
 
 from holdfast.memories.longterm.book import Book
 from holdfast.memories.longterm.postings import DAY
 from holdfast.memories.longterm.removing import GoneItem, GoneTurn, remove_item, remove_turn
+from holdfast.memories.longterm.rows import numbers_text
 
 _RECENCY, _IMPORTANCE = 0.2, 0.1
 
 
-class Weighed(Struct, frozen=True, kw_only=True):
+class Weighed(Struct, frozen=True):
     """An item, by what it is kept for."""
 
     number: int
-    id: str
-    body: str
     importance: float
     created_at: int
     superseded_at: int | None
@@ -42,17 +43,22 @@ def evict_items(book: Book, *, keep: int) -> tuple[str, ...]:
     if over <= 0:
         return ()
     half_life = book.caller.options.half_life_days
-    there = book.tx.all(Weighed, book.sql.items_to_weigh, collection=book.number)
-    going = sorted(
-        (item for item in there if item.number != keep),
-        key=lambda item: order(item, now=book.now, half_life_days=half_life),
-    )[:over]
-    for item in going:
-        gone = GoneItem(
-            number=item.number, id=item.id, body=item.body, superseded_at=item.superseded_at
-        )
-        remove_item(book, gone)
-    return _told(book, "item", tuple(item.id for item in going))
+    rows = book.tx.rows(book.sql.items_to_weigh, collection=book.number)
+    there = (Weighed(*row) for row in rows if row[0] != keep)
+    going = nsmallest(
+        over, there, key=lambda item: order(item, now=book.now, half_life_days=half_life)
+    )
+    gone = book.tx.all(
+        GoneItem,
+        book.sql.items_to_bury,
+        collection=book.number,
+        numbers=numbers_text([item.number for item in going]),
+    )
+    for item in gone:
+        remove_item(book, item)
+    by_number = {item.number: item.id for item in gone}
+    ids = tuple(by_number[item.number] for item in going)
+    return _told(book, "item", ids)
 
 
 def evict_turns(book: Book) -> tuple[str, ...]:

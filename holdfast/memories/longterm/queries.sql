@@ -75,7 +75,7 @@ on conflict (collection, item, turn) do nothing
 select number, id, fold, body, text
 from ltm_items
 where workspace = :workspace and collection = :collection and superseded_at is null
-    and terms between :least and :most
+    and terms between :least and :most and (body like :head or body like :tail)
 union all
 select number, id, fold, body, text
 from ltm_items
@@ -485,11 +485,10 @@ update ltm_items set superseded_by = null
 where workspace = :workspace and collection = :collection and superseded_by = :id
 
 -- items_to_weigh --
-select i.number, i.id, i.body, i.importance, i.created_at, i.superseded_at, a.last_accessed_at
+select i.number, i.importance, i.created_at, i.superseded_at, a.last_accessed_at
 from ltm_items i
 left join ltm_access a on a.collection = i.collection and a.number = i.number
 where i.workspace = :workspace and i.collection = :collection
-order by i.number
 
 -- oldest_turns --
 select number, id, body, fingerprint

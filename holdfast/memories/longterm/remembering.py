@@ -8,7 +8,7 @@ from holdfast.engines.base import Transaction
 from holdfast.ground.errors import InvalidInput
 from holdfast.memories.longterm.book import Book
 from holdfast.memories.longterm.caller import Caller
-from holdfast.memories.longterm.dedupe import Like, bounds, twin
+from holdfast.memories.longterm.dedupe import EVERY, Bounds, Like, bounds, twin
 from holdfast.memories.longterm.evicting import evict_items
 from holdfast.memories.longterm.hashes import alike, terms_hash
 from holdfast.memories.longterm.item import Item, Outcome, Remembered
@@ -97,13 +97,15 @@ def find_twin(book: Book, text: Ready, cosines: Mapping[str, float] | None) -> L
     if not least or book.there.items == book.there.superseded:
         return None
     # With vectors any item may be near, however many terms it has.
-    fewest, most = (0, 2**31 - 1) if cosines is not None else bounds(len(text.said.terms), least)
+    like = Bounds(least=0, most=EVERY) if cosines is not None else bounds(text.said.terms, least)
     near = book.tx.all(
         Like,
         book.sql.alike,
         collection=book.number,
-        least=fewest,
-        most=most,
+        least=like.least,
+        most=like.most,
+        head=like.head,
+        tail=like.tail,
         fold=text.said.fold,
     )
     return twin(text.said, near, least, cosines)
