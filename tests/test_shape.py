@@ -39,6 +39,7 @@ MANY_PARAMETERS = {
     "holdfast/library/aio.py:AsyncSessions.create": FILTERS,
     "holdfast/library/aio.py:AsyncSessions.list": FILTERS,
     "holdfast/library/aio.py:AsyncVersions.list": FILTERS,
+    "holdfast/library/holdfast.py:Holdfast.longterm": "how a memory is opened, all but one left out",
     "holdfast/library/open.py:open": "what a handle is opened with, all but one left out",
     "holdfast/library/remote_durable.py:RemoteDurable.list": FILTERS,
     "holdfast/library/remote_durable.py:RemoteDurable.set": ENTRY,
@@ -51,6 +52,7 @@ MANY_PARAMETERS = {
     "holdfast/memories/durable/memory.py:DurableMemory.set": ENTRY,
     "holdfast/memories/durable/run.py:DurableRun.list": FILTERS,
     "holdfast/memories/durable/run.py:DurableRun.set": ENTRY,
+    "holdfast/memories/longterm/memory.py:LongTermMemory.recall": FILTERS,
     "holdfast/memories/stores/chain.py:link": "what a link is made of",
     "holdfast/memories/stores/rows.py:memory_of": COLUMNS,
     "holdfast/memories/stores/rows.py:store_of": COLUMNS,
@@ -69,6 +71,7 @@ MANY_METHODS = {
     "holdfast/library/remote.py:RemoteHoldfast": "the face of a handle, whole",
     "holdfast/library/remote_durable.py:RemoteDurable": "the face of one memory, whole",
     "holdfast/memories/durable/memory.py:DurableMemory": "the face of one memory, whole",
+    "holdfast/memories/longterm/book.py:Book": "the state of one collection, asked from all sides",
     "holdfast/engines/sqlite/transaction.py:SQLiteTransaction": "the port, and what groups ask",
     "holdfast/engines/sqlite/database.py:Database": "the state of one file, asked from all sides",
 }
