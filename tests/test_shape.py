@@ -39,7 +39,7 @@ MANY_PARAMETERS = {
     "holdfast/library/aio.py:AsyncSessions.create": FILTERS,
     "holdfast/library/aio.py:AsyncSessions.list": FILTERS,
     "holdfast/library/aio.py:AsyncVersions.list": FILTERS,
-    "holdfast/library/holdfast.py:Holdfast.longterm": "how a memory is opened, all but one left out",
+    "holdfast/library/holdfast.py:Holdfast.longterm": "how a memory is opened, mostly left out",
     "holdfast/library/open.py:open": "what a handle is opened with, all but one left out",
     "holdfast/library/remote_durable.py:RemoteDurable.list": FILTERS,
     "holdfast/library/remote_durable.py:RemoteDurable.set": ENTRY,
