@@ -844,3 +844,15 @@ select number from ltm_turns
 where workspace = :workspace and collection = :collection and at >= :since and at < :until
 order by at, number
 limit :rows
+
+-- held_by_all --
+select coalesce(sum(items), 0) as items, coalesce(sum(turns), 0) as turns
+from ltm_collections
+where :workspace in (workspace, '*')
+
+-- jobs_of_all --
+select kind, state, count(*) as jobs
+from ltm_jobs
+where :workspace in (workspace, '*')
+group by kind, state
+order by kind, state

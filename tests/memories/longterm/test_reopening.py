@@ -11,7 +11,9 @@ import holdfast
 from holdfast.engines.base import Dialect
 from holdfast.engines.queries import load
 from holdfast.ground.errors import NotPermitted
+from holdfast.ground.scope import EVERYBODY, Scope
 from holdfast.library.holdfast import Holdfast
+from holdfast.memories.longterm.gauges import Held, held, jobs
 from holdfast.memories.longterm.kept import Kept
 from holdfast.memories.longterm.postings import Postings, Row
 from holdfast.testing.contracts.longterm_given import items, kept, memory_of, said, texts
@@ -153,3 +155,15 @@ def test_the_least_recently_used_postings_are_dropped() -> None:
     assert kept_here.at(("w", "u", "n", "1")) is None
     assert kept_here.at(("w", "u", "n", "3")) is not None
     assert 0 < kept_here.size_bytes <= 2 * Postings([row]).size_bytes
+
+
+def test_upkeep_counts_what_everybody_has(hf: Holdfast, workspace: str) -> None:
+    for user in ("ada", "bob"):
+        kept(memory_of(hf, user), "Likes tabs")
+    memory_of(hf, "ada").record([said("One"), said("Two")])
+    everybody = hf.engine.scoped(EVERYBODY)
+    own = hf.engine.scoped(Scope(workspace=workspace, user="*"))
+
+    assert held(own) == Held(items=2, turns=2)
+    assert held(everybody).items >= 2
+    assert jobs(own) == []
