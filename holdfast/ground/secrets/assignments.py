@@ -88,7 +88,9 @@ def _value(text: str, start: int) -> _Value | None:
         start += 1
     found = _BARE.match(text, start)
     bare = found[0].rstrip(_TRAILING) if found else ""
-    if found is None or is_innocent(found[0]) or not bare or bare[0] in ",;)&]}":
+    if found is None or not bare or bare[0] in ",;)&]}":
+        return None
+    if bare != found[0] and is_innocent(found[0]):
         return None
     return _Value(bare, (start, start + len(bare)), quoted=False)
 
