@@ -10,6 +10,7 @@ from holdfast.ground.clock import Clock, to_microseconds
 from holdfast.ground.ids import Ids
 from holdfast.ground.scope import Actor
 from holdfast.memories.longterm.embed import Embedder
+from holdfast.memories.longterm.item import Origin
 from holdfast.memories.longterm.options import MAX_ITEMS, LongTermOptions
 from holdfast.memories.longterm.shared import Shared
 from holdfast.memories.longterm.vectors.base import VectorProvider, WithRows
@@ -33,7 +34,8 @@ class Caller(Struct, frozen=True, kw_only=True):
     `engine` is scoped to `workspace` and `user`; `workspace_id` is "" for none. `shared` is what
     all handles on the engine have in common. `mines` says that somebody extracts items, which is
     `extractor`. With `embedder` and `vectors` rows are compared by meaning too; `degraded` says why
-    not, where it was wished for. `opens` gives the keeper of vectors of that name.
+    not, where it was wished for. `opens` gives the keeper of vectors of that name. `origin` is
+    that of the items which are remembered.
     """
 
     engine: Engine
@@ -54,6 +56,7 @@ class Caller(Struct, frozen=True, kw_only=True):
     extractor: Extractor | None = None
     background: Background | None = None
     opens: Callable[[str], Keeper] | None = None
+    origin: Origin = "api"
 
     def now(self) -> int:
         """Return the present instant in microseconds since 1970."""

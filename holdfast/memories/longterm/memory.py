@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
 from holdfast.ground.pages import Page
 from holdfast.memories.longterm import (
@@ -102,6 +103,10 @@ class LongTermMemory(LongTermData):
         super().__init__(caller)
         self._results = caller.shared.mined.listen(caller.place)
 
+    def by_tool(self) -> "LongTermMemory":
+        """Return the like of it whose items are known to be an agent's choice."""
+        return LongTermMemory(replace(self.caller, origin="tool"))
+
     def recall(
         self,
         query: str,
@@ -143,7 +148,14 @@ class LongTermMemory(LongTermData):
         *turns* are the ids of those it came from. One that says the same is refreshed instead; a
         text that holds a secret, or nothing, is not kept, and `outcome` says so.
         """
-        wish = Wish(text=text, kind=kind, importance=importance, source=source, turns=turns)
+        wish = Wish(
+            text=text,
+            kind=kind,
+            importance=importance,
+            source=source,
+            turns=turns,
+            origin=self.caller.origin,
+        )
         return remember(self.caller, wish)
 
     def record(self, turns: Iterable[Turn], *, thread_id: str | None = None) -> Recorded:
