@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from holdfast.memories.longterm.background.tending import Waiting
 from holdfast.memories.longterm.caller import Caller
 from holdfast.memories.longterm.choosing import choose
+from holdfast.memories.longterm.extractors import mines_with
 from holdfast.memories.longterm.meaning import degraded
 from holdfast.memories.longterm.providers import Keys
 from holdfast.memories.longterm.vectors.keepers import PROVIDER, Keeper, Where, provider_in
@@ -27,8 +28,16 @@ def equip(caller: Caller, embedder: object, extractor: object) -> Caller:
     """Return *caller* with what it recalls and mines with."""
     keys = keys_of(caller)
     choice = choose(embedder, os.environ, keys, caller.shared.models)
-    del extractor
-    equipped = replace(caller, background=Waiting(), degraded=choice.reason)
+    mining = mines_with(extractor, keys, caller.shared.models)
+    equipped = replace(
+        caller,
+        background=Waiting(),
+        degraded=choice.reason,
+        extractor=mining.extractor,
+        mines=mining.extractor is not None and caller.options.mine,
+    )
+    if mining.reason is not None:
+        degraded(equipped, mining.reason)
     if choice.embedder is not None:
         name = caller.options.vector_provider or provider_in(os.environ.get(PROVIDER))
         keeper = opens(caller)(name)

@@ -9,6 +9,7 @@ from holdfast.ground.errors import InvalidInput
 from holdfast.memories.longterm.embed import Embedder
 from holdfast.memories.longterm.model_thread import ModelThread
 from holdfast.memories.longterm.providers import (
+    EXTRA,
     Keys,
     installed,
     is_agents_embedder,
@@ -81,7 +82,7 @@ def model_in(variables: Mapping[str, str]) -> str | None:
 
 def _by_name(model: str, keys: Keys, thread: ModelThread) -> Choice:
     if not installed():
-        return Choice(reason=f"{model} needs: pip install 'holdfast[embeddings]'")
+        return Choice(reason=f"{model} needs: {EXTRA}")
     if (lacking := missing_key(model, keys)) is not None:
         return Choice(reason=f"{model} needs {lacking}, which is not set")
     return Choice(embedder=named(model, keys, thread))

@@ -51,6 +51,7 @@ def remember_conversation(
         queued = bool(numbers) and caller.mines
         if queued:
             queue(book, EXTRACT, numbers)
+            tx.after_commit(caller.tend)
         if stored:
             book.note("stored", {"turn": [turn.id for turn in stored]}, turns=len(stored))
         gone = evict_turns(book)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 Keys = Callable[[str], str | None]
 """Return the key or the address of that name, or None."""
 
+EXTRA: Final = "pip install 'holdfast[embeddings]'"
 SECONDS: Final = 60.0
 """How long one call of a model may take."""
 _LOCAL: Final = frozenset(("sentence-transformers",))
@@ -83,7 +84,7 @@ def named(model: str, keys: Keys, thread: ModelThread) -> ModelEmbedder:
         from pydantic_ai.embeddings import Embedder as AgentsEmbedder
         from pydantic_ai.embeddings import infer_embedding_model
 
-        made = _provider(provider, keys)
+        made = provider_of(provider, keys)
         await made.__aenter__()
         thread.on_close(lambda: made.__aexit__(None, None, None))
         theirs = infer_embedding_model(f"{provider}:{name}", provider_factory=lambda _: made)
@@ -119,7 +120,8 @@ def _first(keys: Keys, names: Sequence[str]) -> str:
     return found
 
 
-def _provider(name: str, keys: Keys) -> "Provider[Any]":
+def provider_of(name: str, keys: Keys) -> "Provider[Any]":
+    """Return the provider called *name*, with what *keys* gives it; EmbeddingFailed without."""
     if name == "openai":
         from pydantic_ai.providers.openai import OpenAIProvider
 

@@ -18,7 +18,7 @@ from holdfast.memories.longterm.bodies import bring_up
 from holdfast.memories.longterm.caller import Caller
 from holdfast.memories.longterm.fetching import Placed, Stamp, fetch, recalled_of
 from holdfast.memories.longterm.indexing import LARGE
-from holdfast.memories.longterm.item import Recalled
+from holdfast.memories.longterm.item import Item, Recalled
 from holdfast.memories.longterm.kept import Entry
 from holdfast.memories.longterm.large import rank_large
 from holdfast.memories.longterm.meaning import cosines_to
@@ -93,6 +93,21 @@ def recall(
     if not recalled:
         caller.shared.counts.add("recall_empty_total")
     return recalled
+
+
+def nearest_items(caller: Caller, text: str, k: int) -> list[Item]:
+    """Return the *k* live items nearest to *text*, however far; nobody is told that they were."""
+    asked = Asked(
+        query=text, k=k, what="items", min_relevance=0.0, weights=Weights(1, 0, 0), touch=False
+    )
+    answering = Answering(
+        query=checked_query(text),
+        wanted=_wanted(caller, asked),
+        now=caller.now(),
+        cosines=cosines_to(caller, text),
+    )
+    found = _warm(caller, answering) or caller.engine.read(partial(_look, caller, answering))
+    return [each.item for each in found.recalled if each.item is not None]
 
 
 def _wanted(caller: Caller, asked: Asked) -> Wanted:

@@ -30,6 +30,7 @@ class ModelServer:
     asked: list[Asked] = field(default_factory=list[Asked])
     status: int = 200
     size: int = 8
+    says: str = "[]"
 
 
 @contextmanager
@@ -64,7 +65,7 @@ class _Handler(BaseHTTPRequestHandler):
         server.asked.append(asked)
         answer: Any = {"error": {"message": "no", "code": server.status, "status": "NO"}}
         if server.status == 200:
-            answer = _gemini(server, body) if "requests" in body else _openai(server, body)
+            answer = _answer(server, path, body)
         told = json.dumps(answer).encode()
         self.send_response(server.status)
         self.send_header("content-type", "application/json")
@@ -74,6 +75,48 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         """Say nothing."""
+
+
+def _answer(server: ModelServer, path: str, body: dict[str, Any]) -> dict[str, Any]:
+    if path.endswith("/chat/completions"):
+        return _chat(server, body)
+    if path.endswith("/responses"):
+        return _response(server, body)
+    return _gemini(server, body) if "requests" in body else _openai(server, body)
+
+
+def _chat(server: ModelServer, body: dict[str, Any]) -> dict[str, Any]:
+    message = {"role": "assistant", "content": server.says}
+    return {
+        "id": "c1",
+        "object": "chat.completion",
+        "created": 1,
+        "model": body["model"],
+        "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2},
+    }
+
+
+def _response(server: ModelServer, body: dict[str, Any]) -> dict[str, Any]:
+    text: dict[str, Any] = {"type": "output_text", "text": server.says, "annotations": []}
+    message: dict[str, Any] = {
+        "type": "message",
+        "id": "m1",
+        "role": "assistant",
+        "status": "completed",
+        "content": [text],
+    }
+    return {
+        "id": "r1",
+        "object": "response",
+        "created_at": 1,
+        "status": "completed",
+        "model": body["model"],
+        "output": [message],
+        "parallel_tool_calls": False,
+        "tool_choice": "auto",
+        "tools": [],
+    }
 
 
 def _vectors(server: ModelServer, texts: list[str]) -> list[list[float]]:

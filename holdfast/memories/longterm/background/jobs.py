@@ -5,6 +5,7 @@ one transaction that checks the token: whoever lost the lease to somebody else c
 """
 
 import secrets
+from collections.abc import Sequence
 from typing import Final, Literal
 
 import msgspec
@@ -12,6 +13,7 @@ from msgspec import Struct
 
 from holdfast.engines.base import Transaction
 from holdfast.memories.longterm.caller import Caller
+from holdfast.memories.longterm.rows import numbers_text
 
 Kind = Literal["extract", "embed"]
 """What is to be done; `embed` stands for `reembed` too."""
@@ -105,6 +107,14 @@ def end(caller: Caller, tx: Transaction, job: Job) -> None:
     """End *job* in the transaction of what it came to; LostJob if it is no longer ours."""
     sql = caller.engine.queries(PACKAGE)
     if not tx.run(sql.end_job, number=job.number, token=job.token):
+        raise LostJob
+
+
+def shrink(caller: Caller, tx: Transaction, job: Job, left: Sequence[int]) -> None:
+    """Have *job* be about the rows *left* alone from now on; LostJob if it is no longer ours."""
+    sql = caller.engine.queries(PACKAGE)
+    about = numbers_text(list(left))
+    if not tx.run(sql.shrink_job, number=job.number, token=job.token, about=about):
         raise LostJob
 
 

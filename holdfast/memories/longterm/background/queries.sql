@@ -63,6 +63,11 @@ for update
 -- end_job --
 delete from ltm_jobs where workspace = :workspace and number = :number and token = :token
 
+-- shrink_job --
+-- A part of it is done.
+update ltm_jobs set about = :about, attempts = 0
+where workspace = :workspace and number = :number and token = :token
+
 -- put_off_job --
 update ltm_jobs
 set state = :state, attempts = :attempts, next_at = :at, error = :error, token = null,

@@ -6,6 +6,7 @@ from typing import Final
 
 from holdfast.memories.longterm.background import embedding
 from holdfast.memories.longterm.background.mined import Results
+from holdfast.memories.longterm.background.mining import Mining
 from holdfast.memories.longterm.caller import Caller
 from holdfast.memories.longterm.item import Flushed
 from holdfast.memories.longterm.standing import FAILED, Jobs, jobs_of
@@ -22,6 +23,8 @@ class Waiting:
         tender = embedding.tender_of(caller)
         if tender is not None:
             caller.shared.worker.wake(("embed", caller.place), tender)
+        if caller.mines:
+            caller.shared.worker.wake(("extract", caller.place), Mining(caller))
 
 
 def flush(caller: Caller, results: Results, timeout: float | None) -> Flushed:
@@ -47,7 +50,8 @@ def flush(caller: Caller, results: Results, timeout: float | None) -> Flushed:
 
 def kinds_of(caller: Caller) -> Collection[str]:
     """Return the kinds of jobs that are done for *caller* in this process."""
-    return ("embed", "reembed") if embedding.tender_of(caller) is not None else ()
+    embeds = ("embed", "reembed") if embedding.tender_of(caller) is not None else ()
+    return (*embeds, "extract") if caller.mines else embeds
 
 
 def _waiting(jobs: list[Jobs], kinds: Collection[str]) -> bool:

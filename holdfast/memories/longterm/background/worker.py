@@ -115,3 +115,6 @@ def _tended(tender: Tender) -> float | None:
     except HoldfastError as error:
         _log.warning("background work was put off: %s", type(error).__name__)
         return _TROUBLE
+    except Exception as error:  # noqa: BLE001 - what one stumbles over must not stop the others
+        _log.error("background work stumbled: %s", type(error).__name__)
+        return _TROUBLE
