@@ -6,7 +6,6 @@ of the postings, the question and the options.
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from heapq import nsmallest
 
 from msgspec import Struct
 
@@ -157,10 +156,9 @@ def _cosines(
     """Return the cosines by row, and the rows of the largest."""
     if not cosines:
         return {}, []
-    known = {postings.number(id): cosine for id, cosine in cosines.items()}
-    known.pop(-1, None)
+    known = postings.numbered(cosines)
     allowed = _allowed(postings, wanted, sorted(known))
-    return known, nsmallest(NEAREST, allowed, key=lambda row: (-known[row], row))
+    return known, sorted(allowed, key=known.__getitem__, reverse=True)[:NEAREST]
 
 
 def _heard(

@@ -20,7 +20,7 @@ from holdfast.memories.longterm.embed import (
     embedded,
 )
 from holdfast.memories.longterm.telling import publish
-from holdfast.memories.longterm.vectors.base import Near, VectorProvider, asked
+from holdfast.memories.longterm.vectors.base import TellsAll, VectorProvider, asked
 
 PACKAGE: Final = "holdfast.memories.longterm.background"
 MOST_COMPARED: Final = 5_000
@@ -86,7 +86,7 @@ def cosines_to(caller: Caller, query: str) -> Mapping[str, float] | None:
         return None
     try:
         vector = vector_of(caller, by, query, "query", standing.dimension)
-        return dict(near(by, standing, vector))
+        return near(by, standing, vector)
     except EmbeddingFailed as failed:
         degraded(caller, failed.reason)
         return None
@@ -103,7 +103,7 @@ def meant(caller: Caller, text: str) -> Meant | None:
     try:
         vector = vector_of(caller, by, text, "document", dimension)
         whole = standing is not None and not mixed and standing.embedding_model is not None
-        cosines = dict(near(by, standing, vector)) if standing and whole else None
+        cosines = near(by, standing, vector) if standing and whole else None
         return Meant(vector=vector, cosines=cosines)
     except EmbeddingFailed as failed:
         degraded(caller, failed.reason)
@@ -127,10 +127,12 @@ def vector_of(
     return vector
 
 
-def near(by: Compared, standing: Standing, vector: Sequence[float]) -> Near:
-    """Return the rows near to *vector*; EmbeddingFailed where their keeper cannot be asked."""
-    rows = min(standing.items + standing.turns, MOST_COMPARED)
-    return asked(lambda: by.vectors.nearest(standing.id, vector, rows))
+def near(by: Compared, standing: Standing, vector: Sequence[float]) -> Mapping[str, float]:
+    """Return how near rows are to *vector*; EmbeddingFailed where their keeper cannot be asked."""
+    rows, vectors = standing.items + standing.turns, by.vectors
+    if isinstance(vectors, TellsAll) and rows <= MOST_COMPARED:
+        return asked(lambda: vectors.cosines(standing.id, vector))
+    return dict(asked(lambda: vectors.nearest(standing.id, vector, min(rows, MOST_COMPARED))))
 
 
 def fits(by: Compared, standing: Standing) -> bool:

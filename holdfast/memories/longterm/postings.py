@@ -7,7 +7,7 @@ therefore nothing that depends on them is kept beyond the next `add`.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
 from math import log
@@ -152,6 +152,11 @@ class Postings:
         """Return the number of the row *id*, or -1."""
         return self._numbers.get(id, -1)
 
+    def numbered(self, told: Mapping[str, float]) -> dict[int, float]:
+        """Return what is *told* of rows by id by their numbers, without those that are not here."""
+        numbers = self._numbers
+        return {numbers[id]: each for id, each in told.items() if id in numbers}
+
     @property
     def participants(self) -> tuple[str, ...]:
         """Who speaks in the collection, as distinct from mere roles."""
@@ -215,15 +220,24 @@ class Postings:
     def _index(self, first: int, rows: list[Row]) -> None:
         """Note which terms *rows* hold."""
         places, asked = self._places, self._asked
+        if asked is not None:
+            self._index_asked(first, rows, asked)
+            return
         bodies = [row.body.split() for row in rows]
         self._lengths += map(len, bodies)
         for number, terms in enumerate(bodies, first):
-            if asked is None:
-                for term in terms:
-                    places[term].append(number)
-            else:
-                for term in asked.intersection(terms):
-                    places[term] += [number] * terms.count(term)
+            for term in terms:
+                places[term].append(number)
+
+    def _index_asked(self, first: int, rows: list[Row], asked: frozenset[str]) -> None:
+        """Note which terms of those *asked* for *rows* hold, in whose bodies one space parts two."""
+        spaced = [f" {row.body} " if row.body else "" for row in rows]
+        self._lengths += [max(0, body.count(" ") - 1) for body in spaced]
+        for term in sorted(asked):
+            word, places = f" {term} ", self._places[term]
+            for number, body in enumerate(spaced, first):
+                if word in body:
+                    places += [number] * body.split().count(term)
 
     def _describe(self, first: int, rows: list[Row]) -> None:
         """Note what *rows* are, apart from their terms."""

@@ -4,7 +4,7 @@ Vectors are of unit length, and the cosine is the true one, whatever distance a 
 inside. A collection is named by its id alone, and its vectors are all of one dimension.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol, TypeVar, runtime_checkable
 
 from holdfast.engines.base import Transaction
@@ -65,6 +65,15 @@ class WithRows(Protocol):
 
     def drop_in(self, tx: Transaction, collection: str) -> None:
         """Let go of the collection if *tx* commits."""
+        ...
+
+
+@runtime_checkable
+class TellsAll(Protocol):
+    """A keeper that tells at once how near every vector is, in no order."""
+
+    def cosines(self, collection: str, vector: Sequence[float]) -> Mapping[str, float]:
+        """Return the cosine of each vector of the collection to *vector*, by id."""
         ...
 
 

@@ -8,6 +8,7 @@ import threading
 from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from importlib.util import find_spec
 from operator import mul
 from typing import Any, Final
@@ -37,10 +38,14 @@ class Matrix:
 
         With *plain* numpy is left alone.
         """
+        return in_order(list(self.cosines(vector, plain=plain).items()), k)
+
+    def cosines(self, vector: Sequence[float], *, plain: bool = False) -> dict[str, float]:
+        """Return the cosine of each to *vector*, by id; none if it is of another dimension."""
         if not self.ids or len(vector) != self.dimension:
-            return []
+            return {}
         cosines = self._plainly(vector) if plain or not _numpy() else self._with_numpy(vector)
-        return in_order(list(zip(self.ids, cosines, strict=True)), k)
+        return dict(zip(self.ids, cosines, strict=True))
 
     def _plainly(self, vector: Sequence[float]) -> list[float]:
         step, numbers = self.dimension, memoryview(self.numbers)
@@ -114,5 +119,6 @@ def _told(cosine: float) -> float:
     return round(max(-1.0, min(1.0, cosine)), PLACES)
 
 
+@cache
 def _numpy() -> bool:
     return find_spec("numpy") is not None

@@ -5,16 +5,19 @@ other made, and a server without the extension loses nothing but speed. The scan
 the key that begins with the collection.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from types import SimpleNamespace
+from typing import Final
 
 from holdfast.engines.base import Engine, Reader
 from holdfast.engines.queries import read
 from holdfast.memories.longterm.vectors.base import Near
 from holdfast.memories.longterm.vectors.matrix import PLACES, Matrices
 from holdfast.memories.longterm.vectors.table import QUERIES, TableVectors
+
+_ALL: Final = 2**31 - 1
 
 
 class PgVectors(TableVectors):
@@ -41,6 +44,10 @@ class PgVectors(TableVectors):
             return [(id, round(max(-1.0, min(1.0, cosine)), PLACES)) for id, cosine in found]
 
         return self.engine.read(work)
+
+    def cosines(self, collection: str, vector: Sequence[float]) -> Mapping[str, float]:
+        """Return the cosine of each vector of the collection to *vector*, by id."""
+        return dict(self.nearest(collection, vector, _ALL))
 
 
 def schema_of_extension(engine: Engine) -> str | None:

@@ -2,7 +2,7 @@
 
 import sys
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, cast
 
 from holdfast.engines.base import Dialect, Engine, Reader, Transaction
@@ -49,19 +49,24 @@ class TableVectors:
 
     def nearest(self, collection: str, vector: Sequence[float], k: int) -> Near:
         """Return the *k* ids whose vectors are nearest to *vector*, by true cosine."""
+        return self._matrix(collection, len(vector)).nearest(vector, k, plain=self._plain)
 
-        def work(reader: Reader) -> Near:
+    def cosines(self, collection: str, vector: Sequence[float]) -> Mapping[str, float]:
+        """Return the cosine of each vector of the collection to *vector*, by id."""
+        return self._matrix(collection, len(vector)).cosines(vector, plain=self._plain)
+
+    def _matrix(self, collection: str, dimension: int) -> Matrix:
+        def work(reader: Reader) -> Matrix:
             seq = reader.first(_seq, self._sql.vector_set, collection=collection)
             if seq is None:
-                return []
+                return Matrix((), dimension, array("f"))
 
             def load() -> Matrix:
-                place = {"collection": collection, "dimension": len(vector)}
+                place = {"collection": collection, "dimension": dimension}
                 rows = reader.rows(self._sql.all_vectors, **place)
-                return matrix_of(((id, from_stored(stored)) for id, stored in rows), len(vector))
+                return matrix_of(((id, from_stored(stored)) for id, stored in rows), dimension)
 
-            matrix = self._matrices.get((self._workspace, collection), seq, load)
-            return matrix.nearest(vector, k, plain=self._plain)
+            return self._matrices.get((self._workspace, collection), seq, load)
 
         return self.engine.read(work)
 
