@@ -1,6 +1,5 @@
 """The three tools of long-term memory, as a model would call them."""
 
-from collections.abc import Iterator
 from typing import Any, cast
 
 import pytest
@@ -15,12 +14,6 @@ from holdfast.tools.base import Tool
 from holdfast.tools.longterm import SCHEMAS
 
 Call = dict[str, Any]
-
-
-@pytest.fixture
-def hf() -> Iterator[Holdfast]:
-    with holdfast.open(":memory:") as hf:
-        yield hf
 
 
 @pytest.fixture
@@ -159,9 +152,10 @@ def test_a_mistake_is_an_answer(
     assert (told["type"], told["field"]) == ("invalid_input", field)
 
 
-def test_trouble_is_an_answer(hf: Holdfast, table: dict[str, Tool]) -> None:
-    answer(table, "remember", text="Has a dog")
-    hf.close()
+def test_trouble_is_an_answer() -> None:
+    with holdfast.open(":memory:") as hf:
+        table = tools.lay_out(tools.longterm(hf.longterm("ada", enabled=True)))
+        answer(table, "remember", text="Has a dog")
 
     assert answer(table, "remember", text="Likes tabs")["error"]["type"] == "unavailable"
 

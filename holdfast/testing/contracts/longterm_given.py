@@ -1,6 +1,6 @@
 """What the contracts of long-term memory start from, and how they expect to be refused."""
 
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,6 +20,11 @@ class GivenAUser:
     def ltm(self, hf: Holdfast) -> LongTermMemory:
         """Give the memory of one user."""
         return memory_of(hf, "ada")
+
+    @pytest.fixture
+    def let_go(self, hf: Holdfast) -> Callable[[], None]:
+        """Give what makes the process let go of the postings it keeps."""
+        return hf.longterm_shared.kept.clear
 
     @pytest.fixture
     def other(self, hf: Holdfast) -> LongTermMemory:

@@ -1,5 +1,6 @@
 """What holds of recalling."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -143,7 +144,7 @@ class LongTermRecallingContract(GivenAUser):
         assert len(ltm.recall("tabs")) == 2
 
     def test_the_answer_does_not_depend_on_what_was_kept(
-        self, hf: Holdfast, ltm: LongTermMemory
+        self, ltm: LongTermMemory, let_go: Callable[[], None]
     ) -> None:
         for number in range(12):
             ltm.record([said(f"The lake froze in year {number}"), said("Really?")])
@@ -151,7 +152,7 @@ class LongTermRecallingContract(GivenAUser):
         kept(ltm, "Loves the frozen lake")
         warm = ltm.recall("the frozen lake", k=20, touch=False)
 
-        hf.longterm_shared.kept.clear()
+        let_go()
 
         assert ltm.recall("the frozen lake", k=20, touch=False) == warm
 
@@ -188,7 +189,7 @@ class LongTermMarksContract(GivenAUser):
         assert ltm.get(item.id) == item
 
     def test_a_mark_makes_it_fresh_for_everybody(
-        self, hf: Holdfast, ltm: LongTermMemory, clock: FrozenClock
+        self, ltm: LongTermMemory, clock: FrozenClock, let_go: Callable[[], None]
     ) -> None:
         kept(ltm, "Likes tabs")
         clock.tick(30 * 86_400)
@@ -196,7 +197,7 @@ class LongTermMarksContract(GivenAUser):
         ltm.flush()
 
         warm = ltm.recall("tabs", touch=False)
-        hf.longterm_shared.kept.clear()
+        let_go()
 
         assert warm[0].recency == 1
         assert ltm.recall("tabs", touch=False) == warm
