@@ -6,7 +6,9 @@ What is kept is known by the collection's version, so a write anywhere is seen b
 import threading
 from collections import OrderedDict
 
+from holdfast.memories.longterm.gathered import Gathered
 from holdfast.memories.longterm.postings import Postings
+from holdfast.memories.longterm.rows import Collection
 
 Place = tuple[str, str, str, str]
 """What names a collection: its workspace, user, namespace and workspace_id."""
@@ -24,10 +26,27 @@ class Entry:
         self.last = 0
         """The number of the last row that is in the postings."""
         self._before: dict[int, int] | None = None
+        self._gathered: Gathered | None = None
 
     def grown(self) -> None:
         """Drop what followed from the rows there were."""
-        self._before = None
+        self._before = self._gathered = None
+
+    @property
+    def size_bytes(self) -> int:
+        """About how much memory it takes."""
+        return sum(each.size_bytes for each in (self.postings, self._gathered) if each is not None)
+
+    def gathered(self, collection: Collection) -> Gathered:
+        """Return what is known of *collection*, which is too large for postings of all of it."""
+        self.postings = self._before = None
+        found = self._gathered
+        if found is None or found.version < collection.redone:
+            found = Gathered(collection.version)
+        elif found.version > collection.version:
+            return Gathered(collection.version)
+        self._gathered = found.grown_to(collection.version)
+        return self._gathered
 
     def beside(self, number: int) -> tuple[int, int]:
         """Return the turns before and after the row *number* of the postings, in its sitting.
@@ -85,7 +104,7 @@ class Kept:
 
     def weigh(self, collection: int, entry: Entry) -> None:
         """Note that *entry* grew, and drop what is too much; the newest entry stays."""
-        size = entry.postings.size_bytes if entry.postings else 0
+        size = entry.size_bytes
         with self._lock:
             if self._entries.get(collection) is not entry:
                 return

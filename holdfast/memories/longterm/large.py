@@ -4,7 +4,7 @@ The engine proposes rows by plain BM25, and those of the days asked about; the e
 applied to them, with their neighbours at hand and the whole collection's numbers.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 from math import log
 from typing import TYPE_CHECKING, Final
@@ -17,6 +17,7 @@ from holdfast.memories.longterm.bodies import Source, item_row, sources_of, turn
 from holdfast.memories.longterm.caller import Caller
 from holdfast.memories.longterm.dates import AskedDate, closeness
 from holdfast.memories.longterm.fetching import Placed
+from holdfast.memories.longterm.gathered import WINDOW, Beside, Gathered, Speaking
 from holdfast.memories.longterm.lexical import CANDIDATES, rare_terms
 from holdfast.memories.longterm.postings import (
     DAY,
@@ -35,32 +36,8 @@ if TYPE_CHECKING:
 
 DATED: Final = 1_000
 """Rows of the days asked about that are looked at, the closest days first."""
-WINDOW: Final = 3
-"""Turns before a turn that lend it weight."""
 NEITHER: Final = -1
 """The number of no row."""
-
-
-class Around(Struct, frozen=True, kw_only=True):
-    """A turn, and those before and after it in its sitting, nearest first: JSON arrays."""
-
-    number: int
-    earlier: str
-    later: str
-
-
-class Speaking(Struct, frozen=True):
-    """Who speaks in the collection, and as what."""
-
-    speaker: str
-    role: str
-
-
-class Frequency(Struct, frozen=True):
-    """In how many rows a term is."""
-
-    term: str
-    n: int
 
 
 class Span(Struct, frozen=True):
@@ -75,9 +52,9 @@ class Chains(Struct):
 
     before: dict[int, int]
 
-    def note(self, number: int, earlier: list[int]) -> None:
+    def note(self, number: int, earlier: tuple[int, ...]) -> None:
         """Note the turns before *number*, nearest first."""
-        chain = [number, *earlier]
+        chain = (number, *earlier)
         self.before.update(zip(chain, earlier, strict=False))
         if len(earlier) < WINDOW:
             self.before[chain[-1]] = NEITHER
@@ -91,39 +68,51 @@ class Chains(Struct):
 class Look:
     """One look into a large collection."""
 
-    def __init__(self, caller: Caller, reader: Reader, collection: Collection) -> None:
-        self._reader, self._collection = reader, collection
+    def __init__(
+        self, caller: Caller, reader: Reader, collection: Collection, known: Gathered
+    ) -> None:
+        self._reader, self._collection, self._known = reader, collection, known
         self._sql = caller.engine.queries("holdfast.memories.longterm")
         self._place = {"collection": collection.number}
 
     def speakers(self) -> list[Speaking]:
         """Return who speaks, as what."""
-        return self._reader.all(Speaking, self._sql.speakers, **self._place)
+        known = self._known
+        if known.speakers is None:
+            known.speakers = self._reader.all(Speaking, self._sql.speakers, **self._place)
+        return known.speakers
 
-    def frequencies(self, terms: Iterable[str]) -> dict[str, int]:
-        """Return in how many rows each of *terms* is; those in none are left out."""
-        asked = ids_text(tuple(terms))
-        found = self._reader.all(Frequency, self._sql.frequencies, terms=asked, **self._place)
-        return {each.term: each.n for each in found}
+    def learn(self, terms: Iterable[str]) -> None:
+        """Find out in how many rows each of *terms* is."""
+        known = self._known.df
+        unknown = tuple(term for term in terms if term not in known)
+        if unknown:
+            rows = self._reader.rows(self._sql.frequencies, terms=ids_text(unknown), **self._place)
+            known.update(dict.fromkeys(unknown, 0) | dict(rows))
 
-    def proposed(self, question: Question, df: Mapping[str, int]) -> set[int]:
+    def df(self, term: str) -> int:
+        """Return in how many rows *term* is."""
+        self.learn((term,))
+        return self._known.df[term]
+
+    def proposed(self, question: Question) -> set[int]:
         """Return the rows that the engine finds best, and those of the days asked about."""
-        known = [term for term in question.terms if df.get(term)]
-        terms = rare_terms(known, df.__getitem__, self._collection.rows)
+        self.learn(question.terms)
+        held = [term for term in question.terms if self.df(term)]
+        terms = rare_terms(held, self.df, self._collection.rows)
         found: set[int] = set()
         if terms:
-            rows = self._reader.all(
-                Numbered,
+            rows = self._reader.rows(
                 self._sql.proposed,
-                weights=self._weights(terms, df),
+                weights=self._weights(terms),
                 rows=CANDIDATES,
                 **self._place,
             )
-            found = {each.number for each in rows}
+            found = {row[0] for row in rows}
         return found | self._dated(question.dates) if question.dates else found
 
-    def _weights(self, terms: Iterable[str], df: Mapping[str, int]) -> str:
-        count = self._collection.rows
+    def _weights(self, terms: Iterable[str]) -> str:
+        count, df = self._collection.rows, self._known.df
         told = {term: log(1 + (count - df[term] + 0.5) / (df[term] + 0.5)) for term in terms}
         return msgspec.json.encode(told).decode()
 
@@ -137,6 +126,8 @@ class Look:
         for earlier, _ in self._around(wanted - proposed, chains):
             lending.update(earlier)
         lending.update(number for number in chains.before.values() if number != NEITHER)
+        if not self._collection.items:
+            return list(self._turns(wanted | lending, wanted, chains))
         items = wanted | self._citing(wanted)
         links = self._reader.rows(
             self._sql.link_rows_of, numbers=numbers_text(items), **self._place
@@ -144,24 +135,30 @@ class Look:
         turns = wanted | lending | {link[-1] for link in links}
         return [*self._turns(turns, wanted, chains), *self._items(items, wanted, links)]
 
+    def accessed(self, numbers: set[int]) -> list[tuple[int, int]]:
+        """Return when those of *numbers* that ever were recalled were so last."""
+        return self._reader.rows(self._sql.access_of, numbers=numbers_text(numbers), **self._place)
+
     def beside(self, numbers: set[int]) -> dict[int, tuple[int, int]]:
         """Return the turns before and after each of *numbers*, 0 for none."""
+        self._ask_around(numbers)
         found: dict[int, tuple[int, int]] = {}
-        decode = msgspec.json.Decoder(list[int]).decode
-        if numbers:
-            for each in self._reader.all(
-                Around, self._sql.around, numbers=numbers_text(numbers), **self._place
-            ):
-                earlier, later = decode(each.earlier), decode(each.later)
-                found[each.number] = (*earlier[:1], 0)[0], (*later[:1], 0)[0]
+        for number in numbers:
+            if each := self._known.beside(number):
+                found[number] = (*each[0][:1], 0)[0], (*each[1][:1], 0)[0]
         return found
 
     def _turns(self, turns: set[int], wanted: set[int], chains: Chains) -> Iterator[Row]:
-        rows = self._reader.rows(self._sql.turn_rows_of, numbers=numbers_text(turns), **self._place)
-        loaded = {row[1] for row in rows}
-        for row in rows:
-            number = row[1]
-            yield turn_row((*row, chains.apart(number, loaded), number not in wanted))
+        known = self._known
+        missing = {number for number in turns if number not in known}
+        if missing:
+            asked = numbers_text(missing)
+            for row in self._reader.rows(self._sql.turn_rows_of, numbers=asked, **self._place):
+                known.keep(turn_row(row))
+        loaded = {number for number in turns if number in known}
+        for number in loaded:
+            apart = chains.apart(number, loaded)
+            yield known.turn(number, apart=apart, context=number not in wanted)
 
     def _items(
         self, items: set[int], wanted: set[int], links: list[tuple[object, ...]]
@@ -172,16 +169,21 @@ class Look:
             made = item_row(row, sources.get(row[1], Source()))
             yield made if row[1] in wanted else msgspec.structs.replace(made, context=True)
 
-    def _around(self, numbers: set[int], chains: Chains) -> Iterator[tuple[list[int], list[int]]]:
-        if not numbers:
-            return
-        decode = msgspec.json.Decoder(list[int]).decode
-        for each in self._reader.all(
-            Around, self._sql.around, numbers=numbers_text(numbers), **self._place
-        ):
-            earlier, later = decode(each.earlier), decode(each.later)
-            chains.note(each.number, earlier)
-            yield earlier, later
+    def _around(self, numbers: set[int], chains: Chains) -> Iterator[Beside]:
+        self._ask_around(numbers)
+        for number in numbers:
+            if found := self._known.beside(number):
+                chains.note(number, found[0])
+                yield found
+
+    def _ask_around(self, numbers: set[int]) -> None:
+        known = self._known
+        missing = {number for number in numbers if known.beside(number) is None}
+        if missing:
+            decode = msgspec.json.Decoder(tuple[int, ...]).decode
+            rows = self._reader.rows(self._sql.around, numbers=numbers_text(missing), **self._place)
+            for number, earlier, later in rows:
+                known.stand(number, (decode(earlier), decode(later)))
 
     def _citing(self, numbers: set[int]) -> set[int]:
         rows = self._reader.all(
@@ -224,36 +226,32 @@ def rank_large(
     caller: Caller, reader: Reader, collection: Collection, answering: "Answering"
 ) -> list[Placed]:
     """Return the rows that answer, best first."""
-    look = Look(caller, reader, collection)
+    entry = caller.shared.kept.entry(collection.number, caller.place)
+    with entry.lock:
+        known = entry.gathered(collection)
+    look = Look(caller, reader, collection, known)
     said = look.speakers()
     names = dict.fromkeys(each.speaker for each in said if each.speaker)
     participants = tuple(name for name in names if name.casefold() not in ROLE_WORDS)
     question = read(answering.query, participants)
-    known = look.frequencies(question.terms)
-    proposed = look.proposed(question, known)
+    proposed = look.proposed(question)
     if not proposed:
         return []
-
-    def learn(terms: Iterable[str]) -> None:
-        unknown = [term for term in terms if term not in known]
-        if unknown:
-            known.update(dict.fromkeys(unknown, 0) | look.frequencies(unknown))
-
-    def df(term: str) -> int:
-        learn((term,))
-        return known[term]
-
     statistics = Statistics(
         rows=collection.rows,
         mean_length=collection.mean_length or 0.0,
         mean_window=collection.mean_window or 0.0,
         has_machine=any(is_machine(each.role, each.speaker or None) for each in said),
         participants=participants,
-        df=df,
-        learn=learn,
+        df=look.df,
+        learn=look.learn,
         asked=frozenset(question.terms),
     )
     postings = Postings(look.rows(proposed), statistics)
+    ids = {row.seq: row.id for row in postings.rows if not row.context}
+    for number, at in look.accessed(set(ids)):
+        postings.touch(ids[number], at)
+    caller.shared.kept.weigh(collection.number, entry)
     ranked = rank(
         postings, question, answering.wanted, now=answering.now, cosines=answering.cosines
     )

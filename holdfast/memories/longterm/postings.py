@@ -230,7 +230,7 @@ class Postings:
                 places[term].append(number)
 
     def _index_asked(self, first: int, rows: list[Row], asked: frozenset[str]) -> None:
-        """Note which terms of those *asked* for *rows* hold, in whose bodies one space parts two."""
+        """Note which of the terms *asked* for *rows* hold; one space parts two terms."""
         spaced = [f" {row.body} " if row.body else "" for row in rows]
         self._lengths += [max(0, body.count(" ") - 1) for body in spaced]
         for term in sorted(asked):

@@ -718,10 +718,13 @@ with asked as materialized (
 )
 select l.number
 from ltm_lex l
-join asked a on l.lex @@ a.term
 where l.workspace = :workspace and l.collection = :collection
-group by l.number, l.lex
-order by sum(a.weight) / (1 + 0.02 * length(l.lex)) desc, l.number
+    and l.lex @@ (
+        select cast(string_agg(quote_literal(j.key), ' | ') as tsquery)
+        from jsonb_each_text(cast(:weights as jsonb)) j
+    )
+order by (select sum(a.weight) from asked a where l.lex @@ a.term)
+    / (1 + cast(0.02 as double precision) * length(l.lex)) desc, l.number
 limit :rows
 
 -- around (sqlite) --
@@ -770,20 +773,32 @@ where t.workspace = :workspace and t.collection = :collection
         select cast(jsonb_array_elements_text(cast(:numbers as jsonb)) as bigint)))
 
 -- turn_rows_of (sqlite) --
+-- When they were last recalled is asked apart, since that changes with no version.
 select t.id, t.number, t.body, t.at, t.role, t.speaker, t.thread_id, t.session, t.flags,
-    a.last_accessed_at
+    null as last_accessed_at
 from json_each(:numbers) j
 cross join ltm_turns t
-left join ltm_access a on a.collection = t.collection and a.number = t.number
 where t.workspace = :workspace and t.collection = :collection and t.number = j.value
 
 -- turn_rows_of (postgres) --
 select t.id, t.number, t.body, t.at, t.role, t.speaker, t.thread_id, t.session, t.flags,
-    a.last_accessed_at
+    cast(null as bigint) as last_accessed_at
 from ltm_turns t
-left join ltm_access a on a.collection = t.collection and a.number = t.number
 where t.workspace = :workspace and t.collection = :collection
     and t.number = any (array(
+        select cast(jsonb_array_elements_text(cast(:numbers as jsonb)) as bigint)))
+
+-- access_of (sqlite) --
+select a.number, a.last_accessed_at
+from json_each(:numbers) j
+cross join ltm_access a
+where a.workspace = :workspace and a.collection = :collection and a.number = j.value
+
+-- access_of (postgres) --
+select number, last_accessed_at
+from ltm_access
+where workspace = :workspace and collection = :collection
+    and number = any (array(
         select cast(jsonb_array_elements_text(cast(:numbers as jsonb)) as bigint)))
 
 -- item_rows_of (sqlite) --

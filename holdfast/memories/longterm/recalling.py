@@ -159,7 +159,6 @@ def _look(caller: Caller, answering: Answering, reader: Reader) -> Found:
     if collection is None or not collection.rows:
         return Found(stamp=None, recalled=[], numbers=[])
     if collection.rows > LARGE and collection.indexed:
-        caller.shared.kept.drop(collection.number)
         placed = rank_large(caller, reader, collection, answering)
     else:
         placed = _rank_kept(caller, reader, collection, answering)

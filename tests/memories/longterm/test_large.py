@@ -89,6 +89,24 @@ def test_a_new_turn_is_found_and_a_forgotten_one_is_not(large: LongTermMemory) -
     assert large.recall("zeppelin", min_relevance=0) == []
 
 
+def test_what_was_kept_of_it_answers_as_what_is_read_anew(
+    hf: Holdfast, large: LongTermMemory
+) -> None:
+    asked = ["the walk on which Ana visited the lake", "a comet over the walk"]
+    for each in asked:
+        large.recall(each, touch=False)
+    large.record([said("A comet stood over the lake", session="s416")], thread_id="t1")
+    large.record([said("And the comet was green", session="s416")], thread_id="t1")
+    large.recall(asked[1])
+    large.flush()
+
+    warm = [large.recall(each, k=20, touch=False) for each in asked]
+    hf.longterm_shared.kept.clear()
+
+    assert warm == [large.recall(each, k=20, touch=False) for each in asked]
+    assert texts(warm[1])[0] == "A comet stood over the lake"
+
+
 def test_its_answer_is_nearly_that_of_the_exact_rule(
     hf: Holdfast, large: LongTermMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
