@@ -12,7 +12,17 @@ from typing import Any
 import apsw
 from msgspec import Struct
 
-_PACKAGES = ("apsw", "msgspec", "starlette", "uvicorn", "uvloop", "httptools", "typer", "rich")
+_PACKAGES = (
+    "apsw",
+    "msgspec",
+    "psycopg",
+    "starlette",
+    "uvicorn",
+    "uvloop",
+    "httptools",
+    "typer",
+    "rich",
+)
 
 
 class Load(Struct, frozen=True, kw_only=True):

@@ -10,15 +10,18 @@ import sys
 import threading
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
+from math import log
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 from time import perf_counter_ns
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 from machine import Load, Machine, here, load
 from msgspec import Struct, field
+
+T = TypeVar("T")
 
 SAME = 1.15
 """Ratios closer to 1 than this, either way, are noise and told as "the same"."""
@@ -109,6 +112,7 @@ class Report(Struct, kw_only=True):
     rows: list[Row] = field(default_factory=list[Row])
     curve: dict[str, float] = field(default_factory=dict[str, float])
     stages: dict[str, float] = field(default_factory=dict[str, float])
+    curves: dict[str, dict[str, float]] = field(default_factory=dict[str, dict[str, float]])
 
     @property
     def busy(self) -> bool:
@@ -133,6 +137,17 @@ class Report(Struct, kw_only=True):
             yield from _latencies(row)
         for stage, microseconds in self.stages.items():
             yield f"stage      {stage}: {microseconds:.1f} µs"
+        for what, points in self.curves.items():
+            shown = ", ".join(f"{int(size):,}: {figure:.4g}" for size, figure in points.items())
+            yield f"curve      {what}: {shown}; exponent {exponent(points):.2f}"
+
+
+def exponent(points: dict[str, float]) -> float:
+    """Return the power of the size that figures at *points* follow: least squares on logarithms."""
+    spots = [(log(float(size)), log(figure)) for size, figure in points.items()]
+    middles = [sum(axis) / len(spots) for axis in zip(*spots, strict=True)]
+    spread = sum((x - middles[0]) ** 2 for x, _ in spots)
+    return sum((x - middles[0]) * (y - middles[1]) for x, y in spots) / spread
 
 
 def _loads(report: Report) -> str:
@@ -152,8 +167,10 @@ def _latencies(row: Row) -> Iterator[str]:
 class Bench:
     """One benchmark being run: how thorough it is, where its files are, what it found."""
 
-    def __init__(self, report: Report, folder: Path, *, stages: bool) -> None:
-        self.report, self.folder, self.stages = report, folder, stages
+    def __init__(
+        self, report: Report, folder: Path, *, stages: bool = False, full: bool = False
+    ) -> None:
+        self.report, self.folder, self.stages, self.full = report, folder, stages, full
         self.quick, self.rounds = report.quick, report.rounds
 
     def size(self, whole: int, quick: int) -> int:
@@ -228,13 +245,20 @@ def _settled(side: Side) -> Timing:
     return side()
 
 
-def one_by_one(count: int, call: Callable[[int], object]) -> Timing:
-    """Return what each of *count* calls of *call*(number) took, one after the other."""
+def one_by_one(
+    count: int, call: Callable[[int], T], after: Callable[[T], object] | None = None
+) -> Timing:
+    """Return what each of *count* calls of *call*(number) took, one after the other.
+
+    *after* is given what each call returned; its time is not counted.
+    """
     took: list[int] = []
     for number in range(count):
         begun = perf_counter_ns()
-        call(number)
+        given = call(number)
         took.append(perf_counter_ns() - begun)
+        if after is not None:
+            after(given)
     took.sort()
     return Timing(
         each=sum(took) / count,
@@ -302,6 +326,7 @@ def main(name: str, question: str, run: Callable[[Bench], None]) -> None:
     parser.add_argument("--quick", action="store_true", help="few rounds, small data")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there, too")
     parser.add_argument("--stages", action="store_true", help="say where a write's time goes")
+    parser.add_argument("--full", action="store_true", help="as far as before a release")
     given = parser.parse_args()
     before = load()
     report = Report(
@@ -314,7 +339,7 @@ def main(name: str, question: str, run: Callable[[Bench], None]) -> None:
         load_after=before,
     )
     with TemporaryDirectory(prefix="hfb") as folder:
-        run(Bench(report, Path(folder), stages=given.stages))
+        run(Bench(report, Path(folder), stages=given.stages, full=given.full))
     report.load_after = load()
     print("\n".join(report.lines()))
     if given.json:

@@ -13,13 +13,18 @@ from pathlib import Path
 from xml.sax.saxutils import escape
 
 import msgspec
-from measure import Report, Row
+from measure import Report, Row, exponent
 
 DOCS = Path(__file__).parents[1] / "docs"
 
 _TITLES = {
     "embedded": "As a library",
     "stores": "As stores fill up",
+    "longterm": "What users told",
+    "durable": "What agents keep",
+    "growth": "As agents grow in number",
+    "postgres": "On PostgreSQL",
+    "mount": "As a directory",
     "http": "As a server",
     "startup": "Starting",
 }
@@ -31,8 +36,9 @@ order alternates, and the figure is the median of the rounds' ratios. Ratios hol
 machine, absolute figures do not. *At least* is a ratio of rates, *at most* a ratio of costs. \
 What is closer to 1 than 1.15 is noise and told as "the same".
 
-Measured: memory stores on SQLite, as a library and through the server, and how both start. \
-**Not measured**: PostgreSQL, other products beside ours, how cost grows with the number of \
+Measured: memory stores, durable memory and long-term memory on SQLite, as a library; memory stores through the \
+server and as a directory; durable memory on PostgreSQL, and as its agents grow in number; and how \
+all of it starts. **Not measured**: other products beside ours, how cost grows with the number of \
 stores and versions, the way of a change to its listeners, and latency while a backup runs.
 """
 _BASELINES = """\
@@ -41,7 +47,8 @@ six columns with one more index, one upsert, one commit, on one thread. A create
 that upsert: it writes the memory, a version with its place in the hash chain, the words for \
 searching, the store's counts and a row of the change feed. The bare server is a Starlette app \
 on the same uvicorn settings that encodes a memory of the same size, or decodes the same body; \
-its cost and ours are processor time of the server's process.
+its cost and ours are processor time of the server's process. On PostgreSQL it is that server's \
+own `pgbench`, with prepared statements on a table of the same rows.
 """
 _REPEAT = """\
 ## Repeat it
@@ -50,6 +57,11 @@ _REPEAT = """\
 $ make bench                                # everything; writes this page
 $ .venv/bin/python bench/embedded.py --stages
 $ .venv/bin/python bench/stores.py --quick
+$ .venv/bin/python bench/durable.py
+$ .venv/bin/python bench/longterm.py --full  # to 10,000 users: an hour, and 6 GB
+$ .venv/bin/python bench/growth.py --full    # to 100,000 agents: hours, and 20 GB
+$ .venv/bin/python bench/postgres.py
+$ .venv/bin/python bench/mount.py
 $ .venv/bin/python bench/http.py --json http.json
 $ .venv/bin/python bench/startup.py
 ```
@@ -70,6 +82,10 @@ def write(reports: list[Report]) -> None:
         if report.curve:
             plots.joinpath(f"{report.name}-threads.svg").write_text(
                 curve(report.curve), encoding="utf-8"
+            )
+        if report.curves:
+            plots.joinpath(f"{report.name}-growth.svg").write_text(
+                growth(report.curves), encoding="utf-8"
             )
     DOCS.joinpath("benchmarks.md").write_text("\n".join(page(reports)), encoding="utf-8")
 
@@ -110,8 +126,9 @@ def _section(report: Report) -> Iterator[str]:
         yield f"| {' | '.join(cells)} |"
     yield ""
     if report.curve:
-        yield "Creates a second against threads, with one thread as 1:\n"
-        yield f"![Creates a second against threads](plots/{report.name}-threads.svg)\n"
+        yield "Writes a second against threads, with one thread as 1:\n"
+        yield f"![Writes a second against threads](plots/{report.name}-threads.svg)\n"
+    yield from _growth(report)
     if report.stages:
         told = ", ".join(f"{stage} {spent:.0f}" for stage, spent in report.stages.items())
         yield f"Where a create on one thread spends its time, in µs: {told}.\n"
@@ -121,6 +138,24 @@ def _section(report: Report) -> Iterator[str]:
         f" {where.cores} cores, {where.memory_mb} MB, {where.file_system}, Linux {where.kernel},"
         f" {where.python}, SQLite {where.sqlite}, {packages}.\n"
     )
+
+
+def _growth(report: Report) -> Iterator[str]:
+    """Give how each figure grows, a table for the sizes that they share."""
+    by_sizes: dict[tuple[str, ...], list[str]] = {}
+    for what, points in report.curves.items():
+        by_sizes.setdefault(tuple(points), []).append(what)
+    if not by_sizes:
+        return
+    yield f"![Last as a share of the first](plots/{report.name}-growth.svg)\n"
+    for sizes, names in by_sizes.items():
+        yield f"| | {' | '.join(f'{int(size):,}' for size in sizes)} | exponent |"
+        yield f"|---|{'---:|' * len(sizes)}---:|"
+        for what in names:
+            points = report.curves[what]
+            shown = " | ".join(f"{figure:.3g}" for figure in points.values())
+            yield f"| {what} | {shown} | {exponent(points):.2f} |"
+        yield ""
 
 
 def _goal(row: Row) -> str:
@@ -168,6 +203,21 @@ def curve(points: dict[str, float]) -> str:
         parts.append(_text(x, y - 9, f"{rate:.1f}", anchor="middle"))
         parts.append(_text(x, 242, threads, anchor="middle"))
     return _svg(_WIDTH, 255, parts)
+
+
+def growth(curves: dict[str, dict[str, float]]) -> str:
+    """Return an SVG with a bar for each curve: its last figure as a multiple of its first."""
+    parts: list[str] = []
+    for number, (what, points) in enumerate(curves.items()):
+        top, figures = 8 + number * _BAR, list(points.values())
+        ratio = figures[-1] / figures[0]
+        width = min(ratio, 2.9) * (_WIDTH - _LEFT) / 3
+        parts.append(_text(_LEFT - 8, top + 13, _short(what), anchor="end"))
+        parts.append(
+            f'<rect x="{_LEFT}" y="{top}" width="{width:.1f}" height="15" fill="#3a7d44"/>'
+        )
+        parts.append(_text(_LEFT + width + 5, top + 13, f"{ratio:.2f}"))
+    return _svg(_WIDTH + 80, _BAR * len(curves) + 16, parts)
 
 
 def _text(x: float, y: float, text: str, *, anchor: str = "start") -> str:

@@ -17,7 +17,7 @@ from machine import here
 from measure import Report
 
 HERE = Path(__file__).parent
-BENCHES = ("embedded", "stores", "mount", "http", "startup")
+BENCHES = ("embedded", "stores", "longterm", "mount", "http", "startup")
 
 
 def main() -> int:

@@ -23,7 +23,14 @@ def quick(name: str, kept: Path) -> "subprocess.CompletedProcess[str]":
 
 @pytest.mark.parametrize(
     "name",
-    ["embedded", "stores", pytest.param("mount", marks=pytest.mark.fuse), "http", "startup"],
+    [
+        "embedded",
+        "stores",
+        "longterm",
+        pytest.param("mount", marks=pytest.mark.fuse),
+        "http",
+        "startup",
+    ],
 )
 def test_a_quick_run_prints_its_table_and_keeps_its_results(name: str, tmp_path: Path) -> None:
     ran = quick(name, tmp_path / "kept.json")
