@@ -142,6 +142,7 @@ def _take(caller: Caller, batch: list[tuple[int, object]], taken: _Taken) -> Non
         fresh = list({each.item.id: each for each in reversed(fresh)}.values())[::-1]
         put_turns(book, new)
         last = _put_items(book, fresh)
+        _unbury(book, (*(each.turn.id for each in new), *(each.item.id for each in fresh)))
         gone = (evict_items(book, keep=last) if fresh else ()) + evict_turns(book)
         if new or fresh:
             book.note("stored", items=len(fresh), turns=len(new), imported=True)
@@ -154,6 +155,13 @@ def _take(caller: Caller, batch: list[tuple[int, object]], taken: _Taken) -> Non
         taken.turns += said
         taken.skipped += len(turns) + len(items) - stored - said
         taken.evicted += gone
+
+
+def _unbury(book: Book, ids: Iterable[str]) -> None:
+    """Remove what says that *ids* were forgotten: they are meant to be there again."""
+    if book.there.buried:
+        for id in ids:
+            book.tx.send(book.sql.unbury, collection=book.number, id=id)
 
 
 def _distinct(turns: list[ReadyTurn]) -> list[ReadyTurn]:

@@ -50,16 +50,21 @@ def index(book: "Book", *, added: Sequence[Change], removed: Sequence[Change]) -
         book.tx.send(book.sql.set_indexed, collection=book.number)
     else:
         return
+    if first_rows(book.rows) != book.there.mean_rows:
+        take_means(book)
+
+
+def take_means(book: "Book") -> None:
+    """Take the means of the lengths of the collection's first rows."""
     first = first_rows(book.rows)
-    if first != book.there.mean_rows:
-        found = means_of(book.tx.rows(book.sql.lengths, collection=book.number, rows=first))
-        book.tx.send(
-            book.sql.set_means,
-            collection=book.number,
-            rows=first,
-            length=found.length,
-            window=found.window,
-        )
+    found = means_of(book.tx.rows(book.sql.lengths, collection=book.number, rows=first))
+    book.tx.send(
+        book.sql.set_means,
+        collection=book.number,
+        rows=first,
+        length=found.length,
+        window=found.window,
+    )
 
 
 def unindex_all(tx: Transaction, sql: SimpleNamespace, collection: Collection) -> None:

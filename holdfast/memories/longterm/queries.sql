@@ -871,3 +871,30 @@ from ltm_jobs
 where :workspace in (workspace, '*')
 group by kind, state
 order by kind, state
+
+-- turn_texts --
+select number, flags, terms, body, text, caption
+from ltm_turns
+where workspace = :workspace and collection = :collection and number > :after
+order by number
+limit :rows
+
+-- item_texts --
+select number, flags, terms, fold, body, text, superseded_at
+from ltm_items
+where workspace = :workspace and collection = :collection and number > :after
+order by number
+limit :rows
+
+-- set_turn_terms --
+update ltm_turns set body = :body, flags = :flags, terms = :terms
+where workspace = :workspace and collection = :collection and number = :number
+
+-- set_item_terms --
+update ltm_items set body = :body, flags = :flags, terms = :terms, fold = :fold
+where workspace = :workspace and collection = :collection and number = :number
+
+-- set_analyzer --
+-- Of two releases at work the newer one has the last word.
+update ltm_collections set analyzer = :analyzer
+where workspace = :workspace and number = :collection and analyzer < :analyzer

@@ -25,6 +25,7 @@ from holdfast.memories.longterm.meaning import cosines_to
 from holdfast.memories.longterm.options import checked_share
 from holdfast.memories.longterm.question import read
 from holdfast.memories.longterm.recall import rank
+from holdfast.memories.longterm.reindexing import bring_up_to_date
 from holdfast.memories.longterm.rows import Collection
 from holdfast.memories.longterm.score import Wanted, Weights
 from holdfast.memories.longterm.telling import publish
@@ -158,6 +159,7 @@ def _look(caller: Caller, answering: Answering, reader: Reader) -> Found:
     collection = reader.first(Collection, sql.find_collection, **caller.named)
     if collection is None or not collection.rows:
         return Found(stamp=None, recalled=[], numbers=[])
+    bring_up_to_date(caller, collection.analyzer)
     if collection.rows > LARGE and collection.indexed:
         placed = rank_large(caller, reader, collection, answering)
     else:

@@ -1,9 +1,9 @@
 """What all long-term memories on one engine have in common, in one process."""
 
 from holdfast.memories.longterm.background.mined import Mined
-from holdfast.memories.longterm.background.worker import Worker
+from holdfast.memories.longterm.background.worker import Tender, Worker
 from holdfast.memories.longterm.counts import Counts, counts
-from holdfast.memories.longterm.kept import Kept
+from holdfast.memories.longterm.kept import Kept, Place
 from holdfast.memories.longterm.marks import Marks
 from holdfast.memories.longterm.model_thread import ModelThread
 from holdfast.memories.longterm.vectors.keepers import Keepers
@@ -28,6 +28,8 @@ class Shared:
         self.query_seconds = QUERY_SECONDS
         self.troubles: dict[str, str] = {}
         """Why an embedder's vectors could not be had last, by its model."""
+        self.reindexing: dict[Place, Tender] = {}
+        """Who makes the terms of a collection anew, by what names it."""
         self.counts: Counts = counts
 
     def close(self) -> None:

@@ -75,6 +75,11 @@ def ready(text: str) -> Ready:
     return Ready(text=text, said=said(text), flags=bits_of(text))
 
 
+def turn_terms(text: str, caption: str | None) -> list[str]:
+    """Return the terms of a turn, in order."""
+    return analyze(f"{text} {caption}" if caption else text)
+
+
 def screened_turn(caller: Caller, turn: Turn) -> tuple[Turn, Screened]:
     """Return *turn* as it may be kept, and what was found in it."""
     given = (turn.text, turn.speaker or "", turn.caption or "")
@@ -99,7 +104,7 @@ def ready_turns(
         if found.refused:
             skipped.append(Skipped(index, "secret"))
             continue
-        terms = analyze(f"{turn.text} {turn.caption}" if turn.caption else turn.text)
+        terms = turn_terms(turn.text, turn.caption)
         flags = bits_of(turn.text, turn.caption)
         body = " ".join(terms)
         fit.append(ReadyTurn(index=index, turn=turn, terms=len(terms), body=body, flags=flags))
