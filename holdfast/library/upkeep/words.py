@@ -75,11 +75,6 @@ def check_words(reader: Reader, sql: SimpleNamespace, store: StoreRow) -> Iterat
         )
 
 
-def rebuild_words(engine: Engine) -> None:
-    """Empty the index of words and fill it from the present heads, in one transaction."""
-    engine.write(fill_words_of(engine), timeout=3600)
-
-
 def fill_words_of(engine: Engine) -> Callable[[Transaction], None]:
     """Return the work that fills the index of words, and their counts, anew."""
     sql = engine.queries("holdfast.library.upkeep")

@@ -17,6 +17,8 @@ from holdfast.engines.sqlite.holders import holders
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.upkeep.doctor import Check, doctor
 
+LONGTERM = ("long-term counters", "long-term jobs", "long-term analyzer")
+
 
 def said(hf: Holdfast) -> dict[str, Check]:
     checks = doctor(hf)
@@ -46,7 +48,7 @@ class TestOfAFile:
     def test_every_row_that_is_promised_is_there(self, hf: Holdfast) -> None:
         assert {
             *("database", "schema", "durability", "file system", "free space", "log", "pragmas"),
-            *("other processes", "readers", "erasure", "clock"),
+            *("other processes", "readers", "erasure", "clock", *LONGTERM),
         } == said(hf).keys()
 
     def test_a_schema_number_that_is_not_the_migrations_is_named(
@@ -127,7 +129,7 @@ class TestOfAServer:
 
         assert {
             *("database", "schema", "durability", "role", "row security", "extensions"),
-            *("forgetting", "readers", "erasure", "clock"),
+            *("forgetting", "readers", "erasure", "clock", *LONGTERM),
         } == found.keys()
         assert found["role"].says == "holdfast_app, which owns 0 tables"
         assert "plpgsql" in found["extensions"].says
