@@ -20,6 +20,7 @@ DOCS = Path(__file__).parents[1] / "docs"
 _TITLES = {
     "embedded": "As a library",
     "stores": "As stores fill up",
+    "longterm": "What users told",
     "durable": "What agents keep",
     "growth": "As agents grow in number",
     "postgres": "On PostgreSQL",
@@ -35,8 +36,9 @@ order alternates, and the figure is the median of the rounds' ratios. Ratios hol
 machine, absolute figures do not. *At least* is a ratio of rates, *at most* a ratio of costs. \
 What is closer to 1 than 1.15 is noise and told as "the same".
 
-Measured: memory stores and durable memory on SQLite, as a library; memory stores through the \
-server and as a directory; durable memory on PostgreSQL, and as its agents grow in number; and how \
+Measured: memory stores, durable memory and long-term memory on SQLite, as a library; memory \
+stores through the server and as a directory; durable memory on PostgreSQL, and as its agents grow \
+in number; and how \
 all of it starts. **Not measured**: other products beside ours, how cost grows with the number of \
 stores and versions, the way of a change to its listeners, and latency while a backup runs.
 """
@@ -57,6 +59,7 @@ $ make bench                                # everything; writes this page
 $ .venv/bin/python bench/embedded.py --stages
 $ .venv/bin/python bench/stores.py --quick
 $ .venv/bin/python bench/durable.py
+$ .venv/bin/python bench/longterm.py --full  # to 10,000 users: an hour, and 6 GB
 $ .venv/bin/python bench/growth.py --full    # to 100,000 agents: hours, and 20 GB
 $ .venv/bin/python bench/postgres.py
 $ .venv/bin/python bench/mount.py

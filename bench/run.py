@@ -17,7 +17,10 @@ from machine import here
 from measure import Report
 
 HERE = Path(__file__).parent
-BENCHES = ("embedded", "stores", "durable", "growth", "postgres", "mount", "http", "startup")
+BENCHES = (
+    *("embedded", "stores", "durable", "longterm", "growth", "postgres"),
+    *("mount", "http", "startup"),
+)
 
 
 def main() -> int:

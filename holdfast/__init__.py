@@ -12,21 +12,57 @@ if TYPE_CHECKING:
     from holdfast import tools as tools
     from holdfast.ground.pages import Page as Page
     from holdfast.ground.scope import Actor as Actor
+    from holdfast.ground.secrets import looks_like_secret as looks_like_secret
     from holdfast.library.holdfast import Holdfast as Holdfast
     from holdfast.library.open import open as open
+    from holdfast.memories.longterm.block import recalled_block as recalled_block
+    from holdfast.memories.longterm.item import Item as Item
+    from holdfast.memories.longterm.item import Recalled as Recalled
+    from holdfast.memories.longterm.item import Remembered as Remembered
+    from holdfast.memories.longterm.item import Turn as Turn
+    from holdfast.memories.longterm.memory import LongTermMemory as LongTermMemory
+    from holdfast.memories.longterm.options import LongTermOptions as LongTermOptions
+    from holdfast.memories.longterm.score import Weights as Weights
 
-__all__ = ["UNSET", "Actor", "Holdfast", "Page", "aio", "errors", "open", "tools"]
+__all__ = [
+    "UNSET",
+    "Actor",
+    "Holdfast",
+    "Item",
+    "LongTermMemory",
+    "LongTermOptions",
+    "Page",
+    "Recalled",
+    "Remembered",
+    "Turn",
+    "Weights",
+    "aio",
+    "errors",
+    "looks_like_secret",
+    "open",
+    "recalled_block",
+    "tools",
+]
 
 __getattr__ = lazily(
     __name__,
     {
         "UNSET": "msgspec",
         "Actor": "holdfast.ground.scope",
+        "Item": "holdfast.memories.longterm.item",
+        "LongTermMemory": "holdfast.memories.longterm.memory",
+        "LongTermOptions": "holdfast.memories.longterm.options",
+        "Recalled": "holdfast.memories.longterm.item",
+        "Remembered": "holdfast.memories.longterm.item",
+        "Turn": "holdfast.memories.longterm.item",
+        "Weights": "holdfast.memories.longterm.score",
         "Holdfast": "holdfast.library.holdfast",
         "Page": "holdfast.ground.pages",
         "aio": "holdfast.aio",
         "errors": "holdfast.errors",
+        "looks_like_secret": "holdfast.ground.secrets",
         "open": "holdfast.library.open",
+        "recalled_block": "holdfast.memories.longterm.block",
         "tools": "holdfast.tools",
     },
 )

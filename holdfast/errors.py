@@ -11,6 +11,7 @@ from holdfast.ground.errors import HoldfastError as HoldfastError
 from holdfast.ground.errors import IdempotencyMismatch as IdempotencyMismatch
 from holdfast.ground.errors import ImportRefused as ImportRefused
 from holdfast.ground.errors import InvalidInput as InvalidInput
+from holdfast.ground.errors import LongTermOff as LongTermOff
 from holdfast.ground.errors import MemoryFull as MemoryFull
 from holdfast.ground.errors import MissingExtra as MissingExtra
 from holdfast.ground.errors import NotAuthenticated as NotAuthenticated
@@ -21,6 +22,7 @@ from holdfast.ground.errors import PreconditionFailed as PreconditionFailed
 from holdfast.ground.errors import Refused as Refused
 from holdfast.ground.errors import RunRequired as RunRequired
 from holdfast.ground.errors import ScopeDenied as ScopeDenied
+from holdfast.ground.errors import SecretRefused as SecretRefused
 from holdfast.ground.errors import StaleRun as StaleRun
 from holdfast.ground.errors import StoreArchived as StoreArchived
 from holdfast.ground.errors import StoreFull as StoreFull

@@ -55,7 +55,8 @@ RUN_ENDS = """
 class Face:
     """A class to make awaitable: where it is, and which of its attributes are such classes.
 
-    `facts` are attributes that are known from the start, and taken over as they are.
+    `facts` are attributes that are known from the start, and taken over as they are. `base` is
+    the class of which it is a kind.
     """
 
     module: str
@@ -64,6 +65,7 @@ class Face:
     alias: str = ""
     ends: str = ""
     facts: tuple[str, ...] = ()
+    base: str = ""
 
     @property
     def awaitable(self) -> str:
@@ -73,6 +75,7 @@ class Face:
 
 STORES = "holdfast.memories.stores"
 DURABLE = "holdfast.memories.durable"
+LONGTERM = "holdfast.memories.longterm"
 FACES = (
     Face("holdfast.ground.events", "EventBus", alias="Events"),
     Face(f"{STORES}.memories", "Memories"),
@@ -93,6 +96,8 @@ FACES = (
         facts=("run_id", "token", "lane", "hydration"),
     ),
     Face(f"{DURABLE}.memory", "DurableMemory"),
+    Face(f"{LONGTERM}.memory", "LongTermData"),
+    Face(f"{LONGTERM}.memory", "LongTermMemory", base="LongTermData"),
     Face(
         "holdfast.library.holdfast",
         "Holdfast",
@@ -108,7 +113,7 @@ FACES = (
     ),
 )
 BY_NAME = {face.name: face for face in FACES}
-FOR_DOORS = {"publish", "acting"}
+FOR_DOORS = {"publish", "acting", "by_tool", "longterm_shared"}
 """Methods that serve engines and doors, which have no use for a coroutine."""
 
 
@@ -249,7 +254,7 @@ def method(source: Source, imports: Imports, node: ast.FunctionDef) -> str:
         "    ",
     )
     head = head.replace("(\n", f"({source.waiver(node)}\n", 1)
-    before = "answer = " if then.startswith("return Async") else then
+    before = "answer = " if then.endswith("self._cross)") else then
     call = wrapped(
         f"{before}await self._cross",
         [f"self._of.{node.name}", *handed_on(node.args)],
@@ -264,7 +269,15 @@ def _crossed(imports: Imports, source: Source, kind: str) -> tuple[str, str]:
     """Return the type that a coroutine of *kind* gives, and what it does with the answer."""
     if face := BY_NAME.get(kind):
         return f'"{face.awaitable}"', f"return {face.awaitable}(answer, self._cross)"
-    imports.mentioned(source, kind.removeprefix("Page"))
+    if face := BY_NAME.get(kind.removesuffix(" | None")):
+        imports.add("holdfast.library.crossing", "perhaps")
+        made = f"return perhaps({face.awaitable}, answer, self._cross)"
+        return f'"{face.awaitable} | None"', made
+    imports.mentioned(source, kind.removeprefix("Page").removeprefix("Iterator"))
+    if kind.startswith("Iterator["):
+        imports.add("holdfast.library.crossing", "AsyncWalk")
+        walk = f"AsyncWalk{kind.removeprefix('Iterator')}"
+        return walk, "return AsyncWalk(answer, self._cross)"
     if kind.startswith("Page["):
         imports.add("holdfast.library.crossing", "AsyncPage")
         return f"Async{kind}", "return AsyncPage(answer, self._cross)"
@@ -291,13 +304,18 @@ def awaitable(face: Face, imports: Imports) -> str:
     )
     facts = "".join(f"        self.{name} = of.{name}\n" for name in face.facts)
     bodies = [method(source, imports, each) for each in sorted(methods, key=_list_last)]
+    base = f"({BY_NAME[face.base].awaitable})" if face.base else ""
     return (
-        f"class {face.awaitable}:\n{docstring(node, '    ')}\n"
+        f"class {face.awaitable}{base}:\n{docstring(node, '    ')}\n"
         f"    def __init__(self, of: {face.name}, cross: Crossing) -> None:\n"
-        f"        self._of, self._cross = of, cross\n{parts}{facts}\n"
+        f"{_begun(face)}        self._of, self._cross = of, cross\n{parts}{facts}\n"
         + "\n".join(bodies)
         + face.ends
     )
+
+
+def _begun(face: Face) -> str:
+    return "        super().__init__(of, cross)\n" if face.base else ""
 
 
 def _list_last(node: ast.FunctionDef) -> bool:

@@ -10,10 +10,12 @@ HoldfastError
 │   ├── TooLarge                a body, or what an append would make, is over its limit
 │   ├── RunRequired             a conversation entry needs a run to belong to
 │   ├── ImportRefused           files were rejected, so nothing was replaced
+│   ├── SecretRefused           a text holds what looks like a credential
 │   └── ToolRefused             what a model asked of a tool cannot be done
 ├── NotAuthenticated        no credential, or one that is not known
 ├── NotPermitted            the credential does not reach that far
-│   └── ScopeDenied             it belongs to another agent, user or workspace
+│   ├── ScopeDenied             it belongs to another agent, user or workspace
+│   └── LongTermOff             long-term memory is not switched on
 ├── NotFound                nothing is there
 ├── Conflict                the write lost to the state of things
 │   ├── PathTaken               another memory sits at this path, above it or below it
@@ -208,6 +210,19 @@ class ImportRefused(Refused):
         self.rejected = rejected
 
 
+class SecretRefused(Refused):
+    """A text holds what looks like a credential; `reasons` are the kinds, never the text."""
+
+    facts = ("reasons",)
+
+    def __init__(self, reasons: tuple[str, ...]) -> None:
+        super().__init__(
+            f"The text holds what looks like a secret ({', '.join(reasons)}); it was not stored.",
+            next="Leave the secret out, and keep it where secrets are kept.",
+        )
+        self.reasons = reasons
+
+
 class ToolRefused(Refused):
     """What a model asked of a tool cannot be done; `str(error)` is the tool's text."""
 
@@ -234,6 +249,20 @@ class NotPermitted(HoldfastError):
 
 class ScopeDenied(NotPermitted):
     """It belongs to another agent, user or workspace."""
+
+
+class LongTermOff(NotPermitted):
+    """Long-term memory is not switched on; `by` says where: `request` or `server`."""
+
+    facts = ("needed", "by")
+
+    def __init__(self, by: Literal["request", "server"]) -> None:
+        super().__init__(
+            f"Long-term memory is off, by the {by}.",
+            needed="long-term memory",
+            next="Send enabled=true, or set HOLDFAST_LTM_ENABLED=1 where the server runs.",
+        )
+        self.by: Literal["request", "server"] = by
 
 
 class NotFound(HoldfastError):

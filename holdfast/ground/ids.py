@@ -25,6 +25,9 @@ KINDS = {
     "edit": "edit",
     "entry": "durable entry",
     "run": "run",
+    "coll": "collection",
+    "item": "item",
+    "turn": "turn",
 }
 """What each prefix is of, in words for a message."""
 

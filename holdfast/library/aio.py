@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from msgspec import UNSET, UnsetType
 
@@ -17,7 +17,7 @@ from holdfast.ground.clock import Clock
 from holdfast.ground.events import EventBus, Listener
 from holdfast.ground.ids import Ids
 from holdfast.ground.scope import Actor
-from holdfast.library.crossing import AsyncPage, Crossing
+from holdfast.library.crossing import AsyncPage, AsyncWalk, Crossing, perhaps
 from holdfast.library.forget_report import ForgetReport
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.open import open as open_here
@@ -42,6 +42,24 @@ from holdfast.memories.durable.reading import LISTED
 from holdfast.memories.durable.reports import Explanation, ExportReport, ImportReport, RunEnded
 from holdfast.memories.durable.run import DurableRun
 from holdfast.memories.durable.setting import OnError
+from holdfast.memories.longterm import listing
+from holdfast.memories.longterm.item import (
+    Cleared,
+    Flushed,
+    ForgetResult,
+    Imported,
+    Item,
+    LongTermStatus,
+    Recalled,
+    Recorded,
+    Remembered,
+    Turn,
+    What,
+)
+from holdfast.memories.longterm.memory import LongTermData, LongTermMemory
+from holdfast.memories.longterm.options import LongTermOptions
+from holdfast.memories.longterm.recalling import K
+from holdfast.memories.longterm.score import Weights
 from holdfast.memories.stores.agents import Agents
 from holdfast.memories.stores.edits import Edit
 from holdfast.memories.stores.environments import Environments
@@ -976,6 +994,168 @@ class AsyncDurableMemory:
         return AsyncPage(answer, self._cross)
 
 
+class AsyncLongTermData:
+    """A person's data, to see, to take along and to forget, whatever the switch says."""
+
+    def __init__(self, of: LongTermData, cross: Crossing) -> None:
+        self._of, self._cross = of, cross
+
+    async def get(self, id: str) -> Item | Turn | None:
+        """Return the item or turn called *id*, or None."""
+        return await self._cross(self._of.get, id)
+
+    async def export(self) -> AsyncWalk[dict[str, object]]:
+        """Give every turn and then every item, each as a dict with its `type`."""
+        answer = await self._cross(self._of.export)
+        return AsyncWalk(answer, self._cross)
+
+    async def forget(self, id: str) -> ForgetResult:
+        """Forget the item or turn *id* for good, and say what went with it.
+
+        With an item go the turns it came from; with a turn the items that came from it alone.
+        False, and no error, when nothing was there.
+        """
+        return await self._cross(self._of.forget, id)
+
+    async def clear(self) -> Cleared:
+        """Forget all of this collection for good, and that anything of it was ever forgotten."""
+        return await self._cross(self._of.clear)
+
+    async def status(self) -> LongTermStatus:
+        """Return how the collection stands."""
+        return await self._cross(self._of.status)
+
+    async def list(
+        self,
+        what: str = "items",
+        *,
+        kinds: Iterable[str] | None = None,
+        query: str | None = None,
+        include_superseded: bool = False,
+        limit: int | None = listing.LISTED,
+        page: str | None = None,
+    ) -> AsyncPage[Any]:
+        """Return the `items` or the `turns`, newest first; *limit* is 1 to 1,000.
+
+        Each word of *query* is, by case folding, in the text. Items that were superseded come
+        only with *include_superseded*.
+        """
+        answer = await self._cross(
+            self._of.list,
+            what,
+            kinds=kinds,
+            query=query,
+            include_superseded=include_superseded,
+            limit=limit,
+            page=page,
+        )
+        return AsyncPage(answer, self._cross)
+
+
+class AsyncLongTermMemory(AsyncLongTermData):
+    """What a user told, across sessions, found by meaning.
+
+    >>> import holdfast
+    >>> ltm = holdfast.open(":memory:").longterm("ada", enabled=True)
+    >>> ltm.remember("Ada prefers tabs over spaces", kind="preference").outcome
+    'stored'
+    >>> [found.text for found in ltm.recall("tabs or spaces in Ada's code?")]
+    ['Ada prefers tabs over spaces']
+    """
+
+    def __init__(self, of: LongTermMemory, cross: Crossing) -> None:
+        super().__init__(of, cross)
+        self._of, self._cross = of, cross
+
+    async def recall(
+        self,
+        query: str,
+        k: int = K,
+        *,
+        what: What = "all",
+        kinds: Iterable[str] | None = None,
+        min_relevance: float | None = None,
+        weights: Weights | None = None,
+        touch: bool = True,
+    ) -> list[Recalled]:
+        """Return at most *k* items and turns that answer *query*, best first; *k* is 0 to 100.
+
+        Nothing when nothing is relevant enough; *min_relevance* 0 asks for the nearest however
+        far. Without *touch* it is not noted that they were recalled.
+        """
+        return await self._cross(
+            self._of.recall,
+            query,
+            k,
+            what=what,
+            kinds=kinds,
+            min_relevance=min_relevance,
+            weights=weights,
+            touch=touch,
+        )
+
+    async def remember(
+        self,
+        text: str,
+        kind: str = "fact",
+        importance: float = 0.5,
+        *,
+        source: str = "",
+        turns: Iterable[str] = (),
+    ) -> Remembered:
+        """Remember one sentence about the user: a fact, preference, decision or event.
+
+        *turns* are the ids of those it came from. One that says the same is refreshed instead; a
+        text that holds a secret, or nothing, is not kept, and `outcome` says so.
+        """
+        return await self._cross(
+            self._of.remember, text, kind, importance, source=source, turns=turns
+        )
+
+    async def record(self, turns: Iterable[Turn], *, thread_id: str | None = None) -> Recorded:
+        """Store what was said, all of it or, when one turn breaks a rule, none; mine nothing."""
+        return await self._cross(self._of.record, turns, thread_id=thread_id)
+
+    async def remember_conversation(
+        self, messages: Iterable[object], thread_id: str | None = None
+    ) -> Recorded:
+        """Record what is new of *messages*, and queue it to be mined where somebody extracts.
+
+        Each is a Turn, or an object with `role`, `content`, and perhaps `name` and `at`. The
+        whole conversation may be given each time, or only what is new.
+        """
+        return await self._cross(self._of.remember_conversation, messages, thread_id)
+
+    async def update(
+        self,
+        id: str,
+        *,
+        text: str | UnsetType = UNSET,
+        kind: str | UnsetType = UNSET,
+        importance: float | UnsetType = UNSET,
+    ) -> Item:
+        """Change an item and return it.
+
+        Raises NotFound, InvalidInput for a turn, and SecretRefused for a text that holds one.
+        """
+        return await self._cross(self._of.update, id, text=text, kind=kind, importance=importance)
+
+    async def import_(self, records: Iterable[object]) -> Imported:
+        """Take in *records*, as `export` gives them; those whose id is here are skipped."""
+        return await self._cross(self._of.import_, records)
+
+    async def flush(self, timeout: float | None = None) -> Flushed:
+        """Wait, at most *timeout* seconds, for what is done in the background.
+
+        `results` has what came of the mining that ended since it was asked last.
+        """
+        return await self._cross(self._of.flush, timeout)
+
+    async def retry(self) -> int:
+        """Queue the jobs again that failed; return how many."""
+        return await self._cross(self._of.retry)
+
+
 class AsyncHoldfast:
     """Everything one workspace remembers, seen by one actor.
 
@@ -1024,6 +1204,47 @@ class AsyncHoldfast:
     async def forget_agent(self, agent: str) -> ForgetReport:
         """Forget all that is *agent*'s, and its name; runs it has open are refused from then on."""
         return await self._cross(self._of.forget_agent, agent)
+
+    async def longterm(
+        self,
+        user_id: str,
+        *,
+        namespace: str = "chat",
+        workspace_id: str | None = None,
+        enabled: bool | None = None,
+        embedder: Any = None,
+        extractor: Any = None,
+        options: LongTermOptions | None = None,
+    ) -> "AsyncLongTermMemory | None":
+        """Return what is remembered of the user *user_id* across sessions; None where it is off.
+
+        It is on where *enabled* or HOLDFAST_LTM_ENABLED says so, and neither says no. A
+        *namespace* or *workspace_id* of the caller's own keeps collections apart.
+        """
+        answer = await self._cross(
+            self._of.longterm,
+            user_id,
+            namespace=namespace,
+            workspace_id=workspace_id,
+            enabled=enabled,
+            embedder=embedder,
+            extractor=extractor,
+            options=options,
+        )
+        return perhaps(AsyncLongTermMemory, answer, self._cross)
+
+    async def longterm_data(
+        self, user_id: str, *, namespace: str = "chat", workspace_id: str | None = None
+    ) -> "AsyncLongTermData":
+        """Return what is kept of a user, to see and to forget, whatever the switch says."""
+        answer = await self._cross(
+            self._of.longterm_data, user_id, namespace=namespace, workspace_id=workspace_id
+        )
+        return AsyncLongTermData(answer, self._cross)
+
+    async def forget_user(self, user_id: str) -> ForgetReport:
+        """Forget all that is the user *user_id*'s, in every collection, and the name."""
+        return await self._cross(self._of.forget_user, user_id)
 
     @property
     def workspace(self) -> str:

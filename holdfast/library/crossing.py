@@ -16,6 +16,7 @@ from holdfast.ground.pages import Page
 
 P = ParamSpec("P")
 T = TypeVar("T")
+R = TypeVar("R")
 
 THREADS = 64
 """Calls of one handle at a time; more of them wait. They start when needed, and end with it."""
@@ -34,6 +35,25 @@ class Crossing:
         """Return what *call* returns, run with the caller's context variables."""
         work = partial(copy_context().run, call, *args, **kwargs)
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+
+def perhaps(make: Callable[[T, Crossing], R], of: T | None, cross: Crossing) -> R | None:
+    """Return what *make* makes of *of*; None for None."""
+    return None if of is None else make(of, cross)
+
+
+class AsyncWalk(Generic[T]):
+    """Things that are fetched as they are asked for, some at a time, in one crossing."""
+
+    STEP = 100
+
+    def __init__(self, things: Iterator[T], cross: Crossing) -> None:
+        self._things, self._cross = things, cross
+
+    async def __aiter__(self) -> AsyncIterator[T]:
+        while ahead := await self._cross(lambda: list(islice(self._things, self.STEP))):
+            for each in ahead:
+                yield each
 
 
 class AsyncPage(Generic[T]):

@@ -3,8 +3,9 @@
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
+from threading import Lock
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from holdfast.engines.base import Engine
 from holdfast.ground.errors import NotAuthenticated
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from holdfast.memories.durable.entry import AgentSummary, Swept
     from holdfast.memories.durable.limits import DurableLimits, LimitsChanged
     from holdfast.memories.durable.memory import DurableMemory
+    from holdfast.memories.longterm.memory import LongTermData, LongTermMemory
+    from holdfast.memories.longterm.options import LongTermOptions
+    from holdfast.memories.longterm.shared import Shared
     from holdfast.memories.stores.agents import Agents
     from holdfast.memories.stores.environments import Environments
     from holdfast.memories.stores.keys import Keys
@@ -40,11 +44,13 @@ class Holdfast:
         engine: Engine,
         caller: Caller,
         *,
-        shared: bool = False,
+        root: "Holdfast | None" = None,
         opened: Opened | None = None,
     ) -> None:
-        self.engine, self._caller, self._shared = engine, caller, shared
+        self.engine, self._caller, self._root = engine, caller, root
         self.opened = opened
+        self._longterm: Shared | None = None
+        self._making = Lock()
         self.events: EventBus = engine.events
         self.memory_stores = MemoryStores(caller)
 
@@ -119,6 +125,62 @@ class Holdfast:
         return forget_agent(self._caller, agent)
 
     @property
+    def longterm_shared(self) -> "Shared":
+        """What long-term memories have in common, of all handles on this engine."""
+        from holdfast.memories.longterm.shared import Shared
+
+        if self._root is not None:
+            return self._root.longterm_shared
+        with self._making:
+            self._longterm = self._longterm or Shared()
+        return self._longterm
+
+    def longterm(
+        self,
+        user_id: str,
+        *,
+        namespace: str = "chat",
+        workspace_id: str | None = None,
+        enabled: bool | None = None,
+        embedder: Any = None,
+        extractor: Any = None,
+        options: "LongTermOptions | None" = None,
+    ) -> "LongTermMemory | None":
+        """Return what is remembered of the user *user_id* across sessions; None where it is off.
+
+        It is on where *enabled* or HOLDFAST_LTM_ENABLED says so, and neither says no. A
+        *namespace* or *workspace_id* of the caller's own keeps collections apart.
+        """
+        from holdfast.library.longterm import Asked, longterm
+        from holdfast.memories.longterm.options import LongTermOptions
+
+        asked = Asked(
+            user_id=user_id,
+            namespace=namespace,
+            workspace_id=workspace_id,
+            enabled=enabled,
+            embedder=embedder,
+            extractor=extractor,
+            options=options or LongTermOptions(),
+        )
+        return longterm(self._caller, self.longterm_shared, asked)
+
+    def longterm_data(
+        self, user_id: str, *, namespace: str = "chat", workspace_id: str | None = None
+    ) -> "LongTermData":
+        """Return what is kept of a user, to see and to forget, whatever the switch says."""
+        from holdfast.library.longterm import Asked, longterm_data
+
+        asked = Asked(user_id=user_id, namespace=namespace, workspace_id=workspace_id)
+        return longterm_data(self._caller, self.longterm_shared, asked)
+
+    def forget_user(self, user_id: str) -> "ForgetReport":
+        """Forget all that is the user *user_id*'s, in every collection, and the name."""
+        from holdfast.library.longterm import forget_user
+
+        return forget_user(self._caller, self.longterm_shared, user_id)
+
+    @property
     def _trace_content(self) -> bool:
         return self.opened is not None and self.opened.trace_content
 
@@ -158,7 +220,7 @@ class Holdfast:
                 ids=caller.ids,
                 session_id=session_id,
             ),
-            shared=True,
+            root=self._root or self,
             opened=self.opened,
         )
 
@@ -193,7 +255,9 @@ class Holdfast:
         What `acting` and `for_session` gave shares the database of the handle it came from, and
         leaves it open.
         """
-        if not self._shared:
+        if self._root is None:
+            if self._longterm is not None:
+                self._longterm.close()
             self.engine.close()
 
     def __enter__(self) -> Self:

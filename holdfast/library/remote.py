@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import NoReturn, Self, cast
+from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
 
 from msgspec.structs import replace
 
@@ -29,6 +29,10 @@ from holdfast.library.wire_client import Connections, WireClient
 from holdfast.memories.durable.entry import AgentSummary, Swept
 from holdfast.memories.durable.limits import DurableLimits, LimitsChanged
 from holdfast.memories.stores.records import Identity
+
+if TYPE_CHECKING:
+    from holdfast.library.remote_longterm import RemoteLongTermData, RemoteLongTermMemory
+    from holdfast.memories.longterm.options import LongTermOptions
 
 _log = logging.getLogger(__name__)
 
@@ -85,6 +89,54 @@ class RemoteHoldfast:
     def forget_agent(self, agent: str) -> ForgetReport:
         """Forget all that is *agent*'s, and its name; runs it has open are refused from then on."""
         return self._durables.forget_agent(agent)
+
+    def longterm(
+        self,
+        user_id: str,
+        *,
+        namespace: str = "chat",
+        workspace_id: str | None = None,
+        enabled: bool | None = None,
+        embedder: Any = None,
+        extractor: Any = None,
+        options: "LongTermOptions | None" = None,
+    ) -> "RemoteLongTermMemory | None":
+        """Return what is remembered of the user *user_id* across sessions; None where it is off.
+
+        The server is asked, for it may switch it on, and off as well. Models are named; objects
+        stay where they are.
+        """
+        from holdfast.library.longterm import Asked
+        from holdfast.library.remote_longterm import longterm
+        from holdfast.memories.longterm.options import LongTermOptions
+
+        asked = Asked(
+            user_id=user_id,
+            namespace=namespace,
+            workspace_id=workspace_id,
+            enabled=enabled,
+            embedder=embedder,
+            extractor=extractor,
+            options=options or LongTermOptions(),
+        )
+        return longterm(self._client, asked)
+
+    def longterm_data(
+        self, user_id: str, *, namespace: str = "chat", workspace_id: str | None = None
+    ) -> "RemoteLongTermData":
+        """Return what is kept of a user, to see and to forget, whatever the switch says."""
+        from holdfast.library.longterm import Asked
+        from holdfast.library.remote_longterm import longterm_data
+
+        asked = Asked(user_id=user_id, namespace=namespace, workspace_id=workspace_id)
+        return longterm_data(self._client, asked)
+
+    def forget_user(self, user_id: str) -> ForgetReport:
+        """Forget all that is the user *user_id*'s, in every collection, and the name."""
+        from holdfast.library.remote_longterm_wire import record
+
+        answer = self._client.write("POST", "/api/forget", {"user": user_id})
+        return record(ForgetReport, answer)
 
     @property
     def workspace(self) -> str:

@@ -37,6 +37,7 @@ _BY_TYPE: dict[str, type[HoldfastError]] = {
     "conflict_error": errors.Conflict,
     "not_found_error": errors.NotFound,
     "permission_error": errors.NotPermitted,
+    "longterm_off": errors.LongTermOff,
     "authentication_error": errors.NotAuthenticated,
     "request_too_large": errors.TooLarge,
 }

@@ -9,7 +9,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Literal
@@ -187,7 +187,22 @@ class WireClient:
     ) -> JSONObject:
         """Return what a GET of *path* answers, *waits* seconds later than another if need be."""
         target = path + query_of(query or {})
-        return self._patiently("GET", target, None, headers or {}, again=True, waits=waits)
+        answer = self._patiently("GET", target, None, headers or {}, again=True, waits=waits)
+        return _decoded(answer, writes=False)
+
+    def read_lines(self, path: str, query: Mapping[str, object]) -> list[bytes]:
+        """Return the lines that a GET of *path* answers."""
+        answer = self._patiently("GET", path + query_of(query), None, {}, again=True)
+        return answer.splitlines()
+
+    def write_lines(
+        self, path: str, lines: Iterable[bytes], query: Mapping[str, object]
+    ) -> JSONObject:
+        """Return what a POST of *lines* to *path* answers; it is sent once."""
+        headers = {"content-type": "application/x-ndjson"}
+        target = path + query_of(query)
+        answer = self._patiently("POST", target, b"\n".join(lines), headers, again=False)
+        return _decoded(answer, writes=True)
 
     def write(
         self,
@@ -205,7 +220,8 @@ class WireClient:
         """
         content = None if body is None else body_of(body)
         target = path + query_of(query or {})
-        return self._patiently(method, target, content, headers or {}, again=again)
+        answer = self._patiently(method, target, content, headers or {}, again=again)
+        return _decoded(answer, writes=method != "GET")
 
     def _patiently(
         self,
@@ -216,7 +232,7 @@ class WireClient:
         *,
         again: bool,
         waits: float = 0.0,
-    ) -> JSONObject:
+    ) -> bytes:
         over, unknown, pauses = time.monotonic() + PATIENCE, False, iter(PAUSES)
         while True:
             try:
@@ -238,10 +254,10 @@ class WireClient:
         headers: Headers,
         *,
         seconds: float,
-    ) -> JSONObject:
+    ) -> bytes:
         writes = method != "GET"
-        told = {**self._headers, **headers}
-        told |= {"content-type": "application/json"} if content else {}
+        kind = {"content-type": "application/json"} if content else {}
+        told = {**self._headers, **kind, **headers}
         # As bytes, since a header of ours may hold UTF-8, which the client library would not send.
         raw = [(name.encode(), _raw(value)) for name, value in told.items()]
         client = self._sender()
@@ -251,15 +267,7 @@ class WireClient:
             )
         if not answer.is_success:
             raise from_answer(answer.status_code, answer.headers, answer.content, writes=writes)
-        try:
-            return msgspec.json.decode(answer.content, type=JSONObject)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise Unavailable(
-                "The answer is not one of a Holdfast server.",
-                reason="io",
-                written=None if writes else False,
-                next="Check the address, and what stands between.",
-            ) from error
+        return answer.content
 
     @contextmanager
     def follow(
@@ -280,6 +288,18 @@ class WireClient:
             yield stream
         finally:
             stream.close()
+
+
+def _decoded(content: bytes, *, writes: bool) -> JSONObject:
+    try:
+        return msgspec.json.decode(content, type=JSONObject)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Unavailable(
+            "The answer is not one of a Holdfast server.",
+            reason="io",
+            written=None if writes else False,
+            next="Check the address, and what stands between.",
+        ) from error
 
 
 def _raw(value: str | bytes) -> bytes:

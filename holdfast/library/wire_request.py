@@ -75,6 +75,11 @@ def body_of(fields: Mapping[str, object]) -> bytes:
     return msgspec.json.encode({name: _within(name, value) for name, value in given.items()})
 
 
+def json_of(field: str, value: object) -> bytes:
+    """Return *value* as JSON; InvalidInput naming *field* when JSON cannot carry it as it is."""
+    return msgspec.json.encode(_within(field, value))
+
+
 def _within(field: str, value: object) -> object:
     try:
         return _plain(field, value)

@@ -5,3 +5,4 @@ from holdfast.tools.base import Tool as Tool
 from holdfast.tools.base import lay_out as lay_out
 from holdfast.tools.durable import durable as durable
 from holdfast.tools.files import files as files
+from holdfast.tools.longterm import longterm as longterm

@@ -29,6 +29,7 @@ def quick(name: str, kept: Path) -> "subprocess.CompletedProcess[str]":
         "durable",
         "growth",
         "postgres",
+        "longterm",
         pytest.param("mount", marks=pytest.mark.fuse),
         "http",
         "startup",

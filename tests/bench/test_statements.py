@@ -10,6 +10,8 @@ import holdfast
 from holdfast.engines.sqlite import SQLiteEngine
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.durable.memory import DurableMemory
+from holdfast.memories.longterm.item import Turn
+from holdfast.memories.longterm.memory import LongTermMemory
 from holdfast.memories.stores.edits import Edit, Save
 from holdfast.memories.stores.records import Memory
 
@@ -28,6 +30,15 @@ def store(hf: Holdfast) -> str:
 @pytest.fixture
 def memory(hf: Holdfast, store: str) -> Memory:
     return hf.memory_stores.memories.create(store, path="/a.md", content="Prefers tabs.")
+
+
+@pytest.fixture
+def ltm(hf: Holdfast) -> LongTermMemory:
+    memory = hf.longterm("ada", enabled=True)
+    assert memory is not None
+    memory.record([Turn(role="user", text="I like tabs"), Turn(role="assistant", text="Noted")])
+    memory.remember("Likes tabs")
+    return memory
 
 
 def statements(hf: Holdfast, call: Callable[[], object]) -> int:
@@ -136,3 +147,24 @@ def test_a_hydration_that_leaves_something_out_is_three_statements(
     durable.set("colour", "A colour that is not in the budget", category="note")
 
     assert statements(hf, lambda: durable.hydrate(20)) == 3
+
+
+@pytest.mark.parametrize("query", ["tabs", "what has nothing to do with it"])
+def test_a_warm_recall_is_one_statement(hf: Holdfast, ltm: LongTermMemory, query: str) -> None:
+    ltm.recall("tabs", touch=False)
+
+    assert statements(hf, lambda: ltm.recall(query, touch=False)) == 1
+
+
+def test_remembering_is_at_most_five_statements(hf: Holdfast, ltm: LongTermMemory) -> None:
+    assert statements(hf, lambda: ltm.remember("Has a dog")) <= 5
+
+
+def test_recording_costs_no_more_statements_for_more_turns(
+    hf: Holdfast, ltm: LongTermMemory
+) -> None:
+    turns = [Turn(role="user", text=f"Number {number}") for number in range(100)]
+
+    one = statements(hf, lambda: ltm.record(turns[:1], thread_id="t1"))
+
+    assert statements(hf, lambda: ltm.record(turns, thread_id="t2")) == one <= 7

@@ -57,12 +57,29 @@ EXPECTED = {
     "durable limits": "AGENT [--cap N] [--run-cap N] [--content-bytes N] [--budget N]"
     " [--daily-hours N] [--evict]",
     "durable sweep": "[AGENT]",
-    "forget": "--agent A [--yes]",
+    "ltm status": "USER [--namespace N] [--workspace-id W]",
+    "ltm recall": "USER QUERY [--k N] [--what all|items|turns] [--kind K]…"
+    " [--min-relevance X] [--namespace N] [--workspace-id W]",
+    "ltm remember": "USER TEXT [--kind fact|preference|decision|event] [--importance X]"
+    " [--source S] [--namespace N] [--workspace-id W]",
+    "ltm list": "USER [--turns] [--kind K]… [--query Q] [--superseded] [--limit N] [--page P]"
+    " [--all] [--namespace N] [--workspace-id W]",
+    "ltm show": "USER ID [--namespace N] [--workspace-id W]",
+    "ltm update": "USER ID [--text T] [--kind fact|preference|decision|event] [--importance X]"
+    " [--namespace N] [--workspace-id W]",
+    "ltm forget": "USER ID [--namespace N] [--workspace-id W]",
+    "ltm clear": "USER [--yes] [--namespace N] [--workspace-id W]",
+    "ltm export": "USER [FILE|-] [--namespace N] [--workspace-id W]",
+    "ltm import": "USER [FILE|-] [--namespace N] [--workspace-id W]",
+    "ltm flush": "USER [--timeout S] [--namespace N] [--workspace-id W]",
+    "ltm retry": "USER [--namespace N] [--workspace-id W]",
+    "forget": "[--user U] [--agent A] [--yes]",
     "backup": "FILE [--force]",
     "restore": "FILE [--replace]",
     "verify": "[--quick] [--repair] [--head LINK]",
     "scrub": "[--full]",
     "doctor": "",
+    "eval locomo": "FILE [--k N]",
 }
 
 ALONE = {"serve", "unmount"}
@@ -78,6 +95,11 @@ DEFAULTS = {
     "durable list": {"limit": 100},
     "durable set": {"content": "-"},
     "durable import": {"mode": "upsert"},
+    "ltm recall": {"k": 5, "what": "all", "namespace": "chat", "workspace_id": None},
+    "ltm remember": {"kind": "fact", "importance": 0.5},
+    "ltm list": {"limit": 100},
+    "ltm export": {"file": "-"},
+    "ltm import": {"file": "-"},
 }
 
 VARIABLES = {"db": "HOLDFAST_DB", "api_key": "HOLDFAST_API_KEY", "strict": "HOLDFAST_STRICT"}

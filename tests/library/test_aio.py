@@ -3,7 +3,7 @@
 import ast
 import asyncio
 import runpy
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from contextvars import ContextVar
 from pathlib import Path
 from threading import current_thread, main_thread
@@ -16,7 +16,8 @@ from holdfast.ground.errors import NotFound, PathTaken
 from holdfast.ground.events import Event
 from holdfast.ground.pages import Page
 from holdfast.ground.scope import Actor
-from holdfast.library.crossing import Crossing
+from holdfast.library.crossing import AsyncWalk, Crossing
+from holdfast.memories.longterm.item import Turn
 from holdfast.testing.shared import Server, new_workspace
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -91,7 +92,46 @@ def run(act: Callable[[AsyncHoldfast], Awaitable[None]], target: str | Path = ":
     asyncio.run(whole())
 
 
+class TestWalks:
+    def test_a_walk_gives_everything_in_order_and_asks_no_further_than_it_must(self) -> None:
+        asked: list[int] = []
+
+        def things() -> Iterator[int]:
+            for number in range(250):
+                asked.append(number)
+                yield number
+
+        async def walk(most: int) -> list[int]:
+            seen: list[int] = []
+            async for each in AsyncWalk(things(), Crossing()):
+                seen.append(each)
+                if len(seen) == most:
+                    break
+            return seen
+
+        assert asyncio.run(walk(3)) == [0, 1, 2]
+        assert len(asked) == AsyncWalk.STEP
+        assert asyncio.run(walk(1_000)) == list(range(250))
+
+
 class TestEmbedded:
+    def test_long_term_memory_is_there_where_it_is_on(self) -> None:
+        async def act(hf: AsyncHoldfast) -> None:
+            ltm = await hf.longterm("ada", enabled=True)
+            assert ltm is not None
+            await ltm.remember("Prefers tabs over spaces")
+            await ltm.record([Turn(role="user", text="Tabs it is")])
+
+            found = await ltm.recall("tabs or spaces?", what="items")
+            exported = [each["type"] async for each in await ltm.export()]
+
+            assert [each.text for each in found] == ["Prefers tabs over spaces"]
+            assert exported == ["turn", "item"]
+            assert (await (await hf.longterm_data("ada")).status()).turns == 1
+            assert await hf.longterm("ada", enabled=False) is None
+
+        run(act)
+
     def test_what_is_written_is_read(self) -> None:
         async def act(hf: AsyncHoldfast) -> None:
             store = await hf.memory_stores.create(name="Notes")

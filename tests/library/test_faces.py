@@ -16,6 +16,7 @@ from holdfast.library.remote_durable import RemoteDurable
 from holdfast.library.remote_durable_run import RemoteDurableRun
 from holdfast.library.remote_events import RemoteEvents
 from holdfast.library.remote_keys import RemoteKeys
+from holdfast.library.remote_longterm import RemoteLongTermData, RemoteLongTermMemory
 from holdfast.library.remote_memories import RemoteMemories, RemoteVersions
 from holdfast.library.remote_sessions import RemoteSessions
 from holdfast.library.remote_stores import RemoteMemoryStores
@@ -23,6 +24,8 @@ from holdfast.memories.durable.importing import Mode
 from holdfast.memories.durable.memory import DurableMemory
 from holdfast.memories.durable.promoting import Promotes
 from holdfast.memories.durable.run import DurableRun
+from holdfast.memories.longterm.memory import LongTermData, LongTermMemory
+from holdfast.memories.longterm.options import LongTermOptions
 from holdfast.memories.stores.agents import Agents
 from holdfast.memories.stores.environments import Environments
 from holdfast.memories.stores.keys import Keys
@@ -42,6 +45,8 @@ PAIRS: list[tuple[type, type, type]] = [
     (Keys, RemoteKeys, aio.AsyncKeys),
     (DurableMemory, RemoteDurable, aio.AsyncDurableMemory),
     (DurableRun, RemoteDurableRun, aio.AsyncDurableRun),
+    (LongTermData, RemoteLongTermData, aio.AsyncLongTermData),
+    (LongTermMemory, RemoteLongTermMemory, aio.AsyncLongTermMemory),
     (EventBus, RemoteEvents, aio.AsyncEvents),
 ]
 
@@ -55,11 +60,15 @@ HERE_ALONE = {
     # Engines publish.
     EventBus: {"publish"},
 }
-FOR_DOORS = {"acting", "publish"}
-LATE: dict[str, Any] = {"Mode": Mode, "Promotes": Promotes}
+FOR_DOORS = {"acting", "publish", "by_tool"}
+LATE: dict[str, Any] = {
+    "Mode": Mode,
+    "Promotes": Promotes,
+    "LongTermOptions | None": LongTermOptions | None,
+}
 """Types that a module of ours names without loading them."""
-OF_THE_SAME_FACE = {RemoteDurableRun: DurableRun}
-"""A run is opened by either handle, and is its own."""
+OF_THE_SAME_FACE = {RemoteDurableRun: DurableRun, RemoteLongTermMemory: LongTermMemory}
+"""A run or a memory is of the handle that gave it."""
 
 
 def methods(of: type) -> dict[str, Callable[..., Any]]:

@@ -22,6 +22,8 @@ SAMPLES: list[HoldfastError] = [
     errors.NotAuthenticated(),
     errors.NotPermitted("Too small.", needed="admin", next="Do."),
     errors.ScopeDenied("Another's.", needed="admin"),
+    errors.LongTermOff("request"),
+    errors.SecretRefused(("prose", "jwt")),
     NotFound("memory", "mem_1"),
     errors.Conflict("At version 2.", reason="version", next="Do."),
     PathTaken("mem_1", "/é\u2028.md"),

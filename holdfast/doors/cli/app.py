@@ -18,12 +18,14 @@ COMMANDS = {
     "mount": "Show memory stores as directories of ordinary files.",
     "unmount": "End a mount, once everything in it is saved.",
     "durable": "Read, write and look after what agents remember between runs.",
-    "forget": "Forget everything of an agent's.",
+    "ltm": "Recall, keep and look after what users told.",
+    "forget": "Forget everything of a user's or an agent's.",
     "backup": "Copy everything, at one moment, into a file.",
     "restore": "Bring a backup into a database.",
     "verify": "Check that everything stored is whole, and say what is not.",
     "scrub": "Make deleted bytes unreadable in the database's files.",
     "doctor": "Say what a person should look after.",
+    "eval": "Measure how well recall finds what was said.",
 }
 """Each command's line in the help; its module here has the same name."""
 

@@ -1,8 +1,9 @@
-"""`holdfast forget`: everything of an agent's, gone."""
+"""`holdfast forget`: everything of a user's or an agent's, gone."""
 
 from typing import Annotated
 
 import typer
+from msgspec import Struct
 
 from holdfast.doors.cli.call import Call
 from holdfast.doors.cli.command import command
@@ -14,11 +15,22 @@ app = typer.Typer(rich_markup_mode=None)
 @command(app, "forget")
 def forget(
     call: Call,
+    user: Annotated[
+        str | None, typer.Option("--user", metavar="U", help="The user whose memory is to go.")
+    ] = None,
     agent: Annotated[
-        str, typer.Option("--agent", metavar="A", help="The agent whose memory is to go.")
-    ],
+        str | None, typer.Option("--agent", metavar="A", help="The agent whose memory is to go.")
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
-    """Forget everything of an agent's, and its name; report what went."""
-    call.make_sure(f"Forget everything that the agent {agent} remembers?", yes=yes)
-    call.answer.one({"type": "forget_report", **to_wire(call.hf.forget_agent(agent))})
+    """Forget everything of a user's or an agent's, and the name; report what went."""
+    if (user is None) == (agent is None):
+        raise typer.BadParameter(
+            "one of them is needed, and not both", param_hint="--user, --agent"
+        )
+    whom = f"the agent {agent} remembers" if user is None else f"was remembered of {user}"
+    call.make_sure(f"Forget everything that {whom}?", yes=yes)
+    report: Struct = (
+        call.hf.forget_agent(agent or "") if user is None else call.hf.forget_user(user)
+    )
+    call.answer.one({"type": "forget_report", **to_wire(report)})

@@ -153,5 +153,7 @@ def demand_scope(visitor: Visitor, needed: KeyScope) -> None:
 
 
 def _bound_to(visitor: Visitor, found: Found) -> bool:
-    """Tell whether the route is one of the agent's that *visitor*'s key is bound to."""
-    return found.route.bound == "agent" and found.segments["agent"] == visitor.agent
+    """Tell whether the route is one of the agent's or user's that *visitor*'s key is bound to."""
+    owners = {"agent": visitor.agent, "user": visitor.user}
+    owner = owners.get(found.route.bound)
+    return owner is not None and found.segments[found.route.bound] == owner

@@ -60,6 +60,34 @@ def read_json(raw: bytes) -> JSONObject:
     return cast("JSONObject", value)
 
 
+def read_lines(raw: bytes) -> list[object]:
+    """Return the JSON value in each line of *raw*; InvalidInput tells which line has none."""
+    values: list[object] = []
+    for number, line in enumerate(raw.split(b"\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            values.append(_line(line))
+        except InvalidInput as error:
+            reason = f"{error.reason}, in line {number}"
+            raise InvalidInput(error.field, reason, index=number - 1) from None
+    return values
+
+
+def _line(raw: bytes) -> object:
+    try:
+        value: object = _parser.decode(raw.decode())
+    except UnicodeDecodeError:
+        raise InvalidInput("body", "is not UTF-8") from None
+    except RecursionError:
+        raise InvalidInput("body", f"is nested more than {DEPTH} levels deep") from None
+    except json.JSONDecodeError:
+        raise InvalidInput("body", "is not JSON") from None
+    if isinstance(value, dict):
+        _check_text_and_depth(cast("JSONObject", value), escapes=b"\\u" in raw)
+    return cast("object", value)
+
+
 def _no_json(text: str, error: json.JSONDecodeError) -> InvalidInput:
     place = f" at line {error.lineno}, column {error.colno}" if text.strip() else ", it is empty"
     return InvalidInput("body", f"is not JSON{place}", next="Send a JSON object.")

@@ -44,6 +44,7 @@ ANSWERS: dict[type[HoldfastError], tuple[int, str]] = {
     errors.TooLarge: (413, "request_too_large"),
     errors.NotAuthenticated: (401, "authentication_error"),
     errors.NotPermitted: (403, "permission_error"),
+    errors.LongTermOff: (403, "longterm_off"),
     errors.NotFound: (404, "not_found_error"),
     errors.Conflict: (409, "conflict_error"),
     errors.PathTaken: (409, "memory_path_conflict_error"),

@@ -11,6 +11,7 @@ from holdfast.doors.http.routes import Route
 from holdfast.memories.stores.records import JSONObject
 
 _REF = "#/components/schemas/{name}"
+_LINES = "application/x-ndjson"
 _PLACE = re.compile(r"\{(\w+)\}")
 _PLACES = {
     "s": "The id of a memory store.",
@@ -20,6 +21,7 @@ _PLACES = {
     "rid": "The id of the attached store.",
     "tid": "The id of the session token.",
     "agent": "The name of an agent.",
+    "user": "The id of a user.",
     "key": "The key of an entry.",
     "run_id": "The id of a run.",
     "seq": "The number of a change.",
@@ -77,9 +79,8 @@ def _operation(route: Route) -> JSONObject:
         "x-holdfast-scope": route.needs,
     }
     if route.body is not None:
-        operation["requestBody"] = {
-            "content": {"application/json": {"schema": _body(route.body)}},
-        }
+        kind = _LINES if route.body == "lines" else "application/json"
+        operation["requestBody"] = {"content": {kind: {"schema": _body(route.body)}}}
     return operation
 
 
@@ -109,9 +110,15 @@ def _names(route: Route) -> Iterable[JSONObject]:
 
 
 def _body(body: Any) -> JSONObject:
-    return {"type": "object"} if body == "any" else {"$ref": _REF.format(name=body.__name__)}
+    if isinstance(body, str):
+        return {"type": "object" if body == "any" else "string"}
+    return {"$ref": _REF.format(name=body.__name__)}
 
 
 def _content(route: Route) -> JSONObject:
-    kinds = {"/metrics": "text/plain", "/api/events": "text/event-stream"}
+    kinds = {
+        "/metrics": "text/plain",
+        "/api/events": "text/event-stream",
+        "/api/longterm/{user}/export": _LINES,
+    }
     return {kinds.get(route.path, "application/json"): {}}

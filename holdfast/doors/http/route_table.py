@@ -10,6 +10,8 @@ from holdfast.doors.http.own import (
     events,
     following,
     identity,
+    longterm,
+    longterm_upkeep,
     operations,
     settings,
     tokens,
@@ -36,6 +38,8 @@ def routes(*, strict: bool) -> tuple[Route, ...]:
         *durable_runs.ROUTES,
         *durable_files.ROUTES,
         *durable_upkeep.ROUTES,
+        *longterm_upkeep.ROUTES,
+        *longterm.ROUTES,
         *events.ROUTES,
         *operations.ROUTES,
     )

@@ -15,6 +15,7 @@ from holdfast.ground.errors import NotFound
 
 MIB = 1_048_576
 DURABLE_LIMIT = 4 * MIB
+LONGTERM_LIMIT = 32 * MIB
 
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 Needs = Literal["nothing", "any", "read", "write", "admin"]
@@ -30,7 +31,7 @@ class Route(Struct, frozen=True, kw_only=True):
     may ask: never, about its own session (`id`), or about stores attached to it (`s`). `behind`
     looks whether what the path names is there; it is asked when the body or the query is wrong,
     because an unknown id is told before a bad request. `bound` says whether a key may ask that is
-    bound to the agent in the path. A `durable` route's errors carry a code.
+    bound to the agent, or to the user, in the path. A `durable` route's errors carry a code.
     """
 
     method: Method
@@ -38,12 +39,12 @@ class Route(Struct, frozen=True, kw_only=True):
     needs: Needs
     answer: Handler
     summary: str
-    body: type[Body] | Literal["any"] | None = None
+    body: type[Body] | Literal["any", "lines"] | None = None
     query: tuple[Name, ...] = ()
     session: Literal["never", "own", "store"] = "never"
     behind: Callable[[Call], Awaitable[object]] | None = None
     limit: int = MIB
-    bound: Literal["never", "agent"] = "never"
+    bound: Literal["never", "agent", "user"] = "never"
     durable: bool = False
 
     @property

@@ -321,6 +321,211 @@ CREATE TABLE holdfast.environments (
 
 ALTER TABLE ONLY holdfast.environments FORCE ROW LEVEL SECURITY;
 
+CREATE TABLE holdfast.ltm_access (
+    workspace text NOT NULL COLLATE pg_catalog."C",
+    collection bigint NOT NULL,
+    number bigint NOT NULL,
+    last_accessed_at bigint NOT NULL,
+    access_count bigint NOT NULL
+);
+
+ALTER TABLE ONLY holdfast.ltm_access FORCE ROW LEVEL SECURITY;
+
+CREATE TABLE holdfast.ltm_collections (
+    number bigint NOT NULL,
+    id text NOT NULL COLLATE pg_catalog."C",
+    workspace text NOT NULL COLLATE pg_catalog."C",
+    user_id text NOT NULL COLLATE pg_catalog."C",
+    namespace text NOT NULL COLLATE pg_catalog."C",
+    workspace_id text NOT NULL COLLATE pg_catalog."C",
+    version bigint NOT NULL,
+    redone bigint NOT NULL,
+    marks bigint NOT NULL,
+    items bigint NOT NULL,
+    superseded bigint NOT NULL,
+    turns bigint NOT NULL,
+    analyzer integer NOT NULL,
+    indexed integer NOT NULL,
+    mean_rows bigint,
+    mean_length double precision,
+    mean_window double precision,
+    embedding_model text COLLATE pg_catalog."C",
+    dimension integer,
+    vector_provider text COLLATE pg_catalog."C",
+    created_at bigint NOT NULL,
+    CONSTRAINT ltm_collections_indexed_check CHECK ((indexed = ANY (ARRAY[0, 1]))),
+    CONSTRAINT ltm_collections_namespace_check CHECK ((namespace <> ''::text)),
+    CONSTRAINT ltm_collections_user_id_check CHECK ((user_id <> ''::text))
+);
+ALTER TABLE ONLY holdfast.ltm_collections ALTER COLUMN user_id SET STATISTICS 0;
+ALTER TABLE ONLY holdfast.ltm_collections ALTER COLUMN namespace SET STATISTICS 0;
+ALTER TABLE ONLY holdfast.ltm_collections ALTER COLUMN workspace_id SET STATISTICS 0;
+
+ALTER TABLE ONLY holdfast.ltm_collections FORCE ROW LEVEL SECURITY;
+
+CREATE TABLE holdfast.ltm_cursors (
+    workspace text NOT NULL COLLATE pg_catalog."C",
+    collection bigint NOT NULL,
+    thread_id text NOT NULL COLLATE pg_catalog."C",
+    chunk integer NOT NULL,
+    fingerprints bytea NOT NULL
+);
+ALTER TABLE ONLY holdfast.ltm_cursors ALTER COLUMN thread_id SET STATISTICS 0;
+ALTER TABLE ONLY holdfast.ltm_cursors ALTER COLUMN fingerprints SET STATISTICS 0;
+
+ALTER TABLE ONLY holdfast.ltm_cursors FORCE ROW LEVEL SECURITY;
+
+CREATE TABLE holdfast.ltm_df (
+    workspace text NOT NULL COLLATE pg_catalog."C",
+    collection bigint NOT NULL,
+    term text NOT NULL COLLATE pg_catalog."C",
+    n bigint NOT NULL
+);
+ALTER TABLE ONLY holdfast.ltm_df ALTER COLUMN term SET STATISTICS 0;
+
+ALTER TABLE ONLY holdfast.ltm_df FORCE ROW LEVEL SECURITY;
+
+CREATE TABLE holdfast.ltm_items (
+    collection bigint NOT NULL,
+    number bigint NOT NULL,
+    id text NOT NULL COLLATE pg_catalog."C",
+    workspace text NOT NULL COLLATE pg_catalog."C",
+    kind text NOT NULL COLLATE pg_catalog."C",
+    importance double precision NOT NULL,
+    origin text NOT NULL COLLATE pg_catalog."C",
+    source text NOT NULL COLLATE pg_catalog."C",
+    created_at bigint NOT NULL,
+    updated_at bigint NOT NULL,
+    superseded_by text COLLATE pg_catalog."C",
+    superseded_at bigint,
+    flags integer NOT NULL,
+    terms integer NOT NULL,
+    fold bytea NOT NULL,
+    body text NOT NULL COLLATE pg_catalog."C",
+    text text NOT NULL COLLATE pg_catalog."C",
+    CONSTRAINT ltm_items_importance_check CHECK (((importance >= (0)::double precision) AND (importance <= (1)::double precision))),
+    CONSTRAINT ltm_items_kind_check CHECK ((kind = ANY (ARRAY['fact'::text, 'preference'::text, 'decision'::text, 'event'::text]))),
+    CONSTRAINT ltm_items_origin_check CHECK ((origin = ANY (ARRAY['api'::text, 'tool'::text, 'extraction'::text, 'import'::text]))),
+    CONSTRAINT ltm_items_text_check CHECK (((octet_length(text) >= 1) AND (octet_length(text) <= 4096)))
+);
+ALTER TABLE ONLY holdfast.ltm_items ALTER COLUMN source SET STATISTICS 0;
+ALTER TABLE ONLY holdfast.ltm_items ALTER COLUMN fold SET STATISTICS 0;
+ALTER TABLE ONLY holdfast.ltm_items ALTER COLUMN body SET STATISTICS 0;
+ALTER TABLE ONLY holdfast.ltm_items ALTER COLUMN text SET STATISTICS 0;
+
+ALTER TABLE ONLY holdfast.ltm_items FORCE ROW LEVEL SECURITY;
+
+CREATE TABLE holdfast.ltm_jobs (
+    number bigint NOT NULL,
+    workspace text NOT NULL COLLATE pg_catalog."C",
+    collection bigint NOT NULL,
+    kind text NOT NULL COLLATE pg_catalog."C",
+    state text NOT NULL COLLATE pg_catalog."C",
+    about text NOT NULL COLLATE pg_catalog."C",
+    attempts integer NOT NULL,
+    next_at bigint NOT NULL,
+    token text COLLATE pg_catalog."C",
+    leased_until bigint,
+    error text COLLATE pg_catalog."C",
+    created_at bigint NOT NULL,
+    CONSTRAINT ltm_jobs_check CHECK (((state = 'running'::text) = ((token IS NOT NULL) AND (leased_until IS NOT NULL)))),
+    CONSTRAINT ltm_jobs_kind_check CHECK ((kind = ANY (ARRAY['extract'::text, 'embed'::text, 'reembed'::text]))),
+    CONSTRAINT ltm_jobs_state_check CHECK ((state = ANY (ARRAY['queued'::text, 'running'::text, 'failed'::text])))
+);
+
+ALTER TABLE ONLY holdfast.ltm_jobs FORCE ROW LEVEL SECURITY;
+
+CREATE TABLE holdfast.ltm_lex (
+    workspace text NOT NULL COLLATE pg_catalog."C",
+    collection bigint NOT NULL,
+    number bigint NOT NULL,
+    lex tsvector NOT NULL
+);
+ALTER TABLE ONLY holdfast.ltm_lex ALTER COLUMN lex SET STATISTICS 0;
+
+ALTER TABLE ONLY holdfast.ltm_lex FORCE ROW LEVEL SECURITY;
+
+CREATE TABLE holdfast.ltm_links (
+    workspace text NOT NULL COLLATE pg_catalog."C",
+    collection bigint NOT NULL,
+    item bigint NOT NULL,
+    turn bigint NOT NULL
+);
+
+ALTER TABLE ONLY holdfast.ltm_links FORCE ROW LEVEL SECURITY;
+
+CREATE TABLE holdfast.ltm_secrets (
+    workspace text NOT NULL COLLATE pg_catalog."C",
+    secret bytea NOT NULL,
+    CONSTRAINT ltm_secrets_secret_check CHECK ((octet_length(secret) = 32))
+);
+
+ALTER TABLE ONLY holdfast.ltm_secrets FORCE ROW LEVEL SECURITY;
+
+CREATE TABLE holdfast.ltm_tombstones (
+    workspace text NOT NULL COLLATE pg_catalog."C",
+    collection bigint NOT NULL,
+    id text NOT NULL COLLATE pg_catalog."C",
+    at bigint NOT NULL,
+    terms bytea NOT NULL,
+    fingerprint bytea
+);
+ALTER TABLE ONLY holdfast.ltm_tombstones ALTER COLUMN terms SET STATISTICS 0;
+ALTER TABLE ONLY holdfast.ltm_tombstones ALTER COLUMN fingerprint SET STATISTICS 0;
+
+ALTER TABLE ONLY holdfast.ltm_tombstones FORCE ROW LEVEL SECURITY;
+
+CREATE TABLE holdfast.ltm_turns (
+    collection bigint NOT NULL,
+    number bigint NOT NULL,
+    id text NOT NULL COLLATE pg_catalog."C",
+    workspace text NOT NULL COLLATE pg_catalog."C",
+    role text NOT NULL COLLATE pg_catalog."C",
+    speaker text NOT NULL COLLATE pg_catalog."C",
+    at bigint NOT NULL,
+    thread_id text NOT NULL COLLATE pg_catalog."C",
+    session text NOT NULL COLLATE pg_catalog."C",
+    created_at bigint NOT NULL,
+    flags integer NOT NULL,
+    terms integer NOT NULL,
+    fingerprint bytea NOT NULL,
+    caption text NOT NULL COLLATE pg_catalog."C",
+    body text NOT NULL COLLATE pg_catalog."C",
+    text text NOT NULL COLLATE pg_catalog."C",
+    CONSTRAINT ltm_turns_role_check CHECK ((role = ANY (ARRAY['user'::text, 'assistant'::text]))),
+    CONSTRAINT ltm_turns_text_check CHECK ((octet_length(text) <= 1048576))
+);
+ALTER TABLE ONLY holdfast.ltm_turns ALTER COLUMN speaker SET STATISTICS 0;
+ALTER TABLE ONLY holdfast.ltm_turns ALTER COLUMN thread_id SET STATISTICS 0;
+ALTER TABLE ONLY holdfast.ltm_turns ALTER COLUMN session SET STATISTICS 0;
+ALTER TABLE ONLY holdfast.ltm_turns ALTER COLUMN fingerprint SET STATISTICS 0;
+ALTER TABLE ONLY holdfast.ltm_turns ALTER COLUMN caption SET STATISTICS 0;
+ALTER TABLE ONLY holdfast.ltm_turns ALTER COLUMN body SET STATISTICS 0;
+ALTER TABLE ONLY holdfast.ltm_turns ALTER COLUMN text SET STATISTICS 0;
+
+ALTER TABLE ONLY holdfast.ltm_turns FORCE ROW LEVEL SECURITY;
+
+CREATE TABLE holdfast.ltm_vector_sets (
+    workspace text NOT NULL COLLATE pg_catalog."C",
+    collection text NOT NULL COLLATE pg_catalog."C",
+    seq bigint NOT NULL
+);
+
+ALTER TABLE ONLY holdfast.ltm_vector_sets FORCE ROW LEVEL SECURITY;
+
+CREATE TABLE holdfast.ltm_vectors (
+    workspace text NOT NULL COLLATE pg_catalog."C",
+    collection text NOT NULL COLLATE pg_catalog."C",
+    id text NOT NULL COLLATE pg_catalog."C",
+    dimension integer NOT NULL,
+    vector real[] NOT NULL,
+    CONSTRAINT ltm_vectors_check CHECK ((cardinality(vector) = dimension))
+);
+ALTER TABLE ONLY holdfast.ltm_vectors ALTER COLUMN vector SET STATISTICS 0;
+ALTER TABLE ONLY holdfast.ltm_vectors ALTER COLUMN vector SET STORAGE EXTERNAL;
+
+ALTER TABLE ONLY holdfast.ltm_vectors FORCE ROW LEVEL SECURITY;
+
 CREATE TABLE holdfast.memories (
     id text NOT NULL COLLATE pg_catalog."C",
     workspace text NOT NULL COLLATE pg_catalog."C",
@@ -538,6 +743,54 @@ ALTER TABLE ONLY holdfast.durable_tombstones
 ALTER TABLE ONLY holdfast.environments
     ADD CONSTRAINT environments_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY holdfast.ltm_access
+    ADD CONSTRAINT ltm_access_pkey PRIMARY KEY (collection, number);
+
+ALTER TABLE ONLY holdfast.ltm_collections
+    ADD CONSTRAINT ltm_collections_id_key UNIQUE (id);
+
+ALTER TABLE ONLY holdfast.ltm_collections
+    ADD CONSTRAINT ltm_collections_pkey PRIMARY KEY (number);
+
+ALTER TABLE ONLY holdfast.ltm_cursors
+    ADD CONSTRAINT ltm_cursors_pkey PRIMARY KEY (collection, thread_id, chunk);
+
+ALTER TABLE ONLY holdfast.ltm_df
+    ADD CONSTRAINT ltm_df_pkey PRIMARY KEY (collection, term);
+
+ALTER TABLE ONLY holdfast.ltm_items
+    ADD CONSTRAINT ltm_items_collection_id_key UNIQUE (collection, id);
+
+ALTER TABLE ONLY holdfast.ltm_items
+    ADD CONSTRAINT ltm_items_pkey PRIMARY KEY (collection, number);
+
+ALTER TABLE ONLY holdfast.ltm_jobs
+    ADD CONSTRAINT ltm_jobs_pkey PRIMARY KEY (number);
+
+ALTER TABLE ONLY holdfast.ltm_lex
+    ADD CONSTRAINT ltm_lex_pkey PRIMARY KEY (collection, number);
+
+ALTER TABLE ONLY holdfast.ltm_links
+    ADD CONSTRAINT ltm_links_pkey PRIMARY KEY (collection, item, turn);
+
+ALTER TABLE ONLY holdfast.ltm_secrets
+    ADD CONSTRAINT ltm_secrets_pkey PRIMARY KEY (workspace);
+
+ALTER TABLE ONLY holdfast.ltm_tombstones
+    ADD CONSTRAINT ltm_tombstones_pkey PRIMARY KEY (collection, id);
+
+ALTER TABLE ONLY holdfast.ltm_turns
+    ADD CONSTRAINT ltm_turns_collection_id_key UNIQUE (collection, id);
+
+ALTER TABLE ONLY holdfast.ltm_turns
+    ADD CONSTRAINT ltm_turns_pkey PRIMARY KEY (collection, number);
+
+ALTER TABLE ONLY holdfast.ltm_vector_sets
+    ADD CONSTRAINT ltm_vector_sets_pkey PRIMARY KEY (collection);
+
+ALTER TABLE ONLY holdfast.ltm_vectors
+    ADD CONSTRAINT ltm_vectors_pkey PRIMARY KEY (collection, id);
+
 ALTER TABLE ONLY holdfast.memories
     ADD CONSTRAINT memories_pkey PRIMARY KEY (id);
 
@@ -612,6 +865,26 @@ CREATE INDEX durable_runs_to_lapse ON holdfast.durable_runs USING btree (seen_at
 CREATE INDEX durable_tombstones_by_age ON holdfast.durable_tombstones USING btree (at);
 
 CREATE INDEX environments_by_age ON holdfast.environments USING btree (workspace, created_at, id);
+
+CREATE UNIQUE INDEX ltm_collections_by_name ON holdfast.ltm_collections USING btree (workspace, user_id, namespace, workspace_id);
+
+CREATE INDEX ltm_items_by_fold ON holdfast.ltm_items USING btree (collection, fold) WHERE (superseded_at IS NULL);
+
+CREATE INDEX ltm_items_by_terms ON holdfast.ltm_items USING btree (collection, terms) WHERE (superseded_at IS NULL);
+
+CREATE INDEX ltm_items_superseded ON holdfast.ltm_items USING btree (collection, superseded_by) WHERE (superseded_by IS NOT NULL);
+
+CREATE INDEX ltm_jobs_due ON holdfast.ltm_jobs USING btree (state, next_at);
+
+CREATE INDEX ltm_jobs_of_collection ON holdfast.ltm_jobs USING btree (collection, kind, state);
+
+CREATE INDEX ltm_links_of_turn ON holdfast.ltm_links USING btree (collection, turn, item);
+
+CREATE INDEX ltm_turns_by_speaker ON holdfast.ltm_turns USING btree (collection, speaker, role);
+
+CREATE INDEX ltm_turns_by_time ON holdfast.ltm_turns USING btree (collection, at);
+
+CREATE INDEX ltm_turns_of_session ON holdfast.ltm_turns USING btree (collection, thread_id, session, number);
 
 CREATE UNIQUE INDEX memories_by_path ON holdfast.memories USING btree (store_id, path);
 
@@ -707,6 +980,8 @@ CREATE POLICY its_holder ON holdfast.api_keys FOR SELECT USING ((secret_hash = c
 
 CREATE POLICY its_holder ON holdfast.session_tokens FOR SELECT USING ((secret_hash = current_setting('holdfast.credential'::text, true)));
 
+CREATE POLICY its_user ON holdfast.ltm_collections AS RESTRICTIVE USING (((current_setting('holdfast.user'::text, true) = user_id) OR (current_setting('holdfast.user'::text, true) = '*'::text))) WITH CHECK (((current_setting('holdfast.user'::text, true) = user_id) OR (current_setting('holdfast.user'::text, true) = '*'::text)));
+
 CREATE POLICY its_workspace ON holdfast.agents USING (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text))) WITH CHECK (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text)));
 
 CREATE POLICY its_workspace ON holdfast.api_keys USING (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text))) WITH CHECK (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text)));
@@ -733,6 +1008,32 @@ CREATE POLICY its_workspace ON holdfast.durable_tombstones USING (((current_sett
 
 CREATE POLICY its_workspace ON holdfast.environments USING (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text))) WITH CHECK (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text)));
 
+CREATE POLICY its_workspace ON holdfast.ltm_access USING (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text))) WITH CHECK (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text)));
+
+CREATE POLICY its_workspace ON holdfast.ltm_collections USING (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text))) WITH CHECK (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text)));
+
+CREATE POLICY its_workspace ON holdfast.ltm_cursors USING (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text))) WITH CHECK (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text)));
+
+CREATE POLICY its_workspace ON holdfast.ltm_df USING (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text))) WITH CHECK (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text)));
+
+CREATE POLICY its_workspace ON holdfast.ltm_items USING (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text))) WITH CHECK (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text)));
+
+CREATE POLICY its_workspace ON holdfast.ltm_jobs USING (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text))) WITH CHECK (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text)));
+
+CREATE POLICY its_workspace ON holdfast.ltm_lex USING (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text))) WITH CHECK (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text)));
+
+CREATE POLICY its_workspace ON holdfast.ltm_links USING (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text))) WITH CHECK (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text)));
+
+CREATE POLICY its_workspace ON holdfast.ltm_secrets USING (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text))) WITH CHECK (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text)));
+
+CREATE POLICY its_workspace ON holdfast.ltm_tombstones USING (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text))) WITH CHECK (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text)));
+
+CREATE POLICY its_workspace ON holdfast.ltm_turns USING (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text))) WITH CHECK (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text)));
+
+CREATE POLICY its_workspace ON holdfast.ltm_vector_sets USING (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text))) WITH CHECK (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text)));
+
+CREATE POLICY its_workspace ON holdfast.ltm_vectors USING (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text))) WITH CHECK (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text)));
+
 CREATE POLICY its_workspace ON holdfast.memories USING (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text))) WITH CHECK (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text)));
 
 CREATE POLICY its_workspace ON holdfast.memory_words USING (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text))) WITH CHECK (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text)));
@@ -750,6 +1051,32 @@ CREATE POLICY its_workspace ON holdfast.store_settings USING (((current_setting(
 CREATE POLICY its_workspace ON holdfast.stores USING (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text))) WITH CHECK (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text)));
 
 CREATE POLICY its_workspace ON holdfast.versions USING (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text))) WITH CHECK (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text)));
+
+ALTER TABLE holdfast.ltm_access ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE holdfast.ltm_collections ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE holdfast.ltm_cursors ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE holdfast.ltm_df ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE holdfast.ltm_items ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE holdfast.ltm_jobs ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE holdfast.ltm_lex ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE holdfast.ltm_links ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE holdfast.ltm_secrets ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE holdfast.ltm_tombstones ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE holdfast.ltm_turns ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE holdfast.ltm_vector_sets ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE holdfast.ltm_vectors ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE holdfast.memories ENABLE ROW LEVEL SECURITY;
 

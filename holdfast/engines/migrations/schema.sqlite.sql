@@ -170,6 +170,149 @@ CREATE TABLE environments (
   archived_at integer
 ) strict, without rowid;
 
+CREATE TABLE ltm_access (
+  workspace text not null,
+  collection integer not null,
+  number integer not null,
+  last_accessed_at integer not null,
+  access_count integer not null,
+  primary key (collection, number)
+) strict, without rowid;
+
+CREATE TABLE ltm_collections (
+  number integer primary key,
+  id text not null unique,
+  workspace text not null,
+  user_id text not null check (user_id <> ''),
+  namespace text not null check (namespace <> ''),
+  workspace_id text not null,
+  version integer not null,        
+  redone integer not null,         
+  marks integer not null,          
+  items integer not null,
+  superseded integer not null,     
+  turns integer not null,
+  analyzer integer not null,       
+  indexed integer not null check (indexed in (0, 1)),  
+  mean_rows integer,               
+  mean_length real,
+  mean_window real,
+  embedding_model text,
+  dimension integer,
+  vector_provider text,
+  created_at integer not null
+) strict;
+
+CREATE TABLE ltm_cursors (
+  workspace text not null,
+  collection integer not null,
+  thread_id text not null,
+  chunk integer not null,
+  fingerprints blob not null,
+  primary key (collection, thread_id, chunk)
+) strict, without rowid;
+
+CREATE TABLE ltm_items (
+  collection integer not null,
+  number integer not null,
+  id text not null,
+  workspace text not null,
+  kind text not null check (kind in ('fact', 'preference', 'decision', 'event')),
+  importance real not null check (importance between 0 and 1),
+  origin text not null check (origin in ('api', 'tool', 'extraction', 'import')),
+  source text not null,
+  created_at integer not null,
+  updated_at integer not null,
+  superseded_by text,
+  superseded_at integer,
+  flags integer not null,          
+  terms integer not null,          
+  fold blob not null,              
+  body text not null,              
+  text text not null check (length(cast(text as blob)) between 1 and 4096),
+  primary key (collection, number),
+  unique (collection, id)
+) strict, without rowid;
+
+CREATE TABLE ltm_jobs (
+  number integer primary key,
+  workspace text not null,
+  collection integer not null,
+  kind text not null check (kind in ('extract', 'embed', 'reembed')),
+  state text not null check (state in ('queued', 'running', 'failed')),
+  about text not null,             
+  attempts integer not null,
+  next_at integer not null,        
+  token text,                      
+  leased_until integer,
+  error text,                      
+  created_at integer not null,
+  check ((state = 'running') = (token is not null and leased_until is not null))
+) strict;
+
+CREATE VIRTUAL TABLE ltm_lex using fts5 (body, content='', tokenize='ascii');
+
+CREATE TABLE ltm_links (
+  workspace text not null,
+  collection integer not null,
+  item integer not null,
+  turn integer not null,
+  primary key (collection, item, turn)
+) strict, without rowid;
+
+CREATE TABLE ltm_secrets (
+  workspace text not null primary key,
+  secret blob not null check (length(secret) = 32)
+) strict, without rowid;
+
+CREATE VIRTUAL TABLE ltm_terms using fts5vocab (ltm_lex, row);
+
+CREATE TABLE ltm_tombstones (
+  workspace text not null,
+  collection integer not null,
+  id text not null,
+  at integer not null,
+  terms blob not null,
+  fingerprint blob,
+  primary key (collection, id)
+) strict, without rowid;
+
+CREATE TABLE ltm_turns (
+  collection integer not null,
+  number integer not null,
+  id text not null,
+  workspace text not null,
+  role text not null check (role in ('user', 'assistant')),
+  speaker text not null,
+  at integer not null,             
+  thread_id text not null,
+  session text not null,
+  created_at integer not null,
+  flags integer not null,
+  terms integer not null,
+  fingerprint blob not null,       
+  caption text not null,
+  body text not null,
+  text text not null check (length(cast(text as blob)) <= 1048576),
+  primary key (collection, number),
+  unique (collection, id)
+) strict, without rowid;
+
+CREATE TABLE ltm_vector_sets (
+  workspace text not null,
+  collection text not null primary key,
+  seq integer not null
+) strict, without rowid;
+
+CREATE TABLE ltm_vectors (
+  workspace text not null,
+  collection text not null,
+  id text not null,
+  dimension integer not null,
+  vector blob not null check (length(vector) = 4 * dimension),
+  primary key (collection, id)
+) strict, without rowid;
+
 CREATE TABLE memories (
   number integer primary key,      
   id text not null unique,
@@ -332,6 +475,28 @@ CREATE INDEX durable_runs_to_lapse on durable_runs (seen_at) where ended_at is n
 CREATE INDEX durable_tombstones_by_age on durable_tombstones (at);
 
 CREATE INDEX environments_by_age on environments (workspace, created_at, id);
+
+CREATE UNIQUE INDEX ltm_collections_by_name on ltm_collections
+  (workspace, user_id, namespace, workspace_id);
+
+CREATE INDEX ltm_items_by_fold on ltm_items (collection, fold) where superseded_at is null;
+
+CREATE INDEX ltm_items_by_terms on ltm_items (collection, terms) where superseded_at is null;
+
+CREATE INDEX ltm_items_superseded on ltm_items (collection, superseded_by)
+  where superseded_by is not null;
+
+CREATE INDEX ltm_jobs_due on ltm_jobs (state, next_at);
+
+CREATE INDEX ltm_jobs_of_collection on ltm_jobs (collection, kind, state);
+
+CREATE INDEX ltm_links_of_turn on ltm_links (collection, turn, item);
+
+CREATE INDEX ltm_turns_by_speaker on ltm_turns (collection, speaker, role);
+
+CREATE INDEX ltm_turns_by_time on ltm_turns (collection, at);
+
+CREATE INDEX ltm_turns_of_session on ltm_turns (collection, thread_id, session, number);
 
 CREATE UNIQUE INDEX memories_by_path on memories (store_id, path);
 

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from holdfast.engines import queries
 from holdfast.engines.base import Engine, Reader, Transaction
+from holdfast.memories.longterm.vectors.table import from_stored, to_stored
 
 ROWS_AT_ONCE = 200
 
@@ -44,6 +45,17 @@ TABLES = (
     Table("durable_lanes", ("workspace", "agent", "lane")),
     Table("durable_runs", ("workspace", "agent", "token")),
     Table("durable_replays", ("workspace", "agent", "key_hash")),
+    Table("ltm_collections", ("number",)),
+    Table("ltm_items", ("collection", "number")),
+    Table("ltm_turns", ("collection", "number")),
+    Table("ltm_links", ("collection", "item", "turn")),
+    Table("ltm_access", ("collection", "number")),
+    Table("ltm_cursors", ("collection", "thread_id", "chunk")),
+    Table("ltm_tombstones", ("collection", "id")),
+    Table("ltm_secrets", ("workspace",)),
+    Table("ltm_jobs", ("number",)),
+    Table("ltm_vectors", ("collection", "id")),
+    Table("ltm_vector_sets", ("collection",)),
     Table("changes", ("seq",)),
 )
 """Every table that holds what cannot be made again, owners before what they own.
@@ -84,13 +96,20 @@ def copy(
         after: dict[str, object] = {}
         copied.rows[table.name] = 0
         while rows := reader.all(dict[str, object], _select(source, table, names, after), **after):
-            tx.run_many(insert, rows)
+            tx.run_many(insert, [_stored(target, table, row) for row in rows])
             copied.rows[table.name] += len(rows)
             done += len(rows)
             told(done)
             after = {f"after_{column}": rows[-1][column] for column in table.key}
     _raise_numbers(target, tx, copied.seq)
     return copied
+
+
+def _stored(target: Engine, table: Table, row: dict[str, object]) -> dict[str, object]:
+    """Return *row* as *target* has it: vectors are of another type on each engine."""
+    if table.name != "ltm_vectors":
+        return row
+    return {**row, "vector": to_stored(target.dialect, from_stored(row["vector"]))}
 
 
 def _raise_numbers(target: Engine, tx: Transaction, seq: int) -> None:

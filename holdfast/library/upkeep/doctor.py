@@ -13,6 +13,8 @@ from holdfast.engines.sqlite.target import RISKY
 from holdfast.ground.clock import SystemClock, to_microseconds
 from holdfast.ground.scope import EVERYBODY
 from holdfast.library.holdfast import Holdfast
+from holdfast.library.upkeep.check import Check
+from holdfast.library.upkeep.doctor_longterm import look_at_longterm
 from holdfast.library.upkeep.entries import miscounted
 from holdfast.memories.durable.fence import LAPSES_AFTER
 from holdfast.memories.durable.times import DAY
@@ -27,14 +29,6 @@ CLOCKS_APART_MOST = 2.0
 
 
 PRAGMAS = ("application_id", "page_size", "auto_vacuum", "freelist_count", "foreign_keys")
-
-
-class Check(Struct, frozen=True, kw_only=True):
-    """One thing looked at: whether it is well, and what there is to say of it."""
-
-    name: str
-    ok: bool
-    says: str
 
 
 class _Over(Struct, frozen=True, kw_only=True):
@@ -64,6 +58,7 @@ def doctor(hf: Holdfast) -> list[Check]:
     else:
         checks += _server(engine, sql)
     checks += [_counters(engine, sql), _overdue(engine, sql)]
+    checks += look_at_longterm(engine, sql)
     return [*checks, _pinned(status), _erasure(status), _clock(engine, sql)]
 
 

@@ -1,4 +1,4 @@
-"""What a database forgot of durable memory, forgotten once more in one that does not know of it."""
+"""What a database forgot, forgotten once more in one that does not know of it."""
 
 from datetime import datetime
 from types import SimpleNamespace
@@ -10,6 +10,7 @@ from holdfast.ground.clock import from_microseconds
 from holdfast.ground.ids import Ids
 from holdfast.ground.scope import EVERYBODY, Scope
 from holdfast.library.upkeep.entries import Tombstone, Tombstones, changes, entries
+from holdfast.library.upkeep.forgotten_longterm import LongTermGrave, forget_rows_again
 from holdfast.memories.durable.caller import Caller
 from holdfast.memories.durable.forgetting import forget_again
 from holdfast.memories.durable.forgetting_agents import forget_agent
@@ -25,10 +26,11 @@ class RedactedChange(Struct, frozen=True, kw_only=True):
 
 
 class Forgotten(Struct, frozen=True, kw_only=True):
-    """What one database forgot and redacted of durable memory."""
+    """What one database forgot of durable and long-term memory, and redacted of the first."""
 
     tombstones: tuple[Tombstone, ...] = ()
     redacted: tuple[RedactedChange, ...] = ()
+    longterm: tuple[LongTermGrave, ...] = ()
 
 
 class _Secret(Struct, frozen=True):
@@ -55,11 +57,12 @@ def forgotten_of(reader: Reader, sql: SimpleNamespace) -> Forgotten:
     return Forgotten(
         tombstones=tuple(reader.all(Tombstone, sql.tombstones)),
         redacted=tuple(reader.all(RedactedChange, sql.redacted_changes)),
+        longterm=tuple(reader.all(LongTermGrave, sql.longterm_graves)),
     )
 
 
 def forget_all_again(engine: Engine, made: Forgotten) -> int:
-    """Forget in *engine* what *made* names and it still holds; return how many keys and agents.
+    """Forget in *engine* what *made* names and it still holds; return how much.
 
     What it does not hold shall not come back with an older copy either: so the tombstones are
     carried over, where both hash with one secret.
@@ -83,7 +86,7 @@ def forget_all_again(engine: Engine, made: Forgotten) -> int:
             )
 
     everybody.write(work)
-    return count
+    return count + forget_rows_again(engine, made.longterm)
 
 
 def _forget_agents(engine: Engine, sql: SimpleNamespace, buried: Tombstones) -> int:

@@ -187,6 +187,14 @@ from durable_tombstones t
 join durable_secrets s on s.workspace = t.workspace
 order by t.seq
 
+-- longterm_graves --
+select c.workspace, c.user_id, c.namespace, c.workspace_id, c.id as collection_id, t.id, t.at,
+    t.terms, t.fingerprint, s.secret
+from ltm_tombstones t
+join ltm_collections c on c.number = t.collection
+join ltm_secrets s on s.workspace = c.workspace
+order by c.number, t.id
+
 -- secret_of_workspace --
 select secret from durable_secrets where workspace = :of
 
@@ -273,7 +281,8 @@ order by 1
 -- make_ready (sqlite) --
 -- What a connection knows of the index of words it looks up again when it is asked for one, and
 -- not when it is told to check the index, which then seems damaged after another's writes.
-select 1 as done from memory_words where memory_words match '0_' limit 1
+select (select 1 from memory_words where memory_words match '0_' limit 1) as memories,
+  (select 1 from ltm_lex where ltm_lex match 'c0x' limit 1) as longterm
 
 -- make_ready (postgres) --
 -- Upkeep looks at everything, and that may take long.
@@ -314,6 +323,22 @@ insert into memory_words (memory_words) values ('delete-all')
 
 -- clear_words (postgres) --
 delete from memory_words
+
+-- clear_terms (sqlite) --
+insert into ltm_lex (ltm_lex) values ('delete-all')
+
+-- clear_terms (postgres) --
+delete from ltm_lex
+
+-- clear_frequencies (sqlite) --
+-- They are counted in the index itself.
+update ltm_collections set indexed = 0 where indexed = 1
+
+-- clear_frequencies (postgres) --
+delete from ltm_df
+
+-- unindex --
+update ltm_collections set indexed = 0 where indexed = 1
 
 -- fill_words (sqlite) --
 insert into memory_words (rowid, words) select number, :words from memories where id = :memory
@@ -496,3 +521,233 @@ update api_keys set revoked_at = :revoked_at where id = :id and revoked_at is nu
 
 -- revoke_token_again --
 update session_tokens set revoked_at = :revoked_at where id = :id and revoked_at is null
+
+-- all_collections --
+-- Each with what its rows come to.
+select c.number, c.id, c.analyzer, c.indexed, c.items, c.superseded, c.turns,
+  coalesce(i.items, 0) as counted_items, coalesce(i.superseded, 0) as counted_superseded,
+  coalesce(t.turns, 0) as counted_turns
+from ltm_collections c
+left join (
+  select collection, count(*) as items, count(superseded_at) as superseded
+  from ltm_items
+  group by collection
+) i on i.collection = c.number
+left join (
+  select collection, count(*) as turns from ltm_turns group by collection
+) t on t.collection = c.number
+order by c.number
+
+-- stray_longterm --
+-- Rows of collections that are not there, and what hangs on rows that are not.
+select 'ltm_items' as "table", r.id as id, 'no collection' as found
+from ltm_items r
+where not exists (
+  select 1 from ltm_collections c where c.number = r.collection and c.workspace = r.workspace)
+union all
+select 'ltm_turns', r.id, 'no collection'
+from ltm_turns r
+where not exists (
+  select 1 from ltm_collections c where c.number = r.collection and c.workspace = r.workspace)
+union all
+select 'ltm_jobs', cast(r.number as text), 'no collection'
+from ltm_jobs r
+where not exists (
+  select 1 from ltm_collections c where c.number = r.collection and c.workspace = r.workspace)
+union all
+select 'ltm_tombstones', r.id, 'no collection'
+from ltm_tombstones r
+where not exists (
+  select 1 from ltm_collections c where c.number = r.collection and c.workspace = r.workspace)
+union all
+select distinct 'ltm_cursors', cast(r.collection as text), 'no collection'
+from ltm_cursors r
+where not exists (
+  select 1 from ltm_collections c where c.number = r.collection and c.workspace = r.workspace)
+union all
+select 'ltm_vector_sets', r.collection, 'no collection'
+from ltm_vector_sets r
+where not exists (
+  select 1 from ltm_collections c where c.id = r.collection and c.workspace = r.workspace)
+union all
+select 'ltm_links', cast(l.item as text), 'no item'
+from ltm_links l
+where not exists (
+  select 1 from ltm_items i
+  where i.collection = l.collection and i.number = l.item and i.workspace = l.workspace)
+union all
+select 'ltm_links', cast(l.item as text), 'no turn'
+from ltm_links l
+where not exists (
+  select 1 from ltm_turns t
+  where t.collection = l.collection and t.number = l.turn and t.workspace = l.workspace)
+union all
+select 'ltm_access', cast(a.number as text), 'no row'
+from ltm_access a
+where not exists (
+  select 1 from ltm_items i
+  where i.collection = a.collection and i.number = a.number and i.workspace = a.workspace
+) and not exists (
+  select 1 from ltm_turns t
+  where t.collection = a.collection and t.number = a.number and t.workspace = a.workspace)
+
+-- unburied --
+-- What was forgotten, and is there.
+select 'ltm_items' as "table", t.id as id, 'it' as found
+from ltm_tombstones t join ltm_items i on i.collection = t.collection and i.id = t.id
+union all
+select 'ltm_turns', t.id, 'it'
+from ltm_tombstones t join ltm_turns r on r.collection = t.collection and r.id = t.id
+union all
+select 'ltm_vectors', t.id, 'it'
+from ltm_tombstones t
+join ltm_collections c on c.number = t.collection
+join ltm_vectors v on v.collection = c.id and v.id = t.id
+
+-- stray_vectors --
+-- Of rows that are gone.
+select 'ltm_vectors' as "table", v.id as id, 'no row' as found
+from ltm_vectors v
+where not exists (
+  select 1 from ltm_collections c join ltm_items i on i.collection = c.number and i.id = v.id
+  where c.id = v.collection and c.workspace = v.workspace
+) and not exists (
+  select 1 from ltm_collections c join ltm_turns t on t.collection = c.number and t.id = v.id
+  where c.id = v.collection and c.workspace = v.workspace)
+
+-- drop_stray_vectors --
+delete from ltm_vectors
+where not exists (
+  select 1 from ltm_collections c join ltm_items i on i.collection = c.number and i.id = ltm_vectors.id
+  where c.id = ltm_vectors.collection and c.workspace = ltm_vectors.workspace
+) and not exists (
+  select 1 from ltm_collections c join ltm_turns t on t.collection = c.number and t.id = ltm_vectors.id
+  where c.id = ltm_vectors.collection and c.workspace = ltm_vectors.workspace)
+
+-- touch_vectors --
+update ltm_vector_sets set seq = :seq
+
+-- touch_collection --
+update ltm_collections set version = version + 1, redone = version + 1 where number = :collection
+
+-- stray_lexed (sqlite) --
+-- Entries of the index of words without a row of an indexed collection.
+select 'ltm_lex' as "table", cast(number as text) as id, 'no row' as found
+from (
+  select rowid as number from ltm_lex
+  except
+  select number from (
+    select r.number from ltm_turns r join ltm_collections c on c.number = r.collection
+    where c.indexed = 1
+    union all
+    select r.number from ltm_items r join ltm_collections c on c.number = r.collection
+    where c.indexed = 1 and r.superseded_at is null
+  )
+)
+
+-- stray_lexed (postgres) --
+select 'ltm_lex' as "table", cast(number as text) as id, 'no row' as found
+from (
+  select workspace, collection, number from ltm_lex
+  except
+  select workspace, collection, number from (
+    select r.workspace, r.collection, r.number
+    from ltm_turns r join ltm_collections c on c.number = r.collection
+    where c.indexed = 1
+    union all
+    select r.workspace, r.collection, r.number
+    from ltm_items r join ltm_collections c on c.number = r.collection
+    where c.indexed = 1 and r.superseded_at is null
+  ) e
+) s
+
+-- unlexed (sqlite) --
+-- Rows of indexed collections without an entry.
+select 'ltm_lex' as "table", cast(number as text) as id, 'none' as found
+from (
+  select number from (
+    select r.number from ltm_turns r join ltm_collections c on c.number = r.collection
+    where c.indexed = 1
+    union all
+    select r.number from ltm_items r join ltm_collections c on c.number = r.collection
+    where c.indexed = 1 and r.superseded_at is null
+  )
+  except
+  select rowid from ltm_lex
+)
+
+-- unlexed (postgres) --
+select 'ltm_lex' as "table", cast(number as text) as id, 'none' as found
+from (
+  select workspace, collection, number from (
+    select r.workspace, r.collection, r.number
+    from ltm_turns r join ltm_collections c on c.number = r.collection
+    where c.indexed = 1
+    union all
+    select r.workspace, r.collection, r.number
+    from ltm_items r join ltm_collections c on c.number = r.collection
+    where c.indexed = 1 and r.superseded_at is null
+  ) e
+  except
+  select workspace, collection, number from ltm_lex
+) s
+
+-- lexed_terms (sqlite) --
+select substr(term, length('c' || :collection || 'x') + 1) as term, doc as n
+from ltm_terms
+where term >= 'c' || :collection || 'x' and term < 'c' || :collection || 'y'
+
+-- lexed_terms (postgres) --
+-- Where the rows and the count kept of them differ, neither is told.
+select coalesce(w.term, d.term) as term,
+  case when w.n is distinct from d.n then -1 else d.n end as n
+from (
+  select u.term, count(*) as n
+  from ltm_lex l cross join unnest(tsvector_to_array(l.lex)) u (term)
+  where l.collection = :collection
+  group by u.term
+) w
+full join (select term, n from ltm_df where collection = :collection) d on d.term = w.term
+
+-- turns_of_collection (sqlite) --
+select number, id, 0 as is_item, flags, terms, x'' as fold, body, text, caption,
+  null as superseded_at
+from ltm_turns
+where collection = :collection and number > :after
+order by number
+limit :rows
+
+-- turns_of_collection (postgres) --
+select number, id, 0 as is_item, flags, terms, cast('' as bytea) as fold, body, text, caption,
+  cast(null as bigint) as superseded_at
+from ltm_turns
+where collection = :collection and number > :after
+order by number
+limit :rows
+
+-- items_of_collection --
+select number, id, 1 as is_item, flags, terms, fold, body, text, '' as caption, superseded_at
+from ltm_items
+where collection = :collection and number > :after
+order by number
+limit :rows
+
+-- mend_turn --
+update ltm_turns set body = :body, flags = :flags, terms = :terms
+where collection = :collection and number = :number
+
+-- mend_item --
+update ltm_items set body = :body, flags = :flags, terms = :terms, fold = :fold
+where collection = :collection and number = :number
+
+-- failed_jobs --
+select kind, coalesce(error, 'unknown') as error, count(*) as jobs
+from ltm_jobs
+where state = 'failed'
+group by kind, error
+order by kind, error
+
+-- other_analyzers --
+select count(*) as collections, coalesce(sum(case when analyzer > :ours then 1 else 0 end), 0) as newer
+from ltm_collections
+where analyzer <> :ours

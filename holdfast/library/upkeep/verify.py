@@ -14,8 +14,10 @@ from holdfast.library.upkeep.chains import StoreRow, VersionRow, check_chain
 from holdfast.library.upkeep.entries import check_entries
 from holdfast.library.upkeep.finding import Finding
 from holdfast.library.upkeep.heads import HeadRow, check_counters, check_exclusive, check_heads
+from holdfast.library.upkeep.longterm import check_longterm
+from holdfast.library.upkeep.rebuilding import rebuild
 from holdfast.library.upkeep.storage import check_indexes, check_storage
-from holdfast.library.upkeep.words import check_counts, check_words, rebuild_words
+from holdfast.library.upkeep.words import check_counts, check_words
 
 VERSIONS_AT_ONCE = 100
 """Versions read at a time; with their contents 10 MiB at most."""
@@ -57,6 +59,8 @@ class _Walk(Struct, kw_only=True):
             "versions": 0,
             "durable_entries": 0,
             "durable_changes": 0,
+            "ltm_items": 0,
+            "ltm_turns": 0,
         }
     )
     links: dict[str, str] = field(default_factory=dict[str, str])
@@ -76,7 +80,8 @@ def verify(
     """Check storage, heads, chains, counts, exclusive paths, words, redactions and owners.
 
     *quick* asks the engine for its quick check of the storage, and counts the words without
-    comparing them. *repair* rebuilds what is derived (the words) when it does not fit. *head*, a
+    comparing them. *repair* rebuilds what is derived (the words, the terms of long-term memory and
+    which vectors it has) when it does not fit. *head*, a
     link written down earlier (hex), is a finding when no chain holds it any more. Raises
     InvalidInput for one that is no link.
     """
@@ -85,7 +90,7 @@ def verify(
     everybody = engine.scoped(EVERYBODY)
     report = _look(everybody, quick=quick, head=head)
     if repair and any(finding.check == "derived" for finding in report.findings):
-        rebuild_words(everybody)
+        rebuild(everybody)
         report = _look(everybody, quick=quick, head=head)
         return msgspec.structs.replace(report, repaired=True)
     return report
@@ -115,6 +120,7 @@ def _walk(everybody: Engine, reader: Reader, walk: _Walk) -> None:
         _walk_store(reader, sql, store, walk)
     walk.findings += check_counts(reader, sql)
     walk.findings += check_entries(reader, sql, walk.counts, quick=walk.quick)
+    walk.findings += check_longterm(reader, sql, walk.counts, quick=walk.quick)
     walk.findings += [
         Finding(check="owners", table=stray.table, id=stray.id, expected="its", found=stray.found)
         for statement in (sql.strays, sql.stray_durable)

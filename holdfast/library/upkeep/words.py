@@ -75,11 +75,6 @@ def check_words(reader: Reader, sql: SimpleNamespace, store: StoreRow) -> Iterat
         )
 
 
-def rebuild_words(engine: Engine) -> None:
-    """Empty the index of words and fill it from the present heads, in one transaction."""
-    engine.write(fill_words_of(engine), timeout=3600)
-
-
 def fill_words_of(engine: Engine) -> Callable[[Transaction], None]:
     """Return the work that fills the index of words, and their counts, anew."""
     sql = engine.queries("holdfast.library.upkeep")
@@ -88,6 +83,9 @@ def fill_words_of(engine: Engine) -> Callable[[Transaction], None]:
         for statement in (sql.make_ready, sql.hold_writers):
             tx.all(dict[str, object], statement)
         tx.run(sql.clear_words)
+        # A large collection is indexed again by the next write to it.
+        for statement in (sql.clear_terms, sql.clear_frequencies, sql.unindex):
+            tx.run(statement)
         for store in tx.all(StoreRow, sql.all_stores):
             for head in _heads(tx, sql, store.id):
                 words = _words_in(head)

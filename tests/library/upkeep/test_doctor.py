@@ -18,6 +18,8 @@ from holdfast.library.holdfast import Holdfast
 from holdfast.library.upkeep.doctor import Check, doctor
 from holdfast.testing.fakes import FrozenClock
 
+LONGTERM = ("long-term counters", "long-term jobs", "long-term analyzer")
+
 
 def said(hf: Holdfast) -> dict[str, Check]:
     checks = doctor(hf)
@@ -71,7 +73,7 @@ class TestOfAFile:
     def test_every_row_that_is_promised_is_there(self, hf: Holdfast) -> None:
         assert {
             *("database", "schema", "durability", "file system", "free space", "log", "pragmas"),
-            *("other processes", "readers", "erasure", "clock"),
+            *("other processes", "readers", "erasure", "clock", *LONGTERM),
             *("durable counters", "durable sweep"),
         } == said(hf).keys()
 
@@ -153,7 +155,7 @@ class TestOfAServer:
 
         assert {
             *("database", "schema", "durability", "role", "row security", "extensions"),
-            *("forgetting", "readers", "erasure", "clock"),
+            *("forgetting", "readers", "erasure", "clock", *LONGTERM),
             *("durable counters", "durable sweep"),
         } == found.keys()
         assert found["role"].says == "holdfast_app, which owns 0 tables"

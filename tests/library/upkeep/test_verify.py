@@ -19,6 +19,8 @@ def test_what_nobody_meddled_with_is_whole(hf: Holdfast, store: Store) -> None:
         "versions": 16,
         "durable_entries": 22,
         "durable_changes": 48,
+        "ltm_items": 0,
+        "ltm_turns": 0,
     }
     assert report.links.keys() >= {store.id}
 

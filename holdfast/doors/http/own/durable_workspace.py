@@ -1,6 +1,6 @@
 """Durable memory of a whole workspace: its agents, its limits, its sweep, and forgetting one."""
 
-from typing import Any
+from typing import Any, cast
 
 from msgspec import Struct
 
@@ -11,15 +11,18 @@ from holdfast.doors.http.own.durable_upkeep import SetLimits
 from holdfast.doors.http.query import PAGE
 from holdfast.doors.http.routes import Handler, Method, Needs, Route
 from holdfast.ground.errors import InvalidInput
+from holdfast.library.forget_report import ForgetReport
+from holdfast.library.holdfast import Holdfast
 from holdfast.memories.durable.wire import to_wire
 
 SETTINGS = "/api/settings/durable"
 
 
 class Forget(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Who is to be forgotten."""
+    """Who is to be forgotten: an agent or a user."""
 
     agent: str | None = None
+    user: str | None = None
 
 
 async def agents(call: Call) -> Answer:
@@ -47,12 +50,18 @@ async def sweep(call: Call) -> Answer:
 
 
 async def forget(call: Call) -> Answer:
-    """Forget all of an agent's."""
-    agent = call.body(Forget).agent
-    if agent is None:
-        raise InvalidInput("agent", "is required")
-    report: Struct = await call.slow(lambda hf: hf.forget_agent(agent))
+    """Forget all of an agent's or of a user's."""
+    body = call.body(Forget)
+    if (body.agent is None) == (body.user is None):
+        raise InvalidInput("agent", "or user is required, and not both")
+    report: Struct = await call.slow(lambda hf: _forgotten(hf, body))
     return of_json({"type": "forget_report", **to_wire(report)})
+
+
+def _forgotten(hf: Holdfast, whom: Forget) -> ForgetReport:
+    if whom.agent is not None:
+        return hf.forget_agent(whom.agent)
+    return hf.forget_user(cast("str", whom.user))
 
 
 def _route(
@@ -83,5 +92,7 @@ ROUTES = (
         body=SetLimits,
     ),
     _route("POST", "/api/sweep", "admin", sweep, "Remove what is over, of every agent."),
-    _route("POST", "/api/forget", "admin", forget, "Forget all of an agent's.", body=Forget),
+    _route(
+        "POST", "/api/forget", "admin", forget, "Forget all of an agent's or a user's.", body=Forget
+    ),
 )

@@ -1,0 +1,304 @@
+"""`holdfast ltm`: what users told, across sessions."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+import typer
+from msgspec import UNSET
+
+from holdfast.doors.cli.answer import put_bytes
+from holdfast.doors.cli.call import Call
+from holdfast.doors.cli.command import command
+from holdfast.doors.cli.ltm_shown import put_page, put_recalled
+from holdfast.ground.errors import InvalidInput, NotFound, NotPermitted
+from holdfast.memories.longterm.item import What
+from holdfast.memories.longterm.listing import LISTED, MOST_LISTED
+from holdfast.memories.longterm.memory import LongTermData, LongTermMemory
+from holdfast.memories.longterm.wire import to_wire
+
+app = typer.Typer(rich_markup_mode=None)
+
+MOST_RECALLED = 100
+KindOf = Literal["fact", "preference", "decision", "event"]
+
+User = Annotated[str, typer.Argument(metavar="USER", help="The user's id.")]
+Id = Annotated[str, typer.Argument(metavar="ID", help="The id of an item or a turn.")]
+Namespace = Annotated[
+    str, typer.Option("--namespace", metavar="N", help="The namespace of the collection.")
+]
+Workspace = Annotated[
+    str | None,
+    typer.Option("--workspace-id", metavar="W", help="The workspace of the application's own."),
+]
+Kinds = Annotated[
+    list[str] | None,
+    typer.Option("--kind", metavar="K", help="Only items of this kind; repeatable."),
+]
+Importance = Annotated[
+    float | None,
+    typer.Option("--importance", metavar="X", min=0, max=1, help="How important it is, to 1."),
+]
+
+
+@command(app, "status")
+def status(
+    call: Call, user: User, namespace: Namespace = "chat", workspace_id: Workspace = None
+) -> None:
+    """Say how a collection stands: what it holds, how it is recalled from, what waits."""
+    memory = _memory_if_on(call, user, namespace, workspace_id)
+    told = to_wire((memory or _data(call, user, namespace, workspace_id)).status())
+    call.answer.one({**told, "enabled": memory is not None})
+
+
+@command(app, "recall")
+def recall(
+    call: Call,
+    user: User,
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="What is to be answered.")],
+    *,
+    k: Annotated[
+        int, typer.Option("--k", metavar="N", min=0, max=MOST_RECALLED, help="Most to show.")
+    ] = 5,
+    what: Annotated[What, typer.Option("--what", help="What to look among.")] = "all",
+    kind: Kinds = None,
+    min_relevance: Annotated[
+        float | None,
+        typer.Option(
+            "--min-relevance", metavar="X", min=0, max=1, help="0: the nearest, however far."
+        ),
+    ] = None,
+    namespace: Namespace = "chat",
+    workspace_id: Workspace = None,
+) -> None:
+    """Find what answers a query, with its score and why."""
+    memory = _memory(call, user, namespace, workspace_id)
+    found = memory.recall(query, k, what=what, kinds=kind or None, min_relevance=min_relevance)
+    mode = str(found[0].why["mode"]) if found else memory.status().mode
+    put_recalled(call, found, mode)
+
+
+@command(app, "remember")
+def remember(
+    call: Call,
+    user: User,
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="One sentence about the user.")],
+    *,
+    kind: Annotated[KindOf, typer.Option("--kind", help="What it is.")] = "fact",
+    importance: Importance = 0.5,
+    source: Annotated[
+        str, typer.Option("--source", metavar="S", help="Where it comes from, in free words.")
+    ] = "",
+    namespace: Namespace = "chat",
+    workspace_id: Workspace = None,
+) -> None:
+    """Remember one sentence, unless it is known or holds a secret."""
+    memory = _memory(call, user, namespace, workspace_id)
+    done = memory.remember(text, kind, 0.5 if importance is None else importance, source=source)
+    call.answer.one(to_wire(done))
+
+
+@command(app, "list")
+def list_all(
+    call: Call,
+    user: User,
+    *,
+    turns: Annotated[
+        bool, typer.Option("--turns", help="What was said, instead of what is believed.")
+    ] = False,
+    kind: Kinds = None,
+    query: Annotated[
+        str | None, typer.Option("--query", metavar="Q", help="Only with all of these words.")
+    ] = None,
+    superseded: Annotated[
+        bool, typer.Option("--superseded", help="Items that were superseded, too.")
+    ] = False,
+    limit: Annotated[
+        int, typer.Option("--limit", metavar="N", min=1, max=MOST_LISTED, help="Most to show.")
+    ] = LISTED,
+    page: Annotated[
+        str | None, typer.Option("--page", metavar="P", help="Go on from an earlier list.")
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="All of them, page after page.")] = False,
+    namespace: Namespace = "chat",
+    workspace_id: Workspace = None,
+) -> None:
+    """List items, or turns, newest first."""
+    found = _data(call, user, namespace, workspace_id).list(
+        "turns" if turns else "items",
+        kinds=kind or None,
+        query=query,
+        include_superseded=superseded,
+        limit=limit,
+        page=page,
+    )
+    things = call.walk("Listing", found.all()) if every else found.data
+    put_page(call, things, None if every else found.next_page)
+
+
+@command(app, "show")
+def show(
+    call: Call, user: User, id: Id, namespace: Namespace = "chat", workspace_id: Workspace = None
+) -> None:
+    """Show an item or a turn whole."""
+    found = _data(call, user, namespace, workspace_id).get(id)
+    if found is None:
+        raise _absent(id)
+    call.answer.one(to_wire(found))
+
+
+@command(app, "update")
+def update(
+    call: Call,
+    user: User,
+    id: Annotated[str, typer.Argument(metavar="ID", help="The id of an item.")],
+    *,
+    text: Annotated[
+        str | None, typer.Option("--text", metavar="T", help="What it says from now on.")
+    ] = None,
+    kind: Annotated[KindOf | None, typer.Option("--kind", help="What it is.")] = None,
+    importance: Importance = None,
+    namespace: Namespace = "chat",
+    workspace_id: Workspace = None,
+) -> None:
+    """Change an item; what is not given stays."""
+    changed = _memory(call, user, namespace, workspace_id).update(
+        id,
+        text=UNSET if text is None else text,
+        kind=UNSET if kind is None else kind,
+        importance=UNSET if importance is None else importance,
+    )
+    call.answer.one(to_wire(changed))
+
+
+@command(app, "forget")
+def forget(
+    call: Call, user: User, id: Id, namespace: Namespace = "chat", workspace_id: Workspace = None
+) -> None:
+    """Forget an item or a turn for good, with what goes with it."""
+    gone = _data(call, user, namespace, workspace_id).forget(id)
+    if not gone:
+        raise _absent(id)
+    call.answer.one(to_wire(gone))
+
+
+@command(app, "clear")
+def clear(
+    call: Call,
+    user: User,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    namespace: Namespace = "chat",
+    workspace_id: Workspace = None,
+) -> None:
+    """Forget a whole collection for good."""
+    call.make_sure(f"Forget all that {user} told in {namespace}?", yes=yes)
+    call.answer.one(to_wire(_data(call, user, namespace, workspace_id).clear()))
+
+
+@command(app, "export")
+def export(
+    call: Call,
+    user: User,
+    file: Annotated[
+        str, typer.Argument(metavar="FILE|-", help="A new file; - is standard output.")
+    ] = "-",
+    namespace: Namespace = "chat",
+    workspace_id: Workspace = None,
+) -> None:
+    """Write every turn and every item, a line of JSON each."""
+    records = _data(call, user, namespace, workspace_id).export()
+    if file == "-":
+        for each in records:
+            put_bytes(msgspec.json.encode(each) + b"\n")
+        return
+    counts = {"items": 0, "turns": 0}
+    try:
+        with Path(file).open("xb") as out:
+            for each in records:
+                out.write(msgspec.json.encode(each) + b"\n")
+                counts[f"{each['type']}s"] += 1
+    except OSError as error:
+        raise InvalidInput("FILE", f"cannot be written: {error.strerror}", given=file) from None
+    call.answer.one({"file": file, **counts})
+
+
+@command(app, "import")
+def import_(
+    call: Call,
+    user: User,
+    file: Annotated[
+        str, typer.Argument(metavar="FILE|-", help="Lines of an export; - is standard input.")
+    ] = "-",
+    namespace: Namespace = "chat",
+    workspace_id: Workspace = None,
+) -> None:
+    """Take in the lines of an export; what is there already is left as it is."""
+    records = _records(file)
+    memory = _memory(call, user, namespace, workspace_id)
+    call.answer.one(to_wire(memory.import_(records)))
+
+
+@command(app, "flush")
+def flush(
+    call: Call,
+    user: User,
+    timeout: Annotated[
+        float, typer.Option("--timeout", metavar="S", min=0, help="Seconds to wait at most.")
+    ] = 60,
+    namespace: Namespace = "chat",
+    workspace_id: Workspace = None,
+) -> None:
+    """Wait for what is done in the background."""
+    call.answer.one(to_wire(_memory(call, user, namespace, workspace_id).flush(timeout)))
+
+
+@command(app, "retry")
+def retry(
+    call: Call, user: User, namespace: Namespace = "chat", workspace_id: Workspace = None
+) -> None:
+    """Queue the jobs again that failed."""
+    call.answer.one({"queued": _memory(call, user, namespace, workspace_id).retry()})
+
+
+def _data(call: Call, user: str, namespace: str, workspace_id: str | None) -> LongTermData:
+    return call.hf.longterm_data(user, namespace=namespace, workspace_id=workspace_id)
+
+
+def _memory_if_on(
+    call: Call, user: str, namespace: str, workspace_id: str | None
+) -> LongTermMemory | None:
+    """Return the memory, unless it is vetoed: who runs the command says yes by that."""
+    return call.hf.longterm(user, namespace=namespace, workspace_id=workspace_id, enabled=True)
+
+
+def _memory(call: Call, user: str, namespace: str, workspace_id: str | None) -> LongTermMemory:
+    memory = _memory_if_on(call, user, namespace, workspace_id)
+    if memory is None:
+        raise NotPermitted(
+            "Long-term memory is off: HOLDFAST_LTM_ENABLED says no.",
+            needed="long-term memory",
+            next="Unset it, here or where the server runs.",
+        )
+    return memory
+
+
+def _absent(id: str) -> NotFound:
+    kind = "turn" if id.startswith("turn_") else "item"
+    return NotFound(kind, id, next="holdfast ltm list shows what is there.")
+
+
+def _records(file: str) -> list[Any]:
+    """Return the value in each line of *file*; InvalidInput tells which line has none."""
+    try:
+        content = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    except OSError as error:
+        raise InvalidInput("FILE", f"cannot be read: {error.strerror}", given=file) from None
+    records: list[Any] = []
+    for number, line in enumerate(content.splitlines(), start=1):
+        if line.strip():
+            try:
+                records.append(msgspec.json.decode(line))
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                raise InvalidInput("FILE", f"has no JSON in line {number:,}", given=file) from None
+    return records

@@ -1,0 +1,266 @@
+"""Long-term memory of one user: items and turns, recalled and kept."""
+
+from typing import Any, Literal, cast
+
+from msgspec import UNSET, UnsetType, field
+
+from holdfast.doors.http.answers import Answer, of_json
+from holdfast.doors.http.bodies import Body
+from holdfast.doors.http.call import Call
+from holdfast.doors.http.own.longterm_asked import (
+    Weighing,
+    data_of,
+    memory_if_on,
+    memory_of,
+    of_page,
+    of_record,
+    users_route,
+)
+from holdfast.doors.http.query import PAGE, flag, several, text
+from holdfast.ground.errors import NotFound
+from holdfast.library.holdfast import Holdfast
+from holdfast.memories.longterm.asked import is_id
+from holdfast.memories.longterm.item import ForgetResult, Item, Turn, What
+from holdfast.memories.longterm.memory import LongTermMemory
+from holdfast.memories.longterm.recalling import K
+from holdfast.memories.longterm.wire import Wire, to_wire
+
+ITEMS, TURNS = "/items", "/turns"
+
+_TURN_FIELDS = frozenset(Turn.__struct_fields__)
+
+
+class Recall(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What to find, how much of it and where; without `touch` it leaves no mark."""
+
+    query: str
+    k: int = K
+    what: str = "all"
+    kinds: list[str] | None = None
+    min_relevance: float | None = None
+    weights: Weighing | None = None
+    touch: bool = True
+
+
+class PostItem(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One sentence about the user; `origin` is `tool` when an agent chose to keep it."""
+
+    text: str
+    kind: str = "fact"
+    importance: float = 0.5
+    source: str = ""
+    turns: list[str] = field(default_factory=list[str])
+    origin: Literal["api", "tool"] = "api"
+
+
+class PatchItem(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is to be different of an item."""
+
+    text: str | UnsetType = UNSET
+    kind: str | UnsetType = UNSET
+    importance: float | UnsetType = UNSET
+
+
+class PostTurns(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What was said, each with a role and a text at least."""
+
+    turns: list[Any]
+    thread_id: str | None = None
+
+
+class PostConversation(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Messages of a conversation, all of them or only what is new."""
+
+    messages: list[Any]
+    thread_id: str | None = None
+
+
+async def recall(call: Call) -> Answer:
+    """Find what answers a query. Who may only read leaves no mark."""
+    body = call.body(Recall)
+
+    def look(hf: Holdfast) -> Wire:
+        memory = memory_of(call, hf)
+        found = memory.recall(
+            body.query,
+            body.k,
+            what=cast("What", body.what),
+            kinds=body.kinds,
+            min_relevance=body.min_relevance,
+            weights=body.weights.weights() if body.weights else None,
+            touch=body.touch and call.visitor.scope != "read",
+        )
+        mode = found[0].why["mode"] if found else memory.status().mode
+        return {"results": [to_wire(each) for each in found], "mode": mode}
+
+    return of_json(await call.slow(look))
+
+
+async def remember(call: Call) -> Answer:
+    """Keep one sentence."""
+    body = call.body(PostItem)
+
+    def act(hf: Holdfast) -> Answer:
+        memory = memory_of(call, hf)
+        done = (memory.by_tool() if body.origin == "tool" else memory).remember(
+            body.text, body.kind, body.importance, source=body.source, turns=body.turns
+        )
+        return of_record(done)
+
+    return await call.slow(act)
+
+
+async def record(call: Call) -> Answer:
+    """Keep what was said, all or nothing of it."""
+    body = call.body(PostTurns)
+    return of_record(
+        await call.slow(lambda hf: memory_of(call, hf).record(body.turns, thread_id=body.thread_id))
+    )
+
+
+async def converse(call: Call) -> Answer:
+    """Keep what is new of a conversation; it is mined later."""
+    body = call.body(PostConversation)
+    messages = [_message(each) for each in body.messages]
+    recorded = await call.slow(
+        lambda hf: memory_of(call, hf).remember_conversation(messages, body.thread_id)
+    )
+    return of_record(recorded, status=202)
+
+
+async def list_items(call: Call) -> Answer:
+    """List items, newest first."""
+    query = call.query
+    # A query cannot hold an empty list: one empty name stands for it.
+    kinds = [each for each in query["kinds"] if each] if "kinds" in query else None
+    page = await call.slow(
+        lambda hf: data_of(call, hf).list(
+            kinds=kinds,
+            query=query.get("query"),
+            include_superseded=query.get("include_superseded", False),
+            limit=query.get("limit"),
+            page=query.get("page"),
+        )
+    )
+    return of_page(page)
+
+
+async def list_turns(call: Call) -> Answer:
+    """List turns, newest first."""
+    query = call.query
+    page = await call.slow(
+        lambda hf: data_of(call, hf).list(
+            "turns", query=query.get("query"), limit=query.get("limit"), page=query.get("page")
+        )
+    )
+    return of_page(page)
+
+
+async def retrieve_item(call: Call) -> Answer:
+    """Tell of an item."""
+    return await _retrieve(call, "item")
+
+
+async def retrieve_turn(call: Call) -> Answer:
+    """Tell of a turn."""
+    return await _retrieve(call, "turn")
+
+
+async def _retrieve(call: Call, kind: str) -> Answer:
+    id = call["id"]
+    found: Item | Turn | None = None
+    if is_id(kind, id):
+        found = await call.quick(lambda hf: data_of(call, hf).get(id))
+    else:
+        await call.quick(lambda hf: data_of(call, hf))
+    if found is None:
+        raise NotFound(kind, id, next="Check the id, or list what is there.")
+    return of_record(found)
+
+
+async def update(call: Call) -> Answer:
+    """Change an item: a person's own data, whatever the switch says."""
+    body = call.body(PatchItem)
+
+    def act(hf: Holdfast) -> Answer:
+        memory = memory_if_on(call, hf) or LongTermMemory(data_of(call, hf).caller)
+        changed = memory.update(
+            call["id"], text=body.text, kind=body.kind, importance=body.importance
+        )
+        return of_record(changed)
+
+    return await call.slow(act)
+
+
+async def forget_item(call: Call) -> Answer:
+    """Forget an item, with the turns it came from."""
+    return await _forget(call, "item")
+
+
+async def forget_turn(call: Call) -> Answer:
+    """Forget a turn, with the items that came from it alone."""
+    return await _forget(call, "turn")
+
+
+async def _forget(call: Call, kind: str) -> Answer:
+    id = call["id"]
+
+    def act(hf: Holdfast) -> ForgetResult:
+        data = data_of(call, hf)
+        return data.forget(id) if is_id(kind, id) else ForgetResult()
+
+    return of_record(await call.slow(act))
+
+
+def _message(given: object) -> object:
+    """Return *given*; a Turn where it has a turn's fields instead of a message's."""
+    if not isinstance(given, dict):
+        return given
+    told = cast("dict[str, Any]", given)
+    if "text" not in told or not told.keys() <= _TURN_FIELDS:
+        return told
+    fields: dict[str, Any] = {"role": None, **told}
+    return Turn(**fields)
+
+
+_LISTED = (text("query"), *PAGE)
+
+ROUTES = (
+    users_route("POST", "/recall", "read", recall, "Recall what answers a query.", body=Recall),
+    users_route("POST", ITEMS, "write", remember, "Remember one sentence.", body=PostItem),
+    users_route(
+        "GET",
+        ITEMS,
+        "read",
+        list_items,
+        "List items, newest first.",
+        query=(several("kinds", "kinds"), flag("include_superseded"), *_LISTED),
+    ),
+    users_route("GET", f"{ITEMS}/{{id}}", "read", retrieve_item, "Retrieve an item."),
+    users_route("PATCH", f"{ITEMS}/{{id}}", "write", update, "Change an item.", body=PatchItem),
+    users_route(
+        "DELETE",
+        f"{ITEMS}/{{id}}",
+        "write",
+        forget_item,
+        "Forget an item, with the turns it came from.",
+    ),
+    users_route("POST", TURNS, "write", record, "Record what was said.", body=PostTurns),
+    users_route("GET", TURNS, "read", list_turns, "List turns, newest first.", query=_LISTED),
+    users_route("GET", f"{TURNS}/{{id}}", "read", retrieve_turn, "Retrieve a turn."),
+    users_route(
+        "DELETE",
+        f"{TURNS}/{{id}}",
+        "write",
+        forget_turn,
+        "Forget a turn, with the items that came from it alone.",
+    ),
+    users_route(
+        "POST",
+        "/conversations",
+        "write",
+        converse,
+        "Remember what is new of a conversation.",
+        body=PostConversation,
+    ),
+)

@@ -1,0 +1,145 @@
+"""Whose long-term memory a request is about, whether it is on, and how it is to be."""
+
+from typing import Any, Literal
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import asdict
+
+from holdfast.doors.http.answers import Answer, of_json
+from holdfast.doors.http.bodies import Body, read_body
+from holdfast.doors.http.call import Call
+from holdfast.doors.http.query import Name, flag, text
+from holdfast.doors.http.routes import LONGTERM_LIMIT, Handler, Method, Needs, Route
+from holdfast.ground.errors import LongTermOff
+from holdfast.ground.pages import Page
+from holdfast.library.holdfast import Holdfast
+from holdfast.library.longterm import NAMESPACE
+from holdfast.memories.longterm.memory import LongTermData, LongTermMemory
+from holdfast.memories.longterm.options import LongTermOptions
+from holdfast.memories.longterm.score import Weights
+from holdfast.memories.longterm.wire import to_wire
+
+USER = "/api/longterm/{user}"
+
+NO_EMBEDDER = "none"
+"""As a model, it says that nothing is compared by meaning."""
+
+
+class Weighing(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How much counts what."""
+
+    similarity: float
+    recency: float
+    importance: float
+
+    def weights(self) -> Weights:
+        """Return it as the library has it; InvalidInput when it orders nothing."""
+        return Weights(self.similarity, self.recency, self.importance)
+
+
+class Options(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The options that differ from what is usual."""
+
+    max_items: int | UnsetType = UNSET
+    max_turns: int | UnsetType = UNSET
+    weights: Weighing | UnsetType = UNSET
+    half_life_days: float | UnsetType = UNSET
+    min_relevance: float | UnsetType = UNSET
+    row_relevance: float | UnsetType = UNSET
+    min_cosine: float | UnsetType = UNSET
+    cosine_weight: float | UnsetType = UNSET
+    dedupe_similarity: float | UnsetType = UNSET
+    secrets: Literal["refuse", "redact"] | UnsetType = UNSET
+    embed_turns: bool | UnsetType = UNSET
+    mine: bool | UnsetType = UNSET
+    vector_provider: str | UnsetType = UNSET
+
+    def options(self) -> LongTermOptions:
+        """Return them as the library has them; InvalidInput names one that is out of range."""
+        given = {name: value for name, value in asdict(self).items() if value is not UNSET}
+        if isinstance(self.weights, Weighing):
+            given["weights"] = self.weights.weights()
+        return LongTermOptions(**given)
+
+
+def _options(_field: str, given: str) -> LongTermOptions:
+    return read_body(given.encode(), Options).options()
+
+
+SCOPE = (
+    text("namespace"),
+    text("workspace_id"),
+    flag("enabled"),
+    text("embedder"),
+    text("extractor"),
+    Name("options", _options, {"type": "string", "contentMediaType": "application/json"}),
+)
+"""What names the collection, switches it on, and says how it is to be."""
+
+
+def users_route(
+    method: Method, below: str, needs: Needs, answer: Handler, summary: str, **more: Any
+) -> Route:
+    """Return a route below one user's memory, which a key bound to that user may ask too."""
+    query: tuple[Name, ...] = more.pop("query", ())
+    return Route(
+        method=method,
+        path=USER + below,
+        needs=needs,
+        answer=answer,
+        summary=summary,
+        query=(*SCOPE, *query),
+        limit=LONGTERM_LIMIT,
+        bound="user",
+        **more,
+    )
+
+
+def data_of(call: Call, hf: Holdfast) -> LongTermData:
+    """Return the data that *call* is about, which is there whatever the switch says."""
+    return hf.longterm_data(
+        call["user"],
+        namespace=call.query.get("namespace", NAMESPACE),
+        workspace_id=call.query.get("workspace_id"),
+    )
+
+
+def memory_if_on(call: Call, hf: Holdfast) -> LongTermMemory | None:
+    """Return the memory that *call* is about, or None where it is off."""
+    query = call.query
+    embedder: str | None = query.get("embedder")
+    return hf.longterm(
+        call["user"],
+        namespace=query.get("namespace", NAMESPACE),
+        workspace_id=query.get("workspace_id"),
+        enabled=query.get("enabled"),
+        embedder=False if embedder == NO_EMBEDDER else embedder,
+        extractor=query.get("extractor"),
+        options=query.get("options"),
+    )
+
+
+def memory_of(call: Call, hf: Holdfast) -> LongTermMemory:
+    """Return the memory that *call* is about; LongTermOff says who switched it off."""
+    memory = memory_if_on(call, hf)
+    if memory is None:
+        raise LongTermOff("request" if call.query.get("enabled") is False else "server")
+    return memory
+
+
+def of_record(record: Struct, *, status: int = 200) -> Answer:
+    """Return *record* as an answer."""
+    return of_json(to_wire(record), status=status)
+
+
+def of_page(page: Page[Any]) -> Answer:
+    """Return *page* as an answer."""
+    return of_json({"data": [to_wire(each) for each in page.data], "next_page": page.next_page})
+
+
+def of_lines(records: "list[dict[str, object]]") -> Answer:
+    """Return *records* as an answer of a line of JSON each."""
+    encode = msgspec.json.Encoder().encode
+    body = b"".join(encode(each) + b"\n" for each in records)
+    return Answer(body=body, type=b"application/x-ndjson")

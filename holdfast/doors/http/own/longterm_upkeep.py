@@ -1,0 +1,126 @@
+"""A user's collection as a whole: how it stands, what waits, given out, taken in, cleared."""
+
+from math import isfinite
+from time import monotonic
+from typing import Final
+
+from holdfast.doors.http.answers import Answer, of_json
+from holdfast.doors.http.bodies import Body, read_lines
+from holdfast.doors.http.call import Call
+from holdfast.doors.http.own.longterm_asked import (
+    data_of,
+    memory_if_on,
+    memory_of,
+    of_lines,
+    of_record,
+    users_route,
+)
+from holdfast.ground.errors import InvalidInput
+from holdfast.library.holdfast import Holdfast
+from holdfast.memories.longterm.item import Flushed, Remembered
+from holdfast.memories.longterm.memory import LongTermMemory
+from holdfast.memories.longterm.wire import Wire, to_wire
+
+MOST_SECONDS: Final = 60.0
+SECONDS: Final = 30.0
+"""How long a flush waits, unless it says otherwise."""
+_PIECE: Final = 1.0
+"""Seconds that are waited at a time, so that a server which stops is not kept from it."""
+
+
+class Wait(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How long to wait for what is done in the background."""
+
+    timeout: float | None = None
+
+
+async def status(call: Call) -> Answer:
+    """Tell how the collection stands, and whether memory is on."""
+
+    def look(hf: Holdfast) -> Wire:
+        memory = memory_if_on(call, hf)
+        told = to_wire((memory or data_of(call, hf)).status())
+        return {**told, "enabled": memory is not None}
+
+    return of_json(await call.slow(look))
+
+
+async def flush(call: Call) -> Answer:
+    """Wait for what is done in the background."""
+    seconds = _seconds(call, SECONDS)
+    memory = await call.slow(lambda hf: memory_of(call, hf))
+    return of_record(await _flushed(call, memory, seconds))
+
+
+async def retry(call: Call) -> Answer:
+    """Queue the jobs again that failed, and wait for them if asked to."""
+    seconds = _seconds(call, 0.0)
+    memory = await call.slow(lambda hf: memory_of(call, hf))
+    queued = await call.slow(lambda _: memory.retry())
+    flushed = await _flushed(call, memory, seconds)
+    return of_json({"queued": queued, **to_wire(flushed)})
+
+
+async def export(call: Call) -> Answer:
+    """Give out every turn and every item."""
+    return of_lines(await call.slow(lambda hf: list(data_of(call, hf).export())))
+
+
+async def take_in(call: Call) -> Answer:
+    """Take in lines as they were given out."""
+
+    def act(hf: Holdfast) -> Answer:
+        memory = memory_of(call, hf)
+        return of_record(memory.import_(read_lines(call.raw)))
+
+    return await call.slow(act)
+
+
+async def clear(call: Call) -> Answer:
+    """Forget the whole collection."""
+    return of_record(await call.slow(lambda hf: data_of(call, hf).clear()))
+
+
+async def _flushed(call: Call, memory: LongTermMemory, seconds: float) -> Flushed:
+    """Wait at most *seconds*, on a thread that is there for waiting."""
+    end = monotonic() + seconds
+    results: tuple[Remembered, ...] = ()
+    with call.house.room_for_live():
+        while True:
+            left = min(_PIECE, max(0.0, end - monotonic()))
+            begun = monotonic()
+            flushed = await call.house.lanes.live(lambda left=left: memory.flush(left))
+            results += flushed.results
+            idle = monotonic() - begun < left
+            over = monotonic() >= end or call.house.stopping.is_set()
+            if flushed.done or idle or over:
+                return Flushed(
+                    done=flushed.done,
+                    results=results,
+                    pending=flushed.pending,
+                    failed=flushed.failed,
+                )
+
+
+def _seconds(call: Call, otherwise: float) -> float:
+    given = call.body(Wait).timeout if call.raw.strip() else None
+    if given is None:
+        return otherwise
+    if not (isfinite(given) and 0 <= given <= MOST_SECONDS):
+        reason = f"must be 0 to {MOST_SECONDS:g} seconds"
+        raise InvalidInput("timeout", reason, limit=int(MOST_SECONDS), given=given)
+    return given
+
+
+ROUTES = (
+    users_route("GET", "/status", "read", status, "Tell how the collection stands."),
+    users_route(
+        "POST", "/flush", "write", flush, "Wait for what is done in the background.", body=Wait
+    ),
+    users_route("POST", "/retry", "write", retry, "Queue again what failed.", body=Wait),
+    users_route("GET", "/export", "read", export, "Give out every turn and item, a line each."),
+    users_route(
+        "POST", "/import", "write", take_in, "Take in lines as they were given out.", body="lines"
+    ),
+    users_route("DELETE", "", "admin", clear, "Forget the whole collection."),
+)

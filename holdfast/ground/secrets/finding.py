@@ -1,0 +1,113 @@
+"""Find what looks like a credential in a text, and write a mark in its place."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+from msgspec import Struct
+
+from holdfast.ground.secrets import (
+    armour,
+    assignments,
+    cards,
+    codes,
+    entropy,
+    headers,
+    jwt,
+    keys,
+    phrases,
+    prose,
+    urls,
+)
+from holdfast.ground.secrets.marks import KINDS, Kind, mark
+from holdfast.ground.secrets.shadow import Shadow, Span, shadows
+
+SPANS: Final[dict[Kind, Callable[[Shadow], Iterable[Span]]]] = {
+    "armour": armour.spans,
+    "vendor_key": keys.spans,
+    "jwt": jwt.spans,
+    "url_credentials": urls.spans,
+    "header": headers.spans,
+    "card": cards.spans,
+    "recovery_phrase": phrases.spans,
+    "one_time_code": codes.spans,
+    "assignment": assignments.spans,
+    "prose": prose.spans,
+    "entropy": entropy.spans,
+}
+"""What finds each kind."""
+
+_RANK: Final = {kind: rank for rank, kind in enumerate(KINDS)}
+_MOST_ROUNDS: Final = 8
+"""Times that a text is searched again after marks were written into it."""
+
+
+class SecretHit(Struct, frozen=True, kw_only=True):
+    """What looks like a secret of *kind* at `text[start:end]`."""
+
+    kind: Kind
+    start: int
+    end: int
+
+
+def find(text: str) -> list[SecretHit]:
+    """Return what in *text* looks like a secret, in order; no two overlap.
+
+    >>> find("the staging key is AKIAIOSFODNN7EXAMPLE")
+    [SecretHit(kind='vendor_key', start=19, end=39)]
+    """
+    hits: list[SecretHit] = []
+    for hit in sorted(_hits(text), key=lambda hit: (hit.start, -hit.end)):
+        if hits and hit.start < hits[-1].end:
+            hits[-1] = _joined(hits[-1], hit)
+        else:
+            hits.append(hit)
+    return hits
+
+
+def looks_like_secret(text: str) -> bool:
+    """Tell whether *text* holds what looks like a password, a key, a token or a card's number.
+
+    >>> looks_like_secret("my password is hunter2")
+    True
+    >>> looks_like_secret("Ada prefers tabs over spaces")
+    False
+    """
+    return any(True for _ in _hits(text))
+
+
+def redact(text: str) -> str:
+    """Return *text* with `[redacted <kind>]` for each secret: `find` finds nothing in it.
+
+    >>> redact("my password is hunter2, and I like tea")
+    'my password is [redacted prose], and I like tea'
+    """
+    hits = find(text)
+    for _ in range(_MOST_ROUNDS):
+        if not hits:
+            return text
+        text = _marked(text, hits)
+        hits = find(text)
+    return mark(hits[0].kind) if hits else text
+
+
+def _hits(text: str) -> Iterator[SecretHit]:
+    """Give every hit of every kind, in the shadow and in the text as it is."""
+    for shadow in shadows(text):
+        for kind, spans in SPANS.items():
+            for span in spans(shadow):
+                start, end = shadow.origin(span)
+                yield SecretHit(kind=kind, start=start, end=end)
+
+
+def _joined(one: SecretHit, other: SecretHit) -> SecretHit:
+    kind = one.kind if _RANK[one.kind] <= _RANK[other.kind] else other.kind
+    return SecretHit(kind=kind, start=one.start, end=max(one.end, other.end))
+
+
+def _marked(text: str, hits: Iterable[SecretHit]) -> str:
+    parts: list[str] = []
+    last = 0
+    for hit in hits:
+        parts += (text[last : hit.start], mark(hit.kind))
+        last = hit.end
+    return "".join([*parts, text[last:]])

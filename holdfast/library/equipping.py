@@ -1,0 +1,72 @@
+"""What long-term memory is equipped with: an embedder, a keeper of vectors, an extractor.
+
+Which of them depends on what was given, on variables, and on whose keys there are. What cannot be
+used is left out, and the reason is told; it fails no call.
+"""
+
+import os
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from holdfast.memories.longterm.background.tending import Waiting
+from holdfast.memories.longterm.caller import Caller
+from holdfast.memories.longterm.choosing import choose
+from holdfast.memories.longterm.extractors import mines_with
+from holdfast.memories.longterm.meaning import degraded
+from holdfast.memories.longterm.providers import Keys
+from holdfast.memories.longterm.vectors.keepers import PROVIDER, Keeper, Where, provider_in
+
+
+def opens(caller: Caller) -> Callable[[str | None], Keeper]:
+    """Return what opens a keeper of vectors by its name, None for the engine's own."""
+    where = _where(caller)
+    return lambda name: caller.shared.keepers.get(name, caller.engine, caller.workspace, where)
+
+
+def equip(caller: Caller, embedder: object, extractor: object) -> Caller:
+    """Return *caller* with what it recalls and mines with."""
+    keys = keys_of(caller)
+    choice = choose(embedder, os.environ, keys, caller.shared.models)
+    mining = mines_with(extractor, keys, caller.shared.models)
+    equipped = replace(
+        caller,
+        background=Waiting(),
+        degraded=choice.reason,
+        extractor=mining.extractor,
+        mines=mining.extractor is not None and caller.options.mine,
+    )
+    if mining.reason is not None:
+        degraded(equipped, mining.reason)
+    if choice.embedder is not None:
+        name = caller.options.vector_provider or provider_in(os.environ.get(PROVIDER))
+        keeper = opens(caller)(name)
+        equipped = replace(
+            equipped, embedder=choice.embedder, vectors=keeper.vectors, degraded=keeper.reason
+        )
+    if equipped.degraded is not None:
+        degraded(equipped, equipped.degraded)
+    return equipped
+
+
+def keys_of(caller: Caller) -> Keys:
+    """Return where keys are looked up: with the caller's credentials, or in the environment."""
+    credentials = caller.options.credentials
+    if credentials is None:
+        return os.environ.get
+    user = caller.user
+    return lambda name: credentials(user, name)
+
+
+def _where(caller: Caller) -> Callable[[], Where]:
+    def find() -> Where:
+        from platformdirs import user_data_path
+
+        database = caller.engine.status().target
+        return Where(
+            database=database,
+            data=user_data_path("holdfast") / "vectors",
+            chroma_url=os.environ.get("CHROMA_URL") or None,
+        )
+
+    return find

@@ -1,0 +1,219 @@
+"""Conversations with questions and evidence, in the JSON of the LoCoMo data set.
+
+Files of other origin use the same form loosely, so whatever can be understood is taken, and what
+cannot be used is counted.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, cast
+
+from msgspec import Struct
+
+from holdfast.ground.errors import InvalidInput
+from holdfast.ground.text import to_nfc
+from holdfast.memories.longterm.asked import CAPTION_BYTES, NAME_BYTES, TURN_BYTES
+from holdfast.memories.longterm.flags import MONTHS
+from holdfast.memories.longterm.postings import MACHINES
+
+LONGEST, LONGEST_CAPTION, LONGEST_NAME = TURN_BYTES, CAPTION_BYTES, NAME_BYTES
+"""What is longer is cut, for no turn has more."""
+UNANSWERABLE = "5"
+"""The category of questions that cannot be answered as they are asked."""
+
+_SESSION = re.compile(r"session_(\d+)")
+_EVIDENCE = re.compile(r"D:?(\d+):(\d+)")
+_TIME = re.compile(
+    r"(\d{1,2})(?::(\d{2}))?(?::\d{2})?\s*([ap])\.?m\.?(?:,|\s+on)?\s+"
+    r"(\d{1,2})(?:st|nd|rd|th)?\s+([a-z]{3,})\.?,?\s+(\d{4})",
+    re.IGNORECASE,
+)
+_DAY = re.compile(r"(\d{1,2})(?:st|nd|rd|th)?\s+([a-z]{3,})\.?,?\s+(\d{4})", re.IGNORECASE)
+_START = datetime(2000, 1, 1, tzinfo=UTC)
+
+Id = tuple[int, int]
+"""A turn of a conversation: its session and its number there."""
+
+
+class Said(Struct, frozen=True, kw_only=True):
+    """One turn, as the file has it."""
+
+    id: Id | None
+    role: str
+    speaker: str | None
+    text: str
+    caption: str | None
+    session: str
+    at: datetime
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    """A question, and the turns that answer it."""
+
+    question: str
+    evidence: frozenset[Id]
+    category: str
+
+
+class Conversation(Struct, frozen=True, kw_only=True):
+    """What was said, in order, and what is asked about it."""
+
+    sample_id: str
+    turns: tuple[Said, ...]
+    questions: tuple[Asked, ...]
+    skipped: int
+    """Questions left without evidence."""
+
+    @property
+    def ends(self) -> datetime:
+        """When the last session was."""
+        return max((turn.at for turn in self.turns), default=_START)
+
+
+class Sample(Struct, frozen=True, kw_only=True):
+    """A file that was read."""
+
+    path: str
+    sha256: str
+    conversations: tuple[Conversation, ...]
+
+
+def read(path: Path) -> Sample:
+    """Return the conversations in the file at *path*.
+
+    Raises OSError where it cannot be read, InvalidInput where it is not of this form.
+    """
+    content = path.read_bytes()
+    try:
+        found = json.loads(content)
+    except (ValueError, RecursionError):
+        raise _foreign("is not JSON") from None
+    if not isinstance(found, list):
+        raise _foreign("is not a list of conversations")
+    samples = cast("list[Any]", found)
+    return Sample(
+        path=str(path),
+        sha256=sha256(content).hexdigest(),
+        conversations=tuple(_conversation(each, index) for index, each in enumerate(samples)),
+    )
+
+
+def _foreign(reason: str, index: int | None = None) -> InvalidInput:
+    next = "It takes LoCoMo's own form: a list of {sample_id, conversation, qa}."
+    return InvalidInput("file", reason, index=index, next=next)
+
+
+def _conversation(given: Any, index: int) -> Conversation:
+    sample = _object(given)
+    said = _object(sample.get("conversation"))
+    if not said:
+        raise _foreign(f"has no conversation in element {index}", index)
+    turns = tuple(_turns(said))
+    known = {turn.id for turn in turns}
+    asked = (_object(each) for each in _list(sample.get("qa")))
+    questions = [_asked(each, known) for each in asked if each]
+    return Conversation(
+        sample_id=_text(sample.get("sample_id")) or str(index),
+        turns=turns,
+        questions=tuple(each for each in questions if each.evidence and each.question.strip()),
+        skipped=sum(not (each.evidence and each.question.strip()) for each in questions),
+    )
+
+
+def _turns(said: dict[str, Any]) -> Iterator[Said]:
+    """Give the turns of each session, in the order of their numbers."""
+    found = ((_SESSION.fullmatch(key), value) for key, value in said.items())
+    sessions = sorted((int(match[1]), match[1], value) for match, value in found if match)
+    at = _START
+    for session, written, turns in sessions:
+        at = _time(said.get(f"session_{written}_date_time")) or at
+        for number, turn in enumerate(_list(turns), 1):
+            if _object(turn):
+                yield _said(_object(turn), (session, number), at)
+
+
+def _said(turn: dict[str, Any], place: Id, at: datetime) -> Said:
+    speaker = _cut(_text(turn.get("speaker")).strip(), LONGEST_NAME) or None
+    named = _EVIDENCE.search(_text(turn.get("dia_id")))
+    machine = speaker is not None and speaker.casefold() in MACHINES
+    text = _cut(_text(turn.get("text")), LONGEST)
+    caption = _cut(_text(turn.get("blip_caption")), LONGEST_CAPTION)
+    return Said(
+        id=(int(named[1]), int(named[2])) if named else None if "dia_id" in turn else place,
+        role="assistant" if machine else "user",
+        speaker=speaker,
+        text=text,
+        caption=caption or None,
+        session=str(place[0]),
+        at=at,
+    )
+
+
+def _asked(question: dict[str, Any], known: set[Id | None]) -> Asked:
+    ids = (
+        (int(session), int(number))
+        for text in _strings(question.get("evidence"))
+        for session, number in _EVIDENCE.findall(text)
+    )
+    category = question.get("category")
+    return Asked(
+        question=_text(question.get("question")),
+        evidence=frozenset(id for id in ids if id in known),
+        category=_text(category).strip().removesuffix(".0") or "none",
+    )
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list):
+        for each in cast("list[Any]", value):
+            yield from _strings(each)
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def _list(value: Any) -> list[Any]:
+    return cast("list[Any]", value) if isinstance(value, list) else []
+
+
+def _text(value: Any) -> str:
+    text = "" if value is None else value if isinstance(value, str) else str(value)
+    return text.encode(errors="replace").decode().replace("\0", " ")
+
+
+def _cut(text: str, longest: int) -> str:
+    """Return the first *longest* bytes of *text*, as it will be kept."""
+    text = to_nfc(text)
+    return text if len(text) * 4 <= longest else text.encode()[:longest].decode(errors="ignore")
+
+
+def _time(value: Any) -> datetime | None:
+    """Return what `1:56 pm on 8 May, 2023` or RFC 3339 says, in UTC; None for neither."""
+    text = _text(value).strip()
+    if match := _TIME.search(text):
+        hour, minute, half, day, month, year = match.groups()
+        hours = int(hour) % 12 + (12 if half.lower() == "p" else 0)
+        return _instant(year, month, day, hours, int(minute or 0))
+    if match := _DAY.search(text):
+        day, month, year = match.groups()
+        return _instant(year, month, day, 0, 0)
+    try:
+        at = datetime.fromisoformat(text)
+        return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _instant(year: str, month: str, day: str, hour: int, minute: int) -> datetime | None:
+    number = next((n for n, name in enumerate(MONTHS, 1) if name.startswith(month.lower())), 0)
+    try:
+        return datetime(int(year), number, int(day), hour, minute, tzinfo=UTC)
+    except ValueError:
+        return None

@@ -1,0 +1,77 @@
+"""What a ranking is worth: how much of the evidence it shows, and how early."""
+
+from collections.abc import Callable, Iterable, Sequence
+from math import log2
+
+from msgspec import Struct
+
+from holdfast.library.evaluation.locomo import Asked, Id
+
+DEPTHS = (1, 5, 10, 20, 50)
+FEW, DEEPEST = 10, 50
+"""How far down is looked by most measures, and how far the first piece of evidence counts."""
+
+Figures = dict[str, float]
+
+
+class Answered(Struct, frozen=True, kw_only=True):
+    """What came of a question."""
+
+    conversation: int
+    category: str
+    evidence: int
+    """How many turns are."""
+    ranks: tuple[int, ...]
+    """Those of the evidence, from 1."""
+    found: int
+    """How many turns were recalled."""
+
+
+def answered(conversation: int, asked: Asked, ranking: Sequence[Id | None]) -> Answered:
+    """Return at which ranks *ranking* has the evidence."""
+    ranks: dict[Id, int] = {}
+    for rank, id in enumerate(ranking, 1):
+        if id in asked.evidence:
+            ranks.setdefault(id, rank)
+    return Answered(
+        conversation=conversation,
+        category=asked.category,
+        evidence=len(asked.evidence),
+        ranks=tuple(ranks.values()),
+        found=len(ranking),
+    )
+
+
+def figures(every: Sequence[Answered], k: int | None = None) -> Figures:
+    """Return the measures of *every*, each the mean over questions, to 4 places."""
+    measured: dict[str, Callable[[Answered], float]] = {
+        f"recall@{depth}": _recall_at(depth) for depth in sorted({*DEPTHS, k or DEEPEST})
+    }
+    few = _recall_at(FEW)
+    measured["any@10"] = lambda each: few(each) > 0
+    measured["all@10"] = lambda each: few(each) == 1
+    measured["ndcg@10"] = ndcg
+    measured["mrr"] = reciprocal_rank
+    return {"n": len(every)} | {name: mean(map(of, every)) for name, of in measured.items()}
+
+
+def _recall_at(depth: int) -> Callable[[Answered], float]:
+    """Return what gives the share of the evidence in the first *depth*."""
+    return lambda each: sum(rank <= depth for rank in each.ranks) / each.evidence
+
+
+def reciprocal_rank(each: Answered) -> float:
+    """Return 1 for evidence that comes first, 1/2 for second, and 0 beyond the deepest."""
+    return 1 / each.ranks[0] if each.ranks and each.ranks[0] <= DEEPEST else 0.0
+
+
+def ndcg(each: Answered) -> float:
+    """Return the discounted gain of the first few, as a share of the best possible."""
+    gained = sum(1 / log2(rank + 1) for rank in each.ranks if rank <= FEW)
+    return gained / sum(1 / log2(rank + 1) for rank in range(1, min(each.evidence, FEW) + 1))
+
+
+def mean(values: Iterable[float]) -> float:
+    """Return the mean to 4 places; 0 of none."""
+    every = list(values)
+    return round(sum(every) / len(every), 4) if every else 0.0

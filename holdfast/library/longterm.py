@@ -1,0 +1,86 @@
+"""From a workspace's handle to long-term memory: whether it is on, whose it is, how it is set."""
+
+import os
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.ground.scope import Scope
+from holdfast.library.equipping import equip, opens
+from holdfast.library.forget_report import ForgetReport
+from holdfast.memories.longterm import forgetting
+from holdfast.memories.longterm.asked import checked_name
+from holdfast.memories.longterm.caller import Caller as LongTermCaller
+from holdfast.memories.longterm.memory import LongTermData, LongTermMemory
+from holdfast.memories.longterm.options import MAX_ITEMS, LongTermOptions
+from holdfast.memories.longterm.shared import Shared
+from holdfast.memories.longterm.switch import ENABLED, cap_in, is_on
+from holdfast.memories.longterm.switch import MAX_ITEMS as MAX_ITEMS_VARIABLE
+from holdfast.memories.stores.caller import Caller
+from holdfast.memories.stores.session_access import refuse_narrowed
+
+NAMESPACE = "chat"
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    """Whose collection is asked for, and how it is to be."""
+
+    user_id: str
+    namespace: str = NAMESPACE
+    workspace_id: str | None = None
+    enabled: bool | None = None
+    embedder: Any = None
+    extractor: Any = None
+    options: LongTermOptions = LongTermOptions()
+
+
+def longterm(caller: Caller, shared: Shared, asked: Asked) -> LongTermMemory | None:
+    """Return the memory that *asked* names, or None where it is not switched on."""
+    refuse_narrowed(caller, "write")
+    whose = _of(caller, shared, asked)
+    if not is_on(asked.enabled, os.environ.get(ENABLED)):
+        return None
+    equipped = equip(whose, asked.embedder, asked.extractor)
+    equipped.tend()
+    return LongTermMemory(equipped)
+
+
+def longterm_data(caller: Caller, shared: Shared, asked: Asked) -> LongTermData:
+    """Return a person's data, whatever the switch says."""
+    refuse_narrowed(caller, "read")
+    return LongTermData(_of(caller, shared, asked))
+
+
+def forget_user(caller: Caller, shared: Shared, user_id: str) -> ForgetReport:
+    """Forget all that is *user_id*'s in the caller's workspace, and the name."""
+    refuse_narrowed(caller, "admin")
+    whole = _of(caller, shared, Asked(user_id=user_id))
+    shared.marks.flush()
+    counts = forgetting.forget_user(whole)
+    return ForgetReport(counts=counts, pending=whole.engine.scrub().pending)
+
+
+def _of(caller: Caller, shared: Shared, asked: Asked) -> LongTermCaller:
+    user = checked_name("user_id", asked.user_id)
+    namespace = checked_name("namespace", asked.namespace)
+    workspace_id = (
+        "" if asked.workspace_id is None else checked_name("workspace_id", asked.workspace_id)
+    )
+    cap = asked.options.max_items
+    if cap is None:
+        cap = cap_in(os.environ.get(MAX_ITEMS_VARIABLE))
+    whose = LongTermCaller(
+        engine=caller.engine.scoped(Scope(workspace=caller.workspace, user=user)),
+        workspace=caller.workspace,
+        user=user,
+        namespace=namespace,
+        workspace_id=workspace_id,
+        actor=caller.actor,
+        clock=caller.clock,
+        ids=caller.ids,
+        shared=shared,
+        options=asked.options,
+        max_items=MAX_ITEMS if cap is None else cap,
+    )
+    return replace(whose, opens=opens(whose))

@@ -1,0 +1,240 @@
+"""Long-term memory on a server: the same acts as the embedded one's."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from time import monotonic
+from typing import Any, Final, cast
+
+import msgspec
+from msgspec import UNSET, UnsetType
+from msgspec.structs import asdict
+
+from holdfast.ground.errors import InvalidInput, NotFound
+from holdfast.ground.pages import Page
+from holdfast.library.longterm import Asked
+from holdfast.library.remote_longterm_imports import imported
+from holdfast.library.remote_longterm_wire import (
+    LongTermWire,
+    list_of,
+    record,
+    switched,
+    value_of,
+    wire_of,
+)
+from holdfast.library.wire_client import WireClient
+from holdfast.memories.longterm import listing
+from holdfast.memories.longterm.asked import checked_kinds, checked_turns, is_id
+from holdfast.memories.longterm.item import (
+    Cleared,
+    Flushed,
+    ForgetResult,
+    Imported,
+    Item,
+    LongTermStatus,
+    Recalled,
+    Recorded,
+    Remembered,
+    Turn,
+    What,
+)
+from holdfast.memories.longterm.messages import read_messages
+from holdfast.memories.longterm.recalling import K
+from holdfast.memories.longterm.score import Weights
+from holdfast.memories.longterm.wire import Wire, to_wire
+
+_PIECE: Final = 20.0
+"""Seconds that the server is asked to wait at a time."""
+_SET_BY_US: Final = frozenset(("id", "items", "created_at"))
+_HOMES: Final = {"item": "items", "turn": "turns"}
+
+
+class RemoteLongTermData:
+    """A person's data on a server, whatever the switch says."""
+
+    def __init__(self, wire: LongTermWire) -> None:
+        self._wire = wire
+
+    def list(
+        self,
+        what: str = "items",
+        *,
+        kinds: Iterable[str] | None = None,
+        query: str | None = None,
+        include_superseded: bool = False,
+        limit: int | None = listing.LISTED,
+        page: str | None = None,
+    ) -> Page[Any]:
+        """Return the `items` or the `turns`, newest first; *limit* is 1 to 1,000."""
+        asked: dict[str, object] = {"query": query, "limit": limit, "page": page}
+        if what == "turns":
+            if kinds is not None:
+                reason = "are of items alone"
+                raise InvalidInput("kinds", reason, next="Leave it out for turns.")
+            return self._wire.page(lambda each: record(Turn, each), what, **asked)
+        if what != "items":
+            raise InvalidInput("what", "must be items or turns", given=what)
+        named = checked_kinds(kinds)
+        asked["include_superseded"] = bool(include_superseded)
+        # A query cannot hold an empty list: one empty name stands for it.
+        asked["kinds"] = None if named is None else sorted(named) or [""]
+        return self._wire.page(lambda each: record(Item, each), what, **asked)
+
+    def get(self, id: str) -> Item | Turn | None:
+        """Return the item or turn called *id*, or None."""
+        kind = _kind_of(id)
+        if kind is None:
+            return None
+        try:
+            told = self._wire.read(_HOMES[kind], id)
+        except NotFound as missing:
+            if missing.kind == kind:
+                return None
+            raise
+        return record(Item, told) if kind == "item" else record(Turn, told)
+
+    def export(self) -> Iterator[dict[str, object]]:
+        """Give every turn and then every item, each as a dict with its `type`."""
+        for line in self._wire.lines("export"):
+            yield msgspec.json.decode(line, type=dict[str, object])
+
+    def forget(self, id: str) -> ForgetResult:
+        """Forget the item or turn *id* for good, and say what went with it."""
+        kind = _kind_of(id)
+        if kind is None:
+            return ForgetResult()
+        return record(ForgetResult, self._wire.write("DELETE", _HOMES[kind], id))
+
+    def clear(self) -> Cleared:
+        """Forget all of this collection for good, and that anything of it was ever forgotten."""
+        return record(Cleared, self._wire.write("DELETE"))
+
+    def status(self) -> LongTermStatus:
+        """Return how the collection stands."""
+        return record(LongTermStatus, self._wire.read("status"))
+
+
+class RemoteLongTermMemory(RemoteLongTermData):
+    """What a user told, across sessions, found by meaning, on a server."""
+
+    def by_tool(self) -> "RemoteLongTermMemory":
+        """Return the like of it whose items are known to be an agent's choice."""
+        return RemoteLongTermMemory(self._wire.by_tool())
+
+    def recall(
+        self,
+        query: str,
+        k: int = K,
+        *,
+        what: What = "all",
+        kinds: Iterable[str] | None = None,
+        min_relevance: float | None = None,
+        weights: Weights | None = None,
+        touch: bool = True,
+    ) -> "list[Recalled]":
+        """Return at most *k* items and turns that answer *query*, best first; *k* is 0 to 100."""
+        named = checked_kinds(kinds)
+        body: dict[str, object] = {
+            "query": query,
+            "k": k,
+            "what": what,
+            "kinds": None if named is None else sorted(named),
+            "min_relevance": min_relevance,
+            "weights": asdict(weights) if isinstance(weights, Weights) else weights,
+            "touch": touch,
+        }
+        answer = self._wire.write("POST", "recall", body=body, again=True)
+        return [record(Recalled, each) for each in list_of(answer, "results")]
+
+    def remember(
+        self,
+        text: str,
+        kind: str = "fact",
+        importance: float = 0.5,
+        *,
+        source: str = "",
+        turns: Iterable[str] = (),
+    ) -> Remembered:
+        """Remember one sentence about the user: a fact, preference, decision or event."""
+        body = {
+            "text": text,
+            "kind": kind,
+            "importance": importance,
+            "source": source,
+            "turns": turns,
+            "origin": self._wire.origin,
+        }
+        return record(Remembered, self._wire.write("POST", "items", body=body))
+
+    def record(self, turns: Iterable[Turn], *, thread_id: str | None = None) -> Recorded:
+        """Store what was said, all of it or, when one turn breaks a rule, none; mine nothing."""
+        body = {"turns": [_told(each) for each in checked_turns(turns)], "thread_id": thread_id}
+        return record(Recorded, self._wire.write("POST", "turns", body=body))
+
+    def remember_conversation(
+        self, messages: Iterable[object], thread_id: str | None = None
+    ) -> Recorded:
+        """Record what is new of *messages*, and queue it to be mined where somebody extracts.
+
+        What nobody said in them is not sent.
+        """
+        whole = isinstance(messages, str | bytes | Mapping)
+        given = cast("Any", messages if whole else list(messages))
+        said = [
+            {"role": cast("Wire", each)["role"]} if turn is None else _told(turn)
+            for each, turn in zip(given, read_messages(given), strict=True)
+        ]
+        body = {"messages": said, "thread_id": thread_id}
+        return record(Recorded, self._wire.write("POST", "conversations", body=body))
+
+    def update(
+        self,
+        id: str,
+        *,
+        text: str | UnsetType = UNSET,
+        kind: str | UnsetType = UNSET,
+        importance: float | UnsetType = UNSET,
+    ) -> Item:
+        """Change an item and return it."""
+        if _kind_of(id) is None:
+            raise NotFound("item", str(id))
+        body = {"text": text, "kind": kind, "importance": importance}
+        return record(Item, self._wire.write("PATCH", "items", id, body=body, again=True))
+
+    def import_(self, records: Iterable[object]) -> Imported:
+        """Take in *records*, as `export` gives them; those whose id is here are skipped."""
+        return imported(self._wire, records)
+
+    def flush(self, timeout: float | None = None) -> Flushed:
+        """Wait, at most *timeout* seconds, for what is done in the background."""
+        end = None if timeout is None else monotonic() + timeout
+        results: tuple[Remembered, ...] = ()
+        while True:
+            left = _PIECE if end is None else max(0.0, min(_PIECE, end - monotonic()))
+            begun = monotonic()
+            flushed = record(Flushed, self._wire.write("POST", "flush", body={"timeout": left}))
+            results += flushed.results
+            idle = monotonic() - begun < left
+            if flushed.done or idle or (end is not None and monotonic() >= end):
+                return msgspec.structs.replace(flushed, results=results)
+
+    def retry(self) -> int:
+        """Queue the jobs again that failed; return how many."""
+        return value_of(self._wire.write("POST", "retry"), "queued", int)
+
+
+def longterm(client: WireClient, asked: Asked) -> RemoteLongTermMemory | None:
+    """Return the memory that *asked* names, or None where here or there it is not switched on."""
+    wire = switched(wire_of(client, asked), asked.enabled)
+    return None if wire is None else RemoteLongTermMemory(wire)
+
+
+def longterm_data(client: WireClient, asked: Asked) -> RemoteLongTermData:
+    """Return a person's data, whatever the switch says."""
+    return RemoteLongTermData(wire_of(client, asked))
+
+
+def _kind_of(id: object) -> str | None:
+    return next((kind for kind in _HOMES if is_id(kind, id)), None)
+
+
+def _told(turn: Turn) -> Wire:
+    return {name: value for name, value in to_wire(turn).items() if name not in _SET_BY_US}

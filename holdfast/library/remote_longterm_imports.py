@@ -1,0 +1,62 @@
+"""Records sent to a server in as many requests as they need."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from msgspec.structs import replace
+
+from holdfast.ground.errors import InvalidInput
+from holdfast.library.remote_longterm_wire import LongTermWire, record, sendable
+from holdfast.library.wire_request import json_of
+from holdfast.memories.longterm.item import Imported, Rejected
+
+BYTES_AT_ONCE: Final = 8_388_608
+"""Of lines, in one request; a server reads four times as much."""
+
+
+class _Sending:
+    """Lines that wait to be sent with their places, and what became of those that were."""
+
+    def __init__(self, wire: LongTermWire) -> None:
+        self._wire = wire
+        self._lines: list[bytes] = []
+        self._places: list[int] = []
+        self._size = 0
+        self.rejected: list[Rejected] = []
+        self.done: list[Imported] = []
+
+    def add(self, index: int, line: bytes) -> None:
+        """Have *line* sent with others."""
+        if self._lines and self._size + len(line) >= BYTES_AT_ONCE:
+            self.send()
+        self._lines.append(line)
+        self._places.append(index)
+        self._size += len(line) + 1
+
+    def send(self) -> None:
+        """Send what waits."""
+        if not self._lines:
+            return
+        lines, places = self._lines, self._places
+        self._lines, self._places, self._size = [], [], 0
+        done = record(Imported, self._wire.write_lines(lines, "import"))
+        self.rejected += [replace(each, index=places[each.index]) for each in done.rejected]
+        self.done.append(done)
+
+
+def imported(wire: LongTermWire, records: Iterable[object]) -> Imported:
+    """Send *records*; those that JSON cannot carry are refused here."""
+    sending = _Sending(wire)
+    for index, each in enumerate(records):
+        try:
+            sending.add(index, json_of("record", sendable(each)))
+        except InvalidInput as error:
+            sending.rejected.append(Rejected(index, f"{error.field}: {error.reason}"))
+    sending.send()
+    return Imported(
+        items=sum(each.items for each in sending.done),
+        turns=sum(each.turns for each in sending.done),
+        skipped=sum(each.skipped for each in sending.done),
+        rejected=tuple(sorted(sending.rejected, key=lambda each: each.index)),
+        evicted=tuple(id for each in sending.done for id in each.evicted),
+    )

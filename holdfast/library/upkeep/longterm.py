@@ -1,0 +1,211 @@
+"""Long-term memory: whether its counts, links, terms and vectors fit the rows they are of."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Final, LiteralString
+
+from msgspec import Struct
+
+from holdfast.engines.base import Engine, Reader, Transaction
+from holdfast.library.upkeep.finding import Finding
+from holdfast.memories.longterm.analyze import VERSION
+from holdfast.memories.longterm.indexing import terms_of
+from holdfast.memories.longterm.rows import bits_of
+from holdfast.memories.longterm.writing import ready, turn_terms
+
+ROWS_AT_ONCE: Final = 100
+"""Texts read at a time; 100 MiB at most."""
+
+COUNTED: Final = ("items", "superseded", "turns")
+
+
+class _Collection(Struct, frozen=True, kw_only=True):
+    number: int
+    id: str
+    analyzer: int
+    indexed: int
+    items: int
+    superseded: int
+    turns: int
+    counted_items: int
+    counted_superseded: int
+    counted_turns: int
+
+
+class _Stray(Struct, frozen=True, kw_only=True):
+    table: str
+    id: str
+    found: str
+
+
+class _Row(Struct, frozen=True, kw_only=True):
+    number: int
+    id: str
+    is_item: int
+    flags: int
+    terms: int
+    fold: bytes
+    body: str
+    text: str
+    caption: str
+    superseded_at: int | None
+
+
+class _Told(Struct, frozen=True, kw_only=True):
+    """What follows from the text of a row."""
+
+    flags: int
+    terms: int
+    fold: bytes
+    body: str
+
+
+class _Term(Struct, frozen=True, kw_only=True):
+    term: str
+    n: int
+
+
+def check_longterm(
+    reader: Reader, sql: SimpleNamespace, counts: dict[str, int], *, quick: bool
+) -> Iterator[Finding]:
+    """Give each collection, row and vector that does not fit; *counts* gets how many there were.
+
+    *quick* leaves out the terms.
+    """
+    yield from _strays(reader, sql.stray_longterm, "owners", "its")
+    yield from _strays(reader, sql.unburied, "forgotten", "nothing")
+    yield from _strays(reader, sql.stray_vectors, "derived", "its row")
+    yield from _strays(reader, sql.stray_lexed, "derived", "its row")
+    yield from _strays(reader, sql.unlexed, "derived", "an entry")
+    for each in reader.all(_Collection, sql.all_collections):
+        yield from _miscounted(each)
+        counts["ltm_items"] += each.counted_items
+        counts["ltm_turns"] += each.counted_turns
+        if not quick:
+            yield from _check_terms(reader, sql, each)
+
+
+def miscounted(engine: Engine, sql: SimpleNamespace) -> Iterator[Finding]:
+    """Give each count of a collection that is not what its rows come to."""
+    for each in engine.all(_Collection, sql.all_collections):
+        yield from _miscounted(each)
+
+
+def mend_longterm(engine: Engine) -> Callable[[Transaction], None]:
+    """Return the work that makes what is derived anew: terms of rows, and no vector without one.
+
+    The index of words is emptied by whoever rebuilds words: the next write fills it again.
+    """
+    sql = engine.queries("holdfast.library.upkeep")
+
+    def work(tx: Transaction) -> None:
+        gone = tx.run(sql.drop_stray_vectors)
+        if gone:
+            tx.run(sql.touch_vectors, seq=tx.seq)
+        for each in tx.all(_Collection, sql.all_collections):
+            mended = False
+            for row in _wrong_rows(tx, sql, each):
+                _mend_row(tx, sql, each, row)
+                mended = True
+            if mended:
+                tx.run(sql.touch_collection, collection=each.number)
+
+    return work
+
+
+def _strays(
+    reader: Reader, statement: LiteralString, check: str, expected: str
+) -> Iterator[Finding]:
+    for stray in reader.all(_Stray, statement):
+        yield Finding(
+            check=check, table=stray.table, id=stray.id, expected=expected, found=stray.found
+        )
+
+
+def _miscounted(each: _Collection) -> Iterator[Finding]:
+    for name in COUNTED:
+        kept, counted = getattr(each, name), getattr(each, f"counted_{name}")
+        if kept != counted:
+            yield Finding(
+                check="counters",
+                table="ltm_collections",
+                id=each.id,
+                expected=f"{name} {counted}",
+                found=f"{name} {kept}",
+            )
+
+
+def _check_terms(reader: Reader, sql: SimpleNamespace, each: _Collection) -> Iterator[Finding]:
+    """Give the rows whose terms are not those of their text, and whether the index is another.
+
+    A term may be content, so how many differ is all that is said. Terms of another version of the
+    analyzer are made anew by whoever recalls; they are compared with the index alone.
+    """
+    for row in _wrong_rows(reader, sql, each):
+        yield Finding(
+            check="derived",
+            table="ltm_items" if row.is_item else "ltm_turns",
+            id=row.id,
+            expected="the terms of its text",
+            found="others",
+        )
+    if not each.indexed:
+        return
+    expected: Counter[str] = Counter()
+    for row in _rows(reader, sql, each):
+        if row.superseded_at is None:
+            expected.update(set(terms_of(row.body)))
+    found = {row.term: row.n for row in reader.all(_Term, sql.lexed_terms, collection=each.number)}
+    if differing := len(expected.items() ^ found.items()):
+        yield Finding(
+            check="derived",
+            table="ltm_lex",
+            id=each.id,
+            expected=f"{len(expected)} terms",
+            found=f"{differing} that differ",
+        )
+
+
+def _rows(reader: Reader, sql: SimpleNamespace, each: _Collection) -> Iterator[_Row]:
+    for statement in (sql.turns_of_collection, sql.items_of_collection):
+        after = 0
+        while rows := reader.all(
+            _Row, statement, collection=each.number, after=after, rows=ROWS_AT_ONCE
+        ):
+            yield from rows
+            after = rows[-1].number
+
+
+def _wrong_rows(reader: Reader, sql: SimpleNamespace, each: _Collection) -> Iterator[_Row]:
+    if each.analyzer != VERSION:
+        return
+    for row in _rows(reader, sql, each):
+        told = _told(row)
+        if any(getattr(row, name) != getattr(told, name) for name in told.__struct_fields__):
+            yield row
+
+
+def _told(row: _Row) -> _Told:
+    if row.is_item:
+        text = ready(row.text)
+        terms, fold = list(text.said.terms), text.said.fold
+    else:
+        terms, fold = turn_terms(row.text, row.caption), b""
+    flags = bits_of(row.text, row.caption or None)
+    return _Told(flags=flags, terms=len(terms), fold=fold, body=" ".join(terms))
+
+
+def _mend_row(tx: Transaction, sql: SimpleNamespace, each: _Collection, row: _Row) -> None:
+    told = _told(row)
+    given: dict[str, object] = {
+        "collection": each.number,
+        "number": row.number,
+        "flags": told.flags,
+        "terms": told.terms,
+        "body": told.body,
+    }
+    if row.is_item:
+        tx.send(sql.mend_item, fold=told.fold, **given)
+    else:
+        tx.send(sql.mend_turn, **given)

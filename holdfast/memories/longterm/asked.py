@@ -1,0 +1,221 @@
+"""What a caller may ask for, held against its limits."""
+
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Final, cast, get_args
+
+from holdfast.ground.clock import to_microseconds
+from holdfast.ground.errors import InvalidInput
+from holdfast.ground.text import encoded, is_nfc, to_nfc
+from holdfast.memories.longterm.item import Kind, Role, Turn, What
+from holdfast.memories.longterm.options import checked_share
+
+NAME_BYTES: Final = 256
+ITEM_BYTES: Final = 4_096
+TURN_BYTES: Final = 1 << 20
+CAPTION_BYTES: Final = 1 << 16
+MOST_RECALLED: Final = 100
+KINDS: Final = get_args(Kind)
+
+_ID = re.compile(r"(item|turn)_[0-9A-Za-z]{24}")
+_TURN_FIELDS: Final = frozenset(Turn.__struct_fields__)
+
+
+def checked_name(field: str, given: object) -> str:
+    """Return *given* if it can name a user, a namespace or a workspace of the caller's own.
+
+    1 to 256 bytes, in NFC, without control characters.
+    """
+    length = len(encoded(field, given))
+    name = str(given)
+    if not 1 <= length <= NAME_BYTES:
+        reason = f"must have 1 to {NAME_BYTES} bytes, has {length:,}"
+        raise InvalidInput(field, reason, limit=NAME_BYTES, given=name or None)
+    if any(unicodedata.category(char) == "Cc" for char in name):
+        raise InvalidInput(field, "must not hold control characters", given=name)
+    if not is_nfc(name):
+        raise InvalidInput(field, "must be in Unicode normal form C", given=name)
+    return name
+
+
+def checked_item_text(given: object) -> str:
+    """Return *given* as an item keeps it: in NFC, without white space around it, "" for blank."""
+    encoded("text", given)
+    text = to_nfc(str(given)).strip()
+    _refuse_nul("text", text)
+    _refuse_long("text", text, ITEM_BYTES)
+    return text
+
+
+def checked_kind(given: object) -> Kind:
+    """Return *given* if it is a kind of item."""
+    if given not in KINDS:
+        raise InvalidInput("kind", f"must be one of {', '.join(KINDS)}", given=given)
+    return cast("Kind", given)
+
+
+def checked_kinds(given: object) -> frozenset[str] | None:
+    """Return *given*'s kinds; None for None."""
+    if given is None:
+        return None
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+        raise InvalidInput("kinds", "must be a list of kinds", given=given)
+    for each in (kinds := tuple(cast("Iterable[object]", given))):
+        if each not in KINDS:
+            raise InvalidInput("kinds", f"must be among {', '.join(KINDS)}", given=each)
+    return frozenset(cast("tuple[str, ...]", kinds))
+
+
+def checked_importance(given: object) -> float:
+    """Return *given* if it is a number from 0 to 1."""
+    return checked_share("importance", given)
+
+
+def checked_source(given: object) -> str:
+    """Return *given* if it is at most 256 bytes of text."""
+    encoded("source", given)
+    source = str(given)
+    _refuse_nul("source", source)
+    _refuse_long("source", source, NAME_BYTES)
+    return source
+
+
+def checked_turn_ids(given: object) -> tuple[str, ...]:
+    """Return *given*'s distinct ids of turns, in their order."""
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+        raise InvalidInput("turns", "must be a list of ids of turns", given=given)
+    ids = tuple(dict.fromkeys(cast("Iterable[object]", given)))
+    for each in ids:
+        if not is_id("turn", each):
+            raise InvalidInput("turns", "must be ids of turns", given=each)
+    return cast("tuple[str, ...]", ids)
+
+
+def is_id(prefix: str, given: object) -> bool:
+    """Tell whether *given* is shaped like the id of an item or a turn, as *prefix* says."""
+    found = _ID.fullmatch(given) if isinstance(given, str) else None
+    return found is not None and found[1] == prefix
+
+
+def checked_query(given: object) -> str:
+    """Return *given* if it is text."""
+    encoded("query", given)
+    return str(given)
+
+
+def checked_k(given: object) -> int:
+    """Return *given* if it is a whole number from 0 to 100."""
+    if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given <= MOST_RECALLED:
+        raise InvalidInput("k", f"must be 0 to {MOST_RECALLED}", limit=MOST_RECALLED, given=given)
+    return given
+
+
+def checked_what(given: object) -> What:
+    """Return *given* if it says what to look among."""
+    if given not in get_args(What):
+        raise InvalidInput("what", "must be all, items or turns", given=given)
+    return cast("What", given)
+
+
+def checked_turns(given: object) -> list[Turn]:
+    """Return *given*'s turns, each a Turn or a mapping of its fields, checked.
+
+    InvalidInput names the index of the first that breaks a rule.
+    """
+    if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
+        raise InvalidInput("turns", "must be a list of turns", given=repr(cast("object", given)))
+    turns: list[Turn] = []
+    for index, each in enumerate(cast("Iterable[object]", given)):
+        try:
+            turns.append(checked_turn(each))
+        except InvalidInput as error:
+            field = f"turns[{index}].{error.field}"
+            raise InvalidInput(
+                field, error.reason, limit=error.limit, given=error.given, index=index
+            ) from None
+    return turns
+
+
+def checked_turn(given: object) -> Turn:
+    """Return *given*, a Turn or a mapping of its fields, as it is kept."""
+    told = _fields(given)
+    return Turn(
+        role=_role(told.get("role")),
+        text=_said("text", told.get("text"), TURN_BYTES) or "",
+        speaker=_said("speaker", told.get("speaker"), NAME_BYTES),
+        at=checked_instant("at", told.get("at")),
+        session=_said("session", told.get("session"), NAME_BYTES),
+        thread_id=checked_thread(told.get("thread_id")),
+        caption=_said("caption", told.get("caption"), CAPTION_BYTES),
+    )
+
+
+def checked_thread(given: object) -> str | None:
+    """Return *given*, None or the 1 to 256 bytes that name a thread."""
+    return None if given is None else checked_name("thread_id", given)
+
+
+def checked_instant(field: str, given: object) -> datetime | None:
+    """Return *given*, an aware datetime or one spelled as RFC 3339, in UTC; None for None."""
+    if given is None:
+        return None
+    if isinstance(given, str):
+        try:
+            given = datetime.fromisoformat(given)
+        except ValueError:
+            raise InvalidInput(field, "must be an RFC 3339 time", given=given) from None
+    if not isinstance(given, datetime) or given.tzinfo is None:
+        raise InvalidInput(field, "must be a time with its zone", given=given)
+    try:
+        return given.astimezone(UTC)
+    except OverflowError:
+        raise InvalidInput(field, "is beyond the years 1 to 9999", given=given) from None
+
+
+def microseconds(instant: datetime | None, now: int) -> int:
+    """Return *instant* in microseconds since 1970; *now* for None."""
+    return now if instant is None else to_microseconds(instant)
+
+
+def _fields(given: object) -> Mapping[str, object]:
+    if isinstance(given, Turn):
+        return {name: getattr(given, name) for name in Turn.__struct_fields__}
+    if not isinstance(given, Mapping):
+        raise InvalidInput("turn", "must be a Turn, or an object with its fields", given=given)
+    told = cast("Mapping[object, object]", given)
+    for name in told:
+        if name not in _TURN_FIELDS:
+            raise InvalidInput(str(name), "is not known")
+    return cast("Mapping[str, object]", told)
+
+
+def _role(given: object) -> Role:
+    if given not in get_args(Role):
+        raise InvalidInput("role", "must be user or assistant", given=given)
+    return cast("Role", given)
+
+
+def _said(field: str, given: object, most: int) -> str | None:
+    if given is None:
+        if field == "text":
+            raise InvalidInput(field, "is required")
+        return None
+    encoded(field, given)
+    text = str(given)
+    _refuse_nul(field, text)
+    _refuse_long(field, text, most)
+    return text or None
+
+
+def _refuse_nul(field: str, text: str) -> None:
+    if "\0" in text:
+        raise InvalidInput(field, "must not hold the character U+0000")
+
+
+def _refuse_long(field: str, text: str, most: int) -> None:
+    length = len(text.encode())
+    if length > most:
+        reason = f"must have at most {most:,} bytes, has {length:,}"
+        raise InvalidInput(field, reason, limit=most)

@@ -1,0 +1,1 @@
+"""Work that is done after a call has returned: mining what was said, and making vectors."""

@@ -1,0 +1,235 @@
+"""Making vectors in the background: of rows that are new or changed, and of all for a new model."""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from holdfast.engines.base import Reader, Transaction
+from holdfast.ground.secrets import redact
+from holdfast.memories.longterm.background.bounded import bounded
+from holdfast.memories.longterm.background.jobs import (
+    AGAIN,
+    CRASHED,
+    Job,
+    LostJob,
+    check_held,
+    claim,
+    end,
+    put_off,
+    renew,
+    seconds_to_next,
+)
+from holdfast.memories.longterm.book import Book
+from holdfast.memories.longterm.caller import Caller
+from holdfast.memories.longterm.embed import MOST_TEXTS, EmbeddingFailed, Vector, embedded
+from holdfast.memories.longterm.meaning import (
+    PACKAGE,
+    Compared,
+    Standing,
+    compared,
+    degraded,
+    fits,
+    standing_of,
+)
+from holdfast.memories.longterm.rows import numbers_text
+from holdfast.memories.longterm.vectors.base import WithRows, asked
+
+SECONDS: Final = 60.0
+"""How long the vectors of one batch may take."""
+_EARLIER: Final = 1_000
+"""Characters of the turn before that a turn is embedded with: its end, which it answers."""
+
+
+class _Row(Struct, frozen=True):
+    number: int
+    id: str
+
+
+class _Item(Struct, frozen=True, kw_only=True):
+    number: int
+    id: str
+    text: str
+
+
+class _Turn(Struct, frozen=True, kw_only=True):
+    number: int
+    id: str
+    text: str
+    caption: str
+    earlier: str | None
+
+
+class Texts(Struct, frozen=True):
+    """Rows with what is embedded of them."""
+
+    ids: list[str]
+    texts: list[str]
+
+
+class Embedding(Struct, frozen=True):
+    """Whoever embeds the rows of one collection."""
+
+    caller: Caller
+    by: Compared
+
+    def tend(self) -> float | None:
+        """Do one job that is due; see `Tender`."""
+        standing = standing_of(self.caller)
+        if standing is None:
+            return None
+        if not fits(self.by, standing):
+            adopt(self.caller, self.by)
+            return 0.0
+        job = claim(self.caller, standing.number, "embed")
+        if job is None:
+            return seconds_to_next(self.caller, standing.number, "embed")
+        if job.attempts > len(AGAIN):
+            put_off(self.caller, job, CRASHED)
+        else:
+            self._do(standing, job)
+        return 0.0
+
+    def _do(self, standing: Standing, job: Job) -> None:
+        try:
+            embed(self.caller, self.by, standing, job)
+            self.caller.shared.troubles.pop(self.by.embedder.model, None)
+        except LostJob:
+            return
+        except EmbeddingFailed as failed:
+            degraded(self.caller, failed.reason)
+            put_off(self.caller, job, failed.reason)
+
+
+def tender_of(caller: Caller) -> Embedding | None:
+    """Return who embeds for *caller*; None for a caller who goes by words."""
+    by = compared(caller)
+    return None if by is None else Embedding(caller, by)
+
+
+def settled(caller: Caller) -> bool:
+    """Tell whether the caller's collection is compared by the caller's model, if by any."""
+    by = compared(caller)
+    standing = standing_of(caller) if by else None
+    return by is None or standing is None or fits(by, standing)
+
+
+def adopt(caller: Caller, by: Compared) -> None:
+    """Have the caller's collection compared by the caller's model from now on."""
+
+    def work(tx: Transaction) -> str | None:
+        book = Book(caller, tx, make=False)
+        if book.found is None:
+            return None
+        book.vectors.adopt(by)
+        book.close()
+        return book.there.id
+
+    collection = caller.engine.write(work)
+    if collection is not None and not isinstance(by.vectors, WithRows):
+        _drop(caller, by, collection)
+
+
+def embed(caller: Caller, by: Compared, standing: Standing, job: Job) -> None:
+    """Embed what *job* is about, a batch at a time, each committed by itself.
+
+    Raises EmbeddingFailed, and LostJob for one that is no longer ours.
+    """
+    numbers = job.about if job.kind == "embed" else missing(caller, by, standing)
+    batches = [numbers[at : at + MOST_TEXTS] for at in range(0, len(numbers), MOST_TEXTS)]
+    for batch in batches[:-1]:
+        _embed_batch(caller, by, job, batch, last=False)
+    _embed_batch(caller, by, job, batches[-1] if batches else (), last=True)
+
+
+def missing(caller: Caller, by: Compared, standing: Standing) -> Sequence[int]:
+    """Return the numbers of the rows without a vector."""
+    sql, place = caller.engine.queries(PACKAGE), {"collection": standing.number}
+    there = set(asked(lambda: list(by.vectors.ids(standing.id))))
+
+    def work(reader: Reader) -> list[_Row]:
+        rows = reader.all(_Row, sql.live_items, **place)
+        turns = caller.options.embed_turns
+        return [*rows, *(reader.all(_Row, sql.all_turns, **place) if turns else ())]
+
+    return sorted(row.number for row in caller.engine.read(work) if row.id not in there)
+
+
+def _embed_batch(
+    caller: Caller, by: Compared, job: Job, numbers: Sequence[int], *, last: bool
+) -> None:
+    standing = standing_of(caller)
+    if standing is None:
+        raise LostJob
+    rows = caller.engine.read(lambda reader: _texts(caller, reader, standing.number, numbers))
+    vectors = _vectors(by, rows.texts, standing.dimension, lambda: renew(caller, job))
+    made = list(zip(rows.ids, vectors, strict=True))
+    if made and not isinstance(by.vectors, WithRows):
+        size = len(vectors[0])
+        asked(lambda: by.vectors.upsert(standing.id, size, made))
+
+    def work(tx: Transaction) -> None:
+        book = Book(caller, tx, make=False)
+        if book.found is None or book.vectors.model != by.embedder.model:
+            raise LostJob
+        check_held(caller, tx, job)
+        # What was forgotten while its vector was made is not brought back.
+        still = set(_texts(caller, tx, book.number, numbers).ids)
+        kept = [(id, vector) for id, vector in made if id in still]
+        if kept and isinstance(by.vectors, WithRows):
+            if not book.vectors.put(kept):
+                raise LostJob
+        elif kept:
+            book.vectors.measure(len(kept[0][1]))
+        if last:
+            end(caller, tx, job)
+            if job.kind == "reembed":
+                book.note("reembedded", model=by.embedder.model)
+        book.close()
+
+    caller.engine.write(work)
+
+
+def _vectors(
+    by: Compared,
+    texts: list[str],
+    dimension: int | None,
+    beat: Callable[[], None],
+) -> list[Vector]:
+    if not texts:
+        return []
+    try:
+        return bounded(
+            lambda: embedded(by.embedder, texts, "document", dimension=dimension),
+            SECONDS,
+            name="holdfast-embedding",
+            beat=beat,
+        )
+    except TimeoutError as error:
+        raise EmbeddingFailed(f"no vectors came within {SECONDS:g} s") from error
+
+
+def _texts(caller: Caller, reader: Reader, collection: int, numbers: Sequence[int]) -> Texts:
+    sql = caller.engine.queries(PACKAGE)
+    place = {"collection": collection, "numbers": numbers_text(list(numbers))}
+    if not numbers:
+        return Texts([], [])
+    items = reader.all(_Item, sql.items_to_embed, **place)
+    turns = reader.all(_Turn, sql.turns_to_embed, **place) if caller.options.embed_turns else []
+    return Texts(
+        [*(each.id for each in items), *(each.id for each in turns)],
+        [*(each.text for each in items), *(_said(each) for each in turns)],
+    )
+
+
+def _said(turn: _Turn) -> str:
+    """Return *turn* with the end of what was said before it, which is redacted before it is cut."""
+    own = f"{turn.text} {turn.caption}" if turn.caption else turn.text
+    return f"{redact(turn.earlier)[-_EARLIER:]}\n{own}" if turn.earlier else own
+
+
+def _drop(caller: Caller, by: Compared, collection: str) -> None:
+    try:
+        asked(lambda: by.vectors.drop(collection))
+    except EmbeddingFailed as failed:
+        degraded(caller, failed.reason)

@@ -1,0 +1,158 @@
+"""Jobs as they are claimed, held, ended and put off, so that each is done once.
+
+A claim is a token and a lease, which a sign of life renews. What a job comes to, and its end, are
+one transaction that checks the token: whoever lost the lease to somebody else changes nothing.
+"""
+
+import secrets
+from collections.abc import Sequence
+from typing import Final, Literal
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.engines.base import Transaction
+from holdfast.memories.longterm.caller import Caller
+from holdfast.memories.longterm.rows import numbers_text
+
+Kind = Literal["extract", "embed"]
+"""What is to be done; `embed` stands for `reembed` too."""
+
+PACKAGE: Final = "holdfast.memories.longterm.background"
+SECOND: Final = 1_000_000
+LEASE: Final = 6 * SECOND
+AGAIN: Final = (1 * SECOND, 10 * SECOND, 60 * SECOND)
+"""Microseconds until the second, third and fourth try; after that it has failed."""
+
+CRASHED: Final = "Crashed"
+"""What a job failed with whose every try ended in the middle."""
+
+_numbers = msgspec.json.Decoder(list[int])
+
+
+class LostJob(Exception):
+    """The job is somebody else's by now, or was taken back."""
+
+
+class Job(Struct, frozen=True, kw_only=True):
+    """A job that is ours until its lease ends."""
+
+    number: int
+    kind: str
+    about: tuple[int, ...]
+    attempts: int
+    token: str
+
+
+class _Due(Struct, frozen=True, kw_only=True):
+    number: int
+    kind: str
+    state: str
+    about: str
+    attempts: int
+
+
+def claim(caller: Caller, collection: int, kind: Kind) -> Job | None:
+    """Return a job of the collection that is due, claimed; None if there is none."""
+    sql, now = caller.engine.queries(PACKAGE), caller.now()
+    which = {"kind": kind, "other": "reembed" if kind == "embed" else kind}
+
+    def work(tx: Transaction) -> Job | None:
+        due = tx.first(_Due, sql.due_job, collection=collection, now=now, **which)
+        if due is None:
+            return None
+        # One that was left by a crash was tried.
+        attempts = due.attempts + (due.state == "running")
+        job = Job(
+            number=due.number,
+            kind=due.kind,
+            about=tuple(_numbers.decode(due.about)),
+            attempts=attempts,
+            token=secrets.token_hex(16),
+        )
+        claimed = tx.run(
+            sql.claim_job,
+            number=job.number,
+            token=job.token,
+            attempts=attempts,
+            until=now + LEASE,
+            now=now,
+        )
+        return job if claimed else None
+
+    if caller.engine.first(_Due, sql.due_job, collection=collection, now=now, **which) is None:
+        return None
+    return caller.engine.write(work)
+
+
+def renew(caller: Caller, job: Job) -> None:
+    """Hold on to *job*; LostJob if it is no longer ours."""
+    sql = caller.engine.queries(PACKAGE)
+    until = caller.now() + LEASE
+    held = caller.engine.write(
+        lambda tx: tx.run(sql.renew_job, number=job.number, token=job.token, until=until)
+    )
+    if not held:
+        raise LostJob
+
+
+def check_held(caller: Caller, tx: Transaction, job: Job) -> None:
+    """Let *tx* go on if *job* is ours; LostJob else. The collection is locked before."""
+    sql = caller.engine.queries(PACKAGE)
+    if tx.first(_held, sql.hold_job, number=job.number, token=job.token) is None:
+        raise LostJob
+
+
+def end(caller: Caller, tx: Transaction, job: Job) -> None:
+    """End *job* in the transaction of what it came to; LostJob if it is no longer ours."""
+    sql = caller.engine.queries(PACKAGE)
+    if not tx.run(sql.end_job, number=job.number, token=job.token):
+        raise LostJob
+
+
+def shrink(caller: Caller, tx: Transaction, job: Job, left: Sequence[int]) -> None:
+    """Have *job* be about the rows *left* alone from now on; LostJob if it is no longer ours."""
+    sql = caller.engine.queries(PACKAGE)
+    about = numbers_text(list(left))
+    if not tx.run(sql.shrink_job, number=job.number, token=job.token, about=about):
+        raise LostJob
+
+
+def put_off(caller: Caller, job: Job, error: str) -> bool:
+    """Have *job*, which failed with *error*, tried again later; return whether it has failed."""
+    sql = caller.engine.queries(PACKAGE)
+    failed = job.attempts >= len(AGAIN)
+    at = caller.now() + (0 if failed else AGAIN[job.attempts])
+    caller.engine.write(
+        lambda tx: tx.run(
+            sql.put_off_job,
+            number=job.number,
+            token=job.token,
+            state="failed" if failed else "queued",
+            attempts=job.attempts + 1,
+            at=at,
+            error=error,
+        )
+    )
+    return failed
+
+
+def seconds_to_next(caller: Caller, collection: int, kind: Kind) -> float | None:
+    """Return in how many seconds a job may be due; None if none waits or runs."""
+    sql = caller.engine.queries(PACKAGE)
+    at = caller.engine.one(
+        _at,
+        sql.next_due,
+        collection=collection,
+        kind=kind,
+        other="reembed" if kind == "embed" else kind,
+    )
+    return None if at is None else max(0.05, (at - caller.now()) / SECOND)
+
+
+def _held(*, number: int) -> int:
+    return number
+
+
+def _at(*, at: int | None) -> int | None:
+    return at

@@ -1,0 +1,155 @@
+"""What becomes of the items that an extractor proposed: the rules every item goes by, and more."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from holdfast.memories.longterm.book import Book
+from holdfast.memories.longterm.caller import Caller
+from holdfast.memories.longterm.extract import Candidate, Part
+from holdfast.memories.longterm.hashes import alike, terms_hash
+from holdfast.memories.longterm.indexing import Change
+from holdfast.memories.longterm.item import Item, Outcome, Remembered
+from holdfast.memories.longterm.meaning import Meant, meant
+from holdfast.memories.longterm.remembering import Grave, Linked, graves, store
+from holdfast.memories.longterm.rows import Numbered, ids_text
+from holdfast.memories.longterm.screening import screen
+from holdfast.memories.longterm.writing import Ready, Wish, ready
+
+_MOST_SOURCE: Final = 256
+
+
+class Ripe(Struct, frozen=True, kw_only=True):
+    """A candidate that is to be stored, if what is in the collection lets it."""
+
+    wish: Wish
+    text: Ready
+    meant: Meant | None
+    turns: tuple[str, ...]
+    supersedes: tuple[str, ...]
+
+
+class Proposed(Struct, frozen=True, kw_only=True):
+    """What came of a part: candidates to store, and those of which that is known already."""
+
+    part: Part
+    ripe: tuple[Ripe | Remembered, ...] = ()
+
+
+class _Held(Struct, frozen=True, kw_only=True):
+    number: int
+    body: str
+    superseded_at: int | None
+
+
+def propose(
+    caller: Caller, part: Part, known: Sequence[Item], given: Sequence[Candidate]
+) -> Proposed:
+    """Make *given* ready before their transaction: screened, analysed, embedded."""
+    return Proposed(part=part, ripe=tuple(_ripe(caller, part, known, each) for each in given))
+
+
+def keep(book: Book, proposed: Proposed) -> tuple[Remembered, ...]:
+    """Store what was proposed in the transaction of *book*; return what became of each."""
+    named = {turn.id for turn in proposed.part.turns}
+    there = _there(book, named)
+    buried = graves(book) if book.there.buried else []
+    counts = book.caller.shared.counts
+    results: list[Remembered] = []
+    for each in proposed.ripe:
+        if isinstance(each, Remembered):
+            done = each
+        elif not there.issuperset(each.turns) or _is_buried(book, each, buried):
+            done = Remembered(stored=None, outcome="forgotten")
+        else:
+            done = _stored(book, each)
+        results.append(done)
+        if done.stored is None:
+            book.tx.after_commit(lambda outcome=done.outcome: counts.add("outcomes_total", outcome))
+    return tuple(results)
+
+
+def _ripe(caller: Caller, part: Part, known: Sequence[Item], given: Candidate) -> Ripe | Remembered:
+    if given.outcome is not None:
+        return _not_kept(given.outcome)
+    if not given.text:
+        return _not_kept("blank")
+    turns = [part.turns[place] for place in given.turns]
+    thread = next((turn.thread_id for turn in turns if turn.thread_id), None)
+    found = screen(caller, (given.text, thread or ""))
+    if found.refused:
+        return _not_kept("secret", found.refused)
+    text = ready(found.texts[0])
+    ids = tuple(turn.id for turn in turns)
+    return Ripe(
+        wish=Wish(
+            text=found.texts[0],
+            kind=given.kind,
+            importance=given.importance,
+            source=_source(found.texts[1]),
+            turns=ids,
+            origin="extraction",
+        ),
+        text=text,
+        meant=meant(caller, text.text),
+        turns=ids,
+        supersedes=tuple(known[place].id for place in given.supersedes),
+    )
+
+
+def _stored(book: Book, ripe: Ripe) -> Remembered:
+    done = store(book, ripe.wish, ripe.text, meant=ripe.meant)
+    if done.outcome == "stored" and done.stored is not None:
+        gone = set(done.evicted)
+        for id in ripe.supersedes:
+            if id not in gone:
+                _supersede(book, id, by=done.stored.id)
+    return done
+
+
+def _supersede(book: Book, id: str, *, by: str) -> None:
+    """Mark the item *id* as no longer so, if it is live; it keeps its text, and is not recalled."""
+    place = {"collection": book.number}
+    number = book.tx.first(Numbered, book.sql.item_number, id=id, **place)
+    if number is None:
+        return
+    held = book.tx.one(_held_item, book.sql.held_item, number=number.number, **place)
+    if held.superseded_at is not None:
+        return
+    book.tx.send(book.sql.supersede_item, by=by, id=id, now=book.now, **place)
+    book.superseded(Change(held.number, held.body))
+    book.vectors.drop(id)
+    book.note("superseded", {"item": [id]}, by=by)
+
+
+def _is_buried(book: Book, ripe: Ripe, buried: Sequence[Grave]) -> bool:
+    """Tell whether what *ripe* says was forgotten."""
+    if not buried:
+        return False
+    terms = terms_hash(book.secret, ripe.text.said.terms)
+    return any(alike(terms, grave.terms) for grave in buried)
+
+
+def _there(book: Book, ids: set[str]) -> set[str]:
+    """Return which of the turns *ids* are still there."""
+    if not ids:
+        return set()
+    asked = ids_text(sorted(ids))
+    found = book.tx.all(Linked, book.sql.turns_by_id, collection=book.number, ids=asked)
+    return {each.id for each in found}
+
+
+def _source(thread: str) -> str:
+    """Return where an item came from, in as many bytes as that may have."""
+    if not thread:
+        return ""
+    return f"thread:{thread}".encode()[:_MOST_SOURCE].decode(errors="ignore")
+
+
+def _not_kept(outcome: Outcome, reasons: tuple[str, ...] = ()) -> Remembered:
+    return Remembered(stored=None, outcome=outcome, reasons=reasons)
+
+
+def _held_item(*, number: int, body: str, superseded_at: int | None, **_: object) -> _Held:
+    return _Held(number=number, body=body, superseded_at=superseded_at)

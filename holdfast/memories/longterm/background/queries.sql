@@ -1,0 +1,136 @@
+-- Work in the background. `:workspace` and `:user` are the caller's own.
+
+-- standing --
+-- By which model a collection is compared, and how far that is.
+select number, id, embedding_model, dimension, vector_provider, items, superseded, turns, (
+        select count(*) from ltm_jobs j
+        where j.workspace = c.workspace and j.collection = c.number and j.kind = 'reembed'
+    ) as reembedding
+from ltm_collections c
+where workspace = :workspace and user_id = :user and namespace = :namespace
+    and workspace_id = :workspace_id
+
+-- name_model --
+update ltm_collections
+set embedding_model = :model, vector_provider = :provider, dimension = null
+where workspace = :workspace and number = :collection
+
+-- name_provider --
+update ltm_collections set vector_provider = :provider
+where workspace = :workspace and number = :collection
+
+-- set_dimension --
+update ltm_collections set dimension = :dimension
+where workspace = :workspace and number = :collection and dimension is null
+
+-- dimension_of --
+select dimension from ltm_collections where workspace = :workspace and number = :collection
+
+-- due_job --
+-- Those whose lease ended were left by a crash.
+select number, kind, state, about, attempts
+from ltm_jobs
+where workspace = :workspace and collection = :collection and kind in (:kind, :other)
+    and ((state = 'queued' and next_at <= :now) or (state = 'running' and leased_until <= :now))
+order by number
+limit 1
+
+-- next_due --
+select min(case when state = 'running' then leased_until else next_at end) as at
+from ltm_jobs
+where workspace = :workspace and collection = :collection and kind in (:kind, :other)
+    and state <> 'failed'
+
+-- claim_job --
+update ltm_jobs
+set state = 'running', token = :token, leased_until = :until, attempts = :attempts
+where workspace = :workspace and number = :number
+    and ((state = 'queued' and next_at <= :now) or (state = 'running' and leased_until <= :now))
+
+-- renew_job --
+update ltm_jobs set leased_until = :until
+where workspace = :workspace and number = :number and token = :token
+
+-- hold_job (sqlite) --
+select number from ltm_jobs
+where workspace = :workspace and number = :number and token = :token
+
+-- hold_job (postgres) --
+select number from ltm_jobs
+where workspace = :workspace and number = :number and token = :token
+for update
+
+-- end_job --
+delete from ltm_jobs where workspace = :workspace and number = :number and token = :token
+
+-- shrink_job --
+-- A part of it is done.
+update ltm_jobs set about = :about, attempts = 0
+where workspace = :workspace and number = :number and token = :token
+
+-- put_off_job --
+update ltm_jobs
+set state = :state, attempts = :attempts, next_at = :at, error = :error, token = null,
+    leased_until = null
+where workspace = :workspace and number = :number and token = :token
+
+-- drop_embedding_jobs --
+delete from ltm_jobs
+where workspace = :workspace and collection = :collection and kind <> 'extract'
+
+-- items_to_embed (sqlite) --
+select i.number, i.id, i.text
+from json_each(:numbers) n
+join ltm_items i on i.collection = :collection and i.number = n.value
+where i.workspace = :workspace and i.superseded_at is null
+
+-- items_to_embed (postgres) --
+select i.number, i.id, i.text
+from jsonb_array_elements_text(cast(:numbers as jsonb)) n
+join ltm_items i on i.collection = :collection and i.number = cast(n as bigint)
+where i.workspace = :workspace and i.superseded_at is null
+
+-- turns_to_embed (sqlite) --
+-- Each with what was said before it in its sitting.
+select t.number, t.id, t.text, t.caption, (
+        select p.text from ltm_turns p
+        where p.collection = t.collection and p.thread_id = t.thread_id
+            and p.session = t.session and p.number < t.number
+        order by p.number desc
+        limit 1
+    ) as earlier
+from json_each(:numbers) n
+join ltm_turns t on t.collection = :collection and t.number = n.value
+where t.workspace = :workspace
+
+-- turns_to_embed (postgres) --
+select t.number, t.id, t.text, t.caption, (
+        select p.text from ltm_turns p
+        where p.collection = t.collection and p.thread_id = t.thread_id
+            and p.session = t.session and p.number < t.number
+        order by p.number desc
+        limit 1
+    ) as earlier
+from jsonb_array_elements_text(cast(:numbers as jsonb)) n
+join ltm_turns t on t.collection = :collection and t.number = cast(n as bigint)
+where t.workspace = :workspace
+
+-- live_items --
+select number, id from ltm_items
+where workspace = :workspace and collection = :collection and superseded_at is null
+order by number
+
+-- all_turns --
+select number, id from ltm_turns
+where workspace = :workspace and collection = :collection
+order by number
+
+-- turn_after --
+-- The one whose vector was made with the text of the turn numbered so.
+select n.number, n.id
+from ltm_turns t
+join ltm_turns n on n.collection = t.collection and n.thread_id = t.thread_id
+    and n.session = t.session and n.number > t.number
+where t.workspace = :workspace and t.collection = :collection and t.number = :number
+order by n.number
+limit 1

@@ -1,0 +1,58 @@
+"""Who sees to what waits for a caller, and how long somebody waits for that."""
+
+from collections.abc import Collection
+from time import monotonic
+from typing import Final
+
+from holdfast.memories.longterm.background import embedding
+from holdfast.memories.longterm.background.mined import Results
+from holdfast.memories.longterm.background.mining import Mining
+from holdfast.memories.longterm.caller import Caller
+from holdfast.memories.longterm.item import Flushed
+from holdfast.memories.longterm.standing import FAILED, Jobs, jobs_of
+
+_PIECE: Final = 0.25
+"""Seconds after which is looked again at what other processes have done."""
+
+
+class Waiting:
+    """Has what waits for callers done by the worker that they share."""
+
+    def wake(self, caller: Caller) -> None:
+        """See to what waits for *caller*."""
+        tender = embedding.tender_of(caller)
+        if tender is not None:
+            caller.shared.worker.wake(("embed", caller.place), tender)
+        if caller.mines:
+            caller.shared.worker.wake(("extract", caller.place), Mining(caller))
+
+
+def flush(caller: Caller, results: Results, timeout: float | None) -> Flushed:
+    """Wait until nothing is left that can be done for *caller*, at most *timeout* seconds.
+
+    *results* is what this caller's memory has heard of mining. What waits to be tried again is
+    waited for too, until it is done or has failed.
+    """
+    end = None if timeout is None else monotonic() + timeout
+    caller.shared.marks.flush()
+    caller.tend()
+    doable = kinds_of(caller)
+    while True:
+        jobs = jobs_of(caller)
+        left = _PIECE if end is None else end - monotonic()
+        if left <= 0 or not (_waiting(jobs, doable) or not embedding.settled(caller)):
+            break
+        caller.shared.worker.wait(min(left, _PIECE))
+    pending = sum(each.jobs for each in jobs if each.state != FAILED)
+    failed = sum(each.jobs for each in jobs if each.state == FAILED)
+    return Flushed(done=not pending, results=results.take(), pending=pending, failed=failed)
+
+
+def kinds_of(caller: Caller) -> Collection[str]:
+    """Return the kinds of jobs that are done for *caller* in this process."""
+    embeds = ("embed", "reembed") if embedding.tender_of(caller) is not None else ()
+    return (*embeds, "extract") if caller.mines else embeds
+
+
+def _waiting(jobs: list[Jobs], kinds: Collection[str]) -> bool:
+    return any(each.kind in kinds and each.state != FAILED for each in jobs)

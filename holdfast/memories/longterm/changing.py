@@ -1,0 +1,118 @@
+"""Changing an item: its text, its kind, how important it is."""
+
+from msgspec import UNSET, Struct, UnsetType
+
+from holdfast.engines.base import Transaction
+from holdfast.ground.errors import InvalidInput, NotFound, SecretRefused
+from holdfast.memories.longterm.asked import (
+    checked_importance,
+    checked_item_text,
+    checked_kind,
+    is_id,
+)
+from holdfast.memories.longterm.book import Book
+from holdfast.memories.longterm.caller import Caller
+from holdfast.memories.longterm.indexing import Change
+from holdfast.memories.longterm.item import Item
+from holdfast.memories.longterm.remembering import item_numbered
+from holdfast.memories.longterm.rows import Numbered
+from holdfast.memories.longterm.screening import screen
+from holdfast.memories.longterm.writing import Ready, ready
+
+
+class Wanted(Struct, frozen=True, kw_only=True):
+    """What is to be so of an item; UNSET stays as it is."""
+
+    text: str | UnsetType = UNSET
+    kind: str | UnsetType = UNSET
+    importance: float | UnsetType = UNSET
+
+
+class _Held(Struct, frozen=True, kw_only=True):
+    number: int
+    kind: str
+    importance: float
+    flags: int
+    terms: int
+    fold: bytes
+    body: str
+    text: str
+    superseded_at: int | None
+
+
+def update(caller: Caller, id: str, wanted: Wanted) -> Item:
+    """Change the item *id* as *wanted* says, and return it.
+
+    Raises NotFound, SecretRefused, and InvalidInput for a turn, which stays as it was said.
+    """
+    text = None if wanted.text is UNSET else _checked_text(caller, wanted.text)
+    kind = None if wanted.kind is UNSET else checked_kind(wanted.kind)
+    importance = None if wanted.importance is UNSET else checked_importance(wanted.importance)
+    if is_id("turn", id):
+        raise InvalidInput(
+            "id", "is a turn, which stays as it was said", given=id, next="Forget it instead."
+        )
+    if not is_id("item", id):
+        raise _missing(id)
+
+    def work(tx: Transaction) -> Item:
+        book = Book(caller, tx, make=False)
+        number = book.found and tx.first(
+            Numbered, book.sql.item_number, collection=book.number, id=id
+        )
+        if not number:
+            raise _missing(id)
+        place = {"collection": book.number, "number": number.number}
+        held = tx.one(_Held, book.sql.held_item, **place)
+        tx.send(
+            book.sql.change_item,
+            kind=held.kind if kind is None else kind,
+            importance=held.importance if importance is None else importance,
+            now=book.now,
+            **_text_columns(held, text),
+            **place,
+        )
+        if held.superseded_at is None and text is not None:
+            book.changed(Change(held.number, held.body), Change(held.number, text.body))
+        else:
+            book.changed()
+        if text is not None:
+            book.vectors.drop(id)
+            book.vectors.due(held.number)
+        book.note("stored", {"item": [id]}, items=1, changed=True)
+        book.close()
+        return item_numbered(book, held.number)
+
+    return caller.engine.write(work)
+
+
+def _checked_text(caller: Caller, given: str) -> Ready:
+    text = checked_item_text(given)
+    if not text:
+        raise InvalidInput("text", "must not be blank", next="Forget the item instead.")
+    found = screen(caller, (text,))
+    if found.refused:
+        raise SecretRefused(found.refused)
+    return ready(found.texts[0])
+
+
+def _text_columns(held: _Held, text: Ready | None) -> dict[str, object]:
+    if text is None:
+        return {
+            "flags": held.flags,
+            "terms": held.terms,
+            "fold": held.fold,
+            "body": held.body,
+            "text": held.text,
+        }
+    return {
+        "flags": text.flags,
+        "terms": len(text.said.terms),
+        "fold": text.said.fold,
+        "body": text.body,
+        "text": text.text,
+    }
+
+
+def _missing(id: object) -> NotFound:
+    return NotFound("item", str(id))

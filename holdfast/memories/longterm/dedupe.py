@@ -1,0 +1,191 @@
+"""Whether two texts say the same: nearly the same terms in the same order, and no other number.
+
+A pure rule. "Tabs over spaces" is not "spaces over tabs", and what is so is not what is not so.
+"""
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from hashlib import blake2b
+from math import ceil
+
+from msgspec import Struct
+
+from holdfast.memories.longterm.analyze import WORDS, analyze
+
+_NUMBER_WORDS = {
+    "zero": "0",
+    "one": "1",
+    "two": "2",
+    "three": "3",
+    "four": "4",
+    "five": "5",
+    "six": "6",
+    "seven": "7",
+    "eight": "8",
+    "nine": "9",
+    "ten": "10",
+    "eleven": "11",
+    "twelve": "12",
+    "twenty": "20",
+    "thirty": "30",
+    "fifty": "50",
+    "hundred": "100",
+    "thousand": "1000",
+}
+"""Numbers that people write out."""
+_NUMBER = re.compile(rf"\d+(?:[.,:]\d+)*|\b(?:{'|'.join(_NUMBER_WORDS)})\b")
+_WORD = re.compile(r"[^\W_]+(?:'[a-z]+)?")
+ANY, EVERY = "%", 2**31 - 1
+BOTH_ENDS = 2
+"""So many terms that one text has and the other not may be at both of its ends."""
+TINY = 1e-9
+
+_LEFT_OUT = frozenset("PZ")
+"""The first letters of the categories of punctuation and white space."""
+
+
+class Said(Struct, frozen=True, kw_only=True):
+    """A text as it is compared with others."""
+
+    terms: tuple[str, ...]
+    fold: bytes
+    """The same for texts that differ in case, punctuation and white space alone."""
+    numbers: tuple[str, ...]
+    negations: int
+
+
+class Like(Struct, frozen=True, kw_only=True):
+    """An item that may say the same: its number, and its text as stored."""
+
+    number: int
+    id: str
+    fold: bytes
+    body: str
+    text: str
+
+
+def said(text: str) -> Said:
+    """Return *text* as it is compared."""
+    return Said(
+        terms=tuple(analyze(text)),
+        fold=fold_of(text),
+        numbers=numbers_of(text),
+        negations=negations_of(text),
+    )
+
+
+def fold_of(text: str) -> bytes:
+    """Return a hash of *text* without case, punctuation and white space."""
+    plain = unicodedata.normalize("NFKC", text).casefold()
+    letters = "".join(char for char in plain if unicodedata.category(char)[0] not in _LEFT_OUT)
+    return blake2b("".join(letters.split()).encode(), digest_size=8).digest()
+
+
+def numbers_of(text: str) -> tuple[str, ...]:
+    """Return the numbers in *text*, in order, those in words too."""
+    found: list[str] = _NUMBER.findall(_plain(text))
+    return tuple(_NUMBER_WORDS.get(each, each) for each in found)
+
+
+def negations_of(text: str) -> int:
+    """Return how often *text* says no."""
+    words: list[str] = _WORD.findall(_plain(text))
+    return sum(word in WORDS.negations or word.endswith("n't") for word in words)
+
+
+class Bounds(Struct, frozen=True, kw_only=True):
+    """What a text must be like to be similar enough: its count of terms, and how its body reads.
+
+    The two patterns are of SQL; one of them must match.
+    """
+
+    least: int
+    most: int
+    head: str = ANY
+    tail: str = ANY
+
+
+def bounds(terms: Sequence[str], least: float) -> Bounds:
+    """Return what any text at least as similar as *least* to one of *terms* is like.
+
+    Texts so short that a single term may be too many begin or end alike.
+    """
+    count = len(terms)
+    fewest = ceil(count * least / (2 - least) - TINY)
+    most = int(count * (2 - least) / least + TINY)
+    if not terms or (1 - least) * (count + most) >= BOTH_ENDS:
+        return Bounds(least=max(1, fewest), most=most)
+    return Bounds(least=max(1, fewest), most=most, head=f"{terms[0]}%", tail=f"%{terms[-1]}")
+
+
+def similarity(one: Sequence[str], other: Sequence[str]) -> float:
+    """Return the share of terms that both have in one order, 0 to 1; 0 where neither has any."""
+    together = len(one) + len(other)
+    return 2 * _common(one, other) / together if together else 0.0
+
+
+def twin(
+    new: Said,
+    others: Iterable[Like],
+    least: float,
+    cosines: Mapping[str, float] | None = None,
+) -> Like | None:
+    """Return which of *others* says the same as *new*; None for none, or where *least* is 0.
+
+    With *cosines*, by id, texts are compared by those instead of by their terms.
+    """
+    if not least:
+        return None
+    known = list(others)
+    for each in known:
+        if each.fold == new.fold:
+            return each
+    near = _by_cosine(cosines) if cosines is not None else _by_terms(new, least)
+    shares = [(near(each), each) for each in known]
+    enough = sorted(
+        (pair for pair in shares if pair[0] >= least), key=lambda pair: (-pair[0], pair[1].number)
+    )
+    return next((each for _, each in enough if _guarded(new, each.text)), None)
+
+
+def _by_cosine(cosines: Mapping[str, float]) -> Callable[[Like], float]:
+    return lambda each: cosines.get(each.id, 0.0)
+
+
+def _by_terms(new: Said, least: float) -> Callable[[Like], float]:
+    wanted = frozenset(new.terms)
+
+    def share(each: Like) -> float:
+        terms = each.body.split()
+        # Most have too few terms in common for any order of them to be enough.
+        shared = sum(term in wanted for term in terms)
+        if 2 * shared < least * (len(terms) + len(new.terms)):
+            return 0.0
+        return similarity(new.terms, terms)
+
+    return share
+
+
+def _guarded(new: Said, text: str) -> bool:
+    return new.numbers == numbers_of(text) and new.negations == negations_of(text)
+
+
+def _plain(text: str) -> str:
+    return unicodedata.normalize("NFKC", text).lower().replace("\u2019", "'")
+
+
+def _common(one: Sequence[str], other: Sequence[str]) -> int:
+    """Return the length of the longest common subsequence.
+
+    A bit for each term of *one*; Hyyrö's form of the bit-parallel method.
+    """
+    places: dict[str, int] = {}
+    for place, term in enumerate(one):
+        places[term] = places.get(term, 0) | 1 << place
+    whole = (1 << len(one)) - 1
+    row = whole
+    for term in other:
+        matches = row & places.get(term, 0)
+        row = (row + matches | row - matches) & whole
+    return len(one) - row.bit_count()

@@ -1,0 +1,297 @@
+"""A collection written out as plain values, and taken back in."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, LiteralString, cast
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.engines.base import Reader, Transaction
+from holdfast.ground.errors import InvalidInput
+from holdfast.memories.longterm.asked import (
+    checked_importance,
+    checked_instant,
+    checked_item_text,
+    checked_kind,
+    checked_source,
+    checked_turn,
+    is_id,
+    microseconds,
+)
+from holdfast.memories.longterm.book import Book, NewItem
+from holdfast.memories.longterm.caller import Caller
+from holdfast.memories.longterm.evicting import evict_items, evict_turns
+from holdfast.memories.longterm.item import Imported, Item, Rejected, Turn
+from holdfast.memories.longterm.listing import collection_of
+from holdfast.memories.longterm.remembering import Linked
+from holdfast.memories.longterm.rows import ItemRow, Numbered, TurnRow, ids_text, numbers_text
+from holdfast.memories.longterm.screening import screen
+from holdfast.memories.longterm.writing import ReadyTurn, put_turns, ready, ready_turns
+
+AT_ONCE: Final = 500
+"""Records that are read, or written in one transaction, at a time."""
+
+_ORIGINS: Final = ("api", "tool", "extraction", "import")
+_ITEM_FIELDS: Final = frozenset(Item.__struct_fields__) | {"type"}
+_TURN_FIELDS: Final = frozenset(Turn.__struct_fields__) | {"type"}
+
+
+class _Taken(Struct, kw_only=True):
+    """How far an import is."""
+
+    items: int = 0
+    turns: int = 0
+    skipped: int = 0
+    rejected: list[Rejected]
+    evicted: list[str]
+
+
+class _NewItem(Struct, frozen=True, kw_only=True):
+    item: NewItem
+    turns: tuple[str, ...]
+    last_accessed_at: int | None
+    access_count: int
+
+
+def export(caller: Caller) -> Iterator[dict[str, object]]:
+    """Give every turn and then every item, each as a dict with its type, in order of recording."""
+    sql = caller.engine.queries("holdfast.memories.longterm")
+    for kind, make, numbers, rows in (
+        ("turn", TurnRow, sql.turn_numbers_after, sql.turns_numbered),
+        ("item", ItemRow, sql.item_numbers_after, sql.items_numbered),
+    ):
+        after = 0
+        while batch := _batch(caller, make, (numbers, rows), after):
+            for row in batch:
+                yield {"type": kind, **_plain(row.record())}
+            after = batch[-1].number
+
+
+def import_(caller: Caller, records: Iterable[object]) -> Imported:
+    """Take in *records*, as `export` gives them; those whose id is here already are skipped.
+
+    What cannot be taken in is in `rejected`; secrets are treated as everywhere.
+    """
+    taken = _Taken(rejected=[], evicted=[])
+    batch: list[tuple[int, object]] = []
+    for index, each in enumerate(records):
+        batch.append((index, each))
+        if len(batch) == AT_ONCE:
+            _take(caller, batch, taken)
+            batch = []
+    if batch:
+        _take(caller, batch, taken)
+    return Imported(
+        items=taken.items,
+        turns=taken.turns,
+        skipped=taken.skipped,
+        rejected=tuple(taken.rejected),
+        evicted=tuple(taken.evicted),
+    )
+
+
+def _plain(record: Item | Turn) -> dict[str, object]:
+    """Return *record* as JSON has it: lists for tuples, times as text."""
+    return msgspec.json.decode(msgspec.json.encode(record), type=dict[str, object])
+
+
+def _batch(
+    caller: Caller,
+    make: type[TurnRow] | type[ItemRow],
+    statements: tuple[LiteralString, LiteralString],
+    after: int,
+) -> list[TurnRow] | list[ItemRow]:
+    def work(reader: Reader) -> list[TurnRow] | list[ItemRow]:
+        collection = collection_of(caller, reader)
+        if collection is None:
+            return []
+        place = {"collection": collection.number}
+        chosen = reader.all(Numbered, statements[0], after=after, rows=AT_ONCE, **place)
+        numbers = numbers_text([each.number for each in chosen])
+        rows = reader.all(make, statements[1], numbers=numbers, **place) if chosen else []
+        return cast("list[TurnRow]", sorted(rows, key=lambda row: row.number))
+
+    return caller.engine.read(work)
+
+
+def _take(caller: Caller, batch: list[tuple[int, object]], taken: _Taken) -> None:
+    now = caller.now()
+    turns: list[ReadyTurn] = []
+    items: list[_NewItem] = []
+    for index, each in batch:
+        try:
+            if _type_of(each) == "turn":
+                turns += _ready_turn(caller, index, cast("Mapping[str, object]", each), taken)
+            else:
+                items += _ready_item(caller, index, cast("Mapping[str, object]", each), taken, now)
+        except InvalidInput as error:
+            taken.rejected.append(Rejected(index, f"{error.field}: {error.reason}"))
+
+    def work(tx: Transaction) -> tuple[int, int, tuple[str, ...]]:
+        book = Book(caller, tx)
+        ids = [each.turn.id for each in turns if each.turn.id] + [each.item.id for each in items]
+        there = {
+            each["id"]
+            for each in tx.all(
+                dict[str, str], book.sql.ids_there, collection=book.number, ids=ids_text(ids)
+            )
+        }
+        new = _distinct([each for each in turns if each.turn.id not in there])
+        fresh = [each for each in items if each.item.id not in there]
+        fresh = list({each.item.id: each for each in reversed(fresh)}.values())[::-1]
+        put_turns(book, new)
+        last = _put_items(book, fresh)
+        _unbury(book, (*(each.turn.id for each in new), *(each.item.id for each in fresh)))
+        gone = (evict_items(book, keep=last) if fresh else ()) + evict_turns(book)
+        if new or fresh:
+            book.note("stored", items=len(fresh), turns=len(new), imported=True)
+        book.close()
+        return len(fresh), len(new), gone
+
+    if turns or items:
+        stored, said, gone = caller.engine.write(work)
+        taken.items += stored
+        taken.turns += said
+        taken.skipped += len(turns) + len(items) - stored - said
+        taken.evicted += gone
+
+
+def _unbury(book: Book, ids: Iterable[str]) -> None:
+    """Remove what says that *ids* were forgotten: they are meant to be there again."""
+    if book.there.buried:
+        for id in ids:
+            book.tx.send(book.sql.unbury, collection=book.number, id=id)
+
+
+def _distinct(turns: list[ReadyTurn]) -> list[ReadyTurn]:
+    seen: set[str] = set()
+    kept: list[ReadyTurn] = []
+    for each in turns:
+        if not each.turn.id or each.turn.id not in seen:
+            kept.append(each)
+            seen.add(each.turn.id)
+    return kept
+
+
+def _put_items(book: Book, items: list[_NewItem]) -> int:
+    """Write *items* with what they came from; return the number of the last."""
+    numbers = book.numbers(len(items))
+    named = tuple(dict.fromkeys(id for each in items for id in each.turns))
+    found = (
+        book.tx.all(Linked, book.sql.turns_by_id, collection=book.number, ids=ids_text(named))
+        if named
+        else []
+    )
+    turns = {each.id: each.number for each in found}
+    for number, each in zip(numbers, items, strict=True):
+        book.put_items([(number, each.item)])
+        book.put_links(number, [turns[id] for id in each.turns if id in turns])
+        if each.last_accessed_at is not None:
+            book.tx.send(
+                book.sql.put_access,
+                collection=book.number,
+                number=number,
+                last_accessed_at=each.last_accessed_at,
+                access_count=each.access_count,
+            )
+    return numbers[-1] if numbers else 0
+
+
+def _type_of(given: object) -> str:
+    if not isinstance(given, Mapping):
+        raise InvalidInput("record", "must be an object", given=given)
+    told = cast("Mapping[object, object]", given)
+    kind = told.get("type")
+    if kind not in {"item", "turn"}:
+        raise InvalidInput("type", "must be item or turn", given=kind)
+    fields = _ITEM_FIELDS if kind == "item" else _TURN_FIELDS
+    for name in told:
+        if name not in fields:
+            raise InvalidInput(str(name), "is not known")
+    return str(kind)
+
+
+def _ready_turn(
+    caller: Caller, index: int, told: Mapping[str, object], taken: _Taken
+) -> list[ReadyTurn]:
+    fields = {name: value for name, value in told.items() if name not in {"type", "items"}}
+    id, created = fields.pop("id", None), checked_instant("created_at", fields.get("created_at"))
+    turn = replace(checked_turn(fields), id=_checked_id("turn", id), created_at=created)
+    fit, skipped = ready_turns(caller, [(index, turn)])
+    taken.rejected += [Rejected(each.index, each.reason) for each in skipped]
+    return fit
+
+
+def _ready_item(
+    caller: Caller, index: int, told: Mapping[str, object], taken: _Taken, now: int
+) -> list[_NewItem]:
+    text = checked_item_text(told.get("text"))
+    source = checked_source(told.get("source", ""))
+    if not text:
+        taken.rejected.append(Rejected(index, "blank"))
+        return []
+    found = screen(caller, (text, source))
+    if found.refused:
+        taken.rejected.append(Rejected(index, "secret"))
+        return []
+    prepared = ready(found.texts[0])
+    created = _instant(told, "created_at") or now
+    superseded = _instant(told, "superseded_at")
+    by = told.get("superseded_by")
+    accessed = _instant(told, "last_accessed_at")
+    new = NewItem(
+        id=_checked_id("item", told.get("id")) or caller.ids.new("item", now),
+        kind=checked_kind(told.get("kind", "fact")),
+        importance=checked_importance(told.get("importance", 0.5)),
+        origin=_checked_origin(told.get("origin", "import")),
+        source=found.texts[1],
+        created_at=created,
+        updated_at=_instant(told, "updated_at") or created,
+        superseded_by=_checked_id("item", by) or None if superseded is not None else None,
+        superseded_at=superseded,
+        flags=prepared.flags,
+        terms=len(prepared.said.terms),
+        fold=prepared.said.fold,
+        body=prepared.body,
+        text=prepared.text,
+    )
+    return [
+        _NewItem(
+            item=new,
+            turns=_checked_turns(told.get("turns", ())),
+            last_accessed_at=accessed,
+            access_count=_checked_count(told.get("access_count", 0)),
+        )
+    ]
+
+
+def _instant(told: Mapping[str, object], name: str) -> int | None:
+    at = checked_instant(name, told.get(name))
+    return None if at is None else microseconds(at, 0)
+
+
+def _checked_id(prefix: str, given: object) -> str:
+    if given in {None, ""}:
+        return ""
+    if not is_id(prefix, given):
+        raise InvalidInput("id", f"must be the id of an {prefix}", given=given)
+    return str(given)
+
+
+def _checked_origin(given: object) -> str:
+    if given not in _ORIGINS:
+        raise InvalidInput("origin", f"must be one of {', '.join(_ORIGINS)}", given=given)
+    return str(given)
+
+
+def _checked_turns(given: object) -> tuple[str, ...]:
+    if not isinstance(given, list | tuple):
+        raise InvalidInput("turns", "must be a list of ids of turns", given=given)
+    return tuple(_checked_id("turn", each) for each in cast("list[object]", given))
+
+
+def _checked_count(given: object) -> int:
+    if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given < 2**62:
+        raise InvalidInput("access_count", "must be a whole number of at least 0", given=given)
+    return given

@@ -1,0 +1,231 @@
+"""Forgetting for good: an item with what it came from, a turn, a whole collection, a person.
+
+When one of these returns, the bytes are in no file of the database, as far as the engine can say.
+"""
+
+from types import SimpleNamespace
+from typing import Final, LiteralString, TypeVar
+
+from msgspec import Struct
+
+from holdfast.engines.base import Make, Transaction
+from holdfast.memories.longterm.asked import is_id
+from holdfast.memories.longterm.book import Book
+from holdfast.memories.longterm.caller import Caller
+from holdfast.memories.longterm.indexing import unindex_all
+from holdfast.memories.longterm.item import Cleared, ForgetResult
+from holdfast.memories.longterm.remembering import Grave
+from holdfast.memories.longterm.removing import (
+    GoneItem,
+    GoneTurn,
+    bury,
+    remove_item,
+    remove_turn,
+)
+from holdfast.memories.longterm.rows import Locked, Numbered, numbers_text
+from holdfast.memories.longterm.telling import event_of
+from holdfast.memories.longterm.vectored import follow
+
+T = TypeVar("T")
+
+_TABLES: Final = (
+    "items",
+    "turns",
+    "links",
+    "access",
+    "cursors",
+    "tombstones",
+    "jobs",
+    "vectors",
+    "vector_sets",
+)
+
+
+class Owned(Struct, frozen=True, kw_only=True):
+    """A collection of a user's."""
+
+    number: int
+    id: str
+    namespace: str
+    workspace_id: str
+
+
+def forget(caller: Caller, id: str) -> ForgetResult:
+    """Forget the item or turn *id*, and say what went with it.
+
+    With an item go the turns it came from; with a turn the items that came from it alone.
+    """
+    if not (is_id("item", id) or is_id("turn", id)):
+        return ForgetResult()
+
+    def work(tx: Transaction) -> ForgetResult:
+        book = Book(caller, tx, make=False)
+        if book.found is None:
+            return ForgetResult()
+        items, turns = _going(book, id)
+        for item in items:
+            remove_item(book, item)
+            bury(book, item)
+        for turn in turns:
+            remove_turn(book, turn)
+            bury(book, turn)
+        done = ForgetResult(
+            items=tuple(item.id for item in items), turns=tuple(turn.id for turn in turns)
+        )
+        if done:
+            book.note(
+                "forgotten",
+                {"item": done.items, "turn": done.turns},
+                items=len(items),
+                turns=len(turns),
+            )
+            tx.after_commit(lambda: caller.shared.kept.drop(book.number))
+        book.close()
+        return done
+
+    done = caller.engine.write(work)
+    if done:
+        caller.engine.scrub()
+    return done
+
+
+def forget_again(caller: Caller, collection: str, grave: Grave, *, secret: bytes) -> bool:
+    """Forget the row that *grave* is of, if it is in the collection of that id; tell whether.
+
+    The grave itself goes into the collection where that hashes with the same *secret*. Whoever
+    calls this scrubs.
+    """
+
+    def work(tx: Transaction) -> bool:
+        book = Book(caller, tx, make=False)
+        if book.found is None or book.found.id != collection:
+            return False
+        items, turns = _named(book, grave.id)
+        for item in items:
+            remove_item(book, item)
+            bury(book, item)
+        for turn in turns:
+            remove_turn(book, turn)
+            bury(book, turn)
+        if book.secret == secret:
+            tx.send(
+                book.sql.bury,
+                collection=book.number,
+                id=grave.id,
+                now=grave.at,
+                terms=grave.terms,
+                fingerprint=grave.fingerprint,
+            )
+        book.close()
+        return bool(items or turns)
+
+    return caller.engine.write(work)
+
+
+def clear(caller: Caller) -> Cleared:
+    """Forget all of the collection, and that anything of it was ever forgotten."""
+
+    def work(tx: Transaction) -> Cleared:
+        book = Book(caller, tx, make=False)
+        if book.found is None:
+            return Cleared()
+        counts = _emptied(tx, book.sql, book.found)
+        done = Cleared(items=counts["ltm_items"], turns=counts["ltm_turns"])
+        tx.send(book.sql.empty_collection, collection=book.number)
+        tx.note(
+            event_of(
+                caller, "cleared", book.there.id, {}, {"items": done.items, "turns": done.turns}
+            )
+        )
+        tx.after_commit(lambda: _let_go(caller, book.there, tx.seq))
+        return done
+
+    done = caller.engine.write(work)
+    caller.engine.scrub()
+    return done
+
+
+def forget_user(caller: Caller) -> dict[str, int]:
+    """Forget all that is of the caller's user, and the name; return how many rows, by table.
+
+    Whoever calls this scrubs.
+    """
+    sql = caller.engine.queries("holdfast.memories.longterm")
+
+    def work(tx: Transaction) -> dict[str, int]:
+        counts = dict.fromkeys((*(f"ltm_{each}" for each in _TABLES), "ltm_collections"), 0)
+        for owned in tx.all(Owned, sql.collections_of_user):
+            found = tx.first(
+                Locked,
+                sql.lock_collection,
+                namespace=owned.namespace,
+                workspace_id=owned.workspace_id,
+            )
+            if found is None:
+                continue
+            for table, rows in _emptied(tx, sql, found).items():
+                counts[table] += rows
+            counts["ltm_collections"] += tx.run(sql.drop_collection, collection=found.number)
+            tx.after_commit(lambda found=found: _let_go(caller, found, tx.seq))
+        counts["changes"] = tx.run(sql.forget_feed)
+        return counts
+
+    return caller.engine.write(work)
+
+
+def _going(book: Book, id: str) -> tuple[list[GoneItem], list[GoneTurn]]:
+    """Return what is to go when *id* is forgotten."""
+    tx, sql, place = book.tx, book.sql, {"collection": book.number}
+    items: set[int] = set()
+    turns: set[int] = set()
+    if is_id("item", id):
+        items = {each.number for each in tx.all(Numbered, sql.item_number, id=id, **place)}
+        for item in items:
+            turns |= {
+                each.number for each in tx.all(Numbered, sql.turns_of_item, item=item, **place)
+            }
+    else:
+        turns = {each.number for each in tx.all(Numbered, sql.turn_number, id=id, **place)}
+    if turns:
+        alone = tx.all(Numbered, sql.items_of_turns_alone, numbers=numbers_text(turns), **place)
+        items |= {each.number for each in alone}
+    return (
+        _rows(book, GoneItem, sql.items_to_bury, items),
+        _rows(book, GoneTurn, sql.turns_to_bury, turns),
+    )
+
+
+def _named(book: Book, id: str) -> tuple[list[GoneItem], list[GoneTurn]]:
+    """Return the row called *id* alone."""
+    tx, sql, place = book.tx, book.sql, {"collection": book.number, "id": id}
+    items = {each.number for each in tx.all(Numbered, sql.item_number, **place)}
+    turns = {each.number for each in tx.all(Numbered, sql.turn_number, **place)}
+    return (
+        _rows(book, GoneItem, sql.items_to_bury, items),
+        _rows(book, GoneTurn, sql.turns_to_bury, turns),
+    )
+
+
+def _rows(book: Book, make: Make[T], statement: LiteralString, numbers: set[int]) -> list[T]:
+    if not numbers:
+        return []
+    return book.tx.all(make, statement, collection=book.number, numbers=numbers_text(numbers))
+
+
+def _emptied(tx: Transaction, sql: SimpleNamespace, collection: Locked) -> dict[str, int]:
+    """Delete every row of *collection*; return how many, by table."""
+    unindex_all(tx, sql, collection)
+    return {
+        f"ltm_{table}": tx.run(
+            getattr(sql, f"clear_{table}"),
+            collection=collection.number,
+            collection_id=collection.id,
+        )
+        for table in _TABLES
+    }
+
+
+def _let_go(caller: Caller, collection: Locked, seq: int) -> None:
+    caller.shared.kept.drop(collection.number)
+    caller.shared.marks.forget(collection.number)
+    follow(caller, collection.vector_provider, collection.id, seq, None)

@@ -1,0 +1,136 @@
+"""The postings of collections that were recalled from lately, kept up with the database.
+
+What is kept is known by the collection's version, so a write anywhere is seen by the next recall.
+"""
+
+import threading
+from collections import OrderedDict
+
+from holdfast.memories.longterm.gathered import Gathered
+from holdfast.memories.longterm.postings import Postings
+from holdfast.memories.longterm.rows import Collection
+
+Place = tuple[str, str, str, str]
+"""What names a collection: its workspace, user, namespace and workspace_id."""
+
+
+class Entry:
+    """The postings of one collection, as of a version of its rows; used with `lock` held."""
+
+    def __init__(self, collection: int, place: Place) -> None:
+        self.collection, self.place = collection, place
+        self.lock = threading.Lock()
+        self.postings: Postings | None = None
+        self.version = -1
+        self.marks = -1
+        self.last = 0
+        """The number of the last row that is in the postings."""
+        self._before: dict[int, int] | None = None
+        self._gathered: Gathered | None = None
+
+    def grown(self) -> None:
+        """Drop what followed from the rows there were."""
+        self._before = self._gathered = None
+
+    @property
+    def size_bytes(self) -> int:
+        """About how much memory it takes."""
+        return sum(each.size_bytes for each in (self.postings, self._gathered) if each is not None)
+
+    def gathered(self, collection: Collection) -> Gathered:
+        """Return what is known of *collection*, which is too large for postings of all of it."""
+        self.postings = self._before = None
+        found = self._gathered
+        if found is None or found.version < collection.redone:
+            found = Gathered(collection.version)
+        elif found.version > collection.version:
+            return Gathered(collection.version)
+        self._gathered = found.grown_to(collection.version)
+        return self._gathered
+
+    def beside(self, number: int) -> tuple[int, int]:
+        """Return the turns before and after the row *number* of the postings, in its sitting.
+
+        Returned are the numbers of their recording, 0 for none.
+        """
+        postings = self.postings
+        if postings is None:
+            return 0, 0
+        following = postings.next[0]
+        if self._before is None:
+            self._before = {after: at for at, after in enumerate(following) if after >= 0}
+        earlier, later = self._before.get(number, -1), following[number]
+        rows = postings.rows
+        return (
+            rows[earlier].seq if earlier >= 0 else 0,
+            rows[later].seq if later >= 0 else 0,
+        )
+
+
+class Kept:
+    """Entries by collection, the least recently used dropped beyond so many bytes."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most = most_bytes
+        self._lock = threading.Lock()
+        self._entries: OrderedDict[int, Entry] = OrderedDict()
+        self._places: dict[Place, int] = {}
+        self._sizes: dict[int, int] = {}
+        self._bytes = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """About how much memory it takes."""
+        return self._bytes
+
+    def entry(self, collection: int, place: Place) -> Entry:
+        """Return the entry of *collection*, which *place* names; a new one if there is none."""
+        with self._lock:
+            entry = self._entries.get(collection)
+            if entry is None:
+                entry = self._entries[collection] = Entry(collection, place)
+                self._places[place] = collection
+            self._entries.move_to_end(collection)
+            return entry
+
+    def at(self, place: Place) -> Entry | None:
+        """Return the entry of the collection that *place* names, as far as is known here."""
+        with self._lock:
+            collection = self._places.get(place)
+            if collection is None:
+                return None
+            self._entries.move_to_end(collection)
+            return self._entries[collection]
+
+    def weigh(self, collection: int, entry: Entry) -> None:
+        """Note that *entry* grew, and drop what is too much; the newest entry stays."""
+        size = entry.size_bytes
+        with self._lock:
+            if self._entries.get(collection) is not entry:
+                return
+            self._bytes += size - self._sizes.get(collection, 0)
+            self._sizes[collection] = size
+            while self._bytes > self._most and len(self._entries) > 1:
+                oldest = next(iter(self._entries))
+                if oldest == collection:
+                    break
+                self._forget(oldest)
+
+    def drop(self, collection: int) -> None:
+        """Let go of what is kept of *collection*."""
+        with self._lock:
+            self._forget(collection)
+
+    def clear(self) -> None:
+        """Let go of everything."""
+        with self._lock:
+            self._entries.clear()
+            self._places.clear()
+            self._sizes.clear()
+            self._bytes = 0
+
+    def _forget(self, collection: int) -> None:
+        entry = self._entries.pop(collection, None)
+        if entry is not None and self._places.get(entry.place) == collection:
+            del self._places[entry.place]
+        self._bytes -= self._sizes.pop(collection, 0)

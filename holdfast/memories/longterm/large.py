@@ -1,0 +1,263 @@
+"""Recalling from a collection too large to be held in process.
+
+The engine proposes rows by plain BM25, and those of the days asked about; the exact rule is then
+applied to them, with their neighbours at hand and the whole collection's numbers.
+"""
+
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from math import log
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.engines.base import Reader
+from holdfast.memories.longterm.bodies import Source, item_row, sources_of, turn_row
+from holdfast.memories.longterm.caller import Caller
+from holdfast.memories.longterm.dates import AskedDate, closeness
+from holdfast.memories.longterm.fetching import Placed
+from holdfast.memories.longterm.gathered import WINDOW, Beside, Gathered, Speaking
+from holdfast.memories.longterm.lexical import CANDIDATES, rare_terms
+from holdfast.memories.longterm.postings import (
+    DAY,
+    ROLE_WORDS,
+    Postings,
+    Row,
+    Statistics,
+    is_machine,
+)
+from holdfast.memories.longterm.question import Question, read
+from holdfast.memories.longterm.recall import rank
+from holdfast.memories.longterm.rows import Collection, Numbered, ids_text, numbers_text
+
+if TYPE_CHECKING:
+    from holdfast.memories.longterm.recalling import Answering
+
+DATED: Final = 1_000
+"""Rows of the days asked about that are looked at, the closest days first."""
+NEITHER: Final = -1
+"""The number of no row."""
+
+
+class Span(Struct, frozen=True):
+    """When the first and the last turn was said."""
+
+    first: int | None
+    last: int | None
+
+
+class Chains(Struct):
+    """Which turn is before which, as far as that was asked: NEITHER at the start of a sitting."""
+
+    before: dict[int, int]
+
+    def note(self, number: int, earlier: tuple[int, ...]) -> None:
+        """Note the turns before *number*, nearest first."""
+        chain = (number, *earlier)
+        self.before.update(zip(chain, earlier, strict=False))
+        if len(earlier) < WINDOW:
+            self.before[chain[-1]] = NEITHER
+
+    def apart(self, number: int, loaded: set[int]) -> bool:
+        """Tell whether the turn before *number* is missing among those *loaded*."""
+        earlier = self.before.get(number)
+        return earlier is None or (earlier != NEITHER and earlier not in loaded)
+
+
+class Look:
+    """One look into a large collection."""
+
+    def __init__(
+        self, caller: Caller, reader: Reader, collection: Collection, known: Gathered
+    ) -> None:
+        self._reader, self._collection, self._known = reader, collection, known
+        self._sql = caller.engine.queries("holdfast.memories.longterm")
+        self._place = {"collection": collection.number}
+
+    def speakers(self) -> list[Speaking]:
+        """Return who speaks, as what."""
+        known = self._known
+        if known.speakers is None:
+            known.speakers = self._reader.all(Speaking, self._sql.speakers, **self._place)
+        return known.speakers
+
+    def learn(self, terms: Iterable[str]) -> None:
+        """Find out in how many rows each of *terms* is."""
+        known = self._known.df
+        unknown = tuple(term for term in terms if term not in known)
+        if unknown:
+            rows = self._reader.rows(self._sql.frequencies, terms=ids_text(unknown), **self._place)
+            known.update(dict.fromkeys(unknown, 0) | dict(rows))
+
+    def df(self, term: str) -> int:
+        """Return in how many rows *term* is."""
+        self.learn((term,))
+        return self._known.df[term]
+
+    def proposed(self, question: Question) -> set[int]:
+        """Return the rows that the engine finds best, and those of the days asked about."""
+        self.learn(question.terms)
+        held = [term for term in question.terms if self.df(term)]
+        terms = rare_terms(held, self.df, self._collection.rows)
+        found: set[int] = set()
+        if terms:
+            rows = self._reader.rows(
+                self._sql.proposed,
+                weights=self._weights(terms),
+                rows=CANDIDATES,
+                **self._place,
+            )
+            found = {row[0] for row in rows}
+        return found | self._dated(question.dates) if question.dates else found
+
+    def _weights(self, terms: Iterable[str]) -> str:
+        count, df = self._collection.rows, self._known.df
+        told = {term: log(1 + (count - df[term] + 0.5) / (df[term] + 0.5)) for term in terms}
+        return msgspec.json.encode(told).decode()
+
+    def rows(self, proposed: set[int]) -> list[Row]:
+        """Return the rows *proposed*, those beside them, and what lends weight to any of them."""
+        chains = Chains({})
+        wanted = set(proposed)
+        for earlier, later in self._around(proposed, chains):
+            wanted |= {*earlier[:1], *later}
+        lending: set[int] = set()
+        for earlier, _ in self._around(wanted - proposed, chains):
+            lending.update(earlier)
+        lending.update(number for number in chains.before.values() if number != NEITHER)
+        if not self._collection.items:
+            return list(self._turns(wanted | lending, wanted, chains))
+        items = wanted | self._citing(wanted)
+        links = self._reader.rows(
+            self._sql.link_rows_of, numbers=numbers_text(items), **self._place
+        )
+        turns = wanted | lending | {link[-1] for link in links}
+        return [*self._turns(turns, wanted, chains), *self._items(items, wanted, links)]
+
+    def accessed(self, numbers: set[int]) -> list[tuple[int, int]]:
+        """Return when those of *numbers* that ever were recalled were so last."""
+        return self._reader.rows(self._sql.access_of, numbers=numbers_text(numbers), **self._place)
+
+    def beside(self, numbers: set[int]) -> dict[int, tuple[int, int]]:
+        """Return the turns before and after each of *numbers*, 0 for none."""
+        self._ask_around(numbers)
+        found: dict[int, tuple[int, int]] = {}
+        for number in numbers:
+            if each := self._known.beside(number):
+                found[number] = (*each[0][:1], 0)[0], (*each[1][:1], 0)[0]
+        return found
+
+    def _turns(self, turns: set[int], wanted: set[int], chains: Chains) -> Iterator[Row]:
+        known = self._known
+        missing = {number for number in turns if number not in known}
+        if missing:
+            asked = numbers_text(missing)
+            for row in self._reader.rows(self._sql.turn_rows_of, numbers=asked, **self._place):
+                known.keep(turn_row(row))
+        loaded = {number for number in turns if number in known}
+        for number in loaded:
+            apart = chains.apart(number, loaded)
+            yield known.turn(number, apart=apart, context=number not in wanted)
+
+    def _items(
+        self, items: set[int], wanted: set[int], links: list[tuple[object, ...]]
+    ) -> Iterator[Row]:
+        rows = self._reader.rows(self._sql.item_rows_of, numbers=numbers_text(items), **self._place)
+        sources = sources_of(link[:-1] for link in links)
+        for row in rows:
+            made = item_row(row, sources.get(row[1], Source()))
+            yield made if row[1] in wanted else msgspec.structs.replace(made, context=True)
+
+    def _around(self, numbers: set[int], chains: Chains) -> Iterator[Beside]:
+        self._ask_around(numbers)
+        for number in numbers:
+            if found := self._known.beside(number):
+                chains.note(number, found[0])
+                yield found
+
+    def _ask_around(self, numbers: set[int]) -> None:
+        known = self._known
+        missing = {number for number in numbers if known.beside(number) is None}
+        if missing:
+            decode = msgspec.json.Decoder(tuple[int, ...]).decode
+            rows = self._reader.rows(self._sql.around, numbers=numbers_text(missing), **self._place)
+            for number, earlier, later in rows:
+                known.stand(number, (decode(earlier), decode(later)))
+
+    def _citing(self, numbers: set[int]) -> set[int]:
+        rows = self._reader.all(
+            Numbered, self._sql.items_citing, numbers=numbers_text(numbers), **self._place
+        )
+        return {each.number for each in rows}
+
+    def _dated(self, dates: tuple[AskedDate, ...]) -> set[int]:
+        span = self._reader.one(Span, self._sql.span_of_turns, **self._place)
+        if span.first is None or span.last is None:
+            return set()
+        found: set[int] = set()
+        for first, last in spans(dates, span.first // DAY, span.last // DAY):
+            rows = self._reader.all(
+                Numbered,
+                self._sql.turns_between,
+                since=first * DAY,
+                until=(last + 1) * DAY,
+                rows=DATED - len(found),
+                **self._place,
+            )
+            found |= {each.number for each in rows}
+            if len(found) >= DATED:
+                break
+        return found
+
+
+def spans(dates: tuple[AskedDate, ...], first: int, last: int) -> list[tuple[int, int]]:
+    """Return the runs of days from *first* to *last* that are close to *dates*, closest first."""
+    close = [(day, closeness(dates, day)) for day in range(first, last + 1)]
+    runs: list[tuple[float, int, int]] = []
+    for nearness, days in groupby(close, key=lambda each: each[1]):
+        run = [day for day, _ in days]
+        if nearness:
+            runs.append((-nearness, run[0], run[-1]))
+    return [(start, end) for _, start, end in sorted(runs)]
+
+
+def rank_large(
+    caller: Caller, reader: Reader, collection: Collection, answering: "Answering"
+) -> list[Placed]:
+    """Return the rows that answer, best first."""
+    entry = caller.shared.kept.entry(collection.number, caller.place)
+    with entry.lock:
+        known = entry.gathered(collection)
+    look = Look(caller, reader, collection, known)
+    said = look.speakers()
+    names = dict.fromkeys(each.speaker for each in said if each.speaker)
+    participants = tuple(name for name in names if name.casefold() not in ROLE_WORDS)
+    question = read(answering.query, participants)
+    proposed = look.proposed(question)
+    if not proposed:
+        return []
+    statistics = Statistics(
+        rows=collection.rows,
+        mean_length=collection.mean_length or 0.0,
+        mean_window=collection.mean_window or 0.0,
+        has_machine=any(is_machine(each.role, each.speaker or None) for each in said),
+        participants=participants,
+        df=look.df,
+        learn=look.learn,
+        asked=frozenset(question.terms),
+    )
+    postings = Postings(look.rows(proposed), statistics)
+    ids = {row.seq: row.id for row in postings.rows if not row.context}
+    for number, at in look.accessed(set(ids)):
+        postings.touch(ids[number], at)
+    caller.shared.kept.weigh(collection.number, entry)
+    ranked = rank(
+        postings, question, answering.wanted, now=answering.now, cosines=answering.cosines
+    )
+    found = [postings.rows[postings.number(each.id)] for each in ranked]
+    beside = look.beside({row.seq for row in found if row.kind is None})
+    return [
+        Placed(each, row.seq, row.kind is not None, beside.get(row.seq, (0, 0)))
+        for each, row in zip(ranked, found, strict=True)
+    ]

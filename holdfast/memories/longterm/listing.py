@@ -1,0 +1,165 @@
+"""Items and turns read: one by its id, many newest first."""
+
+from collections.abc import Iterable
+from functools import partial
+from typing import Final
+
+from msgspec import Struct
+
+from holdfast.engines.base import Reader
+from holdfast.ground.errors import InvalidInput
+from holdfast.ground.pages import Page, checked_limit, digest, read_cursor, write_cursor
+from holdfast.memories.longterm.asked import checked_kinds, checked_query, is_id
+from holdfast.memories.longterm.caller import Caller
+from holdfast.memories.longterm.item import Item, Turn
+from holdfast.memories.longterm.rows import Collection, ItemRow, Numbered, TurnRow, numbers_text
+
+MOST_LISTED: Final = 1_000
+LISTED: Final = 100
+NEWEST: Final = 2**63 - 1
+_SCANNED: Final = 500
+"""Rows that are looked through at a time."""
+
+
+class Filters(Struct, frozen=True, kw_only=True):
+    """Which rows are wanted."""
+
+    what: str = "items"
+    kinds: Iterable[str] | None = None
+    query: str | None = None
+    include_superseded: bool = False
+
+
+class _Wanted(Struct, frozen=True, kw_only=True):
+    """The filters, checked."""
+
+    items: bool
+    kinds: str
+    terms: tuple[str, ...]
+    superseded: bool
+    stamp: str
+
+    def takes(self, row: ItemRow | TurnRow) -> bool:
+        """Tell whether each term is somewhere in *row*, by case folding."""
+        texts = [row.text.casefold()]
+        if isinstance(row, TurnRow):
+            texts += [row.caption.casefold(), row.speaker.casefold()]
+        return all(any(term in text for text in texts) for term in self.terms)
+
+
+def get(caller: Caller, id: str) -> Item | Turn | None:
+    """Return the item or turn called *id*, or None."""
+    prefix = next((each for each in ("item", "turn") if is_id(each, id)), None)
+    if prefix is None:
+        return None
+    sql = caller.engine.queries("holdfast.memories.longterm")
+    look, fetch, make = (
+        (sql.item_number, sql.items_numbered, ItemRow)
+        if prefix == "item"
+        else (sql.turn_number, sql.turns_numbered, TurnRow)
+    )
+
+    def work(reader: Reader) -> Item | Turn | None:
+        found = collection_of(caller, reader)
+        if found is None:
+            return None
+        row = reader.first(Numbered, look, collection=found.number, id=id)
+        if row is None:
+            return None
+        numbers = numbers_text([row.number])
+        return reader.one(make, fetch, collection=found.number, numbers=numbers).record()
+
+    return caller.engine.read(work)
+
+
+def list_rows(
+    caller: Caller, filters: Filters, *, limit: int | None, page: str | None
+) -> Page[Item | Turn]:
+    """Return the rows that pass *filters*, newest first; *limit* is 1 to 1,000."""
+    rows = checked_limit(limit, most=MOST_LISTED, default=LISTED)
+    wanted = _wanted(caller, filters)
+    before = NEWEST if page is None else _number_in(read_cursor("longterm", wanted.stamp, page)[0])
+    found = caller.engine.read(partial(_look, caller, wanted, before, rows + 1))
+    shown = found[:rows]
+    more = write_cursor("longterm", wanted.stamp, [shown[-1].number]) if len(found) > rows else None
+    records = [row.record() for row in shown]
+    return Page(records, more, more=lambda page: list_rows(caller, filters, limit=limit, page=page))
+
+
+def collection_of(caller: Caller, reader: Reader) -> Collection | None:
+    """Return the caller's collection, or None before anything was kept in it."""
+    sql = caller.engine.queries("holdfast.memories.longterm")
+    return reader.first(Collection, sql.find_collection, **caller.named)
+
+
+def _look(
+    caller: Caller, wanted: _Wanted, before: int, rows: int, reader: Reader
+) -> list[ItemRow | TurnRow]:
+    collection = collection_of(caller, reader)
+    if collection is None:
+        return []
+    asked = max(rows, _SCANNED) if wanted.terms else rows
+    found: list[ItemRow | TurnRow] = []
+    while True:
+        batch = _batch(caller, reader, collection.number, wanted, (before, asked))
+        found += filter(wanted.takes, batch) if wanted.terms else batch
+        if len(found) >= rows or len(batch) < asked:
+            return found[:rows]
+        before = batch[-1].number
+
+
+def _batch(
+    caller: Caller, reader: Reader, collection: int, wanted: _Wanted, span: tuple[int, int]
+) -> list[ItemRow | TurnRow]:
+    sql = caller.engine.queries("holdfast.memories.longterm")
+    before, rows = span
+    place = {"collection": collection, "before": before, "rows": rows}
+    if wanted.items:
+        chosen = reader.all(
+            Numbered,
+            sql.item_numbers,
+            kinds=wanted.kinds,
+            superseded=int(wanted.superseded),
+            **place,
+        )
+    else:
+        chosen = reader.all(Numbered, sql.turn_numbers, **place)
+    if not chosen:
+        return []
+    numbers = numbers_text([each.number for each in chosen])
+    found: list[ItemRow | TurnRow] = (
+        [*reader.all(ItemRow, sql.items_numbered, collection=collection, numbers=numbers)]
+        if wanted.items
+        else [*reader.all(TurnRow, sql.turns_numbered, collection=collection, numbers=numbers)]
+    )
+    return sorted(found, key=lambda row: row.number, reverse=True)
+
+
+def _wanted(caller: Caller, filters: Filters) -> _Wanted:
+    if filters.what not in {"items", "turns"}:
+        raise InvalidInput("what", "must be items or turns", given=filters.what)
+    kinds = checked_kinds(filters.kinds)
+    items = filters.what == "items"
+    if kinds is not None and not items:
+        raise InvalidInput("kinds", "are of items alone", next="Leave it out for turns.")
+    query = "" if filters.query is None else checked_query(filters.query)
+    terms = tuple(term.casefold() for term in query.split())
+    named = sorted(kinds) if kinds is not None else None
+    whose = (caller.workspace, caller.user, *caller.named.values())
+    return _Wanted(
+        items=items,
+        kinds="" if named is None else f",{','.join(named)},",
+        terms=terms,
+        superseded=bool(filters.include_superseded),
+        stamp=digest(whose, items, named, terms, bool(filters.include_superseded)),
+    )
+
+
+def _number_in(key: list[str | int]) -> int:
+    match key:
+        case [int(number)] if 0 <= number < NEWEST:
+            return number
+        case _:
+            raise InvalidInput(
+                "page", "is not a cursor of this list", next="Start again without page."
+            )

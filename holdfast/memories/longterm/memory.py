@@ -1,0 +1,203 @@
+"""Long-term memory: what one user told, found again by meaning."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
+
+from holdfast.ground.pages import Page
+from holdfast.memories.longterm import (
+    changing,
+    conversing,
+    exporting,
+    forgetting,
+    listing,
+    recording,
+    standing,
+)
+from holdfast.memories.longterm.background import tending
+from holdfast.memories.longterm.caller import Caller
+from holdfast.memories.longterm.item import (
+    Cleared,
+    Flushed,
+    ForgetResult,
+    Imported,
+    Item,
+    LongTermStatus,
+    Recalled,
+    Recorded,
+    Remembered,
+    Turn,
+    What,
+)
+from holdfast.memories.longterm.recalling import Asked, K, recall
+from holdfast.memories.longterm.remembering import remember
+from holdfast.memories.longterm.score import Weights
+from holdfast.memories.longterm.writing import Wish
+
+
+class LongTermData:
+    """A person's data, to see, to take along and to forget, whatever the switch says."""
+
+    def __init__(self, caller: Caller) -> None:
+        self.caller = caller
+
+    def list(
+        self,
+        what: str = "items",
+        *,
+        kinds: Iterable[str] | None = None,
+        query: str | None = None,
+        include_superseded: bool = False,
+        limit: int | None = listing.LISTED,
+        page: str | None = None,
+    ) -> Page[Any]:
+        """Return the `items` or the `turns`, newest first; *limit* is 1 to 1,000.
+
+        Each word of *query* is, by case folding, in the text. Items that were superseded come
+        only with *include_superseded*.
+        """
+        filters = listing.Filters(
+            what=what, kinds=kinds, query=query, include_superseded=include_superseded
+        )
+        return listing.list_rows(self.caller, filters, limit=limit, page=page)
+
+    def get(self, id: str) -> Item | Turn | None:
+        """Return the item or turn called *id*, or None."""
+        return listing.get(self.caller, id)
+
+    def export(self) -> Iterator[dict[str, object]]:
+        """Give every turn and then every item, each as a dict with its `type`."""
+        return exporting.export(self.caller)
+
+    def forget(self, id: str) -> ForgetResult:
+        """Forget the item or turn *id* for good, and say what went with it.
+
+        With an item go the turns it came from; with a turn the items that came from it alone.
+        False, and no error, when nothing was there.
+        """
+        return forgetting.forget(self.caller, id)
+
+    def clear(self) -> Cleared:
+        """Forget all of this collection for good, and that anything of it was ever forgotten."""
+        return forgetting.clear(self.caller)
+
+    def status(self) -> LongTermStatus:
+        """Return how the collection stands."""
+        return standing.status(self.caller)
+
+
+class LongTermMemory(LongTermData):
+    """What a user told, across sessions, found by meaning.
+
+    >>> import holdfast
+    >>> ltm = holdfast.open(":memory:").longterm("ada", enabled=True)
+    >>> ltm.remember("Ada prefers tabs over spaces", kind="preference").outcome
+    'stored'
+    >>> [found.text for found in ltm.recall("tabs or spaces in Ada's code?")]
+    ['Ada prefers tabs over spaces']
+    """
+
+    def __init__(self, caller: Caller) -> None:
+        super().__init__(caller)
+        self._results = caller.shared.mined.listen(caller.place)
+
+    def by_tool(self) -> "LongTermMemory":
+        """Return the like of it whose items are known to be an agent's choice."""
+        return LongTermMemory(replace(self.caller, origin="tool"))
+
+    def recall(
+        self,
+        query: str,
+        k: int = K,
+        *,
+        what: What = "all",
+        kinds: Iterable[str] | None = None,
+        min_relevance: float | None = None,
+        weights: Weights | None = None,
+        touch: bool = True,
+    ) -> "list[Recalled]":
+        """Return at most *k* items and turns that answer *query*, best first; *k* is 0 to 100.
+
+        Nothing when nothing is relevant enough; *min_relevance* 0 asks for the nearest however
+        far. Without *touch* it is not noted that they were recalled.
+        """
+        asked = Asked(
+            query=query,
+            k=k,
+            what=what,
+            kinds=kinds,
+            min_relevance=min_relevance,
+            weights=weights,
+            touch=touch,
+        )
+        return recall(self.caller, asked)
+
+    def remember(
+        self,
+        text: str,
+        kind: str = "fact",
+        importance: float = 0.5,
+        *,
+        source: str = "",
+        turns: Iterable[str] = (),
+    ) -> Remembered:
+        """Remember one sentence about the user: a fact, preference, decision or event.
+
+        *turns* are the ids of those it came from. One that says the same is refreshed instead; a
+        text that holds a secret, or nothing, is not kept, and `outcome` says so.
+        """
+        wish = Wish(
+            text=text,
+            kind=kind,
+            importance=importance,
+            source=source,
+            turns=turns,
+            origin=self.caller.origin,
+        )
+        return remember(self.caller, wish)
+
+    def record(self, turns: Iterable[Turn], *, thread_id: str | None = None) -> Recorded:
+        """Store what was said, all of it or, when one turn breaks a rule, none; mine nothing."""
+        return recording.record(self.caller, turns, thread_id=thread_id)
+
+    def remember_conversation(
+        self, messages: Iterable[object], thread_id: str | None = None
+    ) -> Recorded:
+        """Record what is new of *messages*, and queue it to be mined where somebody extracts.
+
+        Each is a Turn, or an object with `role`, `content`, and perhaps `name` and `at`. The
+        whole conversation may be given each time, or only what is new.
+        """
+        return conversing.remember_conversation(self.caller, messages, thread_id)
+
+    def update(
+        self,
+        id: str,
+        *,
+        text: str | UnsetType = UNSET,
+        kind: str | UnsetType = UNSET,
+        importance: float | UnsetType = UNSET,
+    ) -> Item:
+        """Change an item and return it.
+
+        Raises NotFound, InvalidInput for a turn, and SecretRefused for a text that holds one.
+        """
+        wanted = changing.Wanted(text=text, kind=kind, importance=importance)
+        return changing.update(self.caller, id, wanted)
+
+    def import_(self, records: Iterable[object]) -> Imported:
+        """Take in *records*, as `export` gives them; those whose id is here are skipped."""
+        return exporting.import_(self.caller, records)
+
+    def flush(self, timeout: float | None = None) -> Flushed:
+        """Wait, at most *timeout* seconds, for what is done in the background.
+
+        `results` has what came of the mining that ended since it was asked last.
+        """
+        return tending.flush(self.caller, self._results, timeout)
+
+    def retry(self) -> int:
+        """Queue the jobs again that failed; return how many."""
+        return standing.retry(self.caller)

@@ -1,0 +1,336 @@
+"""Which rows of a collection hold a term, and how much each is about it.
+
+A turn is seldom understood alone: it answers the one before. So each occurrence of a term also
+lends weight to the three turns after it in its sitting, half as much to each further one.
+Lengths are made equal by the means of the whole collection, which move with each new row;
+therefore nothing that depends on them is kept beyond the next `add`.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
+from itertools import chain
+from math import log
+from operator import attrgetter
+
+from msgspec import Struct
+
+MACHINES = frozenset({"assistant", "ai", "bot", "model", "agent", "system", "tool"})
+ROLE_WORDS = MACHINES | {"user", "human", "me", "customer"}
+DAY = 86_400_000_000
+"""Microseconds."""
+
+SHORT = 20
+"""Terms: shorter bodies count as this long, else a greeting would be all about its one word."""
+LENT = (0.5, 0.25, 0.125)
+"""What a turn lends to the first, second and third after it."""
+SATURATION = 1.2
+"""BM25's k1: how soon more of the same term adds little."""
+BRIEF = 25
+"""Distinct terms: a row of no more is known whole by those that a query has of them."""
+_NOBODY = (-1, -1, -1)
+_MEMO = 256
+"""Terms whose weights are kept; a collection is asked about few of its words."""
+
+
+class Row(Struct, frozen=True, kw_only=True, gc=False):
+    """An item or a turn as recall sees it. Instants are microseconds since 1970.
+
+    *apart* says that turns of its session before it are missing here, so that the row before it
+    here is not its neighbour; *context* that it only lends weight and is not to be ranked. Both
+    are for rows that are not a whole collection.
+    """
+
+    id: str
+    seq: int
+    body: str
+    """Terms of text and caption, joined by spaces."""
+    at: int
+    """When a turn was said; when an item was created."""
+    kind: str | None = None
+    """None for a turn."""
+    role: str = "user"
+    speaker: str | None = None
+    speakers: tuple[str, ...] = ()
+    """Of an item: who said the turns that it cites."""
+    thread: str | None = None
+    session: str | None = None
+    """Of an item: those of its first turn."""
+    dated: int | None = None
+    """When the earliest turn was said that an item cites; *at*, unless given."""
+    last_accessed: int | None = None
+    importance: float = 0.5
+    question: bool = False
+    first_person: bool = False
+    time: bool = False
+    cites: tuple[str, ...] = ()
+    """Of an item: the ids of its turns."""
+    text: str = ""
+    """Of an item: its text, in which a name may stand."""
+    apart: bool = False
+    context: bool = False
+
+
+class Statistics(Struct, frozen=True, kw_only=True):
+    """What is so in a whole collection of which only some rows are at hand."""
+
+    rows: int
+    mean_length: float
+    mean_window: float
+    has_machine: bool
+    participants: tuple[str, ...]
+    df: Callable[[str], int]
+    """How many rows hold a term."""
+    learn: Callable[[Iterable[str]], None] | None = None
+    """Called with terms that `df` is about to be asked for one by one, that it may look once."""
+    asked: frozenset[str] | None = None
+    """The only terms that rows will be looked up by; None for any."""
+
+
+class Postings:
+    """The rows of a collection in order of recording, by the terms they hold.
+
+    Rows have numbers here, from 0; -1 is no row. *lent* is what a turn lends to those after it.
+    """
+
+    def __init__(
+        self,
+        rows: Iterable[Row] = (),
+        statistics: Statistics | None = None,
+        lent: tuple[float, float, float] = LENT,
+    ) -> None:
+        self.rows: list[Row] = []
+        self.next: tuple[list[int], list[int], list[int]] = ([], [], [])
+        """Of each row the number of the first, second and third after it in its sitting."""
+        self.session: list[int] = []
+        self.session_size: list[int] = []
+        self.machine: list[bool] = []
+        self.days: defaultdict[int, list[int]] = defaultdict(list)
+        """Rows by day since 1970."""
+        self.citing: dict[int, list[int]] = {}
+        """Items by the turn they cite."""
+        self.cited: dict[int, list[int]] = {}
+        self.fresh: list[int] = []
+        """Of each row when it was said, created or last recalled, whichever was last."""
+        self.importance = 0.0
+        """The most that any row has."""
+        self.has_machine = False
+        self.has_items = False
+        self.has_context = False
+        self._given, self._lent = statistics, lent
+        self._numbers: dict[str, int] = {}
+        self._lengths: list[int] = []
+        self._places: defaultdict[str, list[int]] = defaultdict(list)
+        self._asked = statistics.asked if statistics else None
+        self._sessions: dict[object, int] = {}
+        self._last: dict[int, tuple[int, int, int]] = {}
+        self._speakers: dict[str, None] = {}
+        self.add(rows)
+
+    def add(self, rows: Iterable[Row]) -> None:
+        """Take in *rows* recorded after all that are here."""
+        fresh = sorted(rows, key=attrgetter("seq"))
+        first = len(self.rows)
+        self.rows += fresh
+        self._numbers.update((row.id, number) for number, row in enumerate(fresh, first))
+        self._index(first, fresh)
+        self._describe(first, fresh)
+        for number, row in enumerate(fresh, first):
+            self._place(number, row)
+            self._link(number, row)
+        self._settle()
+
+    def touch(self, id: str, at: int) -> None:
+        """Note that the row *id* was recalled *at* that instant."""
+        if (number := self._numbers.get(id)) is not None:
+            self.fresh[number] = max(at, self.fresh[number])
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def number(self, id: str) -> int:
+        """Return the number of the row *id*, or -1."""
+        return self._numbers.get(id, -1)
+
+    def numbered(self, told: Mapping[str, float]) -> dict[int, float]:
+        """Return what is *told* of rows by id by their numbers, without those that are not here."""
+        numbers = self._numbers
+        return {numbers[id]: each for id, each in told.items() if id in numbers}
+
+    @property
+    def participants(self) -> tuple[str, ...]:
+        """Who speaks in the collection, as distinct from mere roles."""
+        return self._given.participants if self._given else tuple(self._speakers)
+
+    @property
+    def size_bytes(self) -> int:
+        """About how much memory this takes, with what questions leave behind; measured."""
+        occurrences = sum(self._lengths)
+        bodies = sum(len(row.body) + len(row.text) for row in self.rows)
+        own = 900 * len(self.rows) + 24 * occurrences + 150 * len(self._places) + bodies
+        return own + 40_000 + 44 * occurrences
+
+    def df(self, term: str) -> int:
+        """Return how many rows of the collection hold *term*."""
+        if self._given:
+            return self._given.df(term)
+        found = self._df.get(term)
+        if found is None:
+            found = self._df[term] = len(set(self._places.get(term, ())))
+        return found
+
+    def learn(self, numbers: Iterable[int]) -> None:
+        """Prepare for `brief_weight` of the rows *numbers*, where that saves looking often."""
+        if self._given and self._given.learn:
+            bodies = (self.rows[number].body.split() for number in numbers)
+            brief = (terms for terms in map(set, bodies) if len(terms) <= BRIEF)
+            self._given.learn(set(chain.from_iterable(brief)) - self._telling.keys())
+
+    def idf(self, term: str) -> float:
+        """Return how much *term* tells here."""
+        df = self.df(term)
+        return log(1 + (self.count - df + 0.5) / (df + 0.5))
+
+    def telling(self, term: str) -> float:
+        """Return how much of a text's meaning *term* carries, even in a small collection."""
+        found = self._telling.get(term)
+        if found is None:
+            df, rows = max(self.df(term), 1), max(self.count, 100)
+            found = self._telling[term] = log(1 + (rows - df + 0.5) / (df + 0.5)) ** 2
+        return found
+
+    def weights(self, term: str) -> dict[int, float]:
+        """Return how much each row is about *term*, of those that are at all."""
+        found = self._weights.get(term)
+        if found is None:
+            if len(self._weights) >= _MEMO:
+                self._weights.clear()
+            found = self._weights[term] = self._weigh(term)
+        return found
+
+    def brief_weight(self, number: int) -> float:
+        """Return how much the terms of a row tell together; 0 for a row of many."""
+        found = self._brief_weights.get(number)
+        if found is None:
+            terms = dict.fromkeys(self.rows[number].body.split())
+            found = sum(map(self.telling, terms)) if len(terms) <= BRIEF else 0.0
+            self._brief_weights[number] = found
+        return found
+
+    def _index(self, first: int, rows: list[Row]) -> None:
+        """Note which terms *rows* hold."""
+        places, asked = self._places, self._asked
+        if asked is not None:
+            self._index_asked(first, rows, asked)
+            return
+        bodies = [row.body.split() for row in rows]
+        self._lengths += map(len, bodies)
+        for number, terms in enumerate(bodies, first):
+            for term in terms:
+                places[term].append(number)
+
+    def _index_asked(self, first: int, rows: list[Row], asked: frozenset[str]) -> None:
+        """Note which of the terms *asked* for *rows* hold; one space parts two terms."""
+        spaced = [f" {row.body} " if row.body else "" for row in rows]
+        self._lengths += [max(0, body.count(" ") - 1) for body in spaced]
+        for term in sorted(asked):
+            word, places = f" {term} ", self._places[term]
+            for number, body in enumerate(spaced, first):
+                if word in body:
+                    places += [number] * body.split().count(term)
+
+    def _describe(self, first: int, rows: list[Row]) -> None:
+        """Note what *rows* are, apart from their terms."""
+        for after in self.next:
+            after.extend([-1] * len(rows))
+        machine = [row.kind is None and is_machine(row.role, row.speaker) for row in rows]
+        self.machine += machine
+        self.has_machine = self.has_machine or any(machine)
+        self.has_items = self.has_items or any(row.kind is not None for row in rows)
+        self.has_context = self.has_context or any(row.context for row in rows)
+        self.importance = max([self.importance, *(row.importance for row in rows)])
+        self.fresh += [max(row.at, row.last_accessed or row.at) for row in rows]
+        for number, row in enumerate(rows, first):
+            at = row.at if row.dated is None else row.dated
+            self.days[at // DAY].append(number)
+        speakers = dict.fromkeys(row.speaker for row in rows if row.kind is None)
+        for speaker in speakers:
+            if speaker and speaker.casefold() not in ROLE_WORDS:
+                self._speakers[speaker] = None
+
+    def _place(self, number: int, row: Row) -> None:
+        """Put a row into its session, a turn after the one before it."""
+        alone = row.kind is not None and not row.cites
+        key = row.id if alone else (row.thread, row.thread if row.session is None else row.session)
+        session = self._sessions.setdefault(key, len(self._sessions))
+        self.session.append(session)
+        if session == len(self.session_size):
+            self.session_size.append(0)
+        self.session_size[session] += 1
+        if row.kind is not None:
+            return
+        before = _NOBODY if row.apart else self._last.get(session, _NOBODY)
+        for after, earlier in zip(self.next, before, strict=True):
+            if earlier >= 0:
+                after[earlier] = number
+        self._last[session] = (number, before[0], before[1])
+
+    def _link(self, number: int, row: Row) -> None:
+        """Put an item beside the turns that it cites."""
+        for id in row.cites:
+            if (turn := self._numbers.get(id, -1)) >= 0:
+                self.citing.setdefault(turn, []).append(number)
+                self.cited.setdefault(number, []).append(turn)
+
+    def _settle(self) -> None:
+        """Work out what follows from the means, and drop what followed from earlier ones."""
+        given, lengths = self._given, self._lengths
+        self.count = given.rows if given else len(lengths)
+        self.has_machine = self.has_machine or bool(given and given.has_machine)
+        mean = given.mean_length if given else _mean(lengths)
+        floor = 0.9 / max(mean, SHORT)
+        self._share = [1 / (0.1 + floor * max(length, SHORT)) for length in lengths]
+        wide = [length * share for length, share in zip(lengths, self._share, strict=True)]
+        own = list(wide)
+        for after, lent in zip(self.next, self._lent, strict=True):
+            for number, follower in enumerate(after):
+                if follower >= 0 and not self.machine[number]:
+                    wide[follower] += lent * own[number]
+        mean = (given.mean_window if given else _mean(wide)) or 1
+        self.mean_length, self.mean_window = _mean(lengths), _mean(wide)
+        scale = 0.4 / mean
+        self._damping = [SATURATION * (0.6 + scale * width) for width in wide]
+        self._df: dict[str, int] = {}
+        self._weights: dict[str, dict[int, float]] = {}
+        self._telling: dict[str, float] = {}
+        self._brief_weights: dict[int, float] = {}
+        self.leanings: dict[object, list[float]] = {}
+        """What a kind of question adds to each row whatever its terms; kept by the ranking."""
+
+    def _weigh(self, term: str) -> dict[int, float]:
+        followers = tuple(zip(self.next, self._lent, strict=True))
+        share, machine = self._share, self.machine
+        found: dict[int, float] = {}
+        for number in self._places.get(term, ()):
+            much = share[number]
+            found[number] = found.get(number, 0.0) + much
+            if machine[number]:
+                continue
+            for after, lent in followers:
+                follower = after[number]
+                if follower < 0:
+                    break
+                found[follower] = found.get(follower, 0.0) + lent * much
+        scale, damping = self.idf(term) * (SATURATION + 1), self._damping
+        return {number: scale * tf / (tf + damping[number]) for number, tf in found.items()}
+
+
+@lru_cache(1_024)
+def is_machine(role: str, speaker: str | None) -> bool:
+    """Tell whether a turn was said by a machine; a speaker's name says more than the role."""
+    name = speaker.casefold() if speaker else role
+    return name in MACHINES or (role == "assistant" and name not in ROLE_WORDS)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else 0.0

@@ -1,0 +1,173 @@
+"""Remembering one item: stored, or the item that says the same is refreshed."""
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from holdfast.engines.base import Transaction
+from holdfast.ground.errors import InvalidInput
+from holdfast.memories.longterm.book import Book
+from holdfast.memories.longterm.caller import Caller
+from holdfast.memories.longterm.dedupe import EVERY, Bounds, Like, bounds, twin
+from holdfast.memories.longterm.evicting import evict_items
+from holdfast.memories.longterm.hashes import alike, terms_hash
+from holdfast.memories.longterm.item import Item, Outcome, Remembered
+from holdfast.memories.longterm.meaning import Meant, meant
+from holdfast.memories.longterm.rows import ItemRow, ids_text, numbers_text
+from holdfast.memories.longterm.screening import screen
+from holdfast.memories.longterm.telling import publish
+from holdfast.memories.longterm.writing import Ready, Wish, item_of, new_item, ready
+
+
+class Linked(Struct, frozen=True):
+    """A turn that an item came from."""
+
+    number: int
+    id: str
+
+
+class Grave(Struct, frozen=True, kw_only=True):
+    """What is left of something forgotten."""
+
+    id: str
+    at: int
+    terms: bytes
+    fingerprint: bytes | None
+
+
+def remember(caller: Caller, wish: Wish) -> Remembered:
+    """Remember what *wish* says, unless it is blank or holds a secret."""
+    wish = wish.checked()
+    if not wish.text:
+        return _not_kept(caller, "blank")
+    found = screen(caller, (wish.text, wish.source))
+    if found.refused:
+        return _not_kept(caller, "secret", found.refused)
+    text, source = found.texts
+    kept = Wish(
+        text=text,
+        kind=wish.kind,
+        importance=wish.importance,
+        source=source,
+        turns=wish.turns,
+        origin=wish.origin,
+    )
+    prepared = ready(text)
+    means = meant(caller, text)
+
+    def work(tx: Transaction) -> Remembered:
+        book = Book(caller, tx)
+        done = store(book, kept, prepared, meant=means)
+        unbury(book, prepared)
+        book.close()
+        return done
+
+    return caller.engine.write(work)
+
+
+def store(book: Book, wish: Wish, text: Ready, *, meant: Meant | None = None) -> Remembered:
+    """Write an item in the transaction of *book*, or refresh the one that says the same.
+
+    Texts are compared by what they mean where *meant* says it, else by their terms.
+    """
+    turns = turns_named(book, tuple(wish.turns))
+    same = find_twin(book, text, meant.cosines if meant else None)
+    if same is not None:
+        done = Remembered(stored=_refreshed(book, same, wish, turns), outcome="duplicate")
+        book.note("duplicate", {"item": [same.id]})
+    else:
+        number = book.numbers(1)[0]
+        new = new_item(wish, text, id=book.caller.ids.new("item", book.now), now=book.now)
+        book.put_items([(number, new)])
+        if meant is not None and book.vectors.put([(new.id, meant.vector)]):
+            book.vectors.made(number)
+        book.put_links(number, [turn.number for turn in turns])
+        book.note("stored", {"item": [new.id]}, items=1, origin=wish.origin)
+        gone = evict_items(book, keep=number)
+        item = item_of(new, [turn.id for turn in turns])
+        done = Remembered(stored=item, outcome="stored", evicted=gone)
+    counts, outcome = book.caller.shared.counts, done.outcome
+    book.tx.after_commit(lambda: counts.add("outcomes_total", outcome))
+    return done
+
+
+def find_twin(book: Book, text: Ready, cosines: Mapping[str, float] | None) -> Like | None:
+    """Return the live item that says what *text* says, or None."""
+    least = book.caller.options.dedupe_similarity
+    if not least or book.there.items == book.there.superseded:
+        return None
+    # With vectors any item may be near, however many terms it has.
+    like = Bounds(least=0, most=EVERY) if cosines is not None else bounds(text.said.terms, least)
+    near = book.tx.all(
+        Like,
+        book.sql.alike,
+        collection=book.number,
+        least=like.least,
+        most=like.most,
+        head=like.head,
+        tail=like.tail,
+        fold=text.said.fold,
+    )
+    return twin(text.said, near, least, cosines)
+
+
+def turns_named(book: Book, ids: Sequence[str]) -> list[Linked]:
+    """Return the turns called *ids*, oldest first; InvalidInput for one that is not there."""
+    if not ids:
+        return []
+    found = book.tx.all(
+        Linked, book.sql.turns_by_id, collection=book.number, ids=ids_text(tuple(ids))
+    )
+    there = {each.id for each in found}
+    for id in ids:
+        if id not in there:
+            raise InvalidInput("turns", "names a turn that is not there", given=id)
+    return sorted(found, key=lambda each: each.number)
+
+
+def unbury(book: Book, text: Ready) -> None:
+    """Remove what says that *text* was forgotten: somebody means it again."""
+    if not book.there.buried:
+        return
+    terms = terms_hash(book.secret, text.said.terms)
+    for grave in graves(book):
+        if alike(terms, grave.terms):
+            book.tx.send(book.sql.unbury, collection=book.number, id=grave.id)
+
+
+def is_buried(book: Book, text: Ready) -> bool:
+    """Tell whether *text* says mostly what something that was forgotten said."""
+    if not book.there.buried:
+        return False
+    terms = terms_hash(book.secret, text.said.terms)
+    return any(alike(terms, grave.terms) for grave in graves(book))
+
+
+def graves(book: Book) -> list[Grave]:
+    """Return all that says what was forgotten."""
+    return book.tx.all(Grave, book.sql.graves, collection=book.number)
+
+
+def item_numbered(book: Book, number: int) -> Item:
+    """Return the item of that number as it is now."""
+    numbers = numbers_text([number])
+    return book.tx.one(
+        ItemRow, book.sql.items_numbered, collection=book.number, numbers=numbers
+    ).record()
+
+
+def _refreshed(book: Book, same: Like, wish: Wish, turns: Sequence[Linked]) -> Item:
+    place = {"collection": book.number, "number": same.number}
+    book.tx.send(book.sql.refresh_item, importance=wish.importance, now=book.now, **place)
+    book.tx.send(book.sql.mark_access, at=book.now, times=0, **place)
+    book.put_links(same.number, [turn.number for turn in turns])
+    book.changed()
+    return item_numbered(book, same.number)
+
+
+def _not_kept(caller: Caller, outcome: Outcome, reasons: tuple[str, ...] = ()) -> Remembered:
+    caller.shared.counts.add("outcomes_total", outcome)
+    publish(caller, "refused", outcome=outcome, reasons=" ".join(reasons))
+    done = Remembered(stored=None, outcome=outcome, reasons=reasons)
+    # A write that writes nothing: a caller whose writes are awaited awaits this one too.
+    return caller.engine.write(lambda _: done)

@@ -1,0 +1,152 @@
+"""Rows of long-term memory as they are stored, and the values and postings made of them."""
+
+from typing import cast
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.ground.clock import from_microseconds, from_microseconds_or_none
+from holdfast.memories.longterm.flags import Flags, flags_of
+from holdfast.memories.longterm.item import Item, Kind, Origin, Role, Turn
+
+QUESTION, FIRST_PERSON, TIME = 1, 2, 4
+"""What the bits of a row's flags say."""
+
+_ids = msgspec.json.Decoder(tuple[str, ...])
+
+
+class Collection(Struct, frozen=True, kw_only=True):
+    """A collection as it is stored."""
+
+    number: int
+    id: str
+    version: int
+    redone: int
+    marks: int
+    items: int
+    superseded: int
+    turns: int
+    analyzer: int
+    indexed: int
+    mean_rows: int | None
+    mean_length: float | None
+    mean_window: float | None
+    embedding_model: str | None
+    vector_provider: str | None
+
+    @property
+    def rows(self) -> int:
+        """How many rows may be recalled."""
+        return self.items - self.superseded + self.turns
+
+
+class Locked(Collection, frozen=True, kw_only=True):
+    """A collection within a write, with its workspace's secret, and whether anything is buried."""
+
+    secret: bytes | None
+    buried: int
+
+
+class ItemRow(Struct, frozen=True, kw_only=True):
+    """An item as it is stored, with the ids of what it is linked with."""
+
+    number: int
+    id: str
+    text: str
+    kind: str
+    importance: float
+    origin: str
+    source: str
+    turns: str
+    supersedes: str
+    superseded_by: str | None
+    superseded_at: int | None
+    created_at: int
+    updated_at: int
+    last_accessed_at: int | None
+    access_count: int
+
+    def record(self) -> Item:
+        """Return the item that this row tells of."""
+        return Item(
+            id=self.id,
+            text=self.text,
+            kind=cast("Kind", self.kind),
+            importance=self.importance,
+            origin=cast("Origin", self.origin),
+            source=self.source,
+            turns=_ids.decode(self.turns),
+            supersedes=_ids.decode(self.supersedes),
+            superseded_by=self.superseded_by,
+            superseded_at=from_microseconds_or_none(self.superseded_at),
+            created_at=from_microseconds(self.created_at),
+            updated_at=from_microseconds(self.updated_at),
+            last_accessed_at=from_microseconds_or_none(self.last_accessed_at),
+            access_count=self.access_count,
+        )
+
+
+class TurnRow(Struct, frozen=True, kw_only=True):
+    """A turn as it is stored, with the ids of the items that came from it."""
+
+    number: int
+    id: str
+    role: str
+    text: str
+    speaker: str
+    at: int
+    session: str
+    thread_id: str
+    caption: str
+    created_at: int
+    items: str
+
+    def record(self) -> Turn:
+        """Return the turn that this row tells of."""
+        return Turn(
+            id=self.id,
+            role=cast("Role", self.role),
+            text=self.text,
+            speaker=self.speaker or None,
+            at=from_microseconds(self.at),
+            session=self.session or None,
+            thread_id=self.thread_id or None,
+            caption=self.caption or None,
+            created_at=from_microseconds(self.created_at),
+            items=_ids.decode(self.items),
+        )
+
+
+class Numbered(Struct, frozen=True):
+    """A row, by its number."""
+
+    number: int
+
+
+def bits_of(text: str, caption: str | None = None) -> int:
+    """Return the flags of a text as they are stored."""
+    flags = flags_of(text, caption)
+    return (
+        (QUESTION if flags.question else 0)
+        | (FIRST_PERSON if flags.first_person else 0)
+        | (TIME if flags.time else 0)
+    )
+
+
+def flags_in(bits: int) -> Flags:
+    """Return the flags that *bits* hold."""
+    return Flags(
+        question=bool(bits & QUESTION),
+        first_person=bool(bits & FIRST_PERSON),
+        time=bool(bits & TIME),
+    )
+
+
+def numbers_text(numbers: "list[int] | tuple[int, ...] | set[int]") -> str:
+    """Return *numbers* as statements take them: a JSON array, rising."""
+    return msgspec.json.encode(sorted(numbers)).decode()
+
+
+def ids_text(ids: "list[str] | tuple[str, ...]") -> str:
+    """Return *ids* as statements take them: a JSON array."""
+    return msgspec.json.encode(ids).decode()

@@ -1,0 +1,41 @@
+"""What all long-term memories on one engine have in common, in one process."""
+
+from holdfast.memories.longterm.background.mined import Mined
+from holdfast.memories.longterm.background.worker import Tender, Worker
+from holdfast.memories.longterm.counts import Counts, counts
+from holdfast.memories.longterm.kept import Kept, Place
+from holdfast.memories.longterm.marks import Marks
+from holdfast.memories.longterm.model_thread import ModelThread
+from holdfast.memories.longterm.vectors.keepers import Keepers
+
+QUERY_SECONDS = 2.0
+"""Seconds that a call waits for the vector of one text."""
+
+CACHE_BYTES = 268_435_456
+"""About how much memory the postings of collections may take together."""
+
+
+class Shared:
+    """What is kept in memory, what waits to be written, and who works in the background."""
+
+    def __init__(self, cache_bytes: int = CACHE_BYTES) -> None:
+        self.kept = Kept(cache_bytes)
+        self.marks = Marks()
+        self.worker = Worker()
+        self.models = ModelThread()
+        self.keepers = Keepers()
+        self.mined = Mined()
+        self.query_seconds = QUERY_SECONDS
+        self.troubles: dict[str, str] = {}
+        """Why an embedder's vectors could not be had last, by its model."""
+        self.reindexing: dict[Place, Tender] = {}
+        """Who makes the terms of a collection anew, by what names it."""
+        self.counts: Counts = counts
+
+    def close(self) -> None:
+        """Write what waits, and let go of the rest; the engine is still open."""
+        self.worker.close()
+        self.marks.flush()
+        self.models.close()
+        self.keepers.close()
+        self.kept.clear()

@@ -1,0 +1,106 @@
+"""Vectors in Chroma: a folder of its own beside the database, or a server."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from holdfast.ground.errors import MissingExtra, Unavailable
+from holdfast.memories.longterm.vectors.base import Near, Rows, in_order
+from holdfast.memories.longterm.vectors.matrix import PLACES
+
+_PORT: Final = 8000
+_AT_ONCE: Final = 1_000
+"""Rows in one call."""
+
+
+class ChromaVectors:
+    """Vectors in the folder *path*, or at the server *url*; a collection is called by its id.
+
+    Chroma is handed vectors and ids alone: no text, and nothing of its own to embed with.
+    """
+
+    name = "chroma"
+
+    def __init__(self, path: Path | None = None, *, url: str | None = None) -> None:
+        try:
+            import chromadb
+            from chromadb.config import Settings
+        except ImportError as error:
+            raise MissingExtra("chroma") from error
+        settings = Settings(anonymized_telemetry=False)
+        self._client: Any
+        if url:
+            parts = urlsplit(url if "://" in url else f"http://{url}")
+            self._client = chromadb.HttpClient(
+                host=parts.hostname or "localhost",
+                port=parts.port or _PORT,
+                ssl=parts.scheme == "https",
+                settings=settings,
+            )
+        elif path:
+            self._client = chromadb.PersistentClient(path=str(path), settings=settings)
+        else:
+            self._client = chromadb.EphemeralClient(settings=settings)
+
+    def upsert(self, collection: str, dimension: int, rows: Rows) -> None:
+        """Keep *rows*, each instead of the vector that its id had."""
+        del dimension
+        made = self._client.get_or_create_collection(
+            collection,
+            configuration={"hnsw": {"space": "cosine"}},
+            embedding_function=None,
+        )
+        for start in range(0, len(rows), _AT_ONCE):
+            part = rows[start : start + _AT_ONCE]
+            made.upsert(
+                ids=[id for id, _ in part],
+                embeddings=[[float(number) for number in vector] for _, vector in part],
+            )
+
+    def delete(self, collection: str, ids: Sequence[str]) -> None:
+        """Let go of the vectors of *ids*; one that is not there is no error."""
+        there = self._there(collection)
+        if there is not None and ids:
+            there.delete(ids=list(ids))
+
+    def nearest(self, collection: str, vector: Sequence[float], k: int) -> Near:
+        """Return the *k* ids whose vectors are nearest to *vector*, by true cosine."""
+        there = self._there(collection)
+        count = there.count() if there is not None else 0
+        if there is None or not count or k < 1:
+            return []
+        found = there.query(
+            query_embeddings=[[float(number) for number in vector]],
+            n_results=min(k, count),
+            include=["distances"],
+        )
+        pairs = zip(found["ids"][0], found["distances"][0], strict=True)
+        return in_order(
+            [(id, round(max(-1.0, min(1.0, 1.0 - float(far))), PLACES)) for id, far in pairs], k
+        )
+
+    def ids(self, collection: str) -> Iterator[str]:
+        """Give the id of every vector there is, in order."""
+        there = self._there(collection)
+        if there is not None:
+            yield from sorted(there.get(include=[])["ids"])
+
+    def drop(self, collection: str) -> None:
+        """Let go of the collection."""
+        if self._there(collection) is not None:
+            self._client.delete_collection(collection)
+
+    def close(self) -> None:
+        """Let go of the folder or the server."""
+        self._client.close()
+
+    def _there(self, collection: str) -> Any:
+        from chromadb.errors import NotFoundError
+
+        try:
+            return self._client.get_collection(collection, embedding_function=None)
+        except NotFoundError:
+            return None
+        except ValueError as error:
+            raise Unavailable("Chroma cannot be asked.", reason="io") from error

@@ -1,0 +1,128 @@
+"""From the name of a keeper of vectors to the keeper, opened once for all handles on an engine."""
+
+import threading
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from typing import Final
+
+from msgspec import Struct
+
+from holdfast.engines.base import Engine
+from holdfast.ground.errors import InvalidInput, MissingExtra
+from holdfast.memories.longterm.vectors.base import VectorProvider
+from holdfast.memories.longterm.vectors.matrix import Matrices
+from holdfast.memories.longterm.vectors.pgvector import PgVectors, schema_of_extension
+from holdfast.memories.longterm.vectors.table import TableVectors
+
+NAMES: Final = ("sqlite", "sqlite-vec", "pgvector", "chroma")
+PROVIDER: Final = "HOLDFAST_VECTOR_PROVIDER"
+
+_CREATE: Final = "pgvector needs, in this database: create extension vector"
+
+
+class Keeper(Struct, frozen=True, kw_only=True):
+    """A keeper of vectors; or why there is none."""
+
+    vectors: VectorProvider | None = None
+    reason: str | None = None
+
+
+class Where(Struct, frozen=True, kw_only=True):
+    """Where keepers that are not beside the rows keep theirs.
+
+    `database` is a path, ":memory:" or a server's target; `data` is the user's folder.
+    """
+
+    database: str
+    data: Path
+    chroma_url: str | None = None
+
+
+class Keepers:
+    """The keepers of one engine. Those that hold something open are shared by all handles."""
+
+    def __init__(self) -> None:
+        self.matrices = Matrices()
+        self._lock = threading.Lock()
+        self._open: dict[str, VectorProvider] = {}
+        self._schema: str | None = None
+
+    def get(
+        self, name: str | None, engine: Engine, workspace: str, where: Callable[[], Where]
+    ) -> Keeper:
+        """Return the keeper called *name*, None for the engine's own; *engine* is scoped.
+
+        On PostgreSQL without the extension `vector` the engine's own compares in process. Raises
+        InvalidInput for a name that is nobody's, or not for this engine.
+        """
+        if name is not None and name not in NAMES:
+            raise InvalidInput("vector_provider", f"must be one of {', '.join(NAMES)}", given=name)
+        if name in {"sqlite-vec", "chroma"}:
+            return self._apart(name, where)
+        if name == "pgvector" and engine.dialect != "postgres":
+            raise InvalidInput("vector_provider", "pgvector is for PostgreSQL", given=name)
+        schema = None if name == "sqlite" else self._extension(engine)
+        if schema is not None:
+            return Keeper(vectors=PgVectors(engine, workspace, schema))
+        if name == "pgvector":
+            return Keeper(reason=_CREATE)
+        return Keeper(vectors=TableVectors(engine, workspace, self.matrices))
+
+    def close(self) -> None:
+        """Let go of everything."""
+        with self._lock:
+            opened, self._open = self._open, {}
+        for each in opened.values():
+            each.close()
+        self.matrices.clear()
+
+    def _extension(self, engine: Engine) -> str | None:
+        if self._schema is None:
+            self._schema = schema_of_extension(engine)
+        return self._schema
+
+    def _apart(self, name: str, where: Callable[[], Where]) -> Keeper:
+        opening = _sqlite_vec if name == "sqlite-vec" else _chroma
+        with self._lock:
+            found = self._open.get(name)
+            if found is not None:
+                return Keeper(vectors=found)
+            try:
+                found = self._open[name] = opening(where())
+            except MissingExtra as missing:
+                return Keeper(reason=f"{name} needs: {missing.command}")
+            except Exception as error:  # noqa: BLE001 - anybody's code; down is no error of the call
+                return Keeper(reason=f"{name} could not be opened: {type(error).__name__}")
+        return Keeper(vectors=found)
+
+
+def provider_in(variable: str | None) -> str | None:
+    """Return the keeper that the environment's *variable* names; None when it is unset."""
+    word = (variable or "").strip()
+    if word and word not in NAMES:
+        raise InvalidInput(PROVIDER, f"must be one of {', '.join(NAMES)}", given=variable)
+    return word or None
+
+
+def _sqlite_vec(where: Where) -> VectorProvider:
+    from holdfast.memories.longterm.vectors.sqlite_vec import SqliteVec
+
+    return SqliteVec(_place(where, "vec") or ":memory:")
+
+
+def _chroma(where: Where) -> VectorProvider:
+    from holdfast.memories.longterm.vectors.chroma import ChromaVectors
+
+    return ChromaVectors(_place(where, "chroma"), url=where.chroma_url)
+
+
+def _place(where: Where, ending: str) -> Path | None:
+    """Return the path beside the database, or in the user's folder for a server; None in memory."""
+    if where.database == ":memory:":
+        return None
+    if "://" in where.database:
+        name = sha256(where.database.encode()).hexdigest()[:16]
+        where.data.mkdir(parents=True, exist_ok=True)
+        return where.data / f"{name}.{ending}"
+    return Path(f"{where.database}.{ending}")

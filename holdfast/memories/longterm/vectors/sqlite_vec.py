@@ -1,0 +1,134 @@
+"""Vectors in a SQLite file of their own, compared by the extension `sqlite-vec`.
+
+A table for each dimension, partitioned by collection. It speaks of distances (l2); between unit
+vectors that is the cosine in another form.
+"""
+
+import threading
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final, cast
+
+import apsw
+
+from holdfast.ground.errors import MissingExtra
+from holdfast.memories.longterm.vectors.base import Near, Rows, in_order
+from holdfast.memories.longterm.vectors.matrix import PLACES
+
+MOST_NEAREST: Final = 4_096
+"""As many as the extension's index gives; more of them are found by a plain scan."""
+_BUSY: Final = 5_000
+"""Milliseconds that another process's write is waited for."""
+
+_SCHEMA: Final = """
+create table if not exists places (
+  number integer primary key,
+  collection text not null,
+  id text not null,
+  dimension integer not null,
+  unique (collection, id)
+) strict
+"""
+
+
+class SqliteVec:
+    """Vectors in the file *path*, or in memory with ":memory:". Used by any thread, one at once."""
+
+    name = "sqlite-vec"
+
+    def __init__(self, path: Path | str) -> None:
+        try:
+            import sqlite_vec
+        except ImportError as error:
+            raise MissingExtra("sqlite-vec") from error
+        self._lock = threading.RLock()
+        self._raw = apsw.Connection(str(path))
+        self._raw.set_busy_timeout(_BUSY)
+        self._raw.enable_load_extension(True)
+        self._raw.load_extension(sqlite_vec.loadable_path())
+        self._raw.enable_load_extension(False)
+        # The driver's own types say less than they know.
+        self._execute = cast("Callable[..., Iterable[Any]]", self._raw.execute)  # pyright: ignore[reportUnknownMemberType]
+        self._execute("pragma journal_mode = wal; pragma secure_delete = on")
+        self._execute(_SCHEMA)
+
+    def upsert(self, collection: str, dimension: int, rows: Rows) -> None:
+        """Keep *rows*, each instead of the vector that its id had."""
+        with self._lock, self._raw:
+            self._execute(
+                f"create virtual table if not exists vectors_{int(dimension)} using vec0"
+                f" (collection text partition key, vector float[{int(dimension)}])"
+            )
+            for id, vector in rows:
+                self._remove(collection, id)
+                self._execute(
+                    "insert into places (collection, id, dimension) values (?, ?, ?)",
+                    (collection, id, dimension),
+                )
+                self._execute(
+                    f"insert into vectors_{int(dimension)} (rowid, collection, vector)"
+                    " values (?, ?, ?)",
+                    (self._raw.last_insert_rowid(), collection, array("f", vector).tobytes()),
+                )
+
+    def delete(self, collection: str, ids: Sequence[str]) -> None:
+        """Let go of the vectors of *ids*; one that is not there is no error."""
+        with self._lock, self._raw:
+            for id in ids:
+                self._remove(collection, id)
+
+    def nearest(self, collection: str, vector: Sequence[float], k: int) -> Near:
+        """Return the *k* ids whose vectors are nearest to *vector*, by true cosine."""
+        table = f"vectors_{len(vector)}"
+        asked = array("f", vector).tobytes()
+        with self._lock:
+            if k < 1 or not self._all("select 1 from sqlite_schema where name = ?", (table,)):
+                return []
+            if k <= MOST_NEAREST:
+                near = (
+                    f"select rowid, distance from {table}"
+                    " where vector match ? and k = ? and collection = ?"
+                )
+                rows = self._all(near, (asked, k, collection))
+            else:
+                scan = f"select rowid, vec_distance_l2(vector, ?) from {table} where collection = ?"
+                rows = self._all(scan, (asked, collection))
+            ids = dict(
+                self._all("select number, id from places where collection = ?", (collection,))
+            )
+        found = [(ids[number], _cosine(distance)) for number, distance in rows if number in ids]
+        return in_order(found, k)
+
+    def ids(self, collection: str) -> Iterator[str]:
+        """Give the id of every vector there is, in order."""
+        with self._lock:
+            rows = self._all(
+                "select id from places where collection = ? order by id", (collection,)
+            )
+        yield from (id for (id,) in rows)
+
+    def drop(self, collection: str) -> None:
+        """Let go of the collection."""
+        with self._lock:
+            self.delete(collection, list(self.ids(collection)))
+
+    def close(self) -> None:
+        """Let go of the file."""
+        with self._lock:
+            self._raw.close()
+
+    def _remove(self, collection: str, id: str) -> None:
+        there = self._all(
+            "select number, dimension from places where collection = ? and id = ?", (collection, id)
+        )
+        for number, dimension in there:
+            self._execute(f"delete from vectors_{int(dimension)} where rowid = ?", (number,))
+            self._execute("delete from places where number = ?", (number,))
+
+    def _all(self, sql: str, given: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        return list(self._execute(sql, given))
+
+
+def _cosine(distance: float) -> float:
+    return round(max(-1.0, min(1.0, 1.0 - distance * distance / 2.0)), PLACES)

@@ -1,0 +1,154 @@
+"""The three tools of long-term memory: recall, remember and forget.
+
+A mistake of the model's is an answer, `{"error": …}`, never an exception.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from msgspec import Struct
+
+from holdfast.ground.clock import to_rfc3339
+from holdfast.ground.errors import HoldfastError
+from holdfast.memories.longterm.asked import KINDS
+from holdfast.memories.longterm.item import Recalled
+from holdfast.memories.longterm.memory import LongTermMemory
+from holdfast.tools.base import JSON, Schema, Tool
+from holdfast.tools.durable_arguments import read
+from holdfast.tools.mistakes import is_error, told
+from holdfast.tools.wording import wording
+
+K: Final = 5
+MOST_RECALLED: Final = 20
+
+_SAYS: Final = {
+    "duplicate": "This is known already; the item that says it was refreshed.",
+    "secret": "This looks like a password, key or other secret, so nothing was kept of it."
+    " Do not try again in other words; tell the user that secrets are not remembered.",
+    "blank": "There was no text, so nothing was kept.",
+}
+
+
+class Recall(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What to find, and how much of it."""
+
+    query: str
+    k: int = K
+
+
+class Remember(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One sentence to keep."""
+
+    text: str
+    kind: str = "fact"
+    importance: float = 0.5
+
+
+class Forget(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An item or a turn, by its id."""
+
+    id: str
+
+
+def _schema(properties: Schema, *required: str) -> Schema:
+    return {
+        "type": "object",
+        "required": list(required),
+        "additionalProperties": False,
+        "properties": properties,
+    }
+
+
+SCHEMAS: Final[dict[str, Schema]] = {
+    "recall": _schema(
+        {
+            "query": {"type": "string", "minLength": 1},
+            "k": {"type": "integer", "minimum": 1, "maximum": MOST_RECALLED, "default": K},
+        },
+        "query",
+    ),
+    "remember": _schema(
+        {
+            "text": {"type": "string", "minLength": 1, "maxLength": 4_096},
+            "kind": {"type": "string", "enum": list(KINDS), "default": "fact"},
+            "importance": {"type": "number", "minimum": 0, "maximum": 1, "default": 0.5},
+        },
+        "text",
+    ),
+    "forget": _schema({"id": {"type": "string"}}, "id"),
+}
+"""The JSON Schema of each tool's arguments."""
+
+
+def longterm(ltm: LongTermMemory | None) -> list[Tool]:
+    """Return the tools `ltm_recall`, `ltm_remember` and `ltm_forget` on *ltm*; none for None.
+
+    *ltm* is what `hf.longterm(user_id)` returned. Their answers are JSON objects; what goes wrong
+    is one too.
+    """
+    if ltm is None:
+        return []
+    words = wording("longterm").parameters
+    acts: dict[str, Callable[[LongTermMemory, object], JSON]] = {
+        "recall": _recall,
+        "remember": _remember,
+        "forget": _forget,
+    }
+    return [
+        Tool(
+            id=f"longterm.{name}",
+            name=f"ltm_{name}",
+            description=words[name],
+            parameters=SCHEMAS[name],
+            work=partial(_answered, act, ltm.by_tool()),
+            refused=is_error,
+        )
+        for name, act in acts.items()
+    ]
+
+
+def _answered(
+    act: Callable[[LongTermMemory, object], JSON], ltm: LongTermMemory, arguments: object
+) -> JSON:
+    try:
+        return act(ltm, arguments)
+    except HoldfastError as error:
+        return told(error)
+
+
+def _recall(ltm: LongTermMemory, arguments: object) -> JSON:
+    asked = read(Recall, arguments)
+    found = ltm.recall(asked.query, min(max(asked.k, 1), MOST_RECALLED))
+    mode = str(found[0].why["mode"]) if found else ltm.status().mode
+    return {"results": [_result(each) for each in found], "count": len(found), "mode": mode}
+
+
+def _result(found: Recalled) -> JSON:
+    item, turn = found.item, found.turn
+    at = item.created_at if item else turn and (turn.at or turn.created_at)
+    return {
+        "id": found.id,
+        "type": "item" if item else "turn",
+        "text": found.text,
+        "kind": item.kind if item else None,
+        "speaker": (turn.speaker or turn.role) if turn else None,
+        "at": to_rfc3339(at) if at else None,
+        "importance": found.importance,
+        "score": found.score,
+        "why": str(found.why["text"]),
+    }
+
+
+def _remember(ltm: LongTermMemory, arguments: object) -> JSON:
+    asked = read(Remember, arguments)
+    done = ltm.remember(asked.text, asked.kind, asked.importance)
+    id = done.stored.id if done.stored else None
+    if done.outcome == "stored":
+        return {"stored": True, "id": id, "outcome": done.outcome}
+    return {"stored": False, "id": id, "outcome": done.outcome, "message": _SAYS[done.outcome]}
+
+
+def _forget(ltm: LongTermMemory, arguments: object) -> JSON:
+    gone = ltm.forget(read(Forget, arguments).id)
+    return {"forgotten": bool(gone), "items": list(gone.items), "turns": list(gone.turns)}

@@ -1,0 +1,97 @@
+# ruff: noqa: INP001, T201 - scripts are run, not imported, and print
+"""Print what each cue of recall is worth on a file of conversations, as docs/recall.md shows it.
+
+    python scripts/ablate_recall.py FILE
+
+Each line leaves one cue out, or all of them. FILE is as `holdfast eval locomo` takes it.
+"""
+
+import sys
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from holdfast.library.evaluation.locomo import UNANSWERABLE, Conversation, Sample, read
+from holdfast.library.evaluation.measures import Answered, answered, figures
+from holdfast.library.evaluation.rows import Rows
+from holdfast.memories.longterm.lexical import CUES, Cues
+
+MEASURES = ("recall@5", "recall@10", "recall@20", "mrr")
+DEPTH = 50
+NOTHING_LENT = (0.0, 0.0, 0.0)
+NONE = Cues(
+    followed=(0.0, 0.0),
+    session=0.0,
+    speaker=0.0,
+    date=0.0,
+    when=0.0,
+    first_person=0.0,
+    question=0.0,
+    user=0.0,
+    machine_asked=0.0,
+    link=0.0,
+)
+
+Make = Callable[[Conversation], Rows]
+
+
+def without(**cues: object) -> Make:
+    """Return what makes a conversation with *cues* changed."""
+    return lambda conversation: Rows(conversation, replace(CUES, **cues))
+
+
+VARIANTS: dict[str, Make] = {
+    "all cues": Rows,
+    "without what the turns before lend": lambda each: Rows(each, lent=NOTHING_LENT),
+    "without what the turns after add": without(followed=(0.0, 0.0)),
+    "without the session": without(session=0.0),
+    "without the speaker": without(speaker=0.0),
+    "without names: neither heard nor dropped": lambda each: Rows(each, names=False),
+    "without dates": without(date=0.0),
+    "without times for when-questions": without(when=0.0),
+    "without first person": without(first_person=0.0),
+    "without questions": without(question=0.0),
+    "words of the turn and those before alone": lambda each: Rows(each, NONE, names=False),
+    "words of the turn alone": lambda each: Rows(each, NONE, NOTHING_LENT, names=False),
+}
+
+
+def ask(sample: Sample, make: Make) -> list[Answered]:
+    """Return what came of the questions that can be answered."""
+    return [
+        answered(number, asked, subject.ranked(asked.question, DEPTH))
+        for number, conversation in enumerate(sample.conversations)
+        for subject in [make(conversation)]
+        for asked in conversation.questions
+        if asked.category != UNANSWERABLE
+    ]
+
+
+def by_conversation(every: Sequence[Answered]) -> list[float]:
+    """Return recall@10 of each conversation."""
+    groups = groupby(every, lambda each: each.conversation)
+    return [figures(list(group))["recall@10"] for _, group in groups]
+
+
+def main(path: Path) -> None:
+    """Print the table."""
+    sample = read(path)
+    print(f"| | {' | '.join(MEASURES)} | change | conversations down, up |")
+    print(f"|---|{'---|' * (len(MEASURES) + 2)}")
+    base: list[float] = []
+    whole = 0.0
+    for name, make in VARIANTS.items():
+        every = ask(sample, make)
+        found, each = figures(every), by_conversation(every)
+        base, whole = base or each, whole or found["recall@10"]
+        down = sum(one < other for one, other in zip(each, base, strict=True))
+        up = sum(one > other for one, other in zip(each, base, strict=True))
+        shown = " | ".join(f"{found[measure]:.3f}" for measure in MEASURES)
+        change = 100 * (found["recall@10"] - whole)
+        print(f"| {name} | {shown} | {change:+.1f} | {down}, {up} |", flush=True)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

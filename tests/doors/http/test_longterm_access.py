@@ -1,0 +1,271 @@
+"""Who reaches long-term memory over HTTP: scopes, bound keys, other users, other workspaces."""
+
+import json
+from typing import Any
+
+import pytest
+from doors.http.asking import Asker, Said
+
+from holdfast.doors.http.route_table import routes
+from holdfast.doors.http.routes import Route
+from holdfast.library.holdfast import Holdfast
+from holdfast.memories.longterm.item import Turn
+
+SECRET = "Ada keeps a secret garden"
+LONGTERM = [each for each in routes(strict=False) if each.path.startswith("/api/longterm/")]
+RANK = {"read": 0, "write": 1, "admin": 2}
+BODIES: dict[str, Any] = {
+    "POST /recall": {"query": "garden"},
+    "POST /items": {"text": "Likes tabs"},
+    "PATCH /items/{id}": {"importance": 1},
+    "POST /turns": {"turns": []},
+    "POST /conversations": {"messages": []},
+    "POST /flush": {},
+    "POST /retry": {},
+    "POST /import": None,
+}
+OFF = {f"{method} {path}" for method, path in (each.split() for each in BODIES)} - {
+    "PATCH /items/{id}"
+}
+"""What is refused while memory is off; the rest is a person's own data."""
+
+
+def below(route: Route) -> str:
+    return f"{route.method} {route.path.removeprefix('/api/longterm/{user}')}"
+
+
+def asked(ask: Asker, route: Route, user: str = "ada", id: str = "item_x", query: str = "") -> Said:
+    id = id if id.startswith(route.path.rpartition("/")[0].rpartition("/")[2][:4]) else "turn_x"
+    target = route.path.replace("{user}", user).replace("{id}", id)
+    on = "?enabled=true"
+    return ask(route.method, f"{target}{on}{query}", BODIES.get(below(route)))
+
+
+def holder(hf: Holdfast, ask: Asker, scope: str = "admin", **bound: str) -> Asker:
+    key = hf.keys.create("k", scope, **bound)  # pyright: ignore[reportArgumentType] - one of them
+    assert key.secret is not None
+    return ask.as_(x_api_key=key.secret)
+
+
+@pytest.fixture
+def item(hf: Holdfast) -> str:
+    ltm = hf.longterm("ada", enabled=True)
+    assert ltm is not None
+    ltm.record([Turn(role="user", text=SECRET)])
+    stored = ltm.remember(SECRET).stored
+    assert stored is not None
+    return stored.id
+
+
+def kept(hf: Holdfast) -> list[dict[str, object]]:
+    return list(hf.longterm_data("ada").export())
+
+
+def test_every_route_is_asked_with_a_body_that_it_takes() -> None:
+    bodies = {below(each) for each in LONGTERM if each.body}
+
+    assert bodies == set(BODIES)
+    assert len(LONGTERM) == 17
+
+
+@pytest.mark.usefixtures("item")
+@pytest.mark.parametrize("route", LONGTERM, ids=below)
+@pytest.mark.parametrize("scope", ["read", "write"])
+def test_a_key_of_too_small_a_scope_is_refused(
+    hf: Holdfast, ask: Asker, route: Route, scope: str
+) -> None:
+    before = kept(hf)
+
+    said = asked(holder(hf, ask, scope), route)
+
+    refused = RANK[scope] < RANK[route.needs]
+    assert (said.status == 403) == refused
+    if refused:
+        assert (said.error["type"], said.error["needed"]) == ("permission_error", route.needs)
+        assert kept(hf) == before
+
+
+@pytest.mark.parametrize("route", LONGTERM, ids=below)
+def test_who_sends_no_key_is_told_nothing(
+    hf: Holdfast, ask: Asker, route: Route, item: str
+) -> None:
+    holder(hf, ask)
+    before = kept(hf)
+
+    for asker in (ask, ask.as_(x_api_key="hf_" + "x" * 43)):
+        said = asked(asker, route, id=item)
+        assert said.status == 401
+        assert b"garden" not in said.body
+    assert kept(hf) == before
+
+
+@pytest.mark.parametrize("route", LONGTERM, ids=below)
+def test_a_bound_key_reaches_no_other_user(
+    hf: Holdfast, ask: Asker, route: Route, item: str
+) -> None:
+    before = kept(hf)
+
+    said = asked(holder(hf, ask, user="bob"), route, id=item)
+
+    assert (said.status, said.error["type"]) == (403, "permission_error")
+    assert b"garden" not in said.body
+    assert kept(hf) == before
+
+
+@pytest.mark.usefixtures("item")
+@pytest.mark.parametrize("route", LONGTERM, ids=below)
+def test_a_bound_key_reaches_all_of_its_user(hf: Holdfast, ask: Asker, route: Route) -> None:
+    assert asked(holder(hf, ask, user="ada"), route).status in {200, 202, 404}
+
+
+@pytest.mark.parametrize("route", LONGTERM, ids=below)
+def test_another_users_route_finds_and_changes_nothing_of_it(
+    hf: Holdfast, ask: Asker, route: Route, item: str
+) -> None:
+    before = kept(hf)
+
+    said = asked(ask, route, user="bob", id=item)
+
+    assert said.status in {200, 202, 404}
+    assert b"garden" not in said.body
+    assert kept(hf) == before
+
+
+@pytest.mark.parametrize("route", LONGTERM, ids=below)
+@pytest.mark.parametrize("other", ["&namespace=work", "&workspace_id=w1"])
+def test_nor_does_another_collections(
+    hf: Holdfast, ask: Asker, route: Route, item: str, other: str
+) -> None:
+    before = kept(hf)
+
+    said = asked(ask, route, id=item, query=other)
+
+    assert said.status in {200, 202, 404}
+    assert b"garden" not in said.body
+    assert kept(hf) == before
+
+
+@pytest.mark.parametrize("route", LONGTERM, ids=below)
+def test_nor_does_another_workspaces(hf: Holdfast, ask: Asker, route: Route, item: str) -> None:
+    before = kept(hf)
+
+    said = asked(ask.as_(holdfast_workspace="lab"), route, id=item)
+
+    assert said.status in {200, 202, 404}
+    assert b"garden" not in said.body
+    assert kept(hf) == before
+
+
+@pytest.mark.parametrize("route", LONGTERM, ids=below)
+def test_another_workspaces_header_is_refused(hf: Holdfast, ask: Asker, route: Route) -> None:
+    key = hf.keys.create("k", "admin").secret
+    assert key is not None
+
+    for header in ("anthropic-workspace-id", "holdfast-workspace"):
+        said = asked(ask.as_(**{"x-api-key": key, header: "lab"}), route)
+        assert said.status == 403
+
+
+@pytest.mark.parametrize("route", LONGTERM, ids=below)
+def test_a_key_bound_to_an_agent_reaches_no_user(hf: Holdfast, ask: Asker, route: Route) -> None:
+    assert asked(holder(hf, ask, agent="ada"), route).status == 403
+
+
+def test_a_key_bound_to_both_reaches_both(hf: Holdfast, ask: Asker) -> None:
+    bound = holder(hf, ask, agent="agent_7", user="ada")
+
+    assert bound.get("/api/longterm/ada/status").status == 200
+    assert bound.get("/api/durable/agent_7/entries").status == 200
+    assert bound.get("/api/longterm/agent_7/status").status == 403
+    assert bound.get("/api/durable/ada/entries").status == 403
+
+
+def test_a_bound_key_reaches_nothing_beside_its_user(hf: Holdfast, ask: Asker) -> None:
+    bound = holder(hf, ask, user="ada")
+
+    assert bound.get("/api/me").json()["user"] == "ada"
+    for path in ("/v1/memory_stores", "/metrics", "/api/events", "/api/durable"):
+        assert bound.get(path).status == 403
+    assert bound.post("/api/forget", {"user": "ada"}).status == 403
+
+
+@pytest.mark.parametrize("route", LONGTERM, ids=below)
+def test_a_session_token_reaches_no_user(hf: Holdfast, ask: Asker, route: Route) -> None:
+    session = hf.sessions.create(agent="agent_7", environment_id="e")
+    token = hf.sessions.create_token(session.id).token
+    assert token is not None
+
+    assert asked(ask.as_(x_api_key=token), route).status == 403
+
+
+@pytest.fixture
+def unset(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HOLDFAST_LTM_ENABLED", raising=False)
+
+
+@pytest.mark.usefixtures("unset")
+@pytest.mark.parametrize("query", ["?enabled=false", ""])
+@pytest.mark.parametrize("route", LONGTERM, ids=below)
+def test_off_it_recalls_and_keeps_nothing_and_hides_nothing(
+    hf: Holdfast, ask: Asker, route: Route, item: str, query: str
+) -> None:
+    before = kept(hf)
+    target = route.path.replace("{user}", "ada").replace("{id}", item)
+
+    said = ask(route.method, target + query, BODIES.get(below(route)))
+
+    if below(route) in OFF:
+        told = said.error
+        assert (said.status, told["type"]) == (403, "longterm_off")
+        assert told["by"] == ("request" if query else "server")
+        assert told["next"]
+        assert kept(hf) == before
+    else:
+        assert said.status in {200, 404}
+
+
+@pytest.mark.parametrize("query", ["", "?enabled=true"])
+def test_the_server_has_a_veto(ask: Asker, query: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_LTM_ENABLED", "0")
+
+    said = ask.post(f"/api/longterm/ada/recall{query}", {"query": "garden"})
+
+    assert (said.status, said.error["by"]) == (403, "server")
+    assert ask.get(f"/api/longterm/ada/status{query}").json()["enabled"] is False
+
+
+def test_the_server_may_switch_it_on_for_all(ask: Asker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_LTM_ENABLED", "1")
+
+    assert ask.post("/api/longterm/ada/recall", {"query": "garden"}).status == 200
+    assert ask.get("/api/longterm/ada/status").json()["enabled"] is True
+    assert ask.get("/api/longterm/ada/status?enabled=false").json()["enabled"] is False
+
+
+def test_who_may_only_read_leaves_no_mark(hf: Holdfast, ask: Asker, item: str) -> None:
+    for scope, times in (("read", 0), ("write", 1)):
+        said = holder(hf, ask, scope).post(
+            "/api/longterm/ada/recall?enabled=true", {"query": "garden", "what": "items"}
+        )
+        assert [each["id"] for each in said.json()["results"]] == [item]
+        ltm = hf.longterm("ada", enabled=True)
+        assert ltm is not None
+        ltm.flush()
+        (stored,) = [each for each in kept(hf) if each["type"] == "item"]
+        assert stored["access_count"] == times
+
+
+@pytest.mark.parametrize("bad", ["%00", "a%0A", "e%CC%81", "x" * 257])
+def test_a_bad_name_of_a_user_is_no_name(ask: Asker, bad: str) -> None:
+    for route in LONGTERM:
+        said = asked(ask, route, user=bad)
+        assert (said.status, json.loads(said.body)["error"]["field"]) == (400, "user_id"), route
+
+
+def test_a_slash_in_a_users_name_leads_nowhere_else(hf: Holdfast, ask: Asker) -> None:
+    ask.post("/api/longterm/a%2Fb/items?enabled=true", {"text": "Likes tabs"})
+
+    assert hf.longterm_data("a/b").status().items == 1
+    assert hf.longterm_data("a").status().items == 0
+    bound = holder(hf, ask, user="a")
+    assert bound.get("/api/longterm/a%2Fb/items").status == 403

@@ -1,0 +1,171 @@
+"""What verify and the doctor find in long-term memory, and what a repair mends."""
+
+import pytest
+from library.upkeep.meddling import Ask, checks
+
+from holdfast.library.holdfast import Holdfast
+from holdfast.library.upkeep.doctor import doctor
+from holdfast.library.upkeep.verify import verify
+from holdfast.memories.longterm.indexing import LARGE
+from holdfast.memories.longterm.memory import LongTermMemory
+from holdfast.testing.contracts.longterm_given import kept, memory_of, said, texts
+from holdfast.testing.embedders import WordEmbedder
+
+
+@pytest.fixture
+def ltm(hf: Holdfast) -> LongTermMemory:
+    """Give a collection of an item, its turn, another item and what was forgotten."""
+    ltm = memory_of(hf, "ada")
+    turn = ltm.record([said("We went to the lake yesterday", speaker="Ana")]).turns[0]
+    kept(ltm, "Ana likes lakes", turns=[turn.id])
+    kept(ltm, "Prefers tabs over spaces", kind="preference")
+    ltm.forget(kept(ltm, "Has a parrot called Rio").id)
+    ltm.recall("lakes")
+    ltm.flush()
+    return ltm
+
+
+@pytest.fixture
+def large(hf: Holdfast) -> LongTermMemory:
+    """Give a collection that is looked through in the engine."""
+    ltm = memory_of(hf, "bob")
+    ltm.record([said(f"The word {number} of many") for number in range(LARGE + 1)])
+    return ltm
+
+
+def test_what_nobody_meddled_with_is_whole(ltm: LongTermMemory, hf: Holdfast) -> None:
+    assert ltm.status().items == 2
+
+    report = hf.verify()
+
+    assert report.findings == ()
+    assert (report.counts["ltm_items"], report.counts["ltm_turns"]) == (2, 1)
+
+
+def test_a_large_collection_is_whole(large: LongTermMemory, hf: Holdfast) -> None:
+    assert texts(large.recall("word 4711", 1)) == ["The word 4711 of many"]
+
+    assert hf.verify().findings == ()
+
+
+@pytest.mark.parametrize(
+    ("statement", "found"),
+    [
+        ("update ltm_collections set items = items + 1", ("counters", "ltm_collections")),
+        ("update ltm_collections set turns = turns + 1", ("counters", "ltm_collections")),
+        ("update ltm_collections set superseded = 1", ("counters", "ltm_collections")),
+        ("update ltm_links set turn = turn + 9000", ("owners", "ltm_links")),
+        ("update ltm_links set item = item + 9000", ("owners", "ltm_links")),
+        ("update ltm_access set number = number + 9000", ("owners", "ltm_access")),
+        ("update ltm_turns set workspace = 'else'", ("owners", "ltm_turns")),
+        ("update ltm_tombstones set collection = -1", ("owners", "ltm_tombstones")),
+        ("update ltm_items set body = 'x'", ("derived", "ltm_items")),
+        ("update ltm_items set terms = 99", ("derived", "ltm_items")),
+        ("update ltm_turns set flags = 0", ("derived", "ltm_turns")),
+    ],
+)
+def test_a_row_that_does_not_fit_is_found(
+    ltm: LongTermMemory, hf: Holdfast, ask: Ask, statement: str, found: tuple[str, str]
+) -> None:
+    assert ltm.status().items
+
+    ask(statement)
+
+    assert found in checks(hf)
+
+
+def test_what_was_forgotten_and_is_there_is_found(
+    ltm: LongTermMemory, hf: Holdfast, ask: Ask
+) -> None:
+    there = ltm.list().data[0].id
+
+    ask("update ltm_tombstones set id = ?", there)
+
+    assert ("forgotten", "ltm_items") in checks(hf)
+
+
+def test_what_was_forgotten_and_taken_in_again_is_no_finding(
+    ltm: LongTermMemory, hf: Holdfast
+) -> None:
+    records = list(ltm.export())
+    for record in records:
+        ltm.forget(str(record["id"]))
+    ltm.import_(records)
+
+    assert ltm.status().items == 2
+    assert hf.verify().findings == ()
+
+
+def test_terms_that_are_not_those_of_the_text_are_mended(
+    ltm: LongTermMemory, hf: Holdfast, ask: Ask
+) -> None:
+    ask("update ltm_items set body = 'x', terms = 1, flags = 7")
+    ask("update ltm_collections set version = version + 1, redone = version + 1")
+    assert ltm.recall("tabs or spaces") == []
+
+    report = verify(hf.engine, repair=True)
+
+    assert (report.ok, report.repaired) == (True, True)
+    assert texts(ltm.recall("tabs or spaces")) == ["Prefers tabs over spaces"]
+
+
+def test_the_vector_of_a_row_that_is_gone_is_found_and_dropped(
+    hf: Holdfast, ask: Ask, ltm: LongTermMemory
+) -> None:
+    assert ltm.status().items
+    meaning = memory_of(hf, "eve", embedder=WordEmbedder())
+    item = kept(meaning, "Has a dog")
+    assert meaning.flush(10).done
+    ask("delete from ltm_items where id = ?", item.id)
+    ask("update ltm_collections set items = items - 1 where user_id = 'eve'")
+
+    found = checks(hf)
+    report = verify(hf.engine, repair=True)
+
+    assert found == {("derived", "ltm_vectors")}
+    assert (report.ok, report.repaired) == (True, True)
+
+
+def test_an_index_that_lacks_a_row_is_found_and_filled_by_the_next_write(
+    large: LongTermMemory, hf: Holdfast, ask: Ask
+) -> None:
+    ask("delete from ltm_turns where number = (select max(number) from ltm_turns)")
+    ask("update ltm_collections set turns = turns - 1")
+
+    found = checks(hf, quick=True)
+    report = verify(hf.engine, repair=True)
+    kept(large, "Prefers tabs")
+    kept(large, "Drinks tea")
+
+    assert found == {("derived", "ltm_lex")}
+    assert (report.ok, report.repaired) == (True, True)
+    assert texts(large.recall("word 4711", 1)) == ["The word 4711 of many"]
+    assert hf.verify().findings == ()
+
+
+def test_no_finding_holds_a_term(ltm: LongTermMemory, hf: Holdfast, ask: Ask) -> None:
+    ask("update ltm_items set body = 'kelpmarker'")
+
+    findings = str(hf.verify().findings)
+
+    assert ltm.status().items
+    assert "kelpmarker" not in findings
+    assert "tab" not in findings.replace("table", "")
+
+
+def test_the_doctor_sees_counters_jobs_and_versions(
+    ltm: LongTermMemory, hf: Holdfast, ask: Ask
+) -> None:
+    assert ltm.status().items
+    well = {each.name: each.ok for each in doctor(hf)}
+    ask("update ltm_collections set items = 9, analyzer = 999")
+    ask(
+        "insert into ltm_jobs (number, workspace, collection, kind, state, about, attempts,"
+        " next_at, created_at) select 1, workspace, number, 'extract', 'failed', '[]', 4, 0, 0"
+        " from ltm_collections"
+    )
+
+    told = {each.name: each for each in doctor(hf) if each.name.startswith("long-term")}
+
+    assert all(well[name] for name in told)
+    assert [each.ok for each in told.values()] == [False, False, False]

@@ -1,0 +1,62 @@
+"""Rows made from what was said, and questions asked of them."""
+
+from typing import Any
+
+import msgspec
+
+from holdfast.memories.longterm.analyze import analyze
+from holdfast.memories.longterm.flags import flags_of
+from holdfast.memories.longterm.lexical import Fits, fit
+from holdfast.memories.longterm.postings import DAY, Postings, Row
+from holdfast.memories.longterm.question import read
+from holdfast.memories.longterm.recall import rank
+from holdfast.memories.longterm.score import Ranked, Wanted, Weights
+
+NOW = 20_000 * DAY
+ALONE = Weights(1, 0, 0)
+
+
+def row(seq: int, text: str, **given: Any) -> Row:
+    """Return the turn, or with a *kind* the item, number *seq*."""
+    flags = msgspec.structs.asdict(flags_of(text))
+    tag = "item" if given.get("kind") else "turn"
+    told: dict[str, Any] = {
+        "id": f"{tag}_{seq:04}",
+        "seq": seq,
+        "body": " ".join(analyze(text)),
+        "at": NOW,
+    }
+    if given.get("kind"):
+        told["text"] = text
+    return Row(**(told | flags | given))
+
+
+def talk(*texts: str, **given: Any) -> list[Row]:
+    """Return turns of one session, one after another."""
+    return [row(seq, text, **given) for seq, text in enumerate(texts)]
+
+
+def fits_of(rows: list[Row], query: str, **wanted: Any) -> dict[int, float]:
+    """Return how well each row answers, by its number."""
+    found = fit_of(rows, query, **wanted)
+    return dict(zip(found.rows, found.fit, strict=True))
+
+
+def fit_of(rows: list[Row], query: str, **wanted: Any) -> Fits:
+    """Return how the rows answer."""
+    postings = Postings(rows)
+    cosines = wanted.pop("cosines", None)
+    return fit(postings, read(query, postings.participants), Wanted(**wanted), cosines)
+
+
+def ask(rows: list[Row], query: str, *, now: int = NOW, **wanted: Any) -> list[Ranked]:
+    """Return what is recalled."""
+    postings = Postings(rows)
+    cosines = wanted.pop("cosines", None)
+    question = read(query, postings.participants)
+    return rank(postings, question, Wanted(**wanted), now=now, cosines=cosines)
+
+
+def ids(found: list[Ranked]) -> list[int]:
+    """Return the numbers that the recalled rows were made with."""
+    return [int(each.id.partition("_")[2]) for each in found]

@@ -1,0 +1,123 @@
+"""The contract of long-term memory through the HTTP door and the client for it."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import holdfast
+from holdfast.library.holdfast import Holdfast
+from holdfast.testing.contracts.longterm_caps import LongTermCapsContract
+from holdfast.testing.contracts.longterm_conversing import LongTermConversationContract
+from holdfast.testing.contracts.longterm_forgetting import LongTermForgettingContract
+from holdfast.testing.contracts.longterm_listing import (
+    LongTermExportContract,
+    LongTermListingContract,
+)
+from holdfast.testing.contracts.longterm_recalling import (
+    LongTermMarksContract,
+    LongTermOptionsContract,
+    LongTermRecallingContract,
+)
+from holdfast.testing.contracts.longterm_recording import LongTermRecordingContract
+from holdfast.testing.contracts.longterm_remembering import (
+    LongTermChangingContract,
+    LongTermDuplicatesContract,
+    LongTermRememberingContract,
+)
+from holdfast.testing.contracts.longterm_scopes import (
+    LongTermScopesContract,
+    LongTermSwitchContract,
+)
+from holdfast.testing.fakes import FrozenClock
+from holdfast.testing.serving import serving
+from holdfast.testing.shared import Server, new_workspace
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Serve a file of these tests' own, for they let years pass."""
+    clock = FrozenClock()
+    path = tmp_path_factory.mktemp("served") / "h.db"
+    with holdfast.open(path, clock=clock) as hf, serving(hf, clock=clock) as url:
+        yield Server(url, hf, clock)
+
+
+@pytest.fixture
+def hf(server: Server) -> Iterator[Holdfast]:
+    with holdfast.open(server.url, workspace=new_workspace()) as hf:
+        yield hf
+
+
+@pytest.fixture
+def clock(server: Server) -> FrozenClock:
+    return server.clock
+
+
+@pytest.fixture
+def elsewhere(server: Server) -> Iterator[Holdfast]:
+    with holdfast.open(server.url, workspace=new_workspace()) as hf:
+        yield hf
+
+
+class TestCaps(LongTermCapsContract):
+    pass
+
+
+class TestConversation(LongTermConversationContract):
+    pass
+
+
+class TestForgetting(LongTermForgettingContract):
+    pass
+
+
+class TestExport(LongTermExportContract):
+    pass
+
+
+class TestListing(LongTermListingContract):
+    pass
+
+
+class LetsGo:
+    """Gives what makes the server's process let go of what it keeps."""
+
+    @pytest.fixture
+    def let_go(self, server: Server) -> Callable[[], None]:
+        return server.hf.longterm_shared.kept.clear
+
+
+class TestMarks(LetsGo, LongTermMarksContract):
+    pass
+
+
+class TestOptions(LongTermOptionsContract):
+    pass
+
+
+class TestRecalling(LetsGo, LongTermRecallingContract):
+    pass
+
+
+class TestRecording(LongTermRecordingContract):
+    pass
+
+
+class TestChanging(LongTermChangingContract):
+    pass
+
+
+class TestDuplicates(LongTermDuplicatesContract):
+    pass
+
+
+class TestRemembering(LongTermRememberingContract):
+    pass
+
+
+class TestScopes(LongTermScopesContract):
+    pass
+
+
+class TestSwitch(LongTermSwitchContract):
+    pass

@@ -1,0 +1,174 @@
+"""The contract of vectors, on each of its keepers, for real."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast.engines.base import Engine, Transaction
+from holdfast.ground.scope import Scope
+from holdfast.library.holdfast import Holdfast
+from holdfast.memories.longterm.vectors.base import VectorProvider, WithRows
+from holdfast.memories.longterm.vectors.chroma import ChromaVectors
+from holdfast.memories.longterm.vectors.matrix import Matrices
+from holdfast.memories.longterm.vectors.pgvector import PgVectors, schema_of_extension
+from holdfast.memories.longterm.vectors.sqlite_vec import SqliteVec
+from holdfast.memories.longterm.vectors.table import TableVectors
+from holdfast.testing.contracts.vectors import SIZE, A, B, VectorsContract, some
+from holdfast.testing.postgres import TEMPLATE, PostgresServer
+from holdfast.testing.shared import new_workspace
+
+Opening = Callable[[], VectorProvider]
+
+
+def opening(make: Opening) -> Iterator[Opening]:
+    """Give what opens a keeper, closing the one before it; and close the last at the end."""
+    made: list[VectorProvider] = []
+
+    def again() -> VectorProvider:
+        if made:
+            made[-1].close()
+        made.append(make())
+        return made[-1]
+
+    yield again
+    if made:
+        made[-1].close()
+
+
+def scoped(hf: Holdfast, workspace: str) -> Engine:
+    return hf.engine.scoped(Scope(workspace=workspace))
+
+
+@pytest.fixture(scope="module")
+def extended(postgres_server: PostgresServer) -> Iterator[Holdfast]:
+    """Give a database that has the extension, elsewhere than our tables are."""
+    name = postgres_server.new_database(TEMPLATE)
+    postgres_server.execute("create extension vector schema public", database=name)
+    with holdfast.open(postgres_server.url(name)) as hf:
+        yield hf
+
+
+@pytest.fixture
+def vectors(reopened: Opening) -> VectorProvider:
+    return reopened()
+
+
+class TestInATable(VectorsContract):
+    @pytest.fixture(params=[False, True], ids=["numpy", "plain"])
+    def reopened(self, request: pytest.FixtureRequest, sqlite_file: Path) -> Iterator[Opening]:
+        with holdfast.open(sqlite_file) as hf:
+            engine = scoped(hf, "w")
+            yield from opening(lambda: TableVectors(engine, "w", Matrices(), plain=request.param))
+
+    def test_both_ways_of_comparing_give_the_same_numbers(self, sqlite_file: Path) -> None:
+        with holdfast.open(sqlite_file) as hf:
+            plain = TableVectors(scoped(hf, "w"), "w", Matrices(), plain=True)
+            fast = TableVectors(scoped(hf, "w"), "w", Matrices())
+            fast.upsert(A, SIZE, some(300))
+            asked = some(1, seed=9)[0][1]
+
+            assert fast.nearest(A, asked, 300) == plain.nearest(A, asked, 300)
+
+    def test_a_write_elsewhere_is_seen(self, sqlite_file: Path) -> None:
+        with holdfast.open(sqlite_file) as one, holdfast.open(sqlite_file) as other:
+            ours = TableVectors(scoped(one, "w"), "w", Matrices())
+            theirs = TableVectors(scoped(other, "w"), "w", Matrices())
+            rows = some(3)
+            ours.upsert(A, SIZE, rows)
+            assert len(theirs.nearest(A, rows[0][1], 9)) == 3
+
+            ours.drop(A)
+            ours.upsert(A, SIZE, rows[:1])
+
+            assert len(theirs.nearest(A, rows[0][1], 9)) == 1
+
+    def test_a_write_that_is_undone_leaves_nothing(self, sqlite_file: Path) -> None:
+        with holdfast.open(sqlite_file) as hf:
+            engine = scoped(hf, "w")
+            vectors = TableVectors(engine, "w", Matrices())
+
+            def work(tx: Transaction) -> None:
+                vectors.upsert_in(tx, A, SIZE, some(1))
+                raise KeyError("undone")
+
+            with pytest.raises(KeyError):
+                engine.write(work)
+
+            assert list(vectors.ids(A)) == []
+
+    def test_another_workspace_sees_nothing(self, sqlite_file: Path) -> None:
+        with holdfast.open(sqlite_file) as hf:
+            TableVectors(scoped(hf, "w"), "w", Matrices()).upsert(A, SIZE, some(1))
+
+            theirs = TableVectors(scoped(hf, "v"), "v", Matrices())
+
+            assert theirs.nearest(A, some(1)[0][1], 5) == []
+
+
+class TestInATableOfPostgres(VectorsContract):
+    @pytest.fixture
+    def reopened(self, extended: Holdfast) -> Iterator[Opening]:
+        workspace = new_workspace()
+        engine = scoped(extended, workspace)
+        yield from opening(lambda: TableVectors(engine, workspace, Matrices()))
+        TableVectors(engine, workspace, Matrices()).drop(A)
+        TableVectors(engine, workspace, Matrices()).drop(B)
+
+
+class TestWithPgvector(VectorsContract):
+    @pytest.fixture
+    def reopened(self, extended: Holdfast) -> Iterator[Opening]:
+        workspace = new_workspace()
+        engine = scoped(extended, workspace)
+        schema = schema_of_extension(engine)
+        assert schema == "public"
+        yield from opening(lambda: PgVectors(engine, workspace, schema))
+        TableVectors(engine, workspace, Matrices()).drop(A)
+        TableVectors(engine, workspace, Matrices()).drop(B)
+
+    def test_it_finds_what_was_compared_in_process(self, extended: Holdfast) -> None:
+        workspace = new_workspace()
+        engine = scoped(extended, workspace)
+        table = TableVectors(engine, workspace, Matrices())
+        table.upsert(A, SIZE, some(20))
+
+        found = PgVectors(engine, workspace, "public").nearest(A, some(1)[0][1], 20)
+
+        expected = table.nearest(A, some(1)[0][1], 20)
+        assert dict(found) == pytest.approx(dict(expected), abs=1e-5)
+        table.drop(A)
+
+
+class TestWithSqliteVec(VectorsContract):
+    @pytest.fixture
+    def reopened(self, tmp_path: Path) -> Iterator[Opening]:
+        yield from opening(lambda: SqliteVec(tmp_path / "vectors.db"))
+
+
+class TestWithSqliteVecInMemory:
+    def test_it_needs_no_file(self) -> None:
+        vectors = SqliteVec(":memory:")
+        vectors.upsert(A, SIZE, some(2))
+
+        assert len(vectors.nearest(A, some(1)[0][1], 5)) == 2
+        vectors.close()
+
+
+class TestWithChroma(VectorsContract):
+    @pytest.fixture
+    def reopened(self, tmp_path: Path) -> Iterator[Opening]:
+        yield from opening(lambda: ChromaVectors(tmp_path / "chroma"))
+
+
+def test_a_database_without_the_extension_says_so(fresh_postgres_url: str) -> None:
+    with holdfast.open(fresh_postgres_url) as hf:
+        assert schema_of_extension(hf.engine) is None
+
+
+def test_keepers_beside_the_rows_write_with_them() -> None:
+    assert issubclass(TableVectors, WithRows)
+    assert issubclass(PgVectors, WithRows)
+    assert not issubclass(SqliteVec, WithRows)
+    assert not issubclass(ChromaVectors, WithRows)
