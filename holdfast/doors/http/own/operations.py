@@ -38,7 +38,8 @@ async def metrics(call: Call) -> Answer:
     house = call.house
     status = await call.slow(lambda hf: hf.engine.status())
     durable = await call.slow(lambda _: house.durable_numbers())
-    return Answer(body=house.metrics.text(status.metrics, durable).encode(), type=TEXT)
+    longterm = await call.slow(lambda _: house.longterm_numbers())
+    return Answer(body=house.metrics.text(status.metrics, durable, longterm).encode(), type=TEXT)
 
 
 async def openapi(call: Call) -> Answer:
