@@ -59,6 +59,7 @@ from holdfast.memories.longterm.item import (
 from holdfast.memories.longterm.memory import LongTermData, LongTermMemory
 from holdfast.memories.longterm.options import LongTermOptions
 from holdfast.memories.longterm.recalling import K
+from holdfast.memories.longterm.room import CACHE_BYTES
 from holdfast.memories.longterm.score import Weights
 from holdfast.memories.stores.agents import Agents
 from holdfast.memories.stores.edits import Edit
@@ -1302,12 +1303,14 @@ async def open(
     clock: Clock | None = None,
     ids: Ids | None = None,
     migrate: bool = True,
+    cache_bytes: int = CACHE_BYTES,
 ) -> AsyncHoldfast:
     """Open what *target* names, and return a handle on it.
 
     A path, `sqlite:PATH` or ":memory:" is SQLite, embedded; None is the user's data directory;
     `postgresql://…` is PostgreSQL; `https://…` a server, which *api_key* is for. *clock* and
-    *ids* stand in for the machine's. Raises InvalidInput for a target that is nobody's,
+    *ids* stand in for the machine's. What is kept in memory to recall from takes about
+    *cache_bytes* at most; a server has its own. Raises InvalidInput for a target that is nobody's,
     MissingExtra, Unavailable.
     """
     cross = Crossing()
@@ -1320,5 +1323,6 @@ async def open(
         clock=clock,
         ids=ids,
         migrate=migrate,
+        cache_bytes=cache_bytes,
     )
     return AsyncHoldfast(of, cross)

@@ -24,6 +24,8 @@ STORE_METRICS = {
     'holdfast_http_requests_total{route="/v1/memory_stores",method="GET",status="200"}',
     'holdfast_http_request_seconds_count{route="unknown"}',
     'holdfast_engine_writes_total{outcome="ok"}',
+    'holdfast_engine_cache_bytes{cache="postings"}',
+    'holdfast_engine_cache_bytes{cache="vectors"}',
 }
 
 

@@ -39,7 +39,9 @@ async def metrics(call: Call) -> Answer:
     status = await call.slow(lambda hf: hf.engine.status())
     durable = await call.slow(lambda _: house.durable_numbers())
     longterm = await call.slow(lambda _: house.longterm_numbers())
-    return Answer(body=house.metrics.text(status.metrics, durable, longterm).encode(), type=TEXT)
+    sizes = house.hf.longterm_shared.room.sizes()
+    engine = status.metrics | {f'cache_bytes{{cache="{name}"}}': sizes[name] for name in sizes}
+    return Answer(body=house.metrics.text(engine, durable, longterm).encode(), type=TEXT)
 
 
 async def openapi(call: Call) -> Answer:
