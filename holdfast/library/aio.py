@@ -59,6 +59,7 @@ from holdfast.memories.longterm.item import (
 from holdfast.memories.longterm.memory import LongTermData, LongTermMemory
 from holdfast.memories.longterm.options import LongTermOptions
 from holdfast.memories.longterm.recalling import K
+from holdfast.memories.longterm.room import CACHE_BYTES
 from holdfast.memories.longterm.score import Weights
 from holdfast.memories.stores.agents import Agents
 from holdfast.memories.stores.edits import Edit
@@ -1303,13 +1304,15 @@ async def open(
     ids: Ids | None = None,
     migrate: bool = True,
     trace_content: bool = False,
+    cache_bytes: int = CACHE_BYTES,
 ) -> AsyncHoldfast:
     """Open what *target* names, and return a handle on it.
 
     A path, `sqlite:PATH` or ":memory:" is SQLite, embedded; None is the user's data directory;
     `postgresql://…` is PostgreSQL; `https://…` a server, which *api_key* is for. *clock* and
     *ids* stand in for the machine's. With *trace_content* the spans that OpenTelemetry gets of a
-    memory hold what was sought and what was found or written; else ids and counts alone. Raises
+    memory hold what was sought and what was found or written; else ids and counts alone. What is
+    kept in memory to recall from takes about *cache_bytes* at most; a server has its own. Raises
     InvalidInput for a target that is nobody's, MissingExtra, Unavailable.
     """
     cross = Crossing()
@@ -1323,5 +1326,6 @@ async def open(
         ids=ids,
         migrate=migrate,
         trace_content=trace_content,
+        cache_bytes=cache_bytes,
     )
     return AsyncHoldfast(of, cross)

@@ -12,6 +12,7 @@ from holdfast.ground.errors import NotAuthenticated
 from holdfast.ground.events import EventBus
 from holdfast.ground.scope import Actor, Scope, checked_actor, checked_name
 from holdfast.library.opened import Opened
+from holdfast.memories.longterm.room import CACHE_BYTES
 from holdfast.memories.stores.caller import Caller
 from holdfast.memories.stores.session_access import refuse_narrowed
 from holdfast.memories.stores.stores import MemoryStores
@@ -132,7 +133,8 @@ class Holdfast:
         if self._root is not None:
             return self._root.longterm_shared
         with self._making:
-            self._longterm = self._longterm or Shared()
+            room = self.opened.cache_bytes if self.opened else CACHE_BYTES
+            self._longterm = self._longterm or Shared(room)
         return self._longterm
 
     def longterm(

@@ -10,7 +10,7 @@ from holdfast.ground.scope import Scope
 from holdfast.library.equipping import equip, opens
 from holdfast.library.forget_report import ForgetReport
 from holdfast.memories.longterm import forgetting
-from holdfast.memories.longterm.asked import checked_name
+from holdfast.memories.longterm.asked import checked_name, checked_user
 from holdfast.memories.longterm.caller import Caller as LongTermCaller
 from holdfast.memories.longterm.memory import LongTermData, LongTermMemory
 from holdfast.memories.longterm.options import MAX_ITEMS, LongTermOptions
@@ -62,7 +62,7 @@ def forget_user(caller: Caller, shared: Shared, user_id: str) -> ForgetReport:
 
 
 def _of(caller: Caller, shared: Shared, asked: Asked) -> LongTermCaller:
-    user = checked_name("user_id", asked.user_id)
+    user = checked_user(asked.user_id)
     namespace = checked_name("namespace", asked.namespace)
     workspace_id = (
         "" if asked.workspace_id is None else checked_name("workspace_id", asked.workspace_id)

@@ -4,10 +4,12 @@ from pathlib import Path
 
 from holdfast.engines.base import Engine
 from holdfast.ground.clock import Clock, SystemClock
+from holdfast.ground.errors import InvalidInput
 from holdfast.ground.ids import Ids
 from holdfast.ground.scope import LOCAL, Actor, Scope, checked_actor, checked_name
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.opened import Opened
+from holdfast.memories.longterm.room import CACHE_BYTES
 from holdfast.memories.stores.caller import Caller
 
 
@@ -21,17 +23,21 @@ def open(
     ids: Ids | None = None,
     migrate: bool = True,
     trace_content: bool = False,
+    cache_bytes: int = CACHE_BYTES,
 ) -> Holdfast:
     """Open what *target* names, and return a handle on it.
 
     A path, `sqlite:PATH` or ":memory:" is SQLite, embedded; None is the user's data directory;
     `postgresql://…` is PostgreSQL; `https://…` a server, which *api_key* is for. *clock* and
     *ids* stand in for the machine's. With *trace_content* the spans that OpenTelemetry gets of a
-    memory hold what was sought and what was found or written; else ids and counts alone. Raises
+    memory hold what was sought and what was found or written; else ids and counts alone. What is
+    kept in memory to recall from takes about *cache_bytes* at most; a server has its own. Raises
     InvalidInput for a target that is nobody's, MissingExtra, Unavailable.
     """
     checked_name("workspace", workspace)
     checked_actor(actor or LOCAL)
+    if isinstance(cache_bytes, bool) or not isinstance(cache_bytes, int) or cache_bytes < 0:  # pyright: ignore[reportUnnecessaryIsInstance] - what a caller gave
+        raise InvalidInput("cache_bytes", "must be a whole number of at least 0", given=cache_bytes)
     text = None if target is None else str(target)
     if text is not None and text.startswith(("http://", "https://")):
         from holdfast.library.remote import open_remote
@@ -52,7 +58,8 @@ def open(
         clock=clock,
         ids=ids or Ids(),
     )
-    return Holdfast(engine, caller, opened=Opened(target=reached, trace_content=trace_content))
+    opened = Opened(target=reached, trace_content=trace_content, cache_bytes=cache_bytes)
+    return Holdfast(engine, caller, opened=opened)
 
 
 def _engine(target: str | None, clock: Clock, *, migrate: bool) -> tuple[Engine, str]:

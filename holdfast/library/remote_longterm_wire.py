@@ -14,7 +14,7 @@ from holdfast.ground.pages import Page
 from holdfast.library.longterm import Asked
 from holdfast.library.wire_client import Method, WireClient
 from holdfast.library.wire_request import body_of, route
-from holdfast.memories.longterm.asked import checked_name
+from holdfast.memories.longterm.asked import checked_name, checked_user
 from holdfast.memories.longterm.item import Origin
 from holdfast.memories.longterm.options import LongTermOptions
 from holdfast.memories.longterm.switch import ENABLED, is_on, said_by
@@ -83,7 +83,7 @@ def wire_of(client: WireClient, asked: Asked) -> LongTermWire:
 
     InvalidInput for a name that is none, and for what cannot be sent to a server.
     """
-    user = checked_name("user_id", asked.user_id)
+    user = checked_user(asked.user_id)
     named = {"namespace": checked_name("namespace", asked.namespace)}
     if asked.workspace_id is not None:
         named["workspace_id"] = checked_name("workspace_id", asked.workspace_id)

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from holdfast.doors.http.auth import Gate
 from holdfast.doors.http.bell import Bell
 from holdfast.doors.http.lanes import Lanes
+from holdfast.doors.http.longterm_metrics import longterm_numbers
 from holdfast.doors.http.metrics import Metrics
 from holdfast.doors.http.request_ids import RequestIds
 from holdfast.doors.http.routes import Table
@@ -124,6 +125,10 @@ class House:
         """Return what durable memory is at now, as `/metrics` names it."""
         now = self._everybody.now()
         return {"sweep_lag_seconds": lag_of(self._everybody.engine, now)}
+
+    def longterm_numbers(self) -> dict[str, float]:
+        """Return what long-term memory holds now, as `/metrics` names it."""
+        return longterm_numbers(self._everybody.engine)
 
     def close(self) -> None:
         """Let go of what the door itself holds; the handle is its maker's to close."""

@@ -7,11 +7,14 @@ the answers.
 from collections.abc import Iterable, Iterator
 
 from holdfast.doors.http.counters import Counter, Timings, flat_lines
+from holdfast.doors.http.longterm_metrics import longterm_lines
 from holdfast.ground import errors
 from holdfast.ground.errors import HoldfastError
 from holdfast.ground.events import Event
 from holdfast.memories.durable.counts import COUNTERS, counts
 from holdfast.tools.base import calls
+
+Numbers = dict[str, float]
 
 UNKNOWN = "unknown"
 """The route of a request that none answers, and the method of one that HTTP does not name."""
@@ -92,11 +95,11 @@ class Metrics:
         elif event.type == "version.redacted":
             self._redactions.add()
 
-    def text(self, engine: dict[str, float], durable: dict[str, float]) -> str:
-        """Return all of it, with the *engine*'s and *durable* memory's own numbers, as text."""
-        return "\n".join((*self._lines(engine, durable), ""))
+    def text(self, engine: Numbers, durable: Numbers, longterm: Numbers) -> str:
+        """Return all of it as text, with what the engine and two memories tell of themselves."""
+        return "\n".join((*self._lines(engine, durable, longterm), ""))
 
-    def _lines(self, engine: dict[str, float], durable: dict[str, float]) -> Iterator[str]:
+    def _lines(self, engine: Numbers, durable: Numbers, longterm: Numbers) -> Iterator[str]:
         for each in (self._requests, self._seconds, self._auth):
             yield from each.lines()
         for each in (self._writes, self._noops, self._conflicts, self._refused, self._redactions):
@@ -105,6 +108,7 @@ class Metrics:
         yield from self._tools.lines()
         yield from durable_lines()
         yield from flat_lines("holdfast_durable_", durable)
+        yield from longterm_lines(longterm)
         yield from flat_lines("holdfast_engine_", engine)
 
 

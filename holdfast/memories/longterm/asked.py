@@ -8,6 +8,7 @@ from typing import Final, cast, get_args
 
 from holdfast.ground.clock import to_microseconds
 from holdfast.ground.errors import InvalidInput
+from holdfast.ground.scope import EVERYBODY
 from holdfast.ground.text import encoded, is_nfc, to_nfc
 from holdfast.memories.longterm.item import Kind, Role, Turn, What
 from holdfast.memories.longterm.options import checked_share
@@ -38,6 +39,14 @@ def checked_name(field: str, given: object) -> str:
     if not is_nfc(name):
         raise InvalidInput(field, "must be in Unicode normal form C", given=name)
     return name
+
+
+def checked_user(given: object) -> str:
+    """Return *given* if it can name a user; `*` stands for everybody, so nobody is named so."""
+    user = checked_name("user_id", given)
+    if user == EVERYBODY.user:
+        raise InvalidInput("user_id", "must not be `*`, which stands for everybody", given=user)
+    return user
 
 
 def checked_item_text(given: object) -> str:

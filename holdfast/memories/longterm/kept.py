@@ -4,10 +4,10 @@ What is kept is known by the collection's version, so a write anywhere is seen b
 """
 
 import threading
-from collections import OrderedDict
 
 from holdfast.memories.longterm.gathered import Gathered
 from holdfast.memories.longterm.postings import Postings
+from holdfast.memories.longterm.room import POSTINGS, Room, Tenant
 from holdfast.memories.longterm.rows import Collection
 
 Place = tuple[str, str, str, str]
@@ -68,20 +68,18 @@ class Entry:
 
 
 class Kept:
-    """Entries by collection, the least recently used dropped beyond so many bytes."""
+    """Entries by collection, in the room that they share with other caches."""
 
-    def __init__(self, most_bytes: int) -> None:
-        self._most = most_bytes
+    def __init__(self, room: Room) -> None:
+        self._room = room
         self._lock = threading.Lock()
-        self._entries: OrderedDict[int, Entry] = OrderedDict()
+        self._entries: dict[int, Entry] = {}
         self._places: dict[Place, int] = {}
-        self._sizes: dict[int, int] = {}
-        self._bytes = 0
 
     @property
     def size_bytes(self) -> int:
         """About how much memory it takes."""
-        return self._bytes
+        return self._room.sizes()[POSTINGS]
 
     def entry(self, collection: int, place: Place) -> Entry:
         """Return the entry of *collection*, which *place* names; a new one if there is none."""
@@ -90,8 +88,8 @@ class Kept:
             if entry is None:
                 entry = self._entries[collection] = Entry(collection, place)
                 self._places[place] = collection
-            self._entries.move_to_end(collection)
-            return entry
+        self._room.used(Tenant(POSTINGS, collection))
+        return entry
 
     def at(self, place: Place) -> Entry | None:
         """Return the entry of the collection that *place* names, as far as is known here."""
@@ -99,38 +97,26 @@ class Kept:
             collection = self._places.get(place)
             if collection is None:
                 return None
-            self._entries.move_to_end(collection)
-            return self._entries[collection]
+            entry = self._entries[collection]
+        self._room.used(Tenant(POSTINGS, collection))
+        return entry
 
     def weigh(self, collection: int, entry: Entry) -> None:
-        """Note that *entry* grew, and drop what is too much; the newest entry stays."""
-        size = entry.size_bytes
-        with self._lock:
-            if self._entries.get(collection) is not entry:
-                return
-            self._bytes += size - self._sizes.get(collection, 0)
-            self._sizes[collection] = size
-            while self._bytes > self._most and len(self._entries) > 1:
-                oldest = next(iter(self._entries))
-                if oldest == collection:
-                    break
-                self._forget(oldest)
+        """Note that *entry* grew, and have what is too much go; this one stays."""
+        if self._entries.get(collection) is entry:
+            self._room.take(
+                Tenant(POSTINGS, collection), entry.size_bytes, lambda: self.drop(collection)
+            )
 
     def drop(self, collection: int) -> None:
         """Let go of what is kept of *collection*."""
         with self._lock:
-            self._forget(collection)
+            entry = self._entries.pop(collection, None)
+            if entry is not None and self._places.get(entry.place) == collection:
+                del self._places[entry.place]
+        self._room.left(Tenant(POSTINGS, collection))
 
     def clear(self) -> None:
         """Let go of everything."""
-        with self._lock:
-            self._entries.clear()
-            self._places.clear()
-            self._sizes.clear()
-            self._bytes = 0
-
-    def _forget(self, collection: int) -> None:
-        entry = self._entries.pop(collection, None)
-        if entry is not None and self._places.get(entry.place) == collection:
-            del self._places[entry.place]
-        self._bytes -= self._sizes.pop(collection, 0)
+        for collection in list(self._entries):
+            self.drop(collection)

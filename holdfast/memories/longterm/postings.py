@@ -6,10 +6,11 @@ Lengths are made equal by the means of the whole collection, which move with eac
 therefore nothing that depends on them is kept beyond the next `add`.
 """
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
-from itertools import chain
+from itertools import accumulate, chain
 from math import log
 from operator import attrgetter
 
@@ -135,9 +136,7 @@ class Postings:
         self._numbers.update((row.id, number) for number, row in enumerate(fresh, first))
         self._index(first, fresh)
         self._describe(first, fresh)
-        for number, row in enumerate(fresh, first):
-            self._place(number, row)
-            self._link(number, row)
+        self._place(first, fresh)
         self._settle()
 
     def touch(self, id: str, at: int) -> None:
@@ -231,13 +230,16 @@ class Postings:
 
     def _index_asked(self, first: int, rows: list[Row], asked: frozenset[str]) -> None:
         """Note which of the terms *asked* for *rows* hold; one space parts two terms."""
-        spaced = [f" {row.body} " if row.body else "" for row in rows]
-        self._lengths += [max(0, body.count(" ") - 1) for body in spaced]
+        self._lengths += [row.body.count(" ") + 1 if row.body else 0 for row in rows]
+        whole = "\n".join([f" {row.body} " for row in rows])
+        starts = list(accumulate((len(row.body) + 3 for row in rows), initial=0))
         for term in sorted(asked):
             word, places = f" {term} ", self._places[term]
-            for number, body in enumerate(spaced, first):
-                if word in body:
-                    places += [number] * body.split().count(term)
+            at = whole.find(word)
+            while at >= 0:
+                places.append(first + bisect_right(starts, at) - 1)
+                # The space after it may be the one before the next.
+                at = whole.find(word, at + len(term) + 1)
 
     def _describe(self, first: int, rows: list[Row]) -> None:
         """Note what *rows* are, apart from their terms."""
@@ -258,22 +260,31 @@ class Postings:
             if speaker and speaker.casefold() not in ROLE_WORDS:
                 self._speakers[speaker] = None
 
-    def _place(self, number: int, row: Row) -> None:
-        """Put a row into its session, a turn after the one before it."""
-        alone = row.kind is not None and not row.cites
-        key = row.id if alone else (row.thread, row.thread if row.session is None else row.session)
-        session = self._sessions.setdefault(key, len(self._sessions))
-        self.session.append(session)
-        if session == len(self.session_size):
-            self.session_size.append(0)
-        self.session_size[session] += 1
-        if row.kind is not None:
-            return
-        before = _NOBODY if row.apart else self._last.get(session, _NOBODY)
-        for after, earlier in zip(self.next, before, strict=True):
-            if earlier >= 0:
-                after[earlier] = number
-        self._last[session] = (number, before[0], before[1])
+    def _place(self, first: int, rows: list[Row]) -> None:
+        """Put *rows* into their sessions, each turn after the one before it."""
+        sessions, sizes, last = self._sessions, self.session_size, self._last
+        following, second, third = self.next
+        for number, row in enumerate(rows, first):
+            alone = row.kind is not None and not row.cites
+            said = row.thread if row.session is None else row.session
+            key = row.id if alone else (row.thread, said)
+            session = sessions.get(key)
+            if session is None:
+                session = sessions[key] = len(sessions)
+                sizes.append(0)
+            self.session.append(session)
+            sizes[session] += 1
+            if row.kind is not None:
+                self._link(number, row)
+                continue
+            one, two, three = _NOBODY if row.apart else last.get(session, _NOBODY)
+            if one >= 0:
+                following[one] = number
+                if two >= 0:
+                    second[two] = number
+                    if three >= 0:
+                        third[three] = number
+            last[session] = (number, one, two)
 
     def _link(self, number: int, row: Row) -> None:
         """Put an item beside the turns that it cites."""

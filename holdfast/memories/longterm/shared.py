@@ -6,24 +6,23 @@ from holdfast.memories.longterm.counts import Counts, counts
 from holdfast.memories.longterm.kept import Kept, Place
 from holdfast.memories.longterm.marks import Marks
 from holdfast.memories.longterm.model_thread import ModelThread
+from holdfast.memories.longterm.room import CACHE_BYTES, Room
 from holdfast.memories.longterm.vectors.keepers import Keepers
 
 QUERY_SECONDS = 2.0
 """Seconds that a call waits for the vector of one text."""
-
-CACHE_BYTES = 268_435_456
-"""About how much memory the postings of collections may take together."""
 
 
 class Shared:
     """What is kept in memory, what waits to be written, and who works in the background."""
 
     def __init__(self, cache_bytes: int = CACHE_BYTES) -> None:
-        self.kept = Kept(cache_bytes)
+        self.room = Room(cache_bytes)
+        self.kept = Kept(self.room)
         self.marks = Marks()
         self.worker = Worker()
         self.models = ModelThread()
-        self.keepers = Keepers()
+        self.keepers = Keepers(self.room)
         self.mined = Mined()
         self.query_seconds = QUERY_SECONDS
         self.troubles: dict[str, str] = {}

@@ -70,6 +70,12 @@ class LongTermScopesContract(GivenAUser):
         with bad(field):
             hf.longterm_data(user, **given)
 
+    def test_nobody_is_named_as_everybody(self, hf: Holdfast) -> None:
+        with bad("user_id"):
+            hf.longterm("*", enabled=True)
+        with bad("user_id"):
+            hf.forget_user("*")
+
     def test_a_long_name_and_any_letters_are_fine(self, hf: Holdfast) -> None:
         ltm = memory_of(hf, "名" * 85, namespace="a b/c:d", workspace_id="x" * 256)
 

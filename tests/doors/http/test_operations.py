@@ -24,6 +24,8 @@ STORE_METRICS = {
     'holdfast_http_requests_total{route="/v1/memory_stores",method="GET",status="200"}',
     'holdfast_http_request_seconds_count{route="unknown"}',
     'holdfast_engine_writes_total{outcome="ok"}',
+    'holdfast_engine_cache_bytes{cache="postings"}',
+    'holdfast_engine_cache_bytes{cache="vectors"}',
 }
 
 
@@ -82,10 +84,38 @@ def test_calls_of_tools_are_counted_for_the_whole_process(
     assert numbers(ask)[viewed] == before + 1
 
 
+def test_what_long_term_memory_holds_and_did_is_counted(ask: Asker, hf: Holdfast) -> None:
+    stored = 'holdfast_ltm_outcomes_total{outcome="stored"}'
+    recalled = 'holdfast_ltm_recall_seconds_count{mode="lexical"}'
+    before = numbers(ask)
+
+    ltm = hf.acting(workspace="lab").longterm("secret-ada", enabled=True)
+    assert ltm is not None
+    ltm.remember("Likes tabs")
+    ltm.recall("tabs")
+    after = numbers(ask)
+
+    assert (before["holdfast_ltm_items"], after["holdfast_ltm_items"]) == (0, 1)
+    assert after["holdfast_ltm_turns"] == 0
+    for name in (stored, recalled, 'holdfast_ltm_recall_seconds_bucket{mode="lexical",le="+Inf"}'):
+        assert after[name] == before[name] + 1
+    assert after['holdfast_ltm_jobs{kind="extract",state="failed"}'] == 0
+    assert {name.partition("{")[0] for name in after if name.startswith("holdfast_ltm_")} >= {
+        f"holdfast_ltm_{name}"
+        for name in (
+            *("recall_empty_total", "items", "turns", "outcomes_total", "jobs", "evicted_total"),
+            *("extraction_seconds_count", "embedding_seconds_count"),
+        )
+    }
+    text = ask.get("/metrics").body
+    assert b"secret-ada" not in text
+    assert b"# TYPE holdfast_ltm_secrets_total counter" in text
+
+
 def test_requests_are_counted_by_route_and_never_by_what_they_name(ask: Asker, store: str) -> None:
     ask.get(f"/v1/memory_stores/{store}")
-    ask.get("/v1/memory_stores/memstore_secret")
-    ask("BREW", "/coffee-secret")
+    ask.get("/v1/memory_stores/memstore_hidden")
+    ask("BREW", "/coffee-hidden")
 
     text = ask.get("/metrics").body.decode()
 
@@ -94,7 +124,7 @@ def test_requests_are_counted_by_route_and_never_by_what_they_name(ask: Asker, s
     assert f'{one}"404"}} 1' in text
     assert 'route="unknown",method="unknown",status="404"} 1' in text
     assert store not in text
-    assert "secret" not in text
+    assert "hidden" not in text
 
 
 def test_numbers_are_written_as_prometheus_reads_them(ask: Asker) -> None:

@@ -175,3 +175,23 @@ def test_of_terms_that_are_not_asked_for_nothing_is_kept() -> None:
     assert part.weights("lake") == {}
     assert part.brief_weight(0) == whole.brief_weight(0)
     assert sorted(learnt) == ["boat", "lake", "tree"]
+
+
+def test_terms_asked_for_weigh_as_much_as_when_all_are_kept() -> None:
+    bodies = ["lake lake lake", "", "boat", "lakeside lake", "é lake é", "boat lake boat", "lak"]
+    rows = [row(number, body) for number, body in enumerate(bodies)]
+    whole, asked = Postings(rows), frozenset({"lake", "boat", "é", "absent"})
+    given = Statistics(
+        rows=len(rows),
+        mean_length=whole.mean_length,
+        mean_window=whole.mean_window,
+        has_machine=False,
+        participants=(),
+        df=whole.df,
+        asked=asked,
+    )
+
+    some = Postings(rows, given)
+
+    for term in asked:
+        assert some.weights(term) == whole.weights(term)

@@ -1,4 +1,7 @@
-"""Long-term memory of one user: items and turns, recalled and kept."""
+"""Long-term memory of one user: items and turns, recalled and kept.
+
+What may be large is read and written on a thread, and not on the loop.
+"""
 
 from typing import Any, Literal, cast
 
@@ -23,7 +26,7 @@ from holdfast.memories.longterm.asked import is_id
 from holdfast.memories.longterm.item import ForgetResult, Item, Turn, What
 from holdfast.memories.longterm.memory import LongTermMemory
 from holdfast.memories.longterm.recalling import K
-from holdfast.memories.longterm.wire import Wire, to_wire
+from holdfast.memories.longterm.wire import to_wire
 
 ITEMS, TURNS = "/items", "/turns"
 
@@ -79,7 +82,7 @@ async def recall(call: Call) -> Answer:
     """Find what answers a query. Who may only read leaves no mark."""
     body = call.body(Recall)
 
-    def look(hf: Holdfast) -> Wire:
+    def look(hf: Holdfast) -> Answer:
         memory = memory_of(call, hf)
         found = memory.recall(
             body.query,
@@ -91,9 +94,9 @@ async def recall(call: Call) -> Answer:
             touch=body.touch and call.visitor.scope != "read",
         )
         mode = found[0].why["mode"] if found else memory.status().mode
-        return {"results": [to_wire(each) for each in found], "mode": mode}
+        return of_json({"results": [to_wire(each) for each in found], "mode": mode})
 
-    return of_json(await call.slow(look))
+    return await call.slow(look)
 
 
 async def remember(call: Call) -> Answer:
@@ -112,20 +115,24 @@ async def remember(call: Call) -> Answer:
 
 async def record(call: Call) -> Answer:
     """Keep what was said, all or nothing of it."""
-    body = call.body(PostTurns)
-    return of_record(
-        await call.slow(lambda hf: memory_of(call, hf).record(body.turns, thread_id=body.thread_id))
-    )
+
+    def act(hf: Holdfast) -> Answer:
+        body = call.body(PostTurns)
+        return of_record(memory_of(call, hf).record(body.turns, thread_id=body.thread_id))
+
+    return await call.slow(act)
 
 
 async def converse(call: Call) -> Answer:
     """Keep what is new of a conversation; it is mined later."""
-    body = call.body(PostConversation)
-    messages = [_message(each) for each in body.messages]
-    recorded = await call.slow(
-        lambda hf: memory_of(call, hf).remember_conversation(messages, body.thread_id)
-    )
-    return of_record(recorded, status=202)
+
+    def act(hf: Holdfast) -> Answer:
+        body = call.body(PostConversation)
+        messages = [_message(each) for each in body.messages]
+        recorded = memory_of(call, hf).remember_conversation(messages, body.thread_id)
+        return of_record(recorded, status=202)
+
+    return await call.slow(act)
 
 
 async def list_items(call: Call) -> Answer:
@@ -133,27 +140,31 @@ async def list_items(call: Call) -> Answer:
     query = call.query
     # A query cannot hold an empty list: one empty name stands for it.
     kinds = [each for each in query["kinds"] if each] if "kinds" in query else None
-    page = await call.slow(
-        lambda hf: data_of(call, hf).list(
+
+    def look(hf: Holdfast) -> Answer:
+        page = data_of(call, hf).list(
             kinds=kinds,
             query=query.get("query"),
             include_superseded=query.get("include_superseded", False),
             limit=query.get("limit"),
             page=query.get("page"),
         )
-    )
-    return of_page(page)
+        return of_page(page)
+
+    return await call.slow(look)
 
 
 async def list_turns(call: Call) -> Answer:
     """List turns, newest first."""
     query = call.query
-    page = await call.slow(
-        lambda hf: data_of(call, hf).list(
+
+    def look(hf: Holdfast) -> Answer:
+        page = data_of(call, hf).list(
             "turns", query=query.get("query"), limit=query.get("limit"), page=query.get("page")
         )
-    )
-    return of_page(page)
+        return of_page(page)
+
+    return await call.slow(look)
 
 
 async def retrieve_item(call: Call) -> Answer:

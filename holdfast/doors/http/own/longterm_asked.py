@@ -1,5 +1,6 @@
 """Whose long-term memory a request is about, whether it is on, and how it is to be."""
 
+from collections.abc import Iterable
 from typing import Any, Literal
 
 import msgspec
@@ -138,7 +139,7 @@ def of_page(page: Page[Any]) -> Answer:
     return of_json({"data": [to_wire(each) for each in page.data], "next_page": page.next_page})
 
 
-def of_lines(records: "list[dict[str, object]]") -> Answer:
+def of_lines(records: Iterable[dict[str, object]]) -> Answer:
     """Return *records* as an answer of a line of JSON each."""
     encode = msgspec.json.Encoder().encode
     body = b"".join(encode(each) + b"\n" for each in records)

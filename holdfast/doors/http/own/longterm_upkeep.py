@@ -63,7 +63,7 @@ async def retry(call: Call) -> Answer:
 
 async def export(call: Call) -> Answer:
     """Give out every turn and every item."""
-    return of_lines(await call.slow(lambda hf: list(data_of(call, hf).export())))
+    return await call.slow(lambda hf: of_lines(data_of(call, hf).export()))
 
 
 async def take_in(call: Call) -> Answer:

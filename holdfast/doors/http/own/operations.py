@@ -38,7 +38,10 @@ async def metrics(call: Call) -> Answer:
     house = call.house
     status = await call.slow(lambda hf: hf.engine.status())
     durable = await call.slow(lambda _: house.durable_numbers())
-    return Answer(body=house.metrics.text(status.metrics, durable).encode(), type=TEXT)
+    longterm = await call.slow(lambda _: house.longterm_numbers())
+    sizes = house.hf.longterm_shared.room.sizes()
+    engine = status.metrics | {f'cache_bytes{{cache="{name}"}}': sizes[name] for name in sizes}
+    return Answer(body=house.metrics.text(engine, durable, longterm).encode(), type=TEXT)
 
 
 async def openapi(call: Call) -> Answer:

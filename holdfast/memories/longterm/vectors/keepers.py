@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from holdfast.engines.base import Engine
 from holdfast.ground.errors import InvalidInput, MissingExtra
+from holdfast.memories.longterm.room import Room
 from holdfast.memories.longterm.vectors.base import VectorProvider
 from holdfast.memories.longterm.vectors.matrix import Matrices
 from holdfast.memories.longterm.vectors.pgvector import PgVectors, schema_of_extension
@@ -42,8 +43,8 @@ class Where(Struct, frozen=True, kw_only=True):
 class Keepers:
     """The keepers of one engine. Those that hold something open are shared by all handles."""
 
-    def __init__(self) -> None:
-        self.matrices = Matrices()
+    def __init__(self, room: Room) -> None:
+        self.matrices = Matrices(room)
         self._lock = threading.Lock()
         self._open: dict[str, VectorProvider] = {}
         self._schema: str | None = None

@@ -6,17 +6,15 @@ millisecond; without it the same numbers come from plain Python.
 
 import threading
 from array import array
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from importlib.util import find_spec
 from operator import mul
 from typing import Any, Final
 
+from holdfast.memories.longterm.room import VECTORS, Room, Tenant
 from holdfast.memories.longterm.vectors.base import Near, in_order
 
-MOST_BYTES: Final = 268_435_456
-"""About how much memory the vectors of all collections may take together."""
 PLACES: Final = 7
 """Digits of a cosine: float32 has no more, and what adds up in another order agrees in them."""
 _AT_ONCE: Final = 4_096
@@ -69,39 +67,36 @@ class Matrix:
 
 
 class Matrices:
-    """Matrices by collection, the least recently used dropped beyond so many bytes."""
+    """Matrices by collection, in the room that they share with other caches."""
 
-    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
-        self._most = most_bytes
+    def __init__(self, room: Room | None = None) -> None:
+        self._room = Room() if room is None else room
         self._lock = threading.Lock()
-        self._kept: OrderedDict[tuple[str, str], tuple[int, Matrix]] = OrderedDict()
-        self._bytes = 0
+        self._kept: dict[tuple[str, str], tuple[int, Matrix]] = {}
 
     def get(self, whose: tuple[str, str], version: int, load: Callable[[], Matrix]) -> Matrix:
         """Return the matrix of *whose* as of *version*, loaded if it is not the one here."""
+        tenant = Tenant(VECTORS, whose)
         with self._lock:
             kept = self._kept.get(whose)
-            if kept is not None and kept[0] == version:
-                self._kept.move_to_end(whose)
-                return kept[1]
+        if kept is not None and kept[0] == version:
+            self._room.used(tenant)
+            return kept[1]
         matrix = load()
         with self._lock:
-            self._put(whose, version, matrix)
+            self._kept[whose] = version, matrix
+        self._room.take(tenant, matrix.size_bytes, lambda: self._drop(whose))
         return matrix
 
     def clear(self) -> None:
         """Let go of everything."""
-        with self._lock:
-            self._kept.clear()
-            self._bytes = 0
+        for whose in list(self._kept):
+            self._drop(whose)
 
-    def _put(self, whose: tuple[str, str], version: int, matrix: Matrix) -> None:
-        old = self._kept.pop(whose, None)
-        self._bytes += matrix.size_bytes - (old[1].size_bytes if old else 0)
-        self._kept[whose] = version, matrix
-        while self._bytes > self._most and len(self._kept) > 1:
-            _, (_, gone) = self._kept.popitem(last=False)
-            self._bytes -= gone.size_bytes
+    def _drop(self, whose: tuple[str, str]) -> None:
+        with self._lock:
+            self._kept.pop(whose, None)
+        self._room.left(Tenant(VECTORS, whose))
 
 
 def matrix_of(rows: Iterable[tuple[str, "array[float]"]], dimension: int) -> Matrix:
