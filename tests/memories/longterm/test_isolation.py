@@ -269,7 +269,7 @@ def test_no_name_breaks_out_of_its_scope(database: str, name: str) -> None:
             hf.forget_user(name)
 
 
-@pytest.mark.parametrize("name", ["*", "mine' or '1'='1", "mine,yours", "%"])
+@pytest.mark.parametrize("name", ["mine' or '1'='1", "mine,yours", "%"])
 def test_no_name_stands_for_somebody_else(database: str, name: str) -> None:
     with holdfast.open(database, workspace="ours") as hf:
         assert memory_of(hf, name).list().data == []
