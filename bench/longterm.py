@@ -163,14 +163,14 @@ class Grown:
         self.path, self.items, self.collections, self.added = path, items, 0, 0
         self.hf = holdfast.open(path)
         texts = Texts(3)
-        self.pool = [texts.words(WORDS) for _ in range(4_000)]
-        self.asking = Asking(self.pool[:items])
+        self.pool = [texts.words(WORDS) for _ in range(items)]
+        self.asking = Asking(self.pool)
         self.fresh = (texts.words(WORDS) for _ in count())
 
     def grow(self, collections: int) -> None:
         """Add collections until there are as many."""
         for number in range(self.collections, collections):
-            taken = self.user(number).import_(self._records(number))
+            taken = self.user(number).import_(self._records())
             if taken.items != self.items:
                 raise SystemExit(f"{taken.items} of {self.items} items were taken in")
         self.collections = collections
@@ -195,9 +195,9 @@ class Grown:
         self.hf.engine.scrub()
         return self.path.stat().st_size / (self.collections * self.items + self.added)
 
-    def _records(self, number: int) -> Iterator[dict[str, object]]:
-        for each in range(self.items):
-            text = self.pool[(number * 37 + each) % len(self.pool)]
+    def _records(self) -> Iterator[dict[str, object]]:
+        """Give the items of a collection: the same for each, so that questions find as much."""
+        for text in self.pool:
             yield {
                 "type": "item",
                 "text": text,
