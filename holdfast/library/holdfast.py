@@ -165,7 +165,9 @@ class Holdfast:
             extractor=extractor,
             options=options or LongTermOptions(),
         )
-        return longterm(self._caller, self.longterm_shared, asked)
+        return longterm(
+            self._caller, self.longterm_shared, asked, trace_content=self._trace_content
+        )
 
     def longterm_data(
         self, user_id: str, *, namespace: str = "chat", workspace_id: str | None = None
@@ -174,7 +176,9 @@ class Holdfast:
         from holdfast.library.longterm import Asked, longterm_data
 
         asked = Asked(user_id=user_id, namespace=namespace, workspace_id=workspace_id)
-        return longterm_data(self._caller, self.longterm_shared, asked)
+        return longterm_data(
+            self._caller, self.longterm_shared, asked, trace_content=self._trace_content
+        )
 
     def forget_user(self, user_id: str) -> "ForgetReport":
         """Forget all that is the user *user_id*'s, in every collection, and the name."""

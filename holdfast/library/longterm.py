@@ -1,7 +1,8 @@
 """From a workspace's handle to long-term memory: whether it is on, whose it is, how it is set."""
 
 import os
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -9,9 +10,12 @@ from msgspec.structs import replace
 from holdfast.ground.scope import Scope
 from holdfast.library.equipping import equip, opens
 from holdfast.library.forget_report import ForgetReport
+from holdfast.library.traced import traced
+from holdfast.library.traced_longterm import LONGTERM
 from holdfast.memories.longterm import forgetting
 from holdfast.memories.longterm.asked import checked_name, checked_user
 from holdfast.memories.longterm.caller import Caller as LongTermCaller
+from holdfast.memories.longterm.listing import collection_id
 from holdfast.memories.longterm.memory import LongTermData, LongTermMemory
 from holdfast.memories.longterm.options import MAX_ITEMS, LongTermOptions
 from holdfast.memories.longterm.shared import Shared
@@ -19,6 +23,8 @@ from holdfast.memories.longterm.switch import ENABLED, cap_in, is_on
 from holdfast.memories.longterm.switch import MAX_ITEMS as MAX_ITEMS_VARIABLE
 from holdfast.memories.stores.caller import Caller
 from holdfast.memories.stores.session_access import refuse_narrowed
+
+D = TypeVar("D", bound=LongTermData)
 
 NAMESPACE = "chat"
 
@@ -35,21 +41,28 @@ class Asked(Struct, frozen=True, kw_only=True):
     options: LongTermOptions = LongTermOptions()
 
 
-def longterm(caller: Caller, shared: Shared, asked: Asked) -> LongTermMemory | None:
-    """Return the memory that *asked* names, or None where it is not switched on."""
+def longterm(
+    caller: Caller, shared: Shared, asked: Asked, *, trace_content: bool = False
+) -> LongTermMemory | None:
+    """Return the memory that *asked* names, or None where it is not switched on.
+
+    With *trace_content* its spans tell texts.
+    """
     refuse_narrowed(caller, "write")
     whose = _of(caller, shared, asked)
     if not is_on(asked.enabled, os.environ.get(ENABLED)):
         return None
     equipped = equip(whose, asked.embedder, asked.extractor)
     equipped.tend()
-    return LongTermMemory(equipped)
+    return _traced(LongTermMemory(equipped), content=trace_content)
 
 
-def longterm_data(caller: Caller, shared: Shared, asked: Asked) -> LongTermData:
+def longterm_data(
+    caller: Caller, shared: Shared, asked: Asked, *, trace_content: bool = False
+) -> LongTermData:
     """Return a person's data, whatever the switch says."""
     refuse_narrowed(caller, "read")
-    return LongTermData(_of(caller, shared, asked))
+    return _traced(LongTermData(_of(caller, shared, asked)), content=trace_content)
 
 
 def forget_user(caller: Caller, shared: Shared, user_id: str) -> ForgetReport:
@@ -59,6 +72,11 @@ def forget_user(caller: Caller, shared: Shared, user_id: str) -> ForgetReport:
     shared.marks.flush()
     counts = forgetting.forget_user(whole)
     return ForgetReport(counts=counts, pending=whole.engine.scrub().pending)
+
+
+def _traced(data: D, *, content: bool) -> D:
+    """Return *data* with its spans; a collection has its id from its first write on."""
+    return traced(data, LONGTERM, store=partial(collection_id, data.caller), content=content)
 
 
 def _of(caller: Caller, shared: Shared, asked: Asked) -> LongTermCaller:

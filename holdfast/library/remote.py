@@ -119,7 +119,7 @@ class RemoteHoldfast:
             extractor=extractor,
             options=options or LongTermOptions(),
         )
-        return longterm(self._client, asked)
+        return longterm(self._client, asked, trace_content=self.opened.trace_content)
 
     def longterm_data(
         self, user_id: str, *, namespace: str = "chat", workspace_id: str | None = None
@@ -129,7 +129,7 @@ class RemoteHoldfast:
         from holdfast.library.remote_longterm import longterm_data
 
         asked = Asked(user_id=user_id, namespace=namespace, workspace_id=workspace_id)
-        return longterm_data(self._client, asked)
+        return longterm_data(self._client, asked, trace_content=self.opened.trace_content)
 
     def forget_user(self, user_id: str) -> ForgetReport:
         """Forget all that is the user *user_id*'s, in every collection, and the name."""

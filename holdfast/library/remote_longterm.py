@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from time import monotonic
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -20,6 +20,8 @@ from holdfast.library.remote_longterm_wire import (
     value_of,
     wire_of,
 )
+from holdfast.library.traced import traced
+from holdfast.library.traced_longterm import LONGTERM
 from holdfast.library.wire_client import WireClient
 from holdfast.memories.longterm import listing
 from holdfast.memories.longterm.asked import checked_kinds, checked_turns, is_id
@@ -40,6 +42,8 @@ from holdfast.memories.longterm.messages import read_messages
 from holdfast.memories.longterm.recalling import K
 from holdfast.memories.longterm.score import Weights
 from holdfast.memories.longterm.wire import Wire, to_wire
+
+D = TypeVar("D", bound="RemoteLongTermData")
 
 _PIECE: Final = 20.0
 """Seconds that the server is asked to wait at a time."""
@@ -221,15 +225,27 @@ class RemoteLongTermMemory(RemoteLongTermData):
         return value_of(self._wire.write("POST", "retry"), "queued", int)
 
 
-def longterm(client: WireClient, asked: Asked) -> RemoteLongTermMemory | None:
-    """Return the memory that *asked* names, or None where here or there it is not switched on."""
+def longterm(
+    client: WireClient, asked: Asked, *, trace_content: bool = False
+) -> RemoteLongTermMemory | None:
+    """Return the memory that *asked* names, or None where here or there it is not switched on.
+
+    With *trace_content* its spans tell texts.
+    """
     wire = switched(wire_of(client, asked), asked.enabled)
-    return None if wire is None else RemoteLongTermMemory(wire)
+    return None if wire is None else _traced(RemoteLongTermMemory(wire), content=trace_content)
 
 
-def longterm_data(client: WireClient, asked: Asked) -> RemoteLongTermData:
+def longterm_data(
+    client: WireClient, asked: Asked, *, trace_content: bool = False
+) -> RemoteLongTermData:
     """Return a person's data, whatever the switch says."""
-    return RemoteLongTermData(wire_of(client, asked))
+    return _traced(RemoteLongTermData(wire_of(client, asked)), content=trace_content)
+
+
+def _traced(data: D, *, content: bool) -> D:
+    """Return *data* with its spans; the id of its collection is the server's to tell."""
+    return traced(data, LONGTERM, store=None, content=content, remote=True)
 
 
 def _kind_of(id: object) -> str | None:

@@ -9,13 +9,15 @@ OpenTelemetry is not so much as imported. Texts are told only by a handle opened
 import inspect
 import sys
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, cast
 
 import msgspec
 from msgspec import Struct, field
+
+from holdfast.ground.errors import HoldfastError
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span, Tracer
@@ -26,6 +28,10 @@ Operation = Literal[
     "search_memory", "create_memory", "update_memory", "upsert_memory", "delete_memory"
 ]
 
+Store = str | Callable[[], str | None] | None
+"""The id of what a memory is kept in; what looks it up; or None where it cannot be known."""
+
+_STORE: Final = "gen_ai.memory.store.id"
 _API: Final = "opentelemetry.trace"
 """What is loaded wherever a tracer provider can have been set."""
 
@@ -40,7 +46,8 @@ class Act(Struct, frozen=True, kw_only=True):
 
     *records* are what it found or wrote, of which an act on a *single* one tells the id. *count*
     is how many it found or tried to write, where that is not the number of *records*. *query*
-    names the argument that says what is sought.
+    names the argument that says what is sought; *record* the one with the id of what it is about,
+    which is told if the answer is true.
     """
 
     operation: Operation
@@ -48,6 +55,14 @@ class Act(Struct, frozen=True, kw_only=True):
     count: Callable[[Any], int] | None = None
     single: bool = False
     query: str | None = None
+    record: str | None = None
+
+
+class Given(Struct, frozen=True):
+    """What a call was given that its span may tell: what is *sought*, and a *record*'s id."""
+
+    sought: str | None = None
+    record: str | None = None
 
 
 class Face(Struct, frozen=True, kw_only=True):
@@ -65,40 +80,53 @@ class Spans(Struct, frozen=True, kw_only=True):
     """Makes the spans of one memory, which *store* names."""
 
     tracer: "Tracer"
-    store: str
+    store: Store
     face: Face
     content: bool
     remote: bool
 
-    def around(self, act: Act, query: str | None, call: Callable[[], T]) -> T:
+    def around(self, act: Act, given: Given, call: Callable[[], T]) -> T:
         """Return what *call* returns, within a span; awaited there if that is an awaitable."""
-        span = self._begun(act, query)
+        store = self._store()
+        span = self._begun(act, given, store)
+        tell = partial(self._tell, span, act, given, found=store is not None)
         with self._within(span):
             answer = call()
             if not inspect.isawaitable(answer):
-                self._tell(span, act, answer)
+                tell(answer)
         if inspect.isawaitable(answer):
-            return cast("T", self._awaited(span, act, answer))
+            return cast("T", self._awaited(span, answer, tell))
         span.end()
         return answer
 
-    async def _awaited(self, span: "Span", act: Act, answer: Awaitable[T]) -> T:
+    async def _awaited(
+        self, span: "Span", answer: Awaitable[T], tell: Callable[[object], None]
+    ) -> T:
         with self._within(span):
             told = await answer
-            self._tell(span, act, told)
+            tell(told)
         span.end()
         return told
 
-    def _begun(self, act: Act, query: str | None) -> "Span":
+    def _store(self) -> str | None:
+        """Return the store's id, if there is one by now; to look is not to fail."""
+        if not callable(self.store):
+            return self.store
+        with suppress(HoldfastError):
+            return self.store()
+        return None
+
+    def _begun(self, act: Act, given: Given, store: str | None) -> "Span":
         from opentelemetry.trace import SpanKind
 
         attributes: dict[str, str | int] = {
             "gen_ai.operation.name": act.operation,
             "gen_ai.provider.name": "holdfast",
-            "gen_ai.memory.store.id": self.store,
         }
-        if self.content and query:
-            attributes["gen_ai.memory.query.text"] = query
+        if store is not None:
+            attributes[_STORE] = store
+        if self.content and given.sought:
+            attributes["gen_ai.memory.query.text"] = given.sought
         kind = SpanKind.CLIENT if self.remote else SpanKind.INTERNAL
         return self.tracer.start_span(act.operation, kind=kind, attributes=attributes)
 
@@ -119,12 +147,17 @@ class Spans(Struct, frozen=True, kw_only=True):
                 span.end()
                 raise
 
-    def _tell(self, span: "Span", act: Act, answer: object) -> None:
+    def _tell(self, span: "Span", act: Act, given: Given, answer: object, *, found: bool) -> None:
+        """Tell what *answer* says; and the store's id now if it was not *found* before the act."""
+        if not found and (store := self._store()) is not None:
+            span.set_attribute(_STORE, store)
         records = act.records(answer)
         count = len(records) if act.count is None else act.count(answer)
         span.set_attribute("gen_ai.memory.record.count", count)
         if act.single and records:
             span.set_attribute("gen_ai.memory.record.id", records[0].id)
+        if given.record and answer:
+            span.set_attribute("gen_ai.memory.record.id", given.record)
         if self.content and records:
             told = msgspec.json.encode([self.face.shown(each) for each in records])
             span.set_attribute("gen_ai.memory.records", told.decode())
@@ -151,11 +184,13 @@ class Traced:
         return found
 
     def _asked(self, act: Act, call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-        query = None
-        if self._spans.content and act.query is not None:
-            query = inspect.signature(call).bind_partial(*args, **kwargs).arguments.get(act.query)
-        sought = query if isinstance(query, str) else None
-        return self._spans.around(act, sought, partial(call, *args, **kwargs))
+        names = (act.query if self._spans.content else None, act.record)
+        given = Given()
+        if any(names):
+            bound = inspect.signature(call).bind_partial(*args, **kwargs).arguments
+            told = [bound.get(name) if name else None for name in names]
+            given = Given(*[each if isinstance(each, str) else None for each in told])
+        return self._spans.around(act, given, partial(call, *args, **kwargs))
 
     def _opened(self, face: Face, call: Callable[..., Any], *args: Any, **kwargs: Any) -> "Traced":
         return Traced(call(*args, **kwargs), msgspec.structs.replace(self._spans, face=face))
@@ -173,7 +208,7 @@ class Traced:
         self._of.__exit__(kind, error, trace)
 
 
-def traced(of: T, face: Face, *, store: str, content: bool, remote: bool = False) -> T:
+def traced(of: T, face: Face, *, store: Store, content: bool, remote: bool = False) -> T:
     """Return *of* with spans around its calls, or *of* itself where nobody collects them.
 
     That is told when a memory is asked for: a tracer provider that is set later has the spans of
@@ -197,7 +232,7 @@ def within(like: object, name: str, call: Callable[[], T], *, query: str | None 
     For who does what the method does by another way.
     """
     spans = _spans_of(like)
-    return call() if spans is None else spans.around(spans.face.acts[name], query, call)
+    return call() if spans is None else spans.around(spans.face.acts[name], Given(query), call)
 
 
 def _spans_of(memory: object) -> Spans | None:

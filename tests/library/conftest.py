@@ -5,6 +5,10 @@ from collections.abc import Iterator
 
 import pytest
 from library.scripted import Scripted
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from holdfast.library.remote import RemoteHoldfast
 from holdfast.library.wire_client import Connections, WireClient
@@ -31,3 +35,13 @@ def hf(scripted: Scripted, pauses: list[float]) -> Iterator[RemoteHoldfast]:
     client = WireClient(connections, api_key="hf_1", workspace="default", pause=pauses.append)
     with RemoteHoldfast(client, on_close=connections.close) as hf:
         yield hf
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> InMemorySpanExporter:
+    """Collect spans as an application does; the provider of a process can be set but once."""
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)
+    return exporter

@@ -11,8 +11,7 @@ import msgspec
 import pytest
 from msgspec import Struct
 from opentelemetry import trace
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
@@ -26,16 +25,6 @@ from holdfast.testing.fakes import FrozenClock
 from holdfast.testing.serving import serving
 
 SECRET = "Ada pays by post"
-
-
-@pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> InMemorySpanExporter:
-    """Collect spans as an application does; the provider of a process can be set but once."""
-    exporter = InMemorySpanExporter()
-    provider = TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-    monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)
-    return exporter
 
 
 @pytest.fixture
@@ -303,11 +292,14 @@ import sys
 import holdfast
 from holdfast.memories.durable.memory import DurableMemory
 from holdfast.memories.durable.run import DurableRun
+from holdfast.memories.longterm.memory import LongTermData, LongTermMemory
 with holdfast.open(":memory:") as hf:
     durable = hf.durable("agent_7")
     assert type(durable) is DurableMemory, type(durable)
     durable.set("a", "x", category="core")
     assert type(durable.run()) is DurableRun
+    assert type(hf.longterm("ada", enabled=True)) is LongTermMemory
+    assert type(hf.longterm_data("ada")) is LongTermData
 loaded = [name for name, of in sys.modules.items() if name.startswith("opentelemetry") and of]
 assert not loaded, loaded
 """

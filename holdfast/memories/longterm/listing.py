@@ -92,6 +92,12 @@ def collection_of(caller: Caller, reader: Reader) -> Collection | None:
     return reader.first(Collection, sql.find_collection, **caller.named)
 
 
+def collection_id(caller: Caller) -> str | None:
+    """Return the id of the caller's collection, or None before anything was kept in it."""
+    found = caller.engine.read(lambda reader: collection_of(caller, reader))
+    return None if found is None else found.id
+
+
 def _look(
     caller: Caller, wanted: _Wanted, before: int, rows: int, reader: Reader
 ) -> list[ItemRow | TurnRow]:

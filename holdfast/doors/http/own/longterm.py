@@ -22,9 +22,10 @@ from holdfast.doors.http.own.longterm_asked import (
 from holdfast.doors.http.query import PAGE, flag, several, text
 from holdfast.ground.errors import NotFound
 from holdfast.library.holdfast import Holdfast
+from holdfast.library.traced import traced_as
 from holdfast.memories.longterm.asked import is_id
 from holdfast.memories.longterm.item import ForgetResult, Item, Turn, What
-from holdfast.memories.longterm.memory import LongTermMemory
+from holdfast.memories.longterm.memory import LongTermData, LongTermMemory
 from holdfast.memories.longterm.recalling import K
 from holdfast.memories.longterm.wire import to_wire
 
@@ -194,13 +195,17 @@ async def update(call: Call) -> Answer:
     body = call.body(PatchItem)
 
     def act(hf: Holdfast) -> Answer:
-        memory = memory_if_on(call, hf) or LongTermMemory(data_of(call, hf).caller)
+        memory = memory_if_on(call, hf) or _whatever_the_switch_says(data_of(call, hf))
         changed = memory.update(
             call["id"], text=body.text, kind=body.kind, importance=body.importance
         )
         return of_record(changed)
 
     return await call.slow(act)
+
+
+def _whatever_the_switch_says(data: LongTermData) -> LongTermMemory:
+    return traced_as(data, LongTermMemory(data.caller))
 
 
 async def forget_item(call: Call) -> Answer:
