@@ -48,6 +48,29 @@ from holdfast.testing.contracts.events import EventsContract
 from holdfast.testing.contracts.history import DiffContract, RestoreContract
 from holdfast.testing.contracts.keys import KeysContract
 from holdfast.testing.contracts.listing import CursorsContract, ListingContract
+from holdfast.testing.contracts.longterm_caps import LongTermCapsContract
+from holdfast.testing.contracts.longterm_conversing import LongTermConversationContract
+from holdfast.testing.contracts.longterm_events import LongTermEventsContract
+from holdfast.testing.contracts.longterm_forgetting import LongTermForgettingContract
+from holdfast.testing.contracts.longterm_listing import (
+    LongTermExportContract,
+    LongTermListingContract,
+)
+from holdfast.testing.contracts.longterm_recalling import (
+    LongTermMarksContract,
+    LongTermOptionsContract,
+    LongTermRecallingContract,
+)
+from holdfast.testing.contracts.longterm_recording import LongTermRecordingContract
+from holdfast.testing.contracts.longterm_remembering import (
+    LongTermChangingContract,
+    LongTermDuplicatesContract,
+    LongTermRememberingContract,
+)
+from holdfast.testing.contracts.longterm_scopes import (
+    LongTermScopesContract,
+    LongTermSwitchContract,
+)
 from holdfast.testing.contracts.memories import DeletedMemoriesContract, MemoriesContract
 from holdfast.testing.contracts.moves import DeleteUnderContract, RenameContract
 from holdfast.testing.contracts.narrowing import NarrowingContract, SessionTokensContract
@@ -139,6 +162,25 @@ DURABLE: Final = (
     DurableWritingContract,
 )
 """Of durable memory."""
+
+LONGTERM: Final = (
+    LongTermCapsContract,
+    LongTermChangingContract,
+    LongTermConversationContract,
+    LongTermDuplicatesContract,
+    LongTermEventsContract,
+    LongTermExportContract,
+    LongTermForgettingContract,
+    LongTermListingContract,
+    LongTermMarksContract,
+    LongTermOptionsContract,
+    LongTermRecallingContract,
+    LongTermRecordingContract,
+    LongTermRememberingContract,
+    LongTermScopesContract,
+    LongTermSwitchContract,
+)
+"""Of long-term memory."""
 
 
 def suites_of(contracts: Iterable[type]) -> dict[str, type]:

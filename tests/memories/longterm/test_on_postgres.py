@@ -6,29 +6,7 @@ import pytest
 
 import holdfast
 from holdfast.library.holdfast import Holdfast
-from holdfast.testing.contracts.longterm_caps import LongTermCapsContract
-from holdfast.testing.contracts.longterm_conversing import LongTermConversationContract
-from holdfast.testing.contracts.longterm_events import LongTermEventsContract
-from holdfast.testing.contracts.longterm_forgetting import LongTermForgettingContract
-from holdfast.testing.contracts.longterm_listing import (
-    LongTermExportContract,
-    LongTermListingContract,
-)
-from holdfast.testing.contracts.longterm_recalling import (
-    LongTermMarksContract,
-    LongTermOptionsContract,
-    LongTermRecallingContract,
-)
-from holdfast.testing.contracts.longterm_recording import LongTermRecordingContract
-from holdfast.testing.contracts.longterm_remembering import (
-    LongTermChangingContract,
-    LongTermDuplicatesContract,
-    LongTermRememberingContract,
-)
-from holdfast.testing.contracts.longterm_scopes import (
-    LongTermScopesContract,
-    LongTermSwitchContract,
-)
+from holdfast.testing.contracts.suites import LONGTERM, suites_of
 from holdfast.testing.fakes import FrozenClock
 from holdfast.testing.postgres import TEMPLATE, PostgresServer
 from holdfast.testing.shared import Shared, new_workspace
@@ -57,61 +35,4 @@ def elsewhere(shared: Shared) -> Holdfast:
     return shared.hf.acting(workspace=new_workspace())
 
 
-class TestCaps(LongTermCapsContract):
-    pass
-
-
-class TestConversation(LongTermConversationContract):
-    pass
-
-
-class TestEvents(LongTermEventsContract):
-    pass
-
-
-class TestForgetting(LongTermForgettingContract):
-    pass
-
-
-class TestExport(LongTermExportContract):
-    pass
-
-
-class TestListing(LongTermListingContract):
-    pass
-
-
-class TestMarks(LongTermMarksContract):
-    pass
-
-
-class TestOptions(LongTermOptionsContract):
-    pass
-
-
-class TestRecalling(LongTermRecallingContract):
-    pass
-
-
-class TestRecording(LongTermRecordingContract):
-    pass
-
-
-class TestChanging(LongTermChangingContract):
-    pass
-
-
-class TestDuplicates(LongTermDuplicatesContract):
-    pass
-
-
-class TestRemembering(LongTermRememberingContract):
-    pass
-
-
-class TestScopes(LongTermScopesContract):
-    pass
-
-
-class TestSwitch(LongTermSwitchContract):
-    pass
+globals().update(suites_of(LONGTERM))

@@ -6,28 +6,12 @@ import pytest
 
 import holdfast
 from holdfast.library.holdfast import Holdfast
-from holdfast.testing.contracts.longterm_caps import LongTermCapsContract
-from holdfast.testing.contracts.longterm_conversing import LongTermConversationContract
-from holdfast.testing.contracts.longterm_forgetting import LongTermForgettingContract
-from holdfast.testing.contracts.longterm_listing import (
-    LongTermExportContract,
-    LongTermListingContract,
-)
+from holdfast.testing.contracts.longterm_events import LongTermEventsContract
 from holdfast.testing.contracts.longterm_recalling import (
     LongTermMarksContract,
-    LongTermOptionsContract,
     LongTermRecallingContract,
 )
-from holdfast.testing.contracts.longterm_recording import LongTermRecordingContract
-from holdfast.testing.contracts.longterm_remembering import (
-    LongTermChangingContract,
-    LongTermDuplicatesContract,
-    LongTermRememberingContract,
-)
-from holdfast.testing.contracts.longterm_scopes import (
-    LongTermScopesContract,
-    LongTermSwitchContract,
-)
+from holdfast.testing.contracts.suites import LONGTERM, suites_of
 from holdfast.testing.fakes import FrozenClock
 from holdfast.testing.serving import serving
 from holdfast.testing.shared import Server, new_workspace
@@ -59,26 +43,6 @@ def elsewhere(server: Server) -> Iterator[Holdfast]:
         yield hf
 
 
-class TestCaps(LongTermCapsContract):
-    pass
-
-
-class TestConversation(LongTermConversationContract):
-    pass
-
-
-class TestForgetting(LongTermForgettingContract):
-    pass
-
-
-class TestExport(LongTermExportContract):
-    pass
-
-
-class TestListing(LongTermListingContract):
-    pass
-
-
 class LetsGo:
     """Gives what makes the server's process let go of what it keeps."""
 
@@ -91,33 +55,11 @@ class TestMarks(LetsGo, LongTermMarksContract):
     pass
 
 
-class TestOptions(LongTermOptionsContract):
-    pass
-
-
 class TestRecalling(LetsGo, LongTermRecallingContract):
     pass
 
 
-class TestRecording(LongTermRecordingContract):
-    pass
+# Events are told where a handle is, not through the wire.
+APART = (LongTermEventsContract, LongTermMarksContract, LongTermRecallingContract)
 
-
-class TestChanging(LongTermChangingContract):
-    pass
-
-
-class TestDuplicates(LongTermDuplicatesContract):
-    pass
-
-
-class TestRemembering(LongTermRememberingContract):
-    pass
-
-
-class TestScopes(LongTermScopesContract):
-    pass
-
-
-class TestSwitch(LongTermSwitchContract):
-    pass
+globals().update(suites_of(each for each in LONGTERM if each not in APART))
