@@ -38,9 +38,11 @@ def flush(caller: Caller, results: Results, timeout: float | None) -> Flushed:
     caller.tend()
     doable = kinds_of(caller)
     while True:
+        # In this order: what a collection's adoption queues is there once it is adopted.
+        settled = embedding.settled(caller)
         jobs = jobs_of(caller)
         left = _PIECE if end is None else end - monotonic()
-        if left <= 0 or not (_waiting(jobs, doable) or not embedding.settled(caller)):
+        if left <= 0 or (settled and not _waiting(jobs, doable)):
             break
         caller.shared.worker.wait(min(left, _PIECE))
     pending = sum(each.jobs for each in jobs if each.state != FAILED)
