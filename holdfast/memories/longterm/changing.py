@@ -77,7 +77,7 @@ def update(caller: Caller, id: str, wanted: Wanted) -> Item:
         else:
             book.changed()
         if text is not None:
-            book.vectors.drop(id)
+            book.vectors.drop(id, anew=True)
             book.vectors.due(held.number)
         book.note("stored", {"item": [id]}, items=1, changed=True)
         book.close()

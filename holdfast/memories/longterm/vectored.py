@@ -36,6 +36,7 @@ class Vectored:
         self._by = compared(book.caller)
         self._due: set[int] = set()
         self._gone: list[str] = []
+        self._left: list[str] = []
         self._all_due = False
 
     @property
@@ -102,10 +103,14 @@ class Vectored:
         """Note that the row *number* has its vector."""
         self._due.discard(number)
 
-    def drop(self, id: str) -> None:
-        """Let go of the vector of a row."""
-        if self._model is not None:
-            self._gone.append(id)
+    def drop(self, id: str, *, anew: bool = False) -> None:
+        """Let go of the vector of a row, which is made *anew* or which went."""
+        if self._model is None:
+            return
+        self._gone.append(id)
+        if not anew:
+            # Another vector takes a place in the keeper; to empty it might come after that.
+            self._left.append(id)
 
     def drop_after(self, number: int) -> None:
         """Have the turn after that of *number*, in whose vector it is, embedded again."""
@@ -114,7 +119,7 @@ class Vectored:
         book = self._book
         after = book.tx.first(_Turn, self._sql.turn_after, collection=book.number, number=number)
         if after is not None:
-            self.drop(after.id)
+            self.drop(after.id, anew=True)
             self.due(after.number)
 
     def close(self) -> None:
@@ -125,7 +130,8 @@ class Vectored:
             place = {"collection": book.there.id}
             tx.run_many(sql.drop_vector, [{**place, "id": id} for id in self._gone])
             tx.send(sql.vectors_changed, seq=tx.seq, **place)
-            self._have_followed()
+            if self._left:
+                self._have_followed()
         if not self._due:
             return
         if self._by is not None and self._model is None:
@@ -137,7 +143,7 @@ class Vectored:
 
     def _have_followed(self) -> None:
         """Have a keeper that is not beside the rows let go of what went."""
-        caller, collection, gone = self._book.caller, self._book.there.id, tuple(self._gone)
+        caller, collection, gone = self._book.caller, self._book.there.id, tuple(self._left)
         keeper, seq = self._keeper, self._book.tx.seq
         self._book.tx.after_commit(lambda: follow(caller, keeper, collection, seq, gone))
 
