@@ -187,15 +187,6 @@ create table holdfast.ltm_df (
 
 -- The planner's statistics keep samples of a column, also of rows that are gone: none of what can
 -- be forgotten.
-alter table holdfast.session_stores alter column name set statistics 0;
-alter table holdfast.session_stores alter column description set statistics 0;
-alter table holdfast.session_stores alter column instructions set statistics 0;
-alter table holdfast.session_stores alter column mount_path set statistics 0;
-alter table holdfast.sessions alter column title set statistics 0;
-alter table holdfast.sessions alter column agent set statistics 0;
-alter table holdfast.sessions alter column metadata set statistics 0;
-alter table holdfast.agents alter column parts set statistics 0;
-alter table holdfast.environments alter column parts set statistics 0;
 alter table holdfast.ltm_collections alter column user_id set statistics 0;
 alter table holdfast.ltm_collections alter column namespace set statistics 0;
 alter table holdfast.ltm_collections alter column workspace_id set statistics 0;

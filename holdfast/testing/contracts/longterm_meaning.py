@@ -128,8 +128,8 @@ class LongTermMeaningContract:
         assert ltm.recall("automobile")[0].why["mode"] == "lexical"
         assert ltm.status().reason == "the embedder raised RuntimeError"
         embedder.fails = None
-        clock.tick(2)
-        assert settled(ltm).pending_embedding == 0
+        until(lambda: (clock.tick(2), ltm.flush(0.1).pending == 0)[1])
+        assert ltm.status().pending_embedding == 0
         assert ltm.recall("vehicle", min_relevance=0.1)[0].why["mode"] == "hybrid"
         assert ltm.status().reason is None
 
