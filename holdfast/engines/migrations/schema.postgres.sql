@@ -102,6 +102,7 @@ CREATE TABLE holdfast.agents (
     archived_at bigint,
     CONSTRAINT agents_newest_check CHECK ((newest = ANY (ARRAY[(0)::bigint, (1)::bigint])))
 );
+ALTER TABLE ONLY holdfast.agents ALTER COLUMN parts SET STATISTICS 0;
 
 ALTER TABLE ONLY holdfast.agents FORCE ROW LEVEL SECURITY;
 
@@ -318,6 +319,7 @@ CREATE TABLE holdfast.environments (
     updated_at bigint NOT NULL,
     archived_at bigint
 );
+ALTER TABLE ONLY holdfast.environments ALTER COLUMN parts SET STATISTICS 0;
 
 ALTER TABLE ONLY holdfast.environments FORCE ROW LEVEL SECURITY;
 
@@ -375,6 +377,10 @@ CREATE TABLE holdfast.session_stores (
     mount_path text NOT NULL COLLATE pg_catalog."C",
     CONSTRAINT session_stores_access_check CHECK ((access = ANY (ARRAY['read_write'::text, 'read_only'::text])))
 );
+ALTER TABLE ONLY holdfast.session_stores ALTER COLUMN name SET STATISTICS 0;
+ALTER TABLE ONLY holdfast.session_stores ALTER COLUMN description SET STATISTICS 0;
+ALTER TABLE ONLY holdfast.session_stores ALTER COLUMN instructions SET STATISTICS 0;
+ALTER TABLE ONLY holdfast.session_stores ALTER COLUMN mount_path SET STATISTICS 0;
 
 ALTER TABLE ONLY holdfast.session_stores FORCE ROW LEVEL SECURITY;
 
@@ -403,6 +409,9 @@ CREATE TABLE holdfast.sessions (
     updated_at bigint NOT NULL,
     archived_at bigint
 );
+ALTER TABLE ONLY holdfast.sessions ALTER COLUMN title SET STATISTICS 0;
+ALTER TABLE ONLY holdfast.sessions ALTER COLUMN agent SET STATISTICS 0;
+ALTER TABLE ONLY holdfast.sessions ALTER COLUMN metadata SET STATISTICS 0;
 
 ALTER TABLE ONLY holdfast.sessions FORCE ROW LEVEL SECURITY;
 
