@@ -264,6 +264,15 @@ create index durable_replays_by_age on holdfast.durable_replays (at);
 
 -- The planner's statistics keep samples of a column, also of rows that are gone: none of what can
 -- be forgotten.
+alter table holdfast.session_stores alter column name set statistics 0;
+alter table holdfast.session_stores alter column description set statistics 0;
+alter table holdfast.session_stores alter column instructions set statistics 0;
+alter table holdfast.session_stores alter column mount_path set statistics 0;
+alter table holdfast.sessions alter column title set statistics 0;
+alter table holdfast.sessions alter column agent set statistics 0;
+alter table holdfast.sessions alter column metadata set statistics 0;
+alter table holdfast.agents alter column parts set statistics 0;
+alter table holdfast.environments alter column parts set statistics 0;
 alter table holdfast.durable_entries alter column key set statistics 0;
 alter table holdfast.durable_entries alter column category set statistics 0;
 alter table holdfast.durable_entries alter column tags set statistics 0;
