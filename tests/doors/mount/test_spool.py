@@ -443,6 +443,7 @@ def test_all_of_a_deleted_store_goes_and_nothing_of_others(root: Path, spool: Sp
     assert [path for path, _ in spool.list()] == [other.path]
 
 
+@pytest.mark.fuse
 def test_bytes_that_do_not_fit_on_the_disk_leave_nothing_and_the_older_entry(
     tmp_path: Path,
 ) -> None:
@@ -461,8 +462,6 @@ print(len(os.listdir(old.path.parent)), spool.put(notes, b"small", instead_of=ol
     shell = 'mount -t tmpfs -o size=256k tmpfs "$0" && exec "$@"'
     flags = "-m" if os.geteuid() == 0 else "-Urm"
     made = ["unshare", flags, "sh", "-c", shell, str(disk)]
-    if subprocess.run([*made, "true"], check=False, capture_output=True).returncode:
-        pytest.skip("no file system can be mounted here")
     done = subprocess.run(
         [*made, *command(disk, program)], capture_output=True, text=True, timeout=60, check=True
     )
