@@ -2,11 +2,17 @@
 
 HoldfastError
 ├── InvalidInput            the input breaks a stated limit
+│   ├── UnknownFormat           a text is of no format or release that is known here
+│   ├── ChecksumMismatch        a result is not what it was when it was written
+│   ├── InvalidPlan             a plan cannot be run; all its problems at once
+│   ├── PlanningFailed          the model did not arrive at a plan
+│   └── CheckpointUnreadable    what was kept of a run cannot be read
 ├── Refused                 a rule of the thing itself forbids it
 │   ├── StoreArchived           the store is archived: it can be read, not written
 │   ├── StoreFull               the store holds as many memories as it may
 │   ├── HeadVersion             the version is the current one of a live memory
 │   ├── Unsupported             this target or route cannot do that
+│   ├── LimitExceeded           more than the memory of a run may hold
 │   ├── TooLarge                a body, or what an append would make, is over its limit
 │   ├── RunRequired             a conversation entry needs a run to belong to
 │   ├── ImportRefused           files were rejected, so nothing was replaced
@@ -26,7 +32,23 @@ HoldfastError
 │   ├── StaleRun                the run was superseded, ended, or lapsed
 │   ├── Forgotten               the key was forgotten after this run began
 │   ├── IdempotencyMismatch     the id of this request was another request's
+│   ├── ResultDiffers           the thread holds another result under this id
+│   ├── CheckpointMismatch      the run that was kept is not the one asked for
+│   ├── ClaimRefused            a task of a team cannot be claimed
+│   ├── NotOwner                a task of a team is somebody else's
+│   ├── TaskSettled             a task of a team is done or failed
+│   ├── AgentNameTaken          two agents of one network or team have one name
 │   └── ToolNameTaken           two tools answer to one name
+├── NotRunnable             it cannot be run as it is; nothing was stored or sent
+│   ├── NoModel                 nobody named a model
+│   ├── NoRouter                nobody chooses which agent goes next
+│   └── NoAgentEnabled          there is no agent, or all are switched off
+├── RunFailed               a run ended in failure; what was done before is kept
+│   ├── StepFailed              a step failed, and what needed its result
+│   ├── TaskFailed              steps of a task failed
+│   └── PlanFailed              tasks of a plan failed
+├── RunCancelled            a run was cancelled; what was completed is kept
+├── WaitTimeout             what was waited for did not come in time
 ├── Unavailable             the storage cannot be reached; the cause is chained
 │   ├── Corrupt                 the file is damaged, or not a database
 │   └── TooNew                  the database is of a newer release
@@ -34,6 +56,7 @@ HoldfastError
 └── MissingExtra            an optional part of the package is not installed
 """
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import ClassVar, Literal
 
@@ -125,6 +148,76 @@ class InvalidInput(HoldfastError):
         )
 
 
+class UnknownFormat(InvalidInput):
+    """The text is not of a format, or a release of it, that can be read here."""
+
+    facts = ("format", "version")
+
+    def __init__(self, field: str, *, format: object, version: object, known: str) -> None:
+        super().__init__(
+            field,
+            f"its format is {shortened(format)}, version {shortened(version)}; known is {known}",
+            next="Give what to_json() made, or upgrade holdfast.",
+        )
+        self.format, self.version = format, version
+
+
+class ChecksumMismatch(InvalidInput):
+    """A result is not what it was when its checksum was written."""
+
+    facts = ("id", "stored", "computed")
+
+    def __init__(self, id: str, *, stored: str, computed: str) -> None:
+        super().__init__(
+            "checksum",
+            f"the result {shortened(id)} changed since its checksum was written",
+            next="Restore that thread, or pass verify=False to read it as it is.",
+        )
+        self.id, self.stored, self.computed = id, stored, computed
+
+
+class InvalidPlan(InvalidInput):
+    """The plan cannot be run; every problem of it is told at once."""
+
+    facts = ("problems",)
+
+    def __init__(self, problems: Sequence[object]) -> None:
+        told = "; ".join(str(each) for each in problems)
+        super().__init__("plan", told, next="Mend these, then run it.")
+        self.problems = tuple(problems)
+
+
+class PlanningFailed(InvalidInput):
+    """The model did not arrive at a plan."""
+
+    facts = ("problems", "tasks")
+
+    def __init__(
+        self, reason: str, *, problems: Sequence[object] = (), tasks: Sequence[object] = ()
+    ) -> None:
+        told = "; ".join(str(each) for each in problems)
+        super().__init__(
+            "plan",
+            f"{reason}: {told}" if told else reason,
+            next="State the objective more narrowly, or write the plan yourself.",
+        )
+        self.problems, self.tasks = tuple(problems), tuple(tasks)
+
+
+class CheckpointUnreadable(InvalidInput):
+    """What was kept of a run is there and cannot be read."""
+
+    facts = ("path",)
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(
+            "checkpoint",
+            f"{shortened(path)} cannot be read: {shortened(why)}",
+            next="Restore it from a copy, or delete it to begin the run anew.",
+        )
+        self.path = path
+
+
 class Refused(HoldfastError):
     """A rule of the thing itself forbids it."""
 
@@ -176,6 +269,22 @@ class Unsupported(Refused):
     def __init__(self, feature: str, *, next: str = "") -> None:
         super().__init__(f"{feature} is not supported here.", next=next)
         self.feature = feature
+
+
+class LimitExceeded(Refused):
+    """It is larger, or there are more, than the memory of a run may hold."""
+
+    facts = ("limit", "allowed", "actual")
+
+    def __init__(
+        self, limit: str, *, allowed: int, actual: int, what: str = "", next: str = ""
+    ) -> None:
+        about = f" of {shortened(what)}" if what else ""
+        super().__init__(
+            f"{limit}{about} would be {actual:,}; the limit is {allowed:,}.",
+            next=next or "Store a reference to it, or raise the limit.",
+        )
+        self.limit, self.allowed, self.actual = limit, allowed, actual
 
 
 class TooLarge(Refused):
@@ -403,6 +512,80 @@ class IdempotencyMismatch(Conflict):
         )
 
 
+class ResultDiffers(Conflict):
+    """The thread holds another result under this id."""
+
+    facts = ("id", "stored", "given")
+
+    def __init__(self, id: str, *, stored: str, given: str) -> None:
+        super().__init__(
+            f"The thread holds another result as {shortened(id)}.",
+            next="Use a new run_id for what is run anew.",
+        )
+        self.id, self.stored, self.given = id, stored, given
+
+
+class CheckpointMismatch(Conflict):
+    """The run that was kept is not the run that is asked for."""
+
+    facts = ("parts",)
+
+    def __init__(self, parts: Sequence[str]) -> None:
+        super().__init__(
+            f"The checkpoint is of another run: {', '.join(parts)} differ.",
+            next='Run what was begun, use a new run_id, or begin anew with on_mismatch="restart".',
+        )
+        self.parts = tuple(parts)
+
+
+class ClaimRefused(Conflict):
+    """The task cannot be claimed; `reason` is taken, blocked, skills or settled."""
+
+    def __init__(self, task_id: str, reason: str, why: str, *, next: str = "") -> None:
+        super().__init__(
+            f"The task {shortened(task_id)} cannot be claimed: {why}.", reason=reason, next=next
+        )
+
+
+class NotOwner(Conflict):
+    """The task is somebody else's."""
+
+    facts = ("owner",)
+
+    def __init__(self, task_id: str, owner: str | None) -> None:
+        whose = f"is claimed by {shortened(owner)}" if owner else "is claimed by nobody"
+        super().__init__(
+            f"The task {shortened(task_id)} {whose}.",
+            next="Send its owner a message." if owner else "Claim it first.",
+        )
+        self.owner = owner
+
+
+class TaskSettled(Conflict):
+    """The task is done or failed, and stays so."""
+
+    facts = ("status",)
+
+    def __init__(self, task_id: str, status: str) -> None:
+        super().__init__(
+            f"The task {shortened(task_id)} is {status} and stays so.",
+            next="Create a new task for what is still to do.",
+        )
+        self.status = status
+
+
+class AgentNameTaken(Conflict):
+    """Two agents of one network or team have one name."""
+
+    facts = ("name",)
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"Two agents are named {shortened(name)}.", next="Give each a name of its own."
+        )
+        self.name = name
+
+
 class ToolNameTaken(Conflict):
     """Two tools answer to one name."""
 
@@ -414,6 +597,127 @@ class ToolNameTaken(Conflict):
             next='Lay out the run tools with profile="together".',
         )
         self.name, self.ids = name, ids
+
+
+class NotRunnable(HoldfastError):
+    """It cannot be run as it is; nothing was stored or sent."""
+
+    facts: ClassVar[tuple[str, ...]] = ("network", "agent")
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        network: str | None = None,
+        agent: str | None = None,
+        next: str = "",
+    ) -> None:
+        super().__init__(message, next=next)
+        self.network, self.agent = network, agent
+
+
+class NoModel(NotRunnable):
+    """Nobody named a model."""
+
+
+class NoRouter(NotRunnable):
+    """Nobody chooses which agent goes next."""
+
+
+class NoAgentEnabled(NotRunnable):
+    """There is no agent, or all of them are switched off."""
+
+
+class RunFailed(HoldfastError):
+    """The run ended in failure; everything done before is in `run`. The cause is chained."""
+
+    facts: ClassVar[tuple[str, ...]] = ("run", "result", "stop_reason")
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        run: object = None,
+        result: object = None,
+        stop_reason: str = "",
+        next: str = "",
+    ) -> None:
+        super().__init__(message, next=next)
+        self.run, self.result, self.stop_reason = run, result, stop_reason
+
+
+class StepFailed(RunFailed):
+    """A step failed, and with it what needed its result."""
+
+    facts = ("step_id", "error")
+
+    def __init__(self, step_id: str, error: object, *, run: object = None) -> None:
+        super().__init__(f"The step {shortened(step_id)} failed: {error}", run=run)
+        self.step_id, self.error = step_id, error
+
+
+class TaskFailed(RunFailed):
+    """Steps of a task failed; those that needed them were not run."""
+
+    facts = ("task_id", "failed", "blocked")
+
+    def __init__(
+        self,
+        task_id: str,
+        cause: str,
+        *,
+        failed: Sequence[str],
+        blocked: Sequence[str],
+        run: object = None,
+    ) -> None:
+        waited = f" Not run: {', '.join(blocked)}." if blocked else ""
+        super().__init__(f"The task {shortened(task_id)} failed: {cause}.{waited}", run=run)
+        self.task_id, self.failed, self.blocked = task_id, tuple(failed), tuple(blocked)
+
+
+class PlanFailed(RunFailed):
+    """Tasks of a plan failed; those that needed them were not run."""
+
+    facts = ("failed", "blocked", "report")
+
+    def __init__(
+        self,
+        cause: str,
+        *,
+        failed: Sequence[str],
+        blocked: Sequence[str],
+        report: object,
+        run: object = None,
+    ) -> None:
+        waited = f" Not run: {', '.join(blocked)}." if blocked else ""
+        super().__init__(f"The plan failed: {cause}.{waited}", run=run)
+        self.failed, self.blocked, self.report = tuple(failed), tuple(blocked), report
+
+
+class RunCancelled(HoldfastError):
+    """The run was cancelled; what was completed is kept."""
+
+    facts = ("reason", "completed")
+
+    def __init__(self, reason: str, *, completed: Sequence[str] = ()) -> None:
+        super().__init__(
+            f"The run was cancelled: {shortened(reason)}.",
+            next="Run it again with the same run_id to go on from what is completed.",
+        )
+        self.reason, self.completed = reason, tuple(completed)
+
+
+class WaitTimeout(HoldfastError):
+    """What was waited for did not come in time."""
+
+    facts = ("key", "seconds")
+
+    def __init__(self, key: str, seconds: float) -> None:
+        super().__init__(
+            f"{shortened(key)} was not written within {seconds:g} s.",
+            next="Wait longer, or see whether whoever writes it still runs.",
+        )
+        self.key, self.seconds = key, seconds
 
 
 class Unavailable(HoldfastError):
