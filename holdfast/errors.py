@@ -47,9 +47,9 @@ from holdfast.ground.errors import StoreFull as StoreFull
 from holdfast.ground.errors import TaskFailed as TaskFailed
 from holdfast.ground.errors import TaskSettled as TaskSettled
 from holdfast.ground.errors import TooLarge as TooLarge
-from holdfast.ground.errors import TooNew as TooNew
 from holdfast.ground.errors import ToolNameTaken as ToolNameTaken
 from holdfast.ground.errors import ToolRefused as ToolRefused
+from holdfast.ground.errors import TooNew as TooNew
 from holdfast.ground.errors import Unavailable as Unavailable
 from holdfast.ground.errors import UnknownFormat as UnknownFormat
 from holdfast.ground.errors import Unsupported as Unsupported

@@ -151,7 +151,7 @@ class InvalidInput(HoldfastError):
 class UnknownFormat(InvalidInput):
     """The text is not of a format, or a release of it, that can be read here."""
 
-    facts = ("format", "version")
+    facts = (*InvalidInput.facts, "format", "version")
 
     def __init__(self, field: str, *, format: object, version: object, known: str) -> None:
         super().__init__(
@@ -165,7 +165,7 @@ class UnknownFormat(InvalidInput):
 class ChecksumMismatch(InvalidInput):
     """A result is not what it was when its checksum was written."""
 
-    facts = ("id", "stored", "computed")
+    facts = (*InvalidInput.facts, "id", "stored", "computed")
 
     def __init__(self, id: str, *, stored: str, computed: str) -> None:
         super().__init__(
@@ -179,7 +179,7 @@ class ChecksumMismatch(InvalidInput):
 class InvalidPlan(InvalidInput):
     """The plan cannot be run; every problem of it is told at once."""
 
-    facts = ("problems",)
+    facts = (*InvalidInput.facts, "problems")
 
     def __init__(self, problems: Sequence[object]) -> None:
         told = "; ".join(str(each) for each in problems)
@@ -190,7 +190,7 @@ class InvalidPlan(InvalidInput):
 class PlanningFailed(InvalidInput):
     """The model did not arrive at a plan."""
 
-    facts = ("problems", "tasks")
+    facts = (*InvalidInput.facts, "problems", "tasks")
 
     def __init__(
         self, reason: str, *, problems: Sequence[object] = (), tasks: Sequence[object] = ()
@@ -207,7 +207,7 @@ class PlanningFailed(InvalidInput):
 class CheckpointUnreadable(InvalidInput):
     """What was kept of a run is there and cannot be read."""
 
-    facts = ("path",)
+    facts = (*InvalidInput.facts, "path")
 
     def __init__(self, path: str, why: str) -> None:
         super().__init__(

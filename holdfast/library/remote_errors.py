@@ -22,6 +22,7 @@ _INHERITED: tuple[tuple[type[HoldfastError], str, object], ...] = (
     (errors.Corrupt, "reason", "io"),
     (errors.TooNew, "reason", "read_only"),
     (errors.Unavailable, "reason", "lost"),
+    (errors.RunFailed, "stop_reason", ""),
     (errors.Unavailable, "written", False),
 )
 
