@@ -43,6 +43,12 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    """Run the tests marked `anyio` on asyncio, the only loop there is here."""
+    return "asyncio"
+
+
 @pytest.fixture
 def sqlite_file(tmp_path: Path) -> Path:
     """Give the path of a database that is not there yet."""

@@ -1,1 +1,17 @@
-"""For those who test against Holdfast: contracts, a model store, fakes."""
+"""For those who test against Holdfast: contracts, a model store, fakes, a scripted model."""
+
+from typing import TYPE_CHECKING
+
+from holdfast.ground.lazy import lazily
+
+if TYPE_CHECKING:
+    from holdfast.testing.scripted import ScriptedModel as ScriptedModel
+    from holdfast.testing.scripted import call as call
+    from holdfast.testing.scripted import thought as thought
+
+__all__ = ["ScriptedModel", "call", "thought"]
+
+__getattr__ = lazily(
+    __name__,
+    dict.fromkeys(__all__, "holdfast.testing.scripted"),
+)
