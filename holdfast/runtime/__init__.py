@@ -1,8 +1,33 @@
 """Agents at work, on pydantic-ai: steps, tasks, plans, teams and networks (extra `agents`)."""
 
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 from holdfast.ground.errors import MissingExtra
+from holdfast.ground.lazy import lazily
+
+if TYPE_CHECKING:
+    from holdfast.runtime.agent import Agent as Agent
+    from holdfast.runtime.hooks import AgentHooks as AgentHooks
+    from holdfast.runtime.hooks import AgentStart as AgentStart
+    from holdfast.runtime.tool_context import ToolContext as ToolContext
 
 if find_spec("pydantic_ai") is None or find_spec("jsonschema") is None:
     raise MissingExtra("agents")
+
+__all__ = [
+    "Agent",
+    "AgentHooks",
+    "AgentStart",
+    "ToolContext",
+]
+
+__getattr__ = lazily(
+    __name__,
+    {
+        "Agent": "holdfast.runtime.agent",
+        "AgentHooks": "holdfast.runtime.hooks",
+        "AgentStart": "holdfast.runtime.hooks",
+        "ToolContext": "holdfast.runtime.tool_context",
+    },
+)
