@@ -10,6 +10,10 @@ if TYPE_CHECKING:
     from holdfast.runtime.agent import Agent as Agent
     from holdfast.runtime.hooks import AgentHooks as AgentHooks
     from holdfast.runtime.hooks import AgentStart as AgentStart
+    from holdfast.runtime.plans.plan import TaskPlan as TaskPlan
+    from holdfast.runtime.plans.problem import PlanProblem as PlanProblem
+    from holdfast.runtime.plans.shapes import Step as Step
+    from holdfast.runtime.plans.shapes import Task as Task
     from holdfast.runtime.tool_context import ToolContext as ToolContext
 
 if find_spec("pydantic_ai") is None or find_spec("jsonschema") is None:
@@ -19,6 +23,10 @@ __all__ = [
     "Agent",
     "AgentHooks",
     "AgentStart",
+    "PlanProblem",
+    "Step",
+    "Task",
+    "TaskPlan",
     "ToolContext",
 ]
 
@@ -28,6 +36,10 @@ __getattr__ = lazily(
         "Agent": "holdfast.runtime.agent",
         "AgentHooks": "holdfast.runtime.hooks",
         "AgentStart": "holdfast.runtime.hooks",
+        "PlanProblem": "holdfast.runtime.plans.problem",
+        "Step": "holdfast.runtime.plans.shapes",
+        "Task": "holdfast.runtime.plans.shapes",
+        "TaskPlan": "holdfast.runtime.plans.plan",
         "ToolContext": "holdfast.runtime.tool_context",
     },
 )
