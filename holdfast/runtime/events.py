@@ -1,0 +1,266 @@
+"""What executors tell while they run: one class for each kind of event, frozen, as JSON if asked.
+
+`to_json` and `from_json` lead there and back, but for a result over 64 KiB, of which the JSON
+carries a part and its size.
+"""
+
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Literal, TypeAlias, cast
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.ground.errors import InvalidInput, UnknownFormat
+
+PART = 65_536
+"""Characters of a result's compact JSON that an event in JSON carries."""
+
+Reason: TypeAlias = str
+"""Why a step failed. The runtime's own are `max_iterations token_budget no_answer model_error
+timeout rejected memory hook disabled not_a_list too_many_items items internal`."""
+
+
+class StepError(Struct, frozen=True):
+    """Why a step has no result: *reason* for code, *message* with the true cause for people."""
+
+    reason: Reason
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.reason}: {self.message}"
+
+
+class Spending(Struct, frozen=True, kw_only=True):
+    """What a run has asked of its models so far."""
+
+    requests: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    total_tokens: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """Something that happened in the run *run_id*: *seq* rises within it, *at* is ms since 1970.
+
+    `Context.tell` fills in these three when it sends the event on its way.
+    """
+
+    type: ClassVar[str]
+    run_id: str = ""
+    seq: int = 0
+    at: int = 0
+
+    def to_json(self) -> str:
+        """Return it as one JSON object with its `type`."""
+        told: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
+        if "result" in told:
+            told["result"] = _carried(told["result"])
+        return msgspec.json.encode({"type": self.type} | told).decode()
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunUpdate(Event):
+    """The run as a whole: the first and the last event, from the outermost executor alone."""
+
+    type: ClassVar[str] = "run_update"
+    event: Literal["started", "completed", "failed", "cancelled"]
+    executor: str
+    result: Any = None
+    reason: str | None = None
+    usage: Spending | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanningUpdate(Event):
+    """How far the making of a plan is."""
+
+    type: ClassVar[str] = "planning_update"
+    phase: Literal[
+        "initialization", "generation", "validation", "awaiting_approval", "revision", "complete"
+    ]
+    status: Literal["running", "success", "failed"]
+    content: str = ""
+
+
+TaskMoment: TypeAlias = Literal[
+    "task_planned",
+    "task_removed",
+    "task_created",
+    "step_started",
+    "entered_conclusion_stage",
+    "step_completed",
+    "step_failed",
+    "step_blocked",
+    "step_cancelled",
+    "step_restored",
+    "task_completed",
+    "task_failed",
+    "task_blocked",
+    "task_cancelled",
+    "task_restored",
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskUpdate(Event):
+    """What became of a task or a step; *cause* says why, *blocked_by* what it waited for."""
+
+    type: ClassVar[str] = "task_update"
+    event: TaskMoment
+    task_id: str | None = None
+    title: str | None = None
+    step_id: str | None = None
+    item_index: int | None = None
+    cause: str | None = None
+    blocked_by: tuple[str, ...] = ()
+    result: Any = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepResult(Event):
+    """What a step gave: its result, or the error instead of one."""
+
+    type: ClassVar[str] = "step_result"
+    task_id: str | None = None
+    step_id: str
+    item_index: int | None = None
+    result: Any = None
+    error: StepError | None = None
+    is_task_result: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolCallUpdate(Event):
+    """A model called a tool; *message* says so in one line for a person."""
+
+    type: ClassVar[str] = "tool_call_update"
+    task_id: str | None = None
+    step_id: str | None = None
+    tool_call_id: str
+    name: str
+    args: Any = None
+    message: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolResultUpdate(Event):
+    """A tool answered: whether well, at which length, and whether the model got only a part."""
+
+    type: ClassVar[str] = "tool_result_update"
+    task_id: str | None = None
+    step_id: str | None = None
+    tool_call_id: str
+    name: str
+    ok: bool
+    characters: int
+    paged: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chunk(Event):
+    """A piece of what a model is saying or thinking; *done* ends a response."""
+
+    type: ClassVar[str] = "chunk"
+    step_id: str | None = None
+    content: str = ""
+    thinking: bool = False
+    done: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryUpdate(Event):
+    """An entry of the run's memory was written; never its value."""
+
+    type: ClassVar[str] = "memory_update"
+    key: str
+    kind: str
+    source: str | None = None
+    version: int
+    value_bytes: int
+
+
+TeamMoment: TypeAlias = Literal[
+    "agent_started",
+    "agent_idle",
+    "agent_finished",
+    "agent_benched",
+    "task_created",
+    "task_claimed",
+    "task_working",
+    "task_blocked",
+    "task_released",
+    "task_completed",
+    "task_failed",
+    "message_sent",
+    "deadlock_detected",
+    "stalled",
+    "team_complete",
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TeamUpdate(Event):
+    """What became of a team, of one of its agents, tasks or messages."""
+
+    type: ClassVar[str] = "team_update"
+    event: TeamMoment
+    agent: str | None = None
+    task_id: str | None = None
+    title: str | None = None
+    message_id: str | None = None
+    to: str | None = None
+    content: str | None = None
+    result: Any = None
+    tasks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogUpdate(Event):
+    """Something worth a line to whoever watches."""
+
+    type: ClassVar[str] = "log_update"
+    severity: Literal["info", "warning", "error"]
+    content: str
+    task_id: str | None = None
+    step_id: str | None = None
+
+
+KINDS: dict[str, type[Event]] = {
+    kind.type: kind
+    for kind in (
+        RunUpdate,
+        PlanningUpdate,
+        TaskUpdate,
+        StepResult,
+        ToolCallUpdate,
+        ToolResultUpdate,
+        Chunk,
+        MemoryUpdate,
+        TeamUpdate,
+        LogUpdate,
+    )
+}
+"""The class of each `type`."""
+
+
+def from_json(text: str) -> Event:
+    """Return the event that `to_json` told as *text*."""
+    try:
+        told = msgspec.json.decode(text, type=dict[str, Any])
+    except msgspec.DecodeError as error:
+        raise InvalidInput("event", "must be one JSON object") from error
+    kind = KINDS.get(told.pop("type", ""))
+    if kind is None:
+        raise UnknownFormat("event", format="event", version=text[:80], known=", ".join(KINDS))
+    try:
+        return msgspec.convert(told, kind)
+    except msgspec.ValidationError as error:
+        raise InvalidInput("event", str(error)) from error
+
+
+def _carried(result: Any) -> Any:
+    encoded = msgspec.json.encode(result)
+    if len(encoded) <= PART:
+        return cast("Any", msgspec.Raw(encoded))
+    return {"part": encoded.decode()[:PART], "value_bytes": len(encoded)}
