@@ -1,0 +1,233 @@
+"""Any tool, as the model's framework takes it: functions, pydantic-ai tools and our own.
+
+A first parameter annotated `ToolContext` is filled and not shown; a `RunContext` has the
+`ToolContext` as its `deps`. A plain function runs in a thread that a cancelled call leaves behind.
+"""
+
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
+from copy import copy
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, TypeAlias, cast, get_type_hints
+
+from anyio.to_thread import run_sync
+from pydantic_ai import RunContext
+from pydantic_ai import Tool as ModelTool
+from pydantic_ai.exceptions import UserError
+from pydantic_ai.toolsets import (
+    AbstractToolset,
+    CombinedToolset,
+    FunctionToolset,
+    ToolsetTool,
+    WrapperToolset,
+)
+
+from holdfast.ground.errors import ToolNameTaken
+from holdfast.runtime.agent import AnyTool, AnyToolset
+from holdfast.runtime.schemas import BySchema, takes_anything
+from holdfast.runtime.tool_context import ToolContext
+from holdfast.tools.base import Tool
+
+ContextOf: TypeAlias = Callable[[RunContext[Any]], ToolContext]
+
+OURS = "holdfast"
+"""Under this key of a tool's metadata is the `Tool` it was made from."""
+
+
+def name_of(tool: AnyTool) -> str:
+    """Return the name a model sees *tool* by."""
+    if isinstance(tool, Tool | ModelTool):
+        return tool.name
+    return getattr(_plain(tool), "__name__", type(tool).__name__)
+
+
+def named(*toolsets: Iterable[AnyTool]) -> dict[str, AnyTool]:
+    """Lay *toolsets* side by side by name; ToolNameTaken on a clash."""
+    table: dict[str, AnyTool] = {}
+    for tools in toolsets:
+        for tool in tools:
+            name = name_of(tool)
+            if name in table:
+                raise ToolNameTaken(name, _id_of(table[name]), _id_of(tool))
+            table[name] = tool
+    return table
+
+
+def offered(tools: Sequence[AnyTool]) -> list[ModelTool[Any]]:
+    """Return *tools* as pydantic-ai's; the `deps` they are called with must be a `ToolContext`."""
+    return [_offered(tool) for tool in tools]
+
+
+def equipped(
+    tools: Sequence[AnyTool], toolsets: Sequence[AnyToolset] = (), *, context_of: ContextOf
+) -> AbstractToolset[Any]:
+    """Return one toolset of all: names clash loudly, arguments are checked, calls know their call.
+
+    *context_of* makes the `ToolContext` of a call from what pydantic-ai knows of it.
+    """
+    named(tools)
+    own: list[AnyToolset] = [FunctionToolset(offered(tools))] if tools else []
+    return WithContext(SideBySide([*own, *toolsets]), context_of)
+
+
+@dataclass
+class SideBySide(CombinedToolset[Any]):
+    """Toolsets whose names must differ; ToolNameTaken names the two that do not."""
+
+    async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
+        """Return all their tools by name."""
+        try:
+            return await super().get_tools(ctx)
+        except UserError as error:
+            await self._find_clash(ctx, error)
+            raise
+
+    async def _find_clash(self, ctx: RunContext[Any], error: UserError) -> None:
+        holders: dict[str, str] = {}
+        for toolset in self.toolsets:
+            for name, tool in (await toolset.get_tools(ctx)).items():
+                if name in holders:
+                    raise ToolNameTaken(name, holders[name], tool.toolset.label) from error
+                holders[name] = tool.toolset.label
+
+
+@dataclass
+class WithContext(WrapperToolset[Any]):
+    """Tools that are called with a `ToolContext`, and only with arguments their schema allows."""
+
+    context_of: ContextOf
+
+    async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
+        """Return the tools; those that would take anything are held to their schema."""
+        tools = await super().get_tools(ctx)
+        return {
+            name: replace(tool, args_validator=BySchema(tool.tool_def.parameters_json_schema))
+            if takes_anything(tool.args_validator)
+            else tool
+            for name, tool in tools.items()
+        }
+
+    async def call_tool(
+        self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
+    ) -> Any:
+        """Return what the tool returns."""
+        return await super().call_tool(
+            name, tool_args, replace(ctx, deps=self.context_of(ctx)), tool
+        )
+
+
+def _offered(tool: AnyTool) -> ModelTool[Any]:
+    if isinstance(tool, Tool):
+        return _ours(tool)
+    if isinstance(tool, ModelTool):
+        made = copy(cast("ModelTool[Any]", tool))
+        _run_by(made, _called(made.function))
+        return made
+    if _wants_context(tool):
+        made = ModelTool[Any](_without_context(tool), takes_ctx=True)
+        _run_by(made, _called(tool, with_context=True))
+        return made
+    made = ModelTool[Any](tool)
+    _run_by(made, _called(tool))
+    return made
+
+
+def _ours(tool: Tool) -> ModelTool[Any]:
+    async def work(**arguments: Any) -> Any:
+        return await run_sync(tool.call, arguments, abandon_on_cancel=True)
+
+    made = ModelTool[Any].from_schema(
+        work,
+        tool.name,
+        tool.description,
+        tool.parameters,
+        # What is read from a run's memory must see what was written just before.
+        sequential=tool.id.startswith("run."),
+    )
+    made.metadata = {OURS: tool}
+    return made
+
+
+def _run_by(tool: ModelTool[Any], function: Callable[..., Any]) -> None:
+    tool.function_schema = replace(tool.function_schema, function=function, is_async=True)
+
+
+def _called(
+    function: Callable[..., Any], *, with_context: bool = False
+) -> Callable[..., Awaitable[Any]]:
+    awaitable = _is_async(function)
+
+    async def call(*args: Any, **kwargs: Any) -> Any:
+        if with_context:
+            args = (args[0].deps, *args[1:])
+        if awaitable:
+            return await function(*args, **kwargs)
+        answer = await run_sync(partial(function, *args, **kwargs), abandon_on_cancel=True)
+        return await answer if inspect.isawaitable(answer) else answer
+
+    return call
+
+
+def _wants_context(function: Callable[..., Any]) -> bool:
+    first = next(iter(_parameters(function)), None)
+    return first is not None and _hints(function).get(first.name) is ToolContext
+
+
+def _without_context(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a face of *function* whose first parameter pydantic-ai knows not to show."""
+    parameters = _parameters(function)
+    hints = _hints(function) | {parameters[0].name: RunContext[ToolContext]}
+
+    def face(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    annotated = [
+        each.replace(annotation=hints.get(each.name, inspect.Parameter.empty))
+        for each in parameters
+    ]
+    plain = _plain(function)
+    face.__name__ = name_of(function)
+    face.__qualname__ = getattr(plain, "__qualname__", face.__name__)
+    face.__module__ = getattr(plain, "__module__", __name__)
+    face.__doc__ = inspect.getdoc(plain)
+    face.__annotations__ = hints
+    cast("Any", face).__signature__ = inspect.Signature(annotated)
+    return face
+
+
+def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    try:
+        return list(inspect.signature(function).parameters.values())
+    except ValueError:
+        # A builtin that tells nobody what it takes.
+        return []
+
+
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    plain = _plain(function)
+    with suppress(NameError):
+        return get_type_hints(plain, include_extras=True)
+    # A name only a type checker can see: pydantic-ai says which when it makes the schema.
+    return {}
+
+
+def _plain(function: Any) -> Any:
+    while isinstance(function, partial):
+        function = cast("partial[Any]", function).func
+    if inspect.isroutine(function) or not callable(function):
+        return function
+    return function.__call__
+
+
+def _is_async(function: Callable[..., Any]) -> bool:
+    return inspect.iscoroutinefunction(_plain(function))
+
+
+def _id_of(tool: AnyTool) -> str:
+    if isinstance(tool, Tool):
+        return tool.id
+    if isinstance(tool, ModelTool):
+        return getattr(cast("ModelTool[Any]", tool).function, "__qualname__", tool.name)
+    return getattr(_plain(tool), "__qualname__", name_of(tool))
