@@ -563,6 +563,97 @@ CREATE TABLE holdfast.migrations (
     release text NOT NULL COLLATE pg_catalog."C"
 );
 
+CREATE TABLE holdfast.network_runs (
+    workspace text NOT NULL COLLATE pg_catalog."C",
+    id text NOT NULL COLLATE pg_catalog."C",
+    network text COLLATE pg_catalog."C",
+    thread_id text COLLATE pg_catalog."C",
+    status text NOT NULL COLLATE pg_catalog."C",
+    started_at bigint NOT NULL,
+    body text NOT NULL COLLATE pg_catalog."C",
+    CONSTRAINT network_runs_id_check CHECK (((octet_length(id) >= 1) AND (octet_length(id) <= 128))),
+    CONSTRAINT network_runs_status_check CHECK ((status = ANY (ARRAY['running'::text, 'completed'::text, 'failed'::text, 'cancelled'::text])))
+);
+ALTER TABLE ONLY holdfast.network_runs ALTER COLUMN id SET STATISTICS 0;
+ALTER TABLE ONLY holdfast.network_runs ALTER COLUMN network SET STATISTICS 0;
+ALTER TABLE ONLY holdfast.network_runs ALTER COLUMN thread_id SET STATISTICS 0;
+ALTER TABLE ONLY holdfast.network_runs ALTER COLUMN body SET STATISTICS 0;
+
+ALTER TABLE ONLY holdfast.network_runs FORCE ROW LEVEL SECURITY;
+
+CREATE TABLE holdfast.run_checkpoints (
+    workspace text NOT NULL COLLATE pg_catalog."C",
+    run_id text NOT NULL COLLATE pg_catalog."C",
+    saved_at bigint NOT NULL,
+    content bytea NOT NULL
+);
+ALTER TABLE ONLY holdfast.run_checkpoints ALTER COLUMN content SET STATISTICS 0;
+
+ALTER TABLE ONLY holdfast.run_checkpoints FORCE ROW LEVEL SECURITY;
+
+CREATE TABLE holdfast.run_entries (
+    workspace text NOT NULL COLLATE pg_catalog."C",
+    run_id text NOT NULL COLLATE pg_catalog."C",
+    key text NOT NULL COLLATE pg_catalog."C",
+    kind text NOT NULL COLLATE pg_catalog."C",
+    told text NOT NULL COLLATE pg_catalog."C",
+    failed bigint NOT NULL,
+    version bigint NOT NULL,
+    written bigint NOT NULL,
+    created_at bigint NOT NULL,
+    updated_at bigint NOT NULL,
+    value_bytes bigint NOT NULL,
+    part_of text COLLATE pg_catalog."C",
+    total bigint,
+    value text NOT NULL COLLATE pg_catalog."C",
+    CONSTRAINT run_entries_check CHECK (((part_of IS NULL) = (total IS NULL))),
+    CONSTRAINT run_entries_failed_check CHECK ((failed = ANY (ARRAY[(0)::bigint, (1)::bigint]))),
+    CONSTRAINT run_entries_kind_check CHECK ((kind = ANY (ARRAY['task_result'::text, 'step_result'::text, 'input'::text, 'shared'::text]))),
+    CONSTRAINT run_entries_part_of_check CHECK ((part_of = ANY (ARRAY['text'::text, 'json'::text])))
+);
+ALTER TABLE ONLY holdfast.run_entries ALTER COLUMN key SET STATISTICS 0;
+ALTER TABLE ONLY holdfast.run_entries ALTER COLUMN told SET STATISTICS 0;
+ALTER TABLE ONLY holdfast.run_entries ALTER COLUMN value SET STATISTICS 0;
+
+ALTER TABLE ONLY holdfast.run_entries FORCE ROW LEVEL SECURITY;
+
+CREATE TABLE holdfast.run_events (
+    workspace text NOT NULL COLLATE pg_catalog."C",
+    run_id text NOT NULL COLLATE pg_catalog."C",
+    seq bigint NOT NULL,
+    type text NOT NULL COLLATE pg_catalog."C",
+    at bigint NOT NULL,
+    data text NOT NULL COLLATE pg_catalog."C"
+);
+ALTER TABLE ONLY holdfast.run_events ALTER COLUMN data SET STATISTICS 0;
+
+ALTER TABLE ONLY holdfast.run_events FORCE ROW LEVEL SECURITY;
+
+CREATE TABLE holdfast.runs (
+    workspace text NOT NULL COLLATE pg_catalog."C",
+    id text NOT NULL COLLATE pg_catalog."C",
+    name text NOT NULL COLLATE pg_catalog."C",
+    agent text COLLATE pg_catalog."C",
+    metadata text NOT NULL COLLATE pg_catalog."C",
+    state text NOT NULL COLLATE pg_catalog."C",
+    holder text NOT NULL COLLATE pg_catalog."C",
+    place text NOT NULL COLLATE pg_catalog."C",
+    batch bigint NOT NULL,
+    seq bigint NOT NULL,
+    entries bigint NOT NULL,
+    bytes bigint NOT NULL,
+    started_at bigint NOT NULL,
+    seen_at bigint NOT NULL,
+    ended_at bigint,
+    CONSTRAINT runs_check CHECK (((state = 'running'::text) = (ended_at IS NULL))),
+    CONSTRAINT runs_state_check CHECK ((state = ANY (ARRAY['running'::text, 'completed'::text, 'failed'::text, 'cancelled'::text])))
+);
+ALTER TABLE ONLY holdfast.runs ALTER COLUMN name SET STATISTICS 0;
+ALTER TABLE ONLY holdfast.runs ALTER COLUMN agent SET STATISTICS 0;
+ALTER TABLE ONLY holdfast.runs ALTER COLUMN metadata SET STATISTICS 0;
+
+ALTER TABLE ONLY holdfast.runs FORCE ROW LEVEL SECURITY;
+
 CREATE SEQUENCE holdfast.seq
     START WITH 1
     INCREMENT BY 1
@@ -671,6 +762,42 @@ ALTER TABLE holdfast.stores ALTER COLUMN number ADD GENERATED ALWAYS AS IDENTITY
     NO MAXVALUE
     CACHE 1
 );
+
+CREATE TABLE holdfast.thread_turns (
+    seq bigint NOT NULL,
+    workspace text NOT NULL COLLATE pg_catalog."C",
+    thread_id text NOT NULL COLLATE pg_catalog."C",
+    id text NOT NULL COLLATE pg_catalog."C",
+    kind text NOT NULL COLLATE pg_catalog."C",
+    run_id text COLLATE pg_catalog."C",
+    agent text COLLATE pg_catalog."C",
+    at bigint NOT NULL,
+    checksum text NOT NULL COLLATE pg_catalog."C",
+    size_bytes bigint NOT NULL,
+    body text NOT NULL COLLATE pg_catalog."C",
+    CONSTRAINT thread_turns_check CHECK (((kind = 'result'::text) = (agent IS NOT NULL))),
+    CONSTRAINT thread_turns_kind_check CHECK ((kind = ANY (ARRAY['user'::text, 'result'::text])))
+);
+ALTER TABLE ONLY holdfast.thread_turns ALTER COLUMN thread_id SET STATISTICS 0;
+ALTER TABLE ONLY holdfast.thread_turns ALTER COLUMN id SET STATISTICS 0;
+ALTER TABLE ONLY holdfast.thread_turns ALTER COLUMN run_id SET STATISTICS 0;
+ALTER TABLE ONLY holdfast.thread_turns ALTER COLUMN agent SET STATISTICS 0;
+ALTER TABLE ONLY holdfast.thread_turns ALTER COLUMN checksum SET STATISTICS 0;
+ALTER TABLE ONLY holdfast.thread_turns ALTER COLUMN body SET STATISTICS 0;
+
+ALTER TABLE ONLY holdfast.thread_turns FORCE ROW LEVEL SECURITY;
+
+CREATE TABLE holdfast.threads (
+    workspace text NOT NULL COLLATE pg_catalog."C",
+    id text NOT NULL COLLATE pg_catalog."C",
+    created_at bigint NOT NULL,
+    updated_at bigint NOT NULL,
+    turns bigint NOT NULL,
+    CONSTRAINT threads_id_check CHECK (((octet_length(id) >= 1) AND (octet_length(id) <= 128)))
+);
+ALTER TABLE ONLY holdfast.threads ALTER COLUMN id SET STATISTICS 0;
+
+ALTER TABLE ONLY holdfast.threads FORCE ROW LEVEL SECURITY;
 
 CREATE TABLE holdfast.versions (
     number bigint NOT NULL,
@@ -809,6 +936,21 @@ ALTER TABLE ONLY holdfast.memory_words
 ALTER TABLE ONLY holdfast.migrations
     ADD CONSTRAINT migrations_pkey PRIMARY KEY (number);
 
+ALTER TABLE ONLY holdfast.network_runs
+    ADD CONSTRAINT network_runs_pkey PRIMARY KEY (workspace, id);
+
+ALTER TABLE ONLY holdfast.run_checkpoints
+    ADD CONSTRAINT run_checkpoints_pkey PRIMARY KEY (workspace, run_id);
+
+ALTER TABLE ONLY holdfast.run_entries
+    ADD CONSTRAINT run_entries_pkey PRIMARY KEY (workspace, run_id, key);
+
+ALTER TABLE ONLY holdfast.run_events
+    ADD CONSTRAINT run_events_pkey PRIMARY KEY (workspace, run_id, seq);
+
+ALTER TABLE ONLY holdfast.runs
+    ADD CONSTRAINT runs_pkey PRIMARY KEY (workspace, id);
+
 ALTER TABLE ONLY holdfast.session_stores
     ADD CONSTRAINT session_stores_pkey PRIMARY KEY (session_id, memory_store_id);
 
@@ -832,6 +974,12 @@ ALTER TABLE ONLY holdfast.stores
 
 ALTER TABLE ONLY holdfast.stores
     ADD CONSTRAINT stores_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY holdfast.thread_turns
+    ADD CONSTRAINT thread_turns_pkey PRIMARY KEY (seq);
+
+ALTER TABLE ONLY holdfast.threads
+    ADD CONSTRAINT threads_pkey PRIMARY KEY (workspace, id);
 
 ALTER TABLE ONLY holdfast.versions
     ADD CONSTRAINT versions_number_key UNIQUE (number);
@@ -899,6 +1047,14 @@ CREATE UNIQUE INDEX memories_by_path ON holdfast.memories USING btree (store_id,
 
 CREATE INDEX memory_words_of_memory ON holdfast.memory_words USING btree (memory_id);
 
+CREATE INDEX network_runs_by_age ON holdfast.network_runs USING btree (workspace, started_at, id);
+
+CREATE INDEX network_runs_of_thread ON holdfast.network_runs USING btree (workspace, thread_id, started_at, id) WHERE (thread_id IS NOT NULL);
+
+CREATE INDEX runs_by_age ON holdfast.runs USING btree (workspace, started_at, id);
+
+CREATE INDEX runs_by_end ON holdfast.runs USING btree (workspace, COALESCE(ended_at, seen_at), id);
+
 CREATE INDEX sessions_by_age ON holdfast.sessions USING btree (workspace, created_at, id);
 
 CREATE INDEX sessions_of_store ON holdfast.session_stores USING btree (memory_store_id, session_id);
@@ -906,6 +1062,14 @@ CREATE INDEX sessions_of_store ON holdfast.session_stores USING btree (memory_st
 CREATE INDEX store_edits_by_age ON holdfast.store_edits USING btree (store_id, created_at);
 
 CREATE INDEX stores_by_age ON holdfast.stores USING btree (workspace, created_at, id);
+
+CREATE UNIQUE INDEX thread_turns_by_id ON holdfast.thread_turns USING btree (workspace, thread_id, id);
+
+CREATE INDEX thread_turns_in_order ON holdfast.thread_turns USING btree (workspace, thread_id, seq);
+
+CREATE INDEX thread_turns_of_agent ON holdfast.thread_turns USING btree (workspace, agent) WHERE (agent IS NOT NULL);
+
+CREATE INDEX threads_by_age ON holdfast.threads USING btree (workspace, created_at, id);
 
 CREATE INDEX tokens_of_session ON holdfast.session_tokens USING btree (session_id);
 
@@ -930,6 +1094,12 @@ ALTER TABLE ONLY holdfast.memories
 
 ALTER TABLE ONLY holdfast.memory_words
     ADD CONSTRAINT memory_words_memory_id_fkey FOREIGN KEY (memory_id) REFERENCES holdfast.memories(id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY holdfast.run_entries
+    ADD CONSTRAINT run_entries_workspace_run_id_fkey FOREIGN KEY (workspace, run_id) REFERENCES holdfast.runs(workspace, id);
+
+ALTER TABLE ONLY holdfast.run_events
+    ADD CONSTRAINT run_events_workspace_run_id_fkey FOREIGN KEY (workspace, run_id) REFERENCES holdfast.runs(workspace, id);
 
 ALTER TABLE ONLY holdfast.session_stores
     ADD CONSTRAINT session_stores_session_id_fkey FOREIGN KEY (session_id) REFERENCES holdfast.sessions(id);
@@ -1047,6 +1217,16 @@ CREATE POLICY its_workspace ON holdfast.memories USING (((current_setting('holdf
 
 CREATE POLICY its_workspace ON holdfast.memory_words USING (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text))) WITH CHECK (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text)));
 
+CREATE POLICY its_workspace ON holdfast.network_runs USING (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text))) WITH CHECK (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text)));
+
+CREATE POLICY its_workspace ON holdfast.run_checkpoints USING (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text))) WITH CHECK (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text)));
+
+CREATE POLICY its_workspace ON holdfast.run_entries USING (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text))) WITH CHECK (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text)));
+
+CREATE POLICY its_workspace ON holdfast.run_events USING (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text))) WITH CHECK (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text)));
+
+CREATE POLICY its_workspace ON holdfast.runs USING (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text))) WITH CHECK (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text)));
+
 CREATE POLICY its_workspace ON holdfast.session_stores USING (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text))) WITH CHECK (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text)));
 
 CREATE POLICY its_workspace ON holdfast.session_tokens USING (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text))) WITH CHECK (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text)));
@@ -1058,6 +1238,10 @@ CREATE POLICY its_workspace ON holdfast.store_edits USING (((current_setting('ho
 CREATE POLICY its_workspace ON holdfast.store_settings USING (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text))) WITH CHECK (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text)));
 
 CREATE POLICY its_workspace ON holdfast.stores USING (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text))) WITH CHECK (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text)));
+
+CREATE POLICY its_workspace ON holdfast.thread_turns USING (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text))) WITH CHECK (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text)));
+
+CREATE POLICY its_workspace ON holdfast.threads USING (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text))) WITH CHECK (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text)));
 
 CREATE POLICY its_workspace ON holdfast.versions USING (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text))) WITH CHECK (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text)));
 
@@ -1091,6 +1275,16 @@ ALTER TABLE holdfast.memories ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE holdfast.memory_words ENABLE ROW LEVEL SECURITY;
 
+ALTER TABLE holdfast.network_runs ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE holdfast.run_checkpoints ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE holdfast.run_entries ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE holdfast.run_events ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE holdfast.runs ENABLE ROW LEVEL SECURITY;
+
 ALTER TABLE holdfast.session_stores ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE holdfast.session_tokens ENABLE ROW LEVEL SECURITY;
@@ -1102,5 +1296,9 @@ ALTER TABLE holdfast.store_edits ENABLE ROW LEVEL SECURITY;
 ALTER TABLE holdfast.store_settings ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE holdfast.stores ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE holdfast.thread_turns ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE holdfast.threads ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE holdfast.versions ENABLE ROW LEVEL SECURITY;

@@ -339,6 +339,76 @@ CREATE TABLE migrations (
   release text not null
 ) strict;
 
+CREATE TABLE network_runs (
+  workspace text not null,
+  id text not null check (length(id) between 1 and 128),
+  network text,
+  thread_id text,
+  status text not null check (status in ('running', 'completed', 'failed', 'cancelled')),
+  started_at integer not null,
+  body text not null,                
+  primary key (workspace, id)
+) strict;
+
+CREATE TABLE run_checkpoints (
+  workspace text not null,
+  run_id text not null,
+  saved_at integer not null,
+  content blob not null,
+  primary key (workspace, run_id)
+) strict;
+
+CREATE TABLE run_entries (
+  workspace text not null,
+  run_id text not null,
+  key text not null,
+  kind text not null check (kind in ('task_result', 'step_result', 'input', 'shared')),
+  told text not null,              
+  failed integer not null check (failed in (0, 1)),
+  version integer not null,
+  written integer not null,        
+  created_at integer not null,
+  updated_at integer not null,
+  value_bytes integer not null,    
+  part_of text check (part_of in ('text', 'json')),  
+  total integer,                   
+  value text not null,             
+  primary key (workspace, run_id, key),
+  foreign key (workspace, run_id) references runs (workspace, id),
+  check ((part_of is null) = (total is null))
+) strict;
+
+CREATE TABLE run_events (
+  workspace text not null,
+  run_id text not null,
+  seq integer not null,
+  type text not null,
+  at integer not null,
+  data text not null,              
+  primary key (workspace, run_id, seq),
+  foreign key (workspace, run_id) references runs (workspace, id)
+) strict, without rowid;
+
+CREATE TABLE runs (
+  workspace text not null,
+  id text not null,
+  name text not null,
+  agent text,
+  metadata text not null,          
+  state text not null check (state in ('running', 'completed', 'failed', 'cancelled')),
+  holder text not null,            
+  place text not null,             
+  batch integer not null,          
+  seq integer not null,            
+  entries integer not null,
+  bytes integer not null,
+  started_at integer not null,
+  seen_at integer not null,        
+  ended_at integer,
+  primary key (workspace, id),
+  check ((state = 'running') = (ended_at is null))
+) strict, without rowid;
+
 CREATE TABLE session_stores (
   workspace text not null,
   session_id text not null references sessions (id),
@@ -409,6 +479,30 @@ CREATE TABLE stores (
   last_at integer not null,        
   link blob not null               
 ) strict;
+
+CREATE TABLE thread_turns (
+  seq integer primary key,
+  workspace text not null,
+  thread_id text not null,
+  id text not null,
+  kind text not null check (kind in ('user', 'result')),
+  run_id text,
+  agent text,                        
+  at integer not null,
+  checksum text not null,
+  size_bytes integer not null,       
+  body text not null,                
+  check ((kind = 'result') = (agent is not null))
+) strict;
+
+CREATE TABLE threads (
+  workspace text not null,
+  id text not null check (length(id) between 1 and 128),
+  created_at integer not null,
+  updated_at integer not null,
+  turns integer not null,
+  primary key (workspace, id)
+) strict, without rowid;
 
 CREATE TABLE versions (
   number integer primary key,      
@@ -500,6 +594,15 @@ CREATE INDEX ltm_turns_of_session on ltm_turns (collection, thread_id, session, 
 
 CREATE UNIQUE INDEX memories_by_path on memories (store_id, path);
 
+CREATE INDEX network_runs_by_age on network_runs (workspace, started_at, id);
+
+CREATE INDEX network_runs_of_thread on network_runs (workspace, thread_id, started_at, id)
+  where thread_id is not null;
+
+CREATE INDEX runs_by_age on runs (workspace, started_at, id);
+
+CREATE INDEX runs_by_end on runs (workspace, coalesce(ended_at, seen_at), id);
+
 CREATE INDEX sessions_by_age on sessions (workspace, created_at, id);
 
 CREATE INDEX sessions_of_store on session_stores (memory_store_id, session_id);
@@ -507,6 +610,14 @@ CREATE INDEX sessions_of_store on session_stores (memory_store_id, session_id);
 CREATE INDEX store_edits_by_age on store_edits (store_id, created_at);
 
 CREATE INDEX stores_by_age on stores (workspace, created_at, id);
+
+CREATE UNIQUE INDEX thread_turns_by_id on thread_turns (workspace, thread_id, id);
+
+CREATE INDEX thread_turns_in_order on thread_turns (workspace, thread_id, seq);
+
+CREATE INDEX thread_turns_of_agent on thread_turns (workspace, agent) where agent is not null;
+
+CREATE INDEX threads_by_age on threads (workspace, created_at, id);
 
 CREATE INDEX tokens_of_session on session_tokens (session_id);
 

@@ -56,6 +56,10 @@ TABLES = (
     Table("ltm_jobs", ("number",)),
     Table("ltm_vectors", ("collection", "id")),
     Table("ltm_vector_sets", ("collection",)),
+    Table("runs", ("workspace", "id")),
+    Table("run_entries", ("workspace", "run_id", "key")),
+    Table("run_events", ("workspace", "run_id", "seq")),
+    Table("run_checkpoints", ("workspace", "run_id")),
     Table("changes", ("seq",)),
 )
 """Every table that holds what cannot be made again, owners before what they own.

@@ -1,0 +1,18 @@
+"""Whose records of runs, and by what means: what every act on them needs to know."""
+
+from msgspec import Struct
+
+from holdfast.engines.base import Engine
+from holdfast.ground.clock import Clock, to_microseconds
+
+
+class Caller(Struct, frozen=True, kw_only=True):
+    """A workspace, and the engine and clock to act on it with; `engine` is scoped to it."""
+
+    engine: Engine
+    workspace: str
+    clock: Clock
+
+    def now(self) -> int:
+        """Return the present instant in microseconds since 1970."""
+        return to_microseconds(self.clock.now())

@@ -1,0 +1,268 @@
+"""Records of runs written: begun, brought up to date by reports, deleted, and making room.
+
+A report that comes twice is taken once, for its sender does not know whether the first arrived.
+"""
+
+from collections.abc import Iterable
+from types import SimpleNamespace
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.engines.base import Transaction
+from holdfast.ground.clock import from_microseconds
+from holdfast.ground.errors import Conflict, NotFound
+from holdfast.ground.events import Event
+from holdfast.memories.run.caller import Caller
+from holdfast.memories.run.counts import counts
+from holdfast.memories.run.record import LOST_AFTER, RunRow
+from holdfast.memories.run.report import MILLISECOND, Opening, Report, ReportedEntry, notice_of
+
+ENDED_MOST: Final = 1_000
+"""Runs of a workspace that are over and still told of; the oldest make room."""
+
+EVENTS_KEPT: Final = 1_000
+"""Events of a run that whoever comes late can still be told."""
+
+PACKAGE: Final = "holdfast.memories.run"
+_PER_REPORT: Final = 1_000_000
+"""More than entries of one report, so that orders of writes within reports do not meet."""
+
+_text: Final = msgspec.json.Encoder(order="deterministic").encode
+
+
+class _Size(Struct, frozen=True):
+    key: str
+    value_bytes: int
+
+
+class _Id(Struct, frozen=True):
+    id: str
+
+
+def begin(caller: Caller, opening: Opening, *, cap: int = ENDED_MOST) -> None:
+    """Show the run that *opening* tells of as running; once more by the same holder does nothing.
+
+    A run that was there is begun anew: its entries go, and who reported it before is refused.
+    """
+    now = caller.now()
+
+    def work(tx: Transaction) -> None:
+        sql = statements(caller)
+        there = tx.first(RunRow, sql.lock_run, run=opening.run_id)
+        if there is not None and there.holder == opening.holder:
+            return
+        if there is not None:
+            tx.run(sql.clear_entries, run=opening.run_id)
+        tx.run(
+            sql.begin_run,
+            run=opening.run_id,
+            name=opening.name,
+            agent=opening.agent,
+            metadata=_text(opening.metadata).decode(),
+            holder=opening.holder,
+            place=opening.place,
+            started_at=opening.started_at * MILLISECOND,
+            now=now,
+        )
+        _make_room(caller, tx, sql, now=now, cap=cap)
+
+    return caller.engine.write(work)
+
+
+def take(
+    caller: Caller, run_id: str, report: Report, *, relay: bool = False, cap: int = ENDED_MOST
+) -> None:
+    """Bring the record up to date with *report*, which is a sign of life even when empty.
+
+    With *relay* its events go through this process's bus as well. Raises NotFound when the record
+    is gone, Conflict when the run is over or another holder reports it.
+    """
+    now = caller.now()
+
+    def work(tx: Transaction) -> None:
+        sql = statements(caller)
+        run = _held(tx.first(RunRow, sql.lock_run, run=run_id), run_id, report)
+        if report.number <= run.batch:
+            return
+        taken = _Taking(tx, sql, run, report)
+        grown, heavier = taken.entries()
+        tx.run(
+            sql.set_run,
+            run=run_id,
+            state=report.ended or "running",
+            batch=report.number,
+            seq=taken.events(),
+            entries=grown,
+            bytes=heavier,
+            now=now,
+            ended_at=now if report.ended else None,
+        )
+        if report.ended:
+            _make_room(caller, tx, sql, now=now, cap=cap)
+        if relay:
+            tx.after_commit(lambda: _relay(caller, run_id, report))
+
+    return caller.engine.write(work)
+
+
+def delete(caller: Caller, run_id: str) -> None:
+    """Delete the record of a run that is over, and its checkpoint; their bytes are gone then.
+
+    Raises NotFound, and Conflict for a run that is running.
+    """
+    now = caller.now()
+
+    def work(tx: Transaction) -> None:
+        sql = statements(caller)
+        run = tx.first(RunRow, sql.lock_run, run=run_id)
+        if run is None:
+            raise missing(run_id)
+        if run.state_at(now) == "running":
+            raise Conflict(
+                f"The run {run_id} is running, in {run.place}.",
+                reason="running",
+                next="Cancel it, or wait for its end.",
+            )
+        _drop(tx, sql, run_id)
+        tx.run(sql.delete_checkpoint, run=run_id)
+
+    caller.engine.write(work)
+    caller.engine.scrub()
+
+
+def forget_agent(caller: Caller, agent: str) -> dict[str, int]:
+    """Delete every record of a run of *agent*, live ones too; return how many. Then scrub."""
+
+    def work(tx: Transaction) -> dict[str, int]:
+        sql = statements(caller)
+        found = tx.all(_Id, sql.runs_of_agent, named=agent)
+        for each in found:
+            _drop(tx, sql, each.id)
+            tx.run(sql.delete_checkpoint, run=each.id)
+        return {"runs": len(found)}
+
+    return caller.engine.write(work)
+
+
+def statements(caller: Caller) -> SimpleNamespace:
+    """Return the statements about records of runs."""
+    return caller.engine.queries(PACKAGE)
+
+
+def missing(run_id: str) -> NotFound:
+    """Return the error that there is no record of the run *run_id*."""
+    return NotFound("run", run_id, next="List the runs that there are.")
+
+
+class _Taking:
+    """One report being taken into the record of *run*."""
+
+    def __init__(self, tx: Transaction, sql: SimpleNamespace, run: RunRow, report: Report) -> None:
+        self._tx, self._sql, self._run, self._report = tx, sql, run, report
+
+    def entries(self) -> tuple[int, int]:
+        """Write and delete entries; return how many more there are, and how many more bytes."""
+        report, run_id = self._report, self._run.id
+        keys = [each.key for each in report.entries]
+        touched = _text([*keys, *report.deleted]).decode()
+        before = self._tx.all(_Size, self._sql.sizes_of, run=run_id, keys=touched)
+        if report.deleted:
+            gone = _text(report.deleted).decode()
+            self._tx.run(self._sql.delete_entries, run=run_id, keys=gone)
+        if report.entries:
+            self._tx.run_many(self._sql.set_entry, self._rows())
+        weight = sum(each.value_bytes for each in report.entries)
+        return (
+            len(keys) - len(before),
+            weight - sum(each.value_bytes for each in before),
+        )
+
+    def _rows(self) -> Iterable[dict[str, object]]:
+        start = self._report.number * _PER_REPORT
+        for place, entry in enumerate(self._report.entries):
+            yield {"run": self._run.id, "written": start + place, **_stored(entry)}
+
+    def events(self) -> int:
+        """Write events, let the oldest go, and return the number of the last."""
+        first = self._run.seq + self._report.missed + 1
+        rows = [
+            {
+                "run": self._run.id,
+                "seq": seq,
+                "type": event.type,
+                "at": event.at * MILLISECOND,
+                "data": _text(event.data).decode(),
+            }
+            for seq, event in enumerate(self._report.events, start=first)
+        ]
+        last = first + len(rows) - 1
+        if rows:
+            self._tx.run_many(self._sql.add_event, rows)
+            self._tx.run(self._sql.trim_events, run=self._run.id, seq=last - EVENTS_KEPT)
+        return last
+
+
+def _stored(entry: ReportedEntry) -> dict[str, object]:
+    told = {"source": entry.source, "title": entry.title, "description": entry.description}
+    return {
+        "key": entry.key,
+        "kind": entry.kind,
+        "told": _text(told).decode(),
+        "failed": int(entry.failed),
+        "version": entry.version,
+        "created_at": entry.created_at * MILLISECOND,
+        "updated_at": entry.updated_at * MILLISECOND,
+        "value_bytes": entry.value_bytes,
+        "part_of": entry.part_of,
+        "total": entry.total,
+        "value": entry.value,
+    }
+
+
+def _held(run: RunRow | None, run_id: str, report: Report) -> RunRow:
+    """Return *run* if *report* is of its holder, and nothing after its end."""
+    if run is None:
+        raise missing(run_id)
+    if run.holder != report.holder:
+        raise Conflict(
+            f"The run {run_id} was begun anew, in {run.place}.",
+            reason="superseded",
+            next="Give each run an id of its own.",
+        )
+    if run.state != "running" and report.number > run.batch:
+        raise Conflict(
+            f"The run {run_id} is {run.state}.", reason="ended", next="Attach it once more."
+        )
+    return run
+
+
+def _make_room(
+    caller: Caller, tx: Transaction, sql: SimpleNamespace, *, now: int, cap: int
+) -> None:
+    """Delete the oldest records past *cap* of runs that are over, and tell so."""
+    surplus = tx.all(_Id, sql.surplus_runs, lost_before=now - LOST_AFTER, cap=cap)
+    for each in surplus:
+        _drop(tx, sql, each.id)
+        tx.note(
+            Event(
+                type="run.record_evicted",
+                at=from_microseconds(now),
+                workspace=caller.workspace,
+                ids={"run_id": each.id},
+            )
+        )
+    if surplus:
+        tx.after_commit(lambda: counts.evicted(len(surplus)))
+
+
+def _drop(tx: Transaction, sql: SimpleNamespace, run_id: str) -> None:
+    for statement in (sql.clear_entries, sql.clear_events, sql.delete_run):
+        tx.run(statement, run=run_id)
+
+
+def _relay(caller: Caller, run_id: str, report: Report) -> None:
+    if caller.engine.events.heard:
+        for event in report.events:
+            caller.engine.events.publish(notice_of(caller.workspace, run_id, event))
