@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 
     from holdfast import aio as aio
     from holdfast import errors as errors
+    from holdfast import messages as messages
     from holdfast import tools as tools
     from holdfast.ground.pages import Page as Page
     from holdfast.ground.scope import Actor as Actor
@@ -23,11 +24,14 @@ if TYPE_CHECKING:
     from holdfast.memories.longterm.memory import LongTermMemory as LongTermMemory
     from holdfast.memories.longterm.options import LongTermOptions as LongTermOptions
     from holdfast.memories.longterm.score import Weights as Weights
+    from holdfast.memories.state.result import InferenceResult as InferenceResult
+    from holdfast.memories.state.result import Usage as Usage
 
 __all__ = [
     "UNSET",
     "Actor",
     "Holdfast",
+    "InferenceResult",
     "Item",
     "LongTermMemory",
     "LongTermOptions",
@@ -35,10 +39,12 @@ __all__ = [
     "Recalled",
     "Remembered",
     "Turn",
+    "Usage",
     "Weights",
     "aio",
     "errors",
     "looks_like_secret",
+    "messages",
     "open",
     "recalled_block",
     "tools",
@@ -49,18 +55,21 @@ __getattr__ = lazily(
     {
         "UNSET": "msgspec",
         "Actor": "holdfast.ground.scope",
+        "InferenceResult": "holdfast.memories.state.result",
         "Item": "holdfast.memories.longterm.item",
         "LongTermMemory": "holdfast.memories.longterm.memory",
         "LongTermOptions": "holdfast.memories.longterm.options",
         "Recalled": "holdfast.memories.longterm.item",
         "Remembered": "holdfast.memories.longterm.item",
         "Turn": "holdfast.memories.longterm.item",
+        "Usage": "holdfast.memories.state.result",
         "Weights": "holdfast.memories.longterm.score",
         "Holdfast": "holdfast.library.holdfast",
         "Page": "holdfast.ground.pages",
         "aio": "holdfast.aio",
         "errors": "holdfast.errors",
         "looks_like_secret": "holdfast.ground.secrets",
+        "messages": "holdfast.messages",
         "open": "holdfast.library.open",
         "recalled_block": "holdfast.memories.longterm.block",
         "tools": "holdfast.tools",

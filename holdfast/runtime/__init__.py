@@ -7,6 +7,7 @@ from holdfast.ground.errors import MissingExtra
 from holdfast.ground.lazy import lazily
 
 if TYPE_CHECKING:
+    from holdfast.memories.state.result import InferenceResult as InferenceResult
     from holdfast.runtime.agent import Agent as Agent
     from holdfast.runtime.hooks import AgentHooks as AgentHooks
     from holdfast.runtime.hooks import AgentStart as AgentStart
@@ -23,6 +24,7 @@ __all__ = [
     "Agent",
     "AgentHooks",
     "AgentStart",
+    "InferenceResult",
     "PlanProblem",
     "Step",
     "Task",
@@ -36,6 +38,7 @@ __getattr__ = lazily(
         "Agent": "holdfast.runtime.agent",
         "AgentHooks": "holdfast.runtime.hooks",
         "AgentStart": "holdfast.runtime.hooks",
+        "InferenceResult": "holdfast.memories.state.result",
         "PlanProblem": "holdfast.runtime.plans.problem",
         "Step": "holdfast.runtime.plans.shapes",
         "Task": "holdfast.runtime.plans.shapes",

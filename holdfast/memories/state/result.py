@@ -1,0 +1,237 @@
+"""What one call of an agent came to: what it was given and said, what its tools gave."""
+
+from datetime import datetime
+from hashlib import sha256
+from typing import Any, Final, cast
+
+import msgspec
+from msgspec import Struct, field
+from msgspec.structs import asdict, force_setattr, replace
+
+from holdfast.ground.clock import SystemClock, to_microseconds
+from holdfast.ground.errors import ChecksumMismatch, InvalidInput
+from holdfast.ground.ids import Ids, base62
+from holdfast.ground.json_values import JSON
+from holdfast.memories.state import checks
+from holdfast.memories.state.checks import NO_EXTRAS
+from holdfast.memories.state.frozen import KEPT, ReadOnlyDict, kept
+from holdfast.memories.state.instants import from_text, to_milliseconds, to_text
+from holdfast.memories.state.message import (
+    Message,
+    TextMessage,
+    ToolResultMessage,
+    message,
+    messages_of,
+    plain,
+    wire_of,
+)
+
+_NO_DETAILS: Final[dict[str, int]] = ReadOnlyDict({}, KEPT)
+_COUNTS: Final = ("requests", "input_tokens", "output_tokens", "tool_calls")
+_MESSAGES: Final = ("prompt", "history", "output", "tool_calls")
+
+_ids: Final = Ids()
+_clock: Final = SystemClock()
+_canonical: Final = msgspec.json.Encoder(order="sorted").encode
+
+
+class Usage(Struct, frozen=True, kw_only=True):
+    """What was asked of a model and paid for; two of them add up."""
+
+    requests: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    tool_calls: int = 0
+    details: dict[str, int] = _NO_DETAILS
+    extras: dict[str, JSON] = NO_EXTRAS
+
+    def __post_init__(self) -> None:
+        for name in _COUNTS:
+            checks.whole(name, getattr(self, name))
+        if self.details is not _NO_DETAILS:
+            details = checks.members(self.details)
+            for name, each in details.items():
+                checks.whole(f"details.{name}", each)
+            force_setattr(self, "details", ReadOnlyDict(details, KEPT))
+        force_setattr(self, "extras", checks.extras(self.extras, _USAGE))
+
+    def __add__(self, other: "Usage") -> "Usage":
+        details = dict(self.details)
+        for name, each in other.details.items():
+            details[name] = details.get(name, 0) + each
+        counts = {name: getattr(self, name) + getattr(other, name) for name in _COUNTS}
+        return Usage(**counts, details=details, extras={**self.extras, **other.extras})
+
+    def export(self) -> dict[str, JSON]:
+        """Return it as a plain dict, which `from_dict` reads."""
+        return plain(wire_of(self))
+
+    @classmethod
+    def from_dict(cls, given: object) -> "Usage":
+        """Return the usage that the plain dict *given* tells of; else InvalidInput."""
+        with checks.whole_is("usage"):
+            return _usage(given)
+
+
+_USAGE: Final = frozenset(Usage.__struct_fields__) - {"extras"}
+NO_USAGE: Final = Usage()
+
+
+def _new_id() -> str:
+    return _ids.new("res", to_microseconds(_clock.now()))
+
+
+def result_id(run_id: str, index: int) -> str:
+    """Return the id of the result at *index* in the run *run_id*, the same in every replay."""
+    digest = sha256(f"{run_id}\0{index}".encode()).digest()
+    return f"res_{base62(int.from_bytes(digest[:18]) % 62**24, 24)}"
+
+
+class InferenceResult(Struct, frozen=True, kw_only=True):
+    """One agent's call: what it was given, what it said, what its tools gave, how it ended.
+
+    >>> from holdfast import InferenceResult, messages
+    >>> InferenceResult(agent="writer", output=[messages.assistant("Done.")]).text
+    'Done.'
+    """
+
+    agent: str
+    input: str = ""
+    prompt: list[Message] = field(default_factory=list[Message])
+    history: list[Message] = field(default_factory=list[Message])
+    output: list[Message] = field(default_factory=list[Message])
+    tool_calls: list[ToolResultMessage] = field(default_factory=list[ToolResultMessage])
+    raw: str = ""
+    # A value has nobody to hand it the time or an id; whoever has them gives both.
+    id: str = field(default_factory=_new_id)
+    created_at: datetime = field(default_factory=_clock.now)
+    stop_reason: str = "done"
+    usage: Usage = NO_USAGE
+    run_id: str | None = None
+    index: int | None = None
+    model: str | None = None
+    error: dict[str, JSON] | None = None
+    extras: dict[str, JSON] = NO_EXTRAS
+
+    def __post_init__(self) -> None:
+        checks.text("agent", self.agent, least=1)
+        checks.text("id", self.id, least=1)
+        for name in ("input", "raw", "stop_reason"):
+            checks.text(name, getattr(self, name))
+        for name in ("prompt", "history", "output"):
+            force_setattr(self, name, messages_of(name, getattr(self, name)))
+        force_setattr(self, "tool_calls", checks.items("tool_calls", self.tool_calls, _returned))
+        force_setattr(self, "created_at", to_milliseconds("created_at", self.created_at))
+        if self.usage is not NO_USAGE:
+            with checks.inside("usage"):
+                force_setattr(self, "usage", _usage(self.usage))
+        checks.text_or_none("run_id", self.run_id)
+        checks.whole_or_none("index", self.index)
+        checks.text_or_none("model", self.model)
+        if self.error is not None:
+            force_setattr(self, "error", _error(self.error))
+        force_setattr(self, "extras", checks.extras(self.extras, _RESULT | {"checksum"}))
+
+    @property
+    def text(self) -> str:
+        """All that the assistant said, the texts parted by a blank line."""
+        told = (text_of(each) for each in self.output if each.role == "assistant")
+        return "\n\n".join(each for each in told if each)
+
+    @property
+    def key(self) -> str:
+        """What tells it from all others: its id."""
+        return self.id
+
+    @property
+    def checksum(self) -> str:
+        """`sha256:` and the hash of all that it holds, as canonical JSON."""
+        return checksum_of(result_wire(self))
+
+    def replace(self, **changes: Any) -> "InferenceResult":
+        """Return a copy with *changes* made to it."""
+        return replace(self, **changes)
+
+    def export(self) -> dict[str, JSON]:
+        """Return it as a plain dict with its checksum, which `from_dict` reads."""
+        wire = result_wire(self)
+        return plain(wire | {"checksum": checksum_of(wire)})
+
+    @classmethod
+    def from_dict(cls, given: object, *, verify: bool = True) -> "InferenceResult":
+        """Return the result that *given*, as `export` makes it, tells of.
+
+        ChecksumMismatch if it holds another checksum than its other members have, unless it is
+        not to *verify*; InvalidInput, with the place, for a member that is broken.
+        """
+        with checks.whole_is("result"):
+            return result_of(given, verify=verify)
+
+
+_RESULT: Final = frozenset(InferenceResult.__struct_fields__) - {"extras"}
+
+
+def text_of(told: Message) -> str:
+    """Return the text of *told*; "" for calls of tools and their results."""
+    if not isinstance(told, TextMessage):
+        return ""
+    if isinstance(told.content, str):
+        return told.content
+    return "".join(cast("str", part["text"]) for part in told.content)
+
+
+def result_wire(result: InferenceResult) -> dict[str, Any]:
+    """Return the members of *result* as they are written, without its checksum.
+
+    They are what it holds, to be encoded and not to be handed out.
+    """
+    wire = asdict(result)
+    extras = wire.pop("extras")
+    for name in _MESSAGES:
+        wire[name] = [wire_of(each) for each in wire[name]]
+    wire["created_at"] = to_text(result.created_at)
+    wire["usage"] = wire_of(result.usage)
+    return wire | extras if extras else wire
+
+
+def checksum_of(wire: dict[str, Any]) -> str:
+    """Return the checksum of a result with the members *wire*."""
+    return f"sha256:{sha256(_canonical(wire)).hexdigest()}"
+
+
+def result_of(given: object, *, verify: bool) -> InferenceResult:
+    """Return *given*, a result or its plain dict, as a result; InvalidInput tells the member."""
+    if isinstance(given, InferenceResult):
+        return given
+    found = dict(checks.members(given))
+    stored = found.pop("checksum", None)
+    checks.text_or_none("checksum", stored)
+    if isinstance(found.get("created_at"), str):
+        found["created_at"] = from_text("created_at", found["created_at"])
+    known = checks.gathered(found, _RESULT)
+    result = checks.made(InferenceResult, known, ("agent",))
+    if verify and stored is not None and stored != (computed := result.checksum):
+        raise ChecksumMismatch(result.id, stored=stored, computed=computed)
+    return result
+
+
+def _returned(given: object) -> ToolResultMessage:
+    told = message(given)
+    if not isinstance(told, ToolResultMessage):
+        raise InvalidInput("type", "must be 'tool_result'", given=told.type)
+    return told
+
+
+def _usage(given: object) -> Usage:
+    if isinstance(given, Usage):
+        return given
+    return checks.made(Usage, checks.gathered(checks.members(given), _USAGE), ())
+
+
+def _error(given: object) -> dict[str, JSON]:
+    error = kept(given, "error")
+    if not isinstance(error, dict):
+        raise InvalidInput("error", "must be an object", given=error)
+    for name in ("name", "message"):
+        checks.text(f"error.{name}", error.get(name))
+    return error
