@@ -19,7 +19,12 @@ NO_EXTRAS: Final[dict[str, JSON]] = ReadOnlyDict({}, KEPT)
 
 
 def within(place: str, error: InvalidInput) -> InvalidInput:
-    """Return *error* as it is told one level up, where the value is the member *place*."""
+    """Return *error* as it is told one level up, where the value is the member *place*.
+
+    One that knows more than a place, such as a ChecksumMismatch, stays what it is.
+    """
+    if type(error) is not InvalidInput:
+        return error
     field = place if error.field == HERE else f"{place}.{error.field}"
     told = InvalidInput(field, error.reason, limit=error.limit, given=error.given, next=error.next)
     return told.with_traceback(error.__traceback__)
