@@ -1,0 +1,258 @@
+"""One run memory as it is reported: what happened in it is gathered until a report takes it.
+
+A report tells entries as they are when it is made, not each write: what was written over meanwhile
+nobody misses, and a report that failed is simply made again.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+from threading import Lock
+from typing import Final, Protocol
+
+import msgspec
+from msgspec.structs import asdict
+
+from holdfast.ground.errors import HoldfastError, Unavailable
+from holdfast.memories.run.record import Ending
+from holdfast.memories.run.report import (
+    EVENTS_MOST,
+    Opening,
+    Report,
+    ReportedEntry,
+    ReportedEvent,
+    kept_value,
+)
+
+WAITING_MOST: Final = 10_000
+"""Events that wait to be reported; beyond, the oldest are counted as missed."""
+
+REPORT_BYTES: Final = 900_000
+"""Bytes of what a report holds, so that with its frame it stays below 1 MiB."""
+
+PAUSE, PAUSE_MOST = 0.2, 5.0
+"""Seconds before a report that failed is tried again, at first and at most."""
+
+_encode: Final = msgspec.json.Encoder().encode
+_log = logging.getLogger(__name__)
+
+
+class Held(Protocol):
+    """An entry, as a run memory gives it."""
+
+    key: str
+    source: str | None
+    title: str | None
+    description: str | None
+    failed: bool
+    version: int
+    created_at: int
+    updated_at: int
+
+    @property
+    def kind(self) -> str:
+        """Its namespace's kind."""
+        ...
+
+    @property
+    def value_json(self) -> bytes:
+        """Its value, as compact JSON."""
+        ...
+
+
+class Keeper(Protocol):
+    """Where records of runs are kept; `pause` is the least time between reports, in seconds."""
+
+    pause: float
+
+    def begin(self, opening: Opening) -> None:
+        """Show a run; again does nothing."""
+        ...
+
+    def take(self, run_id: str, report: Report) -> None:
+        """Bring a run's record up to date; again does nothing."""
+        ...
+
+
+class Mirrored(Protocol):
+    """A run memory, as far as it is looked at."""
+
+    run_id: str
+
+    def get(self, key: str, /) -> Held | None:
+        """Return the entry under *key*, or None."""
+        ...
+
+    def snapshot(self) -> Iterable[Held]:
+        """Return every entry."""
+        ...
+
+
+class Mirror:
+    """Gathers what happens in *memory*, and hands reports of it to *keeper*.
+
+    `hear` and `end` may be called from any thread; `step` from one at a time. *ring* is called
+    when there is something to report.
+    """
+
+    def __init__(
+        self, memory: Mirrored, opening: Opening, keeper: Keeper, *, ring: Callable[[], None]
+    ) -> None:
+        self._memory, self._opening, self._keeper, self._ring = memory, opening, keeper, ring
+        self._lock = Lock()
+        self._changed: dict[str, None] = {}
+        self._whole, self._begun = True, False
+        self._events: deque[ReportedEvent] = deque()
+        self._missed, self._number = 0, 0
+        self._shown: set[str] = set()
+        self._sending: Report | None = None
+        self._ending: Ending | None = None
+        self.over, self.pause, self.failures = False, keeper.pause, 0
+
+    def hear(self, event: ReportedEvent) -> None:
+        """Keep *event* for the next report, with the entry that it is about."""
+        with self._lock:
+            if len(self._events) == WAITING_MOST:
+                self._events.popleft()
+                self._missed += 1
+            self._events.append(event)
+            key = event.data.get("key")
+            if event.type in {"run.entries_cleared", "run.restored"}:
+                self._whole = True
+            elif isinstance(key, str) and event.type in {"run.entry_written", "run.entry_deleted"}:
+                # Last again, because entries are told in the order of their last writes.
+                self._changed.pop(key, None)
+                self._changed[key] = None
+        self._ring()
+
+    def end(self, state: Ending) -> None:
+        """Report that the run is over, once all else is reported; the first *state* stays."""
+        with self._lock:
+            self._ending = self._ending or state
+        self._ring()
+
+    @property
+    def waits(self) -> bool:
+        """Whether there is something to report."""
+        return not self.over and bool(
+            not self._begun
+            or self._sending
+            or self._changed
+            or self._whole
+            or self._events
+            or self._ending
+        )
+
+    def step(self) -> None:
+        """Hand over one report, or say once more that the run is alive. Never raises.
+
+        When the keeper cannot be reached it is tried again later; when it refuses, that is all.
+        """
+        try:
+            self._step()
+        except Unavailable as error:
+            self.pause = min(2 * max(self.pause, PAUSE / 2), PAUSE_MOST)
+            self.failures += 1
+            _log.debug("the run %s waits to be reported: %s", self._opening.run_id, error.reason)
+        except HoldfastError as error:
+            self.over = True
+            _log.warning(
+                "the run %s is no longer reported: %s", self._opening.run_id, type(error).__name__
+            )
+        else:
+            self.pause, self.failures = self._keeper.pause, 0
+
+    def _step(self) -> None:
+        run_id = self._opening.run_id
+        if not self._begun:
+            self._keeper.begin(self._opening)
+            self._begun = True
+            return
+        report = self._sending = self._sending or self._collected()
+        self._keeper.take(run_id, report)
+        self._sending, self._number = None, report.number
+        self._shown -= set(report.deleted)
+        self._shown |= {entry.key for entry in report.entries}
+        self.over = report.ended is not None
+
+    def _collected(self) -> Report:
+        """Return what happened, as much as one report may hold."""
+        room = _Room(REPORT_BYTES)
+        with self._lock:
+            changed, self._changed = self._changed, {}
+            whole, self._whole = self._whole, False
+            events = self._taken_events(room)
+            missed, self._missed = self._missed, 0
+        entries: list[ReportedEntry] = []
+        deleted: list[str] = []
+        left: list[str] = []
+        for key in self._keys(changed) if whole else changed:
+            held = self._memory.get(key)
+            if held is None:
+                if key in self._shown:
+                    deleted.append(key)
+            elif room.full or not room.takes(entry := reported(held), first=not entries):
+                left.append(key)
+            else:
+                entries.append(entry)
+        return Report(
+            holder=self._opening.holder,
+            number=self._number + 1,
+            events=events,
+            entries=tuple(entries),
+            deleted=tuple(deleted),
+            missed=missed,
+            ended=self._last(left),
+        )
+
+    def _keys(self, changed: Iterable[str]) -> list[str]:
+        """Return every key, shown or there, in the order of last writes, *changed* ones last."""
+        there = sorted(self._memory.snapshot(), key=lambda held: held.updated_at)
+        every = dict.fromkeys([*self._shown, *(held.key for held in there)])
+        for key in changed:
+            every.pop(key, None)
+        return [*every, *changed]
+
+    def _taken_events(self, room: "_Room") -> tuple[ReportedEvent, ...]:
+        taken: list[ReportedEvent] = []
+        while self._events and len(taken) < EVENTS_MOST:
+            if not room.takes(self._events[0], first=not taken):
+                break
+            taken.append(self._events.popleft())
+        return tuple(taken)
+
+    def _last(self, left: Iterable[str]) -> Ending | None:
+        """Put *left* before what changed meanwhile; return the ending when nothing is left."""
+        with self._lock:
+            self._changed = dict.fromkeys([*left, *self._changed])
+            more = self._changed or self._events or self._whole
+            return None if more else self._ending
+
+
+class _Room:
+    """How much a report can still hold."""
+
+    def __init__(self, size: int) -> None:
+        self._left, self.full = size, False
+
+    def takes(self, thing: ReportedEntry | ReportedEvent, *, first: bool) -> bool:
+        """Tell whether *thing* goes in; the *first* of its kind always does."""
+        self._left -= len(_encode(thing))
+        self.full = self._left < 0
+        return first or not self.full
+
+
+def reported(held: Held) -> ReportedEntry:
+    """Return *held* as a report tells it."""
+    return ReportedEntry(
+        key=held.key,
+        kind=held.kind,
+        source=held.source,
+        title=held.title,
+        description=held.description,
+        failed=held.failed,
+        version=held.version,
+        created_at=held.created_at,
+        updated_at=held.updated_at,
+        **asdict(kept_value(held.value_json)),
+    )
