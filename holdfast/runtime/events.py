@@ -4,8 +4,8 @@
 carries a part and its size.
 """
 
-from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Literal, TypeAlias, cast
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, Literal, Self, TypeAlias, cast
 
 import msgspec
 from msgspec import Struct
@@ -50,6 +50,10 @@ class Event:
     run_id: str = ""
     seq: int = 0
     at: int = 0
+
+    def of(self, run_id: str, *, seq: int, at: int) -> Self:
+        """Return it as number *seq* of the run *run_id*, at *at*."""
+        return replace(self, run_id=run_id, seq=seq, at=at)
 
     def to_json(self) -> str:
         """Return it as one JSON object with its `type`."""

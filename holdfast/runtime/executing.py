@@ -1,0 +1,193 @@
+"""How everything that can be executed is executed: told event by event, run to its end, stopped.
+
+An executor does its work in `perform`, which tells of it through its context, and says in `ending`
+what came of it. Executors inside another are performed by it; what is here is the outside.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Generator
+from contextlib import contextmanager
+from contextvars import ContextVar, copy_context
+from typing import Any, Literal, Protocol, TypeAlias
+
+from msgspec import Struct
+
+from holdfast.ground.errors import HoldfastError, InvalidInput, RunCancelled
+from holdfast.memories.run.entry import RunEntry
+from holdfast.runtime.context import Context
+from holdfast.runtime.events import Event, MemoryUpdate, RunUpdate
+from holdfast.runtime.feed import Feed, feed
+
+State: TypeAlias = Literal["completed", "failed", "cancelled"]
+
+
+class Ending(Struct, frozen=True, kw_only=True):
+    """What came of an execution: *failure* is what `run` raises, *completed* what is kept."""
+
+    state: Literal["completed", "failed"]
+    result: Any = None
+    reason: str | None = None
+    failure: HoldfastError | None = None
+    completed: tuple[str, ...] = ()
+
+
+class Executor(Protocol):
+    """Something that can be executed."""
+
+    name: str
+    """What it is, for a `RunUpdate`: `step`, `task`, `plan`, `team` …"""
+
+    @property
+    def context(self) -> Context:
+        """The run it is in."""
+        ...
+
+    async def perform(self) -> None:
+        """Do the work, telling of it.
+
+        Failure is not raised but told. Cancelled, it tells what that ends and raises on.
+        """
+        ...
+
+    def ending(self) -> Ending:
+        """Return what came of it; asked after `perform`, also after a cancelled one."""
+        ...
+
+
+async def events(executor: Executor) -> AsyncGenerator[Event]:
+    """Execute *executor*; give its events as they happen.
+
+    Whoever stops looking stops the work: all of it is cancelled and awaited first.
+    """
+    told = Feed()
+    token = feed.set(told)
+    try:
+        work = asyncio.create_task(_performed(executor))
+    finally:
+        feed.reset(token)
+    try:
+        async for event in told.events(work):
+            yield event
+    finally:
+        told.close()
+        await _stopped(work)
+    await work
+
+
+async def run(executor: Executor) -> Any:
+    """Execute *executor*; return its result, or raise what it failed with, or RunCancelled."""
+    whole = await _performed(executor)
+    ending = executor.ending()
+    if not whole:
+        reason = executor.context.cancelled or ""
+        raise RunCancelled(reason, completed=ending.completed)
+    if ending.failure is not None:
+        raise ending.failure
+    return ending.result
+
+
+def run_sync(executor: Executor) -> Any:
+    """Do as `run` does, for a script without an event loop."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(run(executor))
+    raise InvalidInput("run_sync", "cannot be called on an event loop", next="Await run().")
+
+
+async def _performed(executor: Executor) -> bool:
+    """Perform *executor*; False if the run was cancelled first."""
+    context, inside = executor.context, _inside.get()
+    if inside is not None and inside.root is context.root:
+        with _watched(context, inside):
+            return await _interruptible(executor)
+    with (
+        context.tracer.start_as_current_span("holdfast.run") as span,
+        _watched(context, inside),
+    ):
+        span.set_attribute("holdfast.run_id", context.run_id)
+        await context.tell(RunUpdate(event="started", executor=executor.name))
+        try:
+            whole = await _interruptible(executor)
+        except Exception as error:
+            await context.tell(_ended(executor, "failed", f"internal: {error}"))
+            raise
+        state = executor.ending().state if whole else "cancelled"
+        span.set_attribute("holdfast.state", state)
+        await context.tell(_ended(executor, state, context.cancelled))
+        return whole
+
+
+def _ended(executor: Executor, state: State, reason: str | None) -> RunUpdate:
+    """Return what is told of *executor* at the last, for *reason* unless it tells its own."""
+    ending = executor.ending()
+    return RunUpdate(
+        event=state,
+        executor=executor.name,
+        result=ending.result,
+        reason=ending.reason if state == ending.state and ending.reason else reason,
+        usage=executor.context.usage,
+    )
+
+
+async def _interruptible(executor: Executor) -> bool:
+    """Perform *executor* so that cancelling its run stops it; False if that happened."""
+    context, loop = executor.context, asyncio.get_running_loop()
+    if context.cancelled is not None:
+        return False
+    within = copy_context()
+    within.run(_inside.set, context)
+    work = loop.create_task(executor.perform(), context=within)
+
+    def interrupt() -> None:
+        loop.call_soon_threadsafe(work.cancel)
+
+    off = context.when_cancelled(interrupt)
+    try:
+        await work
+    except asyncio.CancelledError:
+        # Being cancelled from outside goes on; being cancelled as a run ends here.
+        here = asyncio.current_task()
+        if context.cancelled is None or (here is not None and here.cancelling()):
+            raise
+        return False
+    finally:
+        off()
+    return True
+
+
+@contextmanager
+def _watched(context: Context, inside: Context | None) -> Generator[None]:
+    """Tell of what is written to the memory of *context*, unless that is done already."""
+    looking = feed.get()
+    if looking is None or inside is context:
+        yield
+        return
+
+    def tell(entry: RunEntry) -> None:
+        update = MemoryUpdate(
+            key=entry.key,
+            kind=entry.kind,
+            source=entry.source,
+            version=entry.version,
+            value_bytes=entry.value_bytes,
+        )
+        looking.tell_soon(lambda: context.stamped(update))
+
+    off = context.memory.subscribe(tell)
+    try:
+        yield
+    finally:
+        off()
+
+
+async def _stopped(work: "asyncio.Task[bool]") -> None:
+    """Wait until *work*, which nobody wants any more, is over."""
+    work.cancel()
+    await asyncio.wait([work])
+    if not work.cancelled():
+        work.exception()
+
+
+_inside: ContextVar[Context | None] = ContextVar("_inside", default=None)
+"""The run that what runs here is part of."""

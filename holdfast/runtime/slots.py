@@ -1,0 +1,166 @@
+"""How many model loops of one run may be at work at once, in the order they asked."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from threading import Lock
+
+from holdfast.ground.errors import InvalidInput
+from holdfast.runtime.counts import counts
+
+
+class Slots:
+    """At most *most* holders at once, first come first served, on any number of event loops.
+
+    A holder whose own work asks for a slot lends its own for that long: a waiting parent holds
+    none, so a run nested in itself goes on even where there is one slot. `narrowed` gives slots
+    of which each is one of these too.
+    """
+
+    def __init__(self, most: int, *, within: "Slots | None" = None) -> None:
+        if isinstance(most, bool) or most < 1:
+            raise InvalidInput("max_concurrency", "must be at least 1", given=most)
+        self._within = within
+        self._free = most
+        self._line: deque[_Place] = deque()
+        self._lock = Lock()
+
+    def narrowed(self, most: int) -> "Slots":
+        """Return slots of which at most *most* are taken at once; each is one of these too."""
+        return Slots(most, within=self)
+
+    @asynccontextmanager
+    async def taken(self) -> AsyncGenerator[None]:
+        """Hold a slot; waits until it is one's turn."""
+        lender = _held.get()
+        if lender is not None:
+            lender.lend()
+        ticket = _Ticket(self)
+        try:
+            await ticket.take()
+            token = _held.set(ticket)
+            try:
+                yield
+            finally:
+                _held.reset(token)
+                ticket.end()
+        finally:
+            if lender is not None:
+                await lender.have_back()
+
+    @property
+    def waiting(self) -> int:
+        """How many wait for their turn."""
+        return len(self._line)
+
+    async def acquire(self) -> None:
+        """Take a slot when it is one's turn; `release` gives it back."""
+        await self._acquire_here()
+        if self._within is not None:
+            try:
+                await self._within.acquire()
+            except BaseException:
+                self._release_here()
+                raise
+
+    def release(self) -> None:
+        """Give a slot back, to whoever is first in line."""
+        if self._within is not None:
+            self._within.release()
+        self._release_here()
+
+    async def _acquire_here(self) -> None:
+        with self._lock:
+            if self._free and not self._line:
+                self._free -= 1
+                return
+            place = _Place()
+            self._line.append(place)
+        counts.waits(1)
+        try:
+            await place.turn
+        except BaseException:
+            self._leave(place)
+            raise
+        finally:
+            counts.waits(-1)
+
+    def _leave(self, place: "_Place") -> None:
+        with self._lock:
+            if not place.called:
+                self._line.remove(place)
+                return
+        self._release_here()
+
+    def _release_here(self) -> None:
+        while True:
+            with self._lock:
+                if not self._line:
+                    self._free += 1
+                    return
+                place = self._line.popleft()
+                place.called = True
+            if place.call():
+                return
+
+
+class _Place:
+    """A place in the line."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.turn: asyncio.Future[None] = self._loop.create_future()
+        self.called = False
+
+    def call(self) -> bool:
+        """Say that it is one's turn; False when nobody is there any more."""
+        try:
+            self._loop.call_soon_threadsafe(self._begin)
+        except RuntimeError:
+            # Its event loop was closed while it waited.
+            return False
+        return True
+
+    def _begin(self) -> None:
+        if not self.turn.done():
+            self.turn.set_result(None)
+
+
+class _Ticket:
+    """A slot that is held, but while it is lent to work that its holder waits for."""
+
+    def __init__(self, slots: Slots) -> None:
+        self._slots = slots
+        self._holds, self._ended, self._lent = False, False, 0
+
+    async def take(self) -> None:
+        await self._slots.acquire()
+        self._holds = True
+
+    def lend(self) -> None:
+        self._lent += 1
+        self._give_back()
+
+    async def have_back(self) -> None:
+        self._lent -= 1
+        if self._lent or self._ended:
+            return
+        await self.take()
+        # Others may have borrowed it, or its holder ended, while this stood in line.
+        if self._lent or self._ended:
+            self._give_back()
+
+    def end(self) -> None:
+        self._ended = True
+        self._give_back()
+
+    def _give_back(self) -> None:
+        if self._holds:
+            self._holds = False
+            self._slots.release()
+
+
+_held: ContextVar[_Ticket | None] = ContextVar("_held", default=None)
+"""What the work at hand holds."""
