@@ -20,6 +20,7 @@ from holdfast.memories.stores.stores import MemoryStores
 if TYPE_CHECKING:
     from holdfast.ground.pages import Page
     from holdfast.library.forget_report import ForgetReport
+    from holdfast.library.saving import Saved
     from holdfast.library.upkeep.backup import BackupReport
     from holdfast.library.upkeep.verify import VerifyReport
     from holdfast.memories.durable.entry import AgentSummary, Swept
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from holdfast.memories.longterm.memory import LongTermData, LongTermMemory
     from holdfast.memories.longterm.options import LongTermOptions
     from holdfast.memories.longterm.shared import Shared
+    from holdfast.memories.run.attaching import Attachments
+    from holdfast.memories.run.memory import RunMemory
+    from holdfast.memories.run.runs import Runs
     from holdfast.memories.stores.agents import Agents
     from holdfast.memories.stores.environments import Environments
     from holdfast.memories.stores.keys import Keys
@@ -51,6 +55,7 @@ class Holdfast:
         self.engine, self._caller, self._root = engine, caller, root
         self.opened = opened
         self._longterm: Shared | None = None
+        self._attachments: Attachments | None = None
         self._making = Lock()
         self.events: EventBus = engine.events
         self.memory_stores = MemoryStores(caller)
@@ -82,6 +87,34 @@ class Holdfast:
         from holdfast.memories.stores.keys import Keys
 
         return Keys(self._caller)
+
+    @property
+    def run_attachments(self) -> "Attachments":
+        """The runs that are attached through any handle on this engine, in this process."""
+        from holdfast.memories.run.attaching import Attachments
+
+        if self._root is not None:
+            return self._root.run_attachments
+        with self._making:
+            self._attachments = self._attachments or Attachments()
+        return self._attachments
+
+    @cached_property
+    def runs(self) -> "Runs":
+        """The runs of agents, visible to others while they last and after."""
+        from holdfast.library.runs import runs
+
+        return runs(self._caller, self.run_attachments)
+
+    def save_run(self, memory: "RunMemory", store_id: str, *, prefix: str = "/runs/") -> "Saved":
+        """Keep what the tasks of a run came to as memories of the store *store_id*.
+
+        Each is at *prefix*, the run's id and the task's: text as it is, other values as JSON. What
+        breaks a limit of the store is in `skipped`, with its error.
+        """
+        from holdfast.library.saving import save_run
+
+        return save_run(self.memory_stores, memory, store_id, prefix=prefix)
 
     def durable(self, agent: str) -> "DurableMemory":
         """Return what the agent named *agent* keeps between runs; InvalidInput for a bad name."""
@@ -262,6 +295,8 @@ class Holdfast:
         leaves it open.
         """
         if self._root is None:
+            if self._attachments is not None:
+                self._attachments.close()
             if self._longterm is not None:
                 self._longterm.close()
             self.engine.close()

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from holdfast.engines.base import Transaction
+from holdfast.engines.base import Engine, Transaction
 from holdfast.ground.clock import from_microseconds
 from holdfast.ground.errors import Conflict, NotFound
 from holdfast.ground.events import Event
@@ -132,18 +132,14 @@ def delete(caller: Caller, run_id: str) -> None:
     caller.engine.scrub()
 
 
-def forget_agent(caller: Caller, agent: str) -> dict[str, int]:
-    """Delete every record of a run of *agent*, live ones too; return how many. Then scrub."""
-
-    def work(tx: Transaction) -> dict[str, int]:
-        sql = statements(caller)
-        found = tx.all(_Id, sql.runs_of_agent, named=agent)
-        for each in found:
-            _drop(tx, sql, each.id)
-            tx.run(sql.delete_checkpoint, run=each.id)
-        return {"runs": len(found)}
-
-    return caller.engine.write(work)
+def forget_runs(engine: Engine, tx: Transaction, *, workspace: str, agent: str) -> dict[str, int]:
+    """Delete every record of a run of *agent*, live ones too, and say how many. Then scrub."""
+    sql, whose = engine.queries(PACKAGE), {"workspace": workspace}
+    found = tx.all(_Id, sql.runs_of_agent, named=agent, **whose)
+    for each in found:
+        _drop(tx, sql, each.id, **whose)
+        tx.run(sql.delete_checkpoint, run=each.id, **whose)
+    return {"runs": len(found)}
 
 
 def statements(caller: Caller) -> SimpleNamespace:
@@ -257,9 +253,9 @@ def _make_room(
         tx.after_commit(lambda: counts.evicted(len(surplus)))
 
 
-def _drop(tx: Transaction, sql: SimpleNamespace, run_id: str) -> None:
+def _drop(tx: Transaction, sql: SimpleNamespace, run_id: str, **whose: str) -> None:
     for statement in (sql.clear_entries, sql.clear_events, sql.delete_run):
-        tx.run(statement, run=run_id)
+        tx.run(statement, run=run_id, **whose)
 
 
 def _relay(caller: Caller, run_id: str, report: Report) -> None:

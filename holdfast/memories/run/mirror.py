@@ -14,6 +14,8 @@ import msgspec
 from msgspec.structs import asdict
 
 from holdfast.ground.errors import HoldfastError, Unavailable
+from holdfast.memories.run.entry import RunEntry
+from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.record import Ending
 from holdfast.memories.run.report import (
     EVENTS_MOST,
@@ -37,29 +39,6 @@ _encode: Final = msgspec.json.Encoder().encode
 _log = logging.getLogger(__name__)
 
 
-class Held(Protocol):
-    """An entry, as a run memory gives it."""
-
-    key: str
-    source: str | None
-    title: str | None
-    description: str | None
-    failed: bool
-    version: int
-    created_at: int
-    updated_at: int
-
-    @property
-    def kind(self) -> str:
-        """Its namespace's kind."""
-        ...
-
-    @property
-    def value_json(self) -> bytes:
-        """Its value, as compact JSON."""
-        ...
-
-
 class Keeper(Protocol):
     """Where records of runs are kept; `pause` is the least time between reports, in seconds."""
 
@@ -74,20 +53,6 @@ class Keeper(Protocol):
         ...
 
 
-class Mirrored(Protocol):
-    """A run memory, as far as it is looked at."""
-
-    run_id: str
-
-    def get(self, key: str, /) -> Held | None:
-        """Return the entry under *key*, or None."""
-        ...
-
-    def snapshot(self) -> Iterable[Held]:
-        """Return every entry."""
-        ...
-
-
 class Mirror:
     """Gathers what happens in *memory*, and hands reports of it to *keeper*.
 
@@ -96,7 +61,7 @@ class Mirror:
     """
 
     def __init__(
-        self, memory: Mirrored, opening: Opening, keeper: Keeper, *, ring: Callable[[], None]
+        self, memory: RunMemory, opening: Opening, keeper: Keeper, *, ring: Callable[[], None]
     ) -> None:
         self._memory, self._opening, self._keeper, self._ring = memory, opening, keeper, ring
         self._lock = Lock()
@@ -242,7 +207,7 @@ class _Room:
         return first or not self.full
 
 
-def reported(held: Held) -> ReportedEntry:
+def reported(held: RunEntry) -> ReportedEntry:
     """Return *held* as a report tells it."""
     return ReportedEntry(
         key=held.key,

@@ -88,13 +88,16 @@ class _ValueRow(_EntryRow, frozen=True, kw_only=True):
     value: str
 
 
-class _EventRow(Struct, frozen=True, kw_only=True):
+class EventRow(Struct, frozen=True, kw_only=True):
+    """An event as it is stored."""
+
     seq: int
     type: str
     at: int
     data: str
 
     def event(self) -> RunEvent:
+        """Return the event that this row tells of."""
         at = self.at // MILLISECOND
         return RunEvent(seq=self.seq, type=self.type, at=at, data=_data.decode(self.data))
 
@@ -124,10 +127,10 @@ def list_runs(
         rows=rows + 1,
     )
     shown = found[:rows]
-    last = [shown[-1].started_at, shown[-1].id] if len(found) > rows else None
+    last: Key | None = [shown[-1].started_at, shown[-1].id] if len(found) > rows else None
     return Page(
         [row.record(now) for row in shown],
-        None if last is None else write_cursor(LIST, stamp, cast("Key", last)),
+        None if last is None else write_cursor(LIST, stamp, last),
         more=lambda page: list_runs(caller, state=state, limit=limit, page=page),
     )
 
@@ -161,14 +164,6 @@ def entry_of(caller: Caller, run_id: str, key: str) -> tuple[ListedEntry, Value]
         total=row.total,
     )
     return row.listed(), value
-
-
-def events_after(caller: Caller, run_id: str, after: int, *, most: int) -> list[RunEvent]:
-    """Return at most *most* of the kept events past the number *after*, in their order."""
-    rows = caller.engine.all(
-        _EventRow, statements(caller).events_after, run=run_id, after=after, rows=most
-    )
-    return [row.event() for row in rows]
 
 
 def _place_in(key: Key) -> tuple[int, str]:

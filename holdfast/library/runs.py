@@ -1,0 +1,24 @@
+"""From a workspace's handle to the records of its runs."""
+
+from functools import partial
+
+from holdfast.memories.run.attaching import Attachments
+from holdfast.memories.run.caller import Caller as RunCaller
+from holdfast.memories.run.runs import Runs
+from holdfast.memories.stores.caller import Caller
+from holdfast.memories.stores.session_access import refuse_narrowed
+
+
+def runs(caller: Caller, attachments: Attachments) -> Runs:
+    """Return the runs of *caller*'s workspace; a session reaches none of them."""
+    return Runs(run_caller(caller), attachments)
+
+
+def run_caller(caller: Caller) -> RunCaller:
+    """Return *caller* as records of runs see it."""
+    return RunCaller(
+        engine=caller.engine,
+        workspace=caller.workspace,
+        clock=caller.clock,
+        demand=partial(refuse_narrowed, caller),
+    )

@@ -1,0 +1,48 @@
+"""A run of this process cancelled or steered from outside; what runs elsewhere is not reached."""
+
+from holdfast.ground.errors import Conflict, InvalidInput
+from holdfast.ground.text import encoded
+from holdfast.memories.run.caller import Caller
+from holdfast.memories.run.control import Controls, RunControl
+from holdfast.memories.run.reading import run_row
+
+CANCELLED = "cancelled"
+"""Why a run was cancelled, when nobody said."""
+
+
+def cancel(caller: Caller, controls: Controls, run_id: str, reason: str = CANCELLED) -> None:
+    """Cancel the run *run_id*; NotFound without it, Conflict when it is over or elsewhere."""
+    _demand_text("reason", reason)
+    _control_of(caller, controls, run_id).cancel(reason)
+
+
+def steer(
+    caller: Caller, controls: Controls, run_id: str, text: str, step: str | None = None
+) -> list[str]:
+    """Tell the run's *step*, or every running one, *text* before its next request; say which."""
+    _demand_text("text", text)
+    if step is not None:
+        _demand_text("step", step)
+    return _control_of(caller, controls, run_id).steer(text, step=step)
+
+
+def _control_of(caller: Caller, controls: Controls, run_id: str) -> RunControl:
+    held = controls.of(caller.workspace, run_id)
+    if held is not None:
+        return held
+    run = run_row(caller, run_id)
+    state = run.state_at(caller.now())
+    if state == "running":
+        raise Conflict(
+            f"The run {run_id} is run elsewhere, in {run.place}.",
+            reason="elsewhere",
+            next="Ask there: this process does not run it.",
+        )
+    raise Conflict(
+        f"The run {run_id} is {state}.", reason="ended", next="Only a run that is running takes it."
+    )
+
+
+def _demand_text(field: str, given: object) -> None:
+    if not encoded(field, given).strip():
+        raise InvalidInput(field, "must not be blank", next="Say it in words.")

@@ -1,0 +1,107 @@
+"""Runs made visible outside their process: attached, listed, looked into, cancelled, deleted.
+
+A record is a report of a run. Run memory itself never reads it.
+"""
+
+from collections.abc import Generator, Mapping
+from functools import cached_property
+
+from holdfast.ground.pages import Page
+from holdfast.memories.run import commanding, keeping
+from holdfast.memories.run.attaching import (
+    Attached,
+    Attachments,
+    InEngine,
+    Shown,
+    attach,
+    opening_of,
+)
+from holdfast.memories.run.caller import Caller
+from holdfast.memories.run.checkpoints import CheckpointRows
+from holdfast.memories.run.control import RunControl
+from holdfast.memories.run.following import checked_after, follow
+from holdfast.memories.run.memory import RunMemory
+from holdfast.memories.run.reading import RunEvent, list_runs, run_row
+from holdfast.memories.run.record import RunRecord, RunState
+
+
+class Runs:
+    """The runs of a workspace, those of this process and what others report of theirs."""
+
+    def __init__(self, caller: Caller, attachments: Attachments) -> None:
+        self._caller, self._attachments = caller, attachments
+
+    def attach(
+        self,
+        memory: RunMemory,
+        *,
+        name: str,
+        agent: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+        control: RunControl | None = None,
+    ) -> Attached:
+        """Show the run of *memory* to others; what this returns, called, says that it is over.
+
+        Nothing waits for it: what happens is reported on another thread. With *control* the run
+        can be cancelled and steered through this process. Raises InvalidInput.
+        """
+        caller = self._caller
+        caller.demand("write")
+        opening = opening_of(memory, name=name, agent=agent, metadata=metadata, clock=caller.clock)
+        shown = Shown(workspace=caller.workspace, keeper=InEngine(caller), bus=caller.engine.events)
+        return attach(self._attachments, memory, opening, shown, control)
+
+    def retrieve(self, id: str) -> RunRecord:
+        """Return the run *id* as it is now; NotFound without it."""
+        row = run_row(self._looking(), id)
+        return row.record(self._caller.now())
+
+    def follow(self, id: str, *, after: int = 0) -> Generator[RunEvent]:
+        """Give what happened in the run *id* past the event *after*, and what happens, to its end.
+
+        The last 1,000 events are kept; where others were, a `gap` tells how many. Raises NotFound.
+        """
+        number = checked_after(after)
+        caller = self._looking()
+        run_row(caller, id)
+        return follow(caller, id, number)
+
+    def cancel(self, id: str, reason: str = commanding.CANCELLED) -> None:
+        """Cancel the run *id* of this process; Conflict when it is over, or runs elsewhere."""
+        self._caller.demand("write")
+        commanding.cancel(self._caller, self._attachments.controls, id, reason)
+
+    def steer(self, id: str, text: str, *, step: str | None = None) -> list[str]:
+        """Put *text* before the next request of *step*, or of every running one; return which.
+
+        Raises NotFound for a step that is finished or unknown, Conflict as `cancel` does.
+        """
+        self._caller.demand("write")
+        return commanding.steer(self._caller, self._attachments.controls, id, text, step)
+
+    def delete(self, id: str) -> None:
+        """Delete the record of a run that is over, with its checkpoint; Conflict for a live one.
+
+        When this returns the bytes are in no file of the database, unless a reader holds the log.
+        """
+        self._attachments.flush()
+        self._caller.demand("write")
+        keeping.delete(self._caller, id)
+
+    @cached_property
+    def checkpoints(self) -> CheckpointRows:
+        """What a run can be resumed from, as its runtime wrote it."""
+        self._caller.demand("write")
+        return CheckpointRows(self._caller)
+
+    def list(
+        self, *, state: RunState | None = None, limit: int | None = 20, page: str | None = None
+    ) -> Page[RunRecord]:
+        """Return the runs of *state*, or all, those that began last first."""
+        return list_runs(self._looking(), state=state, limit=limit, page=page)
+
+    def _looking(self) -> Caller:
+        """Return who looks, with all in the records that happened here before."""
+        self._caller.demand("read")
+        self._attachments.flush()
+        return self._caller
