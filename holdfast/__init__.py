@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 
     from holdfast import aio as aio
     from holdfast import errors as errors
+    from holdfast import keys as keys
     from holdfast import messages as messages
     from holdfast import tools as tools
     from holdfast.ground.pages import Page as Page
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from holdfast.memories.longterm.memory import LongTermMemory as LongTermMemory
     from holdfast.memories.longterm.options import LongTermOptions as LongTermOptions
     from holdfast.memories.longterm.score import Weights as Weights
+    from holdfast.memories.run.entry import RunEntry as RunEntry
+    from holdfast.memories.run.limits import RunLimits as RunLimits
+    from holdfast.memories.run.memory import RunMemory as RunMemory
     from holdfast.memories.state.result import InferenceResult as InferenceResult
     from holdfast.memories.state.result import Usage as Usage
 
@@ -38,11 +42,15 @@ __all__ = [
     "Page",
     "Recalled",
     "Remembered",
+    "RunEntry",
+    "RunLimits",
+    "RunMemory",
     "Turn",
     "Usage",
     "Weights",
     "aio",
     "errors",
+    "keys",
     "looks_like_secret",
     "messages",
     "open",
@@ -61,6 +69,9 @@ __getattr__ = lazily(
         "LongTermOptions": "holdfast.memories.longterm.options",
         "Recalled": "holdfast.memories.longterm.item",
         "Remembered": "holdfast.memories.longterm.item",
+        "RunEntry": "holdfast.memories.run.entry",
+        "RunLimits": "holdfast.memories.run.limits",
+        "RunMemory": "holdfast.memories.run.memory",
         "Turn": "holdfast.memories.longterm.item",
         "Usage": "holdfast.memories.state.result",
         "Weights": "holdfast.memories.longterm.score",
@@ -68,6 +79,7 @@ __getattr__ = lazily(
         "Page": "holdfast.ground.pages",
         "aio": "holdfast.aio",
         "errors": "holdfast.errors",
+        "keys": "holdfast.keys",
         "looks_like_secret": "holdfast.ground.secrets",
         "messages": "holdfast.messages",
         "open": "holdfast.library.open",

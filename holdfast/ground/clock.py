@@ -1,10 +1,13 @@
 """The time, as something you are handed."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from time import time_ns
 from typing import Protocol
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+_MILLISECOND = timedelta(milliseconds=1)
 
 
 class Clock(Protocol):
@@ -26,6 +29,16 @@ class SystemClock:
 def to_microseconds(instant: datetime) -> int:
     """Return whole microseconds from 1970 to *instant*."""
     return (instant - EPOCH) // _MICROSECOND
+
+
+def milliseconds_of(clock: Clock) -> Callable[[], int]:
+    """Return what tells *clock*'s time in whole milliseconds since 1970.
+
+    The machine's own is asked without a detour, for that is a fifth of what writing a value costs.
+    """
+    if type(clock) is SystemClock:
+        return lambda: time_ns() // 1_000_000
+    return lambda: (clock.now() - EPOCH) // _MILLISECOND
 
 
 def from_microseconds(microseconds: int) -> datetime:

@@ -37,16 +37,20 @@ class Ticks:
 
 
 class Counts:
-    """The numbers of this process, which only rise. Threads may count at once."""
+    """The numbers of this process, which only rise. Threads may count at once.
+
+    `writes` has what counts one entry written, by its kind.
+    """
 
     def __init__(self) -> None:
         self._ticks = {
             (name, value): Ticks() for name, (_, _, values) in COUNTERS.items() for value in values
         }
+        self.writes = {kind: self._ticks["writes_total", kind].tick for kind in KINDS}
 
     def wrote(self, kind: str) -> None:
         """Count one entry of *kind* that was written."""
-        self._ticks["writes_total", kind].tick()
+        self.writes[kind]()
 
     def read(self) -> None:
         """Count one entry that a model read."""

@@ -1,0 +1,227 @@
+"""Who hears what happens in the memory of a run, in which order, and on which thread.
+
+One notification at a time, in the order of the writes: a writer that finds another thread handing
+notifications over leaves its own to that one.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from inspect import isasyncgenfunction, iscoroutine, iscoroutinefunction
+from threading import Lock, get_ident
+from typing import Any, Final
+
+from msgspec import Struct
+
+from holdfast.ground.errors import (
+    HoldfastError,
+    InvalidInput,
+    LimitExceeded,
+    PreconditionFailed,
+)
+from holdfast.ground.json_values import JSON
+from holdfast.memories.run.counts import counts
+from holdfast.memories.run.entry import RunEntry
+from holdfast.memories.run.events import (
+    EntriesCleared,
+    EntryDeleted,
+    EntryRead,
+    EntryRefused,
+    EntryWritten,
+    RunMemoryEvent,
+    RunRestored,
+)
+
+CHAIN: Final = 100
+"""Writes that may follow from one another through listeners."""
+
+EntryListener = Callable[[RunEntry], object]
+EventListener = Callable[[RunMemoryEvent], object]
+
+_log = logging.getLogger(__name__)
+
+
+class _Subscription(Struct, eq=False):
+    """One listener, to entries or else to events, until it is `off`."""
+
+    call: Callable[[Any], object]
+    to_entries: bool
+    off: bool = False
+
+
+class _Notice(Struct, frozen=True):
+    """What is to be told, and to whom: the listeners there were when it happened."""
+
+    depth: int
+    key: str
+    entry: RunEntry | None
+    event: RunMemoryEvent | None
+    listeners: tuple[_Subscription, ...]
+
+
+class Listeners:
+    """The listeners of one memory. `heard` and `events_heard` say whether there are any."""
+
+    def __init__(self, run_id: str) -> None:
+        self._run_id = run_id
+        self.heard = self.events_heard = False
+        self._listeners: tuple[_Subscription, ...] = ()
+        self._subscribing = Lock()
+        self._notices: deque[_Notice] = deque()
+        self._turn = Lock()
+        self._deliverer: int | None = None
+        self._depth = 0
+
+    def to_entries(self, listener: EntryListener) -> Callable[[], None]:
+        """Call *listener* with each entry that is written or restored; return what ends that."""
+        return self._subscribe(_Subscription(_checked(listener), True))
+
+    def to_events(self, listener: EventListener) -> Callable[[], None]:
+        """Call *listener* with each event; return what ends that."""
+        return self._subscribe(_Subscription(_checked(listener), False))
+
+    def _subscribe(self, subscription: _Subscription) -> Callable[[], None]:
+        with self._subscribing:
+            self._set((*self._listeners, subscription))
+
+        def off() -> None:
+            subscription.off = True
+            with self._subscribing:
+                self._set(tuple(each for each in self._listeners if each is not subscription))
+
+        return off
+
+    def _set(self, listeners: tuple[_Subscription, ...]) -> None:
+        self._listeners = listeners
+        self.heard = bool(listeners)
+        self.events_heard = not all(each.to_entries for each in listeners)
+
+    def next_depth(self) -> int:
+        """Return how many writes led here, this one among them; LimitExceeded past 100."""
+        depth = self._chain()
+        if depth > CHAIN:
+            raise LimitExceeded(
+                "chain of writes",
+                allowed=CHAIN,
+                actual=depth,
+                next="Let this listener stop writing what makes it write again.",
+            )
+        return depth
+
+    def _chain(self) -> int:
+        return self._depth + 1 if self._deliverer == get_ident() else 1
+
+    def written(self, depth: int, entry: RunEntry, before: RunEntry) -> None:
+        """Queue that *entry* was written in place of *before*.
+
+        This, and what follows, is called by who holds the memory's lock, so that order is kept.
+        """
+        event = EntryWritten(
+            run_id=self._run_id,
+            at=entry.updated_at,
+            key=entry.key,
+            kind=entry.kind,
+            source=entry.source,
+            title=entry.title,
+            version=entry.version,
+            value_bytes=entry.value_bytes,
+            failed=entry.failed,
+            replaced_source=before.source,
+        )
+        self._tell(depth, entry.key, entry, event)
+
+    def restored(self, depth: int, entries: Sequence[RunEntry], gone: int, at: int) -> None:
+        """Queue that *entries* came back, and that *gone* others made room for them."""
+        if gone:
+            self.cleared(depth, gone, {}, at)
+        for each in entries:
+            self._tell(depth, each.key, each, None)
+        event = RunRestored(run_id=self._run_id, at=at, count=len(entries))
+        self._tell(depth, "", None, event)
+
+    def deleted(self, depth: int, key: str, at: int) -> None:
+        """Queue that *key* is there no more."""
+        self._tell(depth, key, None, EntryDeleted(run_id=self._run_id, at=at, key=key))
+
+    def cleared(self, depth: int, count: int, among: dict[str, JSON], at: int) -> None:
+        """Queue that the *count* entries that met *among* are there no more."""
+        event = EntriesCleared(run_id=self._run_id, at=at, count=count, filter=among)
+        self._tell(depth, "", None, event)
+
+    def read(self, key: str, reader: str, *, part: bool, at: int) -> None:
+        """Queue that *reader* read *key*."""
+        event = EntryRead(run_id=self._run_id, at=at, key=key, reader=reader, part=part)
+        self._tell(self.next_depth(), key, None, event)
+
+    def refused(self, key: str, refusal: HoldfastError, at: int) -> None:
+        """Queue that a write to *key* was refused, unless that is where a chain of writes ends."""
+        if self._chain() > CHAIN:
+            return
+        reason, actual, allowed = _facts(refusal)
+        event = EntryRefused(
+            run_id=self._run_id, at=at, key=key, reason=reason, actual=actual, allowed=allowed
+        )
+        self._tell(self._chain(), key, None, event)
+
+    def _tell(
+        self, depth: int, key: str, entry: RunEntry | None, event: RunMemoryEvent | None
+    ) -> None:
+        self._notices.append(_Notice(depth, key, entry, event, self._listeners))
+
+    def deliver(self) -> None:
+        """Hand over what is queued, unless a thread, perhaps this one, is doing so already."""
+        while self._notices:
+            if self._deliverer == get_ident() or not self._turn.acquire(blocking=False):
+                return
+            try:
+                self._deliverer = get_ident()
+                self._hand_over_all()
+            finally:
+                self._deliverer, self._depth = None, 0
+                self._turn.release()
+
+    def _hand_over_all(self) -> None:
+        while self._notices:
+            notice = self._notices.popleft()
+            self._depth = notice.depth
+            for each in notice.listeners:
+                what = notice.entry if each.to_entries else notice.event
+                if what is not None and not each.off:
+                    _hand_over(each, what, notice.key)
+
+
+def _hand_over(listener: _Subscription, what: RunEntry | RunMemoryEvent, key: str) -> None:
+    try:
+        answer = listener.call(what)
+    except Exception:  # noqa: BLE001 - a listener's fault is not the write's
+        counts.listener_failed()
+        _log.exception("a listener of run memory failed on %s", key)
+    else:
+        if iscoroutine(answer):
+            answer.close()
+            counts.listener_failed()
+            _log.error("a listener of run memory gave a coroutine on %s: nobody awaits it", key)
+
+
+def _facts(refusal: HoldfastError) -> tuple[str, int | None, int | None]:
+    """Return why *refusal* came, the number there was, and the number there may be."""
+    if isinstance(refusal, LimitExceeded):
+        return refusal.limit, refusal.actual, refusal.allowed
+    if isinstance(refusal, PreconditionFailed):
+        current, expected = refusal.current, refusal.expected
+        version = current.version if isinstance(current, RunEntry) else 0
+        return "precondition_failed", version, expected if isinstance(expected, int) else None
+    return "invalid_input", None, None
+
+
+def _checked(listener: Callable[..., object]) -> Callable[..., object]:
+    if not callable(listener):
+        raise InvalidInput("listener", "must be a function", given=type(listener).__name__)
+    for each in (listener, getattr(listener, "__call__", None)):  # noqa: B004
+        if iscoroutinefunction(each) or isasyncgenfunction(each):
+            raise InvalidInput(
+                "listener",
+                "must not be an async function",
+                next="Listen on an event loop with context.watch().",
+            )
+    return listener

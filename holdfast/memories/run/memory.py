@@ -1,0 +1,397 @@
+"""Run memory: the one place for what flows between the agents, tasks and steps of one run."""
+
+from collections.abc import Callable, Iterable
+from threading import Condition, Lock
+from typing import Final, TypeAlias, cast
+
+from msgspec import UNSET, Struct, UnsetType
+
+from holdfast.ground.clock import Clock, SystemClock, milliseconds_of, to_microseconds
+from holdfast.ground.errors import (
+    HoldfastError,
+    InvalidInput,
+    LimitExceeded,
+    PreconditionFailed,
+    WaitTimeout,
+)
+from holdfast.ground.events import EventBus
+from holdfast.ground.ids import Ids
+from holdfast.ground.json_values import JSON, decode, encode
+from holdfast.ground.scope import checked_name
+from holdfast.memories.run import keys as run_keys
+from holdfast.memories.run.counts import counts
+from holdfast.memories.run.entry import (
+    VALUE_DEPTH,
+    RunEntry,
+    checked_description,
+    checked_seconds,
+    checked_source,
+    checked_time,
+    checked_title,
+    checked_version,
+)
+from holdfast.memories.run.filters import OneOrMany, filter_of
+from holdfast.memories.run.kept import Kept, over
+from holdfast.memories.run.limits import UNLESS_SAID, RunLimits
+from holdfast.memories.run.listening import EntryListener, EventListener, Listeners
+from holdfast.memories.run.rendering import render
+from holdfast.memories.run.restoring import checked_entries, fitting_kind, parsed, text_of
+
+Entries: TypeAlias = list[RunEntry]
+Numbers: TypeAlias = list[int]
+
+_ids: Final = Ids()
+_count: Final = counts.writes
+
+
+class Published(Struct, frozen=True):
+    """An entry that was written, and the one it replaced, if there was one."""
+
+    entry: RunEntry
+    replaced: RunEntry | None
+
+
+class RunMemory:
+    """What flows between the agents, tasks and steps of one run, by namespaced key.
+
+    Values are JSON: taken in as they are at that moment, given out as copies. Threads and tasks
+    may use it at once.
+
+    >>> from holdfast import RunMemory, keys
+    >>> memory = RunMemory()
+    >>> memory.set(keys.shared("owner"), {"name": "Ada"}).version
+    1
+    >>> memory.get_value("shared:owner")
+    {'name': 'Ada'}
+    """
+
+    def __init__(
+        self,
+        *,
+        run_id: str | None = None,
+        clock: Clock | None = None,
+        limits: RunLimits = UNLESS_SAID,
+        bus: EventBus | None = None,
+    ) -> None:
+        self._clock: Clock = clock or SystemClock()
+        self._now = milliseconds_of(self._clock)
+        self.run_id = (
+            _ids.new("run", to_microseconds(self._clock.now()))
+            if run_id is None
+            else checked_name("run_id", run_id)
+        )
+        self._bus = bus
+        self._kept = Kept(limits)
+        self._lock = Lock()
+        self._changed = Condition(self._lock)
+        self._waiting = 0
+        self._listeners = Listeners(self.run_id)
+        if bus is not None:
+            publish = bus.publish
+            self._listeners.to_events(lambda event: publish(event.notice()))
+
+    @property
+    def limits(self) -> RunLimits:
+        """How much it may hold."""
+        return self._kept.limits
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of all values: bytes of their compact JSON."""
+        return self._kept.size_bytes
+
+    def set(
+        self,
+        key: str,
+        value: object,
+        *,
+        kind: str | None = None,
+        source: str | None = None,
+        title: str | UnsetType | None = UNSET,
+        description: str | UnsetType | None = UNSET,
+        created_at: int | None = None,
+        expected_version: int | None = None,
+        failed: bool = False,
+    ) -> RunEntry:
+        """Write *value* under *key*, replacing what was there.
+
+        Title, description and the time of the first write stay unless given; the source never
+        does. With *expected_version* (0: the key is absent) PreconditionFailed unless that is so.
+        InvalidInput names the place in the value; LimitExceeded what there is too much of.
+        """
+        try:
+            if kind is not None:
+                fitting_kind(kind, key)
+            taken = encode(value, root="$", depth=VALUE_DEPTH, field="value")
+            return self._put(
+                key, taken, source, title, description, created_at, failed, expected_version
+            )[0]
+        except HoldfastError as refusal:
+            self._note_refusal(key, refusal)
+            raise
+
+    def publish(
+        self,
+        name: str,
+        value: object,
+        *,
+        source: str,
+        title: str,
+        description: str | UnsetType = UNSET,
+        expected_version: int | None = None,
+    ) -> Published:
+        """Write *value* for a model, below `shared:` and within `limits.tool_value_bytes`."""
+        key = run_keys.shared(name)
+        try:
+            taken = encode(value, root="$", depth=VALUE_DEPTH, field="value")
+            if len(taken) > self.limits.tool_value_bytes:
+                raise over("tool_value_bytes", self.limits.tool_value_bytes, len(taken), key)
+            entry, before = self._put(
+                key, taken, source, title, description, None, False, expected_version
+            )
+        except HoldfastError as refusal:
+            self._note_refusal(key, refusal)
+            raise
+        return Published(entry, before if before.version else None)
+
+    def _put(  # noqa: PLR0917 - a call by name costs a tenth of a write
+        self,
+        key: str,
+        taken: bytes,
+        source: str | None,
+        title: str | UnsetType | None,
+        description: str | UnsetType | None,
+        created_at: int | None,
+        failed: bool,
+        expected_version: int | None,
+    ) -> tuple[RunEntry, RunEntry]:
+        """Store an entry whose value is *taken*, and tell of it."""
+        if type(key) is not str or key not in self._kept.entries:
+            key = run_keys.checked(key)
+        if source is not None:
+            source = checked_source(source)
+        if title is not UNSET:
+            title = checked_title(title)
+        if description is not UNSET:
+            description = checked_description(description)
+        if created_at is not None:
+            created_at = checked_time("created_at", created_at)
+        if expected_version is not None:
+            checked_version("expected_version", expected_version)
+        listeners = self._listeners
+        with self._lock:
+            depth = listeners.next_depth() if listeners.heard else 0
+            entry, before = self._kept.put(
+                key,
+                taken,
+                source,
+                title,
+                description,
+                created_at,
+                failed,
+                expected_version,
+                self._now(),
+            )
+            if depth:
+                listeners.written(depth, entry, before)
+            if self._waiting:
+                self._changed.notify_all()
+        _count[entry.kind]()
+        if depth:
+            listeners.deliver()
+        return entry, before
+
+    def get(self, key: str) -> RunEntry | None:
+        """Return the entry under *key*, or None."""
+        try:
+            return self._kept.entries[key]
+        except (KeyError, TypeError):
+            return self._kept.entries.get(run_keys.checked(key))
+
+    def get_value(self, key: str, default: JSON = None) -> JSON:
+        """Return a copy of the value under *key*, which may be None, or *default* without one."""
+        try:
+            return cast("JSON", decode(self._kept.entries[key].value_json))
+        except (KeyError, TypeError):
+            found = self._kept.entries.get(run_keys.checked(key))
+            return default if found is None else found.value
+
+    def has(self, key: str) -> bool:
+        """Tell whether there is an entry under *key*."""
+        return self.get(key) is not None
+
+    def __contains__(self, key: object) -> bool:
+        return run_keys.checked(key) in self._kept.entries
+
+    def __len__(self) -> int:
+        return len(self._kept.entries)
+
+    def list(
+        self,
+        kind: OneOrMany = None,
+        keys: Iterable[str] | None = None,
+        key_prefix: str | None = None,
+        sources: OneOrMany = None,
+    ) -> Entries:
+        """Return the entries for which all conditions hold, in the order of their first write."""
+        return filter_of(kind, keys, key_prefix, sources).chosen(self.snapshot())
+
+    def snapshot(self) -> Entries:
+        """Return all entries of one moment, in the order of their first write."""
+        with self._lock:
+            return [*self._kept.entries.values()]
+
+    def by_last_write(self) -> tuple[Entries, Numbers]:
+        """Return all entries, the one written last at the end, and the number of each write."""
+        with self._lock:
+            return self._kept.by_last_write()
+
+    def restore(self, entries: Iterable[object], *, replace: bool = False) -> int:
+        """Put *entries* back as they were kept, with their times and versions; return how many.
+
+        They are entries, or objects as in `to_json`; one bad one and none is restored. With
+        *replace* nothing else is left.
+        """
+        listeners = self._listeners
+        try:
+            given = checked_entries(entries)
+            with self._lock:
+                depth = listeners.next_depth() if listeners.heard else 0
+                gone = self._kept.put_back(given, replace=replace)
+                if depth:
+                    listeners.restored(depth, given, gone, self._now())
+                self._changed.notify_all()
+        except HoldfastError as refusal:
+            counts.refused(_reason(refusal))
+            raise
+        for each in given:
+            _count[each.kind]()
+        listeners.deliver()
+        return len(given)
+
+    def delete(self, key: str) -> bool:
+        """Delete the entry under *key*; tell whether there was one."""
+        key = run_keys.checked(key)
+        listeners = self._listeners
+        with self._lock:
+            depth = listeners.next_depth() if listeners.heard else 0
+            found = self._kept.remove(key)
+            if depth and found:
+                listeners.deleted(depth, key, self._now())
+        listeners.deliver()
+        return found
+
+    def clear(
+        self,
+        kind: OneOrMany = None,
+        keys: Iterable[str] | None = None,
+        key_prefix: str | None = None,
+        sources: OneOrMany = None,
+    ) -> int:
+        """Delete the entries for which all conditions hold, or all; return how many went."""
+        among = filter_of(kind, keys, key_prefix, sources)
+        listeners = self._listeners
+        with self._lock:
+            depth = listeners.next_depth() if listeners.heard else 0
+            gone = self._kept.remove_all(among)
+            if depth and gone:
+                listeners.cleared(depth, gone, among.told(), self._now())
+        listeners.deliver()
+        return gone
+
+    def subscribe(self, listener: EntryListener) -> Callable[[], None]:
+        """Call *listener* with each entry written or restored; return what ends that.
+
+        It runs after the entry is stored, one call at a time, in the order of the writes. One that
+        raises is logged and counted. InvalidInput for an async function.
+        """
+        return self._listeners.to_entries(listener)
+
+    def on_event(self, listener: EventListener) -> Callable[[], None]:
+        """Call *listener* with each event, deletions and reads too; return what ends that."""
+        return self._listeners.to_events(listener)
+
+    def wait_for(
+        self, key: str, *, after_version: int = 0, timeout: float | None = None
+    ) -> RunEntry:
+        """Return the entry under *key* once its version is above *after_version*.
+
+        Blocks the thread for at most *timeout* seconds; then WaitTimeout.
+        """
+        key = run_keys.checked(key)
+        checked_version("after_version", after_version)
+        seconds = None if timeout is None else checked_seconds(timeout)
+
+        def there() -> RunEntry | None:
+            found = self._kept.entries.get(key)
+            return found if found is not None and found.version > after_version else None
+
+        with self._changed:
+            self._waiting += 1
+            try:
+                found = self._changed.wait_for(there, seconds)
+            finally:
+                self._waiting -= 1
+        if found is None:
+            raise WaitTimeout(key, seconds or 0)
+        return found
+
+    def copy(
+        self,
+        kind: OneOrMany = None,
+        keys: Iterable[str] | None = None,
+        key_prefix: str | None = None,
+        sources: OneOrMany = None,
+    ) -> "RunMemory":
+        """Return a memory of another run, empty, or with the entries that the filter names."""
+        twin = RunMemory(clock=self._clock, limits=self.limits, bus=self._bus)
+        if any(each is not None for each in (kind, keys, key_prefix, sources)):
+            twin.restore(self.list(kind, keys, key_prefix, sources))
+        return twin
+
+    def render(
+        self,
+        kind: OneOrMany = None,
+        keys: Iterable[str] | None = None,
+        key_prefix: str | None = None,
+        sources: OneOrMany = None,
+    ) -> str:
+        """Return the entries for which all conditions hold as one block for a prompt, or ""."""
+        return render(self.list(kind, keys, key_prefix, sources))
+
+    def to_json(self) -> str:
+        """Return the run's id and all entries as JSON text."""
+        return text_of(self.run_id, self.snapshot())
+
+    @classmethod
+    def from_json(
+        cls, text: str, *, clock: Clock | None = None, limits: RunLimits = UNLESS_SAID
+    ) -> "RunMemory":
+        """Return the memory that `to_json` told of; InvalidInput for anything else."""
+        run_id, entries = parsed(text)
+        memory = cls(run_id=checked_name("run_id", run_id), clock=clock, limits=limits)
+        memory.restore(cast("Iterable[object]", entries))
+        return memory
+
+    def note_read(self, key: str, *, reader: str, part: bool) -> None:
+        """Count, and tell, that the model *reader* read the value of *key*, or a part of it."""
+        counts.read()
+        if self._listeners.events_heard:
+            with self._lock:
+                self._listeners.read(key, reader, part=part, at=self._now())
+            self._listeners.deliver()
+
+    def _note_refusal(self, key: object, refusal: HoldfastError) -> None:
+        """Count, and tell, that a write was refused; without a good key there is none to tell."""
+        counts.refused(_reason(refusal))
+        about_key = isinstance(refusal, InvalidInput) and refusal.field == "key"
+        if isinstance(key, str) and not about_key and self._listeners.events_heard:
+            with self._lock:
+                self._listeners.refused(key, refusal, self._now())
+            self._listeners.deliver()
+
+
+def _reason(refusal: HoldfastError) -> str:
+    if isinstance(refusal, LimitExceeded):
+        return "limit_exceeded"
+    return "precondition_failed" if isinstance(refusal, PreconditionFailed) else "invalid_input"
