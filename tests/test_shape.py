@@ -68,8 +68,11 @@ MANY_PARAMETERS = {
     "holdfast/memories/stores/sessions.py:Sessions.create": FILTERS,
     "holdfast/memories/stores/sessions.py:Sessions.list": FILTERS,
     "holdfast/memories/stores/versions.py:Versions.list": FILTERS,
+    "holdfast/runtime/team/board.py:TaskBoard.create": "what a task is",
+    "holdfast/runtime/team/bus.py:MessageBus.send": "what a message is",
 }
 MANY_METHODS = {
+    "holdfast/runtime/team/board.py:TaskBoard": "the face of one board, whole",
     "holdfast/doors/mount/fuse/operations.py:Operations": "what a file system is asked, one each",
     "holdfast/engines/postgres/engine.py:PostgresEngine": "the port, and what tests count",
     "holdfast/engines/sqlite/engine.py:SQLiteEngine": "the port, and what tests count",

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from holdfast.runtime.plans.problem import PlanProblem as PlanProblem
     from holdfast.runtime.plans.shapes import Step as Step
     from holdfast.runtime.plans.shapes import Task as Task
+    from holdfast.runtime.team.board import TaskBoard as TaskBoard
+    from holdfast.runtime.team.bus import MessageBus as MessageBus
+    from holdfast.runtime.team.tools import team_tools as team_tools
     from holdfast.runtime.tool_context import ToolContext as ToolContext
 
 if find_spec("pydantic_ai") is None or find_spec("jsonschema") is None:
@@ -25,11 +28,14 @@ __all__ = [
     "AgentHooks",
     "AgentStart",
     "InferenceResult",
+    "MessageBus",
     "PlanProblem",
     "Step",
     "Task",
+    "TaskBoard",
     "TaskPlan",
     "ToolContext",
+    "team_tools",
 ]
 
 __getattr__ = lazily(
@@ -43,6 +49,9 @@ __getattr__ = lazily(
         "Step": "holdfast.runtime.plans.shapes",
         "Task": "holdfast.runtime.plans.shapes",
         "TaskPlan": "holdfast.runtime.plans.plan",
+        "MessageBus": "holdfast.runtime.team.bus",
+        "TaskBoard": "holdfast.runtime.team.board",
         "ToolContext": "holdfast.runtime.tool_context",
+        "team_tools": "holdfast.runtime.team.tools",
     },
 )

@@ -1,0 +1,230 @@
+"""Messages between the agents of a team: to one or to all, kept until they are taken."""
+
+from collections.abc import Callable, Iterable
+from itertools import count
+from threading import Lock
+from typing import Final, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.ground.clock import Clock, SystemClock, to_microseconds
+from holdfast.ground.errors import InvalidInput, NotFound
+from holdfast.ground.ids import Ids
+from holdfast.runtime.agent import check_name
+from holdfast.runtime.events import TeamUpdate
+from holdfast.runtime.team.notices import Notices, Off
+from holdfast.runtime.team.task import checked_text, checked_title
+
+MessageType = Literal["request", "response", "info", "handoff"]
+TYPES: Final[tuple[MessageType, ...]] = ("request", "response", "info", "handoff")
+
+LOG_FULL: Final = 10_000
+LOG_KEPT: Final = 7_500
+"""How many messages the log holds before it is cut, and after."""
+
+
+class Message(Struct, frozen=True, kw_only=True):
+    """What one agent tells another; `to` is None for what it tells all.
+
+    `root` is the message its thread began with, itself if it began one; `at` is milliseconds
+    since 1970.
+    """
+
+    id: str
+    sender: str
+    to: str | None
+    subject: str
+    body: str
+    type: MessageType = "info"
+    reply_to: str | None = None
+    task_id: str | None = None
+    root: str
+    at: int
+
+
+class MessageBus:
+    """The mail of a team. Safe to use from many threads.
+
+    >>> bus = MessageBus()
+    >>> bus.register("ada")
+    >>> message = bus.send("bob", "ada", "Seals", "I counted 12.")
+    >>> [each.body for each in bus.receive("ada")], bus.pending_count("ada")
+    (['I counted 12.'], 0)
+    """
+
+    def __init__(self, *, clock: Clock | None = None, ids: Ids | None = None) -> None:
+        self._clock, self._ids = clock or SystemClock(), ids or Ids()
+        self._unread: dict[str, dict[str, Message]] = {}
+        self._log: dict[str, Message] = {}
+        self._lock = Lock()
+        self._numbers = count(1)
+        self._notices: Notices[TeamUpdate] = Notices()
+        self._arrivals: Notices[Message] = Notices()
+
+    def register(self, agent: str) -> None:
+        """Let *agent* get messages from now on; once more changes nothing."""
+        check_name(agent)
+        with self._lock:
+            self._unread.setdefault(agent, {})
+
+    def send(
+        self,
+        sender: str,
+        to: str,
+        subject: str,
+        body: str,
+        *,
+        type: MessageType = "info",
+        reply_to: str | None = None,
+        task_id: str | None = None,
+    ) -> Message:
+        """Tell the registered agent *to*; NotFound names the known agents, and nothing is kept."""
+        draft = _draft(sender, subject, body, type)
+        return self._post(replace(draft, to=to, reply_to=reply_to, task_id=task_id))
+
+    def broadcast(
+        self,
+        sender: str,
+        subject: str,
+        body: str,
+        *,
+        type: MessageType = "info",
+        reply_to: str | None = None,
+        task_id: str | None = None,
+    ) -> Message:
+        """Tell all registered agents but *sender*."""
+        draft = _draft(sender, subject, body, type)
+        return self._post(replace(draft, reply_to=reply_to, task_id=task_id))
+
+    def pending(self, agent: str) -> list[Message]:
+        """Return what *agent* has not taken, oldest first; it stays."""
+        with self._lock:
+            return list(self._known(agent).values())
+
+    def receive(self, agent: str) -> list[Message]:
+        """Return what *agent* has not taken, oldest first, and take it."""
+        with self._lock:
+            messages = list(self._known(agent).values())
+            self._unread[agent] = {}
+            return messages
+
+    def ack(self, agent: str, ids: Iterable[str]) -> int:
+        """Take the messages *ids*; return how many of them were still there."""
+        with self._lock:
+            unread = self._known(agent)
+            return sum(unread.pop(id, None) is not None for id in ids)
+
+    def pending_count(self, agent: str) -> int:
+        """Return how many messages *agent* has not taken."""
+        with self._lock:
+            return len(self._known(agent))
+
+    def thread(self, id: str) -> list[Message]:
+        """Return what is known of the thread of message *id*, its root first, by time."""
+        with self._lock:
+            known = self._all()
+            root = known[id].root if id in known else id
+            found = [each for each in known.values() if each.root == root]
+        if not found:
+            raise NotFound("message", id, next="Check the id; old messages leave the log.")
+        return found
+
+    def history(self) -> list[Message]:
+        """Return the log, oldest first; past 10,000 messages it is cut to the newest 7,500."""
+        with self._lock:
+            return list(self._log.values())
+
+    def subscribe(self, agent: str, listener: Callable[[Message], object]) -> Off:
+        """Call *listener* with each message that reaches *agent*; return how to end that."""
+        with self._lock:
+            self._known(agent)
+
+        def arrived(message: Message) -> None:
+            if _reaches(message, agent):
+                listener(message)
+
+        return self._arrivals.subscribe(arrived)
+
+    def on_event(self, listener: Callable[[TeamUpdate], object]) -> Off:
+        """Call *listener* for each message sent, in their order; return how to end that.
+
+        Its `seq` counts this bus's messages; `run_id` is empty.
+        """
+        return self._notices.subscribe(listener)
+
+    def _known(self, agent: str) -> dict[str, Message]:
+        if agent in self._unread:
+            return self._unread[agent]
+        names = ", ".join(self._unread) or "none"
+        raise NotFound("agent", agent, next=f"The agents are: {names}.")
+
+    def _all(self) -> dict[str, Message]:
+        """Return what the log holds and what is still unread, oldest first, by id."""
+        held = [self._log, *self._unread.values()]
+        known = {id: message for each in held for id, message in each.items()}
+        # Ids rise, so this is the order in which they were sent.
+        return dict(sorted(known.items()))
+
+    def _post(self, draft: Message) -> Message:
+        """Keep *draft* as a message, for those it reaches and in the log; then tell of it."""
+        with self._lock:
+            if draft.to is not None:
+                self._known(draft.to)
+            at = to_microseconds(self._clock.now())
+            id = self._ids.new("msg", at)
+            root = self._root(draft.reply_to) if draft.reply_to else id
+            message = replace(draft, id=id, root=root, at=at // 1_000)
+            for agent, unread in self._unread.items():
+                if _reaches(message, agent):
+                    unread[id] = message
+            self._log[id] = message
+            if len(self._log) > LOG_FULL:
+                self._log = dict(list(self._log.items())[-LOG_KEPT:])
+            self._arrivals.add(message)
+            self._notices.add(_told(message, next(self._numbers)))
+        self._arrivals.tell()
+        self._notices.tell()
+        return message
+
+    def _root(self, id: str) -> str:
+        for held in (self._log, *self._unread.values()):
+            if id in held:
+                return held[id].root
+        names = ", ".join(self._unread) or "none"
+        raise NotFound("message", id, next=f"Reply to one that is kept. The agents are: {names}.")
+
+
+def _reaches(message: Message, agent: str) -> bool:
+    return message.to == agent or (message.to is None and message.sender != agent)
+
+
+def _draft(sender: str, subject: str, body: str, type: MessageType) -> Message:
+    """Return a message that is to nobody yet; InvalidInput names what is wrong with it."""
+    if type not in TYPES:
+        raise InvalidInput("type", f"must be one of {', '.join(TYPES)}", given=type)
+    return Message(
+        id="",
+        sender=checked_text("sender", sender, blank=False),
+        to=None,
+        subject=checked_title(subject, field="subject"),
+        body=checked_text("body", body),
+        type=type,
+        root="",
+        at=0,
+    )
+
+
+def _told(message: Message, seq: int) -> TeamUpdate:
+    return TeamUpdate(
+        run_id="",
+        seq=seq,
+        at=message.at,
+        event="message_sent",
+        agent=message.sender,
+        task_id=message.task_id,
+        title=message.subject,
+        message_id=message.id,
+        to=message.to,
+        content=message.body,
+    )

@@ -1,0 +1,146 @@
+"""A task of a team, and what may be said of one."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, Literal, cast
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.ground.errors import InvalidInput
+from holdfast.ground.json_values import decode
+
+Status = Literal["open", "claimed", "working", "blocked", "done", "failed"]
+
+STATUSES: Final[tuple[Status, ...]] = ("open", "claimed", "working", "blocked", "done", "failed")
+SETTLED: Final = frozenset[Status]({"done", "failed"})
+HELD: Final = frozenset[Status]({"claimed", "working"})
+"""An agent has it in hand and can go on with it."""
+
+TITLE_LIMIT: Final = 300
+"""Characters, which is what the title of an entry of run memory may have."""
+DESCRIPTION_LIMIT: Final = 100_000
+"""Characters of a description, and of a reason."""
+SKILL_LIMIT: Final = 100
+LAST_PRIORITY: Final = 1_000
+
+
+class BoardTask(Struct, frozen=True, kw_only=True):
+    """One thing to be done, as it stands at one moment.
+
+    `result` is a fresh copy at each access; `created_at` and `updated_at` are milliseconds since
+    1970. A `blocked` task waits for its subtasks, or for what `blocked_reason` says.
+    """
+
+    id: str
+    title: str
+    description: str = ""
+    status: Status = "open"
+    created_by: str
+    claimed_by: str | None = None
+    depends_on: tuple[str, ...] = ()
+    required_skills: tuple[str, ...] = ()
+    priority: int = 5
+    artifacts: tuple[str, ...] = ()
+    parent: str | None = None
+    result_json: bytes = b"null"
+    failure_reason: str | None = None
+    blocked_reason: str | None = None
+    created_at: int
+    updated_at: int
+
+    @property
+    def result(self) -> Any:
+        """What it came to; None until it is done."""
+        return decode(self.result_json)
+
+    @property
+    def settled(self) -> bool:
+        """Whether it is done or failed, which it then stays."""
+        return self.status in SETTLED
+
+
+class Subtask(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A part into which a task is decomposed.
+
+    `depends_on` names tasks by id, or an earlier subtask of the same call by its title. Without a
+    `priority` it has its parent's.
+    """
+
+    title: str
+    description: str = ""
+    depends_on: tuple[str, ...] = ()
+    required_skills: tuple[str, ...] = ()
+    priority: int | None = None
+
+
+def checked_subtask(given: object, index: int) -> Subtask:
+    """Return *given*, which is a Subtask or its JSON; InvalidInput says what is wrong with it."""
+    try:
+        part = given if isinstance(given, Subtask) else msgspec.convert(given, Subtask)
+        return Subtask(
+            title=checked_title(part.title),
+            description=checked_text("description", part.description),
+            depends_on=checked_names("depends_on", part.depends_on),
+            required_skills=checked_names("required_skills", part.required_skills),
+            priority=None if part.priority is None else checked_priority(part.priority),
+        )
+    except msgspec.ValidationError as error:
+        raise InvalidInput(f"subtasks[{index}]", str(error), index=index) from None
+    except InvalidInput as error:
+        raise InvalidInput(f"subtasks[{index}].{error.field}", error.reason, index=index) from None
+
+
+def checked_title(title: object, *, field: str = "title") -> str:
+    """Return *title* on one line, without space at its ends, or raise InvalidInput."""
+    text = " ".join(_text(field, title, TITLE_LIMIT).split())
+    if not text:
+        raise InvalidInput(field, "must not be blank")
+    return text
+
+
+def checked_text(field: str, text: object, *, blank: bool = True) -> str:
+    """Return *text* if it is not too long, nor blank where that is not allowed."""
+    given = _text(field, text, DESCRIPTION_LIMIT)
+    if not blank and not given.strip():
+        raise InvalidInput(field, "must not be blank")
+    return given
+
+
+def checked_priority(priority: object) -> int:
+    """Return *priority*, 0 first, or raise InvalidInput."""
+    if isinstance(priority, bool) or not isinstance(priority, int):
+        raise InvalidInput("priority", "must be a whole number", given=priority)
+    if not 0 <= priority <= LAST_PRIORITY:
+        reason = f"must be 0 (first) to {LAST_PRIORITY:,}"
+        raise InvalidInput("priority", reason, limit=LAST_PRIORITY, given=priority)
+    return priority
+
+
+def checked_names(field: str, names: object, *, limit: int = SKILL_LIMIT) -> tuple[str, ...]:
+    """Return *names* once each, in their order; a string alone is not a list of names."""
+    if isinstance(names, str) or not isinstance(names, Sequence):
+        raise InvalidInput(field, "must be a list of strings", given=names)
+    listed = cast("Sequence[object]", names)
+    told = [_text(field, each, limit).strip() for each in listed]
+    if not all(told):
+        raise InvalidInput(field, "must hold no blank text")
+    return tuple(dict.fromkeys(told))
+
+
+def _text(field: str, given: object, limit: int) -> str:
+    if not isinstance(given, str):
+        raise InvalidInput(field, "must be text", given=given)
+    if len(given) > limit:
+        reason = f"must have at most {limit:,} characters, and has {len(given):,}"
+        raise InvalidInput(field, reason, limit=limit)
+    try:
+        given.encode()
+    except UnicodeEncodeError:
+        raise InvalidInput(field, "must be text of whole characters") from None
+    return given
+
+
+def lacking(required: Iterable[str], held: Iterable[str]) -> list[str]:
+    """Return the skills of *required* that are not among *held*, whatever their case."""
+    known = {each.strip().casefold() for each in held}
+    return [each for each in required if each.casefold() not in known]
