@@ -76,6 +76,7 @@ class Face:
 STORES = "holdfast.memories.stores"
 DURABLE = "holdfast.memories.durable"
 LONGTERM = "holdfast.memories.longterm"
+STATE = "holdfast.memories.state"
 FACES = (
     Face("holdfast.ground.events", "EventBus", alias="Events"),
     Face(f"{STORES}.memories", "Memories"),
@@ -98,6 +99,8 @@ FACES = (
     Face(f"{DURABLE}.memory", "DurableMemory"),
     Face(f"{LONGTERM}.memory", "LongTermData"),
     Face(f"{LONGTERM}.memory", "LongTermMemory", base="LongTermData"),
+    Face(f"{STATE}.threads", "Threads"),
+    Face(f"{STATE}.network_runs", "NetworkRuns"),
     Face(
         "holdfast.library.holdfast",
         "Holdfast",
@@ -108,6 +111,8 @@ FACES = (
             "agents": "Agents",
             "environments": "Environments",
             "keys": "Keys",
+            "threads": "Threads",
+            "network_runs": "NetworkRuns",
         },
         ends=ENDS,
     ),

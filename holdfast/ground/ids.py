@@ -28,6 +28,7 @@ KINDS = {
     "coll": "collection",
     "item": "item",
     "turn": "turn",
+    "thread": "thread",
     "res": "result",
 }
 """What each prefix is of, in words for a message."""

@@ -4,7 +4,7 @@ Each call crosses once to a thread and takes its answer back; nothing is decided
 of events are called on other threads, not on the loop.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from os import PathLike
 from pathlib import Path
@@ -21,6 +21,7 @@ from holdfast.library.crossing import AsyncPage, AsyncWalk, Crossing, perhaps
 from holdfast.library.forget_report import ForgetReport
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.open import open as open_here
+from holdfast.library.saving import Saved
 from holdfast.library.upkeep.backup import BackupReport
 from holdfast.library.upkeep.verify import VerifyReport
 from holdfast.memories.durable import runs
@@ -61,6 +62,17 @@ from holdfast.memories.longterm.options import LongTermOptions
 from holdfast.memories.longterm.recalling import K
 from holdfast.memories.longterm.room import CACHE_BYTES
 from holdfast.memories.longterm.score import Weights
+from holdfast.memories.run.attaching import Attachments
+from holdfast.memories.run.memory import RunMemory
+from holdfast.memories.run.runs import Runs
+from holdfast.memories.state.appending import GivenTurn
+from holdfast.memories.state.by_age import PER_PAGE
+from holdfast.memories.state.network_runs import NetworkRuns
+from holdfast.memories.state.result import InferenceResult
+from holdfast.memories.state.run_record import RunRecord, RunStatus
+from holdfast.memories.state.thread import Appended, Thread, ThreadTurn, TurnKind
+from holdfast.memories.state.thread_lists import TURNS_LISTED
+from holdfast.memories.state.threads import Threads
 from holdfast.memories.stores.agents import Agents
 from holdfast.memories.stores.edits import Edit
 from holdfast.memories.stores.environments import Environments
@@ -1157,6 +1169,110 @@ class AsyncLongTermMemory(AsyncLongTermData):
         return await self._cross(self._of.retry)
 
 
+class AsyncThreads:
+    """The threads of a workspace: what users said, and the results that came of it, in order.
+
+    >>> import holdfast
+    >>> threads = holdfast.open(":memory:").threads
+    >>> result = holdfast.InferenceResult(agent="writer", input="Hello")
+    >>> threads.append("thread_7", [result]).stored == (result.id,)
+    True
+    >>> [turn.kind for turn in threads.turns("thread_7")]
+    ['result']
+    """
+
+    def __init__(self, of: Threads, cross: Crossing) -> None:
+        self._of, self._cross = of, cross
+
+    async def retrieve(self, id: str) -> Thread:
+        """Return the thread; NotFound if it is not there."""
+        return await self._cross(self._of.retrieve, id)
+
+    async def turns(
+        self,
+        id: str,
+        limit: int | None = TURNS_LISTED,
+        page: str | None = None,
+        *,
+        kind: TurnKind | None = None,
+    ) -> AsyncPage[ThreadTurn]:
+        """Return a page of the thread's turns, oldest first, of one *kind* or all.
+
+        It ends early where turns are large.
+        """
+        answer = await self._cross(self._of.turns, id, limit, page, kind=kind)
+        return AsyncPage(answer, self._cross)
+
+    async def results(self, id: str) -> list[InferenceResult]:
+        """Return all results of the thread, oldest first."""
+        return await self._cross(self._of.results, id)
+
+    async def append(self, id: str, turns: Iterable[GivenTurn]) -> Appended:
+        """Add *turns*, all or none; a thread that is not there is made.
+
+        A turn whose id the thread has is passed over where it is the same; else ResultDiffers.
+        """
+        return await self._cross(self._of.append, id, turns)
+
+    async def runs(self, id: str) -> list[RunRecord]:
+        """Return the records of the thread's runs, newest first."""
+        return await self._cross(self._of.runs, id)
+
+    async def delete(self, id: str) -> bool:
+        """Delete the thread, its turns and its runs; tell whether there was anything."""
+        return await self._cross(self._of.delete, id)
+
+    async def list(
+        self, limit: int | None = PER_PAGE, page: str | None = None
+    ) -> AsyncPage[Thread]:
+        """Return a page of the threads, newest first."""
+        answer = await self._cross(self._of.list, limit, page)
+        return AsyncPage(answer, self._cross)
+
+
+class AsyncNetworkRuns:
+    """The records of a workspace's runs: what began, and how it ended.
+
+    >>> import holdfast
+    >>> [run.status for run in holdfast.open(":memory:").network_runs.list()]
+    []
+    """
+
+    def __init__(self, of: NetworkRuns, cross: Crossing) -> None:
+        self._of, self._cross = of, cross
+
+    async def put(self, record: RunRecord | Mapping[str, object]) -> RunRecord:
+        """Write a run's record as it is now: at its start, and at its end.
+
+        The same twice is once; Conflict for a run that has ended otherwise.
+        """
+        return await self._cross(self._of.put, record)
+
+    async def retrieve(self, run_id: str) -> RunRecord:
+        """Return the record of the run; NotFound if it is not there."""
+        return await self._cross(self._of.retrieve, run_id)
+
+    async def list(
+        self,
+        *,
+        network: str | None = None,
+        thread_id: str | None = None,
+        status: RunStatus | None = None,
+        limit: int | None = PER_PAGE,
+        page: str | None = None,
+    ) -> AsyncPage[RunRecord]:
+        """Return a page of the runs that pass all filters, newest first."""
+        answer = await self._cross(
+            self._of.list,
+            network=network,
+            thread_id=thread_id,
+            status=status,
+            limit=limit,
+            page=page,
+        )
+        return AsyncPage(answer, self._cross)
+
+
 class AsyncHoldfast:
     """Everything one workspace remembers, seen by one actor.
 
@@ -1171,6 +1287,25 @@ class AsyncHoldfast:
         self.agents = AsyncAgents(of.agents, cross)
         self.environments = AsyncEnvironments(of.environments, cross)
         self.keys = AsyncKeys(of.keys, cross)
+        self.threads = AsyncThreads(of.threads, cross)
+        self.network_runs = AsyncNetworkRuns(of.network_runs, cross)
+
+    @property
+    def run_attachments(self) -> Attachments:
+        """The runs that are attached through any handle on this engine, in this process."""
+        return self._of.run_attachments
+
+    async def runs(self) -> Runs:
+        """The runs of agents, visible to others while they last and after."""
+        return await self._cross(self._of.runs)
+
+    async def save_run(self, memory: RunMemory, store_id: str, *, prefix: str = "/runs/") -> Saved:
+        """Keep what the tasks of a run came to as memories of the store *store_id*.
+
+        Each is at *prefix*, the run's id and the task's: text as it is, other values as JSON. What
+        breaks a limit of the store is in `skipped`, with its error.
+        """
+        return await self._cross(self._of.save_run, memory, store_id, prefix=prefix)
 
     async def durable(self, agent: str) -> "AsyncDurableMemory":
         """Return what the agent named *agent* keeps between runs; InvalidInput for a bad name."""

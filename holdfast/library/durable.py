@@ -1,5 +1,7 @@
 """From a workspace's handle to durable memory: one agent's, or all of the workspace's."""
 
+from functools import partial
+
 from holdfast.ground.pages import Page
 from holdfast.ground.scope import Scope, checked_name
 from holdfast.library.forget_report import ForgetReport
@@ -12,6 +14,7 @@ from holdfast.memories.durable.entry import AgentSummary, Swept
 from holdfast.memories.durable.limits import DurableLimits, LimitsChanged
 from holdfast.memories.durable.memory import DurableMemory
 from holdfast.memories.durable.rows import SHARED
+from holdfast.memories.state.forgetting import forget_results
 from holdfast.memories.stores.caller import Caller
 from holdfast.memories.stores.session_access import refuse_narrowed
 
@@ -57,10 +60,11 @@ def sweep(caller: Caller) -> Swept:
 
 
 def forget_agent(caller: Caller, agent: str) -> ForgetReport:
-    """Forget all of *agent*'s durable memory, and its name."""
+    """Forget all of *agent*'s durable memory and its results in threads, and its name."""
     with coded():
         whole = _of_workspace(caller, "admin")
-    counts = forgetting_agents.forget_agent(whole, agent)
+    elsewhere = partial(forget_results, whole.engine, workspace=caller.workspace, agent=agent)
+    counts = forgetting_agents.forget_agent(whole, agent, elsewhere)
     return ForgetReport(counts=counts, pending=whole.engine.scrub().pending)
 
 

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from holdfast.memories.run.attaching import Attachments
     from holdfast.memories.run.memory import RunMemory
     from holdfast.memories.run.runs import Runs
+    from holdfast.memories.state.network_runs import NetworkRuns
+    from holdfast.memories.state.threads import Threads
     from holdfast.memories.stores.agents import Agents
     from holdfast.memories.stores.environments import Environments
     from holdfast.memories.stores.keys import Keys
@@ -87,6 +89,20 @@ class Holdfast:
         from holdfast.memories.stores.keys import Keys
 
         return Keys(self._caller)
+
+    @cached_property
+    def threads(self) -> "Threads":
+        """What was said to networks of agents, and what came of it, over many runs."""
+        from holdfast.library.threads import threads
+
+        return threads(self._caller)
+
+    @cached_property
+    def network_runs(self) -> "NetworkRuns":
+        """The runs of networks, as they were recorded."""
+        from holdfast.library.threads import network_runs
+
+        return network_runs(self._caller)
 
     @property
     def run_attachments(self) -> "Attachments":

@@ -32,6 +32,7 @@ from holdfast.memories.stores.records import Identity
 
 if TYPE_CHECKING:
     from holdfast.library.remote_longterm import RemoteLongTermData, RemoteLongTermMemory
+    from holdfast.library.remote_threads import RemoteNetworkRuns, RemoteThreads
     from holdfast.memories.longterm.options import LongTermOptions
 
 _log = logging.getLogger(__name__)
@@ -61,6 +62,20 @@ class RemoteHoldfast:
     @cached_property
     def _identity(self) -> Identity:
         return identity(self._client)
+
+    @cached_property
+    def threads(self) -> "RemoteThreads":
+        """What was said to networks of agents, and what came of it, over many runs."""
+        from holdfast.library.remote_threads import RemoteThreads
+
+        return RemoteThreads(self._client)
+
+    @cached_property
+    def network_runs(self) -> "RemoteNetworkRuns":
+        """The runs of networks, as they were recorded."""
+        from holdfast.library.remote_threads import RemoteNetworkRuns
+
+        return RemoteNetworkRuns(self._client)
 
     def durable(self, agent: str) -> RemoteDurable:
         """Return what the agent named *agent* keeps between runs; InvalidInput for a bad name."""

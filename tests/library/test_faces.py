@@ -20,12 +20,15 @@ from holdfast.library.remote_longterm import RemoteLongTermData, RemoteLongTermM
 from holdfast.library.remote_memories import RemoteMemories, RemoteVersions
 from holdfast.library.remote_sessions import RemoteSessions
 from holdfast.library.remote_stores import RemoteMemoryStores
+from holdfast.library.remote_threads import RemoteNetworkRuns, RemoteThreads
 from holdfast.memories.durable.importing import Mode
 from holdfast.memories.durable.memory import DurableMemory
 from holdfast.memories.durable.promoting import Promotes
 from holdfast.memories.durable.run import DurableRun
 from holdfast.memories.longterm.memory import LongTermData, LongTermMemory
 from holdfast.memories.longterm.options import LongTermOptions
+from holdfast.memories.state.network_runs import NetworkRuns
+from holdfast.memories.state.threads import Threads
 from holdfast.memories.stores.agents import Agents
 from holdfast.memories.stores.environments import Environments
 from holdfast.memories.stores.keys import Keys
@@ -47,6 +50,8 @@ PAIRS: list[tuple[type, type, type]] = [
     (DurableRun, RemoteDurableRun, aio.AsyncDurableRun),
     (LongTermData, RemoteLongTermData, aio.AsyncLongTermData),
     (LongTermMemory, RemoteLongTermMemory, aio.AsyncLongTermMemory),
+    (Threads, RemoteThreads, aio.AsyncThreads),
+    (NetworkRuns, RemoteNetworkRuns, aio.AsyncNetworkRuns),
     (EventBus, RemoteEvents, aio.AsyncEvents),
 ]
 

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from holdfast.ground.errors import InvalidInput, shortened
 from holdfast.ground.text import encoded
+from holdfast.memories.state.frozen import DEEPEST
 from holdfast.memories.stores.records import JSONObject
 
 B = TypeVar("B", bound="Body")
@@ -42,21 +43,29 @@ class Body(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Base of the bodies that requests may have; a key beyond its fields is refused."""
 
 
-def read_json(raw: bytes) -> JSONObject:
+class Room(Struct, frozen=True, kw_only=True):
+    """How deep a body may be nested, and what reads it."""
+
+    depth: int
+    parser: json.JSONDecoder
+
+
+def read_json(raw: bytes, room: Room | None = None) -> JSONObject:
     """Return the JSON object in *raw*; InvalidInput names the key that is wrong."""
+    room = room or USUAL
     try:
         text = raw.decode()
     except UnicodeDecodeError:
         raise InvalidInput("body", "is not UTF-8") from None
     try:
-        value = _parser.decode(text)
+        value = room.parser.decode(text)
     except RecursionError:
-        raise InvalidInput("body", f"is nested more than {DEPTH} levels deep") from None
+        raise InvalidInput("body", f"is nested more than {room.depth} levels deep") from None
     except json.JSONDecodeError as error:
         raise _no_json(text, error) from None
     if not isinstance(value, dict):
         raise InvalidInput("body", "must be a JSON object")
-    _check_text_and_depth(cast("JSONObject", value), escapes="\\u" in text)
+    _check_text_and_depth(cast("JSONObject", value), room.depth, escapes="\\u" in text)
     return cast("JSONObject", value)
 
 
@@ -84,7 +93,7 @@ def _line(raw: bytes) -> object:
     except json.JSONDecodeError:
         raise InvalidInput("body", "is not JSON") from None
     if isinstance(value, dict):
-        _check_text_and_depth(cast("JSONObject", value), escapes=b"\\u" in raw)
+        _check_text_and_depth(cast("JSONObject", value), DEPTH, escapes=b"\\u" in raw)
     return cast("object", value)
 
 
@@ -93,9 +102,9 @@ def _no_json(text: str, error: json.JSONDecodeError) -> InvalidInput:
     return InvalidInput("body", f"is not JSON{place}", next="Send a JSON object.")
 
 
-def read_body(raw: bytes, make: type[B]) -> B:
+def read_body(raw: bytes, make: type[B], room: Room | None = None) -> B:
     """Return the *make* in *raw*; InvalidInput names the key that is wrong."""
-    value = read_json(raw)
+    value = read_json(raw, room)
     try:
         return msgspec.convert(value, make)
     except msgspec.ValidationError as error:
@@ -136,7 +145,15 @@ def _pairs(pairs: list[tuple[str, object]]) -> JSONObject:
 
 
 def _integer(digits: str) -> int:
-    if len(digits) > len(str(_INTEGER)) or not -_INTEGER <= (value := int(digits)) < _INTEGER:
+    return _integer_below(_INTEGER, digits)
+
+
+def _any_integer(digits: str) -> int:
+    return _integer_below(2 * _INTEGER, digits)
+
+
+def _integer_below(end: int, digits: str) -> int:
+    if len(digits) > len(str(end)) or not -_INTEGER <= (value := int(digits)) < end:
         raise InvalidInput("body", "holds an integer of more than 64 bits", given=digits)
     return value
 
@@ -155,21 +172,32 @@ def _constant(name: str) -> NoReturn:
 _parser = json.JSONDecoder(
     object_pairs_hook=_pairs, parse_int=_integer, parse_float=_number, parse_constant=_constant
 )
+USUAL = Room(depth=DEPTH, parser=_parser)
+WIDE = Room(
+    depth=DEPTH + DEEPEST,
+    parser=json.JSONDecoder(
+        object_pairs_hook=_pairs,
+        parse_int=_any_integer,
+        parse_float=_number,
+        parse_constant=_constant,
+    ),
+)
+"""For what models and tools said, which is nested as they please and may hold any 64 bits."""
 
 
-def _check_text_and_depth(body: JSONObject, *, escapes: bool) -> None:
+def _check_text_and_depth(body: JSONObject, depth: int, *, escapes: bool) -> None:
     """Raise InvalidInput for a lone surrogate, which only *escapes* can write, or deep nesting."""
     for key, value in body.items():
         field = shortened(key)
         if escapes:
             encoded(field, key)
         level: list[Any] = [value]
-        for _ in range(DEPTH):
+        for _ in range(depth):
             level = _next_level(field, level, escapes=escapes)
             if not level:
                 break
         else:
-            raise InvalidInput(field, f"is nested more than {DEPTH} levels deep", limit=DEPTH)
+            raise InvalidInput(field, f"is nested more than {depth} levels deep", limit=depth)
 
 
 def _next_level(field: str, level: list[Any], *, escapes: bool) -> list[Any]:

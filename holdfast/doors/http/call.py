@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from holdfast.doors.http.bodies import B, read_body, read_json
+from holdfast.doors.http.bodies import B, Room, read_body, read_json
 from holdfast.doors.http.lanes import Lanes
 from holdfast.doors.http.visitor import Handles, Visitor
 from holdfast.library.holdfast import Holdfast
@@ -44,13 +44,16 @@ class Call:
         """Return what stands in the path at `{name}`."""
         return self.segments[name]
 
-    def body(self, make: type[B]) -> B:
-        """Return the body as a *make*; InvalidInput names the key that is wrong."""
-        return read_body(self.raw, make)
+    def body(self, make: type[B], room: Room | None = None) -> B:
+        """Return the body as a *make*, with more *room* than usual if it is given.
 
-    def json(self) -> JSONObject:
+        InvalidInput names the key that is wrong.
+        """
+        return read_body(self.raw, make, room)
+
+    def json(self, room: Room | None = None) -> JSONObject:
         """Return the body as any JSON object; InvalidInput when it is none."""
-        return read_json(self.raw)
+        return read_json(self.raw, room)
 
     async def quick(self, act: Callable[[Holdfast], T]) -> T:
         """Return *act*(handle), which reads a row or a few that follow one another."""

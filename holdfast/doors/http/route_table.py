@@ -12,8 +12,10 @@ from holdfast.doors.http.own import (
     identity,
     longterm,
     longterm_upkeep,
+    network_runs,
     operations,
     settings,
+    threads,
     tokens,
 )
 from holdfast.doors.http.own import stores as own_stores
@@ -40,6 +42,8 @@ def routes(*, strict: bool) -> tuple[Route, ...]:
         *durable_upkeep.ROUTES,
         *longterm_upkeep.ROUTES,
         *longterm.ROUTES,
+        *threads.ROUTES,
+        *network_runs.ROUTES,
         *events.ROUTES,
         *operations.ROUTES,
     )

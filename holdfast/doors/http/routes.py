@@ -16,6 +16,7 @@ from holdfast.ground.errors import NotFound
 MIB = 1_048_576
 DURABLE_LIMIT = 4 * MIB
 LONGTERM_LIMIT = 32 * MIB
+THREADS_LIMIT = 32 * MIB
 
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 Needs = Literal["nothing", "any", "read", "write", "admin"]

@@ -60,6 +60,9 @@ TABLES = (
     Table("run_entries", ("workspace", "run_id", "key")),
     Table("run_events", ("workspace", "run_id", "seq")),
     Table("run_checkpoints", ("workspace", "run_id")),
+    Table("threads", ("workspace", "id")),
+    Table("thread_turns", ("seq",)),
+    Table("network_runs", ("workspace", "id")),
     Table("changes", ("seq",)),
 )
 """Every table that holds what cannot be made again, owners before what they own.

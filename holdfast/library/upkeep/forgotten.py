@@ -1,6 +1,7 @@
 """What a database forgot, forgotten once more in one that does not know of it."""
 
 from datetime import datetime
+from functools import partial
 from types import SimpleNamespace
 
 from msgspec import Struct
@@ -15,6 +16,7 @@ from holdfast.memories.durable.caller import Caller
 from holdfast.memories.durable.forgetting import forget_again
 from holdfast.memories.durable.forgetting_agents import forget_agent
 from holdfast.memories.durable.rows import Place, by_of
+from holdfast.memories.state.forgetting import forget_results
 
 
 class RedactedChange(Struct, frozen=True, kw_only=True):
@@ -91,10 +93,14 @@ def forget_all_again(engine: Engine, made: Forgotten) -> int:
 
 def _forget_agents(engine: Engine, sql: SimpleNamespace, buried: Tombstones) -> int:
     count = 0
-    for owner in engine.scoped(EVERYBODY).all(_Owner, sql.durable_owners):
+    for owner in engine.scoped(EVERYBODY).all(_Owner, sql.agents_with_memory):
         grave = buried.over_agent(owner.workspace, owner.agent, 0)
         if grave is not None:
-            forget_agent(_caller(engine, grave), owner.agent)
+            caller = _caller(engine, grave)
+            elsewhere = partial(
+                forget_results, caller.engine, workspace=owner.workspace, agent=owner.agent
+            )
+            forget_agent(caller, owner.agent, elsewhere)
             count += 1
     return count
 

@@ -215,8 +215,12 @@ update durable_changes
 set content = null, content_sha256 = null, redacted_at = :redacted_at
 where seq = :seq and workspace = :of and redacted_at is null
 
--- durable_owners --
-select workspace, agent from durable_agents where agent <> '' order by workspace, agent
+-- agents_with_memory --
+-- Durable memory, or results in threads.
+select workspace, agent from durable_agents where agent <> ''
+union
+select workspace, agent from thread_turns where agent is not null
+order by workspace, agent
 
 -- redacted_versions --
 select id, redacted_at, redacted_by_kind, redacted_by_id

@@ -1,5 +1,6 @@
 """Forgetting a whole agent: all that it has, and its name wherever it is written."""
 
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -7,7 +8,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.engines.base import Transaction
-from holdfast.ground.scope import Actor, checked_name
+from holdfast.ground.errors import InvalidInput
+from holdfast.ground.scope import Actor
+from holdfast.ground.text import first_of_category, within
 from holdfast.memories.durable.book import Book
 from holdfast.memories.durable.caller import Caller
 from holdfast.memories.durable.entry import By
@@ -17,6 +20,9 @@ from holdfast.memories.durable.secret import secret_of
 from holdfast.memories.durable.tombstones import agent_hash
 from holdfast.memories.durable.writing import event_of, refusals, write
 
+MOST_NAME: Final = 512
+"""Characters of a name: networks have agents whose names durable memory would not take."""
+
 FORGOTTEN: Final = Actor.agent("forgotten")
 """Whom the workspace's entries are by, where that was an agent that was forgotten."""
 
@@ -25,14 +31,17 @@ class _There(Struct, frozen=True, kw_only=True):
     agents: int
 
 
-def forget_agent(caller: Caller, agent: str) -> dict[str, int]:
+def forget_agent(
+    caller: Caller, agent: str, also: Callable[[Transaction], dict[str, int]]
+) -> dict[str, int]:
     """Forget *agent*; return how many rows went, or lost its name, by table.
 
-    *caller* is of no agent, with an engine scoped to all of the workspace's. Only a keyed hash of
-    the name stays, with a number. Whoever calls this scrubs.
+    *caller* is of no agent, with an engine scoped to all of the workspace's. *also* forgets what
+    other memories have of it, and counts that. Only a keyed hash of the name stays, with a
+    number. Whoever calls this scrubs.
     """
     with refusals(caller):
-        checked_name("agent", agent)
+        _checked(agent)
 
     def work(tx: Transaction) -> dict[str, int]:
         behalf = OnBehalf(tx, workspace=caller.workspace, agent=agent)
@@ -40,7 +49,7 @@ def forget_agent(caller: Caller, agent: str) -> dict[str, int]:
         there = behalf.one(_There, book.sql.count_agent).agents
         book.open(shared=True)
         behalf.run(book.sql.forget_agents)
-        counts = _forgotten(behalf, book, agent) | {"durable_agents": there}
+        counts = _forgotten(behalf, book, agent) | {"durable_agents": there} | also(behalf)
         if any(counts.values()):
             behalf.send(
                 book.sql.bury,
@@ -55,6 +64,13 @@ def forget_agent(caller: Caller, agent: str) -> dict[str, int]:
         return counts
 
     return write(caller, work)
+
+
+def _checked(agent: str) -> None:
+    """Raise InvalidInput for what names no agent, here or elsewhere, or stands for all of them."""
+    within("agent", agent, least=1, most=MOST_NAME)
+    if agent == "*" or first_of_category(agent, "Cc") is not None:
+        raise InvalidInput("agent", "must name an agent", given=agent)
 
 
 def _forgotten(tx: OnBehalf, book: Book, agent: str) -> dict[str, int]:

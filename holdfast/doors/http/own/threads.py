@@ -1,0 +1,105 @@
+"""Threads: what was said to networks of agents and what came of it, over many runs.
+
+Bodies and pages may be large, so all but one thread's row is read and written on a thread.
+"""
+
+from typing import Any
+
+from msgspec import Struct
+
+from holdfast.doors.http.answers import Answer, of_json
+from holdfast.doors.http.bodies import WIDE, Body
+from holdfast.doors.http.call import Call
+from holdfast.doors.http.query import PAGE, one_of
+from holdfast.doors.http.routes import THREADS_LIMIT, Route
+from holdfast.library.holdfast import Holdfast
+from holdfast.memories.state.thread import Appended
+from holdfast.memories.state.wire import exported
+
+THREADS = "/api/threads"
+ONE = f"{THREADS}/{{id}}"
+
+
+class PostTurns(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Turns of a thread: `{"kind": "user", "message": …}` or `{"kind": "result", "result": …}`."""
+
+    turns: list[Any]
+
+
+class _Deleted(Struct, frozen=True, kw_only=True):
+    id: str
+    deleted: bool
+
+
+async def list_threads(call: Call) -> Answer:
+    """List threads, newest first."""
+    query = call.query
+    page = await call.slow(lambda hf: hf.threads.list(**query))
+    return of_json({"data": [exported(each) for each in page.data], "next_page": page.next_page})
+
+
+async def retrieve(call: Call) -> Answer:
+    """Tell of a thread."""
+    return of_json(exported(await call.quick(lambda hf: hf.threads.retrieve(call["id"]))))
+
+
+async def delete(call: Call) -> Answer:
+    """Delete a thread with its turns and runs; erased bytes are waited for."""
+    deleted = await call.slow(lambda hf: hf.threads.delete(call["id"]))
+    return of_json(exported(_Deleted(id=call["id"], deleted=deleted)))
+
+
+async def list_turns(call: Call) -> Answer:
+    """List the turns of a thread, oldest first."""
+    query = call.query
+
+    def look(hf: Holdfast) -> Answer:
+        page = hf.threads.turns(call["id"], **query)
+        return of_json({"data": [each.export() for each in page], "next_page": page.next_page})
+
+    return await call.slow(look)
+
+
+async def append(call: Call) -> Answer:
+    """Add turns to a thread, all or none."""
+    appended: Appended = await call.write(
+        lambda hf: hf.threads.append(call["id"], call.body(PostTurns, WIDE).turns)
+    )
+    return of_json(exported(appended))
+
+
+ROUTES = (
+    Route(
+        method="GET",
+        path=THREADS,
+        needs="read",
+        answer=list_threads,
+        summary="List threads, newest first.",
+        query=PAGE,
+    ),
+    Route(method="GET", path=ONE, needs="read", answer=retrieve, summary="Retrieve a thread."),
+    Route(
+        method="DELETE",
+        path=ONE,
+        needs="write",
+        answer=delete,
+        summary="Delete a thread with its turns and runs.",
+    ),
+    Route(
+        method="GET",
+        path=f"{ONE}/turns",
+        needs="read",
+        answer=list_turns,
+        summary="List the turns of a thread, oldest first.",
+        query=(one_of("kind", "user", "result"), *PAGE),
+    ),
+    Route(
+        method="POST",
+        path=f"{ONE}/turns",
+        needs="write",
+        answer=append,
+        summary="Add turns to a thread, all or none.",
+        body=PostTurns,
+        limit=THREADS_LIMIT,
+    ),
+)

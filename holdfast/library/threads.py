@@ -1,0 +1,29 @@
+"""From a workspace's handle to its threads, and to the runs of networks."""
+
+from functools import partial
+
+from holdfast.memories.state.caller import Caller as StateCaller
+from holdfast.memories.state.network_runs import NetworkRuns
+from holdfast.memories.state.threads import Threads
+from holdfast.memories.stores.caller import Caller
+from holdfast.memories.stores.session_access import refuse_narrowed
+
+
+def threads(caller: Caller) -> Threads:
+    """Return the threads of *caller*'s workspace; a session reaches none of them."""
+    return Threads(state_caller(caller))
+
+
+def network_runs(caller: Caller) -> NetworkRuns:
+    """Return the records of runs of *caller*'s workspace; a session reaches none of them."""
+    return NetworkRuns(state_caller(caller))
+
+
+def state_caller(caller: Caller) -> StateCaller:
+    """Return *caller* as threads see it."""
+    return StateCaller(
+        engine=caller.engine,
+        workspace=caller.workspace,
+        clock=caller.clock,
+        demand=partial(refuse_narrowed, caller),
+    )

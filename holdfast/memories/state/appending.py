@@ -1,0 +1,192 @@
+"""Turns into a thread: each once, by its id, and never changed afterwards."""
+
+import inspect
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any, Final, TypeAlias, TypeVar, cast
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.engines.base import Transaction
+from holdfast.ground.errors import InvalidInput, LimitExceeded, ResultDiffers
+from holdfast.memories.state import checks
+from holdfast.memories.state.caller import Caller, cut, queries_of
+from holdfast.memories.state.counts import counts
+from holdfast.memories.state.result import InferenceResult, checksum_of, result_wire
+from holdfast.memories.state.run_record import checked_name
+from holdfast.memories.state.thread import Appended, ThreadMessage, ThreadTurn, TurnKind
+from holdfast.memories.state.thread_ids import checked_id, checked_id_or_none
+
+T = TypeVar("T")
+
+GivenTurn: TypeAlias = ThreadTurn | ThreadMessage | InferenceResult | Mapping[str, object]
+"""A turn, or only what a user said or an agent made, or the plain dict of one of these."""
+
+MOST_BYTES: Final = 16_777_216
+"""Of one turn, as JSON."""
+
+_encode: Final = msgspec.json.Encoder().encode
+
+
+class ReadyTurn(Struct, frozen=True, kw_only=True):
+    """A turn as its row will be; `at` is in microseconds since 1970."""
+
+    id: str
+    kind: TurnKind
+    run_id: str | None
+    agent: str | None
+    at: int
+    checksum: str
+    body: str
+    size_bytes: int
+
+
+class _Held(Struct, frozen=True, kw_only=True):
+    id: str
+    seq: int
+    checksum: str
+
+
+def append(caller: Caller, thread_id: str, turns: Iterable[GivenTurn]) -> Appended:
+    """Add *turns*, all or none, to the thread, which is made if it is not there.
+
+    One whose id the thread has is passed over where it is the same, and else ResultDiffers.
+    """
+    thread = checked_id("thread_id", thread_id)
+    ready = [_ready(turn) for turn in turns_of(turns)]
+
+    def work(tx: Transaction) -> Appended:
+        sql, now = queries_of(caller), caller.now()
+        tx.send(sql.hold_thread, thread=thread, now=now)
+        numbers = [tx.seq, *(tx.numbers(len(ready) - 1) if len(ready) > 1 else ())]
+        rows = [
+            {"thread": thread, "seq": seq, **msgspec.structs.asdict(turn)}
+            for seq, turn in zip(numbers, ready, strict=True)
+        ]
+        stored = tx.run_many(sql.put_turn, rows)
+        known = set[int]() if stored == len(ready) else _known(tx, sql, thread, numbers, ready)
+        if stored:
+            tx.send(sql.count_turns, thread=thread, stored=stored, now=now)
+        new = [turn for at, turn in enumerate(ready) if at not in known]
+        old = [turn for at, turn in enumerate(ready) if at in known]
+        tx.after_commit(lambda: _count(new, old))
+        return Appended(
+            stored=tuple(turn.id for turn in new), duplicates=tuple(turn.id for turn in old)
+        )
+
+    return _write(caller, work, ready)
+
+
+def turns_of(given: object) -> list[ThreadTurn]:
+    """Return *given*, turns in any of their forms, as turns; InvalidInput names the wrong one."""
+    if not isinstance(given, Iterable) or isinstance(given, str | bytes | Mapping):
+        raise InvalidInput("turns", "must be a list of turns")
+    found = checks.items("turns", list(cast("Iterable[object]", given)), _turn)
+    if not found:
+        raise InvalidInput("turns", "must hold a turn at least")
+    return found
+
+
+def _turn(given: object) -> ThreadTurn:
+    if isinstance(given, ThreadTurn):
+        turn = given
+    elif isinstance(given, ThreadMessage):
+        turn = ThreadTurn.said(given)
+    elif isinstance(given, InferenceResult):
+        turn = ThreadTurn.made(given)
+    else:
+        turn = _told(checks.members(given))
+    checked_id("id", turn.id)
+    checked_id_or_none("run_id", turn.run_id)
+    if turn.result is not None:
+        checked_name("agent", turn.result.agent)
+    elif turn.message is None:
+        raise InvalidInput("message", "or result is missing")
+    return turn
+
+
+def _told(given: dict[str, Any]) -> ThreadTurn:
+    if "kind" in given:
+        return ThreadTurn.from_dict(given)
+    if "agent" in given:
+        return ThreadTurn.made(InferenceResult.from_dict(given))
+    return ThreadTurn.said(ThreadMessage.from_dict(given))
+
+
+def _ready(turn: ThreadTurn) -> ReadyTurn:
+    agent: str | None = None
+    if turn.result is not None:
+        agent, body = turn.result.agent, result_wire(turn.result)
+        checksum = body["checksum"] = checksum_of(body)
+    else:
+        message = cast("ThreadMessage", turn.message)
+        body = message.export()
+        # Not when it was said: a run that is begun again says it again, later.
+        said = {"id": turn.id, "role": message.role, "content": message.content}
+        checksum = checksum_of(said)
+    encoded = _encode(body)
+    if len(encoded) > MOST_BYTES:
+        raise LimitExceeded("turn_bytes", allowed=MOST_BYTES, actual=len(encoded), what=turn.id)
+    return ReadyTurn(
+        id=turn.id,
+        kind=turn.kind,
+        run_id=turn.run_id,
+        agent=agent,
+        at=cut(turn.at),
+        checksum=checksum,
+        body=encoded.decode(),
+        size_bytes=len(encoded),
+    )
+
+
+def _known(
+    tx: Transaction,
+    sql: SimpleNamespace,
+    thread: str,
+    numbers: Sequence[int],
+    ready: Sequence[ReadyTurn],
+) -> set[int]:
+    """Return at which places of *ready* the same was there before; ResultDiffers for another."""
+    ids = msgspec.json.encode([turn.id for turn in ready]).decode()
+    held = {row.id: row for row in tx.all(_Held, sql.held_turns, thread=thread, ids=ids)}
+    for turn in ready:
+        if held[turn.id].checksum != turn.checksum:
+            raise ResultDiffers(turn.id, stored=held[turn.id].checksum, given=turn.checksum)
+    return {
+        at
+        for at, (seq, turn) in enumerate(zip(numbers, ready, strict=True))
+        if held[turn.id].seq != seq
+    }
+
+
+def _write(caller: Caller, work: Callable[[Transaction], T], ready: Sequence[ReadyTurn]) -> T:
+    """Return what *work* returns, once it is durable; what is refused is counted.
+
+    With an engine whose writes are awaited that is an awaitable, here as there.
+    """
+    with _refusals(ready):
+        written = caller.engine.write(work)
+    if inspect.isawaitable(written):
+        return cast("T", _awaited(written, ready))
+    return written
+
+
+async def _awaited(written: Awaitable[T], ready: Sequence[ReadyTurn]) -> T:
+    with _refusals(ready):
+        return await written
+
+
+@contextmanager
+def _refusals(ready: Sequence[ReadyTurn]) -> Generator[None, None, None]:
+    try:
+        yield
+    except ResultDiffers as error:
+        counts.add((turn.kind for turn in ready if turn.id == error.id), "differs")
+        raise
+
+
+def _count(new: Sequence[ReadyTurn], old: Sequence[ReadyTurn]) -> None:
+    counts.add((turn.kind for turn in new), "stored")
+    counts.add((turn.kind for turn in old), "duplicate")

@@ -1,0 +1,162 @@
+-- hold_thread --
+-- Makes the thread if it is not there, and in any case its row is ours until the commit: so the
+-- numbers drawn after it stand in the order of commits.
+insert into threads (workspace, id, created_at, updated_at, turns)
+values (:workspace, :thread, :now, :now, 0)
+on conflict (workspace, id) do update set turns = threads.turns
+
+-- put_turn --
+insert into thread_turns (seq, workspace, thread_id, id, kind, run_id, agent, at, checksum,
+    size_bytes, body)
+values (:seq, :workspace, :thread, :id, :kind, :run_id, :agent, :at, :checksum, :size_bytes, :body)
+on conflict (workspace, thread_id, id) do nothing
+
+-- held_turns (sqlite) --
+select t.id, t.seq, t.checksum
+from json_each(:ids) j cross join thread_turns t
+where t.workspace = :workspace and t.thread_id = :thread and t.id = j.value
+
+-- held_turns (postgres) --
+select id, seq, checksum
+from thread_turns
+where workspace = :workspace and thread_id = :thread
+    and id = any (array(select jsonb_array_elements_text(cast(:ids as jsonb))))
+
+-- count_turns --
+update threads
+set turns = turns + :stored,
+    updated_at = case when updated_at < :now then :now else updated_at end
+where workspace = :workspace and id = :thread
+
+-- get_thread --
+select t.id, t.created_at, t.updated_at, t.turns, (
+    select count(*) from network_runs r where r.workspace = :workspace and r.thread_id = t.id
+) as runs
+from threads t
+where t.workspace = :workspace and t.id = :thread
+
+-- list_threads --
+select t.id, t.created_at, t.updated_at, t.turns, (
+    select count(*) from network_runs r where r.workspace = :workspace and r.thread_id = t.id
+) as runs
+from threads t
+where t.workspace = :workspace and (t.created_at, t.id) < (:at, :after)
+order by t.created_at desc, t.id desc
+limit :rows
+
+-- sizes_of_turns --
+-- Bodies may be large: a page ends where they come to too much, so they are read after this.
+-- Of a kind that is '' are all.
+select seq, size_bytes
+from thread_turns
+where workspace = :workspace and thread_id = :thread and seq > :after
+    and (:kind = '' or kind = :kind)
+order by seq
+limit :rows
+
+-- list_turns --
+select seq, kind, id, run_id, body
+from thread_turns
+where workspace = :workspace and thread_id = :thread and seq > :after and seq <= :last
+    and (:kind = '' or kind = :kind)
+order by seq
+
+-- put_run --
+insert into network_runs (workspace, id, network, thread_id, status, started_at, body)
+values (:workspace, :id, :network, :thread, :status, :started_at, :body)
+on conflict (workspace, id) do nothing
+
+-- hold_run (sqlite) --
+select body from network_runs where workspace = :workspace and id = :id
+
+-- hold_run (postgres) --
+select body from network_runs where workspace = :workspace and id = :id for update
+
+-- change_run --
+update network_runs
+set network = :network, thread_id = :thread, status = :status, started_at = :started_at,
+    body = :body
+where workspace = :workspace and id = :id
+
+-- get_run --
+select body from network_runs where workspace = :workspace and id = :id
+
+-- list_runs --
+-- What is '' is not asked for.
+select id, started_at, body
+from network_runs
+where workspace = :workspace and (started_at, id) < (:at, :after)
+    and (:network = '' or network = :network) and (:status = '' or status = :status)
+order by started_at desc, id desc
+limit :rows
+
+-- list_runs_of_thread --
+select id, started_at, body
+from network_runs
+where workspace = :workspace and thread_id = :thread and (started_at, id) < (:at, :after)
+    and (:network = '' or network = :network) and (:status = '' or status = :status)
+order by started_at desc, id desc
+limit :rows
+
+-- forget_thread --
+delete from threads where workspace = :workspace and id = :thread
+
+-- forget_turns --
+delete from thread_turns where workspace = :workspace and thread_id = :thread
+
+-- forget_runs --
+delete from network_runs where workspace = :workspace and thread_id = :thread
+
+-- threads_of_agent --
+select distinct thread_id from thread_turns where workspace = :workspace and agent = :agent
+
+-- hold_threads (sqlite) --
+select id from threads
+where workspace = :workspace and id in (select value from json_each(:ids))
+
+-- hold_threads (postgres) --
+-- In one order, so that no two of these wait for each other.
+select id from threads
+where workspace = :workspace
+    and id = any (array(select jsonb_array_elements_text(cast(:ids as jsonb))))
+order by id
+for update
+
+-- forget_results (sqlite) --
+delete from thread_turns
+where workspace = :workspace and agent = :agent
+    and thread_id in (select value from json_each(:ids))
+
+-- forget_results (postgres) --
+delete from thread_turns
+where workspace = :workspace and agent = :agent
+    and thread_id = any (array(select jsonb_array_elements_text(cast(:ids as jsonb))))
+
+-- recount_turns (sqlite) --
+update threads
+set turns = (
+    select count(*) from thread_turns t
+    where t.workspace = :workspace and t.thread_id = threads.id)
+where workspace = :workspace and id in (select value from json_each(:ids))
+
+-- recount_turns (postgres) --
+update threads
+set turns = (
+    select count(*) from thread_turns t
+    where t.workspace = :workspace and t.thread_id = threads.id)
+where workspace = :workspace
+    and id = any (array(select jsonb_array_elements_text(cast(:ids as jsonb))))
+
+-- runs_naming (sqlite) --
+-- As a name stands in JSON, with its quotes.
+select id, body from network_runs
+where workspace = :workspace and instr(body, :quoted) > 0
+
+-- runs_naming (postgres) --
+select id, body from network_runs
+where workspace = :workspace and strpos(body, :quoted) > 0
+order by id
+for update
+
+-- unname_run --
+update network_runs set body = :body where workspace = :workspace and id = :id

@@ -1,0 +1,77 @@
+"""Threads: conversations with networks of agents, kept over many runs."""
+
+from collections.abc import Iterable
+
+from holdfast.ground.pages import Page
+from holdfast.memories.state import appending, forgetting, run_records, thread_lists
+from holdfast.memories.state.appending import GivenTurn
+from holdfast.memories.state.by_age import PER_PAGE
+from holdfast.memories.state.caller import Caller
+from holdfast.memories.state.result import InferenceResult
+from holdfast.memories.state.run_record import RunRecord
+from holdfast.memories.state.thread import Appended, Thread, ThreadTurn, TurnKind
+from holdfast.memories.state.thread_lists import TURNS_LISTED
+
+
+class Threads:
+    """The threads of a workspace: what users said, and the results that came of it, in order.
+
+    >>> import holdfast
+    >>> threads = holdfast.open(":memory:").threads
+    >>> result = holdfast.InferenceResult(agent="writer", input="Hello")
+    >>> threads.append("thread_7", [result]).stored == (result.id,)
+    True
+    >>> [turn.kind for turn in threads.turns("thread_7")]
+    ['result']
+    """
+
+    def __init__(self, caller: Caller) -> None:
+        self._caller = caller
+
+    def retrieve(self, id: str) -> Thread:
+        """Return the thread; NotFound if it is not there."""
+        self._caller.demand("read")
+        return thread_lists.retrieve_thread(self._caller, id)
+
+    def turns(
+        self,
+        id: str,
+        limit: int | None = TURNS_LISTED,
+        page: str | None = None,
+        *,
+        kind: TurnKind | None = None,
+    ) -> Page[ThreadTurn]:
+        """Return a page of the thread's turns, oldest first, of one *kind* or all.
+
+        It ends early where turns are large.
+        """
+        self._caller.demand("read")
+        return thread_lists.list_turns(self._caller, id, limit, page, kind)
+
+    def results(self, id: str) -> list[InferenceResult]:
+        """Return all results of the thread, oldest first."""
+        self._caller.demand("read")
+        return thread_lists.results_of(self._caller, id)
+
+    def append(self, id: str, turns: Iterable[GivenTurn]) -> Appended:
+        """Add *turns*, all or none; a thread that is not there is made.
+
+        A turn whose id the thread has is passed over where it is the same; else ResultDiffers.
+        """
+        self._caller.demand("write")
+        return appending.append(self._caller, id, turns)
+
+    def runs(self, id: str) -> list[RunRecord]:
+        """Return the records of the thread's runs, newest first."""
+        self._caller.demand("read")
+        return run_records.runs_of(self._caller, id)
+
+    def delete(self, id: str) -> bool:
+        """Delete the thread, its turns and its runs; tell whether there was anything."""
+        self._caller.demand("write")
+        return forgetting.delete_thread(self._caller, id)
+
+    def list(self, limit: int | None = PER_PAGE, page: str | None = None) -> Page[Thread]:
+        """Return a page of the threads, newest first."""
+        self._caller.demand("read")
+        return thread_lists.list_threads(self._caller, limit, page)
