@@ -1,0 +1,131 @@
+"""The contract of checkpoints in files, and what a file may have become."""
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from holdfast.errors import CheckpointUnreadable
+from holdfast.runtime.checkpoints.files import FileCheckpoints
+from holdfast.testing.contracts.checkpoints import CheckpointsContract, checkpoint
+
+
+@pytest.fixture
+def checkpoints(tmp_path: Path) -> FileCheckpoints:
+    return FileCheckpoints(tmp_path / "kept")
+
+
+class TestInFiles(CheckpointsContract):
+    @pytest.fixture
+    def checkpoints(self, checkpoints: FileCheckpoints) -> FileCheckpoints:
+        return checkpoints
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\n",
+        b"not a checkpoint",
+        b'{"format": "holdfast.checkpoint", "version": 1}\n{}',
+        b'{"format": "holdfast.checkpoint", "version": 1, "sha256": "00"}\n{}',
+        b"\xff\xfe",
+    ],
+)
+def test_what_is_no_checkpoint_is_unreadable_and_never_empty(
+    checkpoints: FileCheckpoints, content: bytes
+) -> None:
+    checkpoints.save(checkpoint())
+    path = checkpoints.path("run_1")
+    path.write_bytes(content)
+
+    with pytest.raises(CheckpointUnreadable) as caught:
+        checkpoints.load("run_1")
+
+    assert caught.value.path == str(path)
+
+
+def test_a_file_cut_short_anywhere_is_unreadable(checkpoints: FileCheckpoints) -> None:
+    checkpoints.save(checkpoint())
+    path = checkpoints.path("run_1")
+    whole = path.read_bytes()
+
+    for length in range(len(whole)):
+        path.write_bytes(whole[:length])
+        with pytest.raises(CheckpointUnreadable):
+            checkpoints.load("run_1")
+
+
+def test_a_changed_byte_is_noticed(checkpoints: FileCheckpoints) -> None:
+    checkpoints.save(checkpoint())
+    path = checkpoints.path("run_1")
+    whole = bytearray(path.read_bytes())
+    whole[-40] ^= 1
+    path.write_bytes(whole)
+
+    with pytest.raises(CheckpointUnreadable):
+        checkpoints.load("run_1")
+
+
+def test_a_checkpoint_of_a_later_release_is_unreadable(checkpoints: FileCheckpoints) -> None:
+    checkpoints.save(checkpoint())
+    path = checkpoints.path("run_1")
+    path.write_bytes(path.read_bytes().replace(b'"version":1', b'"version":2', 1))
+
+    with pytest.raises(CheckpointUnreadable, match="version 2"):
+        checkpoints.load("run_1")
+
+
+def test_a_file_of_another_run_is_not_taken_for_this_ones(checkpoints: FileCheckpoints) -> None:
+    checkpoints.save(checkpoint("run_1"))
+    checkpoints.path("run_1").rename(checkpoints.path("run_2"))
+
+    with pytest.raises(CheckpointUnreadable, match="run_1"):
+        checkpoints.load("run_2")
+
+
+def test_a_run_id_never_leads_out_of_the_directory(tmp_path: Path) -> None:
+    checkpoints = FileCheckpoints(tmp_path / "kept")
+
+    for run_id in ("../out", "..", "/etc/x", "a/b", "ä" * 200, "r" * 400):
+        checkpoints.save(checkpoint(run_id))
+        loaded = checkpoints.load(run_id)
+        assert loaded is not None
+        assert loaded.run_id == run_id
+
+    assert [each.name for each in tmp_path.iterdir()] == ["kept"]
+    assert len(list((tmp_path / "kept").iterdir())) == 6
+
+
+def test_only_its_owner_may_read_a_file(checkpoints: FileCheckpoints) -> None:
+    checkpoints.save(checkpoint())
+
+    assert stat.S_IMODE(checkpoints.path("run_1").stat().st_mode) == 0o600
+
+
+def test_a_save_that_fails_leaves_what_was_there(
+    checkpoints: FileCheckpoints, tmp_path: Path
+) -> None:
+    checkpoints.save(checkpoint(saved_at=1))
+    # A directory in the place of the file: it cannot be replaced.
+    other = checkpoints.path("run_2")
+    (other / "within").mkdir(parents=True)
+
+    with pytest.raises(OSError, match="directory"):
+        checkpoints.save(checkpoint("run_2"))
+
+    assert checkpoints.load("run_1") == checkpoint(saved_at=1)
+    names = sorted(each.name for each in (tmp_path / "kept").iterdir())
+    assert names == ["run_1.checkpoint", "run_2.checkpoint"]
+
+
+def test_what_a_killed_process_left_half_written_goes_with_the_run(
+    checkpoints: FileCheckpoints,
+) -> None:
+    checkpoints.save(checkpoint())
+    path = checkpoints.path("run_1")
+    path.with_name(f"{path.name}.abc.new").write_bytes(b"half")
+
+    checkpoints.delete("run_1")
+
+    assert list(path.parent.iterdir()) == []

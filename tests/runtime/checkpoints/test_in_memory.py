@@ -1,0 +1,12 @@
+"""The contract of checkpoints within a process."""
+
+import pytest
+
+from holdfast.runtime.checkpoints.memory import MemoryCheckpoints
+from holdfast.testing.contracts.checkpoints import CheckpointsContract
+
+
+class TestInMemory(CheckpointsContract):
+    @pytest.fixture
+    def checkpoints(self) -> MemoryCheckpoints:
+        return MemoryCheckpoints()
