@@ -1,0 +1,188 @@
+"""A process step at work: one agent for each item of a list, and their results in its order."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from holdfast.ground.errors import LimitExceeded
+from holdfast.ground.json_values import JSON
+from holdfast.memories.run import keys
+from holdfast.runtime.events import StepError, StepResult, TaskMoment, TaskUpdate
+from holdfast.runtime.plans.crew import Crew
+from holdfast.runtime.plans.items import NotAList, bad, good, item_step, items_of
+from holdfast.runtime.plans.means import Means
+from holdfast.runtime.plans.shapes import Step, Task
+
+TITLE, FAILED_TITLE = 80, 60
+"""Characters of the instructions that an entry's title shows."""
+
+NAMED = 20
+"""Failed items that an error names; it counts all."""
+
+
+class Spent(Struct):
+    """What work has cost so far; restored work cost nothing."""
+
+    iterations: int = 0
+    tokens: int = 0
+
+    def add(self, iterations: int, tokens: int) -> None:
+        """Count some more."""
+        self.iterations += iterations
+        self.tokens += tokens
+
+
+class FanOut:
+    """The process step *step* of *task*; *finish* when its result is the task's."""
+
+    def __init__(self, task: Task, step: Step, means: Means, *, finish: bool) -> None:
+        self._task, self._step, self._means, self._finish = task, step, means, finish
+        self._context = means.context
+        self._failed: dict[int, StepError] = {}
+        self.spent = Spent()
+
+    async def perform(self) -> None:
+        """Work on each item; the step then has its state, its entry, and its events are told."""
+        self._step.begin(self._context.now())
+        await self._tell("step_started")
+        try:
+            await self._perform()
+        except asyncio.CancelledError:
+            # Its items have said so of themselves.
+            self._step.end("cancelled", self._context.now())
+            self._context.tell_soon(self._update("step_cancelled", cause=self._context.cancelled))
+            raise
+
+    async def _perform(self) -> None:
+        step = self._step
+        try:
+            items = items_of(self._source())
+        except NotAList as error:
+            return await self._fail("not_a_list", f"the items must be a list, not {error}")
+        if len(items) > step.max_items:
+            told = f"there are {len(items)} items, over max_items, which is {step.max_items}"
+            return await self._fail("too_many_items", told)
+        await self._work(items)
+        if self._failed and (step.on_item_error == "fail" or len(self._failed) == len(items)):
+            return await self._fail("items", _named(self._failed, len(items)))
+        return await self._complete(items)
+
+    def _source(self) -> JSON:
+        first = self._step.depends_on[0]
+        of_step = any(each.id == first for each in self._task.steps)
+        return self._context.memory.get_value(keys.step(first) if of_step else keys.input(first))
+
+    async def _work(self, items: Sequence[JSON]) -> None:
+        """Work on *items*, no more at once than may be, so that others get their turn."""
+        waiting = iter(enumerate(items))
+        async with Crew[int, None]() as crew:
+            for index, item in waiting:
+                crew.start(index, self._one(index, item))
+                if len(crew) >= self._context.slots.most:
+                    await crew.next()
+            while crew:
+                await crew.next()
+
+    async def _one(self, index: int, item: JSON) -> None:
+        means, step = self._means, item_step(self._step, item, index)
+        if means.restored(step.id):
+            return await self._tell("step_restored", step=step, item_index=index)
+        executor = means.executor(self._task, step, item_index=index)
+        await executor.perform()
+        self.spent.add(executor.iterations, executor.usage.total_tokens)
+        if executor.error is not None:
+            self._failed[index] = executor.error
+        elif means.keeper is not None:
+            means.keeper.note(step.id)
+        return None
+
+    def _results(self, items: Sequence[JSON]) -> JSON:
+        return [
+            bad(index, item, self._failed[index].message)
+            if index in self._failed
+            else good(index, item, self._result(index))
+            for index, item in enumerate(items)
+        ]
+
+    def _result(self, index: int) -> JSON:
+        return self._context.memory.get_value(keys.step(f"{self._step.id}.{index}"))
+
+    async def _complete(self, items: Sequence[JSON]) -> None:
+        results = self._results(items)
+        try:
+            self._write(results)
+        except LimitExceeded as error:
+            return await self._fail("memory", str(error))
+        self._step.end("completed", self._context.now())
+        await self._tell("step_completed")
+        told = StepResult(
+            task_id=self._task.id,
+            step_id=self._step.id,
+            result=results,
+            is_task_result=self._finish,
+        )
+        return await self._context.tell(told)
+
+    def _write(self, results: JSON) -> None:
+        step, task, memory = self._step, self._task, self._context.memory
+        memory.set(keys.step(step.id), results, source=step.id, title=_first_line(step, TITLE))
+        if self._finish:
+            memory.set(
+                keys.task(task.id),
+                results,
+                source=task.id,
+                title=task.title,
+                description=task.description,
+            )
+
+    async def _fail(self, reason: str, message: str) -> None:
+        step, error = self._step, StepError(reason, message)
+        self._context.memory.set(
+            keys.step(step.id),
+            {"error": message},
+            source=step.id,
+            title=f"Failed: {_first_line(step, FAILED_TITLE)}",
+            failed=True,
+        )
+        step.end("failed", self._context.now(), error)
+        await self._tell("step_failed", cause=str(error))
+        told = StepResult(task_id=self._task.id, step_id=step.id, error=error)
+        await self._context.tell(told)
+
+    async def _tell(
+        self,
+        event: TaskMoment,
+        *,
+        step: Step | None = None,
+        item_index: int | None = None,
+        cause: str | None = None,
+    ) -> None:
+        await self._context.tell(self._update(event, step, item_index=item_index, cause=cause))
+
+    def _update(
+        self,
+        event: TaskMoment,
+        step: Step | None = None,
+        *,
+        item_index: int | None = None,
+        cause: str | None = None,
+    ) -> TaskUpdate:
+        return TaskUpdate(
+            event=event,
+            task_id=self._task.id,
+            step_id=(step or self._step).id,
+            item_index=item_index,
+            cause=cause,
+        )
+
+
+def _first_line(step: Step, length: int) -> str:
+    return step.instructions.strip().splitlines()[0][:length]
+
+
+def _named(failed: Mapping[int, StepError], count: int) -> str:
+    """Return which items failed, and why the first of them did."""
+    indexes = sorted(failed)
+    shown = ", ".join(map(str, indexes[:NAMED])) + (", …" if len(indexes) > NAMED else "")
+    return f"{len(indexes)} of {count} items failed ({shown}); {indexes[0]}: {failed[indexes[0]]}"
