@@ -143,8 +143,8 @@ def _ours(tool: Tool) -> ModelTool[Any]:
         tool.name,
         tool.description,
         tool.parameters,
-        # What is read from a run's memory must see what was written just before.
-        sequential=tool.id.startswith("run."),
+        # What is read must see what was written just before, in a run's memory and on a board.
+        sequential=tool.id.startswith(("run.", "team.")),
     )
     made.metadata = {OURS: tool}
     return made
