@@ -9,8 +9,12 @@ from holdfast.ground.lazy import lazily
 if TYPE_CHECKING:
     from holdfast.memories.state.result import InferenceResult as InferenceResult
     from holdfast.runtime.agent import Agent as Agent
+    from holdfast.runtime.engine_history import EngineHistory as EngineHistory
+    from holdfast.runtime.history import History as History
+    from holdfast.runtime.history import HistoryContext as HistoryContext
     from holdfast.runtime.hooks import AgentHooks as AgentHooks
     from holdfast.runtime.hooks import AgentStart as AgentStart
+    from holdfast.runtime.memory_history import InMemoryHistory as InMemoryHistory
     from holdfast.runtime.plans.plan import TaskPlan as TaskPlan
     from holdfast.runtime.plans.problem import PlanProblem as PlanProblem
     from holdfast.runtime.plans.shapes import Step as Step
@@ -27,6 +31,10 @@ __all__ = [
     "Agent",
     "AgentHooks",
     "AgentStart",
+    "EngineHistory",
+    "History",
+    "HistoryContext",
+    "InMemoryHistory",
     "InferenceResult",
     "MessageBus",
     "PlanProblem",
@@ -44,6 +52,10 @@ __getattr__ = lazily(
         "Agent": "holdfast.runtime.agent",
         "AgentHooks": "holdfast.runtime.hooks",
         "AgentStart": "holdfast.runtime.hooks",
+        "EngineHistory": "holdfast.runtime.engine_history",
+        "History": "holdfast.runtime.history",
+        "HistoryContext": "holdfast.runtime.history",
+        "InMemoryHistory": "holdfast.runtime.memory_history",
         "InferenceResult": "holdfast.memories.state.result",
         "PlanProblem": "holdfast.runtime.plans.problem",
         "Step": "holdfast.runtime.plans.shapes",

@@ -115,17 +115,22 @@ def _told(given: dict[str, Any]) -> ThreadTurn:
     return ThreadTurn.said(ThreadMessage.from_dict(given))
 
 
+def checksum_of_turn(turn: ThreadTurn) -> str:
+    """Return what tells whether two turns of one id are the same."""
+    if turn.result is not None:
+        return turn.result.checksum
+    message = cast("ThreadMessage", turn.message)
+    # Not when it was said: a run that is begun again says it again, later.
+    return checksum_of({"id": turn.id, "role": message.role, "content": message.content})
+
+
 def _ready(turn: ThreadTurn) -> ReadyTurn:
     agent: str | None = None
     if turn.result is not None:
         agent, body = turn.result.agent, result_wire(turn.result)
         checksum = body["checksum"] = checksum_of(body)
     else:
-        message = cast("ThreadMessage", turn.message)
-        body = message.export()
-        # Not when it was said: a run that is begun again says it again, later.
-        said = {"id": turn.id, "role": message.role, "content": message.content}
-        checksum = checksum_of(said)
+        body, checksum = cast("ThreadMessage", turn.message).export(), checksum_of_turn(turn)
     encoded = _encode(body)
     if len(encoded) > MOST_BYTES:
         raise LimitExceeded("turn_bytes", allowed=MOST_BYTES, actual=len(encoded), what=turn.id)

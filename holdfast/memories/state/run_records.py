@@ -70,15 +70,20 @@ def put_run(caller: Caller, given: object) -> RunRecord:
         if held == body:
             return record
         if record_of(held).ended:
-            raise Conflict(
-                f"The run {record.id} has ended, and its record is another.",
-                reason="ended",
-                next="Use a new run_id for what is run anew.",
-            )
+            raise already_ended(record.id)
         tx.send(sql.change_run, **row)
         return record
 
     return caller.engine.write(work)
+
+
+def already_ended(run_id: str) -> Conflict:
+    """Return the error of a record of a run that ended otherwise."""
+    return Conflict(
+        f"The run {run_id} has ended, and its record is another.",
+        reason="ended",
+        next="Use a new run_id for what is run anew.",
+    )
 
 
 def retrieve_run(caller: Caller, run_id: str) -> RunRecord:
