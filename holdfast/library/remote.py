@@ -32,8 +32,11 @@ from holdfast.memories.stores.records import Identity
 
 if TYPE_CHECKING:
     from holdfast.library.remote_longterm import RemoteLongTermData, RemoteLongTermMemory
+    from holdfast.library.remote_runs import RemoteRuns
     from holdfast.library.remote_threads import RemoteNetworkRuns, RemoteThreads
+    from holdfast.library.saving import Saved
     from holdfast.memories.longterm.options import LongTermOptions
+    from holdfast.memories.run.memory import RunMemory
 
 _log = logging.getLogger(__name__)
 
@@ -76,6 +79,19 @@ class RemoteHoldfast:
         from holdfast.library.remote_threads import RemoteNetworkRuns
 
         return RemoteNetworkRuns(self._client)
+
+    @cached_property
+    def runs(self) -> "RemoteRuns":
+        """The runs of agents, visible to others while they last and after."""
+        from holdfast.library.remote_runs import RemoteRuns
+
+        return RemoteRuns(self._client, SystemClock())
+
+    def save_run(self, memory: "RunMemory", store_id: str, *, prefix: str = "/runs/") -> "Saved":
+        """Keep what the tasks of a run came to as memories of the store *store_id*."""
+        from holdfast.library.saving import save_run
+
+        return save_run(cast("Any", self.memory_stores), memory, store_id, prefix=prefix)
 
     def durable(self, agent: str) -> RemoteDurable:
         """Return what the agent named *agent* keeps between runs; InvalidInput for a bad name."""
@@ -235,6 +251,8 @@ class RemoteHoldfast:
         """End subscriptions, revoke the tokens of narrowed handles, let the connections go."""
         if self._open:
             self._open = False
+            if "runs" in self.__dict__:
+                self.runs.attachments.close()
             for each in tuple(self._narrowed):
                 each.close()
             self.events.close()

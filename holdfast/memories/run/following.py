@@ -15,6 +15,9 @@ from holdfast.memories.run.record import RunRow, RunState
 GAP = "gap"
 """Tells how many events are not told: more happened than are kept."""
 
+ENDED = "ended"
+"""What a live route tells last, with the run's state."""
+
 AT_ONCE = 1_000
 """Events of one look."""
 

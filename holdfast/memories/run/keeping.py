@@ -97,7 +97,7 @@ def take(
             entries=grown,
             bytes=heavier,
             now=now,
-            ended_at=now if report.ended else None,
+            ended_at=now - now % MILLISECOND if report.ended else None,
         )
         if report.ended:
             _make_room(caller, tx, sql, now=now, cap=cap)

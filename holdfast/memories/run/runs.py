@@ -29,7 +29,7 @@ class Runs:
     """The runs of a workspace, those of this process and what others report of theirs."""
 
     def __init__(self, caller: Caller, attachments: Attachments) -> None:
-        self._caller, self._attachments = caller, attachments
+        self.caller, self._attachments = caller, attachments
 
     def attach(
         self,
@@ -45,7 +45,7 @@ class Runs:
         Nothing waits for it: what happens is reported on another thread. With *control* the run
         can be cancelled and steered through this process. Raises InvalidInput.
         """
-        caller = self._caller
+        caller = self.caller
         caller.demand("write")
         opening = opening_of(memory, name=name, agent=agent, metadata=metadata, clock=caller.clock)
         shown = Shown(workspace=caller.workspace, keeper=InEngine(caller), bus=caller.engine.events)
@@ -54,7 +54,7 @@ class Runs:
     def retrieve(self, id: str) -> RunRecord:
         """Return the run *id* as it is now; NotFound without it."""
         row = run_row(self._looking(), id)
-        return row.record(self._caller.now())
+        return row.record(self.caller.now())
 
     def follow(self, id: str, *, after: int = 0) -> Generator[RunEvent]:
         """Give what happened in the run *id* past the event *after*, and what happens, to its end.
@@ -68,16 +68,16 @@ class Runs:
 
     def cancel(self, id: str, reason: str = commanding.CANCELLED) -> None:
         """Cancel the run *id* of this process; Conflict when it is over, or runs elsewhere."""
-        self._caller.demand("write")
-        commanding.cancel(self._caller, self._attachments.controls, id, reason)
+        self.caller.demand("write")
+        commanding.cancel(self.caller, self._attachments.controls, id, reason)
 
     def steer(self, id: str, text: str, *, step: str | None = None) -> list[str]:
         """Put *text* before the next request of *step*, or of every running one; return which.
 
         Raises NotFound for a step that is finished or unknown, Conflict as `cancel` does.
         """
-        self._caller.demand("write")
-        return commanding.steer(self._caller, self._attachments.controls, id, text, step)
+        self.caller.demand("write")
+        return commanding.steer(self.caller, self._attachments.controls, id, text, step)
 
     def delete(self, id: str) -> None:
         """Delete the record of a run that is over, with its checkpoint; Conflict for a live one.
@@ -85,23 +85,23 @@ class Runs:
         When this returns the bytes are in no file of the database, unless a reader holds the log.
         """
         self._attachments.flush()
-        self._caller.demand("write")
-        keeping.delete(self._caller, id)
+        self.caller.demand("write")
+        keeping.delete(self.caller, id)
 
     @cached_property
     def checkpoints(self) -> CheckpointRows:
         """What a run can be resumed from, as its runtime wrote it."""
-        self._caller.demand("write")
-        return CheckpointRows(self._caller)
+        self.caller.demand("write")
+        return CheckpointRows(self.caller)
+
+    def _looking(self) -> Caller:
+        """Return who looks, once all that happened here is in the records."""
+        self.caller.demand("read")
+        self._attachments.flush()
+        return self.caller
 
     def list(
         self, *, state: RunState | None = None, limit: int | None = 20, page: str | None = None
     ) -> Page[RunRecord]:
         """Return the runs of *state*, or all, those that began last first."""
         return list_runs(self._looking(), state=state, limit=limit, page=page)
-
-    def _looking(self) -> Caller:
-        """Return who looks, with all in the records that happened here before."""
-        self._caller.demand("read")
-        self._attachments.flush()
-        return self._caller

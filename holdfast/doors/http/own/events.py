@@ -24,7 +24,8 @@ WAITING_MOST = 1_000
 """Events that wait for a slow reader; past that it is told that it missed some."""
 
 RESET = "feed.reset"
-_BEAT = b": still here\n\n"
+STILL_HERE = b": still here\n\n"
+"""A comment, which says nothing."""
 
 
 async def follow(call: Call) -> LiveAnswer:
@@ -72,7 +73,7 @@ class _Passing:
         if self._queue.qsize() < WAITING_MOST:
             self._queue.put_nowait(frame)
         elif self._queue.qsize() == WAITING_MOST:
-            self._queue.put_nowait(_lines("", RESET, b"{}"))
+            self._queue.put_nowait(lines("", RESET, b"{}"))
 
     async def next(self) -> bytes:
         """Return the next one."""
@@ -84,7 +85,7 @@ class _Following:
 
     def __init__(self, engine: Engine, after: str | None, types: frozenset[str]) -> None:
         self._engine, self._types = engine, types
-        self.greeting = _BEAT
+        self.greeting = STILL_HERE
         try:
             self._feed: Feed = engine.feed(after)
         except CursorExpired:
@@ -99,7 +100,7 @@ class _Following:
             self._feed.close()
             self._feed = self._engine.feed()
             return self._reset()
-        return self._framed(events) or _BEAT
+        return self._framed(events) or STILL_HERE
 
     def close(self) -> None:
         """Stop following; a `next` that waits returns."""
@@ -110,7 +111,7 @@ class _Following:
         return b"".join(map(_frame, wanted))
 
     def _reset(self) -> bytes:
-        return _lines(self._feed.cursor, RESET, b"{}")
+        return lines(self._feed.cursor, RESET, b"{}")
 
 
 def _frame(event: Event) -> bytes:
@@ -125,10 +126,11 @@ def _frame(event: Event) -> bytes:
         "seq": event.seq,
         "cursor": event.cursor,
     }
-    return _lines(event.cursor, event.type, msgspec.json.encode(told))
+    return lines(event.cursor, event.type, msgspec.json.encode(told))
 
 
-def _lines(position: str, type: str, data: bytes) -> bytes:
+def lines(position: str, type: str, data: bytes) -> bytes:
+    """Return one message of a stream: of *type*, at *position* if it has one."""
     told = b"event: %b\ndata: %b\n\n" % (type.encode(), data)
     return b"id: %b\n%b" % (position.encode(), told) if position else told
 
