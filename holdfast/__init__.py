@@ -28,8 +28,14 @@ if TYPE_CHECKING:
     from holdfast.memories.run.entry import RunEntry as RunEntry
     from holdfast.memories.run.limits import RunLimits as RunLimits
     from holdfast.memories.run.memory import RunMemory as RunMemory
+    from holdfast.memories.state.info import StateChange as StateChange
+    from holdfast.memories.state.info import ValueInfo as ValueInfo
+    from holdfast.memories.state.limits import StateLimits as StateLimits
     from holdfast.memories.state.result import InferenceResult as InferenceResult
     from holdfast.memories.state.result import Usage as Usage
+    from holdfast.memories.state.state import NetworkState as NetworkState
+    from holdfast.memories.state.view import View as View
+    from holdfast.memories.state.window import Window as Window
 
 __all__ = [
     "UNSET",
@@ -39,15 +45,21 @@ __all__ = [
     "Item",
     "LongTermMemory",
     "LongTermOptions",
+    "NetworkState",
     "Page",
     "Recalled",
     "Remembered",
     "RunEntry",
     "RunLimits",
     "RunMemory",
+    "StateChange",
+    "StateLimits",
     "Turn",
     "Usage",
+    "ValueInfo",
+    "View",
     "Weights",
+    "Window",
     "aio",
     "errors",
     "keys",
@@ -64,6 +76,12 @@ __getattr__ = lazily(
         "UNSET": "msgspec",
         "Actor": "holdfast.ground.scope",
         "InferenceResult": "holdfast.memories.state.result",
+        "NetworkState": "holdfast.memories.state.state",
+        "StateChange": "holdfast.memories.state.info",
+        "StateLimits": "holdfast.memories.state.limits",
+        "ValueInfo": "holdfast.memories.state.info",
+        "View": "holdfast.memories.state.view",
+        "Window": "holdfast.memories.state.window",
         "Item": "holdfast.memories.longterm.item",
         "LongTermMemory": "holdfast.memories.longterm.memory",
         "LongTermOptions": "holdfast.memories.longterm.options",

@@ -202,7 +202,7 @@ def wire_of(value: Struct) -> dict[str, Any]:
 
 def plain(wire: dict[str, Any]) -> dict[str, JSON]:
     """Return a copy of *wire* in plain types, which is the caller's own."""
-    return json_values.decode(_encode(wire))
+    return cast("dict[str, JSON]", json_values.decode(_encode(wire)))
 
 
 def _check_origin(told: Message) -> None:

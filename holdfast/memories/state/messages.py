@@ -18,22 +18,29 @@ from holdfast.memories.state.message import (
     message,
 )
 from holdfast.memories.state.result import text_of
+from holdfast.memories.state.view import select
+from holdfast.memories.state.window import Omitted, Window, size_bytes, window
 
 __all__ = [
     "ErrorKind",
     "GivenMessage",
     "Message",
+    "Omitted",
     "TextMessage",
     "ToolCall",
     "ToolCallMessage",
     "ToolResultMessage",
+    "Window",
     "assistant",
     "call",
     "from_dict",
     "result",
+    "select",
+    "size_bytes",
     "system",
     "text",
     "user",
+    "window",
 ]
 
 

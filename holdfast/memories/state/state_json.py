@@ -1,0 +1,153 @@
+"""A state as JSON, there and back without loss."""
+
+from typing import Any, Final, cast
+
+import msgspec
+from msgspec.structs import asdict
+
+from holdfast.ground.errors import InvalidInput, UnknownFormat
+from holdfast.ground.text import encoded
+from holdfast.memories.state import checks
+from holdfast.memories.state.info import Cell, Origin
+from holdfast.memories.state.instants import from_text, to_milliseconds, to_text
+from holdfast.memories.state.intake import check_room, encoded_value, fitting
+from holdfast.memories.state.keys import checked_key
+from holdfast.memories.state.limits import StateLimits
+from holdfast.memories.state.message import messages_of, wire_of
+from holdfast.memories.state.result import InferenceResult, checksum_of, result_of, result_wire
+from holdfast.memories.state.schema import Schema
+from holdfast.memories.state.store import Held
+
+FORMAT: Final = "holdfast.network_state"
+VERSION: Final = 1
+
+_MEMBERS: Final = ("thread_id", "revision", "values", "messages", "results")
+_TIMES: Final = ("created_at", "updated_at")
+_ORIGIN: Final = Origin.__struct_fields__
+_VALUE: Final = ("key", "value", "version", *_TIMES, *_ORIGIN)
+
+_encode: Final = msgspec.json.Encoder().encode
+_decode: Final = msgspec.json.Decoder().decode
+
+
+def to_json(held: Held) -> bytes:
+    """Return *held* as one line of JSON."""
+    return _encode(
+        {
+            "format": FORMAT,
+            "version": VERSION,
+            "thread_id": held.thread_id,
+            "revision": held.revision,
+            "values": [_value(key, cell) for key, cell in held.cells.items()],
+            "messages": [wire_of(each) for each in held.messages],
+            "results": [_result(each) for each in held.results],
+        }
+    )
+
+
+def parsed(text: object) -> object:
+    """Return what *text* is the JSON of; UnknownFormat if it is none."""
+    try:
+        return _decode(text if isinstance(text, bytes) else encoded("state", text))
+    except msgspec.DecodeError as error:
+        raise _unknown(None, None) from error
+
+
+def from_wire(given: object, *, verify: bool, limits: StateLimits, schema: Schema | None) -> Held:
+    """Return what a state is to hold as *given*, what its JSON says, tells.
+
+    UnknownFormat if it is of no state, or of a later release; InvalidInput for a broken member;
+    ChecksumMismatch for a result that changed, unless it is not to *verify*.
+    """
+    found = _body(given)
+    revision = checks.whole("revision", found["revision"])
+    read = _Cells(revision, limits, schema)
+    results = checks.items("results", found["results"], lambda each: result_of(each, verify=verify))
+    return Held(
+        cells=read.all(found["values"]),
+        messages=list(messages_of("messages", found["messages"])),
+        results=[fitting(each, limits) for each in results],
+        thread_id=checks.text_or_none("thread_id", found["thread_id"]),
+        revision=revision,
+        total_bytes=read.total_bytes,
+    )
+
+
+class _Cells:
+    """Reads cells one after the other, and adds them up."""
+
+    def __init__(self, revision: int, limits: StateLimits, schema: Schema | None) -> None:
+        self._revision, self._limits, self._schema = revision, limits, schema
+        self._cells: dict[str, Cell] = {}
+        self.total_bytes = 0
+
+    def all(self, given: object) -> dict[str, Cell]:
+        """Return the cells that the list *given* tells of, by key."""
+        checks.items("values", given, self._take)
+        return self._cells
+
+    def _take(self, given: object) -> None:
+        found = _members(given, _VALUE)
+        key = checked_key(found["key"], self._limits)
+        if key in self._cells:
+            raise InvalidInput("key", "is there twice", given=key)
+        version = checks.whole("version", found["version"])
+        if not 1 <= version <= self._revision:
+            raise InvalidInput("version", "must be from 1 to the revision", given=version)
+        data = encoded_value(key, found["value"], self._limits, self._schema)
+        self.total_bytes += len(data)
+        self._cells[key] = Cell(
+            data,
+            version,
+            from_text("created_at", found["created_at"]),
+            from_text("updated_at", found["updated_at"]),
+            Origin(**{name: checks.text_or_none(name, found[name]) for name in _ORIGIN}),
+        )
+        check_room(key, len(self._cells), self.total_bytes, self._limits)
+
+
+def _body(given: object) -> dict[str, Any]:
+    """Return the members of *given* beside its format and version, which are known ones."""
+    if not isinstance(given, dict):
+        raise _unknown(None, None)
+    found = cast("dict[str, Any]", given)
+    format, version = found.get("format"), found.get("version")
+    if format != FORMAT or (type(version) is int and version > VERSION):
+        raise _unknown(format, version)
+    if type(version) is not int or version != VERSION:
+        raise InvalidInput("version", f"must be {VERSION}", given=version)
+    return _members(found, ("format", "version", *_MEMBERS))
+
+
+def _members(given: object, names: tuple[str, ...]) -> dict[str, Any]:
+    """Return the members of *given*, which are those *names*; else InvalidInput."""
+    found = checks.members(given)
+    for name in names:
+        if name not in found:
+            raise InvalidInput(name, "is missing")
+    for name in found:
+        if name not in names:
+            raise InvalidInput(name, "is no member known here")
+    return found
+
+
+def _value(key: str, cell: Cell) -> dict[str, Any]:
+    return {
+        "key": key,
+        "value": msgspec.Raw(cell.data),
+        "version": cell.version,
+        "created_at": to_text(to_milliseconds("created_at", cell.created_at)),
+        "updated_at": to_text(to_milliseconds("updated_at", cell.updated_at)),
+        **asdict(cell.origin),
+    }
+
+
+def _result(result: InferenceResult) -> dict[str, Any]:
+    wire = result_wire(result)
+    return wire | {"checksum": checksum_of(wire)}
+
+
+def _unknown(format: object, version: object) -> UnknownFormat:
+    return UnknownFormat(
+        "state", format=format, version=version, known=f"{FORMAT}, version {VERSION}"
+    )

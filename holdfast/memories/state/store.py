@@ -1,0 +1,282 @@
+"""What a state holds, and the locks around it: each write whole, or several together.
+
+There are two locks, taken in this order. Whoever writes has `_writing`; an update keeps it while
+its function is asked, so that no write comes between. `_gate` is held for the moment in which
+anything is read or changed, and all along a batch: so readers wait for batches alone.
+"""
+
+import logging
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
+from threading import RLock
+
+from msgspec import Struct
+
+from holdfast.ground.clock import Clock
+from holdfast.ground.errors import InvalidInput, PreconditionFailed
+from holdfast.memories.state.bridges import Hydrated
+from holdfast.memories.state.info import Cell, Origin, StateChange, What, info_of
+from holdfast.memories.state.intake import check_room
+from holdfast.memories.state.limits import StateLimits
+from holdfast.memories.state.message import Message
+from holdfast.memories.state.result import InferenceResult
+from holdfast.memories.state.schema import Schema
+
+_log = logging.getLogger(__name__)
+
+Listener = Callable[[StateChange], object]
+
+
+class Held(Struct, kw_only=True):
+    """All that a state holds at one moment; the cells, messages and results never change."""
+
+    cells: dict[str, Cell]
+    messages: list[Message]
+    results: list[InferenceResult]
+    thread_id: str | None
+    revision: int
+    total_bytes: int
+
+    def copied(self) -> "Held":
+        """Return a copy that no write to this one changes."""
+        return Held(
+            cells=dict(self.cells),
+            messages=list(self.messages),
+            results=list(self.results),
+            thread_id=self.thread_id,
+            revision=self.revision,
+            total_bytes=self.total_bytes,
+        )
+
+
+def nothing() -> Held:
+    """Return what a new state holds."""
+    return Held(cells={}, messages=[], results=[], thread_id=None, revision=0, total_bytes=0)
+
+
+class Store:
+    """The cells, messages and results of one state, for all who have a handle to it."""
+
+    def __init__(
+        self, held: Held, *, limits: StateLimits, schema: Schema | None, clock: Clock
+    ) -> None:
+        self._held = held
+        self.limits, self.schema, self.clock = limits, schema, clock
+        self.hydration: Hydrated | None = None
+        self.subscriber_errors = 0
+        self._writing, self._gate = RLock(), RLock()
+        self._scopes, self._batches = 0, 0
+        self._before: Held | None = None
+        self._pending: list[StateChange] = []
+        self._listeners: tuple[Listener, ...] = ()
+
+    def cell(self, key: str) -> Cell | None:
+        """Return the cell under *key*, or None."""
+        with self._gate:
+            return self._held.cells.get(key)
+
+    def cells(self) -> dict[str, Cell]:
+        """Return all cells of one moment, by key, in the order they were first set."""
+        with self._gate:
+            return dict(self._held.cells)
+
+    def has(self, key: str) -> bool:
+        """Tell whether there is a cell under *key*."""
+        with self._gate:
+            return key in self._held.cells
+
+    def count(self) -> int:
+        """Return how many cells there are."""
+        with self._gate:
+            return len(self._held.cells)
+
+    def messages(self) -> list[Message]:
+        """Return the opening."""
+        with self._gate:
+            return list(self._held.messages)
+
+    def results(self) -> list[InferenceResult]:
+        """Return the results, oldest first."""
+        with self._gate:
+            return list(self._held.results)
+
+    @property
+    def thread_id(self) -> str | None:
+        """The thread that the run belongs to."""
+        with self._gate:
+            return self._held.thread_id
+
+    @property
+    def revision(self) -> int:
+        """How many writes were committed."""
+        with self._gate:
+            return self._held.revision
+
+    def cloned(self) -> "Store":
+        """Return a store with what this one holds, and with none who listen."""
+        store = Store(self.held(), limits=self.limits, schema=self.schema, clock=self.clock)
+        store.hydration = self.hydration
+        return store
+
+    def held(self) -> Held:
+        """Return a copy of all that there is, of one moment."""
+        with self._gate:
+            return self._held.copied()
+
+    def put(self, key: str, data: bytes, origin: Origin, expected: int | None = None) -> int:
+        """Write *data* under *key*, which is well formed, and return the new version."""
+        now = self.clock.now()
+        with self._writing, self._gate:
+            held = self._held
+            old = held.cells.get(key)
+            if expected is not None:
+                _check_version(key, old, expected)
+            new, more = (1, len(data)) if old is None else (0, len(data) - len(old.data))
+            total = held.total_bytes + more
+            check_room(key, len(held.cells) + new, total, self.limits)
+            version = self._begin()
+            held.cells[key] = Cell(
+                data, version, now if old is None else old.created_at, now, origin
+            )
+            held.total_bytes = total
+            told = self._note("value", key, origin)
+        self._tell(told)
+        return version
+
+    def drop(self, key: str, origin: Origin, expected: int | None = None) -> bool:
+        """Delete what is under *key*; tell whether there was anything."""
+        with self._writing, self._gate:
+            old = self._held.cells.get(key)
+            if expected is not None:
+                _check_version(key, old, expected)
+            if old is None:
+                return False
+            self._begin()
+            del self._held.cells[key]
+            self._held.total_bytes -= len(old.data)
+            told = self._note("deleted", key, origin)
+        self._tell(told)
+        return True
+
+    def say(self, message: Message, origin: Origin) -> None:
+        """Add *message* to the opening; InvalidInput once there is a result."""
+        with self._writing, self._gate:
+            if self._held.results:
+                raise InvalidInput("message", "must come before the first result")
+            self._begin()
+            self._held.messages.append(message)
+            told = self._note("message", None, origin)
+        self._tell(told)
+
+    def append(self, result: InferenceResult, origin: Origin) -> None:
+        """Add *result* after all others."""
+        with self._writing, self._gate:
+            self._begin()
+            self._held.results.append(result)
+            told = self._note("result", result.id, origin)
+        self._tell(told)
+
+    def replace(self, results: Iterable[InferenceResult], origin: Origin) -> None:
+        """Have *results* in place of those there are."""
+        with self._writing, self._gate:
+            self._begin()
+            self._held.results = list(results)
+            told = self._note("results", None, origin)
+        self._tell(told)
+
+    def join(self, thread_id: str, origin: Origin) -> None:
+        """Have the run belong to the thread *thread_id*, if it belongs to none."""
+        with self._writing, self._gate:
+            if self._held.thread_id == thread_id:
+                return
+            if self._held.thread_id is not None:
+                raise InvalidInput("thread_id", "is set already", given=self._held.thread_id)
+            self._begin()
+            self._held.thread_id = thread_id
+            told = self._note("thread_id", None, origin)
+        self._tell(told)
+
+    @contextmanager
+    def alone(self) -> Generator[None]:
+        """Let nobody else write while the block runs; its writes are told of after it."""
+        told: list[StateChange] = []
+        try:
+            with self._writing:
+                self._scopes += 1
+                try:
+                    yield
+                finally:
+                    self._scopes -= 1
+                    if not self._scopes:
+                        told, self._pending = self._pending, told
+        finally:
+            self._tell(told)
+
+    @contextmanager
+    def together(self) -> Generator[None]:
+        """Commit what the block writes on leaving it; undo it all if the outermost raises."""
+        with self.alone(), self._gate:
+            untold = len(self._pending)
+            self._batches += 1
+            try:
+                yield
+            except BaseException:
+                if self._batches == 1 and self._before is not None:
+                    self._held = self._before
+                    del self._pending[untold:]
+                raise
+            finally:
+                self._batches -= 1
+                if not self._batches:
+                    self._before = None
+
+    def subscribe(self, listener: Listener) -> Callable[[], None]:
+        """Have *listener* called with each change after its commit; return what ends that."""
+
+        def heard(change: StateChange) -> object:
+            return listener(change)
+
+        def off() -> None:
+            with self._gate:
+                self._listeners = tuple(each for each in self._listeners if each is not heard)
+
+        with self._gate:
+            self._listeners = (*self._listeners, heard)
+        return off
+
+    def _begin(self) -> int:
+        """Return the revision of the write that begins now."""
+        if self._batches and self._before is None:
+            self._before = self._held.copied()
+        self._held.revision += 1
+        return self._held.revision
+
+    def _note(self, what: What, key: str | None, origin: Origin) -> Sequence[StateChange]:
+        """Return what is to be told once nothing is locked: the write just made, or nothing yet."""
+        if not self._listeners:
+            return ()
+        change = StateChange(what=what, revision=self._held.revision, key=key, origin=origin)
+        if not self._scopes:
+            return (change,)
+        self._pending.append(change)
+        return ()
+
+    def _tell(self, changes: Sequence[StateChange]) -> None:
+        for change in changes:
+            for listener in self._listeners:
+                try:
+                    listener(change)
+                except Exception:  # noqa: BLE001 - it is the listener's, and counted
+                    # The write is committed, whatever those who hear of it make of that.
+                    with self._gate:
+                        self.subscriber_errors += 1
+                    _log.exception("a subscriber to a network state raised")
+
+
+def _check_version(key: str, old: Cell | None, expected: object) -> None:
+    """PreconditionFailed unless the cell has the version *expected*, where 0 is of no cell."""
+    if type(expected) is not int or expected < 0:
+        raise InvalidInput("expected_version", "must be a whole number from 0", given=expected)
+    if expected != (0 if old is None else old.version):
+        current = None if old is None else info_of(key, old)
+        raise PreconditionFailed(key, expected=expected, current=current)

@@ -1,0 +1,90 @@
+"""The values of a state, by method: whole, copied in and out, several together."""
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any, TypeVar, overload
+
+from holdfast.ground import json_values
+from holdfast.ground.json_values import JSON
+from holdfast.memories.state.info import Origin, ValueInfo, info_of
+from holdfast.memories.state.intake import encoded_value
+from holdfast.memories.state.keys import checked_key
+from holdfast.memories.state.store import Store
+
+T = TypeVar("T")
+
+
+class Values:
+    """The values of a state, by key; what it hands out is a copy of the caller's own."""
+
+    def __init__(self, store: Store, origin: Origin) -> None:
+        self._store, self._origin = store, origin
+
+    def set(self, key: str, value: object, *, expected_version: int | None = None) -> int:
+        """Write *value* under *key* and return its version.
+
+        With *expected_version* (0: there is none) PreconditionFailed unless that is so.
+        """
+        store = self._store
+        if type(key) is not str or not store.has(key):
+            key = checked_key(key, store.limits)
+        data = encoded_value(key, value, store.limits, store.schema)
+        return store.put(key, data, self._origin, expected_version)
+
+    @overload
+    def get(self, key: str) -> JSON: ...
+    @overload
+    def get(self, key: str, default: T) -> "JSON | T": ...
+    def get(self, key: str, default: object = None) -> object:
+        """Return a copy of the value under *key*, or *default* where there is none."""
+        cell = self._store.cell(key)
+        return default if cell is None else json_values.decode(cell.data)
+
+    def delete(self, key: str, *, expected_version: int | None = None) -> bool:
+        """Delete the value under *key*; tell whether there was one."""
+        return self._store.drop(key, self._origin, expected_version)
+
+    def has(self, key: str) -> bool:
+        """Tell whether there is a value under *key*, be it None."""
+        return self._store.has(key)
+
+    def all(self) -> dict[str, JSON]:
+        """Return a copy of all values, in the order they were first set."""
+        cells = self._store.cells()
+        return {key: json_values.decode(cell.data) for key, cell in cells.items()}
+
+    def update(self, key: str, fn: Callable[[Any], object], default: object = None) -> JSON:
+        """Write what *fn* makes of the value under *key*, or of *default*; return a copy of that.
+
+        No other write comes between, and *fn* is called once. If it raises, nothing changes.
+        """
+        with self._store.alone():
+            cell = self._store.cell(key)
+            old = copy.deepcopy(default) if cell is None else json_values.decode(cell.data)
+            self.set(key, fn(old))
+            return self.get(key)
+
+    def info(self, key: str) -> ValueInfo | None:
+        """Return the value under *key* with what is known of it, or None."""
+        cell = self._store.cell(key)
+        return None if cell is None else info_of(key, cell)
+
+    def batch(self) -> AbstractContextManager[None]:
+        """Commit all writes of a `with` block together on leaving it; an exception undoes them.
+
+        Its own writes are readable inside; other threads wait. One within another joins it.
+        """
+        return self._store.together()
+
+    def __len__(self) -> int:
+        return self._store.count()
+
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, str) and self.has(key)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._store.cells())
+
+    def __repr__(self) -> str:
+        return f"Values({self.all()!r})"
