@@ -4,7 +4,7 @@ Bytes cannot be changed from outside, their length is the value's size, and each
 is a copy of its own. What is no JSON is refused with the place where it stands, never guessed at.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from json import dumps
 from math import isfinite
 from re import compile
@@ -36,8 +36,9 @@ _INSTEAD: Final = {
 }
 """What to store for a value of a type that is met often."""
 
+_type: Final[Callable[[object], Any]] = type
 _encode: Final = msgspec.json.Encoder().encode
-decode: Final = cast("Any", msgspec.json.Decoder().decode)
+decode: Final = cast("Callable[[bytes], JSON]", msgspec.json.Decoder().decode)
 """Return a fresh copy of the value that `encode` gave these bytes for."""
 
 
@@ -51,7 +52,8 @@ def encode(
     a subclass of one is kept as its base. For anything else InvalidInput about *field* names the
     place, a path below *root* such as `$.rows[3].at`, and the type found there.
     """
-    if type(value) is str or _is_plain((value,), depth, largest_int):
+    kind = type(value)
+    if kind is str or (kind in _CONTAINERS and _is_plain(value, depth, largest_int)):
         try:
             return _encode(value)
         except UnicodeEncodeError:
@@ -59,36 +61,33 @@ def encode(
     return _encode(_Careful(root, depth, field, largest_int).taken(value, (), ()))
 
 
-def _is_plain(values: Iterable[object], deeper: int, largest_int: int) -> bool:
-    """Tell whether *values* are surely JSON, but for lone surrogates.
+def _is_plain(container: Any, deeper: int, largest_int: int) -> bool:  # noqa: C901 - a type a branch
+    """Tell whether *container*, nested at most *deeper*, is surely JSON but for lone surrogates.
 
-    This is most of what a write costs, so it asks no more than it must and keeps no place.
+    This is most of what a write costs, so it asks no more than it must, calls nothing but itself
+    and keeps no place.
     """
-    if deeper < 0:
+    if deeper < 1:
         return False
-    for each in values:
-        kind = type(each)
+    members: Any = container
+    if _type(members) is dict:
+        for name in members:
+            if _type(name) is not str:
+                return False
+        members = members.values()
+    for each in members:
+        kind = _type(each)
         if kind is str or each is None or kind is bool:
             continue
-        if kind in _CONTAINERS:
-            if not _is_plain_container(each, deeper - 1, largest_int):
+        if kind is int:
+            if not LEAST_INT <= each <= largest_int:
                 return False
-        elif kind is int:
-            if not LEAST_INT <= cast("int", each) <= largest_int:
+        elif kind in _CONTAINERS:
+            if not _is_plain(each, deeper - 1, largest_int):
                 return False
-        elif kind is not float or not isfinite(cast("float", each)):
+        elif kind is not float or not isfinite(each):
             return False
     return True
-
-
-def _is_plain_container(container: object, deeper: int, largest_int: int) -> bool:
-    if type(container) is dict:
-        members = cast("dict[object, object]", container)
-        for name in members:
-            if type(name) is not str:
-                return False
-        return _is_plain(members.values(), deeper, largest_int)
-    return _is_plain(cast("list[object]", container), deeper, largest_int)
 
 
 Step: TypeAlias = "str | int"

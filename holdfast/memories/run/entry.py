@@ -1,7 +1,7 @@
 """One thing that a step, a task, a caller or an agent put into the memory of a run."""
 
 from threading import TIMEOUT_MAX
-from typing import Final, cast
+from typing import Final
 
 from msgspec import Struct
 
@@ -38,7 +38,7 @@ class RunEntry(Struct, frozen=True, kw_only=True, gc=False):
     @property
     def value(self) -> JSON:
         """The value, as a copy that is the caller's own."""
-        return cast("JSON", decode(self.value_json))
+        return decode(self.value_json)
 
     @property
     def value_bytes(self) -> int:

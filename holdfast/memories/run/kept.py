@@ -1,36 +1,49 @@
-"""The entries of one run as they are kept: their order, their size, and how much there may be.
+"""The entries of one run as they are kept: one at a time, in order, within limits.
 
-Nothing here locks, tells or reads a clock: whoever calls holds the memory's lock.
+What happened is told while the lock is held, so that it is told in order, and handed over after.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+from threading import Condition, Lock
 from typing import Final
 
 from msgspec import UNSET, UnsetType
 
 from holdfast.ground.errors import LimitExceeded, PreconditionFailed
+from holdfast.memories.run.counts import counts
 from holdfast.memories.run.entry import RunEntry
 from holdfast.memories.run.filters import EntryFilter
 from holdfast.memories.run.keys import KINDS
 from holdfast.memories.run.limits import RunLimits
+from holdfast.memories.run.listening import Listeners
 
 ABSENT: Final = RunEntry(
     key="", kind="shared", value_json=b"", created_at=0, updated_at=0, version=0
 )
 """What is under a key that nothing is under: version 0 of it."""
 
+_count: Final = counts.writes
+
 
 class Kept:
-    """The entries by key, in the order of their first write, and the keys by their last."""
+    """The entries by key, in the order of their first write, and the keys by their last.
 
-    def __init__(self, limits: RunLimits) -> None:
-        self.limits = limits
+    `entries` may be read without the lock: it is changed in one step at a time.
+    """
+
+    def __init__(self, limits: RunLimits, now: Callable[[], int], listeners: Listeners) -> None:
+        self.limits, self._now, self._listeners = limits, now, listeners
         self.entries: dict[str, RunEntry] = {}
         self.size_bytes = 0
-        # The number of each key's last write, the latest last, unless a clock went back.
+        # The number of each key's last write, in the order of these once they are asked for.
         self._written: dict[str, int] = {}
         self._writes = self._latest = 0
         self._in_order = True
+        self._lock = Lock()
+        self._acquire, self._release = self._lock.acquire, self._lock.release
+        self._changed = Condition(self._lock)
+        self._waiting = 0
 
     def put(  # noqa: PLR0917 - a call by name costs a tenth of a write
         self,
@@ -42,56 +55,137 @@ class Kept:
         created_at: int | None,
         failed: bool,
         expected_version: int | None,
-        now: int,
     ) -> tuple[RunEntry, RunEntry]:
         """Put an entry under *key*; return it, and what was there, which may be `ABSENT`."""
-        limits, size = self.limits, len(value_json)
-        before = self.entries.get(key, ABSENT)
-        if expected_version is not None and expected_version != before.version:
-            current = before if before.version else None
-            raise PreconditionFailed(key, expected=expected_version, current=current)
-        total = self.size_bytes + size - len(before.value_json)
-        count = len(self.entries) + (not before.version)
-        if size > limits.value_bytes or total > limits.total_bytes or count > limits.entries:
-            raise self._full(key, size, count, total)
-        if created_at is None:
-            created_at = before.created_at if before.version else now
-        entry = RunEntry(
-            key=key,
-            kind=before.kind if before.version else KINDS[key[: key.index(":")]],
-            value_json=value_json,
-            source=source,
-            title=before.title if title is UNSET else title,
-            description=before.description if description is UNSET else description,
-            created_at=created_at,
-            updated_at=now,
-            version=before.version + 1,
-            failed=failed,
-        )
-        self.entries[key], self.size_bytes = entry, total
-        self._stand_last(key, now)
+        size, limits, listeners = len(value_json), self.limits, self._listeners
+        # As `with` does, at half its cost.
+        self._acquire()
+        try:
+            depth = listeners.next_depth() if listeners.heard else 0
+            before = self.entries.get(key, ABSENT)
+            if expected_version is not None and expected_version != before.version:
+                current = before if before.version else None
+                raise PreconditionFailed(key, expected=expected_version, current=current)
+            total = self.size_bytes + size - len(before.value_json)
+            count = len(self.entries) + (not before.version)
+            if size > limits.value_bytes or total > limits.total_bytes or count > limits.entries:
+                raise self._full(key, size, count, total)
+            now = self._now()
+            if created_at is None:
+                created_at = before.created_at if before.version else now
+            entry = RunEntry(
+                key=key,
+                kind=before.kind if before.version else KINDS[key[: key.index(":")]],
+                value_json=value_json,
+                source=source,
+                title=before.title if title is UNSET else title,
+                description=before.description if description is UNSET else description,
+                created_at=created_at,
+                updated_at=now,
+                version=before.version + 1,
+                failed=failed,
+            )
+            self.entries[key], self.size_bytes = entry, total
+            self._writes += 1
+            self._written[key] = self._writes
+            if before.version or now < self._latest:
+                self._in_order = False
+            self._latest = now
+            if depth:
+                listeners.written(depth, entry, before)
+            if self._waiting:
+                self._changed.notify_all()
+        finally:
+            self._release()
+        _count[entry.kind]()
+        if depth:
+            listeners.deliver()
         return entry, before
 
-    def put_back(self, given: Iterable[RunEntry], *, replace: bool) -> int:
-        """Put *given* as they are, all or none; return how many others went."""
-        left = {} if replace else dict(self.entries)
-        left.update((each.key, each) for each in given)
-        total = sum(len(each.value_json) for each in left.values())
-        largest = max(left.values(), key=lambda each: len(each.value_json), default=ABSENT)
-        size = len(largest.value_json)
-        limits = self.limits
-        if size > limits.value_bytes or total > limits.total_bytes or len(left) > limits.entries:
-            raise self._full(largest.key, size, len(left), total)
-        gone = len(self.entries.keys() - left.keys())
-        self.entries, self.size_bytes = left, total
-        if replace:
-            self._written = {}
+    def put_back(self, given: Sequence[RunEntry], *, replace: bool) -> None:
+        """Put *given* as they are, all or none; with *replace* all others go."""
+        with self._lock:
+            depth = self._depth()
+            left = {} if replace else dict(self.entries)
+            left.update((each.key, each) for each in given)
+            self._check_room(left)
+            gone = len(self.entries.keys() - left.keys())
+            self.entries = left
+            self.size_bytes = sum(len(each.value_json) for each in left.values())
+            if replace:
+                self._written = {}
+            for each in given:
+                self._writes += 1
+                self._written[each.key] = self._writes
+            self._in_order = False
+            if depth:
+                self._listeners.restored(depth, given, gone, self._now())
+            self._changed.notify_all()
         for each in given:
-            self._stand_last(each.key, each.updated_at)
-        return gone
+            _count[each.kind]()
+        self._listeners.deliver()
 
     def remove(self, key: str) -> bool:
         """Remove what is under *key*; tell whether there was anything."""
+        with self._lock:
+            depth = self._depth()
+            found = self._take_out(key)
+            if depth and found:
+                self._listeners.deleted(depth, key, self._now())
+        self._listeners.deliver()
+        return found
+
+    def remove_all(self, among: EntryFilter) -> int:
+        """Remove what *among* means; return how many there were."""
+        with self._lock:
+            depth = self._depth()
+            gone = among.chosen(self.entries.values())
+            for each in gone:
+                self._take_out(each.key)
+            if depth and gone:
+                self._listeners.cleared(depth, len(gone), among.told(), self._now())
+        self._listeners.deliver()
+        return len(gone)
+
+    def all(self) -> list[RunEntry]:
+        """Return the entries of one moment, in the order of their first write."""
+        with self._lock:
+            return [*self.entries.values()]
+
+    def by_last_write(self) -> tuple[list[RunEntry], list[int]]:
+        """Return all entries, the one written last at the end, and the number of each write."""
+        with self._lock:
+            entries = self.entries
+            if not self._in_order:
+                by_number = sorted(self._written.items(), key=itemgetter(1))
+                by_number.sort(key=lambda each: entries[each[0]].updated_at)
+                self._written, self._in_order = dict(by_number), True
+            return [entries[key] for key in self._written], [*self._written.values()]
+
+    def wait_for(self, key: str, after_version: int, seconds: float | None) -> RunEntry | None:
+        """Return what is under *key* once it is above *after_version*, or None in the end."""
+
+        def there() -> RunEntry | None:
+            found = self.entries.get(key)
+            return found if found is not None and found.version > after_version else None
+
+        with self._changed:
+            self._waiting += 1
+            try:
+                return self._changed.wait_for(there, seconds) or None
+            finally:
+                self._waiting -= 1
+
+    def note(self, tell: Callable[[int], None]) -> None:
+        """Let *tell* say what happened at the instant it is given, in its place among writes."""
+        with self._lock:
+            tell(self._now())
+        self._listeners.deliver()
+
+    def _depth(self) -> int:
+        return self._listeners.next_depth() if self._listeners.heard else 0
+
+    def _take_out(self, key: str) -> bool:
         found = self.entries.pop(key, None)
         if found is None:
             return False
@@ -99,43 +193,24 @@ class Kept:
         self.size_bytes -= len(found.value_json)
         return True
 
-    def remove_all(self, among: EntryFilter) -> int:
-        """Remove what *among* means; return how many there were."""
-        gone = among.chosen(self.entries.values())
-        for each in gone:
-            self.remove(each.key)
-        return len(gone)
-
-    def by_last_write(self) -> tuple[list[RunEntry], list[int]]:
-        """Return all entries, the one written last at the end, and the number of each write."""
-        entries = self.entries
-        if not self._in_order:
-            by_time = sorted(
-                (entries[key].updated_at, number, key) for key, number in self._written.items()
-            )
-            self._written = {key: number for _, number, key in by_time}
-            self._latest = by_time[-1][0] if by_time else 0
-            self._in_order = True
-        return [entries[key] for key in self._written], [*self._written.values()]
-
-    def _stand_last(self, key: str, at: int) -> None:
-        """Note that *key* was written after all others, at *at*."""
-        self._writes += 1
-        self._written.pop(key, None)
-        self._written[key] = self._writes
-        if at < self._latest:
-            self._in_order = False
-        else:
-            self._latest = at
+    def _check_room(self, left: dict[str, RunEntry]) -> None:
+        """Raise LimitExceeded if *left* is more than there may be."""
+        limits = self.limits
+        total = sum(len(each.value_json) for each in left.values())
+        for each in left.values():
+            if len(each.value_json) > limits.value_bytes:
+                raise self._full(each.key, len(each.value_json), len(left), total)
+        if total > limits.total_bytes or len(left) > limits.entries:
+            raise self._full("", 0, len(left), total)
 
     def _full(self, key: str, size: int, count: int, total: int) -> LimitExceeded:
         """Return the error of the first limit that is passed."""
-        for limit, actual in (("value_bytes", size), ("entries", count), ("total_bytes", total)):
-            if actual > (allowed := getattr(self.limits, limit)):
-                break
-        else:  # pragma: no cover - whoever asks has compared them already
-            raise AssertionError(limit)
-        return over(limit, allowed, actual, key if limit == "value_bytes" else "")
+        limits = self.limits
+        if size > limits.value_bytes:
+            return over("value_bytes", limits.value_bytes, size, key)
+        if count > limits.entries:
+            return over("entries", limits.entries, count)
+        return over("total_bytes", limits.total_bytes, total)
 
 
 def over(limit: str, allowed: int, actual: int, key: str = "") -> LimitExceeded:

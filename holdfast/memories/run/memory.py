@@ -1,7 +1,6 @@
 """Run memory: the one place for what flows between the agents, tasks and steps of one run."""
 
 from collections.abc import Callable, Iterable
-from threading import Condition, Lock
 from typing import Final, TypeAlias, cast
 
 from msgspec import UNSET, Struct, UnsetType
@@ -41,7 +40,6 @@ Entries: TypeAlias = list[RunEntry]
 Numbers: TypeAlias = list[int]
 
 _ids: Final = Ids()
-_count: Final = counts.writes
 
 
 class Published(Struct, frozen=True):
@@ -74,18 +72,14 @@ class RunMemory:
         bus: EventBus | None = None,
     ) -> None:
         self._clock: Clock = clock or SystemClock()
-        self._now = milliseconds_of(self._clock)
         self.run_id = (
             _ids.new("run", to_microseconds(self._clock.now()))
             if run_id is None
             else checked_name("run_id", run_id)
         )
         self._bus = bus
-        self._kept = Kept(limits)
-        self._lock = Lock()
-        self._changed = Condition(self._lock)
-        self._waiting = 0
         self._listeners = Listeners(self.run_id)
+        self._kept = Kept(limits, milliseconds_of(self._clock), self._listeners)
         if bus is not None:
             publish = bus.publish
             self._listeners.to_events(lambda event: publish(event.notice()))
@@ -120,15 +114,28 @@ class RunMemory:
         InvalidInput names the place in the value; LimitExceeded what there is too much of.
         """
         try:
+            if type(key) is not str or key not in self._kept.entries:
+                key = run_keys.checked(key)
             if kind is not None:
                 fitting_kind(kind, key)
             taken = encode(value, root="$", depth=VALUE_DEPTH, field="value")
-            return self._put(
+            if source is not None:
+                source = checked_source(source)
+            if title is not UNSET:
+                title = checked_title(title)
+            if description is not UNSET:
+                description = checked_description(description)
+            if created_at is not None:
+                created_at = checked_time("created_at", created_at)
+            if expected_version is not None:
+                checked_version("expected_version", expected_version)
+            entry, _ = self._kept.put(
                 key, taken, source, title, description, created_at, failed, expected_version
-            )[0]
+            )
         except HoldfastError as refusal:
             self._note_refusal(key, refusal)
             raise
+        return entry
 
     def publish(
         self,
@@ -146,60 +153,20 @@ class RunMemory:
             taken = encode(value, root="$", depth=VALUE_DEPTH, field="value")
             if len(taken) > self.limits.tool_value_bytes:
                 raise over("tool_value_bytes", self.limits.tool_value_bytes, len(taken), key)
-            entry, before = self._put(
-                key, taken, source, title, description, None, False, expected_version
+            entry, before = self._kept.put(
+                key,
+                taken,
+                checked_source(source),
+                checked_title(title),
+                description if description is UNSET else checked_description(description),
+                None,
+                False,
+                expected_version,
             )
         except HoldfastError as refusal:
             self._note_refusal(key, refusal)
             raise
         return Published(entry, before if before.version else None)
-
-    def _put(  # noqa: PLR0917 - a call by name costs a tenth of a write
-        self,
-        key: str,
-        taken: bytes,
-        source: str | None,
-        title: str | UnsetType | None,
-        description: str | UnsetType | None,
-        created_at: int | None,
-        failed: bool,
-        expected_version: int | None,
-    ) -> tuple[RunEntry, RunEntry]:
-        """Store an entry whose value is *taken*, and tell of it."""
-        if type(key) is not str or key not in self._kept.entries:
-            key = run_keys.checked(key)
-        if source is not None:
-            source = checked_source(source)
-        if title is not UNSET:
-            title = checked_title(title)
-        if description is not UNSET:
-            description = checked_description(description)
-        if created_at is not None:
-            created_at = checked_time("created_at", created_at)
-        if expected_version is not None:
-            checked_version("expected_version", expected_version)
-        listeners = self._listeners
-        with self._lock:
-            depth = listeners.next_depth() if listeners.heard else 0
-            entry, before = self._kept.put(
-                key,
-                taken,
-                source,
-                title,
-                description,
-                created_at,
-                failed,
-                expected_version,
-                self._now(),
-            )
-            if depth:
-                listeners.written(depth, entry, before)
-            if self._waiting:
-                self._changed.notify_all()
-        _count[entry.kind]()
-        if depth:
-            listeners.deliver()
-        return entry, before
 
     def get(self, key: str) -> RunEntry | None:
         """Return the entry under *key*, or None."""
@@ -211,7 +178,7 @@ class RunMemory:
     def get_value(self, key: str, default: JSON = None) -> JSON:
         """Return a copy of the value under *key*, which may be None, or *default* without one."""
         try:
-            return cast("JSON", decode(self._kept.entries[key].value_json))
+            return decode(self._kept.entries[key].value_json)
         except (KeyError, TypeError):
             found = self._kept.entries.get(run_keys.checked(key))
             return default if found is None else found.value
@@ -238,13 +205,11 @@ class RunMemory:
 
     def snapshot(self) -> Entries:
         """Return all entries of one moment, in the order of their first write."""
-        with self._lock:
-            return [*self._kept.entries.values()]
+        return self._kept.all()
 
     def by_last_write(self) -> tuple[Entries, Numbers]:
         """Return all entries, the one written last at the end, and the number of each write."""
-        with self._lock:
-            return self._kept.by_last_write()
+        return self._kept.by_last_write()
 
     def restore(self, entries: Iterable[object], *, replace: bool = False) -> int:
         """Put *entries* back as they were kept, with their times and versions; return how many.
@@ -252,34 +217,17 @@ class RunMemory:
         They are entries, or objects as in `to_json`; one bad one and none is restored. With
         *replace* nothing else is left.
         """
-        listeners = self._listeners
         try:
             given = checked_entries(entries)
-            with self._lock:
-                depth = listeners.next_depth() if listeners.heard else 0
-                gone = self._kept.put_back(given, replace=replace)
-                if depth:
-                    listeners.restored(depth, given, gone, self._now())
-                self._changed.notify_all()
+            self._kept.put_back(given, replace=replace)
         except HoldfastError as refusal:
             counts.refused(_reason(refusal))
             raise
-        for each in given:
-            _count[each.kind]()
-        listeners.deliver()
         return len(given)
 
     def delete(self, key: str) -> bool:
         """Delete the entry under *key*; tell whether there was one."""
-        key = run_keys.checked(key)
-        listeners = self._listeners
-        with self._lock:
-            depth = listeners.next_depth() if listeners.heard else 0
-            found = self._kept.remove(key)
-            if depth and found:
-                listeners.deleted(depth, key, self._now())
-        listeners.deliver()
-        return found
+        return self._kept.remove(run_keys.checked(key))
 
     def clear(
         self,
@@ -289,15 +237,7 @@ class RunMemory:
         sources: OneOrMany = None,
     ) -> int:
         """Delete the entries for which all conditions hold, or all; return how many went."""
-        among = filter_of(kind, keys, key_prefix, sources)
-        listeners = self._listeners
-        with self._lock:
-            depth = listeners.next_depth() if listeners.heard else 0
-            gone = self._kept.remove_all(among)
-            if depth and gone:
-                listeners.cleared(depth, gone, among.told(), self._now())
-        listeners.deliver()
-        return gone
+        return self._kept.remove_all(filter_of(kind, keys, key_prefix, sources))
 
     def subscribe(self, listener: EntryListener) -> Callable[[], None]:
         """Call *listener* with each entry written or restored; return what ends that.
@@ -321,17 +261,7 @@ class RunMemory:
         key = run_keys.checked(key)
         checked_version("after_version", after_version)
         seconds = None if timeout is None else checked_seconds(timeout)
-
-        def there() -> RunEntry | None:
-            found = self._kept.entries.get(key)
-            return found if found is not None and found.version > after_version else None
-
-        with self._changed:
-            self._waiting += 1
-            try:
-                found = self._changed.wait_for(there, seconds)
-            finally:
-                self._waiting -= 1
+        found = self._kept.wait_for(key, after_version, seconds)
         if found is None:
             raise WaitTimeout(key, seconds or 0)
         return found
@@ -377,18 +307,14 @@ class RunMemory:
         """Count, and tell, that the model *reader* read the value of *key*, or a part of it."""
         counts.read()
         if self._listeners.events_heard:
-            with self._lock:
-                self._listeners.read(key, reader, part=part, at=self._now())
-            self._listeners.deliver()
+            self._kept.note(lambda at: self._listeners.read(key, reader, part=part, at=at))
 
     def _note_refusal(self, key: object, refusal: HoldfastError) -> None:
         """Count, and tell, that a write was refused; without a good key there is none to tell."""
         counts.refused(_reason(refusal))
         about_key = isinstance(refusal, InvalidInput) and refusal.field == "key"
         if isinstance(key, str) and not about_key and self._listeners.events_heard:
-            with self._lock:
-                self._listeners.refused(key, refusal, self._now())
-            self._listeners.deliver()
+            self._kept.note(lambda at: self._listeners.refused(key, refusal, at))
 
 
 def _reason(refusal: HoldfastError) -> str:
