@@ -21,6 +21,7 @@ MOST_INT: Final = 2**64 - 1
 PLACE: Final = 200
 """Characters of a place that a message tells; a longer one loses its middle."""
 
+_LISTS: Final = frozenset({list, tuple})
 _CONTAINERS: Final = frozenset({dict, list, tuple})
 _WORD: Final = compile(r"[^\W\d]\w*")
 _INSTEAD: Final = {
@@ -70,7 +71,7 @@ def _is_plain(container: Any, deeper: int, largest_int: int) -> bool:  # noqa: C
     if deeper < 1:
         return False
     members: Any = container
-    if _type(members) is dict:
+    if _type(members) not in _LISTS:
         for name in members:
             if _type(name) is not str:
                 return False
