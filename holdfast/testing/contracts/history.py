@@ -1,192 +1,228 @@
-"""What holds when a version is restored, and when two are compared."""
+"""What holds of every history, whoever wrote it and wherever it keeps what it is given.
+
+A history may lack methods; what needs one that it lacks is passed over.
+"""
+
+import asyncio
+import re
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any, TypeVar
+from uuid import uuid4
 
 import pytest
+from msgspec.structs import replace
 
-from holdfast.ground.errors import InvalidInput, NotFound, PathTaken, Refused
-from holdfast.library.holdfast import Holdfast
-from holdfast.memories.stores.records import Memory, Store
-from holdfast.testing.contracts.given import GivenAStore, sha256_of, written
+from holdfast.ground.errors import Conflict, ResultDiffers
+from holdfast.memories.state.result import InferenceResult
+from holdfast.runtime.history import METHODS, History, HistoryContext, asked
+from holdfast.testing.contracts.threads_given import AT, began, ended, made, said
+
+T = TypeVar("T")
+
+_ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 
 
-class RestoreContract(GivenAStore):
-    """Subclass it, and give it `hf` and `clock` fixtures."""
+class HistoryContract:
+    """Subclass it, and give it `make_history`."""
 
-    def restored(self, hf: Holdfast, memory: Memory) -> Memory:
-        """Restore the version that *memory* tells of."""
-        return hf.memory_stores.memory_versions.restore(
-            memory.memory_version_id, memory_store_id=memory.memory_store_id
-        )
+    def make_history(self) -> History:
+        """Return a history to try."""
+        raise NotImplementedError
 
-    def operations(self, hf: Holdfast, store: Store) -> list[str]:
-        """Return the operations of the store's versions, newest first."""
-        return [each.operation for each in hf.memory_stores.memory_versions.list(store.id)]
+    @pytest.fixture
+    def history(self) -> History:
+        """Give a history to try."""
+        return self.make_history()
 
-    def test_a_live_memory_gets_its_old_content_and_keeps_its_path(
-        self, hf: Holdfast, store: Store
+    @pytest.fixture
+    def ctx(self) -> HistoryContext:
+        """Give the context of a run in a thread that nobody else uses."""
+        return HistoryContext(run_id=f"run_{uuid4().hex}", thread_id=f"thread_{uuid4().hex}")
+
+    def test_it_has_a_method_of_a_history(self, history: History) -> None:
+        assert any(hasattr(history, name) for name in METHODS)
+
+    def test_a_new_thread_has_an_id_of_its_own(self, history: History) -> None:
+        demand(history, "create_thread")
+        ctx = HistoryContext(run_id="run_1")
+
+        ids = {wait(asked(history, "create_thread", ctx)) for _ in range(20)}
+
+        assert len(ids) == 20
+        assert all(_ID.fullmatch(each) for each in ids)
+
+    def test_an_unknown_thread_has_no_results(self, history: History, ctx: HistoryContext) -> None:
+        demand(history, "get")
+
+        assert got(history, ctx) == []
+
+    def test_results_come_back_as_they_were(self, history: History, ctx: HistoryContext) -> None:
+        demand(history, "get", "append_results")
+        results = [made(index, run_id=ctx.run_id) for index in range(3)]
+
+        wait(asked(history, "append_results", ctx, results))
+
+        found = got(history, ctx)
+        assert found == results
+        assert [each.checksum for each in found] == [each.checksum for each in results]
+
+    def test_results_keep_the_order_in_which_they_came(
+        self, history: History, ctx: HistoryContext
     ) -> None:
-        (memory,) = written(hf, store, "/a", content="old")
-        hf.memory_stores.memories.update(
-            memory.id, memory_store_id=store.id, content="new", path="/b"
-        )
+        demand(history, "get", "append_results")
+        results = [made(index, run_id=ctx.run_id) for index in (2, 0, 1)]
 
-        restored = self.restored(hf, memory)
+        for each in results:
+            wait(asked(history, "append_results", ctx, [each]))
 
-        assert (restored.id, restored.path) == (memory.id, "/b")
-        assert restored.content_sha256 == sha256_of("old")
-        assert self.operations(hf, store) == ["modified", "modified", "created"]
+        assert [each.index for each in got(history, ctx)] == [2, 0, 1]
 
-    def test_what_is_there_already_makes_no_version(self, hf: Holdfast, store: Store) -> None:
-        (memory,) = written(hf, store, "/a")
-        moved = hf.memory_stores.memories.update(memory.id, memory_store_id=store.id, path="/b")
-
-        restored = self.restored(hf, memory)
-
-        assert restored.memory_version_id == moved.memory_version_id
-        assert self.operations(hf, store) == ["modified", "created"]
-
-    def test_a_deleted_memory_comes_back_with_its_id_at_the_versions_path(
-        self, hf: Holdfast, store: Store
+    def test_a_thousand_results_keep_their_order(
+        self, history: History, ctx: HistoryContext
     ) -> None:
-        (memory,) = written(hf, store, "/a", content="old")
-        hf.memory_stores.memories.update(
-            memory.id, memory_store_id=store.id, content="new", path="/b"
-        )
-        hf.memory_stores.memories.delete(memory.id, memory_store_id=store.id)
+        demand(history, "get", "append_results")
+        results = [InferenceResult(agent="a", id=f"res_{each}") for each in range(1_000)]
 
-        restored = self.restored(hf, memory)
+        for first in range(0, 1_000, 100):
+            wait(asked(history, "append_results", ctx, results[first : first + 100]))
 
-        found = hf.memory_stores.memories.at(store.id, "/a")
-        assert found is not None
-        assert (found.id, found.content) == (memory.id, "old")
-        assert restored.memory_version_id == found.memory_version_id
-        assert self.operations(hf, store) == ["created", "deleted", "modified", "created"]
+        assert [each.id for each in got(history, ctx)] == [each.id for each in results]
 
-    def test_a_restored_memory_can_be_found_again(self, hf: Holdfast, store: Store) -> None:
-        (memory,) = written(hf, store, "/a", content="tabs")
-        hf.memory_stores.memories.delete(memory.id, memory_store_id=store.id)
-
-        self.restored(hf, memory)
-
-        matches = hf.memory_stores.memories.search(store.id, "tabs")
-        assert [match.memory.id for match in matches] == [memory.id]
-
-    @pytest.mark.parametrize("taken", ["/a", "/a/b"])
-    def test_a_deleted_memory_stays_deleted_when_its_path_is_taken(
-        self, hf: Holdfast, store: Store, taken: str
+    def test_the_same_result_again_is_kept_once(
+        self, history: History, ctx: HistoryContext
     ) -> None:
-        (memory,) = written(hf, store, "/a")
-        hf.memory_stores.memories.delete(memory.id, memory_store_id=store.id)
-        (blocker,) = written(hf, store, taken)
+        demand(history, "get", "append_results")
+        first, second, third = (made(index, run_id=ctx.run_id) for index in range(3))
 
-        with pytest.raises(PathTaken) as refusal:
-            self.restored(hf, memory)
+        wait(asked(history, "append_results", ctx, [first, second]))
+        wait(asked(history, "append_results", ctx, [first]))
+        wait(asked(history, "append_results", ctx, [second, third]))
 
-        assert refusal.value.conflicting_memory_id == blocker.id
-        with pytest.raises(NotFound):
-            hf.memory_stores.memories.retrieve(memory.id, memory_store_id=store.id)
+        assert got(history, ctx) == [first, second, third]
 
-    def test_a_deleted_version_cannot_be_restored(self, hf: Holdfast, store: Store) -> None:
-        (memory,) = written(hf, store, "/a")
-        hf.memory_stores.memories.delete(memory.id, memory_store_id=store.id)
-        newest = hf.memory_stores.memory_versions.list(store.id).data[0]
-
-        with pytest.raises((InvalidInput, Refused)):
-            hf.memory_stores.memory_versions.restore(newest.id, memory_store_id=store.id)
-
-    def test_a_memory_can_be_deleted_and_restored_again_and_again(
-        self, hf: Holdfast, store: Store
+    def test_another_result_of_the_same_id_is_refused_with_all_that_comes_with_it(
+        self, history: History, ctx: HistoryContext
     ) -> None:
-        (memory,) = written(hf, store, "/a")
-        for _ in range(3):
-            hf.memory_stores.memories.delete(memory.id, memory_store_id=store.id)
-            self.restored(hf, memory)
+        demand(history, "get", "append_results")
+        first, second = (made(index, run_id=ctx.run_id) for index in range(2))
+        other = first.replace(input="Else.")
+        wait(asked(history, "append_results", ctx, [first]))
 
-        assert self.operations(hf, store) == ["created", "deleted"] * 3 + ["created"]
-        assert len(hf.memory_stores.memories.list(store.id)) == 1
+        with pytest.raises(ResultDiffers) as refused:
+            wait(asked(history, "append_results", ctx, [second, other]))
 
+        assert refused.value.id == first.id
+        assert (refused.value.stored, refused.value.given) == (first.checksum, other.checksum)
+        assert got(history, ctx) == [first]
 
-class DiffContract(GivenAStore):
-    """Subclass it, and give it `hf` and `clock` fixtures."""
-
-    def compared(self, hf: Holdfast, store: Store, old: str, new: str) -> list[str]:
-        """Return the lines after the headers of the diff from *old* to *new*."""
-        (memory,) = written(hf, store, "/a", content=old)
-        changed = hf.memory_stores.memories.update(memory.id, memory_store_id=store.id, content=new)
-        diff = hf.memory_stores.memory_versions.diff(
-            memory.memory_version_id, changed.memory_version_id, memory_store_id=store.id
-        )
-        headers = (f"--- /a@{memory.memory_version_id}", f"+++ /a@{changed.memory_version_id}")
-        assert tuple(diff.split("\n")[:2]) == headers
-        return diff.split("\n")[2:]
-
-    def test_a_change_is_shown_among_three_lines_of_context(
-        self, hf: Holdfast, store: Store
+    def test_the_same_result_may_be_in_two_threads(
+        self, history: History, ctx: HistoryContext
     ) -> None:
-        old = "".join(f"{n}\n" for n in range(1, 10))
+        demand(history, "get", "append_results")
+        result, elsewhere = made(run_id=ctx.run_id), replace(ctx, thread_id=f"t_{uuid4().hex}")
 
-        lines = self.compared(hf, store, old, old.replace("5\n", "five\n"))
+        wait(asked(history, "append_results", ctx, [result]))
+        wait(asked(history, "append_results", elsewhere, [result]))
 
-        assert lines == ["@@ -2,7 +2,7 @@", " 2", " 3", " 4", "-5", "+five", " 6", " 7", " 8", ""]
+        assert got(history, ctx) == got(history, elsewhere) == [result]
 
-    def test_a_line_without_a_newline_at_the_end_is_marked(
-        self, hf: Holdfast, store: Store
+    def test_what_users_said_is_no_result(self, history: History, ctx: HistoryContext) -> None:
+        demand(history, "get", "append_results", "append_user_message")
+        result = made(run_id=ctx.run_id)
+
+        wait(asked(history, "append_user_message", ctx, said()))
+        wait(asked(history, "append_results", ctx, [result]))
+
+        assert got(history, ctx) == [result]
+
+    def test_what_a_user_said_may_be_said_again_later_by_a_replay(
+        self, history: History, ctx: HistoryContext
     ) -> None:
-        lines = self.compared(hf, store, "a\n", "a")
+        demand(history, "append_user_message")
+        message = said()
 
-        marked = "\\ No newline at end of file"
-        assert [line for line in lines if line] == ["@@ -1 +1 @@", "-a", "+a", marked]
+        wait(asked(history, "append_user_message", ctx, message))
+        later = replace(message, at=AT + timedelta(hours=1))
+        wait(asked(history, "append_user_message", ctx, later))
 
-    def test_a_line_ends_at_a_newline_and_nowhere_else(self, hf: Holdfast, store: Store) -> None:
-        lines = self.compared(hf, store, "a\x0cb\u2028c\rd\n", "a\x0cb\u2028c\re\n")
+    def test_two_writers_at_once_lose_and_double_nothing(
+        self, history: History, ctx: HistoryContext
+    ) -> None:
+        demand(history, "get", "append_results")
+        results = [made(index, run_id=ctx.run_id) for index in range(20)]
 
-        assert [line for line in lines if line] == [
-            "@@ -1 +1 @@",
-            "-a\x0cb\u2028c\rd",
-            "+a\x0cb\u2028c\re",
-        ]
+        def write(_: int) -> None:
+            for each in results:
+                wait(asked(history, "append_results", ctx, [each]))
 
-    def test_equal_contents_have_no_difference(self, hf: Holdfast, store: Store) -> None:
-        first, second = written(hf, store, "/a", "/b")
+        with ThreadPoolExecutor(2) as writers:
+            list(writers.map(write, range(2)))
 
-        diff = hf.memory_stores.memory_versions.diff(
-            first.memory_version_id, second.memory_version_id, memory_store_id=store.id
-        )
+        assert [each.id for each in got(history, ctx)] == [each.id for each in results]
 
-        assert diff == ""
+    def test_a_run_that_never_began_has_no_record(
+        self, history: History, ctx: HistoryContext
+    ) -> None:
+        demand(history, "get_run")
 
-    def test_deleted_counts_as_empty(self, hf: Holdfast, store: Store) -> None:
-        (memory,) = written(hf, store, "/a", content="x\n")
-        hf.memory_stores.memories.delete(memory.id, memory_store_id=store.id)
-        deleted = hf.memory_stores.memory_versions.list(store.id).data[0]
+        assert wait(asked(history, "get_run", ctx)) is None
 
-        gone = hf.memory_stores.memory_versions.diff(
-            memory.memory_version_id, deleted.id, memory_store_id=store.id
-        )
-        come = hf.memory_stores.memory_versions.diff(
-            deleted.id, memory.memory_version_id, memory_store_id=store.id
-        )
+    def test_the_record_of_a_run_is_what_was_kept_last(
+        self, history: History, ctx: HistoryContext
+    ) -> None:
+        demand(history, "get_run", "start_run", "end_run")
+        start, end = (each(ctx.run_id, thread_id=ctx.thread_id) for each in (began, ended))
 
-        assert gone == f"--- /a@{memory.memory_version_id}\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n"
-        assert come == f"--- /dev/null\n+++ /a@{memory.memory_version_id}\n@@ -0,0 +1 @@\n+x\n"
+        wait(asked(history, "start_run", ctx, start))
+        there = wait(asked(history, "get_run", ctx))
+        wait(asked(history, "end_run", ctx, end))
 
-    def test_an_unknown_version_is_not_found(self, hf: Holdfast, store: Store) -> None:
-        (memory,) = written(hf, store, "/a")
-        unknown = "memver_" + "0" * 24
+        assert there == start
+        assert wait(asked(history, "get_run", ctx)) == end
 
-        with pytest.raises(NotFound):
-            hf.memory_stores.memory_versions.diff(
-                memory.memory_version_id, unknown, memory_store_id=store.id
-            )
-        with pytest.raises(NotFound):
-            hf.memory_stores.memory_versions.diff(
-                unknown, memory.memory_version_id, memory_store_id=store.id
-            )
+    def test_the_same_record_twice_is_once(self, history: History, ctx: HistoryContext) -> None:
+        demand(history, "get_run", "start_run", "end_run")
+        start, end = (each(ctx.run_id, thread_id=ctx.thread_id) for each in (began, ended))
 
-    def test_a_version_of_another_store_is_not_found(self, hf: Holdfast, store: Store) -> None:
-        (memory,) = written(hf, store, "/a")
-        (foreign,) = written(hf, hf.memory_stores.create(name="Other"), "/a")
+        for each in (start, start):
+            wait(asked(history, "start_run", ctx, each))
+        for each in (end, end):
+            wait(asked(history, "end_run", ctx, each))
 
-        with pytest.raises(NotFound):
-            hf.memory_stores.memory_versions.diff(
-                memory.memory_version_id, foreign.memory_version_id, memory_store_id=store.id
-            )
+        assert wait(asked(history, "get_run", ctx)) == end
+
+    @pytest.mark.parametrize("again", [began, lambda *of, **at: ended(*of, calls=9, **at)])
+    def test_a_run_that_has_ended_is_not_begun_or_ended_otherwise(
+        self, history: History, ctx: HistoryContext, again: Callable[..., Any]
+    ) -> None:
+        demand(history, "get_run", "start_run", "end_run")
+        end = ended(ctx.run_id, thread_id=ctx.thread_id)
+        wait(asked(history, "end_run", ctx, end))
+
+        with pytest.raises(Conflict):
+            wait(asked(history, "start_run", ctx, again(ctx.run_id, thread_id=ctx.thread_id)))
+
+        assert wait(asked(history, "get_run", ctx)) == end
+
+
+def demand(history: History, *methods: str) -> None:
+    """Pass the test over if *history* lacks any of *methods*."""
+    for name in methods:
+        if not hasattr(history, name):
+            pytest.skip(f"the history has no {name}")
+
+
+def wait(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Return what *coroutine* gives."""
+    return asyncio.run(coroutine)
+
+
+def got(history: History, ctx: HistoryContext) -> list[InferenceResult]:
+    """Return the results of *ctx*'s thread; a history may give them as dicts."""
+    found: list[object] = wait(asked(history, "get", ctx))
+    return [
+        each if isinstance(each, InferenceResult) else InferenceResult.from_dict(each)
+        for each in found
+    ]

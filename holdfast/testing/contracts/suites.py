@@ -45,7 +45,6 @@ from holdfast.testing.contracts.durable_writing import (
 from holdfast.testing.contracts.edits import EditsContract, SavesContract
 from holdfast.testing.contracts.edits_once import OnceContract, RefusedEditsContract
 from holdfast.testing.contracts.events import EventsContract
-from holdfast.testing.contracts.history import DiffContract, RestoreContract
 from holdfast.testing.contracts.keys import KeysContract
 from holdfast.testing.contracts.listing import CursorsContract, ListingContract
 from holdfast.testing.contracts.longterm_caps import LongTermCapsContract
@@ -84,6 +83,7 @@ from holdfast.testing.contracts.store_ends import ArchivedStoresContract, Delete
 from holdfast.testing.contracts.store_lists import StoreListsContract, StoreSettingsContract
 from holdfast.testing.contracts.stores import StoresContract, StoreUpdatesContract
 from holdfast.testing.contracts.updates import MemoryUpdatesContract, PreconditionsContract
+from holdfast.testing.contracts.version_history import DiffContract, RestoreContract
 from holdfast.testing.contracts.versions import VersionsContract
 from holdfast.testing.contracts.waiting import WaitingContract
 from holdfast.testing.contracts.workspaces import WorkspacesContract
