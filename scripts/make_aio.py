@@ -77,6 +77,7 @@ STORES = "holdfast.memories.stores"
 DURABLE = "holdfast.memories.durable"
 LONGTERM = "holdfast.memories.longterm"
 STATE = "holdfast.memories.state"
+RUN = "holdfast.memories.run"
 FACES = (
     Face("holdfast.ground.events", "EventBus", alias="Events"),
     Face(f"{STORES}.memories", "Memories"),
@@ -99,6 +100,7 @@ FACES = (
     Face(f"{DURABLE}.memory", "DurableMemory"),
     Face(f"{LONGTERM}.memory", "LongTermData"),
     Face(f"{LONGTERM}.memory", "LongTermMemory", base="LongTermData"),
+    Face(f"{RUN}.runs", "Runs"),
     Face(f"{STATE}.threads", "Threads"),
     Face(f"{STATE}.network_runs", "NetworkRuns"),
     Face(
@@ -111,6 +113,7 @@ FACES = (
             "agents": "Agents",
             "environments": "Environments",
             "keys": "Keys",
+            "runs": "Runs",
             "threads": "Threads",
             "network_runs": "NetworkRuns",
         },
@@ -118,7 +121,14 @@ FACES = (
     ),
 )
 BY_NAME = {face.name: face for face in FACES}
-FOR_DOORS = {"publish", "acting", "by_tool", "longterm_shared"}
+FOR_DOORS = {
+    "publish",
+    "acting",
+    "by_tool",
+    "longterm_shared",
+    "run_attachments",
+    "checkpoints",
+}
 """Methods that serve engines and doors, which have no use for a coroutine."""
 
 
@@ -278,7 +288,12 @@ def _crossed(imports: Imports, source: Source, kind: str) -> tuple[str, str]:
         imports.add("holdfast.library.crossing", "perhaps")
         made = f"return perhaps({face.awaitable}, answer, self._cross)"
         return f'"{face.awaitable} | None"', made
-    imports.mentioned(source, kind.removeprefix("Page").removeprefix("Iterator"))
+    listed = kind.removeprefix("Page").removeprefix("Iterator").removeprefix("Generator")
+    imports.mentioned(source, listed)
+    if kind.startswith("Generator["):
+        imports.add("holdfast.library.crossing", "AsyncLive")
+        live = f"AsyncLive{kind.removeprefix('Generator')}"
+        return live, "return AsyncLive(answer, self._cross)"
     if kind.startswith("Iterator["):
         imports.add("holdfast.library.crossing", "AsyncWalk")
         walk = f"AsyncWalk{kind.removeprefix('Iterator')}"

@@ -17,7 +17,7 @@ from holdfast.ground.clock import Clock
 from holdfast.ground.events import EventBus, Listener
 from holdfast.ground.ids import Ids
 from holdfast.ground.scope import Actor
-from holdfast.library.crossing import AsyncPage, AsyncWalk, Crossing, perhaps
+from holdfast.library.crossing import AsyncLive, AsyncPage, AsyncWalk, Crossing, perhaps
 from holdfast.library.forget_report import ForgetReport
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.open import open as open_here
@@ -62,8 +62,12 @@ from holdfast.memories.longterm.options import LongTermOptions
 from holdfast.memories.longterm.recalling import K
 from holdfast.memories.longterm.room import CACHE_BYTES
 from holdfast.memories.longterm.score import Weights
-from holdfast.memories.run.attaching import Attachments
+from holdfast.memories.run import commanding
+from holdfast.memories.run.attaching import Attached
+from holdfast.memories.run.control import RunControl
 from holdfast.memories.run.memory import RunMemory
+from holdfast.memories.run.reading import RunEvent
+from holdfast.memories.run.record import RunState, WatchedRun
 from holdfast.memories.run.runs import Runs
 from holdfast.memories.state.appending import GivenTurn
 from holdfast.memories.state.by_age import PER_PAGE
@@ -1169,6 +1173,68 @@ class AsyncLongTermMemory(AsyncLongTermData):
         return await self._cross(self._of.retry)
 
 
+class AsyncRuns:
+    """The runs of a workspace, those of this process and what others report of theirs."""
+
+    def __init__(self, of: Runs, cross: Crossing) -> None:
+        self._of, self._cross = of, cross
+
+    async def attach(
+        self,
+        memory: RunMemory,
+        *,
+        name: str,
+        agent: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+        control: RunControl | None = None,
+    ) -> Attached:
+        """Show the run of *memory* to others; what this returns, called, says that it is over.
+
+        Nothing waits for it: what happens is reported on another thread. With *control* the run
+        can be cancelled and steered through this process. Raises InvalidInput.
+        """
+        return await self._cross(
+            self._of.attach, memory, name=name, agent=agent, metadata=metadata, control=control
+        )
+
+    async def retrieve(self, id: str) -> WatchedRun:
+        """Return the run *id* as it is now; NotFound without it."""
+        return await self._cross(self._of.retrieve, id)
+
+    async def follow(self, id: str, *, after: int = 0) -> AsyncLive[RunEvent]:
+        """Give what happened in the run *id* past the event *after*, and what happens, to its end.
+
+        The last 1,000 events are kept; where others were, a `gap` tells how many. Raises NotFound.
+        """
+        answer = await self._cross(self._of.follow, id, after=after)
+        return AsyncLive(answer, self._cross)
+
+    async def cancel(self, id: str, reason: str = commanding.CANCELLED) -> None:
+        """Cancel the run *id* of this process; Conflict when it is over, or runs elsewhere."""
+        await self._cross(self._of.cancel, id, reason)
+
+    async def steer(self, id: str, text: str, *, step: str | None = None) -> list[str]:
+        """Put *text* before the next request of *step*, or of every running one; return which.
+
+        Raises NotFound for a step that is finished or unknown, Conflict as `cancel` does.
+        """
+        return await self._cross(self._of.steer, id, text, step=step)
+
+    async def delete(self, id: str) -> None:
+        """Delete the record of a run that is over, with its checkpoint; Conflict for a live one.
+
+        When this returns the bytes are in no file of the database, unless a reader holds the log.
+        """
+        await self._cross(self._of.delete, id)
+
+    async def list(
+        self, *, state: RunState | None = None, limit: int | None = 20, page: str | None = None
+    ) -> AsyncPage[WatchedRun]:
+        """Return the runs of *state*, or all, those that began last first."""
+        answer = await self._cross(self._of.list, state=state, limit=limit, page=page)
+        return AsyncPage(answer, self._cross)
+
+
 class AsyncThreads:
     """The threads of a workspace: what users said, and the results that came of it, in order.
 
@@ -1287,17 +1353,9 @@ class AsyncHoldfast:
         self.agents = AsyncAgents(of.agents, cross)
         self.environments = AsyncEnvironments(of.environments, cross)
         self.keys = AsyncKeys(of.keys, cross)
+        self.runs = AsyncRuns(of.runs, cross)
         self.threads = AsyncThreads(of.threads, cross)
         self.network_runs = AsyncNetworkRuns(of.network_runs, cross)
-
-    @property
-    def run_attachments(self) -> Attachments:
-        """The runs that are attached through any handle on this engine, in this process."""
-        return self._of.run_attachments
-
-    async def runs(self) -> Runs:
-        """The runs of agents, visible to others while they last and after."""
-        return await self._cross(self._of.runs)
 
     async def save_run(self, memory: RunMemory, store_id: str, *, prefix: str = "/runs/") -> Saved:
         """Keep what the tasks of a run came to as memories of the store *store_id*.

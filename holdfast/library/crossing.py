@@ -56,6 +56,17 @@ class AsyncWalk(Generic[T]):
                 yield each
 
 
+class AsyncLive(Generic[T]):
+    """Things that come as they happen, each in one crossing."""
+
+    def __init__(self, things: Iterator[T], cross: Crossing) -> None:
+        self._things, self._cross = things, cross
+
+    async def __aiter__(self) -> AsyncIterator[T]:
+        while one := await self._cross(lambda: list(islice(self._things, 1))):
+            yield one[0]
+
+
 class AsyncPage(Generic[T]):
     """One page of a list: `data`, and `next_page`, the cursor of the next or None.
 

@@ -20,7 +20,7 @@ from holdfast.memories.run.control import RunControl
 from holdfast.memories.run.following import ENDED, checked_after
 from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.reading import RunEvent
-from holdfast.memories.run.record import RunRecord, RunState, checked_state
+from holdfast.memories.run.record import RunState, WatchedRun, checked_state
 from holdfast.memories.run.report import Opening, Report
 from holdfast.memories.run.wire import event_from_wire, run_from_wire
 
@@ -77,7 +77,7 @@ class RemoteRuns:
         shown = Shown(workspace=HERE, keeper=OnServer(self._client))
         return attach(self.attachments, memory, opening, shown, control)
 
-    def retrieve(self, id: str) -> RunRecord:
+    def retrieve(self, id: str) -> WatchedRun:
         """Return the run *id* as it is now; NotFound without it."""
         self.attachments.flush()
         return run_from_wire(self._client.read(route(RUNS, id)))
@@ -162,7 +162,7 @@ class RemoteRuns:
 
     def list(
         self, *, state: RunState | None = None, limit: int | None = 20, page: str | None = None
-    ) -> Page[RunRecord]:
+    ) -> Page[WatchedRun]:
         """Return the runs of *state*, or all, those that began last first."""
         self.attachments.flush()
         query = {"state": checked_state(state), "limit": checked_limit(limit), "page": page}

@@ -18,15 +18,19 @@ from holdfast.library.remote_events import RemoteEvents
 from holdfast.library.remote_keys import RemoteKeys
 from holdfast.library.remote_longterm import RemoteLongTermData, RemoteLongTermMemory
 from holdfast.library.remote_memories import RemoteMemories, RemoteVersions
+from holdfast.library.remote_runs import RemoteRuns
 from holdfast.library.remote_sessions import RemoteSessions
 from holdfast.library.remote_stores import RemoteMemoryStores
 from holdfast.library.remote_threads import RemoteNetworkRuns, RemoteThreads
+from holdfast.library.saving import Saved
 from holdfast.memories.durable.importing import Mode
 from holdfast.memories.durable.memory import DurableMemory
 from holdfast.memories.durable.promoting import Promotes
 from holdfast.memories.durable.run import DurableRun
 from holdfast.memories.longterm.memory import LongTermData, LongTermMemory
 from holdfast.memories.longterm.options import LongTermOptions
+from holdfast.memories.run.memory import RunMemory
+from holdfast.memories.run.runs import Runs
 from holdfast.memories.state.network_runs import NetworkRuns
 from holdfast.memories.state.threads import Threads
 from holdfast.memories.stores.agents import Agents
@@ -50,6 +54,7 @@ PAIRS: list[tuple[type, type, type]] = [
     (DurableRun, RemoteDurableRun, aio.AsyncDurableRun),
     (LongTermData, RemoteLongTermData, aio.AsyncLongTermData),
     (LongTermMemory, RemoteLongTermMemory, aio.AsyncLongTermMemory),
+    (Runs, RemoteRuns, aio.AsyncRuns),
     (Threads, RemoteThreads, aio.AsyncThreads),
     (NetworkRuns, RemoteNetworkRuns, aio.AsyncNetworkRuns),
     (EventBus, RemoteEvents, aio.AsyncEvents),
@@ -70,6 +75,8 @@ LATE: dict[str, Any] = {
     "Mode": Mode,
     "Promotes": Promotes,
     "LongTermOptions | None": LongTermOptions | None,
+    "RunMemory": RunMemory,
+    "Saved": Saved,
 }
 """Types that a module of ours names without loading them."""
 OF_THE_SAME_FACE = {RemoteDurableRun: DurableRun, RemoteLongTermMemory: LongTermMemory}

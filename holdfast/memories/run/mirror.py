@@ -13,7 +13,15 @@ from typing import Final, Protocol
 import msgspec
 from msgspec.structs import asdict
 
-from holdfast.ground.errors import HoldfastError, Unavailable
+from holdfast.ground.errors import (
+    Conflict,
+    HoldfastError,
+    InvalidInput,
+    NotAuthenticated,
+    NotFound,
+    NotPermitted,
+    Refused,
+)
 from holdfast.memories.run.entry import RunEntry
 from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.record import Ending
@@ -34,6 +42,9 @@ REPORT_BYTES: Final = 900_000
 
 PAUSE, PAUSE_MOST = 0.2, 5.0
 """Seconds before a report that failed is tried again, at first and at most."""
+
+_REFUSALS: Final = (Conflict, InvalidInput, NotAuthenticated, NotFound, NotPermitted, Refused)
+"""What asking again does not change."""
 
 _encode: Final = msgspec.json.Encoder().encode
 _log = logging.getLogger(__name__)
@@ -109,20 +120,22 @@ class Mirror:
         )
 
     def step(self) -> None:
-        """Hand over one report, or say once more that the run is alive. Never raises.
+        """Hand over one report, or say once more that the run is alive. Fails on no error of ours.
 
-        When the keeper cannot be reached it is tried again later; when it refuses, that is all.
+        What the keeper refuses ends it; what fails in another way is tried again later.
         """
         try:
             self._step()
-        except Unavailable as error:
-            self.pause = min(2 * max(self.pause, PAUSE / 2), PAUSE_MOST)
-            self.failures += 1
-            _log.debug("the run %s waits to be reported: %s", self._opening.run_id, error.reason)
-        except HoldfastError as error:
+        except _REFUSALS as error:
             self.over = True
             _log.warning(
                 "the run %s is no longer reported: %s", self._opening.run_id, type(error).__name__
+            )
+        except HoldfastError as error:
+            self.pause = min(2 * max(self.pause, PAUSE / 2), PAUSE_MOST)
+            self.failures += 1
+            _log.debug(
+                "the run %s waits to be reported: %s", self._opening.run_id, type(error).__name__
             )
         else:
             self.pause, self.failures = self._keeper.pause, 0

@@ -104,15 +104,20 @@ class Mirroring:
         self._rung.set()
 
     def _work(self) -> None:
+        try:
+            self._ask()
+        finally:
+            with self._changed:
+                self._leave()
+
+    def _ask(self) -> None:
         while True:
             self._urgent.clear()
             self._rung.clear()
             with self._changed:
                 self._turns = [turn for turn in self._turns if not turn.mirror.over]
                 if self._closed or not self._turns:
-                    self._thread = None
-                    atexit.unregister(self.close)
-                    self._changed.notify_all()
+                    self._leave()
                     return
                 turns, hurried = list(self._turns), bool(self._hurried) and not self._strict
             for turn in turns:
@@ -122,6 +127,13 @@ class Mirroring:
             with self._changed:
                 self._changed.notify_all()
             self._rest(min(turn.due(hurried=hurried) for turn in turns) - self._now())
+
+    def _leave(self) -> None:
+        """Be no longer the thread that reports: the next run that is attached has another."""
+        if self._thread is threading.current_thread():
+            self._thread = None
+            atexit.unregister(self.close)
+            self._changed.notify_all()
 
     def _rest(self, seconds: float) -> None:
         """Wait until it is somebody's turn. While something waits already, a ring tells nothing."""

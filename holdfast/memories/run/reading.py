@@ -13,9 +13,9 @@ from holdfast.memories.run.caller import Caller
 from holdfast.memories.run.keeping import missing, statements
 from holdfast.memories.run.record import (
     LOST_AFTER,
-    RunRecord,
     RunRow,
     RunState,
+    WatchedRun,
     checked_state,
 )
 from holdfast.memories.run.report import MILLISECOND, Value
@@ -104,7 +104,7 @@ class EventRow(Struct, frozen=True, kw_only=True):
 
 def list_runs(
     caller: Caller, *, state: RunState | None, limit: int | None, page: str | None
-) -> Page[RunRecord]:
+) -> Page[WatchedRun]:
     """Return the runs of *state*, or all, those that began last first."""
     wanted, rows, now = checked_state(state), checked_limit(limit), caller.now()
     stamp = digest(caller.workspace, wanted)

@@ -29,7 +29,7 @@ METADATA_MOST: Final = 16
 _metadata = msgspec.json.Decoder(dict[str, str])
 
 
-class RunRecord(Struct, frozen=True, kw_only=True):
+class WatchedRun(Struct, frozen=True, kw_only=True):
     """A run as others see it; `entries` and `bytes` are what its memory holds."""
 
     id: str
@@ -66,9 +66,9 @@ class RunRow(Struct, frozen=True, kw_only=True):
         lost = self.state == "running" and self.seen_at < now - LOST_AFTER
         return "lost" if lost else cast("RunState", self.state)
 
-    def record(self, now: int) -> RunRecord:
+    def record(self, now: int) -> WatchedRun:
         """Return what is told of it at *now*."""
-        return RunRecord(
+        return WatchedRun(
             id=self.id,
             name=self.name,
             agent=self.agent,

@@ -22,7 +22,7 @@ from holdfast.memories.run.control import RunControl
 from holdfast.memories.run.following import checked_after, follow
 from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.reading import RunEvent, list_runs, run_row
-from holdfast.memories.run.record import RunRecord, RunState
+from holdfast.memories.run.record import RunState, WatchedRun
 
 
 class Runs:
@@ -51,7 +51,7 @@ class Runs:
         shown = Shown(workspace=caller.workspace, keeper=InEngine(caller), bus=caller.engine.events)
         return attach(self._attachments, memory, opening, shown, control)
 
-    def retrieve(self, id: str) -> RunRecord:
+    def retrieve(self, id: str) -> WatchedRun:
         """Return the run *id* as it is now; NotFound without it."""
         row = run_row(self._looking(), id)
         return row.record(self.caller.now())
@@ -102,6 +102,6 @@ class Runs:
 
     def list(
         self, *, state: RunState | None = None, limit: int | None = 20, page: str | None = None
-    ) -> Page[RunRecord]:
+    ) -> Page[WatchedRun]:
         """Return the runs of *state*, or all, those that began last first."""
         return list_runs(self._looking(), state=state, limit=limit, page=page)

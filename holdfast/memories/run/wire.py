@@ -9,14 +9,14 @@ import msgspec
 from holdfast.ground.clock import from_microseconds, to_microseconds
 from holdfast.ground.errors import EngineFault
 from holdfast.memories.run.reading import RunEvent
-from holdfast.memories.run.record import RunRecord
+from holdfast.memories.run.record import WatchedRun
 from holdfast.memories.run.report import MILLISECOND
 
 Wire = dict[str, Any]
 T = TypeVar("T")
 
 
-def run_to_wire(record: RunRecord) -> Wire:
+def run_to_wire(record: WatchedRun) -> Wire:
     """Return *record* as the JSON object of the wire."""
     told = {name: getattr(record, name) for name in record.__struct_fields__}
     ended_at = record.ended_at
@@ -26,9 +26,9 @@ def run_to_wire(record: RunRecord) -> Wire:
     }
 
 
-def run_from_wire(wire: Wire) -> RunRecord:
+def run_from_wire(wire: Wire) -> WatchedRun:
     """Return the run that *wire* tells of."""
-    return _read(lambda: msgspec.convert(wire, RunRecord))
+    return _read(lambda: msgspec.convert(wire, WatchedRun))
 
 
 def event_from_wire(seq: int, type: str, data: str) -> RunEvent:
@@ -38,7 +38,7 @@ def event_from_wire(seq: int, type: str, data: str) -> RunEvent:
         told = msgspec.json.decode(data, type=dict[str, Any])
         at = to_microseconds(datetime.fromisoformat(told.pop("at"))) // MILLISECOND
         told.pop("run_id", None)
-        return msgspec.convert({"seq": seq, "type": type, "at": at, "data": told}, RunEvent)
+        return RunEvent(seq=seq, type=type, at=at, data=told)
 
     return _read(made)
 

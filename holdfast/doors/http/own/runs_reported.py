@@ -2,8 +2,8 @@
 
 from typing import Any, Literal
 
-import msgspec
 from msgspec import field
+from msgspec.structs import asdict
 
 from holdfast.doors.http.answers import Answer, of_json
 from holdfast.doors.http.bodies import Body
@@ -14,7 +14,7 @@ from holdfast.library.holdfast import Holdfast
 from holdfast.memories.run.caller import Caller
 from holdfast.memories.run.keeping import begin, take
 from holdfast.memories.run.record import Ending
-from holdfast.memories.run.report import Opening, Report
+from holdfast.memories.run.report import Opening, Report, ReportedEntry, ReportedEvent
 from holdfast.memories.run.reported import checked_opening, checked_report
 from holdfast.memories.run.wire import run_to_wire
 
@@ -71,7 +71,7 @@ class PostEvents(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
 async def put(call: Call) -> Answer:
     """Show a run that begins."""
     body, run_id = call.body(PutRun), call["run"]
-    opening = checked_opening(msgspec.convert({"run_id": run_id, **_plain(body)}, Opening))
+    opening = checked_opening(Opening(run_id=run_id, **asdict(body)))
     await call.write(lambda hf: begin(_writing(hf), opening))
     return of_json(run_to_wire(await call.quick(lambda hf: hf.runs.retrieve(run_id))))
 
@@ -79,7 +79,17 @@ async def put(call: Call) -> Answer:
 async def post(call: Call) -> Answer:
     """Take a report of a run."""
     body, run_id = call.body(PostEvents), call["run"]
-    report = checked_report(msgspec.convert(_plain(body), Report))
+    report = checked_report(
+        Report(
+            holder=body.holder,
+            number=body.number,
+            events=tuple(ReportedEvent(**asdict(each)) for each in body.events),
+            entries=tuple(ReportedEntry(**asdict(each)) for each in body.entries),
+            deleted=tuple(body.deleted),
+            missed=body.missed,
+            ended=body.ended,
+        )
+    )
     await call.write(lambda hf: take(_writing(hf), run_id, report, relay=True))
     return of_json({"id": run_id, "number": report.number})
 
@@ -89,10 +99,6 @@ def _writing(hf: Holdfast) -> Caller:
     caller = hf.runs.caller
     caller.demand("write")
     return caller
-
-
-def _plain(body: Body) -> dict[str, Any]:
-    return msgspec.to_builtins(body)
 
 
 ROUTES = (
