@@ -9,16 +9,26 @@ from holdfast.ground.lazy import lazily
 if TYPE_CHECKING:
     from holdfast.memories.state.result import InferenceResult as InferenceResult
     from holdfast.runtime.agent import Agent as Agent
+    from holdfast.runtime.checkpoints.checkpoint import Checkpoint as Checkpoint
+    from holdfast.runtime.checkpoints.engine import EngineCheckpoints as EngineCheckpoints
+    from holdfast.runtime.checkpoints.files import FileCheckpoints as FileCheckpoints
+    from holdfast.runtime.checkpoints.memory import MemoryCheckpoints as MemoryCheckpoints
+    from holdfast.runtime.context import Context as Context
     from holdfast.runtime.engine_history import EngineHistory as EngineHistory
     from holdfast.runtime.history import History as History
     from holdfast.runtime.history import HistoryContext as HistoryContext
     from holdfast.runtime.hooks import AgentHooks as AgentHooks
     from holdfast.runtime.hooks import AgentStart as AgentStart
     from holdfast.runtime.memory_history import InMemoryHistory as InMemoryHistory
+    from holdfast.runtime.plans.parallel import ParallelTaskExecutor as ParallelTaskExecutor
     from holdfast.runtime.plans.plan import TaskPlan as TaskPlan
+    from holdfast.runtime.plans.planner import Approval as Approval
+    from holdfast.runtime.plans.planner import TaskPlanner as TaskPlanner
     from holdfast.runtime.plans.problem import PlanProblem as PlanProblem
+    from holdfast.runtime.plans.report import Report as Report
     from holdfast.runtime.plans.shapes import Step as Step
     from holdfast.runtime.plans.shapes import Task as Task
+    from holdfast.runtime.plans.task import TaskExecutor as TaskExecutor
     from holdfast.runtime.team.board import TaskBoard as TaskBoard
     from holdfast.runtime.team.bus import MessageBus as MessageBus
     from holdfast.runtime.team.tools import team_tools as team_tools
@@ -31,17 +41,27 @@ __all__ = [
     "Agent",
     "AgentHooks",
     "AgentStart",
+    "Approval",
+    "Checkpoint",
+    "Context",
+    "EngineCheckpoints",
     "EngineHistory",
+    "FileCheckpoints",
     "History",
     "HistoryContext",
     "InMemoryHistory",
     "InferenceResult",
+    "MemoryCheckpoints",
     "MessageBus",
+    "ParallelTaskExecutor",
     "PlanProblem",
+    "Report",
     "Step",
     "Task",
     "TaskBoard",
+    "TaskExecutor",
     "TaskPlan",
+    "TaskPlanner",
     "ToolContext",
     "team_tools",
 ]
@@ -52,17 +72,27 @@ __getattr__ = lazily(
         "Agent": "holdfast.runtime.agent",
         "AgentHooks": "holdfast.runtime.hooks",
         "AgentStart": "holdfast.runtime.hooks",
+        "Approval": "holdfast.runtime.plans.planner",
+        "Checkpoint": "holdfast.runtime.checkpoints.checkpoint",
+        "Context": "holdfast.runtime.context",
+        "EngineCheckpoints": "holdfast.runtime.checkpoints.engine",
         "EngineHistory": "holdfast.runtime.engine_history",
+        "FileCheckpoints": "holdfast.runtime.checkpoints.files",
         "History": "holdfast.runtime.history",
         "HistoryContext": "holdfast.runtime.history",
         "InMemoryHistory": "holdfast.runtime.memory_history",
         "InferenceResult": "holdfast.memories.state.result",
+        "MemoryCheckpoints": "holdfast.runtime.checkpoints.memory",
+        "MessageBus": "holdfast.runtime.team.bus",
+        "ParallelTaskExecutor": "holdfast.runtime.plans.parallel",
         "PlanProblem": "holdfast.runtime.plans.problem",
+        "Report": "holdfast.runtime.plans.report",
         "Step": "holdfast.runtime.plans.shapes",
         "Task": "holdfast.runtime.plans.shapes",
-        "TaskPlan": "holdfast.runtime.plans.plan",
-        "MessageBus": "holdfast.runtime.team.bus",
         "TaskBoard": "holdfast.runtime.team.board",
+        "TaskExecutor": "holdfast.runtime.plans.task",
+        "TaskPlan": "holdfast.runtime.plans.plan",
+        "TaskPlanner": "holdfast.runtime.plans.planner",
         "ToolContext": "holdfast.runtime.tool_context",
         "team_tools": "holdfast.runtime.team.tools",
     },

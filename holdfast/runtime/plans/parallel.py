@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from typing import Final, Literal
+from typing import ClassVar, Literal
 
 from holdfast.ground.errors import CheckpointMismatch, InvalidInput, InvalidPlan, NotFound
 from holdfast.ground.errors import PlanFailed as Failed
@@ -17,6 +17,7 @@ from holdfast.runtime.checkpoints.keeping import Keeper
 from holdfast.runtime.context import Context
 from holdfast.runtime.events import Event, LogUpdate, StepError
 from holdfast.runtime.executing import Ending
+from holdfast.runtime.models import model_of
 from holdfast.runtime.plans.means import Means, supply, taken
 from holdfast.runtime.plans.parts import parts_of
 from holdfast.runtime.plans.plan import TaskPlan
@@ -42,7 +43,7 @@ class ParallelTaskExecutor:
     unless *on_mismatch* is "restart". *max_concurrency* narrows that of the context.
     """
 
-    name: Final = "plan"
+    name: ClassVar[str] = "plan"
 
     def __init__(
         self,
@@ -74,7 +75,7 @@ class ParallelTaskExecutor:
         self.context, self.plan, self._inputs = context, plan, taken(inputs)
         if problems := plan.problems(self._inputs, means.tool_names()):
             raise InvalidPlan(problems)
-        means.check_model()
+        model_of(context, agent=agent, model=model)
         if on_mismatch not in ("refuse", "restart"):
             raise InvalidInput("on_mismatch", "must be refuse or restart", given=on_mismatch)
         self._means, self._max_steps = means, max_steps

@@ -8,6 +8,7 @@ from pydantic_ai.models import Model
 from holdfast.ground.json_values import JSON
 from holdfast.runtime.agent import Agent, AnyModel, AnyTool, AnyToolset
 from holdfast.runtime.checkpoints.checkpoint import hashed
+from holdfast.runtime.models import model_of
 from holdfast.runtime.plans.means import Means
 from holdfast.runtime.plans.plan import TaskPlan
 from holdfast.runtime.plans.reading import plain
@@ -16,14 +17,13 @@ from holdfast.runtime.tooling import offered
 
 def parts_of(plan: TaskPlan, inputs: Mapping[str, JSON], means: Means) -> dict[str, str]:
     """Return the hash of each part of a run by its name."""
-    context, agent = means.context, means.agent
-    model = (agent.model if agent else None) or means.model or context.model
+    agent = means.agent
     told: dict[str, Any] = {
         "plan.title": plan.title,
         "plan.final_task": plan.final_task,
         **{f"plan.tasks[{number}]": plain(task) for number, task in enumerate(plan.tasks)},
         "inputs": inputs,
-        "model": _model(model),
+        "model": _model(model_of(means.context, agent=agent, model=means.model)),
         "system_prompt": means.system_prompt,
         "agent": _agent(agent),
         "tools": _tools([*means.tools, *(agent.tools if agent else ())]),
@@ -32,7 +32,7 @@ def parts_of(plan: TaskPlan, inputs: Mapping[str, JSON], means: Means) -> dict[s
     return {name: hashed(part) for name, part in told.items()}
 
 
-def _model(model: AnyModel | None) -> str | None:
+def _model(model: AnyModel) -> str:
     return f"{model.system}:{model.model_name}" if isinstance(model, Model) else model
 
 

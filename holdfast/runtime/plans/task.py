@@ -1,7 +1,7 @@
 """One task, executed: its steps by what they need, each by an agent of its own."""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from typing import Final
+from typing import ClassVar
 
 from holdfast.ground.errors import InvalidPlan, TaskFailed
 from holdfast.ground.json_values import JSON
@@ -10,6 +10,7 @@ from holdfast.runtime.agent import Agent, AnyModel, AnyTool, AnyToolset
 from holdfast.runtime.context import Context
 from holdfast.runtime.events import Event, StepError
 from holdfast.runtime.executing import Ending
+from holdfast.runtime.models import model_of
 from holdfast.runtime.plans.checks import problems_of_task
 from holdfast.runtime.plans.means import Means, supply, taken
 from holdfast.runtime.plans.shapes import Task
@@ -23,7 +24,7 @@ class TaskExecutor:
     most *max_steps* steps are begun. Afterwards `result` or `error` tells what came of it.
     """
 
-    name: Final = "task"
+    name: ClassVar[str] = "task"
 
     def __init__(
         self,
@@ -59,7 +60,7 @@ class TaskExecutor:
         )
         if problems:
             raise InvalidPlan(problems)
-        means.check_model()
+        model_of(context, agent=agent, model=model)
         finish = final_step_id or task.steps[-1].id
         self._work = TaskWork(task, means, finish=finish, max_steps=max_steps)
 

@@ -1,0 +1,69 @@
+"""The three tools a model plans with, as it sees them."""
+
+from typing import Any, Final
+
+from pydantic_ai.tools import ToolDefinition
+
+ADD, REMOVE, FINISH = "add_task", "remove_task", "finish_plan"
+
+_TEXT: Final = {"type": "string"}
+_NAMES: Final = {"type": "array", "items": _TEXT}
+
+
+def _object(required: list[str], **properties: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": False,
+    }
+
+
+def _said(what: dict[str, Any], description: str) -> dict[str, Any]:
+    return what | {"description": description}
+
+
+_SCHEMA: Final = {"type": ["string", "object"]}
+_STEP: Final = _object(
+    ["id", "instructions"],
+    id=_said(_TEXT, "Unique in the whole plan."),
+    instructions=_said(_TEXT, "All its agent is told: what to do, from what, and to what end."),
+    depends_on=_said(_NAMES, "Steps of this task and inputs that it needs the results of."),
+    output_schema=_said(_SCHEMA, "JSON Schema of its result; for a process step, of each item's."),
+    tools=_said(_NAMES, "Tools it may use; all when left out."),
+    mode=_said(
+        _TEXT | {"enum": ["discover", "process", "aggregate"]},
+        "What it does with a list: find it, work on each item, bring results together.",
+    ),
+    per_item_instructions=_said(_TEXT, "For a process step: what each item's agent is told."),
+    per_item_schema=_said(_SCHEMA, "For a process step: JSON Schema of an item's result."),
+)
+
+TOOLS: Final = (
+    ToolDefinition(
+        name=ADD,
+        description="Add a task with its steps. What is wrong with it is answered all at once.",
+        parameters_json_schema=_object(
+            ["title", "steps"],
+            id=_said(_TEXT, "Unique in the plan; made from the title when left out."),
+            title=_said(_TEXT, "What it is, in a few words."),
+            description=_said(_TEXT, "What it is for."),
+            depends_on=_said(_NAMES, "Tasks added before whose results it needs."),
+            steps=_said({"type": "array", "items": _STEP}, "Its steps; the last gives its result."),
+        ),
+    ),
+    ToolDefinition(
+        name=REMOVE,
+        description="Take a task out of the plan again. No other task may need it.",
+        parameters_json_schema=_object(["id"], id=_said(_TEXT, "The task's id.")),
+    ),
+    ToolDefinition(
+        name=FINISH,
+        description="Say that the plan is whole. It is checked once more as such.",
+        parameters_json_schema=_object(
+            [],
+            title=_said(_TEXT, "What the plan is for, in a few words."),
+            final_task=_said(_TEXT, "The task whose result is the plan's; the last by default."),
+        ),
+    ),
+)
