@@ -12,6 +12,7 @@ from holdfast.doors.http.longterm_metrics import longterm_numbers
 from holdfast.doors.http.metrics import Metrics
 from holdfast.doors.http.request_ids import RequestIds
 from holdfast.doors.http.routes import Table
+from holdfast.doors.http.run_metrics import run_numbers
 from holdfast.doors.http.visitor import HandleShelf
 from holdfast.engines.sweep import trim_changes
 from holdfast.ground.clock import Clock
@@ -129,6 +130,10 @@ class House:
     def longterm_numbers(self) -> dict[str, float]:
         """Return what long-term memory holds now, as `/metrics` names it."""
         return longterm_numbers(self._everybody.engine)
+
+    def run_numbers(self) -> dict[str, float]:
+        """Return what is kept of runs now, as `/metrics` names it."""
+        return run_numbers(self._everybody.engine, self._everybody.now())
 
     def close(self) -> None:
         """Let go of what the door itself holds; the handle is its maker's to close."""

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from holdfast.doors.http.counters import Counter, Timings, flat_lines
 from holdfast.doors.http.longterm_metrics import longterm_lines
+from holdfast.doors.http.run_metrics import run_lines
 from holdfast.ground import errors
 from holdfast.ground.errors import HoldfastError
 from holdfast.ground.events import Event
@@ -95,11 +96,13 @@ class Metrics:
         elif event.type == "version.redacted":
             self._redactions.add()
 
-    def text(self, engine: Numbers, durable: Numbers, longterm: Numbers) -> str:
-        """Return all of it as text, with what the engine and two memories tell of themselves."""
-        return "\n".join((*self._lines(engine, durable, longterm), ""))
+    def text(self, engine: Numbers, durable: Numbers, longterm: Numbers, runs: Numbers) -> str:
+        """Return all of it as text, with what the engine and the memories tell of themselves."""
+        return "\n".join((*self._lines(engine, durable, longterm, runs), ""))
 
-    def _lines(self, engine: Numbers, durable: Numbers, longterm: Numbers) -> Iterator[str]:
+    def _lines(
+        self, engine: Numbers, durable: Numbers, longterm: Numbers, runs: Numbers
+    ) -> Iterator[str]:
         for each in (self._requests, self._seconds, self._auth):
             yield from each.lines()
         for each in (self._writes, self._noops, self._conflicts, self._refused, self._redactions):
@@ -109,6 +112,7 @@ class Metrics:
         yield from durable_lines()
         yield from flat_lines("holdfast_durable_", durable)
         yield from longterm_lines(longterm)
+        yield from run_lines(runs)
         yield from flat_lines("holdfast_engine_", engine)
 
 

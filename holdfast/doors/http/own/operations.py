@@ -39,9 +39,10 @@ async def metrics(call: Call) -> Answer:
     status = await call.slow(lambda hf: hf.engine.status())
     durable = await call.slow(lambda _: house.durable_numbers())
     longterm = await call.slow(lambda _: house.longterm_numbers())
+    runs = await call.slow(lambda _: house.run_numbers())
     sizes = house.hf.longterm_shared.room.sizes()
     engine = status.metrics | {f'cache_bytes{{cache="{name}"}}': sizes[name] for name in sizes}
-    return Answer(body=house.metrics.text(engine, durable, longterm).encode(), type=TEXT)
+    return Answer(body=house.metrics.text(engine, durable, longterm, runs).encode(), type=TEXT)
 
 
 async def openapi(call: Call) -> Answer:

@@ -1,0 +1,30 @@
+"""What run memories did in this process, and what is kept of runs, as Prometheus reads it."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from msgspec.structs import asdict
+
+from holdfast.doors.http.counters import Counter, flat_lines
+from holdfast.engines.base import Engine
+from holdfast.memories.run.counts import COUNTERS, counts
+from holdfast.memories.run.gauges import held
+
+_PREFIX: Final = "holdfast_run_"
+
+
+def run_numbers(engine: Engine, now: int) -> dict[str, float]:
+    """Return what is kept of runs within *engine*'s scope at *now*."""
+    return asdict(held(engine, now))
+
+
+def run_lines(numbers: dict[str, float]) -> Iterator[str]:
+    """Give the lines of what was done in this process, and of *numbers*."""
+    taken: dict[str, dict[tuple[str, ...], int]] = {}
+    for name, value, count in counts.taken():
+        taken.setdefault(name, {})[(value,) if value else ()] = count
+    for name, (says, label, _) in COUNTERS.items():
+        counter = Counter(f"{_PREFIX}{name}", says, *((label,) if label else ()))
+        counter.take(taken[name])
+        yield from counter.lines()
+    yield from flat_lines(_PREFIX, numbers)
