@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from time import time_ns
 from typing import Protocol
 
@@ -54,3 +55,15 @@ def from_microseconds_or_none(microseconds: int | None) -> datetime | None:
 def to_rfc3339(instant: datetime) -> str:
     """Return *instant*, which is in UTC, as RFC 3339 with six fraction digits and `Z`."""
     return instant.isoformat(timespec="microseconds")[:-6] + "Z"
+
+
+def milliseconds_text(milliseconds: int) -> str:
+    """Return the instant *milliseconds* after 1970 as RFC 3339: three fraction digits, `Z`."""
+    seconds, fraction = divmod(milliseconds, 1_000)
+    return f"{_second(seconds)}.{fraction:03d}Z"
+
+
+@lru_cache(maxsize=1_024)
+def _second(seconds: int) -> str:
+    # Most instants of one list are of the same few seconds.
+    return (EPOCH + timedelta(seconds=seconds)).isoformat()[:19]

@@ -37,7 +37,7 @@ _INSTEAD: Final = {
 }
 """What to store for a value of a type that is met often."""
 
-_type: Final[Callable[[object], Any]] = type
+_type: Final = cast("Callable[[object], Any]", type)
 _encode: Final = msgspec.json.Encoder().encode
 decode: Final = cast("Callable[[bytes], JSON]", msgspec.json.Decoder().decode)
 """Return a fresh copy of the value that `encode` gave these bytes for."""

@@ -152,15 +152,15 @@ class Kept:
         with self._lock:
             return [*self.entries.values()]
 
-    def by_last_write(self) -> tuple[list[RunEntry], list[int]]:
-        """Return all entries, the one written last at the end, and the number of each write."""
+    def by_last_write(self) -> tuple[list[RunEntry], dict[str, int]]:
+        """Return all entries, the one written last at the end, and each key's number of write."""
         with self._lock:
             entries = self.entries
             if not self._in_order:
                 by_number = sorted(self._written.items(), key=itemgetter(1))
                 by_number.sort(key=lambda each: entries[each[0]].updated_at)
                 self._written, self._in_order = dict(by_number), True
-            return [entries[key] for key in self._written], [*self._written.values()]
+            return [entries[key] for key in self._written], dict(self._written)
 
     def wait_for(self, key: str, after_version: int, seconds: float | None) -> RunEntry | None:
         """Return what is under *key* once it is above *after_version*, or None in the end."""

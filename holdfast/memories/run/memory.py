@@ -37,7 +37,7 @@ from holdfast.memories.run.rendering import render
 from holdfast.memories.run.restoring import checked_entries, fitting_kind, parsed, text_of
 
 Entries: TypeAlias = list[RunEntry]
-Numbers: TypeAlias = list[int]
+Numbers: TypeAlias = dict[str, int]
 
 _ids: Final = Ids()
 
@@ -208,7 +208,7 @@ class RunMemory:
         return self._kept.all()
 
     def by_last_write(self) -> tuple[Entries, Numbers]:
-        """Return all entries, the one written last at the end, and the number of each write."""
+        """Return all entries, the one written last at the end, and each key's number of write."""
         return self._kept.by_last_write()
 
     def restore(self, entries: Iterable[object], *, replace: bool = False) -> int:

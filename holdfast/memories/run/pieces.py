@@ -1,0 +1,239 @@
+"""One entry as a model reads it: whole, by a path into its value, or piece by piece.
+
+Pieces of one value put together in order are the value: text by characters, an array by elements,
+anything else, and an array of elements that are too large for that, by characters of its JSON.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Final, Literal, Protocol, cast
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.ground.errors import InvalidInput, shortened
+from holdfast.ground.json_values import JSON, decode
+
+Of = Literal["text", "array", "json"]
+
+_INDEX: Final = re.compile(r"0|[1-9][0-9]{0,17}")
+_encode: Final = msgspec.json.Encoder().encode
+
+
+class Readable(Protocol):
+    """What reading tells of an entry; times are milliseconds since 1970."""
+
+    @property
+    def key(self) -> str:
+        """Its key."""
+        ...
+
+    @property
+    def kind(self) -> str:
+        """What it is."""
+        ...
+
+    @property
+    def value_json(self) -> bytes:
+        """Its value, as compact JSON."""
+        ...
+
+    @property
+    def source(self) -> str | None:
+        """Who produced it."""
+        ...
+
+    @property
+    def title(self) -> str | None:
+        """What it is called."""
+        ...
+
+    @property
+    def description(self) -> str | None:
+        """What it is about."""
+        ...
+
+    @property
+    def created_at(self) -> int:
+        """When its key was first written."""
+        ...
+
+    @property
+    def updated_at(self) -> int:
+        """When its key was last written."""
+        ...
+
+    @property
+    def version(self) -> int:
+        """How often its key was written."""
+        ...
+
+    @property
+    def failed(self) -> bool:
+        """Whether it is of something that failed."""
+        ...
+
+
+class Wanted(Struct, frozen=True, kw_only=True):
+    """What of a value is wanted: what *path* leads to, from *offset* on.
+
+    `room` is how many characters of compact JSON the entry may take, `budget` how many the whole
+    answer; None is no bound.
+    """
+
+    path: str | None = None
+    offset: int = 0
+    room: int | None = None
+    budget: int | None = None
+
+
+class Piece(Struct, frozen=True):
+    """An entry as it is answered, and whether that is a part of its value."""
+
+    told: dict[str, JSON]
+    part: bool
+
+
+ALL: Final = Wanted()
+
+
+def read_entry(entry: Readable, wanted: Wanted = ALL, *, must: bool = True) -> Piece | None:
+    """Return as much of *entry* as has room.
+
+    With *must* that is never nothing; else None when not even one character or element fits.
+    """
+    value: JSON = decode(entry.value_json)
+    if wanted.path:
+        try:
+            value = _pointed(value, wanted.path)
+        except LookupError as missing:
+            told = _told(entry, None)
+            return Piece({**told, "path_error": str(missing)}, False)
+    whole = _told(entry, value)
+    if not wanted.offset and (wanted.room is None or chars(whole) <= wanted.room):
+        return Piece(whole, False)
+    return _part(whole, value, wanted, must=must)
+
+
+def checked_path(given: object) -> str:
+    """Return *given* if it is a JSON Pointer (RFC 6901); else InvalidInput."""
+    if not isinstance(given, str) or (given and not given.startswith("/")):
+        raise _bad_path("must be a JSON Pointer such as /rows/0/name", given)
+    if re.search(r"~(?![01])", given):
+        raise _bad_path("must spell ~ as ~0 and / within a name as ~1", given)
+    return given
+
+
+def chars(told: object) -> int:
+    """Return how many characters *told* has as compact JSON."""
+    return len(_encode(told).decode())
+
+
+def _told(entry: Readable, value: JSON) -> dict[str, JSON]:
+    told: dict[str, JSON] = {"key": entry.key, "kind": entry.kind, "value": value}
+    for name in ("source", "title", "description"):
+        if (fact := getattr(entry, name)) is not None:
+            told[name] = fact
+    told["createdAt"], told["updatedAt"] = entry.created_at, entry.updated_at
+    told["version"] = entry.version
+    if entry.failed:
+        told["failed"] = True
+    return told
+
+
+def _part(whole: dict[str, JSON], value: JSON, wanted: Wanted, *, must: bool) -> Piece | None:
+    of = _paged_by(value, wanted.budget)
+    pieces = cast("Sequence[JSON]", value if of != "json" else _encode(value).decode())
+    total, offset = len(pieces), wanted.offset
+    if offset > total:
+        raise InvalidInput(
+            "offset",
+            f"must be at most {total:,}, where this value ends",
+            limit=total,
+            given=offset,
+            next="Go on with the next_offset of the last part.",
+        )
+    empty: JSON = [] if of == "array" else ""
+    room = wanted.room
+    if room is not None:
+        room -= chars({**whole, "value": empty, "part": _about(of, offset, total, total)})
+    count = total - offset if room is None else _fitting(pieces, offset, room)
+    if not count and offset < total:
+        if not must:
+            return None
+        count = 1
+    piece = cast("JSON", pieces[offset : offset + count])
+    return Piece({**whole, "value": piece, "part": _about(of, offset, count, total)}, True)
+
+
+def _about(of: Of, offset: int, count: int, total: int) -> dict[str, JSON]:
+    end = offset + count
+    return {
+        "of": of,
+        "offset": offset,
+        "returned": count,
+        "total": total,
+        "next_offset": end if end < total else None,
+    }
+
+
+def _paged_by(value: JSON, budget: int | None) -> Of:
+    """Return what *value* is paged by, which is the same for all of its pages."""
+    if isinstance(value, str):
+        return "text"
+    if not isinstance(value, list):
+        return "json"
+    # Half of the budget, so that an element has room beside what else is answered.
+    most = None if budget is None else budget // 2
+    return "array" if most is None or all(chars(each) <= most for each in value) else "json"
+
+
+def _fitting(pieces: Sequence[JSON], offset: int, room: int) -> int:
+    """Return how many of *pieces* from *offset* on take at most *room* characters of JSON."""
+    if isinstance(pieces, str):
+        return _fitting_text(pieces, offset, room)
+    count = 0
+    for each in pieces[offset:]:
+        room -= chars(each) + (1 if count else 0)
+        if room < 0:
+            break
+        count += 1
+    return count
+
+
+def _fitting_text(text: str, offset: int, room: int) -> int:
+    least, most = 0, max(0, min(len(text) - offset, room))
+    while least < most:
+        middle = (least + most + 1) // 2
+        if chars(text[offset : offset + middle]) - len('""') <= room:
+            least = middle
+        else:
+            most = middle - 1
+    return least
+
+
+def _pointed(value: JSON, path: str) -> JSON:
+    """Return what *path* leads to; LookupError says where it ends before that."""
+    at = ""
+    for step in checked_path(path)[1:].split("/"):
+        name = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(value, dict) and name in value:
+            value = value[name]
+        elif isinstance(value, list) and _INDEX.fullmatch(name) and int(name) < len(value):
+            value = value[int(name)]
+        else:
+            raise LookupError(_nowhere(value, name, at))
+        at += f"/{step}"
+    return value
+
+
+def _nowhere(value: JSON, name: str, at: str) -> str:
+    what = "element" if isinstance(value, list) else "member"
+    told = f"no {what} {shortened(name)!r} at {shortened(at) or 'the top'}"
+    if isinstance(value, list):
+        return f"{told}, which has {len(value):,}"
+    return told if isinstance(value, dict) else f"{told}, which is no object"
+
+
+def _bad_path(reason: str, given: object) -> InvalidInput:
+    return InvalidInput("path", reason, given=given, next="Mend the path, or leave it out.")
