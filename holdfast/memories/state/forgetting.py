@@ -1,11 +1,14 @@
 """Threads deleted, and an agent's results taken out of those that stay."""
 
+import re
+
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.engines.base import Engine, Transaction
 from holdfast.memories.state.caller import QUERIES, Caller, queries_of
+from holdfast.memories.state.run_record import RunRecord
 from holdfast.memories.state.run_records import body_of, record_of
 from holdfast.memories.state.thread_ids import checked_id
 
@@ -60,9 +63,30 @@ def forget_results(
         tx.all(_Held, sql.hold_threads, ids=ids, **whose)
         gone = tx.run(sql.forget_results, ids=ids, agent=agent, **whose)
         tx.send(sql.recount_turns, ids=ids, **whose)
-    quoted = msgspec.json.encode(agent).decode()
-    runs = tx.all(_Run, sql.runs_naming, quoted=quoted, **whose)
-    for run in runs:
-        record = replace(record_of(run.body), extras={}, error=None, stop_detail=None)
-        tx.send(sql.unname_run, id=run.id, body=body_of(record), **whose)
-    return {"thread_turns": gone, "network_runs": len(runs)}
+    renamed = 0
+    for run in tx.all(_Run, sql.runs_naming, text=_within_json(agent), **whose):
+        record = record_of(run.body)
+        if (unnamed := _without(record, agent)) != record:
+            tx.send(sql.unname_run, id=run.id, body=body_of(unnamed), **whose)
+            renamed += 1
+    return {"thread_turns": gone, "network_runs": renamed}
+
+
+def _without(record: RunRecord, agent: str) -> RunRecord:
+    """Return *record* without what names *agent* as a word of its own."""
+    word = re.compile(rf"(?<!\w){re.escape(_within_json(agent))}(?!\w)")
+
+    def named(value: object) -> bool:
+        return word.search(msgspec.json.encode(value).decode()) is not None
+
+    return replace(
+        record,
+        extras={name: each for name, each in record.extras.items() if not named({name: each})},
+        error=None if named(record.error) else record.error,
+        stop_detail=None if named(record.stop_detail) else record.stop_detail,
+    )
+
+
+def _within_json(text: str) -> str:
+    """Return *text* as it stands within a string of JSON."""
+    return msgspec.json.encode(text).decode()[1:-1]

@@ -148,13 +148,13 @@ where workspace = :workspace
     and id = any (array(select jsonb_array_elements_text(cast(:ids as jsonb))))
 
 -- runs_naming (sqlite) --
--- As a name stands in JSON, with its quotes.
+-- May name an agent: whoever asks looks closer.
 select id, body from network_runs
-where workspace = :workspace and instr(body, :quoted) > 0
+where workspace = :workspace and instr(body, :text) > 0
 
 -- runs_naming (postgres) --
 select id, body from network_runs
-where workspace = :workspace and strpos(body, :quoted) > 0
+where workspace = :workspace and strpos(body, :text) > 0
 order by id
 for update
 

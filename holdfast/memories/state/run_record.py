@@ -71,7 +71,8 @@ class RunRecord(Struct, frozen=True, kw_only=True):
             if isinstance(told.get(name), str):
                 told[name] = from_text(name, told[name])
         if "usage" in told and not isinstance(told["usage"], Usage):
-            told["usage"] = Usage.from_dict(told["usage"])
+            with checks.inside("usage"):
+                told["usage"] = Usage.from_dict(told["usage"])
         return checks.made(cls, told, ("id", "started_at"))
 
     def export(self) -> dict[str, Any]:

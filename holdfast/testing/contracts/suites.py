@@ -73,6 +73,7 @@ from holdfast.testing.contracts.longterm_scopes import (
 from holdfast.testing.contracts.memories import DeletedMemoriesContract, MemoriesContract
 from holdfast.testing.contracts.moves import DeleteUnderContract, RenameContract
 from holdfast.testing.contracts.narrowing import NarrowingContract, SessionTokensContract
+from holdfast.testing.contracts.network_runs import NetworkRunsContract
 from holdfast.testing.contracts.order import OrderContract
 from holdfast.testing.contracts.paths import ExclusivityContract, PathsContract
 from holdfast.testing.contracts.redaction import RedactionContract
@@ -82,6 +83,8 @@ from holdfast.testing.contracts.shapes import ShapesContract
 from holdfast.testing.contracts.store_ends import ArchivedStoresContract, DeletedStoresContract
 from holdfast.testing.contracts.store_lists import StoreListsContract, StoreSettingsContract
 from holdfast.testing.contracts.stores import StoresContract, StoreUpdatesContract
+from holdfast.testing.contracts.threads import ThreadsContract, ThreadTurnsContract
+from holdfast.testing.contracts.threads_forgetting import ThreadForgettingContract
 from holdfast.testing.contracts.updates import MemoryUpdatesContract, PreconditionsContract
 from holdfast.testing.contracts.version_history import DiffContract, RestoreContract
 from holdfast.testing.contracts.versions import VersionsContract
@@ -181,6 +184,15 @@ LONGTERM: Final = (
     LongTermSwitchContract,
 )
 """Of long-term memory."""
+
+
+THREADS: Final = (
+    NetworkRunsContract,
+    ThreadForgettingContract,
+    ThreadTurnsContract,
+    ThreadsContract,
+)
+"""Of threads, and of the records of runs."""
 
 
 def suites_of(contracts: Iterable[type]) -> dict[str, type]:
