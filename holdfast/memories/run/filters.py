@@ -93,12 +93,13 @@ def filter_of(
 
 
 def _many(field: str, given: object) -> list[str]:
+    """Return *given*, one or many, each once and sorted, so that equal filters are equal values."""
     if isinstance(given, str):
         return [given]
     if not isinstance(given, list | tuple | set | frozenset):
         raise _not_a_list(field, given)
     many = cast("Iterable[object]", given)
-    return [encoded(field, each).decode() for each in many]
+    return sorted({encoded(field, each).decode() for each in many})
 
 
 def _not_a_list(field: str, given: object) -> InvalidInput:

@@ -1,0 +1,212 @@
+"""The three tools of run memory: list, read and write; and what a prompt says of them.
+
+A mistake of the model's is an answer, `{"error": …}`, never an exception.
+"""
+
+from collections.abc import Callable, Iterable
+from functools import cache, partial
+from importlib.resources import files
+from types import MappingProxyType
+from typing import Final, Literal, cast
+
+from msgspec import UNSET
+
+from holdfast.ground.clock import milliseconds_text
+from holdfast.ground.errors import (
+    HoldfastError,
+    InvalidInput,
+    LimitExceeded,
+    PreconditionFailed,
+)
+from holdfast.memories.run.entry import RunEntry
+from holdfast.memories.run.filters import filter_of
+from holdfast.memories.run.listing import PAGE_MOST, Asked, checked_order, list_page
+from holdfast.memories.run.memory import RunMemory
+from holdfast.memories.run.rendering import one_line
+from holdfast.tools.base import JSON, Tool
+from holdfast.tools.mistakes import is_error, told
+from holdfast.tools.run_arguments import KEY_CHARS, SCHEMAS, Arguments
+from holdfast.tools.run_reading import read_keys
+from holdfast.tools.wording import wording
+
+Profile = Literal["alone", "together"]
+
+RUN_TOOL_NAMES: Final = MappingProxyType(
+    {
+        "alone": ("memory_list", "memory_read", "memory_write"),
+        "together": ("run_list", "run_read", "run_write"),
+    }
+)
+"""What a model calls the three tools, by profile: list, read, write."""
+
+HINT_TITLE_CHARS: Final = 120
+
+_HINT: Final = "# Required upstream memory (call `{read}` with these keys):"
+_SHARED: Final = "shared:"
+
+Answer = dict[str, JSON]
+Act = Callable[[Arguments], Answer]
+
+
+def run(
+    memory: RunMemory,
+    *,
+    profile: Profile = "alone",
+    writer: str | None = None,
+    budget: int | None = None,
+    write: bool = True,
+) -> list[Tool]:
+    """Return the tools list, read and write of *memory*, named as *profile* says.
+
+    *writer* is the source of what is written; without one that is the tool's name. *budget* is the
+    most characters of compact JSON in one answer. Without *write* there are only the first two.
+    """
+    names = _names(profile)
+    words = wording("run_tools").parameters
+    reader, source = writer or names[1], writer or names[2]
+    acts: dict[str, Act] = {
+        "list": lambda asked: _list(memory, asked, budget),
+        "read": lambda asked: read_keys(memory, asked, reader=reader, budget=budget),
+        "write": lambda asked: _write(memory, asked, source),
+    }
+    if not write:
+        del acts["write"]
+    return [
+        Tool(
+            id=f"run.{act}",
+            name=name,
+            description=words[act],
+            parameters=SCHEMAS[act],
+            work=partial(_answered, act, work),
+            refused=is_error,
+        )
+        for (act, work), name in zip(acts.items(), names, strict=False)
+    ]
+
+
+def run_prompt(profile: Profile = "alone", write: bool = True) -> str:
+    """Return the section of a system prompt that says how to use the tools."""
+    names = _names(profile)
+    lines = _page().splitlines()
+    if not write:
+        lines = [line for line in lines if "{write}" not in line]
+    return "\n".join(lines).format(**dict(zip(("list", "read", "write"), names, strict=True)))
+
+
+def run_hint(memory: RunMemory, keys: Iterable[str], profile: Profile = "alone") -> str:
+    """Return the lines that name those of *keys* which are there and did not fail, or "".
+
+    Each is named once, with its title and never its value.
+    """
+    entries = [memory.get(key) for key in dict.fromkeys(keys)]
+    lines = [_hinted(each) for each in entries if each is not None and not each.failed]
+    heading = _HINT.format(read=_names(profile)[1])
+    return "\n".join([heading, *dict.fromkeys(lines)]) if lines else ""
+
+
+@cache
+def _page() -> str:
+    return files("holdfast.tools").joinpath("prompts", "run.md").read_text("utf-8").strip()
+
+
+def _names(profile: str) -> tuple[str, str, str]:
+    if profile not in RUN_TOOL_NAMES:
+        raise InvalidInput(
+            "profile",
+            f"must be {' or '.join(RUN_TOOL_NAMES)}",
+            given=profile,
+            next="Choose together where durable memory's tools are offered too.",
+        )
+    return RUN_TOOL_NAMES[profile]
+
+
+def _hinted(entry: RunEntry) -> str:
+    title = one_line(entry.title or "")
+    if len(title) > HINT_TITLE_CHARS:
+        title = f"{title[: HINT_TITLE_CHARS - 1]}…"
+    return f"- {entry.key} — {title}" if title else f"- {entry.key}"
+
+
+def _answered(tool: str, act: Act, arguments: object) -> JSON:
+    try:
+        return act(Arguments(arguments, tool))
+    except HoldfastError as error:
+        return _refusal(error)
+
+
+def _refusal(error: HoldfastError) -> JSON:
+    """Return *error* as an answer, with what the model needs to know of the state of things."""
+    answer = cast("dict[str, dict[str, JSON]]", told(error))
+    about = answer["error"]
+    if about["field"] == "arguments":
+        about["field"] = None
+    if isinstance(error, LimitExceeded):
+        about["allowed"], about["actual"] = error.allowed, error.actual
+        about["field"] = "value" if error.limit in ("value_bytes", "tool_value_bytes") else None
+        about["next"] = "Store a summary or a reference instead."
+    if isinstance(error, PreconditionFailed):
+        about["field"] = "expected_version"
+        current = error.current
+        about["current"] = _current(current) if isinstance(current, RunEntry) else None
+    return cast("JSON", answer)
+
+
+def _current(entry: RunEntry) -> Answer:
+    at = milliseconds_text(entry.updated_at)
+    return {"version": entry.version, "source": entry.source, "updatedAt": at}
+
+
+def _list(memory: RunMemory, asked: Arguments, budget: int | None) -> Answer:
+    kinds, prefix = asked.texts("kind"), asked.text("key_prefix")
+    sources, order = asked.texts("sources"), asked.text("order")
+    given = kinds is not None or prefix is not None or sources is not None
+    wanted = Asked(
+        among=filter_of(kinds, None, prefix, sources) if given else None,
+        order=None if order is None else checked_order(order),
+        limit=asked.whole("limit", 1, PAGE_MOST) or PAGE_MOST,
+        page=asked.text("page"),
+    )
+    return list_page(*memory.by_last_write(), wanted, run_id=memory.run_id, budget=budget)
+
+
+def _write(memory: RunMemory, asked: Arguments, source: str) -> Answer:
+    asked.required("key", "a string")
+    name = _name(asked.text("key") or "")
+    if not asked.has("value"):
+        raise InvalidInput(
+            "value", "must be there, null or anything else", next="Send value as well."
+        )
+    description = asked.text("description")
+    done = memory.publish(
+        name,
+        asked.any("value"),
+        source=source,
+        title=asked.text("title") or name,
+        description=UNSET if description is None else description,
+        expected_version=asked.whole("expected_version", 0, 2**63 - 1),
+    )
+    entry, replaced = done.entry, done.replaced
+    answer: Answer = {
+        "ok": True,
+        "key": entry.key,
+        "kind": entry.kind,
+        "createdAt": milliseconds_text(entry.created_at),
+        "updatedAt": milliseconds_text(entry.updated_at),
+        "version": entry.version,
+    }
+    if replaced is not None:
+        by: Answer = {} if replaced.source is None else {"source": replaced.source}
+        answer["replaced"] = {**by, "version": replaced.version}
+    return answer
+
+
+def _name(key: str) -> str:
+    """Return the name below `shared:` that *key* means; InvalidInput if it can be none."""
+    if not 1 <= len(key) <= KEY_CHARS:
+        raise InvalidInput(
+            "key",
+            f"must have 1 to {KEY_CHARS} characters, has {len(key):,}",
+            limit=KEY_CHARS,
+            next="Choose a shorter name, and put the details into the value.",
+        )
+    return key.removeprefix(_SHARED)
