@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.history import HistoryContext as HistoryContext
     from holdfast.runtime.hooks import AgentHooks as AgentHooks
     from holdfast.runtime.hooks import AgentStart as AgentStart
+    from holdfast.runtime.mcp_servers import McpServer as McpServer
     from holdfast.runtime.memory_history import InMemoryHistory as InMemoryHistory
     from holdfast.runtime.plans.parallel import ParallelTaskExecutor as ParallelTaskExecutor
     from holdfast.runtime.plans.plan import TaskPlan as TaskPlan
@@ -29,10 +30,12 @@ if TYPE_CHECKING:
     from holdfast.runtime.plans.shapes import Step as Step
     from holdfast.runtime.plans.shapes import Task as Task
     from holdfast.runtime.plans.task import TaskExecutor as TaskExecutor
+    from holdfast.runtime.run_events import RunEvent as RunEvent
     from holdfast.runtime.team.board import TaskBoard as TaskBoard
     from holdfast.runtime.team.bus import MessageBus as MessageBus
     from holdfast.runtime.team.tools import team_tools as team_tools
     from holdfast.runtime.tool_context import ToolContext as ToolContext
+    from holdfast.runtime.user_message import UserMessage as UserMessage
 
 if find_spec("pydantic_ai") is None or find_spec("jsonschema") is None:
     raise MissingExtra("agents")
@@ -51,11 +54,13 @@ __all__ = [
     "HistoryContext",
     "InMemoryHistory",
     "InferenceResult",
+    "McpServer",
     "MemoryCheckpoints",
     "MessageBus",
     "ParallelTaskExecutor",
     "PlanProblem",
     "Report",
+    "RunEvent",
     "Step",
     "Task",
     "TaskBoard",
@@ -63,6 +68,7 @@ __all__ = [
     "TaskPlan",
     "TaskPlanner",
     "ToolContext",
+    "UserMessage",
     "team_tools",
 ]
 
@@ -82,11 +88,13 @@ __getattr__ = lazily(
         "HistoryContext": "holdfast.runtime.history",
         "InMemoryHistory": "holdfast.runtime.memory_history",
         "InferenceResult": "holdfast.memories.state.result",
+        "McpServer": "holdfast.runtime.mcp_servers",
         "MemoryCheckpoints": "holdfast.runtime.checkpoints.memory",
         "MessageBus": "holdfast.runtime.team.bus",
         "ParallelTaskExecutor": "holdfast.runtime.plans.parallel",
         "PlanProblem": "holdfast.runtime.plans.problem",
         "Report": "holdfast.runtime.plans.report",
+        "RunEvent": "holdfast.runtime.run_events",
         "Step": "holdfast.runtime.plans.shapes",
         "Task": "holdfast.runtime.plans.shapes",
         "TaskBoard": "holdfast.runtime.team.board",
@@ -94,6 +102,7 @@ __getattr__ = lazily(
         "TaskPlan": "holdfast.runtime.plans.plan",
         "TaskPlanner": "holdfast.runtime.plans.planner",
         "ToolContext": "holdfast.runtime.tool_context",
+        "UserMessage": "holdfast.runtime.user_message",
         "team_tools": "holdfast.runtime.team.tools",
     },
 )

@@ -25,7 +25,7 @@ from pydantic_ai.toolsets import (
 )
 
 from holdfast.ground.errors import ToolNameTaken
-from holdfast.runtime.agent import AnyTool, AnyToolset
+from holdfast.runtime.parts import AnyTool, AnyToolset
 from holdfast.runtime.schemas import BySchema, takes_anything
 from holdfast.runtime.tool_context import ToolContext
 from holdfast.tools.base import Tool
@@ -53,6 +53,13 @@ def named(*toolsets: Iterable[AnyTool]) -> dict[str, AnyTool]:
                 raise ToolNameTaken(name, _id_of(table[name]), _id_of(tool))
             table[name] = tool
     return table
+
+
+def in_thread(tool: AnyTool) -> bool:
+    """Tell whether *tool* does its work in a thread, which nothing can stop."""
+    if isinstance(tool, ModelTool):
+        return not _is_async(cast("ModelTool[Any]", tool).function)
+    return isinstance(tool, Tool) or not _is_async(tool)
 
 
 def offered(tools: Sequence[AnyTool]) -> list[ModelTool[Any]]:

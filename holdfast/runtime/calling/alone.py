@@ -1,0 +1,304 @@
+"""An agent called by itself: a run of one call, with its thread, its events and its end."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from msgspec import Struct
+from pydantic_ai.usage import RunUsage, UsageLimits
+
+from holdfast.ground.clock import Clock, SystemClock, to_microseconds
+from holdfast.ground.errors import HoldfastError, InvalidInput, NoAgentEnabled
+from holdfast.ground.ids import Ids
+from holdfast.memories.state.result import NO_USAGE, InferenceResult, result_id
+from holdfast.memories.state.run_record import RunRecord
+from holdfast.memories.state.state import NetworkState
+from holdfast.memories.state.view import View
+from holdfast.memories.state.window import Window
+from holdfast.runtime.calling.asking import HookFailed, is_enabled
+from holdfast.runtime.calling.call import AgentCall, no_model
+from holdfast.runtime.calling.ends import Ending, failure
+from holdfast.runtime.calling.remembering import HistoryFailed, Remembering
+from holdfast.runtime.calling.run import MAX_ITER, MAX_TOOL_ERRORS, check_max_iter
+from holdfast.runtime.mcp_servers import connect
+from holdfast.runtime.parts import AnyModel
+from holdfast.runtime.run_events import OnEvent, RunEvent, RunEventType, Sink, Telling, followed
+from holdfast.runtime.user_message import UserMessage, user_message
+
+if TYPE_CHECKING:
+    from holdfast.runtime.agent import Agent
+
+_ids = Ids()
+_clock: Clock = SystemClock()
+
+
+class RunOptions(TypedDict, total=False):
+    """How an agent is to be called by itself; all may be left out.
+
+    *model* goes before the agent's own, *network*'s default after it. The result is appended to
+    *state*: a state, its JSON text or its dict; a new one unless given. *max_iter* bounds requests
+    (None: no bound), *timeout* seconds. With the *run_id* of a run that its thread holds nothing
+    is run again. A failed run raises RunFailed, unless *raises* is False.
+    """
+
+    model: AnyModel | None
+    network: Any
+    state: NetworkState | str | dict[str, Any] | None
+    max_iter: int | None
+    thread_id: str | None
+    run_id: str | None
+    timeout: float | None
+    usage_limits: UsageLimits | None
+    on_event: OnEvent | None
+    raises: bool
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """The same with what stands where nothing was said."""
+
+    model: AnyModel | None = None
+    network: Any = None
+    state: Any = None
+    max_iter: int | None = MAX_ITER
+    thread_id: str | None = None
+    run_id: str | None = None
+    timeout: float | None = None
+    usage_limits: UsageLimits | None = None
+    on_event: OnEvent | None = None
+    raises: bool = True
+
+
+async def run_alone(
+    agent: "Agent", input: str | UserMessage, options: Options, *, sink: Sink | None = None
+) -> InferenceResult:
+    """Return what one call of *agent* with *input* came to."""
+    check_max_iter(options.max_iter)
+    alone = Alone(agent, user_message(input), options, sink)
+    result = await alone.made()
+    if options.raises and alone.ending.status == "failed":
+        raise failure(agent.name, alone.ending, result=result, run=alone.handle)
+    return result
+
+
+async def stream_alone(
+    agent: "Agent", input: str | UserMessage, options: Options
+) -> AsyncGenerator[RunEvent]:
+    """Give the events of one call of *agent* with *input*, then raise RunFailed if it failed."""
+    async for event in followed(lambda sink: run_alone(agent, input, options, sink=sink)):
+        yield event
+
+
+def as_state(given: object) -> NetworkState | None:
+    """Return *given*, a state, its JSON text or its dict, as a state; None for None."""
+    if given is None or isinstance(given, NetworkState):
+        return given
+    if isinstance(given, str | bytes):
+        return NetworkState.from_json(given)
+    if isinstance(given, dict):
+        return NetworkState.from_dict(given)  # pyright: ignore[reportUnknownArgumentType] - it checks
+    raise InvalidInput("state", "must be a NetworkState, its JSON text or its dict", given=given)
+
+
+class Alone:
+    """The run of an agent that is called by itself."""
+
+    def __init__(
+        self, agent: "Agent", message: UserMessage, options: Options, sink: Sink | None
+    ) -> None:
+        self._agent, self._message, self._options = agent, message, options
+        self._network: Any = getattr(options.network, "network", options.network)
+        self.clock = _clock
+        self._started_at = self.clock.now()
+        self.id = options.run_id or _ids.new("run", to_microseconds(self._started_at))
+        self.input, self.system_prompt = message.content, message.system_prompt or ""
+        self.state = as_state(options.state) or self._state_of_network()
+        self.usage, self.usage_limits = RunUsage(), options.usage_limits
+        self.max_tool_errors: int = getattr(self._network, "max_tool_errors", MAX_TOOL_ERRORS)
+        self.mcp: dict[str, dict[str, Any]] = {}
+        self.ending = Ending()
+        self._left_out: list[Window] = []
+        self._remembering = Remembering(
+            getattr(self._network, "history", None) or agent.history,
+            run_id=self.id,
+            state=self.state,
+            input=message,
+            clock=self.clock,
+            ids=_ids,
+            network=self.handle,
+        )
+        self._telling = Telling(
+            self.id,
+            clock=self.clock,
+            network=getattr(self._network, "name", None),
+            on_event=options.on_event,
+            sink=sink,
+        )
+
+    @property
+    def handle(self) -> Any:
+        """Return the run of a network this call was made from, or None."""
+        network = self._options.network
+        return network if hasattr(network, "network") else None
+
+    @property
+    def results(self) -> Sequence[InferenceResult]:
+        """Return the results of this run so far."""
+        return [each for each in self.state.results if each.run_id == self.id]
+
+    @property
+    def watched(self) -> bool:
+        """Tell whether anybody looks on."""
+        return self._telling.watched
+
+    def model_of(self, agent: "Agent") -> AnyModel | None:
+        """Return the model *agent* is to ask: the one given, its own, or the network's."""
+        return self._options.model or agent.model or getattr(self._network, "default_model", None)
+
+    def view_of(self, agent: "Agent") -> View:
+        """Return how *agent* sees what was said before."""
+        views: dict[str, View] = getattr(self._network, "views", {})
+        return views.get(agent.name) or getattr(self._network, "view", None) or View()
+
+    def leave_out(self, window: Window) -> None:
+        """Take note of what *window* left out."""
+        self._left_out.append(window)
+
+    async def tell(
+        self,
+        type: RunEventType,
+        data: dict[str, Any],
+        *,
+        agent: str | None,
+        call_id: str | None = None,
+    ) -> None:
+        """Send an event of *type*; waits for a slow reader."""
+        await self._telling.tell(type, data, agent=agent, call_id=call_id)
+
+    async def made(self) -> InferenceResult:
+        """Return what the call came to; what keeps it from beginning is raised."""
+        try:
+            await self._check()
+            unavailable = await connect(self._agent, self)
+            await self._remembering.open(self._options.thread_id)
+            if done := self.results:
+                return done[-1]
+            await self._remembering.begin(self._started_at, getattr(self._network, "name", None))
+        except (HookFailed, HistoryFailed) as error:
+            return self._never_begun(error)
+        self._telling.thread_id = self.state.thread_id
+        unwatch = self._telling.watch(self.state)
+        try:
+            data = {"input": self.input, "thread_id": self.state.thread_id}
+            await self.tell("run.started", data, agent=None)
+            for told in unavailable:
+                await self.tell("mcp.unavailable", told, agent=self._agent.name)
+            return await self._called()
+        finally:
+            unwatch()
+
+    async def _check(self) -> None:
+        if not await is_enabled(self._agent, self.handle):
+            raise NoAgentEnabled(
+                f"The agent {self._agent.name} is switched off.", agent=self._agent.name
+            )
+        if self.model_of(self._agent) is None:
+            raise no_model(self._agent)
+
+    async def _called(self) -> InferenceResult:
+        options = self._options
+        call = AgentCall(self._agent, self, max_iter=options.max_iter, timeout=options.timeout)
+        await self.tell("agent.started", {"index": 0}, agent=self._agent.name)
+        try:
+            result = await call.made()
+        except asyncio.CancelledError:
+            await self._keep(call)
+            await self._finish(call.ending)
+            raise
+        except HoldfastError as error:
+            await self._finish(Ending("model_error", "", error))
+            raise
+        await self._keep(call)
+        await self._finish(self.ending)
+        return result
+
+    async def _keep(self, call: AgentCall) -> None:
+        """Put the result of *call* in the state, then in the history, then tell of it."""
+        self.ending, result = call.ending, call.result
+        if result is None:
+            return
+        for window in self._left_out:
+            data = {"count": len(window.omitted), "size": sum(o.size for o in window.omitted)}
+            await self.tell("history.omitted", data, agent=self._agent.name)
+        if call.kept:
+            self.state.append_result(result)
+            try:
+                await self._remembering.add([result])
+            except HistoryFailed as error:
+                self.ending = Ending("history_error", error.method, error.__cause__)
+        data = {
+            "result_id": result.id,
+            "stop_reason": result.stop_reason,
+            "usage": result.usage.export(),
+        }
+        await self.tell("agent.finished", data, agent=self._agent.name)
+
+    async def _finish(self, ending: Ending) -> None:
+        results = self.results
+        usage = results[-1].usage if results else NO_USAGE
+        status = ending.status
+        error = ending.error()
+        record = RunRecord(
+            id=self.id,
+            network=getattr(self._network, "name", None),
+            thread_id=self.state.thread_id,
+            status=status,
+            stop_reason=ending.reason,
+            stop_detail=ending.detail or None,
+            error=error,
+            usage=usage,
+            calls=len(results),
+            started_at=self._started_at,
+            ended_at=self.clock.now(),
+        )
+        try:
+            await self._remembering.end(record)
+        except HistoryFailed as failed:
+            if status == "completed":
+                self.ending = ending = Ending("history_error", failed.method, failed.__cause__)
+        data: dict[str, Any] = {
+            "stop_reason": ending.reason,
+            "detail": ending.detail,
+            "error": ending.error(),
+            "usage": usage.export(),
+            "dropped": [],
+        }
+        terminal: dict[str, RunEventType] = {
+            "completed": "run.completed",
+            "failed": "run.failed",
+            "cancelled": "run.cancelled",
+        }
+        await self.tell(terminal[ending.status], data, agent=None)
+
+    def _never_begun(self, error: HookFailed | HistoryFailed) -> InferenceResult:
+        """Return a result with nothing in it: a hook or the history failed before anything ran."""
+        if isinstance(error, HookFailed):
+            self.ending = Ending("hook_error", error.hook, error.__cause__)
+        else:
+            self.ending = Ending("history_error", error.method, error.__cause__)
+        return InferenceResult(
+            agent=self._agent.name,
+            input=self.input,
+            id=result_id(self.id, 0),
+            created_at=self._started_at,
+            stop_reason=self.ending.reason,
+            run_id=self.id,
+            index=0,
+            error=self.ending.error(),
+        )
+
+    def _state_of_network(self) -> NetworkState:
+        """Return the state of the network's run, a copy of the network's own, or a new one."""
+        state: NetworkState | None = getattr(self._options.network, "state", None)
+        if state is None:
+            return NetworkState(clock=self.clock)
+        return state if self.handle is not None else state.clone()

@@ -1,0 +1,328 @@
+"""Tools of MCP servers: connected when first needed, listed once, shared, closed by their owner.
+
+A server that cannot be reached costs its tools, not the run, and that is said; the next run tries
+again.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from contextvars import ContextVar
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, Literal, Self, cast
+from weakref import WeakKeyDictionary
+
+from pydantic_ai import RunContext
+from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
+
+from holdfast.ground.errors import InvalidInput, NotRunnable
+from holdfast.runtime.parts import AnyToolset
+from holdfast.runtime.schemas import unusable
+
+if TYPE_CHECKING:
+    from fastmcp.client.transports import ClientTransport
+    from pydantic_ai.mcp import MCPToolset
+
+    from holdfast.runtime.agent import Agent
+    from holdfast.runtime.calling.run import Run
+
+Transport = Literal["stdio", "streamable-http", "sse"]
+
+log = logging.getLogger(__name__)
+
+seen_to: ContextVar[bool] = ContextVar("seen_to", default=False)
+"""Whether whoever runs an agent has connected its servers, as far as they can be."""
+
+
+class Remote(AbstractToolset[Any]):
+    """The tools of one MCP server, as `make` reaches it, their names after *prefix*."""
+
+    def __init__(
+        self,
+        name: str,
+        make: "Callable[[], MCPToolset[Any]]",
+        *,
+        prefix: str = "",
+        shows: Callable[[str], bool] = lambda _: True,
+        required: bool = False,
+        timeout: float = 30,
+    ) -> None:
+        self.name, self.required = name, required
+        self._make, self._prefix, self._shows, self._timeout = make, prefix, shows, timeout
+        self._link: _Link | None = None
+        self._gate: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
+
+    @property
+    def id(self) -> str | None:
+        """Return the server's name."""
+        return self.name
+
+    @property
+    def label(self) -> str:
+        """Return what an error calls it."""
+        return f"the MCP server {self.name}"
+
+    async def connect(self) -> str | None:
+        """Connect, unless that is so; return why it cannot be, or None."""
+        async with self._alone():
+            if self._link is not None and self._link.lives():
+                return None
+            await self._part()
+            try:
+                async with asyncio.timeout(self._timeout):
+                    self._link = await _linked(self._make())
+            except TimeoutError:
+                return f"it did not answer within {self._timeout:g} s"
+            except Exception as error:
+                # Whatever the transport raises; the run goes on without the server's tools.
+                log.warning("the MCP server %s cannot be reached", self.name, exc_info=True)
+                return f"{type(error).__name__}: {error}"
+        for tool, why in self._link.left_out.items():
+            log.warning("the MCP server %s: its tool %s is left out: %s", self.name, tool, why)
+        return None
+
+    def status(self, error: str | None) -> dict[str, Any]:
+        """Return what a run says of it, whose connection came to *error*."""
+        if error is not None or self._link is None:
+            return {"status": "unavailable", "error": error}
+        return {"status": "connected", "left_out": dict(self._link.left_out)}
+
+    async def aclose(self) -> None:
+        """Close the connection; the next run makes a new one."""
+        async with self._alone():
+            await self._part()
+
+    async def __aenter__(self) -> Self:
+        if not seen_to.get() and (error := await self.connect()) and self.required:
+            raise _unreachable(self.name, error)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Keep the connection, for the next run."""
+
+    async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
+        """Return the server's tools by the name a model sees; none while it is not connected."""
+        link = self._link
+        if link is None or not link.here():
+            return {}
+        found: dict[str, ToolsetTool[Any]] = {}
+        for name, tool in (await link.toolset.get_tools(ctx)).items():
+            if name in link.left_out or not self._shows(name):
+                continue
+            shown = replace(tool.tool_def, name=self._prefix + name)
+            found[shown.name] = replace(tool, toolset=self, tool_def=shown)
+        return found
+
+    async def call_tool(
+        self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
+    ) -> Any:
+        """Return what the server's tool gives."""
+        link = self._link
+        if link is None:
+            raise ConnectionError(f"the MCP server {self.name} is not connected")
+        plain = name.removeprefix(self._prefix)
+        there = replace(tool, toolset=link.toolset, tool_def=replace(tool.tool_def, name=plain))
+        return await link.toolset.call_tool(plain, tool_args, ctx, there)
+
+    def _alone(self) -> asyncio.Lock:
+        loop = asyncio.get_running_loop()
+        if self._gate is None or self._gate[0] is not loop:
+            self._gate = loop, asyncio.Lock()
+        return self._gate[1]
+
+    async def _part(self) -> None:
+        link, self._link = self._link, None
+        if link is None:
+            return
+        if not link.here():
+            log.warning("the MCP server %s was left connected on another event loop", self.name)
+            return
+        try:
+            await link.toolset.__aexit__(None, None, None)
+        except Exception:
+            # It is of no use any more, whatever it has to say to that.
+            log.warning("closing the MCP server %s failed", self.name, exc_info=True)
+
+
+class McpServer(Remote):
+    """An MCP server whose tools an agent is offered, as `<name>-<tool>`.
+
+    It is reached by the *command* that starts it, with *args* and *env*, or at a *url*, with
+    *headers*; *transport* is guessed unless given. *include* and *exclude* are names of its tools,
+    or patterns as file names have them; exclude wins. A run that needs a *required* one that cannot
+    be reached does not begin. *timeout* is in seconds, for connecting and for each call.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        command: str | None = None,
+        args: Sequence[str] = (),
+        env: dict[str, str] | None = None,
+        url: str | None = None,
+        transport: Transport | None = None,
+        headers: dict[str, str] | None = None,
+        include: Sequence[str] | None = None,
+        exclude: Sequence[str] | None = None,
+        required: bool = False,
+        timeout: float = 30,
+    ) -> None:
+        if not isinstance(name, str) or not name.strip():  # pyright: ignore[reportUnnecessaryIsInstance] - a user's
+            raise InvalidInput("name", "must be text that is not blank", given=name)
+        if (command is None) == (url is None):
+            raise InvalidInput("command", "exactly one of command and url must be given")
+        way = transport or _guessed(url)
+        if (way == "stdio") != (url is None) or way not in ("stdio", "streamable-http", "sse"):
+            raise InvalidInput("transport", "does not go with what was given", given=transport)
+
+        def reach() -> "ClientTransport":
+            if url is None:
+                return _process(command or "", args, env)
+            return _web(way, url, headers)
+
+        super().__init__(
+            name,
+            lambda: _toolset(reach(), timeout),
+            prefix=f"{name}-",
+            shows=lambda tool: _is_shown(tool, include, exclude),
+            required=required,
+            timeout=timeout,
+        )
+
+
+class _Link:
+    """A connection: on which event loop, and which tools of the server are of no use and why."""
+
+    def __init__(self, toolset: "MCPToolset[Any]", left_out: dict[str, str]) -> None:
+        self.toolset, self.left_out = toolset, left_out
+        self._loop = asyncio.get_running_loop()
+
+    def here(self) -> bool:
+        return asyncio.get_running_loop() is self._loop
+
+    def lives(self) -> bool:
+        return self.here() and self.toolset.client.is_connected()
+
+
+async def connect(agent: "Agent", run: "Run") -> list[dict[str, Any]]:
+    """Connect the servers of *agent* that *run* knows nothing of yet; return what is unavailable.
+
+    NotRunnable if one that is required cannot be reached.
+    """
+    new = [each for each in _servers(agent.toolsets) if each.name not in run.mcp]
+    errors = await asyncio.gather(*(each.connect() for each in new))
+    for server, error in zip(new, errors, strict=True):
+        run.mcp[server.name] = server.status(error)
+    for server, error in zip(new, errors, strict=True):
+        if error is not None and server.required:
+            raise _unreachable(server.name, error, agent.name)
+    return [
+        {"server": server.name, "error": error}
+        for server, error in zip(new, errors, strict=True)
+        if error is not None
+    ]
+
+
+async def close(toolsets: Iterable[AnyToolset]) -> None:
+    """Close the connections to all servers among *toolsets*."""
+    await asyncio.gather(*(each.aclose() for each in _servers(toolsets)))
+
+
+def kept(toolset: AnyToolset) -> AnyToolset:
+    """Return *toolset* with each pydantic-ai MCP toolset in it kept connected between runs."""
+    return toolset.visit_and_replace(_kept)
+
+
+def is_remote(toolset: AnyToolset) -> bool:
+    """Tell whether the tools of *toolset* are an MCP server's."""
+    return bool(_servers([toolset]))
+
+
+_held: "WeakKeyDictionary[AnyToolset, Remote]" = WeakKeyDictionary()
+
+
+def _kept(leaf: AnyToolset) -> AnyToolset:
+    if isinstance(leaf, Remote) or not _is_mcp(leaf):
+        return leaf
+    found = _held.get(leaf)
+    if found is None:
+        known = cast("MCPToolset[Any]", leaf)
+        found = Remote(known.id or known.label, lambda: known)
+        _held[leaf] = found
+    return found
+
+
+def _is_mcp(toolset: AnyToolset) -> bool:
+    # By name, for a class that is nowhere in use need not be imported.
+    return any(
+        each.__name__ == "MCPToolset" and each.__module__ == "pydantic_ai.mcp"
+        for each in type(toolset).__mro__
+    )
+
+
+def _servers(toolsets: Iterable[AnyToolset]) -> list[Remote]:
+    found: list[Remote] = []
+
+    def visit(leaf: AnyToolset) -> None:
+        held = _kept(leaf)
+        if isinstance(held, Remote) and held not in found:
+            found.append(held)
+
+    for toolset in toolsets:
+        toolset.apply(visit)
+    return found
+
+
+async def _linked(toolset: "MCPToolset[Any]") -> _Link:
+    await toolset.__aenter__()
+    try:
+        listed = await toolset.list_tools()
+    except BaseException:
+        await toolset.__aexit__(None, None, None)
+        raise
+    reasons = {each.name: unusable(each.input_schema) for each in listed}
+    return _Link(toolset, {name: why for name, why in reasons.items() if why is not None})
+
+
+def _toolset(transport: "ClientTransport", timeout: float) -> "MCPToolset[Any]":
+    from pydantic_ai.mcp import MCPToolset
+
+    return MCPToolset[Any](
+        transport, tool_error_behavior="error", init_timeout=timeout, read_timeout=timeout
+    )
+
+
+def _process(command: str, args: Sequence[str], env: dict[str, str] | None) -> "ClientTransport":
+    from fastmcp.client.transports import StdioTransport
+
+    # The process ends with the connection.
+    return StdioTransport(command, list(args), env=env, keep_alive=False)
+
+
+def _web(way: Transport, url: str, headers: dict[str, str] | None) -> "ClientTransport":
+    from fastmcp.client.transports import SSETransport, StreamableHttpTransport
+
+    make = SSETransport if way == "sse" else StreamableHttpTransport
+    return make(url, headers=headers)
+
+
+def _guessed(url: str | None) -> Transport:
+    if url is None:
+        return "stdio"
+    return "sse" if url.rstrip("/").endswith("/sse") else "streamable-http"
+
+
+def _is_shown(tool: str, include: Sequence[str] | None, exclude: Sequence[str] | None) -> bool:
+    if any(fnmatchcase(tool, each) for each in exclude or ()):
+        return False
+    return include is None or any(fnmatchcase(tool, each) for each in include)
+
+
+def _unreachable(name: str, error: str, agent: str | None = None) -> NotRunnable:
+    return NotRunnable(
+        f"The MCP server {name} cannot be reached: {error}.",
+        agent=agent,
+        next="Start it, or do without: required=False.",
+    )

@@ -1,0 +1,188 @@
+"""What happens in a run of agents, as events: numbered, in order, and waited for."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from contextlib import suppress
+from datetime import datetime
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from msgspec import Struct
+
+from holdfast.ground.clock import Clock
+from holdfast.memories.state.instants import to_milliseconds, to_text
+from holdfast.runtime.calling.asking import awaited
+
+if TYPE_CHECKING:
+    from holdfast.memories.state.info import StateChange
+    from holdfast.memories.state.state import NetworkState
+
+BUFFER = 1024
+"""Events that wait for a slow reader before whoever tells them waits too."""
+
+RunEventType = Literal[
+    "run.started",
+    "router.decided",
+    "agent.started",
+    "agent.finished",
+    "agent.skipped",
+    "text.delta",
+    "reasoning.delta",
+    "tool.called",
+    "tool.returned",
+    "value.changed",
+    "history.omitted",
+    "mcp.unavailable",
+    "run.completed",
+    "run.failed",
+    "run.cancelled",
+]
+
+log = logging.getLogger(__name__)
+
+
+class RunEvent(Struct, frozen=True, kw_only=True):
+    """One thing that happened in a run; `seq` counts them from 0, without gaps."""
+
+    type: RunEventType
+    seq: int
+    at: datetime
+    run_id: str
+    thread_id: str | None = None
+    network: str | None = None
+    agent: str | None = None
+    call_id: str | None = None
+    data: dict[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        return {
+            "type": self.type,
+            "seq": self.seq,
+            "at": to_text(self.at),
+            "run_id": self.run_id,
+            "thread_id": self.thread_id,
+            "network": self.network,
+            "agent": self.agent,
+            "call_id": self.call_id,
+            "data": self.data,
+        }
+
+
+OnEvent: TypeAlias = Callable[[RunEvent], object | Awaitable[object]]
+Sink: TypeAlias = Callable[[RunEvent], Awaitable[object]]
+Start: TypeAlias = Callable[[Sink], Coroutine[Any, Any, object]]
+
+
+class Telling:
+    """Tells the events of one run to *on_event*, whose errors are counted, and to *sink*.
+
+    Changes of values are told before whatever is told next, in the order they were made.
+    """
+
+    def __init__(
+        self,
+        run_id: str,
+        *,
+        clock: Clock,
+        network: str | None = None,
+        on_event: OnEvent | None = None,
+        sink: Sink | None = None,
+    ) -> None:
+        self._run_id, self._network, self._clock = run_id, network, clock
+        self._on_event, self._sink = on_event, sink
+        self._seq = 0
+        self._changes: list[StateChange] = []
+        self._lock = Lock()
+        self.thread_id: str | None = None
+        self.errors = 0
+
+    @property
+    def watched(self) -> bool:
+        """Whether anybody looks on."""
+        return self._on_event is not None or self._sink is not None
+
+    def watch(self, state: "NetworkState") -> Callable[[], None]:
+        """Tell the changes of values in *state* that this run makes; return what ends that."""
+        return state.subscribe(self._changed) if self.watched else _nothing
+
+    async def tell(
+        self,
+        type: RunEventType,
+        data: dict[str, Any],
+        *,
+        agent: str | None = None,
+        call_id: str | None = None,
+    ) -> None:
+        """Tell an event of *type*; waits for a slow reader."""
+        if not self.watched:
+            return
+        with self._lock:
+            changes, self._changes = self._changes, []
+        for change in changes:
+            told = {"key": change.key, "version": change.revision}
+            origin = change.origin
+            await self._send("value.changed", told, agent=origin.agent, call_id=origin.call_id)
+        await self._send(type, data, agent=agent, call_id=call_id)
+
+    def _changed(self, change: "StateChange") -> None:
+        # A state may be shared by runs; what comes from outside of all of them is told by each.
+        if change.what in ("value", "deleted") and change.origin.run_id in (None, self._run_id):
+            with self._lock:
+                self._changes.append(change)
+
+    async def _send(
+        self, type: RunEventType, data: dict[str, Any], *, agent: str | None, call_id: str | None
+    ) -> None:
+        event = RunEvent(
+            type=type,
+            seq=self._seq,
+            at=to_milliseconds("at", self._clock.now()),
+            run_id=self._run_id,
+            thread_id=self.thread_id,
+            network=self._network,
+            agent=agent,
+            call_id=call_id,
+            data=data,
+        )
+        self._seq += 1
+        if self._on_event is not None:
+            try:
+                await awaited(self._on_event(event))
+            except Exception:
+                # Whoever looks on must not break what he looks at.
+                self.errors += 1
+                log.warning("on_event raised for %s", type, exc_info=True)
+        if self._sink is not None:
+            await self._sink(event)
+
+
+async def followed(
+    start: Callable[[Sink], Coroutine[Any, Any, object]],
+) -> AsyncGenerator[RunEvent]:
+    """Give the events that *start* sends to its sink, then raise what it raises.
+
+    Leaving early cancels it, and waits for it.
+    """
+    events: asyncio.Queue[RunEvent] = asyncio.Queue(BUFFER)
+    task = asyncio.ensure_future(start(events.put))
+    try:
+        while not (task.done() and events.empty()):
+            coming = asyncio.ensure_future(events.get())
+            try:
+                await asyncio.wait({coming, task}, return_when=asyncio.FIRST_COMPLETED)
+                if coming.done():
+                    yield coming.result()
+            finally:
+                coming.cancel()
+        await task
+    finally:
+        if not task.done():
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+
+def _nothing() -> None:
+    """End what was never begun."""
