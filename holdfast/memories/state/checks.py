@@ -1,20 +1,23 @@
 """What the fields of messages and results must be, told by the field's place when they are not."""
 
-from collections.abc import Callable, Collection, Generator, Iterable
+from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar, cast
 
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.json_values import JSON
 from holdfast.ground.text import encoded
-from holdfast.memories.state.frozen import KEPT, ReadOnlyDict, ReadOnlyList, kept
+from holdfast.memories.state.frozen import ReadOnlyDict, ReadOnlyList, kept
 
 T = TypeVar("T")
 
 HERE: Final = "$"
 """The field of an error about the whole value that is being read."""
 
-NO_EXTRAS: Final[dict[str, JSON]] = ReadOnlyDict({}, KEPT)
+NO_ITEMS: Final[list[Any]] = ReadOnlyList()
+"""An empty list, once for all."""
+
+NO_EXTRAS: Final[dict[str, JSON]] = ReadOnlyDict()
 """The extras of nearly every message, once for all of them."""
 
 
@@ -28,6 +31,14 @@ def within(place: str, error: InvalidInput) -> InvalidInput:
     field = place if error.field == HERE else f"{place}.{error.field}"
     told = InvalidInput(field, error.reason, limit=error.limit, given=error.given, next=error.next)
     return told.with_traceback(error.__traceback__)
+
+
+def read_as(place: str, read: Callable[[object], T], value: object) -> T:
+    """Return what *read* makes of *value*; it finds wrong what is in the member *place*."""
+    try:
+        return read(value)
+    except InvalidInput as error:
+        raise within(place, error) from error.__cause__
 
 
 @contextmanager
@@ -99,13 +110,13 @@ def items(field: str, value: object, read: Callable[[object], T]) -> list[T]:
     """Return a read-only list of what *read* makes of each item of *value*."""
     if not isinstance(value, list | tuple):
         raise InvalidInput(field, "must be a list", given=value)
-    made: list[T] = []
+    found = cast("Sequence[object]", value)
     try:
-        for each in cast("Iterable[object]", value):
-            made.append(read(each))  # noqa: PERF401 - its length is where the error is
-    except InvalidInput as error:
-        raise within(f"{field}[{len(made)}]", error) from error.__cause__
-    return ReadOnlyList(made, KEPT)
+        return ReadOnlyList([read(each) for each in found]) if found else NO_ITEMS
+    except InvalidInput:
+        for index, each in enumerate(found):
+            read_as(f"{field}[{index}]", read, each)
+        raise
 
 
 def extras(value: object, fields: Collection[str]) -> dict[str, JSON]:
@@ -121,20 +132,21 @@ def extras(value: object, fields: Collection[str]) -> dict[str, JSON]:
     return found or NO_EXTRAS
 
 
-def gathered(given: dict[str, Any], fields: Collection[str]) -> dict[str, Any]:
+def gathered(given: dict[str, Any], fields: frozenset[str]) -> dict[str, Any]:
     """Return *given*, a member for each argument, with what is none of *fields* in `extras`.
 
     A member `extras` that is an object counts as more such members.
     """
-    unknown = given.keys() - fields
-    if not unknown:
+    if fields.issuperset(given):
         return given
-    known = {name: each for name, each in given.items() if name in fields}
+    known: dict[str, Any] = {}
     others: dict[str, Any] = {}
     for name, each in given.items():
-        if name == "extras" and isinstance(each, dict):
+        if name in fields:
+            known[name] = each
+        elif name == "extras" and isinstance(each, dict):
             others |= cast("dict[str, Any]", each)
-        elif name in unknown:
+        else:
             others[name] = each
     return {**known, "extras": others}
 

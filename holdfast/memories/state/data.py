@@ -5,7 +5,7 @@ from typing import Any
 
 from holdfast.ground import json_values
 from holdfast.ground.json_values import JSON
-from holdfast.memories.state.frozen import frozen
+from holdfast.memories.state.frozen import shown
 from holdfast.memories.state.info import Cell
 from holdfast.memories.state.store import Store
 from holdfast.memories.state.values import Values
@@ -85,4 +85,4 @@ class Data(MutableMapping[str, JSON]):
 
 def _shown(key: str, cell: Cell) -> JSON:
     told = f'data["{key}"] is read-only; change it with kv.update("{key}", …)'
-    return frozen(json_values.decode(cell.data), told)
+    return shown(json_values.decode(cell.data), told)

@@ -4,8 +4,9 @@ What a state hands out by subscript, and what messages and results hold, is of t
 write raises instead of being lost. They are JSON all the way down.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Final, NoReturn, TypeVar, cast
+from collections.abc import Callable, Iterable, Mapping
+from math import isfinite
+from typing import Any, Final, NoReturn, TypeVar
 
 from holdfast.ground import json_values
 from holdfast.ground.json_values import JSON
@@ -18,8 +19,6 @@ KEPT: Final = "messages and results are read-only: replace(...) gives a changed 
 DEEPEST: Final = 256
 """How deep what a model or a tool said may be nested."""
 
-_LEAST, _MOST = json_values.LEAST_INT, json_values.MOST_INT
-
 
 def _refuse(self: Any, *_: object, **__: object) -> NoReturn:
     """Say what to do instead, in place of any act that changes *self*."""
@@ -29,11 +28,8 @@ def _refuse(self: Any, *_: object, **__: object) -> NoReturn:
 class ReadOnlyDict(dict[str, T]):
     """A dict that refuses every change, saying what to do instead."""
 
-    __slots__ = ("told",)
-
-    def __init__(self, members: Mapping[str, T], told: str) -> None:
-        super().__init__(members)
-        self.told = told
+    __slots__ = ()
+    told = KEPT
 
     __setitem__ = __delitem__ = __ior__ = _refuse
     clear = pop = popitem = setdefault = update = _refuse
@@ -45,11 +41,8 @@ class ReadOnlyDict(dict[str, T]):
 class ReadOnlyList(list[T]):
     """A list that refuses every change, saying what to do instead."""
 
-    __slots__ = ("told",)
-
-    def __init__(self, items: Iterable[T], told: str) -> None:
-        super().__init__(items)
-        self.told = told
+    __slots__ = ()
+    told = KEPT
 
     __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse
     append = clear = extend = insert = pop = remove = reverse = sort = _refuse
@@ -58,13 +51,38 @@ class ReadOnlyList(list[T]):
         return list, (list(self),)
 
 
-def frozen(value: JSON, told: str) -> JSON:
-    """Return *value*, which is JSON in plain types, with every dict and list read-only."""
+class ShownDict(ReadOnlyDict[JSON]):
+    """A dict within a value that a state shows: it says how to change that value."""
+
+    __slots__ = ("told",)
+
+    def __init__(self, members: Mapping[str, JSON], told: str) -> None:
+        super().__init__(members)
+        self.told = told
+
+
+class ShownList(ReadOnlyList[JSON]):
+    """A list within a value that a state shows: it says how to change that value."""
+
+    __slots__ = ("told",)
+
+    def __init__(self, items: Iterable[JSON], told: str) -> None:
+        super().__init__(items)
+        self.told = told
+
+
+_DICTS: Final[frozenset[type]] = frozenset({dict, ReadOnlyDict, ShownDict})
+_LISTS: Final[frozenset[type]] = frozenset({list, ReadOnlyList, ShownList})
+_type: Final[Callable[[object], Any]] = type
+_LEAST, _MOST = json_values.LEAST_INT, json_values.MOST_INT
+
+
+def shown(value: JSON, told: str) -> JSON:
+    """Return *value*, JSON in plain types, as one whose dicts and lists refuse with *told*."""
     if isinstance(value, dict):
-        members = {name: frozen(each, told) for name, each in value.items()}
-        return ReadOnlyDict(members, told)
+        return ShownDict({name: shown(each, told) for name, each in value.items()}, told)
     if isinstance(value, list):
-        return ReadOnlyList([frozen(each, told) for each in value], told)
+        return ShownList([shown(each, told) for each in value], told)
     return value
 
 
@@ -74,7 +92,7 @@ def kept(value: object, field: str) -> JSON:
         return _plain(value, DEEPEST)
     except (_NotPlain, UnicodeEncodeError):
         encoded = json_values.encode(value, root=field, depth=DEEPEST, field=field)
-        return frozen(json_values.decode(encoded), KEPT)
+        return _plain(json_values.decode(encoded), DEEPEST)
 
 
 class _NotPlain(Exception):
@@ -82,26 +100,44 @@ class _NotPlain(Exception):
 
 
 def _plain(value: Any, deeper: int) -> JSON:
-    """Return a read-only copy of *value*; raise if it is not surely JSON."""
-    kind = cast("type[object]", type(value))
+    """Return a read-only copy of *value*; raise if it is not surely JSON.
+
+    A state of a thousand results reads many of these, so it asks no more than it must.
+    """
+    kind: Any = _type(value)
     if kind is str:
         if not value.isascii():
             value.encode()
         return value
     if value is None or kind is bool:
         return value
-    if kind is dict or kind is ReadOnlyDict:
-        if not deeper or not all(type(name) is str for name in value):
-            raise _NotPlain
-        members = {_plain(name, 0): _plain(each, deeper - 1) for name, each in value.items()}
-        return ReadOnlyDict(cast("dict[str, JSON]", members), KEPT)
-    if kind is list or kind is ReadOnlyList:
+    if kind in _DICTS:
+        return ReadOnlyDict(_members(value, deeper))
+    if kind in _LISTS:
         if not deeper:
             raise _NotPlain
-        return ReadOnlyList([_plain(each, deeper - 1) for each in value], KEPT)
+        return ReadOnlyList(
+            [
+                each if type(each) is str and each.isascii() else _plain(each, deeper - 1)
+                for each in value
+            ]
+        )
     if kind is int and _LEAST <= value <= _MOST:
         return value
-    # Neither infinity nor NaN leaves nothing when taken from itself.
-    if kind is float and value - value == 0:
+    if kind is float and isfinite(value):
         return value
     raise _NotPlain
+
+
+def _members(value: dict[Any, Any], deeper: int) -> dict[str, JSON]:
+    if not deeper:
+        raise _NotPlain
+    for name in value:
+        if type(name) is not str:
+            raise _NotPlain
+        if not name.isascii():
+            name.encode()
+    return {
+        name: each if type(each) is str and each.isascii() else _plain(each, deeper - 1)
+        for name, each in value.items()
+    }

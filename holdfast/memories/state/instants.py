@@ -9,9 +9,9 @@ def to_milliseconds(field: str, instant: object) -> datetime:
     """Return *instant* in UTC, without what is less than a millisecond; InvalidInput if naive."""
     if not isinstance(instant, datetime):
         raise InvalidInput(field, "must be a datetime", given=instant)
-    if instant.tzinfo is None or instant.utcoffset() is None:
-        raise InvalidInput(field, "must be aware of its time zone", given=instant)
     if instant.tzinfo is not UTC:
+        if instant.utcoffset() is None:
+            raise InvalidInput(field, "must be aware of its time zone", given=instant)
         try:
             instant = instant.astimezone(UTC)
         except OverflowError:

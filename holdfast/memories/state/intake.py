@@ -1,14 +1,11 @@
 """What comes into a state: each value as its JSON, each result as large as it may be."""
 
-import msgspec
-
 from holdfast.ground import json_values
 from holdfast.memories.state.limits import StateLimits, over
-from holdfast.memories.state.result import InferenceResult, result_wire
+from holdfast.memories.state.result import InferenceResult, canonical_of
 from holdfast.memories.state.schema import Schema
 
 _MOST_INT = 2**63 - 1
-_encode = msgspec.json.Encoder().encode
 
 
 def encoded_value(key: str, value: object, limits: StateLimits, schema: Schema | None) -> bytes:
@@ -36,7 +33,11 @@ def check_room(key: str, keys: int, total_bytes: int, limits: StateLimits) -> No
 
 def fitting(result: InferenceResult, limits: StateLimits) -> InferenceResult:
     """Return *result* if its JSON is not too large; else LimitExceeded."""
-    size = len(_encode(result_wire(result)))
+    check_size(result, len(canonical_of(result)), limits)
+    return result
+
+
+def check_size(result: InferenceResult, size: int, limits: StateLimits) -> None:
+    """LimitExceeded if *size*, the bytes of the JSON of *result*, is too large."""
     if size > limits.result_bytes:
         raise over("result_bytes", allowed=limits.result_bytes, actual=size, key=result.id)
-    return result

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, TypeAlias, cast, get_args
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import asdict, force_setattr
+from msgspec.structs import force_setattr
 
 from holdfast.ground import json_values
 from holdfast.ground.errors import InvalidInput
@@ -39,7 +39,7 @@ _KINDS: Final = get_args(ErrorKind)
 _ERROR: Final = ("name", "message", "kind")
 
 
-class ToolCall(Struct, frozen=True, kw_only=True):
+class ToolCall(Struct, frozen=True, kw_only=True, gc=False):
     """One call of a tool; `input` is what the model sent, its text where that was no JSON."""
 
     type: Literal["tool"] = "tool"
@@ -49,18 +49,20 @@ class ToolCall(Struct, frozen=True, kw_only=True):
     extras: dict[str, JSON] = NO_EXTRAS
 
     def __post_init__(self) -> None:
-        checks.one_of("type", self.type, ("tool",))
+        if self.type != "tool":
+            checks.one_of("type", self.type, ("tool",))
         checks.text("id", self.id, least=1)
         checks.text("name", self.name)
         force_setattr(self, "input", kept(self.input, "input"))
-        force_setattr(self, "extras", checks.extras(self.extras, _CALL))
+        if self.extras is not NO_EXTRAS:
+            force_setattr(self, "extras", checks.extras(self.extras, _CALL))
 
     def export(self) -> dict[str, JSON]:
         """Return it as a plain dict."""
         return plain(wire_of(self))
 
 
-class TextMessage(Struct, frozen=True, kw_only=True):
+class TextMessage(Struct, frozen=True, kw_only=True, gc=False):
     """What the system, a user or an agent said."""
 
     type: Literal["text"] = "text"
@@ -72,22 +74,22 @@ class TextMessage(Struct, frozen=True, kw_only=True):
     extras: dict[str, JSON] = NO_EXTRAS
 
     def __post_init__(self) -> None:
-        checks.one_of("type", self.type, ("text",))
-        checks.one_of("role", self.role, _ROLES)
-        checks.one_of("stop_reason", self.stop_reason, _STOPS)
+        if self.type != "text" or self.role not in _ROLES or self.stop_reason not in _STOPS:
+            checks.one_of("type", self.type, ("text",))
+            checks.one_of("role", self.role, _ROLES)
+            checks.one_of("stop_reason", self.stop_reason, _STOPS)
         if isinstance(self.content, list | tuple):
             force_setattr(self, "content", checks.items("content", self.content, _part))
         else:
             checks.text("content", self.content)
-        _check_origin(self)
-        force_setattr(self, "extras", checks.extras(self.extras, _TEXT))
+        _check_told(self, _TEXT)
 
     def export(self) -> dict[str, JSON]:
         """Return it as a plain dict."""
         return plain(wire_of(self))
 
 
-class ToolCallMessage(Struct, frozen=True, kw_only=True):
+class ToolCallMessage(Struct, frozen=True, kw_only=True, gc=False):
     """An agent's calls of tools, made together."""
 
     type: Literal["tool_call"] = "tool_call"
@@ -99,19 +101,19 @@ class ToolCallMessage(Struct, frozen=True, kw_only=True):
     extras: dict[str, JSON] = NO_EXTRAS
 
     def __post_init__(self) -> None:
-        checks.one_of("type", self.type, ("tool_call",))
-        checks.one_of("role", self.role, ("assistant",))
-        checks.one_of("stop_reason", self.stop_reason, ("tool",))
+        if (self.type, self.role, self.stop_reason) != ("tool_call", "assistant", "tool"):
+            checks.one_of("type", self.type, ("tool_call",))
+            checks.one_of("role", self.role, ("assistant",))
+            checks.one_of("stop_reason", self.stop_reason, ("tool",))
         force_setattr(self, "tools", checks.items("tools", self.tools, tool_call))
-        _check_origin(self)
-        force_setattr(self, "extras", checks.extras(self.extras, _CALLS))
+        _check_told(self, _CALLS)
 
     def export(self) -> dict[str, JSON]:
         """Return it as a plain dict."""
         return plain(wire_of(self))
 
 
-class ToolResultMessage(Struct, frozen=True, kw_only=True):
+class ToolResultMessage(Struct, frozen=True, kw_only=True, gc=False):
     """What one call of a tool gave: `{"data": …}`, or `{"error": {name, message, kind}}`."""
 
     type: Literal["tool_result"] = "tool_result"
@@ -125,15 +127,15 @@ class ToolResultMessage(Struct, frozen=True, kw_only=True):
     extras: dict[str, JSON] = NO_EXTRAS
 
     def __post_init__(self) -> None:
-        checks.one_of("type", self.type, ("tool_result",))
-        checks.one_of("role", self.role, ("tool_result",))
-        checks.one_of("stop_reason", self.stop_reason, ("tool",))
-        with checks.inside("tool"):
-            force_setattr(self, "tool", tool_call(self.tool))
+        if (self.type, self.role, self.stop_reason) != ("tool_result", "tool_result", "tool"):
+            checks.one_of("type", self.type, ("tool_result",))
+            checks.one_of("role", self.role, ("tool_result",))
+            checks.one_of("stop_reason", self.stop_reason, ("tool",))
+        if not isinstance(self.tool, ToolCall):  # pyright: ignore[reportUnnecessaryIsInstance] - a dict
+            force_setattr(self, "tool", checks.read_as("tool", tool_call, self.tool))
         force_setattr(self, "content", _content(self.content))
-        _check_origin(self)
         checks.whole_or_none("duration_ms", self.duration_ms)
-        force_setattr(self, "extras", checks.extras(self.extras, _RESULT))
+        _check_told(self, _RESULT)
 
     def export(self) -> dict[str, JSON]:
         """Return it as a plain dict."""
@@ -163,13 +165,17 @@ _READ: Final[dict[object, tuple[Callable[..., Message], frozenset[str], tuple[st
 
 def message(given: object) -> Message:
     """Return *given*, a message or its plain dict, as a message; else InvalidInput."""
-    if isinstance(given, TextMessage | ToolCallMessage | ToolResultMessage):
-        return given
-    found = checks.members(given)
-    if "type" not in found:
-        raise InvalidInput("type", "is missing")
-    checks.one_of("type", found["type"], _READ)
-    kind, fields, required = _READ[found["type"]]
+    if not isinstance(given, dict):
+        if isinstance(given, TextMessage | ToolCallMessage | ToolResultMessage):
+            return given
+        raise InvalidInput(HERE, "must be a message or an object", given=given)
+    found = cast("dict[str, Any]", given)
+    told = found.get("type")
+    if not isinstance(told, str) or told not in _READ:
+        if "type" not in found:
+            raise InvalidInput("type", "is missing")
+        checks.one_of("type", told, _READ)
+    kind, fields, required = _READ[cast("str", told)]
     return checks.made(kind, checks.gathered(found, fields), required)
 
 
@@ -186,18 +192,48 @@ def messages_of(field: str, given: object) -> list[Message]:
     return checks.items(field, given, message)
 
 
-def wire_of(value: Struct) -> dict[str, Any]:
+def wire_of(value: Message | ToolCall) -> dict[str, Any]:
     """Return the members of *value* as they are written: its fields, then its extras.
 
-    They are what it holds, to be encoded and not to be handed out.
+    They are what it holds, to be encoded and not to be handed out. Spelled out, for this is most
+    of what it costs to write a state.
     """
-    found = asdict(value)
-    extras = found.pop("extras")
-    for name in ("tools", "tool"):
-        if name in found:
-            held = found[name]
-            found[name] = wire_of(held) if name == "tool" else [wire_of(each) for each in held]
-    return found | extras if extras else found
+    if isinstance(value, TextMessage):
+        wire = {
+            "type": value.type,
+            "role": value.role,
+            "content": value.content,
+            "stop_reason": value.stop_reason,
+            "agent": value.agent,
+            "step": value.step,
+        }
+    elif isinstance(value, ToolCall):
+        wire = {"type": value.type, "id": value.id, "name": value.name, "input": value.input}
+    else:
+        wire = _tool_wire(value)
+    return wire if value.extras is NO_EXTRAS else wire | value.extras
+
+
+def _tool_wire(value: ToolCallMessage | ToolResultMessage) -> dict[str, Any]:
+    if isinstance(value, ToolCallMessage):
+        return {
+            "type": value.type,
+            "role": value.role,
+            "tools": [wire_of(each) for each in value.tools],
+            "stop_reason": value.stop_reason,
+            "agent": value.agent,
+            "step": value.step,
+        }
+    return {
+        "type": value.type,
+        "role": value.role,
+        "tool": wire_of(value.tool),
+        "content": value.content,
+        "stop_reason": value.stop_reason,
+        "agent": value.agent,
+        "step": value.step,
+        "duration_ms": value.duration_ms,
+    }
 
 
 def plain(wire: dict[str, Any]) -> dict[str, JSON]:
@@ -205,9 +241,14 @@ def plain(wire: dict[str, Any]) -> dict[str, JSON]:
     return cast("dict[str, JSON]", json_values.decode(_encode(wire)))
 
 
-def _check_origin(told: Message) -> None:
-    checks.text_or_none("agent", told.agent)
-    checks.whole_or_none("step", told.step)
+def _check_told(told: Message, fields: frozenset[str]) -> None:
+    """InvalidInput unless what every message may have is as it must be; freeze its extras."""
+    if told.agent is not None:
+        checks.text("agent", told.agent)
+    if told.step is not None:
+        checks.whole("step", told.step)
+    if told.extras is not NO_EXTRAS:
+        force_setattr(told, "extras", checks.extras(told.extras, fields))
 
 
 def _part(given: object) -> dict[str, JSON]:

@@ -8,34 +8,35 @@ import msgspec
 from msgspec import Struct, field
 from msgspec.structs import asdict, force_setattr, replace
 
+from holdfast.ground import json_values
 from holdfast.ground.clock import SystemClock, to_microseconds
 from holdfast.ground.errors import ChecksumMismatch, InvalidInput
 from holdfast.ground.ids import Ids, base62
 from holdfast.ground.json_values import JSON
 from holdfast.memories.state import checks
-from holdfast.memories.state.checks import NO_EXTRAS
-from holdfast.memories.state.frozen import KEPT, ReadOnlyDict, kept
+from holdfast.memories.state.checks import HERE, NO_EXTRAS, NO_ITEMS
+from holdfast.memories.state.frozen import ReadOnlyDict, kept
 from holdfast.memories.state.instants import from_text, to_milliseconds, to_text
 from holdfast.memories.state.message import (
     Message,
     TextMessage,
     ToolResultMessage,
     message,
-    messages_of,
     plain,
     wire_of,
 )
 
-_NO_DETAILS: Final[dict[str, int]] = ReadOnlyDict({}, KEPT)
+_NO_DETAILS: Final[dict[str, int]] = ReadOnlyDict()
 _COUNTS: Final = ("requests", "input_tokens", "output_tokens", "tool_calls")
 _MESSAGES: Final = ("prompt", "history", "output", "tool_calls")
 
 _ids: Final = Ids()
 _clock: Final = SystemClock()
+_encode: Final = msgspec.json.Encoder().encode
 _canonical: Final = msgspec.json.Encoder(order="sorted").encode
 
 
-class Usage(Struct, frozen=True, kw_only=True):
+class Usage(Struct, frozen=True, kw_only=True, gc=False):
     """What was asked of a model and paid for; two of them add up."""
 
     requests: int = 0
@@ -46,14 +47,14 @@ class Usage(Struct, frozen=True, kw_only=True):
     extras: dict[str, JSON] = NO_EXTRAS
 
     def __post_init__(self) -> None:
-        for name in _COUNTS:
-            checks.whole(name, getattr(self, name))
+        checks.whole("requests", self.requests)
+        checks.whole("input_tokens", self.input_tokens)
+        checks.whole("output_tokens", self.output_tokens)
+        checks.whole("tool_calls", self.tool_calls)
         if self.details is not _NO_DETAILS:
-            details = checks.members(self.details)
-            for name, each in details.items():
-                checks.whole(f"details.{name}", each)
-            force_setattr(self, "details", ReadOnlyDict(details, KEPT))
-        force_setattr(self, "extras", checks.extras(self.extras, _USAGE))
+            force_setattr(self, "details", _details(self.details))
+        if self.extras is not NO_EXTRAS:
+            force_setattr(self, "extras", checks.extras(self.extras, _USAGE))
 
     def __add__(self, other: "Usage") -> "Usage":
         details = dict(self.details)
@@ -64,7 +65,7 @@ class Usage(Struct, frozen=True, kw_only=True):
 
     def export(self) -> dict[str, JSON]:
         """Return it as a plain dict, which `from_dict` reads."""
-        return plain(wire_of(self))
+        return plain(_usage_wire(self))
 
     @classmethod
     def from_dict(cls, given: object) -> "Usage":
@@ -87,7 +88,7 @@ def result_id(run_id: str, index: int) -> str:
     return f"res_{base62(int.from_bytes(digest[:18]) % 62**24, 24)}"
 
 
-class InferenceResult(Struct, frozen=True, kw_only=True):
+class InferenceResult(Struct, frozen=True, kw_only=True, gc=False):
     """One agent's call: what it was given, what it said, what its tools gave, how it ended.
 
     >>> from holdfast import InferenceResult, messages
@@ -97,10 +98,10 @@ class InferenceResult(Struct, frozen=True, kw_only=True):
 
     agent: str
     input: str = ""
-    prompt: list[Message] = field(default_factory=list[Message])
-    history: list[Message] = field(default_factory=list[Message])
-    output: list[Message] = field(default_factory=list[Message])
-    tool_calls: list[ToolResultMessage] = field(default_factory=list[ToolResultMessage])
+    prompt: list[Message] = NO_ITEMS
+    history: list[Message] = NO_ITEMS
+    output: list[Message] = NO_ITEMS
+    tool_calls: list[ToolResultMessage] = NO_ITEMS
     raw: str = ""
     # A value has nobody to hand it the time or an id; whoever has them gives both.
     id: str = field(default_factory=_new_id)
@@ -116,21 +117,29 @@ class InferenceResult(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         checks.text("agent", self.agent, least=1)
         checks.text("id", self.id, least=1)
-        for name in ("input", "raw", "stop_reason"):
-            checks.text(name, getattr(self, name))
-        for name in ("prompt", "history", "output"):
-            force_setattr(self, name, messages_of(name, getattr(self, name)))
-        force_setattr(self, "tool_calls", checks.items("tool_calls", self.tool_calls, _returned))
+        checks.text("input", self.input)
+        checks.text("raw", self.raw)
+        checks.text("stop_reason", self.stop_reason)
+        if self.prompt is not NO_ITEMS:
+            force_setattr(self, "prompt", checks.items("prompt", self.prompt, message))
+        if self.history is not NO_ITEMS:
+            force_setattr(self, "history", checks.items("history", self.history, message))
+        if self.output is not NO_ITEMS:
+            force_setattr(self, "output", checks.items("output", self.output, message))
+        if self.tool_calls is not NO_ITEMS:
+            force_setattr(
+                self, "tool_calls", checks.items("tool_calls", self.tool_calls, _returned)
+            )
         force_setattr(self, "created_at", to_milliseconds("created_at", self.created_at))
-        if self.usage is not NO_USAGE:
-            with checks.inside("usage"):
-                force_setattr(self, "usage", _usage(self.usage))
+        if not isinstance(self.usage, Usage):  # pyright: ignore[reportUnnecessaryIsInstance] - a dict
+            force_setattr(self, "usage", checks.read_as("usage", _usage, self.usage))
         checks.text_or_none("run_id", self.run_id)
         checks.whole_or_none("index", self.index)
         checks.text_or_none("model", self.model)
         if self.error is not None:
             force_setattr(self, "error", _error(self.error))
-        force_setattr(self, "extras", checks.extras(self.extras, _RESULT | {"checksum"}))
+        if self.extras is not NO_EXTRAS:
+            force_setattr(self, "extras", checks.extras(self.extras, _RESULT | {"checksum"}))
 
     @property
     def text(self) -> str:
@@ -146,7 +155,7 @@ class InferenceResult(Struct, frozen=True, kw_only=True):
     @property
     def checksum(self) -> str:
         """`sha256:` and the hash of all that it holds, as canonical JSON."""
-        return checksum_of(result_wire(self))
+        return checksum_of(canonical_of(self))
 
     def replace(self, **changes: Any) -> "InferenceResult":
         """Return a copy with *changes* made to it."""
@@ -154,8 +163,7 @@ class InferenceResult(Struct, frozen=True, kw_only=True):
 
     def export(self) -> dict[str, JSON]:
         """Return it as a plain dict with its checksum, which `from_dict` reads."""
-        wire = result_wire(self)
-        return plain(wire | {"checksum": checksum_of(wire)})
+        return cast("dict[str, JSON]", json_values.decode(encoded_result(self)))
 
     @classmethod
     def from_dict(cls, given: object, *, verify: bool = True) -> "InferenceResult":
@@ -190,29 +198,58 @@ def result_wire(result: InferenceResult) -> dict[str, Any]:
     for name in _MESSAGES:
         wire[name] = [wire_of(each) for each in wire[name]]
     wire["created_at"] = to_text(result.created_at)
-    wire["usage"] = wire_of(result.usage)
+    wire["usage"] = _usage_wire(result.usage)
     return wire | extras if extras else wire
 
 
-def checksum_of(wire: dict[str, Any]) -> str:
-    """Return the checksum of a result with the members *wire*."""
-    return f"sha256:{sha256(_canonical(wire)).hexdigest()}"
+def encoded_result(result: InferenceResult) -> bytes:
+    """Return the JSON of *result* with its checksum."""
+    wire = result_wire(result)
+    wire["checksum"] = checksum_of(_canonical(wire))
+    return _encode(wire)
+
+
+def canonical_of(result: InferenceResult) -> bytes:
+    """Return the canonical JSON of *result*, without its checksum: as long as any compact one."""
+    return _canonical(result_wire(result))
+
+
+def checksum_of(canonical: bytes) -> str:
+    """Return the checksum of the result that *canonical* is the JSON of."""
+    return f"sha256:{sha256(canonical).hexdigest()}"
 
 
 def result_of(given: object, *, verify: bool) -> InferenceResult:
     """Return *given*, a result or its plain dict, as a result; InvalidInput tells the member."""
     if isinstance(given, InferenceResult):
         return given
-    found = dict(checks.members(given))
-    stored = found.pop("checksum", None)
-    checks.text_or_none("checksum", stored)
+    result, stored = read_result(given)
+    if verify and stored is not None:
+        check_sum(result, stored, canonical_of(result))
+    return result
+
+
+def read_result(given: object) -> tuple[InferenceResult, str | None]:
+    """Return the result that the plain dict *given* tells of, and the checksum it holds, if any."""
+    if not isinstance(given, dict):
+        raise InvalidInput(HERE, "must be a result or an object", given=given)
+    found = dict(cast("dict[str, Any]", given))
+    stored = checks.text_or_none("checksum", found.pop("checksum", None))
     if isinstance(found.get("created_at"), str):
         found["created_at"] = from_text("created_at", found["created_at"])
-    known = checks.gathered(found, _RESULT)
-    result = checks.made(InferenceResult, known, ("agent",))
-    if verify and stored is not None and stored != (computed := result.checksum):
+    return checks.made(InferenceResult, checks.gathered(found, _RESULT), ("agent",)), stored
+
+
+def check_sum(result: InferenceResult, stored: str, canonical: bytes) -> None:
+    """ChecksumMismatch unless *stored* is the checksum of *canonical*, the JSON of *result*."""
+    computed = checksum_of(canonical)
+    if stored != computed:
         raise ChecksumMismatch(result.id, stored=stored, computed=computed)
-    return result
+
+
+def _usage_wire(usage: Usage) -> dict[str, Any]:
+    wire = asdict(usage)
+    return wire | wire.pop("extras")
 
 
 def _returned(given: object) -> ToolResultMessage:
@@ -220,6 +257,13 @@ def _returned(given: object) -> ToolResultMessage:
     if not isinstance(told, ToolResultMessage):
         raise InvalidInput("type", "must be 'tool_result'", given=told.type)
     return told
+
+
+def _details(given: object) -> dict[str, int]:
+    details = checks.members(given)
+    for name, each in details.items():
+        checks.whole(f"details.{name}", each)
+    return ReadOnlyDict(details) if details else _NO_DETAILS
 
 
 def _usage(given: object) -> Usage:

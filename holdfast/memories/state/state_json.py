@@ -10,11 +10,17 @@ from holdfast.ground.text import encoded
 from holdfast.memories.state import checks
 from holdfast.memories.state.info import Cell, Origin
 from holdfast.memories.state.instants import from_text, to_milliseconds, to_text
-from holdfast.memories.state.intake import check_room, encoded_value, fitting
+from holdfast.memories.state.intake import check_room, check_size, encoded_value
 from holdfast.memories.state.keys import checked_key
 from holdfast.memories.state.limits import StateLimits
 from holdfast.memories.state.message import messages_of, wire_of
-from holdfast.memories.state.result import InferenceResult, checksum_of, result_of, result_wire
+from holdfast.memories.state.result import (
+    InferenceResult,
+    canonical_of,
+    check_sum,
+    encoded_result,
+    read_result,
+)
 from holdfast.memories.state.schema import Schema
 from holdfast.memories.state.store import Held
 
@@ -40,7 +46,7 @@ def to_json(held: Held) -> bytes:
             "revision": held.revision,
             "values": [_value(key, cell) for key, cell in held.cells.items()],
             "messages": [wire_of(each) for each in held.messages],
-            "results": [_result(each) for each in held.results],
+            "results": [msgspec.Raw(encoded_result(each)) for each in held.results],
         }
     )
 
@@ -62,11 +68,11 @@ def from_wire(given: object, *, verify: bool, limits: StateLimits, schema: Schem
     found = _body(given)
     revision = checks.whole("revision", found["revision"])
     read = _Cells(revision, limits, schema)
-    results = checks.items("results", found["results"], lambda each: result_of(each, verify=verify))
+    results = checks.items("results", found["results"], lambda each: _result(each, verify, limits))
     return Held(
         cells=read.all(found["values"]),
         messages=list(messages_of("messages", found["messages"])),
-        results=[fitting(each, limits) for each in results],
+        results=list(results),
         thread_id=checks.text_or_none("thread_id", found["thread_id"]),
         revision=revision,
         total_bytes=read.total_bytes,
@@ -142,9 +148,13 @@ def _value(key: str, cell: Cell) -> dict[str, Any]:
     }
 
 
-def _result(result: InferenceResult) -> dict[str, Any]:
-    wire = result_wire(result)
-    return wire | {"checksum": checksum_of(wire)}
+def _result(given: object, verify: bool, limits: StateLimits) -> InferenceResult:
+    result, stored = read_result(given)
+    canonical = canonical_of(result)
+    check_size(result, len(canonical), limits)
+    if verify and stored is not None:
+        check_sum(result, stored, canonical)
+    return result
 
 
 def _unknown(format: object, version: object) -> UnknownFormat:

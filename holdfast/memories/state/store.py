@@ -17,6 +17,7 @@ from holdfast.ground.errors import InvalidInput, PreconditionFailed
 from holdfast.memories.state.bridges import Hydrated
 from holdfast.memories.state.info import Cell, Origin, StateChange, What, info_of
 from holdfast.memories.state.intake import check_room
+from holdfast.memories.state.keys import checked_key
 from holdfast.memories.state.limits import StateLimits
 from holdfast.memories.state.message import Message
 from holdfast.memories.state.result import InferenceResult
@@ -124,23 +125,26 @@ class Store:
             return self._held.copied()
 
     def put(self, key: str, data: bytes, origin: Origin, expected: int | None = None) -> int:
-        """Write *data* under *key*, which is well formed, and return the new version."""
+        """Write *data* under *key* and return the new version."""
         now = self.clock.now()
         with self._writing, self._gate:
             held = self._held
             old = held.cells.get(key)
             if expected is not None:
                 _check_version(key, old, expected)
-            new, more = (1, len(data)) if old is None else (0, len(data) - len(old.data))
-            total = held.total_bytes + more
-            check_room(key, len(held.cells) + new, total, self.limits)
+            total = held.total_bytes + len(data)
+            if old is None:
+                key, created = checked_key(key, self.limits), now
+                check_room(key, len(held.cells) + 1, total, self.limits)
+            else:
+                total, created = total - len(old.data), old.created_at
+                check_room(key, 0, total, self.limits)
             version = self._begin()
-            held.cells[key] = Cell(
-                data, version, now if old is None else old.created_at, now, origin
-            )
+            held.cells[key] = Cell(data, version, created, now, origin)
             held.total_bytes = total
-            told = self._note("value", key, origin)
-        self._tell(told)
+            told = self._note("value", key, origin) if self._listeners else ()
+        if told:
+            self._tell(told)
         return version
 
     def drop(self, key: str, origin: Origin, expected: int | None = None) -> bool:

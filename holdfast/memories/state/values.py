@@ -27,7 +27,7 @@ class Values:
         With *expected_version* (0: there is none) PreconditionFailed unless that is so.
         """
         store = self._store
-        if type(key) is not str or not store.has(key):
+        if type(key) is not str:
             key = checked_key(key, store.limits)
         data = encoded_value(key, value, store.limits, store.schema)
         return store.put(key, data, self._origin, expected_version)
