@@ -64,11 +64,13 @@ class Context:
             raise InvalidInput("run_id", f"the memory is of {self.memory.run_id}", given=run_id)
         self.run_id = self.memory.run_id
         self.model, self.agent, self.hf = model, agent, hf
-        self.stream, self.profile, self.sleep = stream, profile, sleep
+        self.profile: Profile = profile
+        self.stream, self.sleep = stream, sleep
         self.tracer_provider, self.trace_content = tracer_provider, trace_content
         self.tracer = trace.get_tracer("holdfast", tracer_provider=tracer_provider)
         self.slots = Slots(max_concurrency)
         self.steering = Steering()
+        self.spans: dict[str, trace.SpanContext] = {}
         self.root = self
         self._ledger = _Ledger()
         self._cancelling = Cancelling()
@@ -90,7 +92,7 @@ class Context:
         within.__dict__.update(self.__dict__)
         within.memory = self.memory.copy(keys=list(inherit))
         within.run_id = within.memory.run_id
-        within.steering = Steering()
+        within.steering, within.spans = Steering(), {}
         within._cancelling = Cancelling(self._cancelling)
         within._numbers = _Numbers()
         return within

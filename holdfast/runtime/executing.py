@@ -34,8 +34,10 @@ class Ending(Struct, frozen=True, kw_only=True):
 class Executor(Protocol):
     """Something that can be executed."""
 
-    name: str
-    """What it is, for a `RunUpdate`: `step`, `task`, `plan`, `team` …"""
+    @property
+    def name(self) -> str:
+        """What it is, for a `RunUpdate`: `step`, `task`, `plan`, `team` or the like."""
+        ...
 
     @property
     def context(self) -> Context:

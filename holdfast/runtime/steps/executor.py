@@ -1,0 +1,264 @@
+"""Executing a step: its tries, what it leaves in the run's memory, and what is told of it."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from itertools import count
+from typing import Any
+
+from pydantic_ai.messages import ModelMessage
+
+from holdfast.ground.errors import InvalidInput, LimitExceeded, NoModel, StepFailed
+from holdfast.runtime import executing
+from holdfast.runtime.agent import Agent, AnyModel, AnyTool, AnyToolset
+from holdfast.runtime.calling import asking
+from holdfast.runtime.context import Context
+from holdfast.runtime.counts import counts
+from holdfast.runtime.events import Event, StepError, StepResult
+from holdfast.runtime.executing import Ending
+from holdfast.runtime.plans.shapes import State, Step, Task
+from holdfast.runtime.steering import Inbox
+from holdfast.runtime.steps.assignment import AcceptResult, Assignment
+from holdfast.runtime.steps.attempt import Attempt
+from holdfast.runtime.steps.finish import Wanted, checked_schema
+from holdfast.runtime.steps.leaving import leave_failure, leave_result
+from holdfast.runtime.steps.prompt import Contract, absent, system_text, upstream_keys
+from holdfast.runtime.steps.span import step_span
+from holdfast.runtime.steps.stopped import RETRIED, Stopped, wait_after
+from holdfast.runtime.steps.toolbox import check_names, memory_tools
+from holdfast.tools.run import run_hint
+
+
+@dataclass(eq=False)
+class StepExecutor:
+    """Executes *step* of *task*: an agent's loop that ends with one result, kept in run memory.
+
+    The model is that of *agent*, else *model*, else the context's. *accept_result* may refuse a
+    result by saying why. *finish_task* makes the result the task's as well; *item_index* is that
+    of the item of a list the step is for. Afterwards `result` or `error` is there.
+    """
+
+    _: KW_ONLY
+    task: Task
+    step: Step
+    context: Context
+    model: AnyModel | None = None
+    agent: Agent | None = None
+    tools: Sequence[AnyTool] = ()
+    toolsets: Sequence[AnyToolset] = ()
+    system_prompt: str | None = None
+    upstream_memory_keys: Sequence[str] = ()
+    finish_task: bool = False
+    max_iterations: int = 30
+    token_budget: int = 120_000
+    tool_result_limit: int = 25_000
+    accept_result: AcceptResult | None = None
+    item_index: int | None = None
+    result: Any = field(default=None, init=False)
+    error: StepError | None = field(default=None, init=False)
+    iterations: int = field(default=0, init=False)
+    messages: list[ModelMessage] = field(default_factory=list[ModelMessage], init=False)
+
+    def __post_init__(self) -> None:
+        self._assignment = self._assigned()
+
+    @property
+    def name(self) -> str:
+        """What a `RunUpdate` calls it."""
+        return "step"
+
+    def execute(self) -> AsyncGenerator[Event]:
+        """Do the step; give its events as they happen."""
+        return executing.events(self)
+
+    async def run(self) -> Any:
+        """Do the step; return its result, or raise StepFailed or RunCancelled."""
+        return await executing.run(self)
+
+    def run_sync(self) -> Any:
+        """Do as `run` does, for a script without an event loop."""
+        return executing.run_sync(self)
+
+    def ending(self) -> Ending:
+        """Return what came of it."""
+        if self.step.state == "completed":
+            return Ending(state="completed", result=self.result, completed=(self.step.id,))
+        error = self.error
+        if error is None:
+            return Ending(state="failed")
+        failure = StepFailed(self.step.id, error, run=self.context)
+        return Ending(state="failed", reason=str(error), failure=failure)
+
+    async def perform(self) -> None:
+        """Do the step, telling of it."""
+        inbox = self.context.steering.started(self.step.id)
+        with step_span(self._assignment, self) as span:
+            try:
+                await self._kept(await self._tried(inbox))
+            except Stopped as stopped:
+                await self._failed(stopped.error)
+            except asyncio.CancelledError:
+                await self._cancelled()
+                raise
+            finally:
+                inbox.end()
+                span.end(self.step.state, self.error)
+
+    async def _tried(self, inbox: Inbox) -> Any:
+        """Return the result of the first try that has one; Stopped when the last has none."""
+        for tries in count(1):
+            async with self.context.slots.taken():
+                if tries == 1:
+                    await self._begin()
+                try:
+                    return await self._try(inbox)
+                except Stopped as stopped:
+                    error = stopped.error
+                    if error.reason not in RETRIED or tries > self.step.retries:
+                        raise
+            seconds = wait_after(tries)
+            told = f"try {tries} failed, the next is in {seconds:g} s: {error}"
+            await self.context.tell(self._assignment.log("warning", told))
+            await self.context.sleep(seconds)
+        raise AssertionError
+
+    async def _try(self, inbox: Inbox) -> Any:
+        """Return the result of one try; Stopped when it has none."""
+        seconds = self.step.timeout_s
+        limit = asyncio.timeout(seconds)
+        try:
+            async with limit:
+                if not await asking.is_enabled(self._assignment.agent, self.context):
+                    raise Stopped("disabled", f"the agent {self._assignment.agent.name} is off")
+                return await self._attempted(inbox)
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            raise Stopped("timeout", f"it took more than {seconds:g} s") from error
+        except asking.HookFailed as failed:
+            cause = failed.__cause__
+            told = f"the hook {failed.hook} raised {type(cause).__name__}: {cause}"
+            raise Stopped("hook", told) from failed
+
+    async def _attempted(self, inbox: Inbox) -> Any:
+        attempt = Attempt(
+            self._assignment,
+            system=await self._system_text(),
+            message=await self._message(),
+            inbox=inbox,
+        )
+        try:
+            return await attempt.made()
+        finally:
+            self.messages = attempt.messages
+            self.iterations += attempt.stage.requests
+
+    async def _system_text(self) -> str:
+        agent = self._assignment.agent
+        try:
+            instructions = await asking.system_text(agent, self.context)
+        except Exception as error:
+            # A function of the user's, who is told what it raised.
+            raise asking.HookFailed("instructions") from error
+        preamble = [instructions, self.system_prompt]
+        return system_text(preamble, self._assignment.contract, now=self.context.clock.now())
+
+    async def _message(self) -> str:
+        memory = self.context.memory
+        named = upstream_keys(self.task, self.step, self.upstream_memory_keys, memory)
+        for key in absent(memory, named):
+            told = f"{key} is named for this step, and nothing can be read there"
+            await self.context.tell(self._assignment.log("warning", told))
+        hint = run_hint(memory, named, profile=self.context.profile)
+        return "\n\n".join(filter(None, (self.step.instructions, hint)))
+
+    async def _begin(self) -> None:
+        self.step.state, self.step.started_at = "running", self.context.now()
+        await self.context.tell(self._assignment.update("step_started"))
+
+    def _end(self, state: State, error: StepError | None = None) -> None:
+        self.step.state, self.step.error, self.step.ended_at = state, error, self.context.now()
+        self.error = error
+        began = self.step.started_at or self.step.ended_at
+        counts.step_ended(
+            state,
+            error.reason if error else "",
+            seconds=(self.step.ended_at - began) / 1000,
+            iterations=self.iterations,
+        )
+
+    async def _kept(self, result: Any) -> None:
+        """Keep *result* in the run's memory, and tell of it."""
+        try:
+            leave_result(self._assignment, result, finishes=self.finish_task)
+        except (InvalidInput, LimitExceeded) as error:
+            raise Stopped("memory", str(error)) from error
+        self.result = result
+        self._end("completed")
+        await self.context.tell(self._assignment.update("step_completed"))
+        await self._tell_result(result, None, of_task=self.finish_task)
+
+    async def _failed(self, error: StepError) -> None:
+        self._end("failed", error)
+        try:
+            leave_failure(self._assignment, error)
+        except LimitExceeded as full:
+            told = f"the failure could not be kept: {full}"
+            await self.context.tell(self._assignment.log("error", told))
+        await self.context.tell(self._assignment.update("step_failed", cause=str(error)))
+        await self._tell_result(None, error)
+
+    async def _cancelled(self) -> None:
+        if not self.step.settled:
+            self._end("cancelled")
+            reason = self.context.cancelled or "cancelled"
+            await self.context.tell(self._assignment.update("step_cancelled", cause=reason))
+
+    async def _tell_result(
+        self, result: Any, error: StepError | None, *, of_task: bool = False
+    ) -> None:
+        await self.context.tell(
+            StepResult(
+                task_id=self.task.id,
+                step_id=self.step.id,
+                item_index=self.item_index,
+                result=result,
+                error=error,
+                is_task_result=of_task,
+            )
+        )
+
+    def _assigned(self) -> Assignment:
+        context, step = self.context, self.step
+        agent = self.agent or Agent(step.id, instructions="")
+        model = agent.model or self.model or context.model
+        if model is None:
+            raise NoModel(
+                f"Nobody named a model for the step {step.id}.",
+                agent=agent.name,
+                next="Name one for its agent, for its executor, or for the context.",
+            )
+        schema = checked_schema(step.output_schema)
+        limit = self.tool_result_limit
+        contract_tools = memory_tools(
+            context.memory, profile=context.profile, writer=agent.name, most=limit
+        )
+        tools = [*agent.tools, *self.tools]
+        check_names(tools, contract_tools)
+        return Assignment(
+            context=context,
+            task=self.task,
+            step=step,
+            item_index=self.item_index,
+            model=model,
+            agent=agent,
+            tools=tools,
+            toolsets=[*agent.toolsets, *self.toolsets],
+            contract_tools=contract_tools,
+            contract=Contract(schema=schema, finish=self.finish_task, profile=context.profile),
+            wanted=None if schema is None else Wanted(schema),
+            max_iterations=step.max_iterations or self.max_iterations,
+            token_budget=step.token_budget or self.token_budget,
+            tool_result_limit=limit,
+            accept_result=self.accept_result,
+        )

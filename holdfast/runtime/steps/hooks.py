@@ -1,0 +1,105 @@
+"""The hooks of a step's agent: asked around its requests, as around those of any call of it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Struct
+from pydantic_ai.messages import ModelMessage, ModelResponse
+
+from holdfast.memories.state import messages
+from holdfast.memories.state.message import Message
+from holdfast.memories.state.result import InferenceResult, Usage, text_of
+from holdfast.runtime.calling import asking
+from holdfast.runtime.calling.from_model import texts, tool_results
+from holdfast.runtime.calling.retelling import retell
+from holdfast.runtime.calling.to_model import to_model
+from holdfast.runtime.hooks import AgentStart
+from holdfast.runtime.steps.assignment import Assignment
+from holdfast.runtime.steps.stopped import Stopped
+
+
+class Rewritten(Struct, frozen=True):
+    """What a hook wants sent in the place of the system text and the step's message."""
+
+    system: str
+    messages: list[ModelMessage]
+
+
+class StepHooks:
+    """Asks the hooks of one try of a step. `rewritten` is what they want of the next request."""
+
+    def __init__(self, assignment: Assignment, *, system: str, message: str) -> None:
+        self._agent, self._context = assignment.agent, assignment.context
+        self._assignment = assignment
+        self._prompt: tuple[Message, ...] = (messages.system(system), messages.user(message))
+        self._asks = self._agent.hooks is not None
+        self.rewritten: Rewritten | None = None
+
+    async def starting(self, step: int) -> None:
+        """Ask what the *step*-th request is to open with; Stopped when there is to be none."""
+        if not self._asks:
+            return
+        start = AgentStart(
+            agent=self._agent,
+            run=self._context,
+            input=self._assignment.step.instructions,
+            prompt=self._prompt,
+            history=(),
+            step=step,
+        )
+        changed = await asking.started(start)
+        if changed.stop:
+            raise Stopped("hook", "the hook on_start stopped the step")
+        same = changed.prompt == start.prompt and not changed.history
+        self.rewritten = None if same else self._sent(changed.prompt, changed.history)
+
+    async def heard(self, response: ModelResponse, exchanged: Sequence[ModelMessage]) -> None:
+        """Let the agent's hook see, and change, what *response* says."""
+        if not self._asks:
+            return
+        before = self._result(exchanged, "done")
+        after = await asking.answered(self._agent, before, self._context)
+        retell(response, before, after)
+
+    async def finishing(
+        self, exchanged: Sequence[ModelMessage], result: Any, *, reason: str
+    ) -> Any:
+        """Return *result* as the hook asked at the end leaves it: it may change a text."""
+        if not self._asks:
+            return result
+        before = self._result(exchanged, reason)
+        after = await asking.finished(self._agent, before, self._context)
+        if self._assignment.wanted is None and isinstance(result, str) and after.output:
+            said = text_of(after.output[-1])
+            return said if not before.output or said != text_of(before.output[-1]) else result
+        return result
+
+    def _sent(self, prompt: Sequence[Message], history: Sequence[Message]) -> Rewritten:
+        system, rest = "", list(prompt)
+        if rest and rest[0].role == "system":
+            system = text_of(rest.pop(0))
+        contract = self._assignment.contract.text
+        if contract not in system:
+            # Whatever goes before it, the contract stands in every prompt.
+            system = "\n\n".join(filter(None, (system, contract)))
+        return Rewritten(system, to_model([*history, *rest]))
+
+    def _result(self, exchanged: Sequence[ModelMessage], reason: str) -> InferenceResult:
+        name = self._agent.name
+        replies = [each for each in exchanged if isinstance(each, ModelResponse)]
+        return InferenceResult(
+            agent=name,
+            input=self._assignment.step.instructions,
+            prompt=list(self._prompt),
+            output=texts(exchanged, name),
+            tool_calls=tool_results(exchanged, name, {}),
+            created_at=self._context.clock.now(),
+            stop_reason=reason,
+            usage=Usage(
+                requests=len(replies),
+                input_tokens=sum(each.usage.input_tokens for each in replies),
+                output_tokens=sum(each.usage.output_tokens for each in replies),
+            ),
+            run_id=self._context.run_id,
+            model=replies[-1].model_name if replies else None,
+        )

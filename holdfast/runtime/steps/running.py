@@ -1,0 +1,78 @@
+"""The two pydantic-ai agents below all steps: one ends with `finish_step`, one with plain text.
+
+They hold nothing of any step. What a run of one needs is its `deps`, the try it belongs to.
+"""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic_ai import Agent as ModelAgent
+from pydantic_ai import RunContext, StructuredDict, ToolOutput
+from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.messages import InstructionPart
+from pydantic_ai.models import ModelRequestContext
+from pydantic_ai.tools import ToolDefinition
+
+from holdfast.runtime.steps.tools import FINISH
+
+if TYPE_CHECKING:
+    from holdfast.runtime.steps.attempt import Attempt
+
+FINISH_WORDS: Final = "Hand over the result of this step and end it. Call it once, as the last act."
+
+
+class Contracted(AbstractCapability[Any]):
+    """Shows `finish_step` with the schema of the step, and sends what a hook wants sent."""
+
+    async def prepare_output_tools(
+        self, ctx: RunContext[Any], tool_defs: list[ToolDefinition]
+    ) -> list[ToolDefinition]:
+        """Return `finish_step` as this step has it."""
+        attempt: Attempt = ctx.deps
+        shown = attempt.finish_parameters
+        return [replace(each, parameters_json_schema=shown) for each in tool_defs]
+
+    async def before_model_request(
+        self, ctx: RunContext[Any], request_context: ModelRequestContext
+    ) -> ModelRequestContext:
+        """Return the request with what a hook put in the place of the prompt."""
+        attempt: Attempt = ctx.deps
+        rewritten = attempt.hooks.rewritten
+        if rewritten is None:
+            return request_context
+        instructions = [InstructionPart(rewritten.system)] if rewritten.system else None
+        parts = request_context.model_request_parameters
+        return replace(
+            request_context,
+            # The first message is the step's own: what a hook changed is sent in its place.
+            messages=[*rewritten.messages, *request_context.messages[1:]],
+            model_request_parameters=replace(parts, instruction_parts=instructions),
+        )
+
+
+WITH_SCHEMA: Final = ModelAgent[Any, Any](
+    name="step",
+    output_type=ToolOutput(
+        StructuredDict({"type": "object"}), name=FINISH, description=FINISH_WORDS, strict=False
+    ),
+    end_strategy="graceful",
+    capabilities=[Contracted()],
+)
+
+IN_TEXT: Final = ModelAgent[Any, str](
+    name="step", output_type=str, end_strategy="graceful", capabilities=[Contracted()]
+)
+
+
+@WITH_SCHEMA.output_validator
+async def accept_arguments(ctx: RunContext[Any], arguments: Any) -> Any:
+    """Return the result that *arguments* hold; what is wrong with it goes back to the model."""
+    attempt: Attempt = ctx.deps
+    return await attempt.accept(arguments)
+
+
+@IN_TEXT.output_validator
+async def accept_text(ctx: RunContext[Any], text: str) -> str:
+    """Return the answer in *text*; a blank one is asked for again."""
+    attempt: Attempt = ctx.deps
+    return await attempt.acceptance.of_text(text)
