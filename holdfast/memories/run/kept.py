@@ -63,9 +63,8 @@ class Kept:
         try:
             depth = listeners.next_depth() if listeners.heard else 0
             before = self.entries.get(key, ABSENT)
-            if expected_version is not None and expected_version != before.version:
-                current = before if before.version else None
-                raise PreconditionFailed(key, expected=expected_version, current=current)
+            if expected_version is not None:
+                _check_version(key, before, expected_version)
             total = self.size_bytes + size - len(before.value_json)
             count = len(self.entries) + (not before.version)
             if size > limits.value_bytes or total > limits.total_bytes or count > limits.entries:
@@ -88,8 +87,7 @@ class Kept:
             self.entries[key], self.size_bytes = entry, total
             self._writes += 1
             self._written[key] = self._writes
-            if before.version or now < self._latest:
-                self._in_order = False
+            self._in_order = self._in_order and not before.version and now >= self._latest
             self._latest = now
             if depth:
                 listeners.written(depth, entry, before)
@@ -211,6 +209,12 @@ class Kept:
         if count > limits.entries:
             return over("entries", limits.entries, count)
         return over("total_bytes", limits.total_bytes, total)
+
+
+def _check_version(key: str, before: RunEntry, expected: int) -> None:
+    if before.version != expected:
+        current = before if before.version else None
+        raise PreconditionFailed(key, expected=expected, current=current)
 
 
 def over(limit: str, allowed: int, actual: int, key: str = "") -> LimitExceeded:
