@@ -1,10 +1,9 @@
 """From a workspace's handle to durable memory: one agent's, or all of the workspace's."""
 
-from functools import partial
-
 from holdfast.ground.pages import Page
 from holdfast.ground.scope import Scope, checked_name
 from holdfast.library.forget_report import ForgetReport
+from holdfast.library.forgetting import elsewhere
 from holdfast.library.traced import traced
 from holdfast.library.traced_durable import DURABLE
 from holdfast.memories.durable import agents, forgetting_agents, limiting, sweeping
@@ -14,7 +13,6 @@ from holdfast.memories.durable.entry import AgentSummary, Swept
 from holdfast.memories.durable.limits import DurableLimits, LimitsChanged
 from holdfast.memories.durable.memory import DurableMemory
 from holdfast.memories.durable.rows import SHARED
-from holdfast.memories.state.forgetting import forget_results
 from holdfast.memories.stores.caller import Caller
 from holdfast.memories.stores.session_access import refuse_narrowed
 
@@ -60,11 +58,11 @@ def sweep(caller: Caller) -> Swept:
 
 
 def forget_agent(caller: Caller, agent: str) -> ForgetReport:
-    """Forget all of *agent*'s durable memory and its results in threads, and its name."""
+    """Forget all of *agent*'s durable memory, its results in threads, its runs, and its name."""
     with coded():
         whole = _of_workspace(caller, "admin")
-    elsewhere = partial(forget_results, whole.engine, workspace=caller.workspace, agent=agent)
-    counts = forgetting_agents.forget_agent(whole, agent, elsewhere)
+    also = elsewhere(whole.engine, caller.workspace, agent)
+    counts = forgetting_agents.forget_agent(whole, agent, also)
     return ForgetReport(counts=counts, pending=whole.engine.scrub().pending)
 
 

@@ -1,7 +1,6 @@
 """What a database forgot, forgotten once more in one that does not know of it."""
 
 from datetime import datetime
-from functools import partial
 from types import SimpleNamespace
 
 from msgspec import Struct
@@ -10,13 +9,13 @@ from holdfast.engines.base import Engine, Reader, Transaction
 from holdfast.ground.clock import from_microseconds
 from holdfast.ground.ids import Ids
 from holdfast.ground.scope import EVERYBODY, Scope
+from holdfast.library.forgetting import elsewhere
 from holdfast.library.upkeep.entries import Tombstone, Tombstones, changes, entries
 from holdfast.library.upkeep.forgotten_longterm import LongTermGrave, forget_rows_again
 from holdfast.memories.durable.caller import Caller
 from holdfast.memories.durable.forgetting import forget_again
 from holdfast.memories.durable.forgetting_agents import forget_agent
 from holdfast.memories.durable.rows import Place, by_of
-from holdfast.memories.state.forgetting import forget_results
 
 
 class RedactedChange(Struct, frozen=True, kw_only=True):
@@ -97,10 +96,8 @@ def _forget_agents(engine: Engine, sql: SimpleNamespace, buried: Tombstones) -> 
         grave = buried.over_agent(owner.workspace, owner.agent, 0)
         if grave is not None:
             caller = _caller(engine, grave)
-            elsewhere = partial(
-                forget_results, caller.engine, workspace=owner.workspace, agent=owner.agent
-            )
-            forget_agent(caller, owner.agent, elsewhere)
+            also = elsewhere(caller.engine, owner.workspace, owner.agent)
+            forget_agent(caller, owner.agent, also)
             count += 1
     return count
 

@@ -158,6 +158,58 @@ where r.ended_at is null and not exists (
   select 1 from durable_lanes l
   where l.workspace = r.workspace and l.agent = r.agent and l.lane = r.lane and l.token = r.token)
 
+-- stray_runs --
+-- Entries and events of runs that there is no record of.
+select 'run_entries' as "table", e.run_id as id, 'no run' as found
+from run_entries e
+where not exists (select 1 from runs r where r.workspace = e.workspace and r.id = e.run_id)
+union
+select 'run_events', e.run_id, 'no run'
+from run_events e
+where not exists (select 1 from runs r where r.workspace = e.workspace and r.id = e.run_id)
+
+-- all_runs --
+select r.id, r.entries, r.bytes, r.seq,
+  (select count(*) from run_entries e where e.workspace = r.workspace and e.run_id = r.id)
+    as counted_entries,
+  (select cast(coalesce(sum(e.value_bytes), 0) as bigint) from run_entries e
+    where e.workspace = r.workspace and e.run_id = r.id) as counted_bytes,
+  (select coalesce(max(e.seq), 0) from run_events e
+    where e.workspace = r.workspace and e.run_id = r.id) as last_seq
+from runs r
+order by r.workspace, r.id
+
+-- stray_threads --
+-- Turns and runs of threads that are not there.
+select 'thread_turns' as "table", t.id as id, 'no thread' as found
+from thread_turns t
+where not exists (
+  select 1 from threads h where h.workspace = t.workspace and h.id = t.thread_id)
+union all
+select 'network_runs', r.id, 'no thread'
+from network_runs r
+where r.thread_id is not null and not exists (
+  select 1 from threads h where h.workspace = r.workspace and h.id = r.thread_id)
+
+-- miscounted_threads --
+select h.id, h.turns, h.counted
+from (
+  select t.id, t.turns, (
+    select count(*) from thread_turns u
+    where u.workspace = t.workspace and u.thread_id = t.id
+  ) as counted
+  from threads t
+) h
+where h.turns <> h.counted
+
+-- thread_turns_after --
+select seq, workspace, id, kind, agent, checksum, size_bytes,
+  case when :bodies = 1 then body else '' end as body
+from thread_turns
+where seq > :after
+order by seq
+limit :rows
+
 -- durable_entries_after (sqlite) --
 select workspace, agent, run_id, key, id, category, tags, size_bytes, seq,
   length(cast(content as blob)) as content_bytes
@@ -216,10 +268,12 @@ set content = null, content_sha256 = null, redacted_at = :redacted_at
 where seq = :seq and workspace = :of and redacted_at is null
 
 -- agents_with_memory --
--- Durable memory, or results in threads.
+-- Durable memory, results in threads, or runs.
 select workspace, agent from durable_agents where agent <> ''
 union
 select workspace, agent from thread_turns where agent is not null
+union
+select workspace, agent from runs where agent is not null
 order by workspace, agent
 
 -- redacted_versions --

@@ -16,7 +16,9 @@ from holdfast.library.upkeep.finding import Finding
 from holdfast.library.upkeep.heads import HeadRow, check_counters, check_exclusive, check_heads
 from holdfast.library.upkeep.longterm import check_longterm
 from holdfast.library.upkeep.rebuilding import rebuild
+from holdfast.library.upkeep.runs import check_runs
 from holdfast.library.upkeep.storage import check_indexes, check_storage
+from holdfast.library.upkeep.threads import check_threads
 from holdfast.library.upkeep.words import check_counts, check_words
 
 VERSIONS_AT_ONCE = 100
@@ -61,6 +63,8 @@ class _Walk(Struct, kw_only=True):
             "durable_changes": 0,
             "ltm_items": 0,
             "ltm_turns": 0,
+            "runs": 0,
+            "thread_turns": 0,
         }
     )
     links: dict[str, str] = field(default_factory=dict[str, str])
@@ -121,6 +125,8 @@ def _walk(everybody: Engine, reader: Reader, walk: _Walk) -> None:
     walk.findings += check_counts(reader, sql)
     walk.findings += check_entries(reader, sql, walk.counts, quick=walk.quick)
     walk.findings += check_longterm(reader, sql, walk.counts, quick=walk.quick)
+    walk.findings += check_runs(reader, sql, walk.counts)
+    walk.findings += check_threads(reader, sql, walk.counts, quick=walk.quick)
     walk.findings += [
         Finding(check="owners", table=stray.table, id=stray.id, expected="its", found=stray.found)
         for statement in (sql.strays, sql.stray_durable)

@@ -11,13 +11,31 @@ import psycopg
 import holdfast
 from holdfast.ground.scope import Actor
 from holdfast.library.holdfast import Holdfast
+from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.stores.edits import Save
 from holdfast.memories.stores.records import Store
 from holdfast.testing.contracts.given import written
+from holdfast.testing.contracts.threads_given import THREAD, began, ended, made, said
 
 MARKER = "kelpmarker"
 Rows = list[tuple[Any, ...]]
 Ask = Callable[..., Rows]
+
+
+def _fill_run(hf: Holdfast) -> None:
+    memory = RunMemory(run_id="run_1")
+    over = hf.runs.attach(memory, name="research", agent="agent_7", metadata={"a": "b"})
+    memory.set("shared:owner", "Ada\x00", title="The owner")
+    memory.set("task:t", {"a": [1]}, source="t")
+    over("failed")
+    hf.runs.checkpoints.save("run_1", b"\x00kept")
+    assert hf.runs.retrieve("run_1").state == "failed"
+
+
+def _fill_thread(hf: Holdfast) -> None:
+    hf.threads.append(THREAD, [said("Write, \U0001f40b\x00."), made(0), made(1, agent="editor")])
+    hf.network_runs.put(ended())
+    hf.network_runs.put(began("run_2", thread_id=None))
 
 
 @contextmanager
@@ -52,6 +70,8 @@ def fill(hf: Holdfast) -> Store:
 
 
 def _fill_one(hf: Holdfast) -> Store:
+    _fill_run(hf)
+    _fill_thread(hf)
     stores, memories = hf.memory_stores, hf.memory_stores.memories
     versions = stores.memory_versions
     store = stores.create(name="Notes", description="d", metadata={"a": "b"})
@@ -123,7 +143,9 @@ def _everything(hf: Holdfast) -> list[object]:
         durable = hf.durable(agent)
         found += [list(durable.list()), list(durable.history()), durable.hydrate().render()]
         found += [durable.limits(), durable.explain("gone")]
-    return found
+    for thread in hf.threads.list():
+        found += [thread, list(hf.threads.turns(thread.id)), hf.threads.runs(thread.id)]
+    return [*found, *hf.network_runs.list()]
 
 
 def opened(target: str | Path) -> Holdfast:
