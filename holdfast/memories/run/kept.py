@@ -3,6 +3,7 @@
 What happened is told while the lock is held, so that it is told in order, and handed over after.
 """
 
+import itertools
 from collections.abc import Callable, Sequence
 from operator import itemgetter
 from threading import Condition, Lock
@@ -38,8 +39,8 @@ class Kept:
         self.size_bytes = 0
         # The number of each key's last write, in the order of these once they are asked for.
         self._written: dict[str, int] = {}
-        self._writes = self._latest = 0
-        self._in_order = True
+        self._number = itertools.count(1).__next__
+        self._latest, self._in_order = 0, True
         self._lock = Lock()
         self._acquire, self._release = self._lock.acquire, self._lock.release
         self._changed = Condition(self._lock)
@@ -58,8 +59,7 @@ class Kept:
     ) -> tuple[RunEntry, RunEntry]:
         """Put an entry under *key*; return it, and what was there, which may be `ABSENT`."""
         size, limits, listeners = len(value_json), self.limits, self._listeners
-        # As `with` does, at half its cost.
-        self._acquire()
+        self._acquire()  # as `with` does, at half its cost
         try:
             depth = listeners.next_depth() if listeners.heard else 0
             before = self.entries.get(key, ABSENT)
@@ -85,8 +85,7 @@ class Kept:
                 failed=failed,
             )
             self.entries[key], self.size_bytes = entry, total
-            self._writes += 1
-            self._written[key] = self._writes
+            self._written[key] = self._number()
             self._in_order = self._in_order and not before.version and now >= self._latest
             self._latest = now
             if depth:
@@ -113,8 +112,7 @@ class Kept:
             if replace:
                 self._written = {}
             for each in given:
-                self._writes += 1
-                self._written[each.key] = self._writes
+                self._written[each.key] = self._number()
             self._in_order = False
             if depth:
                 self._listeners.restored(depth, given, gone, self._now())
