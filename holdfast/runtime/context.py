@@ -1,7 +1,7 @@
 """What all executors of one run share: its memory, model, slots, clock, and the word to stop."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -11,7 +11,10 @@ from pydantic_ai.usage import RequestUsage
 from holdfast.ground.clock import Clock, SystemClock, to_microseconds
 from holdfast.ground.errors import InvalidInput, NotFound
 from holdfast.ground.ids import Ids
+from holdfast.memories.run.entry import RunEntry
+from holdfast.memories.run.events import RunMemoryEvent
 from holdfast.memories.run.memory import RunMemory
+from holdfast.runtime import watching
 from holdfast.runtime.agent import AnyModel
 from holdfast.runtime.cancelling import Cancelling
 from holdfast.runtime.counts import counts
@@ -97,6 +100,13 @@ class Context:
         within._numbers = _Numbers()
         return within
 
+    def narrowed(self, most: int) -> "Context":
+        """Return this run with at most *most* model loops at once in what is given it."""
+        within = object.__new__(Context)
+        within.__dict__.update(self.__dict__)
+        within.slots = self.slots.narrowed(most)
+        return within
+
     @property
     def usage(self) -> Spending:
         """What the run, and all runs within it, have asked of their models so far."""
@@ -126,6 +136,29 @@ class Context:
         It waits for a step that has not started; NotFound for one that has ended or is unknown.
         """
         return self.steering.steer(text, step=step)
+
+    async def wait_for(
+        self,
+        key: str,
+        *,
+        after_version: int = 0,
+        timeout: float | None = None,  # noqa: ASYNC109 - how long is the caller's to say
+    ) -> RunEntry:
+        """Return the entry at *key* once its version is above *after_version*.
+
+        WaitTimeout when that takes longer than *timeout* seconds.
+        """
+        return await watching.wait_for(
+            self.memory, key, after_version=after_version, timeout=timeout
+        )
+
+    def watch(self, **conditions: Any) -> AsyncGenerator[RunMemoryEvent]:
+        """Give what happens to entries of the run's memory that meet *conditions*.
+
+        These are the filters of `memory.list`. Whoever looks too slowly gets a `gap` that says
+        how many events were missed.
+        """
+        return watching.watch(self.memory, now=self.now, **conditions)
 
     def now(self) -> int:
         """Return the present instant in milliseconds since 1970."""

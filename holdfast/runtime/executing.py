@@ -5,7 +5,7 @@ what came of it. Executors inside another are performed by it; what is here is t
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from typing import Any, Literal, Protocol, TypeAlias
@@ -37,6 +37,11 @@ class Executor(Protocol):
     @property
     def name(self) -> str:
         """What it is, for a `RunUpdate`: `step`, `task`, `plan`, `team` or the like."""
+        ...
+
+    @property
+    def title(self) -> str:
+        """What people call it: what the run is shown as in `hf.runs`."""
         ...
 
     @property
@@ -105,6 +110,7 @@ async def _performed(executor: Executor) -> bool:
             return await _interruptible(executor)
     with (
         context.tracer.start_as_current_span("holdfast.run") as span,
+        _shown(executor) as ends,
         _watched(context, inside),
     ):
         span.set_attribute("holdfast.run_id", context.run_id)
@@ -116,6 +122,7 @@ async def _performed(executor: Executor) -> bool:
             raise
         state = executor.ending().state if whole else "cancelled"
         span.set_attribute("holdfast.state", state)
+        ends(state)
         await context.tell(_ended(executor, state, context.cancelled))
         return whole
 
@@ -130,6 +137,22 @@ def _ended(executor: Executor, state: State, reason: str | None) -> RunUpdate:
         reason=ending.reason if state == ending.state and ending.reason else reason,
         usage=executor.context.usage,
     )
+
+
+@contextmanager
+def _shown(executor: Executor) -> Generator[Callable[[State], None]]:
+    """Let the run be seen in `hf.runs` until it ends, as what is yielded is told, or as failed."""
+    context = executor.context.root
+    if context.hf is None:
+        yield lambda _: None
+        return
+    attached = context.hf.runs.attach(
+        context.memory, name=executor.title, agent=context.agent, control=context
+    )
+    try:
+        yield attached
+    finally:
+        attached("cancelled" if context.cancelled else "failed")
 
 
 async def _interruptible(executor: Executor) -> bool:
@@ -162,7 +185,7 @@ async def _interruptible(executor: Executor) -> bool:
 def _watched(context: Context, inside: Context | None) -> Generator[None]:
     """Tell of what is written to the memory of *context*, unless that is done already."""
     looking = feed.get()
-    if looking is None or inside is context:
+    if looking is None or (inside is not None and inside.memory is context.memory):
         yield
         return
 

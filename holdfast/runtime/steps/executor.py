@@ -67,6 +67,11 @@ class StepExecutor:
         """What a `RunUpdate` calls it."""
         return "step"
 
+    @property
+    def title(self) -> str:
+        """What people call it."""
+        return self.step.id
+
     def execute(self) -> AsyncGenerator[Event]:
         """Do the step; give its events as they happen."""
         return executing.events(self)

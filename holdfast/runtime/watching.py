@@ -1,0 +1,125 @@
+"""Run memory on an event loop: waiting for a key, and looking on as entries come and go."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, Callable
+from typing import Any, ClassVar, Final
+
+from msgspec import Struct
+
+from holdfast.ground.errors import InvalidInput, WaitTimeout
+from holdfast.memories.run import keys
+from holdfast.memories.run.entry import RunEntry
+from holdfast.memories.run.events import RunMemoryEvent
+from holdfast.memories.run.filters import EVERYTHING, EntryFilter, filter_of
+from holdfast.memories.run.memory import RunMemory
+
+BUFFER: Final = 1_000
+"""Events that wait to be looked at before newer ones are only counted."""
+
+
+class Gap(RunMemoryEvent, frozen=True, kw_only=True):
+    """So many events were missed, because nobody looked in time."""
+
+    type: ClassVar[str] = "gap"
+
+    missed: int
+
+
+async def wait_for(
+    memory: RunMemory,
+    key: str,
+    *,
+    after_version: int = 0,
+    timeout: float | None = None,  # noqa: ASYNC109 - how long is the caller's to say
+) -> RunEntry:
+    """Return the entry at *key* once its version is above *after_version*.
+
+    WaitTimeout when that takes longer than *timeout* seconds.
+    """
+    wanted, loop = keys.checked(key), asyncio.get_running_loop()
+    found: asyncio.Future[RunEntry] = loop.create_future()
+
+    def take(entry: RunEntry) -> None:
+        if not found.done():
+            found.set_result(entry)
+
+    def hear(entry: RunEntry) -> None:
+        if entry.key == wanted and entry.version > after_version:
+            loop.call_soon_threadsafe(take, entry)
+
+    off = memory.subscribe(hear)
+    try:
+        present = memory.get(wanted)
+        if present is not None and present.version > after_version:
+            return present
+        limit = asyncio.timeout(timeout)
+        try:
+            async with limit:
+                return await found
+        except TimeoutError as error:
+            if timeout is None or not limit.expired():
+                raise
+            raise WaitTimeout(wanted, timeout) from error
+    finally:
+        off()
+
+
+async def watch(
+    memory: RunMemory, *, now: Callable[[], int], **conditions: Any
+) -> AsyncGenerator[RunMemoryEvent]:
+    """Give what happens in *memory*, as `on_event` tells it, to entries that meet *conditions*.
+
+    Conditions are those of `list`. What is told of no one entry is given only without any. At
+    most 1,000 events wait; those after them are missed, and one `gap` says how many.
+    """
+    wanted, loop = filter_of(**conditions), asyncio.get_running_loop()
+    waiting: deque[RunMemoryEvent] = deque()
+    news, missed = asyncio.Event(), 0
+
+    def take(event: RunMemoryEvent) -> None:
+        nonlocal missed
+        if missed or len(waiting) == BUFFER:
+            missed += 1
+        else:
+            waiting.append(event)
+        news.set()
+
+    def hear(event: RunMemoryEvent) -> None:
+        if _is_meant(event, wanted):
+            loop.call_soon_threadsafe(take, event)
+
+    off = memory.on_event(hear)
+    try:
+        while True:
+            await news.wait()
+            news.clear()
+            while waiting:
+                yield waiting.popleft()
+            if missed:
+                last, missed = missed, 0
+                yield Gap(run_id=memory.run_id, at=now(), missed=last)
+    finally:
+        off()
+
+
+class _Told(Struct, frozen=True):
+    """What an event tells of its entry, as a filter looks at it."""
+
+    key: str
+    kind: str
+    source: str | None
+
+
+def _is_meant(event: RunMemoryEvent, wanted: EntryFilter) -> bool:
+    if wanted == EVERYTHING:
+        return True
+    key, source = getattr(event, "key", None), getattr(event, "source", None)
+    if not isinstance(key, str):
+        return False
+    try:
+        told = _Told(key, keys.kind_of(key), source)
+    except InvalidInput:
+        # A write was refused for its key.
+        return False
+    return bool(wanted.chosen([told]))
