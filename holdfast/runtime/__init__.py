@@ -15,6 +15,18 @@ if TYPE_CHECKING:
     from holdfast.runtime.checkpoints.memory import MemoryCheckpoints as MemoryCheckpoints
     from holdfast.runtime.context import Context as Context
     from holdfast.runtime.engine_history import EngineHistory as EngineHistory
+    from holdfast.runtime.events import Chunk as Chunk
+    from holdfast.runtime.events import LogUpdate as LogUpdate
+    from holdfast.runtime.events import MemoryUpdate as MemoryUpdate
+    from holdfast.runtime.events import PlanningUpdate as PlanningUpdate
+    from holdfast.runtime.events import RunUpdate as RunUpdate
+    from holdfast.runtime.events import Spending as Spending
+    from holdfast.runtime.events import StepError as StepError
+    from holdfast.runtime.events import StepResult as StepResult
+    from holdfast.runtime.events import TaskUpdate as TaskUpdate
+    from holdfast.runtime.events import TeamUpdate as TeamUpdate
+    from holdfast.runtime.events import ToolCallUpdate as ToolCallUpdate
+    from holdfast.runtime.events import ToolResultUpdate as ToolResultUpdate
     from holdfast.runtime.history import History as History
     from holdfast.runtime.history import HistoryContext as HistoryContext
     from holdfast.runtime.hooks import AgentHooks as AgentHooks
@@ -31,6 +43,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.plans.shapes import Task as Task
     from holdfast.runtime.plans.task import TaskExecutor as TaskExecutor
     from holdfast.runtime.run_events import RunEvent as RunEvent
+    from holdfast.runtime.steps.executor import StepExecutor as StepExecutor
     from holdfast.runtime.team.board import TaskBoard as TaskBoard
     from holdfast.runtime.team.bus import MessageBus as MessageBus
     from holdfast.runtime.team.tools import team_tools as team_tools
@@ -46,6 +59,7 @@ __all__ = [
     "AgentStart",
     "Approval",
     "Checkpoint",
+    "Chunk",
     "Context",
     "EngineCheckpoints",
     "EngineHistory",
@@ -54,20 +68,32 @@ __all__ = [
     "HistoryContext",
     "InMemoryHistory",
     "InferenceResult",
+    "LogUpdate",
     "McpServer",
     "MemoryCheckpoints",
+    "MemoryUpdate",
     "MessageBus",
     "ParallelTaskExecutor",
     "PlanProblem",
+    "PlanningUpdate",
     "Report",
     "RunEvent",
+    "RunUpdate",
+    "Spending",
     "Step",
+    "StepError",
+    "StepExecutor",
+    "StepResult",
     "Task",
     "TaskBoard",
     "TaskExecutor",
     "TaskPlan",
     "TaskPlanner",
+    "TaskUpdate",
+    "TeamUpdate",
+    "ToolCallUpdate",
     "ToolContext",
+    "ToolResultUpdate",
     "UserMessage",
     "team_tools",
 ]
@@ -80,6 +106,7 @@ __getattr__ = lazily(
         "AgentStart": "holdfast.runtime.hooks",
         "Approval": "holdfast.runtime.plans.planner",
         "Checkpoint": "holdfast.runtime.checkpoints.checkpoint",
+        "Chunk": "holdfast.runtime.events",
         "Context": "holdfast.runtime.context",
         "EngineCheckpoints": "holdfast.runtime.checkpoints.engine",
         "EngineHistory": "holdfast.runtime.engine_history",
@@ -88,20 +115,32 @@ __getattr__ = lazily(
         "HistoryContext": "holdfast.runtime.history",
         "InMemoryHistory": "holdfast.runtime.memory_history",
         "InferenceResult": "holdfast.memories.state.result",
+        "LogUpdate": "holdfast.runtime.events",
         "McpServer": "holdfast.runtime.mcp_servers",
         "MemoryCheckpoints": "holdfast.runtime.checkpoints.memory",
+        "MemoryUpdate": "holdfast.runtime.events",
         "MessageBus": "holdfast.runtime.team.bus",
         "ParallelTaskExecutor": "holdfast.runtime.plans.parallel",
         "PlanProblem": "holdfast.runtime.plans.problem",
+        "PlanningUpdate": "holdfast.runtime.events",
         "Report": "holdfast.runtime.plans.report",
         "RunEvent": "holdfast.runtime.run_events",
+        "RunUpdate": "holdfast.runtime.events",
+        "Spending": "holdfast.runtime.events",
         "Step": "holdfast.runtime.plans.shapes",
+        "StepError": "holdfast.runtime.events",
+        "StepExecutor": "holdfast.runtime.steps.executor",
+        "StepResult": "holdfast.runtime.events",
         "Task": "holdfast.runtime.plans.shapes",
         "TaskBoard": "holdfast.runtime.team.board",
         "TaskExecutor": "holdfast.runtime.plans.task",
         "TaskPlan": "holdfast.runtime.plans.plan",
         "TaskPlanner": "holdfast.runtime.plans.planner",
+        "TaskUpdate": "holdfast.runtime.events",
+        "TeamUpdate": "holdfast.runtime.events",
+        "ToolCallUpdate": "holdfast.runtime.events",
         "ToolContext": "holdfast.runtime.tool_context",
+        "ToolResultUpdate": "holdfast.runtime.events",
         "UserMessage": "holdfast.runtime.user_message",
         "team_tools": "holdfast.runtime.team.tools",
     },
