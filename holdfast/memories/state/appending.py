@@ -11,10 +11,11 @@ from msgspec import Struct
 
 from holdfast.engines.base import Transaction
 from holdfast.ground.errors import InvalidInput, LimitExceeded, ResultDiffers
+from holdfast.ground.text import sha256_hex
 from holdfast.memories.state import checks
 from holdfast.memories.state.caller import Caller, cut, queries_of
 from holdfast.memories.state.counts import counts
-from holdfast.memories.state.result import InferenceResult, checksum_of, result_wire
+from holdfast.memories.state.result import InferenceResult, encoded_result
 from holdfast.memories.state.run_record import checked_name
 from holdfast.memories.state.thread import Appended, ThreadMessage, ThreadTurn, TurnKind
 from holdfast.memories.state.thread_ids import checked_id, checked_id_or_none
@@ -27,7 +28,7 @@ GivenTurn: TypeAlias = ThreadTurn | ThreadMessage | InferenceResult | Mapping[st
 MOST_BYTES: Final = 16_777_216
 """Of one turn, as JSON."""
 
-_encode: Final = msgspec.json.Encoder().encode
+_canonical: Final = msgspec.json.Encoder(order="sorted").encode
 
 
 class ReadyTurn(Struct, frozen=True, kw_only=True):
@@ -121,28 +122,27 @@ def checksum_of_turn(turn: ThreadTurn) -> str:
         return turn.result.checksum
     message = cast("ThreadMessage", turn.message)
     # Not when it was said: a run that is begun again says it again, later.
-    return checksum_of({"id": turn.id, "role": message.role, "content": message.content})
+    said = {"id": turn.id, "role": message.role, "content": message.content}
+    return f"sha256:{sha256_hex(_canonical(said))}"
 
 
 def _ready(turn: ThreadTurn) -> ReadyTurn:
-    agent: str | None = None
-    if turn.result is not None:
-        agent, body = turn.result.agent, result_wire(turn.result)
-        checksum = body["checksum"] = checksum_of(body)
+    result = turn.result
+    if result is not None:
+        body = encoded_result(result)
     else:
-        body, checksum = cast("ThreadMessage", turn.message).export(), checksum_of_turn(turn)
-    encoded = _encode(body)
-    if len(encoded) > MOST_BYTES:
-        raise LimitExceeded("turn_bytes", allowed=MOST_BYTES, actual=len(encoded), what=turn.id)
+        body = _canonical(cast("ThreadMessage", turn.message).export())
+    if len(body) > MOST_BYTES:
+        raise LimitExceeded("turn_bytes", allowed=MOST_BYTES, actual=len(body), what=turn.id)
     return ReadyTurn(
         id=turn.id,
         kind=turn.kind,
         run_id=turn.run_id,
-        agent=agent,
+        agent=None if result is None else result.agent,
         at=cut(turn.at),
-        checksum=checksum,
-        body=encoded.decode(),
-        size_bytes=len(encoded),
+        checksum=checksum_of_turn(turn),
+        body=body.decode(),
+        size_bytes=len(body),
     )
 
 
