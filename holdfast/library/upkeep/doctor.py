@@ -16,6 +16,7 @@ from holdfast.library.holdfast import Holdfast
 from holdfast.library.upkeep.check import Check
 from holdfast.library.upkeep.doctor_longterm import look_at_longterm
 from holdfast.library.upkeep.entries import miscounted
+from holdfast.library.upkeep.threads import look_at_threads
 from holdfast.memories.durable.fence import LAPSES_AFTER
 from holdfast.memories.durable.times import DAY
 
@@ -59,6 +60,7 @@ def doctor(hf: Holdfast) -> list[Check]:
         checks += _server(engine, sql)
     checks += [_counters(engine, sql), _overdue(engine, sql)]
     checks += look_at_longterm(engine, sql)
+    checks.append(look_at_threads(engine, sql))
     return [*checks, _pinned(status), _erasure(status), _clock(engine, sql)]
 
 

@@ -1,0 +1,135 @@
+"""Threads as they are stored: counted, measured, whole, and nothing left of who was forgotten."""
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.engines.base import Engine, Reader
+from holdfast.ground.errors import InvalidInput
+from holdfast.library.upkeep.check import Check
+from holdfast.library.upkeep.entries import Tombstone, Tombstones
+from holdfast.library.upkeep.finding import Finding
+from holdfast.memories.state.appending import checksum_of_turn
+from holdfast.memories.state.result import InferenceResult
+from holdfast.memories.state.thread import ThreadMessage, ThreadTurn
+
+ROWS_AT_ONCE: Final = 20
+"""Turns read at a time; with their bodies 320 MiB at the very most."""
+
+_TURNS: Final = "thread_turns"
+
+
+class _Stray(Struct, frozen=True, kw_only=True):
+    table: str
+    id: str
+    found: str
+
+
+class _Miscounted(Struct, frozen=True, kw_only=True):
+    id: str
+    turns: int
+    counted: int
+
+
+class _Turn(Struct, frozen=True, kw_only=True):
+    seq: int
+    workspace: str
+    id: str
+    kind: str
+    agent: str | None
+    checksum: str
+    size_bytes: int
+    body: str
+
+    def told(self) -> ThreadTurn:
+        """Return the turn that its body tells of; InvalidInput if it tells of none."""
+        try:
+            body = msgspec.json.decode(self.body)
+        except msgspec.DecodeError as error:
+            raise InvalidInput("body", "is not JSON") from error
+        if self.kind == "user":
+            return ThreadTurn.said(ThreadMessage.from_dict(body))
+        return ThreadTurn.made(InferenceResult.from_dict(body, verify=False))
+
+
+def check_threads(
+    reader: Reader, sql: SimpleNamespace, counts: dict[str, int], *, quick: bool
+) -> Iterator[Finding]:
+    """Give what is wrong with threads, and add to *counts* how much was looked at.
+
+    *quick* leaves out what the turns hold.
+    """
+    for stray in reader.all(_Stray, sql.stray_threads):
+        yield Finding(
+            check="owners", table=stray.table, id=stray.id, expected="its", found=stray.found
+        )
+    yield from miscounted_threads(reader, sql)
+    buried = Tombstones(reader.all(Tombstone, sql.tombstones))
+    for turn in _turns(reader, sql, bodies=not quick):
+        counts[_TURNS] += 1
+        if turn.agent and buried.over_agent(turn.workspace, turn.agent, turn.seq):
+            yield Finding(
+                check="forgotten",
+                table=_TURNS,
+                id=turn.id,
+                expected="nothing of it",
+                found="a turn",
+            )
+        if not quick:
+            yield from _of_body(turn)
+
+
+def miscounted_threads(reader: Reader, sql: SimpleNamespace) -> Iterator[Finding]:
+    """Give each thread whose count of turns is not what there is."""
+    for row in reader.all(_Miscounted, sql.miscounted_threads):
+        yield Finding(
+            check="counters",
+            table="threads",
+            id=row.id,
+            expected=f"turns {row.counted}",
+            found=f"turns {row.turns}",
+        )
+
+
+def look_at_threads(engine: Engine, sql: SimpleNamespace) -> Check:
+    """Return what there is to say of the counts of threads; *engine* is scoped to everybody."""
+    wrong = len(list(miscounted_threads(engine, sql)))
+    return Check(
+        name="thread counters",
+        ok=not wrong,
+        says=f"{wrong:,} are not what is there; holdfast verify names them"
+        if wrong
+        else "as what is there",
+    )
+
+
+def _turns(reader: Reader, sql: SimpleNamespace, *, bodies: bool) -> Iterator[_Turn]:
+    after = 0
+    while rows := reader.all(
+        _Turn, sql.thread_turns_after, after=after, bodies=int(bodies), rows=ROWS_AT_ONCE
+    ):
+        yield from rows
+        after = rows[-1].seq
+
+
+def _of_body(turn: _Turn) -> Iterator[Finding]:
+    """Give what of *turn*'s body is not what its row says; ids and hashes alone."""
+    size = len(turn.body.encode())
+    if size != turn.size_bytes:
+        yield _finding(turn, f"{turn.size_bytes} bytes", f"{size} bytes")
+    try:
+        told = turn.told()
+    except InvalidInput as error:
+        yield _finding(turn, f"a {turn.kind}", f"none, by its {error.field}")
+        return
+    if told.id != turn.id or (told.result and told.result.agent != turn.agent):
+        yield _finding(turn, "its own id and agent", "another's")
+    elif (found := checksum_of_turn(told)) != turn.checksum:
+        yield _finding(turn, turn.checksum, found)
+
+
+def _finding(turn: _Turn, expected: str, found: str) -> Finding:
+    return Finding(check="heads", table=_TURNS, id=turn.id, expected=expected, found=found)

@@ -1,0 +1,101 @@
+"""What verify, the doctor and a restored backup find of threads."""
+
+from pathlib import Path
+
+import pytest
+from library.upkeep.meddling import Ask, checks
+
+import holdfast
+from holdfast.library.holdfast import Holdfast
+from holdfast.library.upkeep.doctor import doctor
+from holdfast.library.upkeep.restore import restore
+from holdfast.testing.contracts.threads_given import THREAD, began, made, said
+
+
+@pytest.fixture
+def filled(hf: Holdfast) -> Holdfast:
+    hf.threads.append(THREAD, [said(), made(0), made(1, agent="editor")])
+    hf.network_runs.put(began())
+    return hf
+
+
+def test_what_nobody_meddled_with_is_whole(filled: Holdfast) -> None:
+    report = filled.verify()
+
+    assert report.findings == ()
+    assert report.counts["thread_turns"] == 3
+
+
+@pytest.mark.parametrize(
+    ("statement", "found"),
+    [
+        ("update threads set turns = 7", ("counters", "threads")),
+        ("update thread_turns set thread_id = 'else' where kind = 'user'", ("owners", None)),
+        ("update network_runs set thread_id = 'else'", ("owners", "network_runs")),
+        ("update thread_turns set size_bytes = 1", ("heads", "thread_turns")),
+        ("update thread_turns set checksum = 'sha256:0'", ("heads", "thread_turns")),
+        ("update thread_turns set body = '{'", ("heads", "thread_turns")),
+        ("update thread_turns set body = '{}'", ("heads", "thread_turns")),
+        ("update thread_turns set agent = 'else' where agent = 'editor'", ("heads", None)),
+        ("update thread_turns set body = replace(body, 'Done', 'Gone')", ("heads", None)),
+    ],
+)
+def test_a_row_that_does_not_fit_is_found(
+    filled: Holdfast, ask: Ask, statement: str, found: tuple[str, str | None]
+) -> None:
+    ask(statement)
+
+    assert (found[0], found[1] or "thread_turns") in checks(filled)
+
+
+def test_a_quick_look_leaves_out_what_turns_hold(filled: Holdfast, ask: Ask) -> None:
+    ask("update thread_turns set body = '{'")
+
+    assert checks(filled, quick=True) == set()
+
+
+def test_the_doctor_names_threads_that_are_miscounted(filled: Holdfast, ask: Ask) -> None:
+    before = {each.name: each.ok for each in doctor(filled)}
+    ask("update threads set turns = 7")
+
+    assert before["thread counters"]
+    assert not {each.name: each.ok for each in doctor(filled)}["thread counters"]
+
+
+def test_a_result_of_a_forgotten_agent_that_is_there_is_found(filled: Holdfast, ask: Ask) -> None:
+    there = ask(
+        "select seq, body, checksum, size_bytes from thread_turns"
+        " where agent = 'editor' and workspace = 'default'"
+    )
+    ((seq, body, checksum, size),) = there
+    filled.forget_agent("editor")
+    ask(
+        "insert into thread_turns (seq, workspace, thread_id, id, kind, agent, at, checksum,"
+        " size_bytes, body) values (?, 'default', ?, ?, 'result', 'editor', 0, ?, ?, ?)",
+        seq,
+        THREAD,
+        made(1).id,
+        checksum,
+        size,
+        body,
+    )
+
+    assert ("forgotten", "thread_turns") in checks(filled)
+
+
+def test_an_agent_forgotten_since_a_backup_stays_forgotten_when_it_is_restored(
+    tmp_path: Path,
+) -> None:
+    path, backup = tmp_path / "h.db", tmp_path / "backup.db"
+    with holdfast.open(path) as hf:
+        hf.threads.append(THREAD, [said(), made(0), made(1, agent="The Editor")])
+        hf.backup(backup)
+        hf.forget_agent("The Editor")
+
+    report = restore(backup, str(path), replace=True)
+
+    with holdfast.open(path) as hf:
+        assert report.forgotten == 1
+        assert hf.threads.results(THREAD) == [made(0)]
+        assert hf.threads.retrieve(THREAD).turns == 2
+        assert hf.verify().ok
