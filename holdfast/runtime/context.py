@@ -62,7 +62,7 @@ class Context:
     ) -> None:
         self.clock = clock or SystemClock()
         self.ids = ids or Ids()
-        self.memory = memory or self._new_memory(run_id)
+        self.memory = self._new_memory(run_id) if memory is None else memory
         if run_id not in (None, self.memory.run_id):
             raise InvalidInput("run_id", f"the memory is of {self.memory.run_id}", given=run_id)
         self.run_id = self.memory.run_id
