@@ -65,6 +65,8 @@ from holdfast.memories.longterm.score import Weights
 from holdfast.memories.run import commanding
 from holdfast.memories.run.attaching import Attached
 from holdfast.memories.run.control import RunControl
+from holdfast.memories.run.filters import OneOrMany
+from holdfast.memories.run.looking import EntryOrder, ListedEntry, ReadEntry
 from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.reading import RunEvent
 from holdfast.memories.run.record import RunState, WatchedRun
@@ -1200,6 +1202,44 @@ class AsyncRuns:
     async def retrieve(self, id: str) -> WatchedRun:
         """Return the run *id* as it is now; NotFound without it."""
         return await self._cross(self._of.retrieve, id)
+
+    async def entries(
+        self,
+        id: str,
+        *,
+        kind: OneOrMany = None,
+        keys: Iterable[str] | None = None,
+        key_prefix: str | None = None,
+        sources: OneOrMany = None,
+        order: EntryOrder | None = None,
+        limit: int | None = 200,
+        page: str | None = None,
+    ) -> AsyncPage[ListedEntry]:
+        """Return what the memory of the run *id* held last, without values, the newest first.
+
+        The filters are those of a run memory's own list. Raises NotFound without the run.
+        """
+        answer = await self._cross(
+            self._of.entries,
+            id,
+            kind=kind,
+            keys=keys,
+            key_prefix=key_prefix,
+            sources=sources,
+            order=order,
+            limit=limit,
+            page=page,
+        )
+        return AsyncPage(answer, self._cross)
+
+    async def entry(
+        self, id: str, key: str, *, path: str | None = None, offset: int = 0
+    ) -> ReadEntry:
+        """Return the entry under *key* of the run *id*, or what *path* leads to in its value.
+
+        Of a value over 64 KiB the first part is kept. Raises NotFound without run or entry.
+        """
+        return await self._cross(self._of.entry, id, key, path=path, offset=offset)
 
     async def follow(self, id: str, *, after: int = 0) -> AsyncLive[RunEvent]:
         """Give what happened in the run *id* past the event *after*, and what happens, to its end.

@@ -1,6 +1,6 @@
 """Runs on a server: this process's reported to it, and all of them looked into."""
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from functools import cached_property
 from threading import Event as Ring
 from typing import Final, NoReturn
@@ -15,9 +15,22 @@ from holdfast.library.wire_answers import field_of, paged
 from holdfast.library.wire_client import WireClient
 from holdfast.library.wire_request import route
 from holdfast.memories.run import commanding
+from holdfast.memories.run import keys as run_keys
 from holdfast.memories.run.attaching import Attached, Attachments, Shown, attach, opening_of
 from holdfast.memories.run.control import RunControl
+from holdfast.memories.run.filters import EVERYTHING, OneOrMany, filter_of
 from holdfast.memories.run.following import ENDED, checked_after
+from holdfast.memories.run.listing import Asked
+from holdfast.memories.run.looking import (
+    EntryOrder,
+    ListedEntry,
+    ReadEntry,
+    Told,
+    asked_for,
+    checked_wish,
+    entries_page,
+    read_in,
+)
 from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.reading import RunEvent
 from holdfast.memories.run.record import RunState, WatchedRun, checked_state
@@ -81,6 +94,49 @@ class RemoteRuns:
         """Return the run *id* as it is now; NotFound without it."""
         self.attachments.flush()
         return run_from_wire(self._client.read(route(RUNS, id)))
+
+    def entries(
+        self,
+        id: str,
+        *,
+        kind: OneOrMany = None,
+        keys: Iterable[str] | None = None,
+        key_prefix: str | None = None,
+        sources: OneOrMany = None,
+        order: EntryOrder | None = None,
+        limit: int | None = 200,
+        page: str | None = None,
+    ) -> Page[ListedEntry]:
+        """Return what the memory of the run *id* held last, without values, the newest first."""
+        among = filter_of(kind, keys, key_prefix, sources)
+        asked = asked_for(among, order=order, limit=limit, page=page)
+        self.attachments.flush()
+        return entries_page(lambda asked: self._entries(id, asked), asked)
+
+    def _entries(self, id: str, asked: Asked) -> Told:
+        """Return what the server tells; what nothing meets is not asked for, but for the run."""
+        told = (asked.among or EVERYTHING).told()
+        if [] in told.values():
+            self.retrieve(id)
+            return {"entries": [], "next_page": None}
+        query = {
+            "kind": told.get("kind"),
+            "key": told.get("keys"),
+            "key_prefix": told.get("key_prefix"),
+            "source": told.get("sources"),
+            "order": asked.order,
+            "limit": asked.limit,
+            "page": asked.page,
+        }
+        return self._client.read(route(RUNS, id, "entries"), query)
+
+    def entry(self, id: str, key: str, *, path: str | None = None, offset: int = 0) -> ReadEntry:
+        """Return the entry under *key* of the run *id*, or what *path* leads to in its value."""
+        wanted = checked_wish(path, offset)
+        query = {"path": wanted.path, "offset": wanted.offset or None}
+        self.attachments.flush()
+        checked = run_keys.checked(key)
+        return read_in(self._client.read(route(RUNS, id, "entries", checked), query))
 
     def follow(self, id: str, *, after: int = 0) -> Generator[RunEvent]:
         """Give what happened in the run *id* past the event *after*, and what happens, to its end.

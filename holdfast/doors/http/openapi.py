@@ -24,6 +24,7 @@ _PLACES = {
     "user": "The id of a user.",
     "key": "The key of an entry.",
     "run_id": "The id of a run.",
+    "run": "The id of a run.",
     "seq": "The number of a change.",
 }
 _ERROR: JSONObject = {
@@ -119,6 +120,9 @@ def _content(route: Route) -> JSONObject:
     kinds = {
         "/metrics": "text/plain",
         "/api/events": "text/event-stream",
+        "/api/runs/{run}/events": "text/event-stream",
         "/api/longterm/{user}/export": _LINES,
     }
+    if route.method != "GET":
+        return {"application/json": {}}
     return {kinds.get(route.path, "application/json"): {}}

@@ -40,11 +40,15 @@ class RunEvent(Struct, frozen=True, kw_only=True):
     data: dict[str, JSON]
 
 
-class ListedEntry(Struct, frozen=True, kw_only=True):
-    """An entry of a run that is kept, without its value; times are milliseconds since 1970."""
+class KeptEntry(Struct, frozen=True, kw_only=True):
+    """An entry of a run that is kept, without its value; times are milliseconds since 1970.
+
+    `written` rises in the order of last writes.
+    """
 
     key: str
     kind: keys.Kind
+    written: int
     source: str | None
     title: str | None
     description: str | None
@@ -66,11 +70,12 @@ class _EntryRow(Struct, frozen=True, kw_only=True):
     updated_at: int
     value_bytes: int
 
-    def listed(self) -> ListedEntry:
+    def kept(self) -> KeptEntry:
         told = _told.decode(self.told)
-        return ListedEntry(
+        return KeptEntry(
             key=self.key,
             kind=cast("keys.Kind", self.kind),
+            written=self.written,
             source=told["source"],
             title=told["title"],
             description=told["description"],
@@ -143,14 +148,14 @@ def run_row(caller: Caller, run_id: str) -> RunRow:
     return found
 
 
-def entries_of(caller: Caller, run_id: str) -> list[ListedEntry]:
+def entries_of(caller: Caller, run_id: str) -> list[KeptEntry]:
     """Return every entry of the run *run_id*, in the order of last writes; NotFound without it."""
     run_row(caller, run_id)
     rows = caller.engine.all(_EntryRow, statements(caller).list_entries, run=run_id)
-    return [row.listed() for row in rows]
+    return [row.kept() for row in rows]
 
 
-def entry_of(caller: Caller, run_id: str, key: str) -> tuple[ListedEntry, Value]:
+def entry_of(caller: Caller, run_id: str, key: str) -> tuple[KeptEntry, Value]:
     """Return the entry under *key*, and its value as it is kept; NotFound without one."""
     checked = keys.checked(key)
     run_row(caller, run_id)
@@ -163,7 +168,7 @@ def entry_of(caller: Caller, run_id: str, key: str) -> tuple[ListedEntry, Value]
         part_of=cast("Any", row.part_of),
         total=row.total,
     )
-    return row.listed(), value
+    return row.kept(), value
 
 
 def _place_in(key: Key) -> tuple[int, str]:

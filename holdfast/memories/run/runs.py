@@ -3,7 +3,7 @@
 A record is a report of a run. Run memory itself never reads it.
 """
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from functools import cached_property
 
 from holdfast.ground.pages import Page
@@ -19,7 +19,19 @@ from holdfast.memories.run.attaching import (
 from holdfast.memories.run.caller import Caller
 from holdfast.memories.run.checkpoints import CheckpointRows
 from holdfast.memories.run.control import RunControl
+from holdfast.memories.run.filters import OneOrMany, filter_of
 from holdfast.memories.run.following import checked_after, follow
+from holdfast.memories.run.looking import (
+    EntryOrder,
+    ListedEntry,
+    ReadEntry,
+    asked_for,
+    checked_wish,
+    entries_page,
+    entries_told,
+    entry_told,
+    read_in,
+)
 from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.reading import RunEvent, list_runs, run_row
 from holdfast.memories.run.record import RunState, WatchedRun
@@ -55,6 +67,34 @@ class Runs:
         """Return the run *id* as it is now; NotFound without it."""
         row = run_row(self._looking(), id)
         return row.record(self.caller.now())
+
+    def entries(
+        self,
+        id: str,
+        *,
+        kind: OneOrMany = None,
+        keys: Iterable[str] | None = None,
+        key_prefix: str | None = None,
+        sources: OneOrMany = None,
+        order: EntryOrder | None = None,
+        limit: int | None = 200,
+        page: str | None = None,
+    ) -> Page[ListedEntry]:
+        """Return what the memory of the run *id* held last, without values, the newest first.
+
+        The filters are those of a run memory's own list. Raises NotFound without the run.
+        """
+        among = filter_of(kind, keys, key_prefix, sources)
+        asked = asked_for(among, order=order, limit=limit, page=page)
+        return entries_page(lambda asked: entries_told(self._looking(), id, asked), asked)
+
+    def entry(self, id: str, key: str, *, path: str | None = None, offset: int = 0) -> ReadEntry:
+        """Return the entry under *key* of the run *id*, or what *path* leads to in its value.
+
+        Of a value over 64 KiB the first part is kept. Raises NotFound without run or entry.
+        """
+        wanted = checked_wish(path, offset)
+        return read_in(entry_told(self._looking(), id, key, wanted))
 
     def follow(self, id: str, *, after: int = 0) -> Generator[RunEvent]:
         """Give what happened in the run *id* past the event *after*, and what happens, to its end.

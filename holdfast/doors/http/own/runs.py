@@ -5,9 +5,14 @@ from typing import get_args
 from holdfast.doors.http.answers import Answer, of_json
 from holdfast.doors.http.bodies import Body
 from holdfast.doors.http.call import Call
-from holdfast.doors.http.query import PAGE, one_of
+from holdfast.doors.http.query import PAGE, integer, one_of, several, text
 from holdfast.doors.http.routes import Route
+from holdfast.library.holdfast import Holdfast
+from holdfast.memories.run.caller import Caller
 from holdfast.memories.run.commanding import CANCELLED
+from holdfast.memories.run.filters import filter_of
+from holdfast.memories.run.listing import ORDERS
+from holdfast.memories.run.looking import asked_for, checked_wish, entries_told, entry_told
 from holdfast.memories.run.record import RunState
 from holdfast.memories.run.wire import run_to_wire
 
@@ -38,6 +43,36 @@ async def list_all(call: Call) -> Answer:
 async def retrieve(call: Call) -> Answer:
     """Tell of a run."""
     return of_json(run_to_wire(await call.slow(lambda hf: hf.runs.retrieve(call["run"]))))
+
+
+async def entries(call: Call) -> Answer:
+    """List what the memory of a run held last, as its list tool tells it."""
+    query = call.query
+    among = filter_of(
+        query.get("kinds"), query.get("keys"), query.get("key_prefix"), query.get("sources")
+    )
+    asked = asked_for(
+        among, order=query.get("order"), limit=query.get("limit"), page=query.get("page")
+    )
+    return of_json(await call.slow(lambda hf: entries_told(_looking(hf), call["run"], asked)))
+
+
+async def entry(call: Call) -> Answer:
+    """Tell of one entry of a run, as its read tool tells it."""
+    wanted = checked_wish(call.query.get("path"), call.query.get("offset", 0))
+
+    def look(hf: Holdfast) -> Answer:
+        return of_json(entry_told(_looking(hf), call["run"], call["key"], wanted))
+
+    return await call.slow(look)
+
+
+def _looking(hf: Holdfast) -> Caller:
+    """Return who looks, once all that happened in this process is in the records."""
+    caller = hf.runs.caller
+    caller.demand("read")
+    hf.run_attachments.flush()
+    return caller
 
 
 async def delete(call: Call) -> Answer:
@@ -76,6 +111,29 @@ ROUTES = (
         needs="write",
         answer=delete,
         summary="Delete the record of a run that is over.",
+    ),
+    Route(
+        method="GET",
+        path=f"{RUN}/entries",
+        needs="read",
+        answer=entries,
+        query=(
+            several("kind", "kinds"),
+            several("key", "keys"),
+            text("key_prefix"),
+            several("source", "sources"),
+            one_of("order", *ORDERS),
+            *PAGE,
+        ),
+        summary="List what the memory of a run held last, without values.",
+    ),
+    Route(
+        method="GET",
+        path=f"{RUN}/entries/{{key}}",
+        needs="read",
+        answer=entry,
+        query=(text("path", nul=True), integer("offset")),
+        summary="Retrieve one entry of a run's memory.",
     ),
     Route(
         method="POST",
