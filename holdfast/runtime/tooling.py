@@ -40,7 +40,8 @@ def name_of(tool: AnyTool) -> str:
     """Return the name a model sees *tool* by."""
     if isinstance(tool, Tool | ModelTool):
         return tool.name
-    return getattr(_plain(tool), "__name__", type(tool).__name__)
+    whole = _whole(tool)
+    return getattr(whole, "__name__", type(whole).__name__)
 
 
 def named(*toolsets: Iterable[AnyTool]) -> dict[str, AnyTool]:
@@ -132,12 +133,9 @@ def _offered(tool: AnyTool) -> ModelTool[Any]:
         made = copy(cast("ModelTool[Any]", tool))
         _run_by(made, _called(made.function))
         return made
-    if _wants_context(tool):
-        made = ModelTool[Any](_without_context(tool), takes_ctx=True)
-        _run_by(made, _called(tool, with_context=True))
-        return made
-    made = ModelTool[Any](tool)
-    _run_by(made, _called(tool))
+    wants = _wants_context(tool)
+    made = ModelTool[Any](_face(tool, with_context=wants))
+    _run_by(made, _called(tool, with_context=wants))
     return made
 
 
@@ -182,17 +180,20 @@ def _wants_context(function: Callable[..., Any]) -> bool:
     return first is not None and _hints(function).get(first.name) is ToolContext
 
 
-def _without_context(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a face of *function* whose first parameter pydantic-ai knows not to show."""
-    parameters = _parameters(function)
-    hints = _hints(function) | {parameters[0].name: RunContext[ToolContext]}
+def _face(function: Callable[..., Any], *, with_context: bool) -> Callable[..., Any]:
+    """Return what pydantic-ai makes the schema of *function* from, be it a method or a partial.
+
+    Its first parameter is one that is not shown where the function wants the call *with_context*.
+    """
+    parameters, hints = _parameters(function), _hints(function)
+    if with_context:
+        hints[parameters[0].name] = RunContext[ToolContext]
 
     def face(*args: Any, **kwargs: Any) -> Any:
         return function(*args, **kwargs)
 
     annotated = [
-        each.replace(annotation=hints.get(each.name, inspect.Parameter.empty))
-        for each in parameters
+        each.replace(annotation=hints.get(each.name, each.annotation)) for each in parameters
     ]
     plain = _plain(function)
     face.__name__ = name_of(function)
@@ -220,12 +221,16 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
     return {}
 
 
-def _plain(function: Any) -> Any:
+def _whole(function: Any) -> Any:
     while isinstance(function, partial):
         function = cast("partial[Any]", function).func
-    if inspect.isroutine(function) or not callable(function):
-        return function
-    return function.__call__
+    return function
+
+
+def _plain(function: Any) -> Any:
+    """Return the function that *function*, a partial or an object to be called, comes down to."""
+    whole = _whole(function)
+    return whole if inspect.isroutine(whole) else whole.__call__
 
 
 def _is_async(function: Callable[..., Any]) -> bool:
