@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from holdfast.doors.http.counters import Counter, Timings, flat_lines
 from holdfast.doors.http.longterm_metrics import longterm_lines
+from holdfast.doors.http.network_metrics import network_lines
 from holdfast.doors.http.run_metrics import run_lines
 from holdfast.ground import errors
 from holdfast.ground.errors import HoldfastError
@@ -113,6 +114,7 @@ class Metrics:
         yield from flat_lines("holdfast_durable_", durable)
         yield from longterm_lines(longterm)
         yield from run_lines(runs)
+        yield from network_lines()
         yield from flat_lines("holdfast_engine_", engine)
 
 

@@ -13,10 +13,10 @@ Count = tuple[str, tuple[str, ...], int]
 THREAD_TURNS: Final = "thread_turns_total"
 OUTCOMES: Final = ("stored", "duplicate", "differs")
 
-COUNTERS: Final[dict[str, tuple[str, tuple[tuple[str, tuple[str, ...]], ...]]]] = {
-    THREAD_TURNS: ("Turns given to threads.", (("kind", KINDS), ("outcome", OUTCOMES))),
+COUNTERS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
+    THREAD_TURNS: ("Turns given to threads.", ("kind", "outcome")),
 }
-"""What each counter says, and its labels with the values that they have."""
+"""What each counter says, and its labels."""
 
 
 class Counts:

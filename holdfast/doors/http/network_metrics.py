@@ -1,0 +1,20 @@
+"""What threads took in, in this process, as Prometheus reads it."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from holdfast.doors.http.counters import Counter
+from holdfast.memories.state.counts import COUNTERS, counts
+
+_PREFIX: Final = "holdfast_network_"
+
+
+def network_lines() -> Iterator[str]:
+    """Give the lines of what was done in this process."""
+    taken: dict[str, dict[tuple[str, ...], int]] = {}
+    for name, labels, count in counts.taken():
+        taken.setdefault(name, {})[labels] = count
+    for name, (says, labels) in COUNTERS.items():
+        counter = Counter(f"{_PREFIX}{name}", says, *labels)
+        counter.take(taken.get(name, {}))
+        yield from counter.lines()

@@ -1,0 +1,25 @@
+"""No contract of threads is left out where it must hold."""
+
+import inspect
+import pkgutil
+from importlib import import_module
+
+from holdfast.testing import contracts
+from holdfast.testing.contracts.suites import THREADS
+
+
+def test_every_contract_is_run_on_every_target() -> None:
+    modules = [
+        import_module(f"{contracts.__name__}.{each.name}")
+        for each in pkgutil.iter_modules(contracts.__path__)
+        if each.name.startswith(("threads", "network_runs"))
+    ]
+
+    written = {
+        value
+        for module in modules
+        for name, value in inspect.getmembers(module, inspect.isclass)
+        if name.endswith("Contract")
+    }
+
+    assert written == set(THREADS)
