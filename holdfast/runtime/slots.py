@@ -22,6 +22,8 @@ class Slots:
     def __init__(self, most: int, *, within: "Slots | None" = None) -> None:
         if isinstance(most, bool) or most < 1:
             raise InvalidInput("max_concurrency", "must be at least 1", given=most)
+        self.most = most if within is None else min(most, within.most)
+        """How many may be held at once."""
         self._within = within
         self._free = most
         self._line: deque[_Place] = deque()

@@ -3,16 +3,15 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from msgspec import Struct
-
 from holdfast.ground.errors import LimitExceeded
 from holdfast.ground.json_values import JSON
 from holdfast.memories.run import keys
-from holdfast.runtime.events import StepError, StepResult, TaskMoment, TaskUpdate
+from holdfast.runtime.events import LogUpdate, StepError, StepResult, TaskMoment, TaskUpdate
 from holdfast.runtime.plans.crew import Crew
 from holdfast.runtime.plans.items import NotAList, bad, good, item_step, items_of
 from holdfast.runtime.plans.means import Means
 from holdfast.runtime.plans.shapes import Step, Task
+from holdfast.runtime.plans.spent import Spent
 
 TITLE, FAILED_TITLE = 80, 60
 """Characters of the instructions that an entry's title shows."""
@@ -21,37 +20,31 @@ NAMED = 20
 """Failed items that an error names; it counts all."""
 
 
-class Spent(Struct):
-    """What work has cost so far; restored work cost nothing."""
-
-    iterations: int = 0
-    tokens: int = 0
-
-    def add(self, iterations: int, tokens: int) -> None:
-        """Count some more."""
-        self.iterations += iterations
-        self.tokens += tokens
-
-
 class FanOut:
-    """The process step *step* of *task*; *finish* when its result is the task's."""
+    """The process step *step* of *task*; *finish* when its result is the task's.
 
-    def __init__(self, task: Task, step: Step, means: Means, *, finish: bool) -> None:
+    What its items cost is added to *spent*.
+    """
+
+    def __init__(self, task: Task, step: Step, means: Means, *, finish: bool, spent: Spent) -> None:
         self._task, self._step, self._means, self._finish = task, step, means, finish
         self._context = means.context
         self._failed: dict[int, StepError] = {}
-        self.spent = Spent()
+        self._spent = spent
 
     async def perform(self) -> None:
         """Work on each item; the step then has its state, its entry, and its events are told."""
         self._step.begin(self._context.now())
+        # Its items can be spoken to, each by its own id; nobody hears what is said to it.
+        self._context.steering.started(self._step.id).end()
         await self._tell("step_started")
         try:
             await self._perform()
         except asyncio.CancelledError:
             # Its items have said so of themselves.
             self._step.end("cancelled", self._context.now())
-            self._context.tell_soon(self._update("step_cancelled", cause=self._context.cancelled))
+            why = self._context.cancelled or "cancelled"
+            self._context.tell_soon(self._update("step_cancelled", cause=why))
             raise
 
     async def _perform(self) -> None:
@@ -90,7 +83,7 @@ class FanOut:
             return await self._tell("step_restored", step=step, item_index=index)
         executor = means.executor(self._task, step, item_index=index)
         await executor.perform()
-        self.spent.add(executor.iterations, executor.usage.total_tokens)
+        self._spent.add(executor)
         if executor.error is not None:
             self._failed[index] = executor.error
         elif means.keeper is not None:
@@ -126,7 +119,8 @@ class FanOut:
 
     def _write(self, results: JSON) -> None:
         step, task, memory = self._step, self._task, self._context.memory
-        memory.set(keys.step(step.id), results, source=step.id, title=_first_line(step, TITLE))
+        title = _first_line(step, TITLE)
+        memory.set(keys.step(step.id), results, source=step.id, title=title, description=None)
         if self._finish:
             memory.set(
                 keys.task(task.id),
@@ -138,17 +132,28 @@ class FanOut:
 
     async def _fail(self, reason: str, message: str) -> None:
         step, error = self._step, StepError(reason, message)
+        step.end("failed", self._context.now(), error)
+        try:
+            self._leave_failure(message)
+        except LimitExceeded as full:
+            content = f"the failure could not be kept: {full}"
+            await self._context.tell(
+                LogUpdate(severity="error", content=content, task_id=self._task.id, step_id=step.id)
+            )
+        await self._tell("step_failed", cause=str(error))
+        told = StepResult(task_id=self._task.id, step_id=step.id, error=error)
+        await self._context.tell(told)
+
+    def _leave_failure(self, message: str) -> None:
+        step = self._step
         self._context.memory.set(
             keys.step(step.id),
             {"error": message},
             source=step.id,
             title=f"Failed: {_first_line(step, FAILED_TITLE)}",
+            description=None,
             failed=True,
         )
-        step.end("failed", self._context.now(), error)
-        await self._tell("step_failed", cause=str(error))
-        told = StepResult(task_id=self._task.id, step_id=step.id, error=error)
-        await self._context.tell(told)
 
     async def _tell(
         self,

@@ -52,6 +52,10 @@ class Means:
         sets = [*self.toolsets, *(self.agent.toolsets if self.agent else ())]
         return None if sets else set(known)
 
+    def check(self, task: Task) -> None:
+        """Raise what would keep every step of *task* from being begun: NoModel, ToolNameTaken."""
+        self.executor(task, task.steps[0])
+
     def executor(
         self, task: Task, step: Step, *, finish: bool = False, item_index: int | None = None
     ) -> StepExecutor:

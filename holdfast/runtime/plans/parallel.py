@@ -17,7 +17,6 @@ from holdfast.runtime.checkpoints.keeping import Keeper
 from holdfast.runtime.context import Context
 from holdfast.runtime.events import Event, LogUpdate, StepError
 from holdfast.runtime.executing import Ending
-from holdfast.runtime.models import model_of
 from holdfast.runtime.plans.means import Means, supply, taken
 from holdfast.runtime.plans.parts import parts_of
 from holdfast.runtime.plans.plan import TaskPlan
@@ -75,7 +74,7 @@ class ParallelTaskExecutor:
         self.context, self.plan, self._inputs = context, plan, taken(inputs)
         if problems := plan.problems(self._inputs, means.tool_names()):
             raise InvalidPlan(problems)
-        model_of(context, agent=agent, model=model)
+        means.check(plan.tasks[0])
         if on_mismatch not in ("refuse", "restart"):
             raise InvalidInput("on_mismatch", "must be refuse or restart", given=on_mismatch)
         self._means, self._max_steps = means, max_steps

@@ -10,7 +10,6 @@ from holdfast.runtime.agent import Agent, AnyModel, AnyTool, AnyToolset
 from holdfast.runtime.context import Context
 from holdfast.runtime.events import Event, StepError
 from holdfast.runtime.executing import Ending
-from holdfast.runtime.models import model_of
 from holdfast.runtime.plans.checks import problems_of_task
 from holdfast.runtime.plans.means import Means, supply, taken
 from holdfast.runtime.plans.shapes import Task
@@ -60,7 +59,7 @@ class TaskExecutor:
         )
         if problems:
             raise InvalidPlan(problems)
-        model_of(context, agent=agent, model=model)
+        means.check(task)
         finish = final_step_id or task.steps[-1].id
         self._work = TaskWork(task, means, finish=finish, max_steps=max_steps)
 

@@ -10,10 +10,11 @@ from holdfast.ground.errors import LimitExceeded
 from holdfast.ground.json_values import JSON
 from holdfast.memories.run import keys
 from holdfast.runtime.events import StepError, StepResult, TaskMoment, TaskUpdate
-from holdfast.runtime.plans.fanout import FanOut, Spent
+from holdfast.runtime.plans.fanout import FanOut
 from holdfast.runtime.plans.means import Means
 from holdfast.runtime.plans.schedule import Blocked
-from holdfast.runtime.plans.shapes import Progress, Step, Task
+from holdfast.runtime.plans.shapes import State, Step, Task
+from holdfast.runtime.plans.spent import Spent
 from holdfast.runtime.plans.walking import walk
 
 log = logging.getLogger(__name__)
@@ -76,10 +77,10 @@ class TaskWork:
 
     def cancel(self) -> None:
         """Say of the task, and of all its steps that have not ended, that they were cancelled."""
-        why, now = self._context.cancelled, self._context.now()
+        why, now = self._context.cancelled or "cancelled", self._context.now()
         for step in self.task.steps:
             if not step.settled:
-                step.end("cancelled", now)
+                self._end(step, "cancelled")
                 self._context.tell_soon(self._update("step_cancelled", step, cause=why))
         if not self.task.settled:
             self.task.end("cancelled", now)
@@ -89,14 +90,15 @@ class TaskWork:
         """Say that neither the task nor any of its steps will start, for the tasks *by* failed."""
         for step in self.task.steps:
             await self._block(step, by, cause)
-        self._end_blocked(self.task, by)
+        self.task.end("blocked", self._context.now())
+        self.task.blocked_by = list(by)
         await self._tell("task_blocked", cause=cause, blocked_by=tuple(by))
 
     async def fail(self, error: StepError) -> None:
         """Let the task fail with *error*; steps that have not ended are cancelled."""
         for step in self.task.steps:
             if not step.settled:
-                step.end("cancelled", self._context.now())
+                self._end(step, "cancelled")
                 await self._tell("step_cancelled", step, cause=str(error))
         self.task.end("failed", self._context.now(), error)
         await self._tell("task_failed", cause=error.message)
@@ -126,20 +128,18 @@ class TaskWork:
     async def _work_on(self, step: Step) -> None:
         means, finish = self._means, step.id == self._finish
         if step.mode == "process":
-            fanned = FanOut(self.task, step, means, finish=finish)
-            await fanned.perform()
-            self.spent.add(fanned.spent.iterations, fanned.spent.tokens)
+            await FanOut(self.task, step, means, finish=finish, spent=self.spent).perform()
         else:
             executor = means.executor(self.task, step, finish=finish)
             await executor.perform()
-            self.spent.add(executor.iterations, executor.usage.total_tokens)
+            self.spent.add(executor)
         if step.completed and means.keeper is not None:
             means.keeper.note(step.id, task=self.task.id if finish else None)
             # Nothing that needs it starts before it is kept.
             await means.keeper.keep()
 
     async def _restore(self, step: Step) -> None:
-        step.end("completed", self._context.now())
+        self._end(step, "completed")
         await self._tell("step_restored", step)
 
     async def _blocked(self, blocked: Blocked) -> None:
@@ -147,12 +147,14 @@ class TaskWork:
         await self._block(self._steps[blocked.id], blocked.by, cause)
 
     async def _block(self, step: Step, by: Sequence[str], cause: str) -> None:
-        self._end_blocked(step, by)
+        self._end(step, "blocked")
+        step.blocked_by = list(by)
         await self._tell("step_blocked", step, cause=cause, blocked_by=tuple(by))
 
-    def _end_blocked(self, one: Progress, by: Sequence[str]) -> None:
-        one.end("blocked", self._context.now())
-        one.blocked_by = list(by)
+    def _end(self, step: Step, state: State) -> None:
+        """Let *step* be over without having been begun; nobody can speak to it any more."""
+        step.end(state, self._context.now())
+        self._context.steering.started(step.id).end()
 
     async def _fail(self, step: Step, error: StepError) -> None:
         step.end("failed", self._context.now(), error)

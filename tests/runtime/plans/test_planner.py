@@ -222,7 +222,7 @@ async def test_too_many_failures_end_the_planning() -> None:
     with pytest.raises(PlanningFailed) as caught:
         await planning.run()
 
-    assert [str(each) for each in caught.value.problems][0] == "task: has no steps"
+    assert next(str(each) for each in caught.value.problems) == "task: has no steps"
     assert caught.value.tasks == ("research",)
     assert planning.plan is None
 
