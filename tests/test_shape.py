@@ -75,6 +75,7 @@ MANY_PARAMETERS = {
     "holdfast/memories/stores/versions.py:Versions.list": FILTERS,
     "holdfast/runtime/team/board.py:TaskBoard.create": "what a task is",
     "holdfast/runtime/team/bus.py:MessageBus.send": "what a message is",
+    "holdfast/runtime/team/executor.py:TeamExecutor.__init__": "what a team is given, by name",
 }
 MANY_METHODS = {
     "holdfast/runtime/team/board.py:TaskBoard": "the face of one board, whole",

@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from holdfast.runtime.steps.executor import StepExecutor as StepExecutor
     from holdfast.runtime.team.board import TaskBoard as TaskBoard
     from holdfast.runtime.team.bus import MessageBus as MessageBus
+    from holdfast.runtime.team.executor import TeamExecutor as TeamExecutor
+    from holdfast.runtime.team.result import TeamResult as TeamResult
     from holdfast.runtime.team.tools import team_tools as team_tools
     from holdfast.runtime.tool_context import ToolContext as ToolContext
     from holdfast.runtime.user_message import UserMessage as UserMessage
@@ -92,6 +94,8 @@ __all__ = [
     "TaskUpdate",
     "TeamUpdate",
     "ToolCallUpdate",
+    "TeamExecutor",
+    "TeamResult",
     "ToolContext",
     "ToolResultUpdate",
     "UserMessage",
@@ -142,6 +146,8 @@ __getattr__ = lazily(
         "ToolContext": "holdfast.runtime.tool_context",
         "ToolResultUpdate": "holdfast.runtime.events",
         "UserMessage": "holdfast.runtime.user_message",
+        "TeamExecutor": "holdfast.runtime.team.executor",
+        "TeamResult": "holdfast.runtime.team.result",
         "team_tools": "holdfast.runtime.team.tools",
     },
 )

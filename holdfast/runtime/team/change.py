@@ -79,7 +79,9 @@ class Change:
         self, task: BoardTask, moment: TeamMoment, why: str | None = None, **changes: Any
     ) -> BoardTask:
         """Give *task* its *changes*; *moment* and *why* are told of it."""
-        new = msgspec.structs.replace(task, updated_at=self.now, **changes)
+        new = msgspec.structs.replace(
+            task, updated_at=self.now, version=task.version + 1, **changes
+        )
         self.tasks[task.id] = new
         self.told.append((moment, new, new.claimed_by or task.claimed_by, why))
         return new

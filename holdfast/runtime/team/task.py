@@ -28,7 +28,8 @@ class BoardTask(Struct, frozen=True, kw_only=True):
     """One thing to be done, as it stands at one moment.
 
     `result` is a fresh copy at each access; `created_at` and `updated_at` are milliseconds since
-    1970. A `blocked` task waits for its subtasks, or for what `blocked_reason` says.
+    1970, `version` counts its changes. A `blocked` task waits for its subtasks, or for what
+    `blocked_reason` says.
     """
 
     id: str
@@ -47,6 +48,7 @@ class BoardTask(Struct, frozen=True, kw_only=True):
     blocked_reason: str | None = None
     created_at: int
     updated_at: int
+    version: int = 1
 
     @property
     def result(self) -> Any:

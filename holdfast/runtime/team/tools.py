@@ -6,8 +6,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from holdfast import keys
 from holdfast.ground.errors import HoldfastError, InvalidInput
+from holdfast.memories.run import keys
 from holdfast.runtime.team.arguments import (
     SCHEMAS,
     Act,
@@ -114,6 +114,14 @@ def task_told(task: BoardTask) -> dict[str, JSON]:
     return {name: value for name, value in told.items() if value not in (None, "", [])}
 
 
+def task_in_short(task: BoardTask) -> dict[str, JSON]:
+    """Return *task* as a model sees it among many: its description is cut."""
+    shown = task_told(task)
+    if len(task.description) > DESCRIBED:
+        shown["description"] = f"{task.description[:DESCRIBED]}…"
+    return shown
+
+
 def _answered(act: Callable[[Seat, object], JSON], seat: Seat, arguments: object) -> JSON:
     try:
         return act(seat, {} if arguments is None else arguments)
@@ -171,7 +179,7 @@ def _list_tasks(seat: Seat, arguments: object) -> JSON:
     # What can still be worked on comes first, so that a long past does not hide it.
     found.sort(key=lambda task: task.settled)
     answer: dict[str, JSON] = {
-        "tasks": [_in_short(task) for task in found[:LISTED]],
+        "tasks": [task_in_short(task) for task in found[:LISTED]],
         "total": len(found),
     }
     return answer | {"left_out": len(found) - LISTED} if len(found) > LISTED else answer
@@ -218,13 +226,6 @@ def _decompose_task(seat: Seat, arguments: object) -> JSON:
 
 def _task_id(seat: Seat, id: str | None) -> str | None:
     return None if id is None else seat.board.get(id).id
-
-
-def _in_short(task: BoardTask) -> dict[str, JSON]:
-    shown = task_told(task)
-    if len(task.description) > DESCRIBED:
-        shown["description"] = f"{task.description[:DESCRIBED]}…"
-    return shown
 
 
 _ACTS: Final[dict[Act, Callable[[Seat, object], JSON]]] = {

@@ -1,0 +1,129 @@
+"""What the agents of a team are told: who they are, and what lies before them at a turn."""
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.resources import files
+from string import Template
+from typing import Final, Literal
+
+import msgspec
+
+from holdfast.memories.run import keys
+from holdfast.runtime.agent import Agent
+from holdfast.runtime.team.bus import Message
+from holdfast.runtime.team.task import BoardTask
+from holdfast.runtime.team.tools import message_told, task_in_short, task_told
+from holdfast.tools.base import JSON
+from holdfast.tools.run import Profile, run_prompt
+
+Strategy = Literal["coordinator", "hybrid", "autonomous"]
+Occasion = Literal["lay out", "remind", "repair", "last call", "go on"]
+
+MEMORY: Final = "## Shared Memory (progressive disclosure)"
+"""The heading over what is told of run memory; the words are those every agent is told."""
+
+TITLE: Final = 80
+"""Characters of an objective where it is a title."""
+
+SHOWN: Final = 50
+"""Tasks to be claimed that a turn begins with; the others are in the list."""
+
+
+def system_text(
+    agent: Agent, said: str, *, team: Sequence[Agent], plan: "Plan", profile: Profile
+) -> str:
+    """Return the system text of *agent*, whose own instructions are *said*, as one of *team*."""
+    page = files("holdfast.runtime.team").joinpath("prompts", "member.md").read_text("utf-8")
+    told = Template(page.strip()).substitute(
+        name=agent.name,
+        objective=plan.objective,
+        team="\n".join(_introduced(each, agent) for each in team),
+        creating=_creating(agent, team[0], plan.strategy),
+        rounds=plan.tool_rounds,
+        memory=_memory(profile),
+    )
+    return "\n\n".join(filter(None, (said.strip(), told)))
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """How a team is to work."""
+
+    objective: str
+    strategy: Strategy
+    max_turns: int
+    max_concurrency: int
+    tool_rounds: int
+    keep_open: bool
+
+
+def titled(objective: str) -> str:
+    """Return *objective* as a title, on one line."""
+    title = " ".join(objective.split())
+    return title if len(title) <= TITLE else f"{title[: TITLE - 1]}…"
+
+
+def turn_text(
+    messages: Sequence[Message],
+    held: Sequence[BoardTask],
+    claimable: Sequence[BoardTask],
+    occasion: str,
+) -> str:
+    """Return what a turn begins with: what came, what is in hand, what could be claimed.
+
+    Each is a line of JSON, so that nothing in it reads as anything but what it is.
+    """
+    more = len(claimable) - SHOWN
+    return "\n\n".join(
+        filter(
+            None,
+            (
+                _part("Your messages", [message_told(each) for each in messages]),
+                _part("Your tasks", [_in_hand(each) for each in held]),
+                _part("Tasks you could claim", [task_in_short(each) for each in claimable[:SHOWN]]),
+                f"{more} more are listed by `list_tasks`." if more > 0 else "",
+                occasion,
+            ),
+        )
+    )
+
+
+def occasion_text(occasion: Occasion, values: Mapping[str, str] | None = None) -> str:
+    """Return what is said on *occasion*, with *values* where it names them."""
+    return Template(_occasions()[occasion]).substitute(values or {})
+
+
+@cache
+def _occasions() -> dict[str, str]:
+    text = files("holdfast.runtime.team").joinpath("prompts", "turns.md").read_text("utf-8")
+    parted = (section.partition("\n") for section in text.split("\n## ")[1:])
+    return {name.strip(): words.strip() for name, _, words in parted}
+
+
+def _memory(profile: Profile) -> str:
+    _, _, words = run_prompt(profile).partition("\n")
+    return f"{MEMORY}\n{words}"
+
+
+def _introduced(each: Agent, me: Agent) -> str:
+    skills = f"skills: {', '.join(each.skills)}" if each.skills else ""
+    more = "; ".join(filter(None, ("you" if each.name == me.name else "", each.role, skills)))
+    told = f"- {each.name}" + (f" ({more})" if more else "")
+    return told + (f": {' '.join(each.description.split())}" if each.description else "")
+
+
+def _creating(agent: Agent, first: Agent, strategy: Strategy) -> str:
+    if strategy != "coordinator":
+        return "Everybody may create tasks."
+    if agent.name == first.name:
+        return "You alone create them."
+    return f"{first.name} alone creates them; write to {first.name} if one is missing."
+
+
+def _part(heading: str, lines: Sequence[JSON]) -> str:
+    told = "\n".join(msgspec.json.encode(line).decode() for line in lines)
+    return f"# {heading}\n{told}" if told else ""
+
+
+def _in_hand(task: BoardTask) -> JSON:
+    needed: JSON = [keys.task(id) for id in task.depends_on]
+    return task_told(task) | ({"read_first": needed} if needed else {})
