@@ -15,6 +15,7 @@ from pydantic_ai.messages import (
 )
 from teams import (
     a_team,
+    all_events,
     an_agent,
     asked_of,
     idle,
