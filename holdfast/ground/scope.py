@@ -104,5 +104,6 @@ def checked_name(field: str, given: object) -> str:
             " or digit",
             limit=128,
             given=given,
+            next="Choose such a name.",
         )
     return given

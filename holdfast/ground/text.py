@@ -9,11 +9,12 @@ from holdfast.ground.errors import InvalidInput
 def encoded(field: str, text: object) -> bytes:
     """Return *text* as UTF-8; InvalidInput for a lone surrogate, and for what is no text."""
     if not isinstance(text, str):
-        raise InvalidInput(field, "must be a string", given=text)
+        raise InvalidInput(field, "must be a string", given=text, next="Give it as text.")
     try:
         return text.encode()
     except UnicodeEncodeError:
-        raise InvalidInput(field, "holds a lone surrogate, which is not text") from None
+        reason = "holds a lone surrogate, which is not text"
+        raise InvalidInput(field, reason, next="Give whole characters.") from None
 
 
 def sha256_hex(content: bytes) -> str:

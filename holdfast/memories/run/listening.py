@@ -216,7 +216,12 @@ def _facts(refusal: HoldfastError) -> tuple[str, int | None, int | None]:
 
 def _checked(listener: Callable[..., object]) -> Callable[..., object]:
     if not callable(listener):
-        raise InvalidInput("listener", "must be a function", given=type(listener).__name__)
+        raise InvalidInput(
+            "listener",
+            "must be a function",
+            given=type(listener).__name__,
+            next="Give a function of one argument.",
+        )
     for each in (listener, getattr(listener, "__call__", None)):  # noqa: B004
         if iscoroutinefunction(each) or isasyncgenfunction(each):
             raise InvalidInput(

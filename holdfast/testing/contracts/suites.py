@@ -77,6 +77,27 @@ from holdfast.testing.contracts.network_runs import NetworkRunsContract
 from holdfast.testing.contracts.order import OrderContract
 from holdfast.testing.contracts.paths import ExclusivityContract, PathsContract
 from holdfast.testing.contracts.redaction import RedactionContract
+from holdfast.testing.contracts.run_filters import (
+    RunFiltersContract,
+    RunRenderingContract,
+    RunRestoringContract,
+)
+from holdfast.testing.contracts.run_listeners import (
+    RunEventsContract,
+    RunListenersContract,
+    RunWaitingContract,
+)
+from holdfast.testing.contracts.run_memory import (
+    RunKeysContract,
+    RunLimitsContract,
+    RunValuesContract,
+    RunWritingContract,
+)
+from holdfast.testing.contracts.run_records import (
+    RunRecordEntriesContract,
+    RunRecordEventsContract,
+)
+from holdfast.testing.contracts.runs import RunControlContract, RunsContract
 from holdfast.testing.contracts.search import SearchContract
 from holdfast.testing.contracts.sessions import SessionListsContract, SessionsContract
 from holdfast.testing.contracts.shapes import ShapesContract
@@ -193,6 +214,30 @@ THREADS: Final = (
     ThreadsContract,
 )
 """Of threads, and of the records of runs."""
+
+
+RUN_MEMORY: Final = (
+    RunEventsContract,
+    RunFiltersContract,
+    RunKeysContract,
+    RunLimitsContract,
+    RunListenersContract,
+    RunRenderingContract,
+    RunRestoringContract,
+    RunValuesContract,
+    RunWaitingContract,
+    RunWritingContract,
+)
+"""Of run memory."""
+
+
+RUNS: Final = (
+    RunControlContract,
+    RunRecordEntriesContract,
+    RunRecordEventsContract,
+    RunsContract,
+)
+"""Of records of runs."""
 
 
 def suites_of(contracts: Iterable[type]) -> dict[str, type]:

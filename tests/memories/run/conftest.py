@@ -1,0 +1,27 @@
+"""A clock that stands still, and memories of runs by it."""
+
+import pytest
+
+from holdfast.ground.events import EventBus
+from holdfast.memories.run.limits import UNLESS_SAID, RunLimits
+from holdfast.memories.run.memory import RunMemory
+from holdfast.testing.contracts.run_given import NewMemory
+from holdfast.testing.fakes import FrozenClock
+
+
+@pytest.fixture
+def clock() -> FrozenClock:
+    return FrozenClock()
+
+
+@pytest.fixture
+def new(clock: FrozenClock) -> NewMemory:
+    def make(
+        *,
+        limits: RunLimits = UNLESS_SAID,
+        bus: EventBus | None = None,
+        run_id: str | None = None,
+    ) -> RunMemory:
+        return RunMemory(clock=clock, limits=limits, bus=bus, run_id=run_id)
+
+    return make
