@@ -89,15 +89,14 @@ class Agent:
         """Do as `run` does, from plain code, and close its MCP servers."""
         return asyncio.run(self._run_and_close(input, Options(**options)))
 
-    async def stream(
+    def stream(
         self, input: str | UserMessage, **options: Unpack[RunOptions]
     ) -> AsyncGenerator[RunEvent]:
         """Give what happens as `run` would do it; leaving early cancels that.
 
         The last event tells how it ended; RunFailed is raised after it.
         """
-        async for event in stream_alone(self, input, Options(**options)):
-            yield event
+        return stream_alone(self, input, Options(**options))
 
     def to_pydantic_ai(self, context: "Context") -> ModelAgent[Any, str]:
         """Return the pydantic-ai agent it is, its tools knowing *context*, for going on there."""

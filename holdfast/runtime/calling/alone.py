@@ -80,12 +80,12 @@ async def run_alone(
     return result
 
 
-async def stream_alone(
+def stream_alone(
     agent: "Agent", input: str | UserMessage, options: Options
 ) -> AsyncGenerator[RunEvent]:
     """Give the events of one call of *agent* with *input*, then raise RunFailed if it failed."""
-    async for event in followed(lambda sink: run_alone(agent, input, options, sink=sink)):
-        yield event
+    # The generator itself: closing one that goes through another would leave that one open.
+    return followed(lambda sink: run_alone(agent, input, options, sink=sink))
 
 
 def as_state(given: object) -> NetworkState | None:

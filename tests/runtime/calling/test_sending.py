@@ -12,12 +12,14 @@ from pydantic_ai.messages import (
     ThinkingPart,
     UserPromptPart,
 )
-from runtime.calling.asked import agent, came_back, model_of, said
+from runtime.calling.asked import Among, agent, came_back, model_of, said
 
 from holdfast.memories.state import messages
 from holdfast.memories.state.result import InferenceResult
 from holdfast.memories.state.state import NetworkState
+from holdfast.memories.state.view import View
 from holdfast.runtime import Agent, UserMessage
+from holdfast.runtime.calling.call import AgentCall
 from holdfast.testing.scripted import ScriptedModel, call, thought
 
 pytestmark = pytest.mark.anyio
@@ -64,7 +66,7 @@ async def test_instructions_may_be_a_function_of_the_run_which_is_none_alone(
     assert model_of(ada).asked[0].instructions == "Run: None"
 
 
-async def test_all_is_sent_in_its_order() -> None:
+async def test_turns_of_earlier_runs_go_before_the_input_and_those_of_this_run_after() -> None:
     state = NetworkState(
         messages=[messages.user("Opening.")],
         results=[
@@ -74,7 +76,7 @@ async def test_all_is_sent_in_its_order() -> None:
     )
     ada = agent(["Done."], assistant="Yes?")
 
-    await ada.run("Go.", state=state, run_id="run_2")
+    await AgentCall(ada, Among("Go.", state=state, id="run_1"), index=1).made()
 
     assert said(model_of(ada).asked[0]) == [
         ("text", "Yes?"),
@@ -83,8 +85,31 @@ async def test_all_is_sent_in_its_order() -> None:
         ("text", "Earlier."),
         ("user-prompt", "Go."),
         ("user-prompt", '<agent name="bob">\nFound it.\n</agent>'),
-        ("user-prompt", "Go."),
     ]
+
+
+async def test_what_an_agent_said_in_this_run_follows_the_input_and_is_closed() -> None:
+    state = NetworkState(results=[told("First.", by="ada", asked="Go.", run_id="run_1")])
+    ada = agent(["Done."])
+
+    await AgentCall(ada, Among("Go.", state=state, id="run_1"), index=1).made()
+
+    assert said(model_of(ada).asked[0]) == [
+        ("user-prompt", "Go."),
+        ("text", "First."),
+        ("user-prompt", "Continue."),
+    ]
+
+
+async def test_what_a_budget_leaves_out_is_told() -> None:
+    results = [told("x" * 100, by="ada", run_id=f"run_{n}") for n in range(3)]
+    run = Among("Go.", state=NetworkState(results=results), view=View(budget=250))
+    ada = agent(["Done."])
+
+    await AgentCall(ada, run).made()
+
+    assert said(model_of(ada).asked[0])[:-1] == [("text", "x" * 100), ("text", "x" * 100)]
+    assert [len(each.omitted) for each in run.left_out] == [1]
 
 
 async def test_a_request_never_ends_with_an_agents_words() -> None:
