@@ -111,12 +111,15 @@ def items(field: str, value: object, read: Callable[[object], T]) -> list[T]:
     if not isinstance(value, list | tuple):
         raise InvalidInput(field, "must be a list", given=value)
     found = cast("Sequence[object]", value)
+    if not found:
+        return NO_ITEMS
+    made: list[T] = []
     try:
-        return ReadOnlyList([read(each) for each in found]) if found else NO_ITEMS
-    except InvalidInput:
-        for index, each in enumerate(found):
-            read_as(f"{field}[{index}]", read, each)
-        raise
+        for each in found:
+            made.append(read(each))  # noqa: PERF401 - its length is the place of an error
+    except InvalidInput as error:
+        raise within(f"{field}[{len(made)}]", error) from error.__cause__
+    return ReadOnlyList(made)
 
 
 def extras(value: object, fields: Collection[str]) -> dict[str, JSON]:

@@ -1,0 +1,296 @@
+"""What a state tells as messages, to whom, and which part of it fits a budget."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from holdfast import InferenceResult, NetworkState, View, messages
+from holdfast.errors import InvalidInput
+from holdfast.messages import Message, TextMessage, ToolCallMessage, ToolResultMessage
+
+SAID = messages.assistant
+
+
+def told(found: Sequence[Message]) -> list[str]:
+    """Return *found* in short: the role and text, or the calls, or the result and its kind."""
+    short: list[str] = []
+    for each in found:
+        if isinstance(each, TextMessage):
+            short.append(f"{each.role}: {messages.text(each)}")
+        elif isinstance(each, ToolCallMessage):
+            short.append("call " + " ".join(call.id for call in each.tools))
+        else:
+            short.append(f"{next(iter(each.content))} {each.tool.id}")
+    return short
+
+
+def answer(id: str, step: int | None = None, name: str = "search") -> ToolResultMessage:
+    made = messages.result(id, name, {"q": 1}, data=id)
+    return ToolResultMessage(tool=made.tool, content=made.content, step=step)
+
+
+def at(step: int, text: str) -> TextMessage:
+    return TextMessage(role="assistant", content=text, step=step)
+
+
+RESEARCH = InferenceResult(
+    agent="researcher",
+    input="Where?",
+    output=[at(0, "I look."), at(1, "Oslo <b>.")],
+    tool_calls=[answer("c1", 0), answer("c2", 0, "read")],
+    run_id="run_1",
+    id="res_1",
+)
+WRITING = InferenceResult(
+    agent="writer",
+    input="Where?",
+    output=[SAID("In Oslo.")],
+    run_id="run_1",
+    id="res_2",
+)
+
+
+@pytest.fixture
+def state() -> NetworkState:
+    return NetworkState(messages=[messages.system("Be brief.")], results=[RESEARCH, WRITING])
+
+
+def test_a_state_that_holds_nothing_tells_nothing() -> None:
+    assert NetworkState().format_history() == []
+
+
+def test_the_opening_is_told_then_each_result_step_by_step(state: NetworkState) -> None:
+    assert told(state.format_history()) == [
+        "system: Be brief.",
+        "user: Where?",
+        "assistant: I look.",
+        "call c1 c2",
+        "data c1",
+        "data c2",
+        "assistant: Oslo <b>.",
+        "assistant: In Oslo.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "inputs"),
+    [
+        ({}, 1),
+        ({"run_id": "run_2"}, 2),
+        ({"input": "Who?"}, 2),
+        ({"input": ""}, 1),
+    ],
+)
+def test_an_input_is_told_once_in_its_run(changes: dict[str, Any], inputs: int) -> None:
+    state = NetworkState(results=[RESEARCH, WRITING.replace(**changes)])
+
+    assert len([each for each in state.format_history() if each.role == "user"]) == inputs
+
+
+def test_without_a_run_an_input_is_told_again() -> None:
+    state = NetworkState(results=[RESEARCH.replace(run_id=None), WRITING.replace(run_id=None)])
+
+    assert [each.role for each in state.format_history()].count("user") == 2
+
+
+def test_what_has_no_step_is_of_the_first() -> None:
+    result = InferenceResult(
+        agent="a", output=[SAID("now"), at(1, "later")], tool_calls=[answer("c2", 1), answer("c1")]
+    )
+
+    assert told(NetworkState(results=[result]).format_history()) == [
+        "assistant: now",
+        "call c1",
+        "data c1",
+        "assistant: later",
+        "call c2",
+        "data c2",
+    ]
+
+
+def test_a_call_that_nothing_answers_was_interrupted() -> None:
+    result = InferenceResult(
+        agent="a", output=[messages.call("c1", "search", {}), messages.call("c2", "search", {})],
+        tool_calls=[answer("c2")],
+    )  # fmt: skip
+
+    history = NetworkState(results=[result]).format_history()
+
+    assert told(history) == ["call c1 c2", "error c1", "data c2"]
+    assert isinstance(history[1], ToolResultMessage)
+    assert history[1].content["error"]["kind"] == "interrupted"  # type: ignore[index,call-overload]
+
+
+def test_a_formatter_tells_a_result_in_its_own_way(state: NetworkState) -> None:
+    def brief(result: InferenceResult) -> list[Any]:
+        return [messages.assistant(result.agent).export()]
+
+    assert told(state.format_history(brief)) == [
+        "system: Be brief.",
+        "assistant: researcher",
+        "assistant: writer",
+    ]
+
+
+@pytest.mark.parametrize("made", [None, "text", [3], [{"type": "odd"}]])
+def test_what_a_formatter_returns_is_checked(state: NetworkState, made: Any) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        state.format_history(lambda _: made)
+    assert caught.value.field.startswith("formatter")
+
+
+def test_an_agent_sees_what_others_did_as_a_note_that_nothing_can_close(
+    state: NetworkState,
+) -> None:
+    seen = state.format_history(agent="writer", view=View())
+
+    assert told(seen) == [
+        "system: Be brief.",
+        "user: Where?",
+        'user: <agent name="researcher">\nI look.\n[tool search] {"q":1} -&gt; {"data":"c1"}\n'
+        '[tool read] {"q":1} -&gt; {"data":"c2"}\nOslo &lt;b&gt;.\n</agent>',
+        "assistant: In Oslo.",
+    ]
+
+
+def test_the_name_of_an_agent_cannot_leave_its_note() -> None:
+    state = NetworkState(results=[RESEARCH.replace(agent='a"><x>', tool_calls=[])])
+
+    note = messages.text(state.format_history(agent="writer", view=View())[-1])
+
+    assert note.startswith('<agent name="a&quot;&gt;&lt;x&gt;">\n')
+
+
+VIEWS: list[tuple[View, list[str]]] = [
+    (View(turns="own"), ["user: Where?", "assistant: In Oslo."]),
+    (View(turns="inputs"), ["user: Where?"]),
+    (
+        View(others="verbatim", tools="drop"),
+        ["user: Where?", "assistant: I look.", "assistant: Oslo <b>.", "assistant: In Oslo."],
+    ),
+    (
+        View(others="verbatim", tools="summary"),
+        [
+            "user: Where?",
+            "assistant: I look.",
+            "assistant: [Tools used: search, read]",
+            "assistant: Oslo <b>.",
+            "assistant: In Oslo.",
+        ],
+    ),
+    (
+        View(others="verbatim", include=["read"]),
+        ["user: Where?", "assistant: I look.", "call c2", "data c2", "assistant: Oslo <b>."]
+        + ["assistant: In Oslo."],
+    ),
+    (
+        View(tools="drop"),
+        ["user: Where?", 'user: <agent name="researcher">\nI look.\nOslo &lt;b&gt;.\n</agent>']
+        + ["assistant: In Oslo."],
+    ),
+]
+
+
+@pytest.mark.parametrize(("view", "seen"), VIEWS)
+def test_a_view_shows_what_it_says(state: NetworkState, view: View, seen: list[str]) -> None:
+    found = state.format_history(agent="writer", view=view)
+
+    assert told(found) == ["system: Be brief.", *seen]
+    assert found == state.window(agent="writer", view=view).messages
+
+
+def test_without_an_agent_nobodys_turns_are_its_own(state: NetworkState) -> None:
+    assert state.format_history(view=View()) == state.format_history()
+    with pytest.raises(InvalidInput):
+        state.format_history(view=View(turns="own"))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"turns": "mine"},
+        {"others": "hide"},
+        {"tools": "some"},
+        {"include": ["a"], "exclude": ["b"]},
+        {"include": [], "exclude": []},
+        {"include": "search"},
+        {"exclude": [3]},
+        {"budget": -1},
+        {"measure": 3},
+    ],
+)
+def test_a_view_is_well_formed(options: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput):
+        View(**options)
+
+
+CALLS = [messages.user("Go."), *NetworkState(results=[RESEARCH]).format_history()[2:4]]
+
+
+@pytest.mark.parametrize(
+    ("view", "left"),
+    [
+        (View(include=[]), ["user: Go."]),
+        (View(exclude=[]), ["user: Go.", "call c1 c2", "data c1", "data c2"]),
+        (View(exclude=["search"]), ["user: Go.", "call c2", "data c2"]),
+        (View(tools="summary", exclude=["read"]), ["user: Go.", "assistant: [Tools used: search]"]),
+        (View(tools="drop", include=["read"]), ["user: Go."]),
+    ],
+)
+def test_tools_stay_or_go_by_name(view: View, left: list[str]) -> None:
+    said = [messages.user("Go."), *NetworkState(results=[RESEARCH]).format_history()[2:5]]
+
+    assert told(messages.select([each.export() for each in said], view)) == left
+
+
+def test_a_window_keeps_what_was_asked_and_the_newest_that_fits() -> None:
+    said = [
+        messages.system("sys"),
+        SAID("old"),
+        messages.user("ask"),
+        messages.call("c1", "search", {}),
+        answer("c1"),
+        SAID("new"),
+    ]
+    call, result = messages.size_bytes(said[3]), messages.size_bytes(said[4])
+
+    whole = messages.window(said, budget=12 + call + result)
+    part = messages.window(said, budget=8 + call + result)
+    none = messages.window(said, budget=5)
+
+    assert (whole.messages, whole.omitted, whole.size) == (said, [], 12 + call + result)
+    assert (told(part.messages), part.size) == (["system: sys", "user: ask", "assistant: new"], 9)
+    assert [(each.index, each.type, each.size, each.reason) for each in part.omitted] == [
+        (1, "text", 3, "older"),
+        (3, "tool_call", call, "over_budget"),
+        (4, "tool_result", result, "over_budget"),
+    ]
+    assert (told(none.messages), none.size) == (["system: sys", "user: ask"], 6)
+    assert (none.over_budget, part.over_budget, len(none.omitted)) == (True, False, 4)
+
+
+def test_a_measure_takes_the_place_of_bytes() -> None:
+    said = [SAID("a" * 100), SAID("b" * 100)]
+
+    window = messages.window(said, budget=1, measure=lambda _: 1)
+
+    assert (window.messages, window.size) == ([said[1]], 1)
+    with pytest.raises(InvalidInput):
+        messages.window(said, budget=1, measure=lambda _: -1)
+    with pytest.raises(InvalidInput):
+        messages.window(said, budget=-1)
+
+
+def test_a_window_of_a_state_names_the_results_that_it_left_out(state: NetworkState) -> None:
+    window = state.window(agent="writer", view=View(budget=26))
+
+    assert told(window.messages) == ["system: Be brief.", "user: Where?", "assistant: In Oslo."]
+    assert [(each.result_id, each.index, each.reason) for each in window.omitted] == [
+        ("res_1", 2, "over_budget")
+    ]
+
+
+def test_a_window_of_nothing_is_empty() -> None:
+    assert messages.window([], budget=0).messages == []
+    assert NetworkState().window().omitted == []

@@ -1,0 +1,302 @@
+"""What a state does as a whole: results, provenance, batches, clones, subscribers, threads."""
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from threading import Barrier, Event, Thread
+from typing import Any
+
+import pytest
+
+from holdfast import InferenceResult, NetworkState, StateChange, StateLimits, messages
+from holdfast.errors import InvalidInput, LimitExceeded
+from holdfast.testing.fakes import FrozenClock
+
+FIRST = InferenceResult(agent="planner", input="Go.", output=[messages.assistant("One.")])
+SECOND = InferenceResult(agent="writer", output=[messages.assistant("Two.")])
+WAIT = 20
+"""Seconds that a test waits before it fails."""
+
+
+@pytest.fixture
+def clock() -> FrozenClock:
+    return FrozenClock(datetime(2026, 1, 2, 3, 4, 5, 678_901, tzinfo=UTC))
+
+
+@pytest.fixture
+def state(clock: FrozenClock) -> NetworkState:
+    return NetworkState(clock=clock)
+
+
+def test_results_are_kept_in_their_order(state: NetworkState) -> None:
+    state.append_result(FIRST)
+    state.append_result(SECOND.export())
+
+    assert state.results == [FIRST, SECOND]
+    assert state.results_from(1) == state.results_from(-1) == [SECOND]
+    assert state.results_from(2) == state.results_from(9) == []
+    state.set_results([SECOND])
+    assert (state.results, state.revision) == ([SECOND], 3)
+
+
+def test_lists_that_are_handed_out_are_the_callers_own(state: NetworkState) -> None:
+    state.append_message(messages.user("Hello."))
+    state.append_result(FIRST)
+
+    state.results.clear()
+    state.messages.clear()
+
+    assert (state.results, len(state.messages)) == ([FIRST], 1)
+    with pytest.raises(TypeError):
+        state.results[0].output.clear()
+
+
+def test_the_opening_ends_with_the_first_result(state: NetworkState) -> None:
+    state.append_message({"type": "text", "role": "system", "content": "Be brief."})
+    state.append_result(FIRST)
+
+    with pytest.raises(InvalidInput):
+        state.append_message(messages.user("More."))
+    state.set_results([])
+    state.append_message(messages.user("More."))
+    assert [messages.text(each) for each in state.messages] == ["Be brief.", "More."]
+
+
+def test_a_state_can_begin_with_all_it_holds() -> None:
+    given: Any = {"a": [1]}
+    state = NetworkState(
+        given, messages=[messages.user("Hi.").export()], results=[FIRST], thread_id="thread_1"
+    )
+    given["a"].append(2)
+
+    assert (state.data, state.thread_id) == ({"a": [1]}, "thread_1")
+    assert (state.messages, state.results) == ([messages.user("Hi.")], [FIRST])
+    assert NetworkState().revision == 0
+
+
+BROKEN: list[tuple[dict[str, Any], str]] = [
+    ({"messages": [messages.user("a"), {"type": "odd"}]}, "messages[1].type"),
+    ({"messages": [3]}, "messages[0]"),
+    ({"results": [FIRST, {"agent": ""}]}, "results[1].agent"),
+    ({"thread_id": "a b"}, "thread_id"),
+    ({"data": {"a": {1}}}, "value"),
+]
+
+
+@pytest.mark.parametrize(("given", "field"), BROKEN)
+def test_what_is_wrong_at_the_start_is_told_by_its_place(given: dict[str, Any], field: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        NetworkState(**given)
+
+    assert caught.value.field == field
+
+
+def test_a_thread_is_joined_once(state: NetworkState) -> None:
+    state.thread_id = "thread_1"
+    state.thread_id = "thread_1"
+
+    with pytest.raises(InvalidInput):
+        state.thread_id = "thread_2"
+    assert (state.thread_id, state.revision) == ("thread_1", 1)
+
+
+def test_a_result_may_be_too_large() -> None:
+    state = NetworkState(limits=StateLimits(result_bytes=600))
+    state.append_result(FIRST)
+
+    with pytest.raises(LimitExceeded) as caught:
+        state.append_result(FIRST.replace(raw="x" * 600))
+    assert caught.value.limit == "result_bytes"
+    assert state.results == [FIRST]
+
+
+def test_what_is_known_of_a_value_is_told_with_it(state: NetworkState, clock: FrozenClock) -> None:
+    handle = state.on_behalf(agent="writer", run_id="run_1", tool="save", call_id="c1")
+    version = handle.kv.set("a", {"n": 1})
+    clock.tick(0.001)
+    state.kv.set("b", 1)
+    clock.tick(1)
+    handle.data["a"] = {"n": 22}
+
+    info = state.kv.info("a")
+    outside = state.get("b")
+
+    assert info is not None
+    assert outside is not None
+    assert (info.key, info.value, info.kind, info.source) == ("a", {"n": 22}, "value", "writer")
+    assert (info.agent, info.run_id, info.tool, info.call_id) == ("writer", "run_1", "save", "c1")
+    assert (info.version, version, info.size_bytes) == (3, 1, len('{"n":22}'))
+    assert info.created_at == datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
+    assert info.updated_at == datetime(2026, 1, 2, 3, 4, 6, 679_000, tzinfo=UTC)
+    assert (outside.source, outside.agent, outside.run_id) == (None, None, None)
+    assert state.kv.info("c") is state.get("c") is None
+
+
+def test_a_version_is_never_used_again(state: NetworkState) -> None:
+    first = state.kv.set("a", 1)
+    state.kv.delete("a")
+
+    assert state.kv.set("a", 1) > first + 1
+
+
+def test_a_batch_is_undone_whole(state: NetworkState) -> None:
+    state.data.update(a=1, b=2)
+    before = state.to_json()
+
+    with pytest.raises(ZeroDivisionError), state.kv.batch():
+        state.kv.delete("a")
+        state.kv.set("a", 3)
+        state.append_message(messages.user("Hi."))
+        state.append_result(FIRST)
+        state.thread_id = "thread_1"
+        with state.kv.batch():
+            state.data["c"] = 4
+        assert (state.kv.get("a"), state.data["c"], state.results) == (3, 4, [FIRST])
+        _ = 1 / 0
+
+    assert state.to_json() == before
+
+
+def test_a_batch_within_another_joins_it(state: NetworkState) -> None:
+    with state.kv.batch():
+        state.kv.set("a", 1)
+        with pytest.raises(ZeroDivisionError), state.kv.batch():
+            state.kv.set("b", 2)
+            _ = 1 / 0
+
+    assert state.data == {"a": 1, "b": 2}
+
+
+def test_other_threads_see_a_batch_when_it_is_over(state: NetworkState) -> None:
+    begun, seen = Event(), list[Any]()
+
+    def read() -> None:
+        begun.set()
+        seen.append((state.kv.get("a"), state.kv.get("b")))
+
+    reader = Thread(target=read)
+    with state.kv.batch():
+        state.kv.set("a", 1)
+        reader.start()
+        assert begun.wait(WAIT)
+        state.kv.set("b", 2)
+    reader.join(WAIT)
+
+    assert seen == [(1, 2)]
+
+
+def test_readers_do_not_wait_for_the_function_of_an_update(state: NetworkState) -> None:
+    state.kv.set("a", 1)
+
+    with ThreadPoolExecutor(1) as pool:
+        new = state.kv.update("a", lambda old: old + pool.submit(state.kv.get, "a").result(WAIT))
+
+    assert new == 2
+
+
+def test_two_threads_that_count_lose_nothing(state: NetworkState) -> None:
+    gate = Barrier(2)
+
+    def count() -> None:
+        gate.wait(WAIT)
+        for _ in range(500):
+            state.kv.update("n", lambda old: old + 1, 0)
+
+    threads = [Thread(target=count) for _ in range(2)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(WAIT)
+
+    assert (state.kv.get("n"), state.revision) == (1000, 1000)
+
+
+def test_threads_that_append_lose_no_result(state: NetworkState) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda n: state.append_result(FIRST.replace(id=f"res_{n}")), range(200)))
+
+    assert {each.id for each in state.results} == {f"res_{n}" for n in range(200)}
+    assert state.revision == 200
+
+
+def test_a_clone_shares_nothing_that_changes(state: NetworkState) -> None:
+    heard = list[StateChange]()
+    state.subscribe(heard.append)
+    state.on_behalf(agent="writer").kv.set("a", {"n": [1]})
+    state.append_result(FIRST)
+    heard.clear()
+
+    clone = state.clone()
+    assert clone.to_json() == state.to_json()
+    clone.kv.update("a", lambda old: old["n"].append(2) or old)
+    clone.append_result(SECOND)
+    state.thread_id = "thread_1"
+
+    assert (state.data, state.results) == ({"a": {"n": [1]}}, [FIRST])
+    assert (clone.data, clone.results) == ({"a": {"n": [1, 2]}}, [FIRST, SECOND])
+    assert clone.thread_id is None
+    assert [each.what for each in heard] == ["thread_id"]
+
+
+def test_who_subscribes_hears_each_write_once_it_is_committed(state: NetworkState) -> None:
+    heard = list[tuple[str, str | None, int, str | None]]()
+    off = state.subscribe(
+        lambda each: heard.append((each.what, each.key, each.revision, each.origin.agent))
+    )
+
+    state.append_message(messages.user("Hi."))
+    state.on_behalf(agent="writer").kv.set("a", 1)
+    state.kv.update("a", lambda old: old + 1)
+    state.kv.delete("a")
+    state.kv.delete("a")
+    state.append_result(FIRST)
+    state.set_results([])
+    off()
+    off()
+    state.kv.set("a", 1)
+
+    assert heard == [
+        ("message", None, 1, None),
+        ("value", "a", 2, "writer"),
+        ("value", "a", 3, None),
+        ("deleted", "a", 4, None),
+        ("result", FIRST.id, 5, None),
+        ("results", None, 6, None),
+    ]
+
+
+def test_a_batch_is_told_of_when_it_is_over_and_not_at_all_when_undone(state: NetworkState) -> None:
+    heard = list[int]()
+    state.subscribe(lambda each: heard.append(each.revision))
+
+    with state.kv.batch():
+        state.kv.set("a", 1)
+        state.kv.set("b", 1)
+        assert heard == []
+    with pytest.raises(ZeroDivisionError), state.kv.batch():
+        state.kv.set("a", 2)
+        _ = 1 / 0
+
+    assert heard == [1, 2]
+
+
+def test_a_subscriber_that_raises_is_counted_and_breaks_nothing(state: NetworkState) -> None:
+    heard = list[StateChange]()
+    state.subscribe(lambda _: 1 / 0)
+    state.subscribe(heard.append)
+
+    state.kv.set("a", 1)
+
+    assert (state.subscriber_errors, state.kv.get("a"), len(heard)) == (1, 1, 1)
+
+
+def test_a_subscriber_may_write_and_ask_other_threads(state: NetworkState) -> None:
+    def echo(change: StateChange) -> None:
+        if change.key == "a":
+            with ThreadPoolExecutor(1) as pool:
+                pool.submit(state.kv.set, "b", change.revision).result(WAIT)
+
+    state.subscribe(echo)
+    with state.kv.batch():
+        state.kv.set("a", 1)
+
+    assert (state.kv.all(), state.subscriber_errors) == ({"a": 1, "b": 1}, 0)
