@@ -98,9 +98,9 @@ def run_hint(memory: RunMemory, keys: Iterable[str], profile: Profile = "alone")
 
     Each is named once, with its title and never its value.
     """
+    heading = _HINT.format(read=_names(profile)[1])
     entries = [memory.get(key) for key in dict.fromkeys(keys)]
     lines = [_hinted(each) for each in entries if each is not None and not each.failed]
-    heading = _HINT.format(read=_names(profile)[1])
     return "\n".join([heading, *dict.fromkeys(lines)]) if lines else ""
 
 

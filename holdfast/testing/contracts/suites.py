@@ -97,6 +97,13 @@ from holdfast.testing.contracts.run_records import (
     RunRecordEntriesContract,
     RunRecordEventsContract,
 )
+from holdfast.testing.contracts.run_tool_lists import RunListToolContract
+from holdfast.testing.contracts.run_tool_reads import RunPiecesContract, RunReadToolContract
+from holdfast.testing.contracts.run_tools import (
+    RunPromptContract,
+    RunToolsContract,
+    RunWriteToolContract,
+)
 from holdfast.testing.contracts.runs import RunControlContract, RunsContract
 from holdfast.testing.contracts.search import SearchContract
 from holdfast.testing.contracts.sessions import SessionListsContract, SessionsContract
@@ -221,14 +228,20 @@ RUN_MEMORY: Final = (
     RunFiltersContract,
     RunKeysContract,
     RunLimitsContract,
+    RunListToolContract,
     RunListenersContract,
+    RunPiecesContract,
+    RunPromptContract,
+    RunReadToolContract,
     RunRenderingContract,
     RunRestoringContract,
+    RunToolsContract,
     RunValuesContract,
     RunWaitingContract,
+    RunWriteToolContract,
     RunWritingContract,
 )
-"""Of run memory."""
+"""Of run memory and its tools."""
 
 
 RUNS: Final = (
