@@ -123,7 +123,6 @@ class Alone:
             state=self.state,
             input=message,
             clock=self.clock,
-            ids=_ids,
             network=self.handle,
         )
         self._telling = Telling(

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from holdfast.ground.clock import Clock, to_microseconds
+from holdfast.ground.clock import Clock
 from holdfast.ground.errors import InvalidInput
-from holdfast.ground.ids import Ids
 from holdfast.memories.state.result import InferenceResult
 from holdfast.memories.state.run_record import RunRecord
 from holdfast.memories.state.thread import ThreadMessage
+from holdfast.memories.state.thread_ids import message_id
 from holdfast.runtime.history import History, HistoryContext, asked, has_any
 from holdfast.runtime.user_message import UserMessage
 
@@ -37,12 +37,11 @@ class Remembering:
         state: "NetworkState",
         input: UserMessage,
         clock: Clock,
-        ids: Ids,
         network: Any = None,
     ) -> None:
         self._history = history
         self._run_id, self._state, self._input, self._network = run_id, state, input, network
-        self._clock, self._ids = clock, ids
+        self._clock = clock
 
     async def open(self, thread_id: str | None) -> RunRecord | None:
         """Join the thread, and load what is in it into a state that has nothing yet.
@@ -102,11 +101,10 @@ class Remembering:
             raise HistoryFailed("get") from error
 
     def _message(self) -> ThreadMessage:
-        at = self._input.at or self._clock.now()
         return ThreadMessage(
-            id=self._input.id or self._ids.new("msg", to_microseconds(at)),
+            id=self._input.id or message_id(self._run_id),
             content=self._input.content,
-            at=at,
+            at=self._input.at or self._clock.now(),
         )
 
     async def _ask(self, method: str, *given: object) -> Any:
