@@ -59,7 +59,8 @@ class Workers:
 
     def context(self, **given: Any) -> Context:
         """Return a run that is done by these workers."""
-        return Context(**{"model": self.model} | given)
+        whole: dict[str, Any] = {"model": self.model} | given
+        return Context(**whole)
 
     def wait(self, *ids: str) -> None:
         """Let *ids* wait until they are let go."""

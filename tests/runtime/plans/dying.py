@@ -1,0 +1,60 @@
+"""A run in a process of its own that is killed when a step is begun: `dying.py TARGET WHERE`."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from runtime.plans.workers import Workers, plan, step, task
+
+import holdfast
+from holdfast.runtime import EngineCheckpoints, FileCheckpoints, ParallelTaskExecutor, TaskPlan
+from holdfast.runtime.checkpoints.checkpoint import Checkpoints
+
+
+def dying_plan() -> TaskPlan:
+    """Return a plan with a chain, a fan-out and a task that needs another."""
+    each = step("each", "list", mode="process", per_item_instructions="Work on e{index}. {item}")
+    return plan(
+        task("a", step("list", output_schema={}), each, step("sum", "each")),
+        task("b", step("b1"), depends_on=["a"]),
+    )
+
+
+@contextmanager
+def checkpoints(target: str) -> Iterator[Checkpoints]:
+    """Give the checkpoints at *target*: `files:DIRECTORY`, or a workspace at a database."""
+    if target.startswith("files:"):
+        yield FileCheckpoints(target.removeprefix("files:"))
+        return
+    workspace, _, database = target.partition("@")
+    with holdfast.open(database, workspace=workspace) as hf:
+        yield EngineCheckpoints(hf)
+
+
+async def run(target: str, workers: Workers) -> object:
+    """Run the plan, or go on with it, one step at a time."""
+    workers.gives["list"] = ["x", "y"]
+    context = workers.context(run_id="run_1", max_concurrency=1)
+    with checkpoints(target) as kept:
+        return await ParallelTaskExecutor(
+            plan=dying_plan(), context=context, inputs={"topic": "kelp"}, checkpoint=kept
+        ).run()
+
+
+def main(target: str, where: str) -> None:
+    """Run the plan until *where* is begun."""
+    workers = Workers()
+
+    def die(id: str) -> None:
+        if id == where:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    workers.on_begin = die
+    asyncio.run(run(target, workers))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
