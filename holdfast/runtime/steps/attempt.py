@@ -61,7 +61,12 @@ class Attempt:
             sizes=Sizes(system),
         )
         self.toolbox = Toolbox(self, assignment)
-        self._teller = Teller(assignment, self.toolbox.answers)
+        self._teller = Teller(
+            assignment.context,
+            self.toolbox.answers,
+            step=assignment.step.id,
+            task=assignment.task.id,
+        )
         self._graph: Graph | None = None
 
     @property

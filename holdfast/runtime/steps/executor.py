@@ -102,6 +102,10 @@ class StepExecutor:
                 await self._kept(await self._tried(inbox))
             except Stopped as stopped:
                 await self._failed(stopped.error)
+            except Exception as error:
+                # A bug, ours or in what the caller gave: told like any failure, and raised.
+                await self._failed(StepError("internal", f"{type(error).__name__}: {error}"))
+                raise
             except asyncio.CancelledError:
                 await self._cancelled()
                 raise

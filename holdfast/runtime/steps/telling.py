@@ -22,8 +22,8 @@ from pydantic_ai.messages import (
     ToolReturnPart,
 )
 
+from holdfast.runtime.context import Context
 from holdfast.runtime.events import Chunk, ToolCallUpdate, ToolResultUpdate
-from holdfast.runtime.steps.assignment import Assignment
 from holdfast.runtime.steps.tools import Answered
 
 LINE: Final = 120
@@ -31,15 +31,17 @@ LINE: Final = 120
 
 
 class Teller:
-    """Tells of one try of a step; *answers* knows more of a tool's answer than its model."""
+    """Tells of one try of *step*; *answers* knows more of a tool's answer than its model."""
 
-    def __init__(self, assignment: Assignment, answers: dict[str, Answered]) -> None:
-        self._assignment, self._answers = assignment, answers
-        self._tell = assignment.context.tell
+    def __init__(
+        self, context: Context, answers: dict[str, Answered], *, step: str, task: str | None = None
+    ) -> None:
+        self._answers, self._step, self._task = answers, step, task
+        self._tell = context.tell
 
     async def chunks(self, stream: AsyncIterable[Any]) -> None:
         """Tell of a response piece by piece, to its end."""
-        step, said = self._assignment.step.id, False
+        step, said = self._step, False
         async for event in stream:
             content, thinking = _piece(event)
             if content:
@@ -60,8 +62,8 @@ class Teller:
         arguments = _arguments(call)
         await self._tell(
             ToolCallUpdate(
-                task_id=self._assignment.task.id,
-                step_id=self._assignment.step.id,
+                task_id=self._task,
+                step_id=self._step,
                 tool_call_id=call.tool_call_id,
                 name=call.tool_name,
                 args=arguments,
@@ -77,8 +79,8 @@ class Teller:
             known = Answered(ok=part.outcome == "success", characters=size)
         await self._tell(
             ToolResultUpdate(
-                task_id=self._assignment.task.id,
-                step_id=self._assignment.step.id,
+                task_id=self._task,
+                step_id=self._step,
                 tool_call_id=part.tool_call_id,
                 name=part.tool_name,
                 ok=known.ok,

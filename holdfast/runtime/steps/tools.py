@@ -6,10 +6,10 @@ model is told, nothing is raised. Results too long for a prompt come in parts.
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
+from typing import Any, Final, Literal, Protocol, TypeAlias, cast
 
 import msgspec
 from msgspec import Struct
@@ -17,7 +17,7 @@ from msgspec.structs import replace as replaced
 from pydantic import ValidationError
 from pydantic_ai import RunContext
 from pydantic_ai.exceptions import ModelRetry
-from pydantic_ai.messages import ToolReturn, is_multi_modal_content
+from pydantic_ai.messages import ModelMessage, ToolReturn, is_multi_modal_content
 from pydantic_ai.toolsets import ToolsetTool, WrapperToolset
 
 from holdfast.ground.errors import HoldfastError, ToolNameTaken
@@ -26,9 +26,6 @@ from holdfast.runtime.schemas import PROBLEMS
 from holdfast.runtime.steps.paging import Pages
 from holdfast.runtime.tooling import OURS
 from holdfast.tools.base import JSON, Tool
-
-if TYPE_CHECKING:
-    from holdfast.runtime.steps.toolbox import Toolbox
 
 FINISH: Final = "finish_step"
 NOT_RUN: Final = "Not run: the step is finished."
@@ -77,11 +74,45 @@ class Unchecked:
 _unchecked: Final = Unchecked()
 
 
+class Box(Protocol):
+    """Who lays the tools out: what is offered, what came of each call, what a cancelled one does.
+
+    `threaded` are those that run in threads; `answers` goes by the ids of calls.
+    """
+
+    answers: dict[str, Answered]
+    offered: Mapping[str, ToolsetTool[Any]]
+    threaded: set[str]
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing is run any more."""
+        ...
+
+    async def offer(
+        self, tools: Mapping[str, ToolsetTool[Any]], messages: Sequence[ModelMessage]
+    ) -> Mapping[str, ToolsetTool[Any]]:
+        """Return those of *tools* that may be called in the request that sends *messages*."""
+        ...
+
+    def pages_of(self, name: str) -> Pages | None:
+        """Return where a long result of *name* is kept; None for tools that page themselves."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait, by the run's own measure of time."""
+        ...
+
+    async def left_behind(self, name: str) -> None:
+        """Tell that *name*, which would not stop, is left to itself."""
+        ...
+
+
 @dataclass
 class StepTools(WrapperToolset[Any]):
     """The tools of one try of a step, as far as they are offered now."""
 
-    toolbox: "Toolbox"
+    toolbox: Box
 
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
         """Return those that may be called in the next request."""

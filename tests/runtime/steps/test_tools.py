@@ -1,0 +1,289 @@
+"""The tools of a step: what is offered, and what each call comes to."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from pydantic_ai import BinaryContent, ModelRetry
+from pydantic_ai import Tool as ModelTool
+from pydantic_ai.messages import ToolCallPart
+from pydantic_ai.toolsets import FunctionToolset
+from stepping import NUMBER, Stepping
+
+from holdfast.ground.errors import ToolNameTaken
+from holdfast.runtime import Agent, ToolCallUpdate, ToolContext, ToolResultUpdate
+from holdfast.testing import call
+from holdfast.tools.base import Tool
+
+pytestmark = pytest.mark.anyio
+
+MEMORY = ["memory_list", "memory_read", "memory_write"]
+FINISH = call("finish_step", result=3)
+
+
+def sail(knots: int) -> str:
+    """Sail."""
+    return f"at {knots} knots"
+
+
+def anchor() -> str:
+    """Drop the anchor."""
+    return "held"
+
+
+def dock(harbour: str) -> str:
+    """Dock."""
+    raise ValueError(f"{harbour} is full")
+
+
+def tool(name: str, answer: Any = "done", **parameters: Any) -> Tool:
+    """Return a tool of ours that gives *answer*, or what it raises."""
+    return Tool(
+        id=f"ship.{name}",
+        name=name,
+        description=name,
+        parameters={"type": "object", "properties": parameters, "required": list(parameters)},
+        work=lambda _: answer,
+    )
+
+
+async def test_the_callers_tools_come_first_and_finish_step_last() -> None:
+    stepping = Stepping([FINISH], step={"output_schema": NUMBER}, tools=[sail, tool("steer")])
+
+    await stepping.executor.run()
+
+    assert stepping.model.asked[0].offered == ["sail", "steer", *MEMORY, "finish_step"]
+
+
+async def test_without_a_schema_there_is_no_finish_step() -> None:
+    stepping = Stepping(["Three."])
+
+    await stepping.executor.run()
+
+    assert stepping.model.asked[0].offered == MEMORY
+
+
+async def test_an_agent_brings_its_tools_and_toolsets() -> None:
+    agent = Agent("pilot", instructions="", tools=[sail], toolsets=[FunctionToolset([anchor])])
+    stepping = Stepping(["Three."], agent=agent, tools=[dock])
+
+    await stepping.executor.run()
+
+    assert stepping.model.asked[0].offered == ["sail", "dock", *MEMORY, "anchor"]
+
+
+@pytest.mark.parametrize(
+    ("allowed", "offered"),
+    [(None, ["sail", "dock", *MEMORY, "anchor"]), (["anchor"], [*MEMORY, "anchor"]), ([], MEMORY)],
+)
+async def test_a_step_narrows_the_callers_tools_never_the_contracts(
+    allowed: list[str] | None, offered: list[str]
+) -> None:
+    stepping = Stepping(
+        ["Three."],
+        step={"tools": allowed},
+        tools=[sail, dock],
+        toolsets=[FunctionToolset([anchor])],
+    )
+
+    await stepping.executor.run()
+
+    assert stepping.model.asked[0].offered == offered
+
+
+@pytest.mark.parametrize("taken", [*MEMORY, "read_result", "finish_step"])
+async def test_a_tool_with_the_name_of_one_of_ours_is_refused(taken: str) -> None:
+    with pytest.raises(ToolNameTaken) as raised:
+        Stepping(["Three."], tools=[tool(taken)])
+
+    assert raised.value.name == taken
+
+
+async def test_two_tools_of_one_name_are_refused() -> None:
+    with pytest.raises(ToolNameTaken):
+        Stepping(["Three."], tools=[sail], agent=Agent("pilot", instructions="", tools=[sail]))
+
+
+async def test_a_toolset_with_the_name_of_one_of_ours_is_refused_when_it_is_seen() -> None:
+    toolset = FunctionToolset[Any]([ModelTool(anchor, name="finish_step")])
+    stepping = Stepping(["Three."], toolsets=[toolset])
+
+    with pytest.raises(ToolNameTaken):
+        await stepping.executor.run()
+
+
+async def test_the_model_gets_what_a_tool_returns() -> None:
+    stepping = Stepping([call("sail", knots=7), "Three."], tools=[sail])
+
+    await stepping.executor.run()
+
+    assert stepping.given == ["at 7 knots"]
+
+
+async def test_missing_arguments_are_an_empty_object() -> None:
+    stepping = Stepping(
+        [ToolCallPart("anchor", None), ToolCallPart("anchor", ""), "Three."], tools=[anchor]
+    )
+
+    await stepping.executor.run()
+
+    assert stepping.given == ["held", "held"]
+
+
+@pytest.mark.parametrize(
+    ("made", "arguments", "says"),
+    [
+        (sail, {"knots": "many"}, "knots"),
+        (sail, "{not json", "Invalid JSON"),
+        (tool("steer", course=NUMBER), {"course": "west"}, "integer"),
+        (tool("steer", course=NUMBER), "{not json", "not JSON"),
+        (tool("steer", course=NUMBER), {}, "course"),
+    ],
+)
+async def test_arguments_the_schema_does_not_allow_never_reach_the_tool(
+    made: Any, arguments: Any, says: str
+) -> None:
+    name = made.name if isinstance(made, Tool) else made.__name__
+    stepping = Stepping([ToolCallPart(name, arguments), "Three."], tools=[made])
+
+    await stepping.executor.run()
+
+    error = stepping.given[0]["error"]
+    assert error["type"] == "invalid_input"
+    assert says in error["message"]
+
+
+async def test_a_tool_that_raises_answers_with_its_error_and_no_traceback() -> None:
+    stepping = Stepping([call("dock", harbour="Delft"), "Three."], tools=[dock])
+
+    await stepping.executor.run()
+
+    assert stepping.given == [{"error": {"type": "ValueError", "message": "Delft is full"}}]
+
+
+async def test_a_tool_that_asks_for_another_try_answers_so() -> None:
+    def hail() -> None:
+        """Hail."""
+        raise ModelRetry("louder")
+
+    stepping = Stepping([call("hail"), "Three."], tools=[hail])
+
+    await stepping.executor.run()
+
+    assert stepping.given == [{"error": {"type": "ModelRetry", "message": "louder"}}]
+
+
+async def test_an_unknown_tool_is_answered_with_the_names_there_are() -> None:
+    stepping = Stepping([call("fly"), "Three."], tools=[sail])
+
+    await stepping.executor.run()
+
+    assert "'fly'" in stepping.given[0]
+    assert all(name in stepping.given[0] for name in ["sail", *MEMORY])
+
+
+async def test_a_tool_that_returns_nothing_says_so() -> None:
+    stepping = Stepping([call("steer"), "Three."], tools=[tool("steer", None)])
+
+    await stepping.executor.run()
+
+    assert stepping.given == ["The tool returned nothing."]
+
+
+async def test_what_is_no_json_is_an_error() -> None:
+    stepping = Stepping([call("steer"), "Three."], tools=[tool("steer", object())])
+
+    await stepping.executor.run()
+
+    assert stepping.given[0]["error"]["type"] == "NotJSON"
+
+
+async def test_files_stay_what_they_are_and_count_nothing() -> None:
+    chart = BinaryContent(b"x" * 100_000, media_type="image/png")
+
+    def look() -> list[Any]:
+        """Look."""
+        return ["a chart", chart]
+
+    stepping = Stepping([call("look"), "Three."], tools=[look])
+
+    told = await stepping.told(ToolResultUpdate)
+
+    assert stepping.given[0] == ["a chart", chart]
+    assert (told[0].characters, told[0].paged) == (7, False)
+
+
+async def test_a_read_sees_the_write_before_it_in_the_same_turn() -> None:
+    turn = [
+        call("memory_write", key="fleet", value=[1, 2]),
+        call("memory_read", keys=["shared:fleet"]),
+    ]
+    stepping = Stepping([turn, "Three."])
+
+    await stepping.executor.run()
+
+    assert stepping.given[1]["entries"]["shared:fleet"]["value"] == [1, 2]
+    entry = stepping.context.memory.get("shared:fleet")
+    assert entry is not None
+    assert entry.source == "count"
+
+
+async def test_other_tools_of_one_turn_overlap() -> None:
+    here = asyncio.Barrier(2)
+
+    async def meet() -> str:
+        """Meet."""
+        await here.wait()
+        return "met"
+
+    stepping = Stepping([[call("meet"), call("meet")], "Three."], tools=[meet])
+
+    await stepping.executor.run()
+
+    assert stepping.given == ["met", "met"]
+
+
+async def test_a_tool_knows_the_run_it_is_in() -> None:
+    def who(ctx: ToolContext) -> list[Any]:
+        """Who?"""
+        assert ctx.context is not None
+        assert ctx.memory is ctx.context.memory
+        ctx.state.kv.set("seen", True)
+        return [ctx.run_id, ctx.agent.name, ctx.tool_name, ctx.network is None]
+
+    stepping = Stepping([call("who"), "Three."], tools=[who])
+
+    await stepping.executor.run()
+
+    assert stepping.given == [["run_1", "count", "who", True]]
+
+
+async def test_a_choice_of_tool_is_forced_on_the_first_request_only() -> None:
+    agent = Agent("pilot", instructions="", tools=[sail], tool_choice="sail")
+    stepping = Stepping([call("sail", knots=7), "Three."], agent=agent)
+
+    await stepping.executor.run()
+
+    chosen = [(asked.settings or {}).get("tool_choice") for asked in stepping.model.asked]
+    assert chosen == [["sail"], None]
+
+
+async def test_each_call_and_its_answer_is_told() -> None:
+    turn = [call("sail", call_id="one", knots=7), call("dock", call_id="two", harbour="Delft")]
+    stepping = Stepping([turn, "Three."], tools=[sail, dock])
+
+    told = [
+        each
+        for each in await stepping.events()
+        if isinstance(each, ToolCallUpdate | ToolResultUpdate)
+    ]
+
+    calls = [each for each in told if isinstance(each, ToolCallUpdate)]
+    assert [(each.tool_call_id, each.name, each.args) for each in calls] == [
+        ("one", "sail", {"knots": 7}),
+        ("two", "dock", {"harbour": "Delft"}),
+    ]
+    assert calls[0].message == 'sail {"knots": 7}'
+    answers = {each.tool_call_id: each for each in told if isinstance(each, ToolResultUpdate)}
+    assert (answers["one"].ok, answers["one"].characters) == (True, len("at 7 knots"))
+    assert answers["two"].ok is False
