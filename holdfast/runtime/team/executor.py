@@ -2,29 +2,23 @@
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import ExitStack
-from functools import partial
-from typing import Any, Final, get_args
-
-from pydantic_ai import RunContext
+from typing import Final, get_args
 
 from holdfast.ground.errors import AgentNameTaken, InvalidInput, NoModel, NotPermitted
-from holdfast.memories.state.state import NetworkState
 from holdfast.runtime import executing
 from holdfast.runtime.agent import Agent, AnyModel, AnyTool, AnyToolset
 from holdfast.runtime.context import Context
 from holdfast.runtime.events import Event, TeamUpdate
 from holdfast.runtime.executing import Ending
-from holdfast.runtime.mcp_servers import kept
 from holdfast.runtime.team.board import TaskBoard
 from holdfast.runtime.team.bus import MessageBus
 from holdfast.runtime.team.mailbox import Mailbox
 from holdfast.runtime.team.member import Member
 from holdfast.runtime.team.playing import Play
 from holdfast.runtime.team.result import TeamResult, TeamStatus, result_of
+from holdfast.runtime.team.toolbox import Equipment, TurnToolbox
 from holdfast.runtime.team.tools import Seat, seat_tools
 from holdfast.runtime.team.words import Plan, Strategy, titled
-from holdfast.runtime.tool_context import ToolContext
-from holdfast.runtime.tooling import equipped
 from holdfast.tools.run import run as memory_tools
 
 MEMORY_BUDGET: Final = 24_000
@@ -79,7 +73,7 @@ class TeamExecutor:
         self._tools, self._toolsets = tuple(tools), tuple(toolsets)
         for agent in agents:
             self._model_of(agent)
-            self._equipped(agent, self._mailbox(agent))
+            self._equipment(agent, self._mailbox(agent))
 
     @property
     def name(self) -> str:
@@ -161,7 +155,7 @@ class TeamExecutor:
         return Member(
             agent=agent,
             model=self._model_of(agent),
-            toolset=self._equipped(agent, mailbox),
+            toolbox=TurnToolbox(self._equipment(agent, mailbox), self.context),
             mailbox=mailbox,
             board=self.board,
         )
@@ -179,7 +173,7 @@ class TeamExecutor:
             )
         return model
 
-    def _equipped(self, agent: Agent, mailbox: Mailbox) -> AnyToolset:
+    def _equipment(self, agent: Agent, mailbox: Mailbox) -> Equipment:
         """Return all that *agent* may call; ToolNameTaken on a clash."""
         coordinator = self._agents[0].name
         sole = self._plan.strategy == "coordinator" and agent.name != coordinator
@@ -197,26 +191,14 @@ class TeamExecutor:
             writer=agent.name,
             budget=MEMORY_BUDGET,
         )
-        return equipped(
-            [*seat_tools(seat), *memory, *self._tools, *agent.tools],
-            [kept(each) for each in (*self._toolsets, *agent.toolsets)],
-            context_of=partial(self._tool_context, agent, NetworkState()),
+        equipment = Equipment(
+            agent,
+            own=[*seat_tools(seat), *memory],
+            tools=[*self._tools, *agent.tools],
+            toolsets=[*self._toolsets, *agent.toolsets],
         )
-
-    def _tool_context(self, agent: Agent, state: NetworkState, ctx: RunContext[Any]) -> ToolContext:
-        call_id, name = ctx.tool_call_id or "", ctx.tool_name or ""
-        return ToolContext(
-            agent=agent,
-            state=state.on_behalf(
-                agent=agent.name, run_id=self.context.run_id, tool=name, call_id=call_id
-            ),
-            run_id=self.context.run_id,
-            call_id=call_id,
-            tool_name=name,
-            usage=ctx.usage,
-            context=self.context,
-            memory=self.context.memory,
-        )
+        equipment.check()
+        return equipment
 
 
 def _left_to(coordinator: str) -> NotPermitted:

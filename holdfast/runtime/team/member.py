@@ -2,10 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from msgspec import Struct
-from pydantic_ai.toolsets import AbstractToolset
 
 from holdfast.runtime.agent import Agent, AnyModel
 from holdfast.runtime.team.board import TaskBoard
@@ -13,6 +11,7 @@ from holdfast.runtime.team.history import TurnHistory
 from holdfast.runtime.team.mailbox import Mailbox
 from holdfast.runtime.team.result import Workforce
 from holdfast.runtime.team.task import HELD, BoardTask
+from holdfast.runtime.team.toolbox import TurnToolbox
 
 PATIENCE = 3
 """Turns in a row that may fail, or that may leave a task as it was."""
@@ -35,7 +34,7 @@ class Sight(Struct, frozen=True):
 
 @dataclass(eq=False)
 class Member:
-    """*agent*, its *model* and *toolset*, and what the team remembers of its turns.
+    """*agent*, its *model* and *toolbox*, and what the team remembers of its turns.
 
     `passed` are the tasks it could claim when its last turn began, `called` those of a last call.
     `fruitless` counts turns that changed nothing on a task of its own. One that is `benched`
@@ -44,7 +43,7 @@ class Member:
 
     agent: Agent
     model: AnyModel
-    toolset: AbstractToolset[Any]
+    toolbox: TurnToolbox
     mailbox: Mailbox
     board: TaskBoard
     history: TurnHistory = field(default_factory=TurnHistory)
