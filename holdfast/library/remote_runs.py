@@ -174,6 +174,7 @@ class RemoteRuns:
 
     def cancel(self, id: str, reason: str = commanding.CANCELLED) -> None:
         """Cancel the run *id* of this process or of the server's."""
+        commanding.demand_words("reason", reason)
         held = self.attachments.controls.of(HERE, id)
         if held is not None:
             held.cancel(reason)
@@ -182,6 +183,7 @@ class RemoteRuns:
 
     def steer(self, id: str, text: str, *, step: str | None = None) -> list[str]:
         """Put *text* before the next request of *step*, or of every running one; return which."""
+        commanding.demand_words("text", text)
         held = self.attachments.controls.of(HERE, id)
         if held is not None:
             return held.steer(text, step=step)

@@ -3,7 +3,7 @@
 from holdfast.ground.errors import Conflict, InvalidInput
 from holdfast.ground.text import encoded
 from holdfast.memories.run.caller import Caller
-from holdfast.memories.run.control import Controls, RunControl
+from holdfast.memories.run.control import Controls, RunControl, this_process
 from holdfast.memories.run.reading import run_row
 
 CANCELLED = "cancelled"
@@ -12,7 +12,7 @@ CANCELLED = "cancelled"
 
 def cancel(caller: Caller, controls: Controls, run_id: str, reason: str = CANCELLED) -> None:
     """Cancel the run *run_id*; NotFound without it, Conflict when it is over or elsewhere."""
-    _demand_text("reason", reason)
+    demand_words("reason", reason)
     _control_of(caller, controls, run_id).cancel(reason)
 
 
@@ -20,9 +20,9 @@ def steer(
     caller: Caller, controls: Controls, run_id: str, text: str, step: str | None = None
 ) -> list[str]:
     """Tell the run's *step*, or every running one, *text* before its next request; say which."""
-    _demand_text("text", text)
+    demand_words("text", text)
     if step is not None:
-        _demand_text("step", step)
+        demand_words("step", step)
     return _control_of(caller, controls, run_id).steer(text, step=step)
 
 
@@ -32,6 +32,12 @@ def _control_of(caller: Caller, controls: Controls, run_id: str) -> RunControl:
         return held
     run = run_row(caller, run_id)
     state = run.state_at(caller.now())
+    if state == "running" and run.place == this_process():
+        raise Conflict(
+            f"Nobody holds the run {run_id}, which is run by this process.",
+            reason="not_held",
+            next="Attach it with its control.",
+        )
     if state == "running":
         raise Conflict(
             f"The run {run_id} is run elsewhere, in {run.place}.",
@@ -43,6 +49,7 @@ def _control_of(caller: Caller, controls: Controls, run_id: str) -> RunControl:
     )
 
 
-def _demand_text(field: str, given: object) -> None:
+def demand_words(field: str, given: object) -> None:
+    """Raise InvalidInput for what says nothing."""
     if not encoded(field, given).strip():
         raise InvalidInput(field, "must not be blank", next="Say it in words.")

@@ -6,7 +6,7 @@ nobody misses, and a report that failed is simply made again.
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from threading import Lock
 from typing import Final, Protocol
 
@@ -80,8 +80,10 @@ class Mirror:
         self._whole, self._begun = True, False
         self._events: deque[ReportedEvent] = deque()
         self._missed, self._number = 0, 0
-        self._shown: set[str] = set()
+        self._shown: dict[str, RunEntry] = {}
+        self._final: Mapping[str, RunEntry] | None = None
         self._sending: Report | None = None
+        self._telling: dict[str, RunEntry] = {}
         self._ending: Ending | None = None
         self.over, self.pause, self.failures = False, keeper.pause, 0
 
@@ -102,9 +104,14 @@ class Mirror:
         self._ring()
 
     def end(self, state: Ending) -> None:
-        """Report that the run is over, once all else is reported; the first *state* stays."""
+        """Report that the run is over, once all else is reported; the first *state* stays.
+
+        What is written from now on is not told.
+        """
+        held = self._all()
         with self._lock:
-            self._ending = self._ending or state
+            if self._ending is None:
+                self._ending, self._final, self._whole = state, held, True
         self._ring()
 
     @property
@@ -149,8 +156,9 @@ class Mirror:
         report = self._sending = self._sending or self._collected()
         self._keeper.take(run_id, report)
         self._sending, self._number = None, report.number
-        self._shown -= set(report.deleted)
-        self._shown |= {entry.key for entry in report.entries}
+        self._shown = {
+            key: held for key, held in self._shown.items() if key not in report.deleted
+        } | self._telling
         self.over = report.ended is not None
 
     def _collected(self) -> Report:
@@ -161,35 +169,48 @@ class Mirror:
             whole, self._whole = self._whole, False
             events = self._taken_events(room)
             missed, self._missed = self._missed, 0
-        entries: list[ReportedEntry] = []
-        deleted: list[str] = []
-        left: list[str] = []
-        for key in self._keys(changed) if whole else changed:
-            held = self._memory.get(key)
-            if held is None:
-                if key in self._shown:
-                    deleted.append(key)
-            elif room.full or not room.takes(entry := reported(held), first=not entries):
-                left.append(key)
-            else:
-                entries.append(entry)
+        held = self._all() if whole else self._final
+        keys = self._differing(held, changed) if whole and held is not None else list(changed)
+        get = self._memory.get if held is None else held.get
+        there = [(key, get(key)) for key in keys]
+        entries = self._taken_entries([entry for _, entry in there if entry is not None], room)
+        left = [key for key, entry in there if entry is not None and key not in self._telling]
         return Report(
             holder=self._opening.holder,
             number=self._number + 1,
             events=events,
-            entries=tuple(entries),
-            deleted=tuple(deleted),
+            entries=entries,
+            deleted=tuple(key for key, entry in there if entry is None and key in self._shown),
             missed=missed,
-            ended=self._last(left),
+            ended=self._ended(left),
         )
 
-    def _keys(self, changed: Iterable[str]) -> list[str]:
-        """Return every key, shown or there, in the order of last writes, *changed* ones last."""
-        there = sorted(self._memory.snapshot(), key=lambda held: held.updated_at)
-        every = dict.fromkeys([*self._shown, *(held.key for held in there)])
-        for key in changed:
-            every.pop(key, None)
-        return [*every, *changed]
+    def _all(self) -> Mapping[str, RunEntry]:
+        """Return every entry in the order of last writes; those of the end once it came."""
+        if self._final is not None:
+            return self._final
+        return {entry.key: entry for entry in self._memory.by_last_write()[0]}
+
+    def _differing(self, held: Mapping[str, RunEntry], changed: Mapping[str, None]) -> list[str]:
+        """Return the keys that are shown otherwise than *held*, in the order of last writes."""
+        gone = dict.fromkeys(key for key in (*self._shown, *changed) if key not in held)
+        shown = self._shown.get
+        new = (key for key, entry in held.items() if key in changed or shown(key) is not entry)
+        return [*gone, *new]
+
+    def _taken_entries(
+        self, entries: Iterable[RunEntry], room: "_Room"
+    ) -> tuple[ReportedEntry, ...]:
+        """Return as many of *entries* as there is room for, and note that they are being told."""
+        taken: list[ReportedEntry] = []
+        self._telling = {}
+        for entry in entries:
+            told = reported(entry)
+            if not room.takes(told, first=not taken):
+                break
+            taken.append(told)
+            self._telling[entry.key] = entry
+        return tuple(taken)
 
     def _taken_events(self, room: "_Room") -> tuple[ReportedEvent, ...]:
         taken: list[ReportedEvent] = []
@@ -199,7 +220,7 @@ class Mirror:
             taken.append(self._events.popleft())
         return tuple(taken)
 
-    def _last(self, left: Iterable[str]) -> Ending | None:
+    def _ended(self, left: Iterable[str]) -> Ending | None:
         """Put *left* before what changed meanwhile; return the ending when nothing is left."""
         with self._lock:
             self._changed = dict.fromkeys([*left, *self._changed])
@@ -211,13 +232,12 @@ class _Room:
     """How much a report can still hold."""
 
     def __init__(self, size: int) -> None:
-        self._left, self.full = size, False
+        self._left = size
 
     def takes(self, thing: ReportedEntry | ReportedEvent, *, first: bool) -> bool:
         """Tell whether *thing* goes in; the *first* of its kind always does."""
         self._left -= len(_encode(thing))
-        self.full = self._left < 0
-        return first or not self.full
+        return first or self._left >= 0
 
 
 def reported(held: RunEntry) -> ReportedEntry:

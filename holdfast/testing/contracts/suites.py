@@ -105,6 +105,11 @@ from holdfast.testing.contracts.run_tools import (
     RunWriteToolContract,
 )
 from holdfast.testing.contracts.runs import RunControlContract, RunsContract
+from holdfast.testing.contracts.run_records import (
+    RunRecordEntriesContract,
+    RunRecordEventsContract,
+)
+from holdfast.testing.contracts.runs import RunControlContract, RunsContract
 from holdfast.testing.contracts.search import SearchContract
 from holdfast.testing.contracts.sessions import SessionListsContract, SessionsContract
 from holdfast.testing.contracts.shapes import ShapesContract
@@ -242,6 +247,15 @@ RUN_MEMORY: Final = (
     RunWritingContract,
 )
 """Of run memory and its tools."""
+
+
+RUNS: Final = (
+    RunControlContract,
+    RunRecordEntriesContract,
+    RunRecordEventsContract,
+    RunsContract,
+)
+"""Of records of runs."""
 
 
 RUNS: Final = (

@@ -1,0 +1,55 @@
+"""What the contracts of records of runs start from."""
+
+from collections.abc import Callable, Generator
+
+import pytest
+
+from holdfast.library.holdfast import Holdfast
+from holdfast.memories.run.attaching import Attached
+from holdfast.memories.run.control import RunControl
+from holdfast.memories.run.memory import RunMemory
+
+Show = Callable[..., Attached]
+
+
+class Held:
+    """Holds a run, and notes what is asked of it."""
+
+    def __init__(self, *running: str) -> None:
+        self.running = list(running)
+        self.asked: list[tuple[str, ...]] = []
+
+    def cancel(self, reason: str = "cancelled") -> None:
+        """Note that the run is to stop."""
+        self.asked.append(("cancel", reason))
+
+    def steer(self, text: str, *, step: str | None = None) -> list[str]:
+        """Note what is said, and to whom."""
+        steps = self.running if step is None else [step]
+        self.asked.append(("steer", text, *steps))
+        return steps
+
+
+class GivenARun:
+    """Gives a memory, and what shows it through the subclass's `hf` until the test is over."""
+
+    @pytest.fixture
+    def memory(self) -> RunMemory:
+        """Give the memory of a run."""
+        return RunMemory()
+
+    @pytest.fixture
+    def show(self, hf: Holdfast) -> Generator[Show]:
+        """Give what attaches a memory, and ends what the test did not end."""
+        shown: list[Attached] = []
+
+        def attach(
+            memory: RunMemory, name: str = "research", control: RunControl | None = None
+        ) -> Attached:
+            over = hf.runs.attach(memory, name=name, agent="ada", control=control)
+            shown.append(over)
+            return over
+
+        yield attach
+        for over in shown:
+            over("cancelled")

@@ -1,0 +1,36 @@
+"""The contract of records of runs in a database in memory, each test in a workspace of its own."""
+
+from collections.abc import Iterator
+
+import pytest
+
+import holdfast
+from holdfast.library.holdfast import Holdfast
+from holdfast.testing.contracts.suites import RUNS, suites_of
+from holdfast.testing.fakes import FrozenClock
+from holdfast.testing.shared import Shared, new_workspace
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Shared]:
+    clock = FrozenClock()
+    with holdfast.open(":memory:", clock=clock) as hf:
+        yield Shared(hf, clock)
+
+
+@pytest.fixture
+def clock(shared: Shared) -> FrozenClock:
+    return shared.clock
+
+
+@pytest.fixture
+def hf(shared: Shared) -> Holdfast:
+    return shared.hf.acting(workspace=new_workspace())
+
+
+@pytest.fixture
+def elsewhere(shared: Shared) -> Holdfast:
+    return shared.hf.acting(workspace=new_workspace())
+
+
+globals().update(suites_of(RUNS))
