@@ -1,5 +1,6 @@
 """Values, messages and results for hypothesis to choose from."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -87,11 +88,11 @@ def tool_results() -> st.SearchStrategy[ToolResultMessage]:
     error = st.fixed_dictionaries(
         {"name": _TEXTS, "message": _TEXTS, "kind": st.sampled_from(("raised", "timeout"))}
     )
+    data = st.fixed_dictionaries({"data": json_values()})
     return st.builds(
         ToolResultMessage,
         tool=calls(),
-        content=st.builds(lambda data: {"data": data}, json_values())
-        | st.builds(lambda told: {"error": told}, error),
+        content=data | st.fixed_dictionaries({"error": error}),
         step=_STEPS,
         duration_ms=st.none() | st.integers(0, 9),
         extras=extras(),
@@ -111,7 +112,7 @@ def conversations() -> st.SearchStrategy[list[Message]]:
         answers = [ToolResultMessage(tool=each, content={"data": each.id}) for each in tools]
         return [ToolCallMessage(tools=tools), *answers]
 
-    def flat(units: list[Message]) -> list[Message]:
+    def flat(units: Sequence[Message]) -> list[Message]:
         told: list[Message] = []
         for number, each in enumerate(units):
             told.extend(answered(each, number) if isinstance(each, ToolCallMessage) else [each])

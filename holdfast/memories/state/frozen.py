@@ -6,7 +6,7 @@ write raises instead of being lost. They are JSON all the way down.
 
 from collections.abc import Callable, Iterable, Mapping
 from math import isfinite
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Any, Final, NoReturn, TypeVar, cast
 
 from holdfast.ground import json_values
 from holdfast.ground.json_values import JSON
@@ -73,7 +73,7 @@ class ShownList(ReadOnlyList[JSON]):
 
 _DICTS: Final[frozenset[type]] = frozenset({dict, ReadOnlyDict, ShownDict})
 _LISTS: Final[frozenset[type]] = frozenset({list, ReadOnlyList, ShownList})
-_type: Final[Callable[[object], Any]] = type
+_type: Final = cast("Callable[[object], Any]", type)
 _LEAST, _MOST = json_values.LEAST_INT, json_values.MOST_INT
 
 
@@ -104,7 +104,7 @@ def _plain(value: Any, deeper: int) -> JSON:
 
     A state of a thousand results reads many of these, so it asks no more than it must.
     """
-    kind: Any = _type(value)
+    kind = _type(value)
     if kind is str:
         if not value.isascii():
             value.encode()

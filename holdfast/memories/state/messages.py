@@ -1,8 +1,8 @@
 """Makes messages, and reads what they say."""
 
-from typing import Any
+from typing import Any, cast
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.json_values import JSON
@@ -59,17 +59,17 @@ def assistant(text: str) -> TextMessage:
     return TextMessage(role="assistant", content=text)
 
 
-def call(id: str, name: str, input: JSON) -> ToolCallMessage:
+def call(id: str, name: str, input: object) -> ToolCallMessage:
     """Return one call of the tool *name* with *input*, under the call's *id*."""
-    return ToolCallMessage(tools=[ToolCall(id=id, name=name, input=input)])
+    return ToolCallMessage(tools=[_call(id, name, input)])
 
 
 def result(
     id: str,
     name: str,
-    input: JSON,
+    input: object,
     *,
-    data: "JSON | UnsetType" = UNSET,
+    data: object = UNSET,
     error: dict[str, Any] | None = None,
 ) -> ToolResultMessage:
     """Return what the call *id* of the tool *name* gave: *data*, or an *error*, not both.
@@ -79,7 +79,7 @@ def result(
     if (data is UNSET) == (error is None):
         raise InvalidInput("content", "must hold either data or error")
     content: dict[str, Any] = {"data": data} if error is None else {"error": error}
-    return ToolResultMessage(tool=ToolCall(id=id, name=name, input=input), content=content)
+    return ToolResultMessage(tool=_call(id, name, input), content=content)
 
 
 def text(message: GivenMessage) -> str:
@@ -91,3 +91,8 @@ def from_dict(given: GivenMessage) -> Message:
     """Return the message that the plain dict *given* tells of; a message is returned as it is."""
     with checks.whole_is("message"):
         return message(given)
+
+
+def _call(id: str, name: str, input: object) -> ToolCall:
+    # What it is given becomes JSON, or is refused, as it is made.
+    return ToolCall(id=id, name=name, input=cast("JSON", input))

@@ -51,6 +51,14 @@ WRITING = InferenceResult(
 )
 
 
+NOTE = """user: <agent name="researcher">
+I look.
+[tool search] {"q":1} -&gt; {"data":"c1"}
+[tool read] {"q":1} -&gt; {"data":"c2"}
+Oslo &lt;b&gt;.
+</agent>"""
+
+
 @pytest.fixture
 def state() -> NetworkState:
     return NetworkState(messages=[messages.system("Be brief.")], results=[RESEARCH, WRITING])
@@ -118,8 +126,8 @@ def test_a_call_that_nothing_answers_was_interrupted() -> None:
     history = NetworkState(results=[result]).format_history()
 
     assert told(history) == ["call c1 c2", "error c1", "data c2"]
-    assert isinstance(history[1], ToolResultMessage)
-    assert history[1].content["error"]["kind"] == "interrupted"  # type: ignore[index,call-overload]
+    interrupted: Any = history[1].export()
+    assert interrupted["content"]["error"]["kind"] == "interrupted"
 
 
 def test_a_formatter_tells_a_result_in_its_own_way(state: NetworkState) -> None:
@@ -148,8 +156,7 @@ def test_an_agent_sees_what_others_did_as_a_note_that_nothing_can_close(
     assert told(seen) == [
         "system: Be brief.",
         "user: Where?",
-        'user: <agent name="researcher">\nI look.\n[tool search] {"q":1} -&gt; {"data":"c1"}\n'
-        '[tool read] {"q":1} -&gt; {"data":"c2"}\nOslo &lt;b&gt;.\n</agent>',
+        NOTE,
         "assistant: In Oslo.",
     ]
 
@@ -162,6 +169,7 @@ def test_the_name_of_an_agent_cannot_leave_its_note() -> None:
     assert note.startswith('<agent name="a&quot;&gt;&lt;x&gt;">\n')
 
 
+SHORT_NOTE = 'user: <agent name="researcher">\nI look.\nOslo &lt;b&gt;.\n</agent>'
 VIEWS: list[tuple[View, list[str]]] = [
     (View(turns="own"), ["user: Where?", "assistant: In Oslo."]),
     (View(turns="inputs"), ["user: Where?"]),
@@ -181,13 +189,14 @@ VIEWS: list[tuple[View, list[str]]] = [
     ),
     (
         View(others="verbatim", include=["read"]),
-        ["user: Where?", "assistant: I look.", "call c2", "data c2", "assistant: Oslo <b>."]
-        + ["assistant: In Oslo."],
+        [
+            *("user: Where?", "assistant: I look.", "call c2", "data c2"),
+            *("assistant: Oslo <b>.", "assistant: In Oslo."),
+        ],
     ),
     (
         View(tools="drop"),
-        ["user: Where?", 'user: <agent name="researcher">\nI look.\nOslo &lt;b&gt;.\n</agent>']
-        + ["assistant: In Oslo."],
+        ["user: Where?", SHORT_NOTE, "assistant: In Oslo."],
     ),
 ]
 
@@ -223,9 +232,6 @@ def test_without_an_agent_nobodys_turns_are_its_own(state: NetworkState) -> None
 def test_a_view_is_well_formed(options: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput):
         View(**options)
-
-
-CALLS = [messages.user("Go."), *NetworkState(results=[RESEARCH]).format_history()[2:4]]
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,10 @@ def test_the_order_of_keys_and_the_time_zone_make_no_difference() -> None:
 
 
 def test_another_process_in_another_time_zone_computes_the_same_checksum() -> None:
-    code = "import sys, json; from holdfast import InferenceResult as R; print(R.from_dict(json.load(sys.stdin)).checksum)"
+    code = (
+        "import sys, json; from holdfast import InferenceResult; "
+        "print(InferenceResult.from_dict(json.load(sys.stdin)).checksum)"
+    )
     told = RESULT.export()
     del told["checksum"]
 
@@ -170,7 +173,7 @@ def test_nothing_within_a_result_can_be_changed() -> None:
     for change in (
         lambda: setattr(RESULT, "input", "x"),
         lambda: RESULT.output.append(messages.assistant("x")),
-        lambda: RESULT.tool_calls.clear(),
+        RESULT.tool_calls.clear,
         lambda: RESULT.usage.details.update(a=1),
         lambda: RESULT.extras.update(a=1),
     ):

@@ -59,13 +59,17 @@ class StateMachine(RuleBasedStateMachine):
 
     @rule(keys=st.lists(KEYS), value=some.json_values(), result=some.results())
     def undo(self, keys: list[str], value: Any, result: InferenceResult) -> None:
+        def batch() -> None:
+            with self.state.kv.batch():
+                for key in keys:
+                    self.state.kv.delete(key)
+                    self.state.data[key] = value
+                self.state.append_result(result)
+                raise Undone
+
         before = self.state.to_json()
-        with pytest.raises(Undone), self.state.kv.batch():
-            for key in keys:
-                self.state.kv.delete(key)
-                self.state.data[key] = value
-            self.state.append_result(result)
-            raise Undone
+        with pytest.raises(Undone):
+            batch()
         assert self.state.to_json() == before
 
     @rule(key=KEYS, value=some.json_values())
