@@ -26,7 +26,7 @@ RESULT_LIMIT: Final = 25_000
 
 @dataclass(frozen=True)
 class Equipment:
-    """All that one agent has; *own* are the team's and the memory's tools, which page themselves."""
+    """All that one agent has. *own* are the tools of team and memory, which page themselves."""
 
     agent: Agent
     own: Sequence[Tool]
