@@ -57,6 +57,14 @@ EXPECTED = {
     "durable limits": "AGENT [--cap N] [--run-cap N] [--content-bytes N] [--budget N]"
     " [--daily-hours N] [--evict]",
     "durable sweep": "[AGENT]",
+    "runs list": "",
+    "runs show": "RUN",
+    "runs entries": "RUN [--kind K]… [--prefix P]",
+    "runs read": "RUN KEY",
+    "runs watch": "RUN",
+    "runs cancel": "RUN",
+    "runs steer": "RUN TEXT",
+    "runs delete": "RUN",
     "ltm status": "USER [--namespace N] [--workspace-id W]",
     "ltm recall": "USER QUERY [--k N] [--what all|items|turns] [--kind K]…"
     " [--min-relevance X] [--namespace N] [--workspace-id W]",

@@ -19,6 +19,7 @@ COMMANDS = {
     "unmount": "End a mount, once everything in it is saved.",
     "durable": "Read, write and look after what agents remember between runs.",
     "ltm": "Recall, keep and look after what users told.",
+    "runs": "Watch, steer and look into what agents are at.",
     "forget": "Forget everything of a user's or an agent's.",
     "backup": "Copy everything, at one moment, into a file.",
     "restore": "Bring a backup into a database.",

@@ -194,3 +194,12 @@ def _kept_part(value: Value, wanted: Wanted) -> Told:
 
 def _milliseconds(text: str) -> int:
     return to_microseconds(datetime.fromisoformat(text)) // MILLISECOND
+
+
+def told_of(entry: ReadEntry) -> Told:
+    """Return *entry* as the read tool tells it."""
+    told: Told = msgspec.to_builtins(entry)
+    left_out = {name for name, each in told.items() if each is None and name != "value"}
+    if not entry.failed:
+        left_out.add("failed")
+    return {name: each for name, each in told.items() if name not in left_out}

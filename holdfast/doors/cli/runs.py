@@ -1,0 +1,136 @@
+"""`holdfast runs`: what agents are at, and what came of it."""
+
+import json
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from holdfast.doors.cli.answer import put_bytes, put_json
+from holdfast.doors.cli.call import Call
+from holdfast.doors.cli.command import command
+from holdfast.doors.cli.printable import one_line, printable
+from holdfast.memories.run.following import GAP
+from holdfast.memories.run.listing import described
+from holdfast.memories.run.looking import told_of
+from holdfast.memories.run.reading import RunEvent
+from holdfast.memories.run.wire import event_to_wire, run_to_wire
+
+app = typer.Typer(rich_markup_mode=None)
+
+COLUMNS = ("id", "name", "agent", "state", "entries", "bytes", "started_at", "ended_at")
+PAGE = 100
+ENTRIES = ("key", "title", "source", "valueBytes", "version", "updatedAt")
+
+Run = Annotated[str, typer.Argument(metavar="RUN", help="The run's id.")]
+
+
+@command(app, "list")
+def list_all(call: Call) -> None:
+    """List runs, those that began last first."""
+    runs = call.walk("Listing runs", call.hf.runs.list(limit=PAGE).all())
+    call.answer.many([run_to_wire(each) for each in runs], COLUMNS)
+
+
+@command(app, "show")
+def show(call: Call, run: Run) -> None:
+    """Show a run."""
+    call.answer.one(run_to_wire(call.hf.runs.retrieve(run)))
+
+
+@command(app, "entries")
+def entries(
+    call: Call,
+    run: Run,
+    kind: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--kind", metavar="K", help="task_result, step_result, input or shared; repeatable."
+        ),
+    ] = None,
+    prefix: Annotated[
+        str | None, typer.Option("--prefix", metavar="P", help="Only keys that begin so.")
+    ] = None,
+) -> None:
+    """List what the memory of a run held last, without values."""
+    found = call.hf.runs.entries(run, kind=kind or None, key_prefix=prefix)
+    listed: list[dict[str, Any]] = [
+        dict(described(each)) for each in call.walk("Listing entries", found.all())
+    ]
+    if call.answer.as_json:
+        counts = {"total": len(listed), "returned": len(listed)}
+        put_json({**counts, "truncated": False, "next_page": None, "entries": listed})
+    else:
+        call.answer.many(listed, ENTRIES)
+
+
+@command(app, "read")
+def read(
+    call: Call,
+    run: Run,
+    key: Annotated[str, typer.Argument(metavar="KEY", help="The entry's key, exactly.")],
+) -> None:
+    """Show an entry of a run with its value."""
+    entry = call.hf.runs.entry(run, key)
+    told: dict[str, Any] = dict(told_of(entry))
+    if call.answer.as_json:
+        call.answer.one(told)
+        return
+    value = told.pop("value")
+    call.answer.one(told)
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
+    call.answer.text("\n" + text, {})
+
+
+@command(app, "watch")
+def watch(call: Call, run: Run) -> None:
+    """Print what happens in a run, a line for each event, until it is over."""
+    for event in call.hf.runs.follow(run):
+        if call.answer.as_json:
+            put_bytes(_as_json(run, event))
+        else:
+            put_bytes((printable(_line(event)) + "\n").encode())
+
+
+@command(app, "cancel")
+def cancel(call: Call, run: Run) -> None:
+    """Cancel a run of the server."""
+    call.hf.runs.cancel(run)
+    call.answer.one({"id": run})
+
+
+@command(app, "steer")
+def steer(
+    call: Call,
+    run: Run,
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="What to tell its running steps.")],
+) -> None:
+    """Tell the running steps of a run something before their next request."""
+    call.answer.one({"steps": call.hf.runs.steer(run, text)})
+
+
+@command(app, "delete")
+def delete(call: Call, run: Run) -> None:
+    """Delete the record of a run that is over."""
+    call.hf.runs.delete(run)
+    call.answer.one({"id": run, "type": "run_deleted"})
+
+
+def _as_json(run: str, event: RunEvent) -> bytes:
+    told = msgspec.json.decode(event_to_wire(run, event), type=dict[str, Any])
+    return msgspec.json.encode({"seq": event.seq, "type": event.type, **told}) + b"\n"
+
+
+def _line(event: RunEvent) -> str:
+    """Return *event* on one line: when, what, which key, and whatever else is told."""
+    if event.type == GAP:
+        return f"… {event.data['missed']} earlier events are not kept"
+    told: dict[str, Any] = msgspec.json.decode(event_to_wire("", event), type=dict[str, Any])
+    known = {name: told.pop(name, None) for name in ("run_id", "at", "key")}
+    rest = " ".join(
+        f"{name}={one_line(str(each))}"
+        for name, each in told.items()
+        if each is not None and each is not False
+    )
+    words = (known["at"], event.type, one_line(known["key"] or ""), rest)
+    return " ".join(word for word in words if word)
