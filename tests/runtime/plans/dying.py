@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 from runtime.plans.workers import Workers, plan, step, task
@@ -24,7 +24,7 @@ def dying_plan() -> TaskPlan:
 
 
 @contextmanager
-def checkpoints(target: str) -> Iterator[Checkpoints]:
+def checkpoints(target: str) -> Generator[Checkpoints]:
     """Give the checkpoints at *target*: `files:DIRECTORY`, or a workspace at a database."""
     if target.startswith("files:"):
         yield FileCheckpoints(target.removeprefix("files:"))
