@@ -21,6 +21,7 @@ _TITLES = {
     "embedded": "As a library",
     "stores": "As stores fill up",
     "longterm": "What users told",
+    "state": "What agents pass along",
     "durable": "What agents keep",
     "growth": "As agents grow in number",
     "postgres": "On PostgreSQL",

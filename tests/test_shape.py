@@ -66,6 +66,7 @@ MANY_PARAMETERS = {
     "holdfast/memories/run/kept.py:Kept.put": ENTRY,
     "holdfast/memories/run/memory.py:RunMemory.set": ENTRY,
     "holdfast/memories/run/runs.py:Runs.entries": FILTERS,
+    "holdfast/memories/state/state.py:NetworkState.__init__": "what a state may begin with",
     "holdfast/memories/stores/chain.py:link": "what a link is made of",
     "holdfast/memories/stores/rows.py:memory_of": COLUMNS,
     "holdfast/memories/stores/rows.py:store_of": COLUMNS,
@@ -90,6 +91,8 @@ MANY_METHODS = {
     "holdfast/memories/durable/memory.py:DurableMemory": "the face of one memory, whole",
     "holdfast/memories/run/memory.py:RunMemory": "the face of one memory, whole",
     "holdfast/memories/longterm/book.py:Book": "the state of one collection, asked from all sides",
+    "holdfast/memories/state/state.py:NetworkState": "the face of one memory, whole",
+    "holdfast/memories/state/store.py:Store": "the state of one network, asked from all sides",
     "holdfast/engines/sqlite/transaction.py:SQLiteTransaction": "the port, and what groups ask",
     "holdfast/engines/sqlite/database.py:Database": "the state of one file, asked from all sides",
 }
