@@ -28,9 +28,9 @@ create table holdfast.thread_turns (
 );
 
 create unique index thread_turns_by_id on holdfast.thread_turns (workspace, thread_id, id);
-create index thread_turns_in_order on holdfast.thread_turns (workspace, thread_id, seq);
-create index thread_turns_of_agent on holdfast.thread_turns (workspace, agent)
-  where agent is not null;
+-- All that planning a page or forgetting an agent reads: bodies stay untouched.
+create index thread_turns_in_order on holdfast.thread_turns
+  (workspace, thread_id, seq) include (kind, agent, size_bytes);
 
 create table holdfast.network_runs (
   workspace text collate "C" not null,

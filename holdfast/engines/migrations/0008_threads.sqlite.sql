@@ -28,8 +28,9 @@ create table thread_turns (
 ) strict;
 
 create unique index thread_turns_by_id on thread_turns (workspace, thread_id, id);
-create index thread_turns_in_order on thread_turns (workspace, thread_id, seq);
-create index thread_turns_of_agent on thread_turns (workspace, agent) where agent is not null;
+-- All that planning a page or forgetting an agent reads: bodies stay untouched.
+create index thread_turns_in_order on thread_turns
+  (workspace, thread_id, seq, kind, agent, size_bytes);
 
 create table network_runs (
   workspace text not null,

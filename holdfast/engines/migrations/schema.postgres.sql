@@ -1065,9 +1065,7 @@ CREATE INDEX stores_by_age ON holdfast.stores USING btree (workspace, created_at
 
 CREATE UNIQUE INDEX thread_turns_by_id ON holdfast.thread_turns USING btree (workspace, thread_id, id);
 
-CREATE INDEX thread_turns_in_order ON holdfast.thread_turns USING btree (workspace, thread_id, seq);
-
-CREATE INDEX thread_turns_of_agent ON holdfast.thread_turns USING btree (workspace, agent) WHERE (agent IS NOT NULL);
+CREATE INDEX thread_turns_in_order ON holdfast.thread_turns USING btree (workspace, thread_id, seq) INCLUDE (kind, agent, size_bytes);
 
 CREATE INDEX threads_by_age ON holdfast.threads USING btree (workspace, created_at, id);
 

@@ -613,9 +613,8 @@ CREATE INDEX stores_by_age on stores (workspace, created_at, id);
 
 CREATE UNIQUE INDEX thread_turns_by_id on thread_turns (workspace, thread_id, id);
 
-CREATE INDEX thread_turns_in_order on thread_turns (workspace, thread_id, seq);
-
-CREATE INDEX thread_turns_of_agent on thread_turns (workspace, agent) where agent is not null;
+CREATE INDEX thread_turns_in_order on thread_turns
+  (workspace, thread_id, seq, kind, agent, size_bytes);
 
 CREATE INDEX threads_by_age on threads (workspace, created_at, id);
 
