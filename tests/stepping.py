@@ -1,13 +1,15 @@
 """One step, ready to be executed against a scripted model."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
+
+from pydantic_ai.messages import ToolReturnPart
 
 from holdfast.runtime import Context, Step, StepExecutor, Task
 from holdfast.runtime.events import Event
 from holdfast.testing import ScriptedModel
 from holdfast.testing.fakes import FrozenClock
-from holdfast.testing.scripted import Turn
+from holdfast.testing.scripted import Asked, Turn
 
 NUMBER = {"type": "integer"}
 
@@ -17,7 +19,7 @@ class Stepping:
 
     def __init__(
         self,
-        turns: Sequence[Turn] | Any = (),
+        turns: Sequence[Turn] | Callable[[Asked], object] = (),
         *,
         context: Context | None = None,
         instructions: str = "Count the ships.",
@@ -28,15 +30,8 @@ class Stepping:
         self.context = context or Context(run_id="run_1", clock=FrozenClock())
         self.step = Step(id="count", instructions=instructions, **(step or {}))
         self.task = Task(id="harbour", title="The harbour", steps=[self.step])
-        self.executor = StepExecutor(
-            **{
-                "task": self.task,
-                "step": self.step,
-                "context": self.context,
-                "model": self.model,
-                **fields,
-            }
-        )
+        given: dict[str, Any] = {"model": self.model} | fields
+        self.executor = StepExecutor(task=self.task, step=self.step, context=self.context, **given)
 
     async def events(self) -> list[Event]:
         """Execute the step; return all its events."""
@@ -50,7 +45,7 @@ class Stepping:
     def given(self) -> list[Any]:
         """What the tools gave to the model, in the order it was told."""
         parts = [part for message in self.executor.messages for part in message.parts]
-        return [part.content for part in parts if part.part_kind == "tool-return"]
+        return [part.content for part in parts if isinstance(part, ToolReturnPart)]
 
 
 def names(events: Sequence[Event]) -> list[str]:

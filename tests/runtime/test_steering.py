@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from pydantic_ai.messages import UserPromptPart
 from stepping import NUMBER, Stepping
 
 from holdfast.ground.errors import InvalidInput, NotFound
@@ -20,7 +21,7 @@ FINISH = call("finish_step", result=3)
 def said(asked: Asked) -> list[str]:
     """Return what users said in *asked*, in order."""
     parts = [part for message in asked.messages for part in message.parts]
-    return [part.content for part in parts if part.part_kind == "user-prompt"]
+    return [str(part.content) for part in parts if isinstance(part, UserPromptPart)]
 
 
 async def test_what_is_said_goes_before_the_next_request_in_order_and_is_told() -> None:

@@ -151,7 +151,10 @@ async def test_only_what_may_pass_is_tried_again() -> None:
 
 
 async def test_an_agent_that_is_off_is_not_run() -> None:
-    agent = Agent("pilot", instructions="", hooks=AgentHooks(enabled=lambda *_: False))
+    def enabled(agent: Agent, run: object) -> bool:
+        return (agent.name, run) != ("pilot", stepping.context)
+
+    agent = Agent("pilot", instructions="", hooks=AgentHooks(enabled=enabled))
     stepping = Stepping([], agent=agent)
 
     await stepping.events()
@@ -167,7 +170,8 @@ async def test_a_hook_that_raises_fails_the_step_and_is_named(hook: str) -> None
     def broken(*_: Any) -> None:
         raise ValueError("sunk")
 
-    agent = Agent("pilot", instructions="", hooks=AgentHooks(**{hook: broken}))
+    hooks: dict[str, Any] = {hook: broken}
+    agent = Agent("pilot", instructions="", hooks=AgentHooks(**hooks))
     stepping = Stepping(["Three."], agent=agent)
 
     await stepping.events()

@@ -121,10 +121,11 @@ async def test_a_schema_that_refers_to_itself_is_shown_and_held_to() -> None:
         "$defs": {"node": {"type": "array", "items": {"$ref": "#/$defs/node"}}},
         "$ref": "#/$defs/node",
     }
-    turns = [call("finish_step", result=[[3]]), call("finish_step", result=[[], [[]]])]
+    result: list[Any] = [[], [[]]]
+    turns = [call("finish_step", result=[[3]]), call("finish_step", result=result)]
     stepping = Stepping(turns, step={"output_schema": tree})
 
-    assert await stepping.executor.run() == [[], [[]]]
+    assert await stepping.executor.run() == result
     shown = stepping.model.asked[0].tools[-1].parameters_json_schema
     assert shown["$defs"] == tree["$defs"]
     assert shown["properties"]["result"] == {"$ref": "#/$defs/node"}
@@ -159,10 +160,13 @@ async def test_the_caller_may_refuse_a_result_and_say_why() -> None:
 
 
 async def test_the_third_refusal_fails_the_step() -> None:
+    def never(_: object) -> str:
+        return "never"
+
     stepping = Stepping(
         lambda _: call("finish_step", result=3),
         step={"output_schema": NUMBER},
-        accept_result=lambda _: "never",
+        accept_result=never,
     )
 
     await stepping.events()

@@ -34,9 +34,10 @@ async def test_on_start_sees_each_request_before_it_is_made() -> None:
     assert [each.step for each in starts] == [1, 2]
     assert starts[0].run is stepping.context
     assert starts[0].input == "Count the ships."
-    system, user = starts[0].prompt
-    assert system.content == stepping.model.asked[0].instructions
-    assert user.content == "Count the ships."
+    assert starts[0].prompt == (
+        messages.system(stepping.model.asked[0].instructions),
+        messages.user("Count the ships."),
+    )
 
 
 async def test_on_start_may_change_what_opens_one_request() -> None:
@@ -85,7 +86,10 @@ async def test_no_hook_can_take_the_contract_out_of_the_prompt() -> None:
 
 
 async def test_on_start_may_stop_the_step() -> None:
-    stepping = Stepping([], agent=agent(on_start=lambda _: {"stop": True}))
+    def on_start(_: AgentStart) -> dict[str, Any]:
+        return {"stop": True}
+
+    stepping = Stepping([], agent=agent(on_start=on_start))
 
     await stepping.events()
 

@@ -135,7 +135,8 @@ async def test_without_declared_keys_the_message_is_the_instruction() -> None:
 
     await stepping.executor.run()
 
-    assert stepping.model.asked[0].messages[0].parts[0].content == "Count the ships."
+    asked = stepping.model.asked[0]
+    assert asked.text == f"{asked.instructions}\n\nCount the ships."
 
 
 async def test_a_name_that_is_a_step_and_an_input_means_the_step() -> None:
