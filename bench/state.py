@@ -11,6 +11,7 @@ from collections.abc import Callable
 from time import perf_counter_ns
 
 import msgspec
+from kept_turns import keeping
 from measure import Bench, Timing, main, paired
 
 from holdfast import InferenceResult, NetworkState, Usage, messages
@@ -129,13 +130,14 @@ def memory(bench: Bench, text: str) -> None:
 
 
 def run(bench: Bench) -> None:
-    """Measure values, whole states, histories and memory."""
+    """Measure values, whole states, histories, memory, and results kept in threads."""
     assert len(_encode(_VALUE)) == 200
     state = NetworkState(results=[result(each) for each in range(bench.size(RESULTS, 50))])
     values(bench)
     there_and_back(bench, state)
     history(bench, state)
     memory(bench, state.to_json())
+    keeping(bench)
 
 
 if __name__ == "__main__":
