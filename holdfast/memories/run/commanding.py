@@ -2,34 +2,36 @@
 
 from holdfast.ground.errors import Conflict, InvalidInput
 from holdfast.ground.text import encoded
+from holdfast.memories.run.attaching import Attachments
 from holdfast.memories.run.caller import Caller
-from holdfast.memories.run.control import Controls, RunControl, this_process
+from holdfast.memories.run.control import RunControl, this_process
 from holdfast.memories.run.reading import run_row
 
 CANCELLED = "cancelled"
 """Why a run was cancelled, when nobody said."""
 
 
-def cancel(caller: Caller, controls: Controls, run_id: str, reason: str = CANCELLED) -> None:
+def cancel(caller: Caller, attachments: Attachments, run_id: str, reason: str = CANCELLED) -> None:
     """Cancel the run *run_id*; NotFound without it, Conflict when it is over or elsewhere."""
     demand_words("reason", reason)
-    _control_of(caller, controls, run_id).cancel(reason)
+    _control_of(caller, attachments, run_id).cancel(reason)
 
 
 def steer(
-    caller: Caller, controls: Controls, run_id: str, text: str, step: str | None = None
+    caller: Caller, attachments: Attachments, run_id: str, text: str, step: str | None = None
 ) -> list[str]:
     """Tell the run's *step*, or every running one, *text* before its next request; say which."""
     demand_words("text", text)
     if step is not None:
         demand_words("step", step)
-    return _control_of(caller, controls, run_id).steer(text, step=step)
+    return _control_of(caller, attachments, run_id).steer(text, step=step)
 
 
-def _control_of(caller: Caller, controls: Controls, run_id: str) -> RunControl:
-    held = controls.of(caller.workspace, run_id)
+def _control_of(caller: Caller, attachments: Attachments, run_id: str) -> RunControl:
+    held = attachments.controls.of(caller.workspace, run_id)
     if held is not None:
         return held
+    attachments.flush()
     run = run_row(caller, run_id)
     state = run.state_at(caller.now())
     if state == "running" and run.place == this_process():

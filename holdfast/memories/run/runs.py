@@ -109,7 +109,7 @@ class Runs:
     def cancel(self, id: str, reason: str = commanding.CANCELLED) -> None:
         """Cancel the run *id* of this process; Conflict when it is over, or runs elsewhere."""
         self.caller.demand("write")
-        commanding.cancel(self.caller, self._attachments.controls, id, reason)
+        commanding.cancel(self.caller, self._attachments, id, reason)
 
     def steer(self, id: str, text: str, *, step: str | None = None) -> list[str]:
         """Put *text* before the next request of *step*, or of every running one; return which.
@@ -117,7 +117,7 @@ class Runs:
         Raises NotFound for a step that is finished or unknown, Conflict as `cancel` does.
         """
         self.caller.demand("write")
-        return commanding.steer(self.caller, self._attachments.controls, id, text, step)
+        return commanding.steer(self.caller, self._attachments, id, text, step)
 
     def delete(self, id: str) -> None:
         """Delete the record of a run that is over, with its checkpoint; Conflict for a live one.
