@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 Transport = Literal["stdio", "streamable-http", "sse"]
 
+_PING = 5
+"""Seconds for a server in doubt to say that it is there."""
+
 log = logging.getLogger(__name__)
 
 seen_to: ContextVar[bool] = ContextVar("seen_to", default=False)
@@ -66,7 +69,7 @@ class Remote(AbstractToolset[Any]):
     async def connect(self) -> str | None:
         """Connect, unless that is so; return why it cannot be, or None."""
         async with self._alone():
-            if self._link is not None and self._link.lives():
+            if self._link is not None and await self._link.lives():
                 return None
             await self._part()
             try:
@@ -123,7 +126,11 @@ class Remote(AbstractToolset[Any]):
             raise ConnectionError(f"the MCP server {self.name} is not connected")
         plain = name.removeprefix(self._prefix)
         there = replace(tool, toolset=link.toolset, tool_def=replace(tool.tool_def, name=plain))
-        return await link.toolset.call_tool(plain, tool_args, ctx, there)
+        try:
+            return await link.toolset.call_tool(plain, tool_args, ctx, there)
+        except BaseException:
+            link.in_doubt = True
+            raise
 
     def _alone(self) -> asyncio.Lock:
         loop = asyncio.get_running_loop()
@@ -197,13 +204,25 @@ class _Link:
 
     def __init__(self, toolset: "MCPToolset[Any]", left_out: dict[str, str]) -> None:
         self.toolset, self.left_out = toolset, left_out
+        self.in_doubt = False
         self._loop = asyncio.get_running_loop()
 
     def here(self) -> bool:
         return asyncio.get_running_loop() is self._loop
 
-    def lives(self) -> bool:
-        return self.here() and self.toolset.client.is_connected()
+    async def lives(self) -> bool:
+        """Tell whether the server is there; it is asked only where a call has failed since."""
+        if not self.here() or not self.toolset.client.is_connected():
+            return False
+        if self.in_doubt:
+            try:
+                async with asyncio.timeout(_PING):
+                    await self.toolset.client.ping()
+            except Exception:
+                log.info("an MCP server does not answer any more", exc_info=True)
+                return False
+            self.in_doubt = False
+        return True
 
 
 async def connect(agent: "Agent", run: "Run") -> list[dict[str, Any]]:

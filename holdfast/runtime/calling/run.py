@@ -27,9 +27,9 @@ class Run(Protocol):
     """The run a call is part of.
 
     `handle` is what hooks, instructions and tools are given as the run: a `NetworkRun`, or None
-    for an agent that stands alone. `results` are those of this run, oldest first. `usage` is
-    added to in place, so that `usage_limits` hold for the whole run. `system_prompt` follows the
-    agent's own. `mcp` takes the state of each server by name.
+    for an agent that stands alone. `system_prompt` follows the agent's own. `usage` is added to
+    in place, so that `usage_limits` hold for the whole run; `mcp` takes what is known of each MCP
+    server, by name.
     """
 
     id: str

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from pydantic_ai.messages import ModelMessage, ToolReturnPart
-from pydantic_ai.usage import RunUsage
+from pydantic_ai.usage import RunUsage, UsageLimits
 
-from holdfast.ground.clock import SystemClock
-from holdfast.memories.state.message import ToolResultMessage
+from holdfast.ground.clock import Clock, SystemClock
+from holdfast.ground.errors import RunFailed
+from holdfast.memories.state.message import TextMessage, ToolResultMessage
 from holdfast.memories.state.result import InferenceResult
 from holdfast.memories.state.state import NetworkState
 from holdfast.memories.state.view import View
@@ -52,6 +53,17 @@ def error_of(result: InferenceResult | ToolResultMessage) -> dict[str, Any]:
     return error
 
 
+def of(error: RunFailed) -> InferenceResult:
+    """Return the result that *error* tells of."""
+    assert isinstance(error.result, InferenceResult)
+    return error.result
+
+
+def contents(result: InferenceResult) -> list[object]:
+    """Return the content of each text of *result*."""
+    return [each.content for each in result.output if isinstance(each, TextMessage)]
+
+
 class Among:
     """A run of several agents, as far as one call needs it."""
 
@@ -60,10 +72,11 @@ class Among:
     ) -> None:
         self.input, self.state, self.id = input, state, id
         self.system_prompt = ""
-        self.usage, self.usage_limits = RunUsage(), None
+        self.usage = RunUsage()
+        self.usage_limits: UsageLimits | None = None
         self.max_tool_errors = 20
         self.mcp: dict[str, dict[str, Any]] = {}
-        self.clock = SystemClock()
+        self.clock: Clock = SystemClock()
         self.left_out: list[Window] = []
         self._view = view or View()
 

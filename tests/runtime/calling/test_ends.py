@@ -8,7 +8,7 @@ from pydantic_ai import UsageLimits
 from pydantic_ai.exceptions import ModelHTTPError, UsageLimitExceeded
 from pydantic_ai.messages import ModelResponse
 from pydantic_ai.toolsets import FunctionToolset
-from runtime.calling.asked import Heard, agent, error_of, model_of
+from runtime.calling.asked import Heard, agent, error_of, model_of, of
 
 from holdfast.ground.errors import InvalidInput, NoModel, RunFailed, ToolNameTaken
 from holdfast.memories.state.result import InferenceResult
@@ -98,7 +98,7 @@ async def test_a_limit_on_usage_ends_it() -> None:
 
     assert raised.value.stop_reason == "budget"
     assert isinstance(raised.value.__cause__, UsageLimitExceeded)
-    assert len(raised.value.result.tool_calls) == 1
+    assert len(of(raised.value).tool_calls) == 1
 
 
 async def test_there_is_no_limit_on_usage_unless_one_is_given() -> None:

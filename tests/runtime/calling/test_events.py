@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from pydantic_ai.models.function import FunctionModel
-from runtime.calling.asked import Heard, agent
+from runtime.calling.asked import Heard, agent, contents
 
 from holdfast.ground.errors import RunFailed
 from holdfast.memories.state.result import InferenceResult
@@ -54,11 +54,12 @@ async def test_deltas_of_a_step_are_its_text() -> None:
     told = {1: "", 2: ""}
     for event in heard.of("text.delta"):
         told[event.data["step"]] += event.data["delta"]
-    assert list(told.values()) == [each.content for each in result.output]
+    assert list(told.values()) == contents(result)
 
 
 async def test_a_model_that_cannot_stream_gives_one_delta() -> None:
     scripted, heard = ScriptedModel(["x" * 100]), Heard()
+    assert scripted.function is not None
     model = FunctionModel(scripted.function)
 
     await agent([], model=model).run("Go.", on_event=heard)

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from runtime.calling.asked import agent, model_of, said
+from runtime.calling.asked import agent, model_of, of, said
 
 from holdfast.ground.errors import InvalidInput, NoAgentEnabled, RunFailed
 from holdfast.memories.state import messages
@@ -212,7 +212,7 @@ async def test_a_hook_that_raises_ends_the_call_with_its_error(name: str) -> Non
 
     assert raised.value.stop_reason == "hook_error"
     assert isinstance(raised.value.__cause__, OSError)
-    assert raised.value.result.error == {"name": "OSError", "message": "hook broke"}
+    assert of(raised.value).error == {"name": "OSError", "message": "hook broke"}
 
 
 async def test_what_there_was_before_a_hook_raised_is_kept() -> None:

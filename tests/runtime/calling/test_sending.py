@@ -55,7 +55,11 @@ async def _late(run: object) -> str:
     return f"Run: {run}"
 
 
-@pytest.mark.parametrize("instructions", [lambda run: f"Run: {run}", _late])  # pyright: ignore[reportUnknownLambdaType]
+def _soon(run: object) -> str:
+    return f"Run: {run}"
+
+
+@pytest.mark.parametrize("instructions", [_soon, _late])
 async def test_instructions_may_be_a_function_of_the_run_which_is_none_alone(
     instructions: Callable[[Any], Any],
 ) -> None:

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from pydantic_ai import RunContext
 from pydantic_ai import Tool as ModelTool
 from pydantic_ai.exceptions import ModelRetry
-from runtime.calling.asked import agent, came_back, error_of, model_of
+from runtime.calling.asked import agent, came_back, contents, error_of, model_of, of
 
 from holdfast.ground.errors import RunFailed
 from holdfast.memories.state.state import NetworkState
@@ -300,7 +300,7 @@ async def test_so_many_errors_end_the_call_and_the_result_keeps_them_all() -> No
     with pytest.raises(RunFailed) as raised:
         await ada.run("Go.", max_iter=None)
 
-    result = raised.value.result
+    result = of(raised.value)
     assert raised.value.stop_reason == result.stop_reason == "tool_error"
     assert len(result.tool_calls) == 20
     assert len(model_of(ada).asked) == 10
@@ -322,8 +322,6 @@ async def test_each_call_has_its_step_and_its_agent() -> None:
     result = await ada.run("Go.")
 
     assert [(each.agent, each.step) for each in result.tool_calls] == [("ada", 1), ("ada", 2)]
-    assert [(each.content, each.step, each.stop_reason) for each in result.output] == [
-        ("One.", 1, "tool"),
-        ("Done.", 3, "stop"),
-    ]
+    assert contents(result) == ["One.", "Done."]
+    assert [(each.step, each.stop_reason) for each in result.output] == [(1, "tool"), (3, "stop")]
     assert all(each.duration_ms is not None for each in result.tool_calls)
