@@ -22,7 +22,7 @@ from holdfast.runtime.steering import Deliver, Inbox
 from holdfast.runtime.steps.acceptance import Acceptance
 from holdfast.runtime.steps.assignment import Assignment
 from holdfast.runtime.steps.finish import parameters
-from holdfast.runtime.steps.hooks import StepHooks
+from holdfast.runtime.steps.hooks import Loop, StepHooks
 from holdfast.runtime.steps.prompt import CONCLUDE, CONCLUDE_IN_TEXT
 from holdfast.runtime.steps.running import FINISH_WORDS, IN_TEXT, WITH_SCHEMA
 from holdfast.runtime.steps.sizes import Sizes
@@ -54,7 +54,14 @@ class Attempt:
         wanted = assignment.wanted
         self.finish_parameters: Schema = parameters(wanted.schema) if wanted else {}
         self.acceptance = Acceptance(wanted, assignment.accept_result)
-        self.hooks = StepHooks(assignment, system=system, message=message)
+        loop = Loop(
+            agent=assignment.agent,
+            context=assignment.context,
+            input=assignment.step.instructions,
+            contract=assignment.contract.text,
+            gives_text=wanted is None,
+        )
+        self.hooks = StepHooks(loop, system=system, message=message)
         self.stage = Stage(
             most=assignment.max_iterations,
             budget=assignment.token_budget,

@@ -1,4 +1,4 @@
-"""The hooks of a step's agent: asked around its requests, as around those of any call of it."""
+"""The hooks of an agent in a step or a turn: asked around its requests, as around any call's."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,28 +9,42 @@ from pydantic_ai.messages import ModelMessage, ModelResponse
 from holdfast.memories.state import messages
 from holdfast.memories.state.message import Message
 from holdfast.memories.state.result import InferenceResult, Usage, text_of
+from holdfast.runtime.agent import Agent
 from holdfast.runtime.calling import asking
 from holdfast.runtime.calling.from_model import texts, tool_results
 from holdfast.runtime.calling.retelling import retell
 from holdfast.runtime.calling.to_model import to_model
+from holdfast.runtime.context import Context
 from holdfast.runtime.hooks import AgentStart
-from holdfast.runtime.steps.assignment import Assignment
 from holdfast.runtime.steps.stopped import Stopped
 
 
 class Rewritten(Struct, frozen=True):
-    """What a hook wants sent in the place of the system text and the step's message."""
+    """What a hook wants sent in the place of the system text and the first message."""
 
     system: str
     messages: list[ModelMessage]
 
 
-class StepHooks:
-    """Asks the hooks of one try of a step. `rewritten` is what they want of the next request."""
+class Loop(Struct, frozen=True, kw_only=True):
+    """Whose requests hooks are asked around: those of *agent*, at work on *input*.
 
-    def __init__(self, assignment: Assignment, *, system: str, message: str) -> None:
-        self._agent, self._context = assignment.agent, assignment.context
-        self._assignment = assignment
+    *contract* stands in every system text, whatever a hook puts there. Only a loop that *gives
+    text* has a result that a hook may change.
+    """
+
+    agent: Agent
+    context: Context
+    input: str
+    contract: str
+    gives_text: bool
+
+
+class StepHooks:
+    """Asks the hooks of one loop. `rewritten` is what they want of the next request."""
+
+    def __init__(self, loop: Loop, *, system: str, message: str) -> None:
+        self._loop, self._agent, self._context = loop, loop.agent, loop.context
         self._prompt: tuple[Message, ...] = (messages.system(system), messages.user(message))
         self._asks = self._agent.hooks is not None
         self.rewritten: Rewritten | None = None
@@ -42,14 +56,14 @@ class StepHooks:
         start = AgentStart(
             agent=self._agent,
             run=self._context,
-            input=self._assignment.step.instructions,
+            input=self._loop.input,
             prompt=self._prompt,
             history=(),
             step=step,
         )
         changed = await asking.started(start)
         if changed.stop:
-            raise Stopped("hook", "the hook on_start stopped the step")
+            raise Stopped("hook", "the hook on_start stopped it")
         same = changed.prompt == start.prompt and not changed.history
         self.rewritten = None if same else self._sent(changed.prompt, changed.history)
 
@@ -69,7 +83,7 @@ class StepHooks:
             return result
         before = self._result(exchanged, reason)
         after = await asking.finished(self._agent, before, self._context)
-        if self._assignment.wanted is None and isinstance(result, str) and after.output:
+        if self._loop.gives_text and isinstance(result, str) and after.output:
             said = text_of(after.output[-1])
             return said if not before.output or said != text_of(before.output[-1]) else result
         return result
@@ -78,7 +92,7 @@ class StepHooks:
         system, rest = "", list(prompt)
         if rest and rest[0].role == "system":
             system = text_of(rest.pop(0))
-        contract = self._assignment.contract.text
+        contract = self._loop.contract
         if contract not in system:
             # Whatever goes before it, the contract stands in every prompt.
             system = "\n\n".join(filter(None, (system, contract)))
@@ -89,7 +103,7 @@ class StepHooks:
         replies = [each for each in exchanged if isinstance(each, ModelResponse)]
         return InferenceResult(
             agent=name,
-            input=self._assignment.step.instructions,
+            input=self._loop.input,
             prompt=list(self._prompt),
             output=texts(exchanged, name),
             tool_calls=tool_results(exchanged, name, {}),

@@ -14,8 +14,8 @@ from holdfast.runtime.counts import counts
 from holdfast.runtime.team.board import TaskBoard
 from holdfast.runtime.team.member import PATIENCE, Member, Sight
 from holdfast.runtime.team.telling import Teller
-from holdfast.runtime.team.turn import Taken, Turn
-from holdfast.runtime.team.words import Plan, system_text, turn_text
+from holdfast.runtime.team.turn import Beginning, Taken, Turn
+from holdfast.runtime.team.words import Plan, member_text, turn_text
 
 
 class Turns:
@@ -74,18 +74,18 @@ class Turns:
     async def _said(self, member: Member, seen: Sight, occasion: str) -> Taken:
         try:
             said = await asking.system_text(member.agent, self._context)
-            system = system_text(
+            contract = member_text(
                 member.agent,
-                said,
                 team=[each.agent for each in self._members],
                 plan=self._plan,
                 profile=self._context.profile,
             )
-            turn = Turn(member, system=system, rounds=self._plan.tool_rounds, context=self._context)
         except Exception as error:  # noqa: BLE001 - instructions may be a function of the user's
             return Taken(failure=error)
         prompt = turn_text(member.mailbox.show(), seen.held, seen.claimable, occasion)
-        return await turn.taken(prompt)
+        beginning = Beginning(said.strip(), contract, prompt)
+        turn = Turn(member, beginning, rounds=self._plan.tool_rounds, context=self._context)
+        return await turn.taken()
 
     async def _follow(self, member: Member, seen: Sight, taken: Taken) -> None:
         gone = member.history.add(taken.messages)

@@ -14,8 +14,11 @@ from pydantic_ai.models.instrumented import InstrumentationSettings
 from pydantic_graph import End
 
 from holdfast.runtime.context import Context
+from holdfast.runtime.steps.hooks import Loop, StepHooks
+from holdfast.runtime.steps.stopped import Stopped
 from holdfast.runtime.steps.telling import Teller
 from holdfast.runtime.team.member import Member
+from holdfast.runtime.team.rewriting import Rewriting
 
 ToModel: TypeAlias = ModelRequestNode[Any, str]
 ToTools: TypeAlias = CallToolsNode[Any, str]
@@ -36,45 +39,76 @@ class Taken(Struct, frozen=True):
     cut: bool = False
 
 
-class Turn:
-    """A turn of *member*, told *system*, in at most *rounds* requests."""
+class Beginning(Struct, frozen=True):
+    """With what a turn begins: the agent's *own* words and the team's *contract*, then a *prompt*.
 
-    def __init__(self, member: Member, *, system: str, rounds: int, context: Context) -> None:
-        self._member, self._context, self._rounds = member, context, rounds
+    The first two are its system text.
+    """
+
+    own: str
+    contract: str
+    prompt: str
+
+    @property
+    def system(self) -> str:
+        """The system text."""
+        return "\n\n".join(filter(None, (self.own, self.contract)))
+
+
+class Turn:
+    """A turn of *member*, which begins with *beginning*, in at most *rounds* requests."""
+
+    def __init__(
+        self, member: Member, beginning: Beginning, *, rounds: int, context: Context
+    ) -> None:
+        self._member, self._beginning = member, beginning
+        self._context, self._rounds = context, rounds
         self._teller = Teller(context, member.toolbox.answers, step=member.name)
-        self._model_agent = ModelAgent[Any, str](
-            member.model,
-            name=member.name,
-            instructions=system,
-            toolsets=[member.toolbox.toolset()],
-            model_settings=member.toolbox.settings,
-            capabilities=self._instruments(),
-            retries={"tools": MOST_RETRIES, "output": MOST_RETRIES},
+        loop = Loop(
+            agent=member.agent,
+            context=context,
+            input=beginning.prompt,
+            contract=beginning.contract,
+            gives_text=True,
         )
+        self._hooks = StepHooks(loop, system=beginning.system, message=beginning.prompt)
         self._requests, self._text = 0, ""
         self._given: list[ModelMessage] = []
 
-    async def taken(self, prompt: str) -> Taken:
-        """Take it, beginning with *prompt*; whatever goes wrong is in what it returns."""
+    async def taken(self) -> Taken:
+        """Take it; whatever goes wrong is in what it returns."""
         run: AgentRun[Any, str] | None = None
         try:
-            async with self._model_agent.iter(
-                prompt,
+            async with self._model_agent().iter(
+                self._beginning.prompt,
                 message_history=self._member.history.messages(),
                 usage_limits=UsageLimits(request_limit=None),
                 infer_name=False,
             ) as run:
                 await self._drive(run)
+                said = run.new_messages()
+                text = await self._hooks.finishing(said, self._text, reason="done")
         except Exception as error:  # noqa: BLE001 - providers and their clients raise what they like
             return Taken(run.new_messages() if run else (), self._text, error)
-        said = [*run.new_messages(), *self._given]
-        return Taken(said, self._text, cut=bool(self._given))
+        return Taken([*said, *self._given], text, cut=bool(self._given))
+
+    def _model_agent(self) -> ModelAgent[Any, str]:
+        member = self._member
+        return ModelAgent[Any, str](
+            member.model,
+            name=member.name,
+            instructions=self._beginning.system,
+            toolsets=[member.toolbox.toolset()],
+            model_settings=member.toolbox.settings,
+            capabilities=[Rewriting(self._hooks, self._beginning.prompt), *self._instruments()],
+            retries={"tools": MOST_RETRIES, "output": MOST_RETRIES},
+        )
 
     async def _drive(self, run: AgentRun[Any, str]) -> None:
         node: Any = run.next_node
         while not isinstance(node, End):
             if ModelAgent.is_model_request_node(node):
-                if self._requests == self._rounds:
+                if not await self._may_ask():
                     # What the last tools answered stands at the head of the next turn.
                     self._given = [node.request]
                     return
@@ -83,6 +117,18 @@ class Turn:
                 node = await self._worked(run, node)
             else:
                 node = await run.next(node)
+
+    async def _may_ask(self) -> bool:
+        """Tell whether one more request is to be made; Stopped when there is not even one."""
+        if self._requests == self._rounds:
+            return False
+        try:
+            await self._hooks.starting(self._requests + 1)
+        except Stopped:
+            if not self._requests:
+                raise
+            return False
+        return True
 
     async def _asked(self, run: AgentRun[Any, str], node: ToModel) -> Any:
         """Make the request of *node*; what it showed of the mail is taken once it is answered."""
@@ -95,6 +141,7 @@ class Turn:
         if isinstance(after, CallToolsNode):
             response = after.model_response
             self._context.spend(response.usage)
+            await self._hooks.heard(response, run.new_messages())
             self._text = response.text or ""
         return after
 

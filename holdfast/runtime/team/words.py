@@ -29,12 +29,10 @@ SHOWN: Final = 50
 """Tasks to be claimed that a turn begins with; the others are in the list."""
 
 
-def system_text(
-    agent: Agent, said: str, *, team: Sequence[Agent], plan: "Plan", profile: Profile
-) -> str:
-    """Return the system text of *agent*, whose own instructions are *said*, as one of *team*."""
+def member_text(agent: Agent, *, team: Sequence[Agent], plan: "Plan", profile: Profile) -> str:
+    """Return what *agent* is told of being one of *team*, after its own instructions."""
     page = files("holdfast.runtime.team").joinpath("prompts", "member.md").read_text("utf-8")
-    told = Template(page.strip()).substitute(
+    return Template(page.strip()).substitute(
         name=agent.name,
         objective=plan.objective,
         team="\n".join(_introduced(each, agent) for each in team),
@@ -42,7 +40,6 @@ def system_text(
         rounds=plan.tool_rounds,
         memory=_memory(profile),
     )
-    return "\n\n".join(filter(None, (said.strip(), told)))
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):

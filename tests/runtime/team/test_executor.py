@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from typing import Any
 
 import pytest
 from teams import (
@@ -24,7 +25,8 @@ from teams import (
 )
 
 from holdfast.errors import AgentNameTaken, InvalidInput, NoModel, ToolNameTaken
-from holdfast.runtime import Agent, AgentHooks, TaskBoard
+from holdfast.memories.state import messages as messages_of
+from holdfast.runtime import Agent, AgentHooks, AgentStart, InferenceResult, TaskBoard
 from holdfast.runtime.context import Context
 from holdfast.runtime.events import LogUpdate, RunUpdate, TeamUpdate, ToolResultUpdate, from_json
 from holdfast.runtime.team.executor import TeamExecutor
@@ -575,3 +577,57 @@ async def test_completing_gives_what_the_model_said() -> None:
     team = a_team(an_agent("ada", act), strategy="autonomous")
 
     assert (await team.run()).result == {"seals": 12}
+
+
+async def test_a_hook_may_put_other_words_before_an_agent_but_not_the_rules_away() -> None:
+    def start(start: AgentStart) -> dict[str, Any]:
+        told = messages_of.user("Only count.")
+        return {"prompt": (messages_of.system("Be brief."), told, *start.prompt[1:])}
+
+    ada = an_agent("ada", work, hooks=AgentHooks(on_start=start))
+    team = a_team(ada, strategy="autonomous", tool_rounds=1, max_turns=2)
+
+    await team.run()
+
+    first, second = asked_of(ada)
+    assert first.instructions.startswith("Be brief.")
+    assert "## Shared Memory" in first.instructions
+    assert first.text.count("Only count.") == 1
+    # The next turn begins with the answer to the last call of the first.
+    assert "claim_task" in [getattr(p, "tool_name", "") for m in second.messages for p in m.parts]
+
+
+async def test_hooks_see_each_reply_and_the_end_of_a_turn() -> None:
+    seen: list[str] = []
+
+    def heard(result: InferenceResult, run: Context) -> None:
+        seen.append(f"reply in {run.run_id} of {result.agent}")
+
+    def finished(_result: InferenceResult, _run: Context) -> None:
+        seen.append("end")
+
+    hooks = AgentHooks(on_response=heard, on_finish=finished)
+    ada = an_agent("ada", hooks=hooks)
+    team = a_team(ada, strategy="autonomous", context=Context(run_id="run_1"))
+
+    await team.run()
+
+    assert seen == ["reply in run_1 of ada"] * 3 + ["end"]
+
+
+@pytest.mark.parametrize("what", ["raises", "stops"])
+async def test_a_hook_that_lets_no_turn_begin_benches_its_agent(what: str) -> None:
+    def start(_: AgentStart) -> dict[str, Any]:
+        if what == "stops":
+            return {"stop": True}
+        raise ValueError("no")
+
+    ada = an_agent("ada", hooks=AgentHooks(on_start=start))
+    team = a_team(ada, strategy="autonomous")
+
+    events = await all_events(team)
+
+    assert asked_of(ada) == []
+    assert len(updates(events, "agent_benched")) == 1
+    errors = [each.content for each in events if isinstance(each, LogUpdate)]
+    assert any("on_start" in each for each in errors)
