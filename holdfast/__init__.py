@@ -33,7 +33,10 @@ if TYPE_CHECKING:
     from holdfast.memories.state.limits import StateLimits as StateLimits
     from holdfast.memories.state.result import InferenceResult as InferenceResult
     from holdfast.memories.state.result import Usage as Usage
+    from holdfast.memories.state.run_record import RunRecord as RunRecord
     from holdfast.memories.state.state import NetworkState as NetworkState
+    from holdfast.memories.state.thread import ThreadMessage as ThreadMessage
+    from holdfast.memories.state.thread import ThreadTurn as ThreadTurn
     from holdfast.memories.state.view import View as View
     from holdfast.memories.state.window import Window as Window
 
@@ -52,8 +55,11 @@ __all__ = [
     "RunEntry",
     "RunLimits",
     "RunMemory",
+    "RunRecord",
     "StateChange",
     "StateLimits",
+    "ThreadMessage",
+    "ThreadTurn",
     "Turn",
     "Usage",
     "ValueInfo",
@@ -77,6 +83,9 @@ __getattr__ = lazily(
         "Actor": "holdfast.ground.scope",
         "InferenceResult": "holdfast.memories.state.result",
         "NetworkState": "holdfast.memories.state.state",
+        "RunRecord": "holdfast.memories.state.run_record",
+        "ThreadMessage": "holdfast.memories.state.thread",
+        "ThreadTurn": "holdfast.memories.state.thread",
         "StateChange": "holdfast.memories.state.info",
         "StateLimits": "holdfast.memories.state.limits",
         "ValueInfo": "holdfast.memories.state.info",
