@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from typing import ClassVar, Literal
+from typing import Literal
 
 from holdfast.ground.errors import CheckpointMismatch, InvalidInput, InvalidPlan, NotFound
 from holdfast.ground.errors import PlanFailed as Failed
@@ -42,8 +42,6 @@ class ParallelTaskExecutor:
     unless *on_mismatch* is "restart". *max_concurrency* narrows that of the context.
     """
 
-    name: ClassVar[str] = "plan"
-
     def __init__(
         self,
         *,
@@ -71,6 +69,7 @@ class ParallelTaskExecutor:
             system_prompt=system_prompt,
             max_iterations=max_step_iterations,
         )
+        self.name, self.title = "plan", plan.title
         self.context, self.plan, self._inputs = context, plan, taken(inputs)
         if problems := plan.problems(self._inputs, means.tool_names()):
             raise InvalidPlan(problems)

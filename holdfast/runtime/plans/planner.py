@@ -4,7 +4,7 @@ import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from importlib.resources import files
 from inspect import isawaitable
-from typing import Any, ClassVar, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from msgspec import Struct
 from pydantic_ai import Tool as ModelTool
@@ -71,8 +71,6 @@ class TaskPlanner:
     planner's own, which it cannot replace. *approve* sees the finished plan, and may send it back.
     """
 
-    name: ClassVar[str] = "planner"
-
     def __init__(
         self,
         *,
@@ -94,8 +92,9 @@ class TaskPlanner:
         self._model = model_of(context, model=model)
         self._schema = _checked(output_schema)
         self._inputs = tuple(inputs or ())
+        self.name, self.title = "planner", objective.strip().splitlines()[0][:TITLE]
         self._draft = Draft(
-            objective.strip().splitlines()[0][:TITLE],
+            self.title,
             inputs=self._inputs,
             tools=list(named(tools)),
             shaped_result=output_schema is not None,

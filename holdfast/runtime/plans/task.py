@@ -1,7 +1,6 @@
 """One task, executed: its steps by what they need, each by an agent of its own."""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from typing import ClassVar
 
 from holdfast.ground.errors import InvalidPlan, TaskFailed
 from holdfast.ground.json_values import JSON
@@ -22,8 +21,6 @@ class TaskExecutor:
     The result is that of *final_step_id*, else of the last step, which waits for all others. At
     most *max_steps* steps are begun. Afterwards `result` or `error` tells what came of it.
     """
-
-    name: ClassVar[str] = "task"
 
     def __init__(
         self,
@@ -53,6 +50,7 @@ class TaskExecutor:
             max_iterations=max_step_iterations,
             token_budget=step_token_budget,
         )
+        self.name, self.title = "task", task.title
         self.context, self.task, self._inputs = context, task, taken(inputs)
         problems = problems_of_task(
             task, inputs=self._inputs, tools=means.tool_names(), final_step_id=final_step_id
