@@ -122,7 +122,8 @@ class TaskWork:
         except Exception as error:
             # Not the model's doing but ours: it must not stop what has nothing to do with it.
             log.exception("the step %s of the run %s", id, self._context.run_id)
-            await self._fail(step, StepError("internal", f"{type(error).__name__}: {error}"))
+            if not step.settled:
+                await self._fail(step, StepError("internal", f"{type(error).__name__}: {error}"))
         return step.completed
 
     async def _work_on(self, step: Step) -> None:
