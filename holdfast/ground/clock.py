@@ -8,7 +8,6 @@ from typing import Protocol
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
-_MILLISECOND = timedelta(milliseconds=1)
 
 
 class Clock(Protocol):
@@ -32,14 +31,20 @@ def to_microseconds(instant: datetime) -> int:
     return (instant - EPOCH) // _MICROSECOND
 
 
-def milliseconds_of(clock: Clock) -> Callable[[], int]:
-    """Return what tells *clock*'s time in whole milliseconds since 1970.
+def nanoseconds_of(clock: Clock) -> Callable[[], int]:
+    """Return what tells *clock*'s time in nanoseconds since 1970.
 
-    The machine's own is asked without a detour, for that is a fifth of what writing a value costs.
+    The machine's own is asked without a detour, for that is a tenth of what writing a value costs.
     """
     if type(clock) is SystemClock:
-        return lambda: time_ns() // 1_000_000
-    return lambda: (clock.now() - EPOCH) // _MILLISECOND
+        return time_ns
+    return lambda: to_microseconds(clock.now()) * 1_000
+
+
+def milliseconds_of(clock: Clock) -> Callable[[], int]:
+    """Return what tells *clock*'s time in whole milliseconds since 1970."""
+    nanoseconds = nanoseconds_of(clock)
+    return lambda: nanoseconds() // 1_000_000
 
 
 def from_microseconds(microseconds: int) -> datetime:

@@ -53,13 +53,20 @@ def encode(
     a subclass of one is kept as its base. For anything else InvalidInput about *field* names the
     place, a path below *root* such as `$.rows[3].at`, and the type found there.
     """
+    return encode_plain(value, depth, largest_int) or _encode(
+        _Careful(root, depth, field, largest_int).taken(value, (), ())
+    )
+
+
+def encode_plain(value: object, depth: int, largest_int: int = MOST_INT) -> bytes | None:
+    """Return what `encode` does for most values, and None for those that it must look at."""
     kind = type(value)
     if kind is str or (kind in _CONTAINERS and _is_plain(value, depth, largest_int)):
         try:
             return _encode(value)
         except UnicodeEncodeError:
             pass
-    return _encode(_Careful(root, depth, field, largest_int).taken(value, (), ()))
+    return None
 
 
 def _is_plain(container: Any, deeper: int, largest_int: int) -> bool:  # noqa: C901 - a type a branch

@@ -6,7 +6,7 @@ from typing import Final
 from msgspec import Struct
 
 from holdfast.ground.errors import InvalidInput
-from holdfast.ground.json_values import JSON, decode
+from holdfast.ground.json_values import JSON, decode, encode
 from holdfast.ground.text import encoded
 from holdfast.memories.run.keys import Kind
 
@@ -59,6 +59,11 @@ class RunEntry(Struct, frozen=True, kw_only=True, gc=False):
             "version": self.version,
             "failed": self.failed,
         }
+
+
+def value_json(value: object) -> bytes:
+    """Return *value* as an entry keeps it; InvalidInput names the place that is no JSON."""
+    return encode(value, root="$", depth=VALUE_DEPTH, field="value")
 
 
 def checked_source(given: object) -> str | None:

@@ -11,6 +11,7 @@ from typing import Final
 
 from msgspec import UNSET, UnsetType
 
+from holdfast.ground.clock import Clock, milliseconds_of, nanoseconds_of
 from holdfast.ground.errors import LimitExceeded, PreconditionFailed
 from holdfast.memories.run.counts import counts
 from holdfast.memories.run.entry import RunEntry
@@ -33,8 +34,9 @@ class Kept:
     `entries` may be read without the lock: it is changed in one step at a time.
     """
 
-    def __init__(self, limits: RunLimits, now: Callable[[], int], listeners: Listeners) -> None:
-        self.limits, self._now, self._listeners = limits, now, listeners
+    def __init__(self, limits: RunLimits, clock: Clock, listeners: Listeners) -> None:
+        self.limits, self._listeners = limits, listeners
+        self._nanoseconds, self._now = nanoseconds_of(clock), milliseconds_of(clock)
         self.entries: dict[str, RunEntry] = {}
         self.size_bytes = 0
         # The number of each key's last write, in the order of these once they are asked for.
@@ -63,31 +65,31 @@ class Kept:
         try:
             depth = listeners.next_depth() if listeners.heard else 0
             before = self.entries.get(key, ABSENT)
+            version = before.version
             if expected_version is not None:
                 _check_version(key, before, expected_version)
             total = self.size_bytes + size - len(before.value_json)
-            count = len(self.entries) + (not before.version)
+            count = len(self.entries) + (not version)
             if size > limits.value_bytes or total > limits.total_bytes or count > limits.entries:
                 raise self._full(key, size, count, total)
-            now = self._now()
+            now = self._nanoseconds() // 1_000_000
             if created_at is None:
-                created_at = before.created_at if before.version else now
+                created_at = before.created_at if version else now
             entry = RunEntry(
                 key=key,
-                kind=before.kind if before.version else KINDS[key[: key.index(":")]],
+                kind=before.kind if version else KINDS[key[: key.index(":")]],
                 value_json=value_json,
                 source=source,
                 title=before.title if title is UNSET else title,
                 description=before.description if description is UNSET else description,
                 created_at=created_at,
                 updated_at=now,
-                version=before.version + 1,
+                version=version + 1,
                 failed=failed,
             )
-            self.entries[key], self.size_bytes = entry, total
             self._written[key] = self._number()
-            self._in_order = self._in_order and not before.version and now >= self._latest
-            self._latest = now
+            self._in_order = self._in_order and not version and now >= self._latest
+            self.entries[key], self.size_bytes, self._latest = entry, total, now
             if depth:
                 listeners.written(depth, entry, before)
             if self._waiting:

@@ -5,7 +5,7 @@ from typing import Final, TypeAlias, cast
 
 from msgspec import UNSET, Struct, UnsetType
 
-from holdfast.ground.clock import Clock, SystemClock, milliseconds_of, to_microseconds
+from holdfast.ground.clock import Clock, SystemClock, to_microseconds
 from holdfast.ground.errors import (
     HoldfastError,
     InvalidInput,
@@ -15,7 +15,7 @@ from holdfast.ground.errors import (
 )
 from holdfast.ground.events import EventBus
 from holdfast.ground.ids import Ids
-from holdfast.ground.json_values import JSON, decode, encode
+from holdfast.ground.json_values import JSON, decode, encode_plain
 from holdfast.ground.scope import checked_name
 from holdfast.memories.run import keys as run_keys
 from holdfast.memories.run.counts import counts
@@ -28,6 +28,7 @@ from holdfast.memories.run.entry import (
     checked_time,
     checked_title,
     checked_version,
+    value_json,
 )
 from holdfast.memories.run.filters import OneOrMany, filter_of
 from holdfast.memories.run.kept import Kept, over
@@ -79,7 +80,7 @@ class RunMemory:
         )
         self._bus = bus
         self._listeners = Listeners(self.run_id)
-        self._kept = Kept(limits, milliseconds_of(self._clock), self._listeners)
+        self._kept = Kept(limits, self._clock, self._listeners)
         if bus is not None:
             publish = bus.publish
             self._listeners.to_events(lambda event: publish(event.notice()))
@@ -114,11 +115,12 @@ class RunMemory:
         InvalidInput names the place in the value; LimitExceeded what there is too much of.
         """
         try:
+            # A key that is there was checked when it came.
             if type(key) is not str or key not in self._kept.entries:
                 key = run_keys.checked(key)
             if kind is not None:
                 fitting_kind(kind, key)
-            taken = encode(value, root="$", depth=VALUE_DEPTH, field="value")
+            taken = encode_plain(value, VALUE_DEPTH) or value_json(value)
             if source is not None:
                 source = checked_source(source)
             if title is not UNSET:
@@ -150,7 +152,7 @@ class RunMemory:
         """Write *value* for a model, below `shared:` and within `limits.tool_value_bytes`."""
         key = run_keys.shared(name)
         try:
-            taken = encode(value, root="$", depth=VALUE_DEPTH, field="value")
+            taken = value_json(value)
             if len(taken) > self.limits.tool_value_bytes:
                 raise over("tool_value_bytes", self.limits.tool_value_bytes, len(taken), key)
             entry, before = self._kept.put(

@@ -6,15 +6,14 @@ from typing import Final, cast
 import msgspec
 
 from holdfast.ground.errors import InvalidInput, shortened
-from holdfast.ground.json_values import encode
 from holdfast.memories.run.entry import (
-    VALUE_DEPTH,
     RunEntry,
     checked_description,
     checked_source,
     checked_time,
     checked_title,
     checked_version,
+    value_json,
 )
 from holdfast.memories.run.keys import Kind, checked, checked_kind, kind_of
 
@@ -115,7 +114,7 @@ def _of_object(given: object) -> RunEntry:
     return RunEntry(
         key=key,
         kind=fitting_kind(told.get("kind"), key),
-        value_json=encode(told["value"], root="$", depth=VALUE_DEPTH, field="value"),
+        value_json=value_json(told["value"]),
         source=checked_source(told.get("source")),
         title=checked_title(told.get("title")),
         description=checked_description(told.get("description")),
