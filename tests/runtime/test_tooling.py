@@ -1,5 +1,6 @@
 """Tools of every kind, as a model is offered them."""
 
+import asyncio
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -41,7 +42,7 @@ def ask(
     part.args = arguments
     model = ScriptedModel([part, "Done."])
     agent = ModelAgent(model, toolsets=[equipped(tools, toolsets, context_of=context_of)])
-    messages = agent.run_sync("Go.", deps="whatever").all_messages()
+    messages = asyncio.run(agent.run("Go.", deps="whatever")).all_messages()
     found = [p for m in messages for p in m.parts if isinstance(p, ToolReturnPart)]
     return model, found[0]
 

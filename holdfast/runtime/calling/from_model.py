@@ -71,7 +71,8 @@ def tool_call(part: ToolCallPart) -> ToolCall:
         return ToolCall(id=part.tool_call_id, name=name, input=given)
     except InvalidInput:
         # Numbers or nesting past what a message holds: then its text.
-        return ToolCall(id=part.tool_call_id, name=name, input=whole(part.args_as_json_str()))
+        sent = part.args if isinstance(part.args, str) else part.args_as_json_str()
+        return ToolCall(id=part.tool_call_id, name=name, input=whole(sent))
 
 
 def content_of(part: ToolReturnPart) -> Content:

@@ -15,6 +15,7 @@ from pydantic_ai.messages import (
 from runtime.calling.asked import Among, agent, came_back, model_of, said
 
 from holdfast.memories.state import messages
+from holdfast.memories.state.message import Message, TextMessage
 from holdfast.memories.state.result import InferenceResult
 from holdfast.memories.state.state import NetworkState
 from holdfast.memories.state.view import View
@@ -25,12 +26,10 @@ from holdfast.testing.scripted import ScriptedModel, call, thought
 pytestmark = pytest.mark.anyio
 
 
-def told(
-    text: str, *, by: str, asked: str = "", run_id: str | None = None, index: int = 0
-) -> InferenceResult:
+def told(text: str, *, by: str, asked: str = "", run_id: str | None = None) -> InferenceResult:
     """Return the result of a call of *by* that said *text*."""
-    output = [messages.TextMessage(role="assistant", content=text, agent=by, step=1)]
-    return InferenceResult(agent=by, input=asked, output=output, run_id=run_id, index=index)
+    output: list[Message] = [TextMessage(role="assistant", content=text, agent=by, step=1)]
+    return InferenceResult(agent=by, input=asked, output=output, run_id=run_id)
 
 
 async def test_the_system_text_is_sent_and_not_kept_in_the_exchange() -> None:
