@@ -26,8 +26,13 @@ types: .venv/.tested
 docs: .venv/.tested
 	$(BIN)/pytest -n $(JOBS) tests/docs
 
-bench: .venv/.tested
+bench: .venv/.tested .venv/bench/.installed
 	$(BIN)/python bench/run.py
+
+# What others' stores need, apart from what is tested, whose versions it must not change.
+.venv/bench/.installed: pyproject.toml | .venv/.tested
+	$(BIN)/pip install --quiet --upgrade --target $(@D) --group bench
+	touch $@
 
 # The long form of the crash tests: a thousand lives instead of thirty.
 torture: .venv/.tested
