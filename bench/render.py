@@ -22,6 +22,7 @@ _TITLES = {
     "stores": "As stores fill up",
     "longterm": "What users told",
     "state": "What agents pass along",
+    "run_memory": "What flows through a run",
     "durable": "What agents keep",
     "growth": "As agents grow in number",
     "postgres": "On PostgreSQL",

@@ -18,7 +18,7 @@ from measure import Report
 
 HERE = Path(__file__).parent
 BENCHES = (
-    *("embedded", "stores", "durable", "longterm", "state", "growth", "postgres"),
+    *("embedded", "stores", "durable", "longterm", "state", "run_memory", "growth", "postgres"),
     *("mount", "http", "startup"),
 )
 

@@ -30,6 +30,7 @@ def quick(name: str, kept: Path) -> "subprocess.CompletedProcess[str]":
         "growth",
         "postgres",
         "longterm",
+        "run_memory",
         "state",
         pytest.param("mount", marks=pytest.mark.fuse),
         "http",
