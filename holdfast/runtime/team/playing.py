@@ -163,8 +163,8 @@ class Play:
 
     def _call(self, able: Sequence[Member]) -> None:
         for member in able:
-            member.call()
             if self._turns_left:
+                member.call()
                 self._begin(member, occasion_text("last call"))
 
     async def _deadlocked(self, dead: list[str]) -> TeamStatus | None:

@@ -9,7 +9,7 @@ from pydantic_ai import Agent as ModelAgent
 from pydantic_ai import CallToolsNode, ModelRequestNode, UsageLimits
 from pydantic_ai.agent import AgentRun
 from pydantic_ai.capabilities import Instrumentation
-from pydantic_ai.messages import ModelMessage
+from pydantic_ai.messages import ModelMessage, ModelResponse
 from pydantic_ai.models.instrumented import InstrumentationSettings
 from pydantic_graph import End
 
@@ -72,7 +72,7 @@ class Turn:
             gives_text=True,
         )
         self._hooks = StepHooks(loop, system=beginning.system, message=beginning.prompt)
-        self._requests, self._text = 0, ""
+        self._requests, self._replies, self._text = 0, 0, ""
         self._given: list[ModelMessage] = []
 
     async def taken(self) -> Taken:
@@ -89,7 +89,7 @@ class Turn:
                 said = run.new_messages()
                 text = await self._hooks.finishing(said, self._text, reason="done")
         except Exception as error:  # noqa: BLE001 - providers and their clients raise what they like
-            return Taken(run.new_messages() if run else (), self._text, error)
+            return Taken(self._whole(run.new_messages()) if run else (), self._text, error)
         return Taken([*said, *self._given], text, cut=bool(self._given))
 
     def _model_agent(self) -> ModelAgent[Any, str]:
@@ -137,6 +137,7 @@ class Turn:
             async with node.stream(run.ctx) as stream:
                 await self._teller.chunks(stream)
         after = await run.next(node)
+        self._replies += 1
         self._member.mailbox.answered()
         if isinstance(after, CallToolsNode):
             response = after.model_response
@@ -144,6 +145,11 @@ class Turn:
             await self._hooks.heard(response, run.new_messages())
             self._text = response.text or ""
         return after
+
+    def _whole(self, said: Sequence[ModelMessage]) -> list[ModelMessage]:
+        """Return *said* without the reply that never came whole, where a request failed."""
+        replies = [each for each in said if isinstance(each, ModelResponse)][self._replies :]
+        return [each for each in said if not any(each is reply for reply in replies)]
 
     async def _worked(self, run: AgentRun[Any, str], node: ToTools) -> Any:
         """Run the tools that *node* calls, telling of each."""

@@ -59,15 +59,18 @@ async def test_an_agent_with_messages_gets_a_turn() -> None:
     assert team.bus.pending_count("ada") == 0
 
 
-async def test_a_turn_that_fails_leaves_its_messages_for_the_next() -> None:
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_turn_that_fails_leaves_its_messages_for_the_next(stream: bool) -> None:
     script: list[object] = [RuntimeError("no answer"), RuntimeError("no answer")]
     ada = an_agent("ada", lambda asked: script.pop(0) if script else work(asked))
-    team = a_team(ada, strategy="autonomous", bus=bus_with("Hello."))
+    context = Context(stream=stream)
+    team = a_team(ada, strategy="autonomous", bus=bus_with("Hello."), context=context)
 
     result = await team.run()
 
     assert result.status == "completed"
     assert [shown(asked) for asked in asked_of(ada)[:3]] == [["Hello."]] * 3
+    assert [asked.text.count("Hello.") for asked in asked_of(ada)[:3]] == [1, 1, 1]
     assert team.bus.pending_count("ada") == 0
 
 
@@ -80,7 +83,8 @@ async def test_the_messages_of_who_is_benched_stay() -> None:
     assert [each.body for each in team.bus.pending("ada")] == ["Hello."]
 
 
-async def test_what_was_answered_is_not_shown_again_and_not_forgotten() -> None:
+@pytest.mark.parametrize("stream", [True, False])
+async def test_what_was_answered_is_not_shown_again_and_not_forgotten(stream: bool) -> None:
     def act(asked: Asked) -> object:
         if len(asked_of(ada)) == 1:
             return call("list_tasks")
@@ -89,12 +93,13 @@ async def test_what_was_answered_is_not_shown_again_and_not_forgotten() -> None:
         return work(asked)
 
     ada = an_agent("ada", act)
-    team = a_team(ada, strategy="autonomous", bus=bus_with("Hello."))
+    context = Context(stream=stream)
+    team = a_team(ada, strategy="autonomous", bus=bus_with("Hello."), context=context)
 
     await team.run()
 
     assert [shown(asked) for asked in asked_of(ada) if opening(asked)][:2] == [["Hello."], []]
-    assert "Hello." in asked_of(ada)[2].text
+    assert asked_of(ada)[2].text.count("Hello.") == 1
 
 
 async def test_what_a_tool_showed_is_taken_only_after_the_next_answer() -> None:
