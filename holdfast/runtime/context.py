@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from opentelemetry import trace
 from pydantic_ai.usage import RequestUsage
@@ -25,6 +25,8 @@ from holdfast.runtime.steering import Steering
 
 if TYPE_CHECKING:
     from holdfast.library.holdfast import Holdfast
+
+_ids: Final = Ids()
 
 Profile: TypeAlias = Literal["alone", "together"]
 Sleep: TypeAlias = Callable[[float], Awaitable[Any]]
@@ -61,7 +63,7 @@ class Context:
         sleep: Sleep = asyncio.sleep,
     ) -> None:
         self.clock = clock or SystemClock()
-        self.ids = ids or Ids()
+        self.ids = ids or _ids
         self.memory = self._new_memory(run_id) if memory is None else memory
         if run_id not in (None, self.memory.run_id):
             raise InvalidInput("run_id", f"the memory is of {self.memory.run_id}", given=run_id)

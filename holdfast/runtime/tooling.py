@@ -77,7 +77,9 @@ def equipped(
     """
     named(tools)
     own: list[AnyToolset] = [FunctionToolset(offered(tools))] if tools else []
-    return WithContext(SideBySide([*own, *toolsets]), context_of)
+    every = [*own, *toolsets]
+    # One alone has nothing to clash with, and pydantic-ai asks several through tasks of their own.
+    return WithContext(every[0] if len(every) == 1 else SideBySide(every), context_of)
 
 
 @dataclass

@@ -8,7 +8,7 @@ from opentelemetry.trace import get_current_span
 from pydantic_ai import Agent as ModelAgent
 from pydantic_ai import CallToolsNode, ModelRequestNode, UsageLimits
 from pydantic_ai.agent import AgentRun
-from pydantic_ai.capabilities import Instrumentation
+from pydantic_ai.capabilities import AbstractCapability, Instrumentation
 from pydantic_ai.exceptions import UnexpectedModelBehavior
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models.instrumented import InstrumentationSettings
@@ -24,7 +24,7 @@ from holdfast.runtime.steps.assignment import Assignment
 from holdfast.runtime.steps.finish import parameters
 from holdfast.runtime.steps.hooks import Loop, StepHooks
 from holdfast.runtime.steps.prompt import CONCLUDE, CONCLUDE_IN_TEXT
-from holdfast.runtime.steps.running import FINISH_WORDS, IN_TEXT, WITH_SCHEMA
+from holdfast.runtime.steps.running import FINISH_WORDS, IN_TEXT, Rewriting, refers, with_schema
 from holdfast.runtime.steps.sizes import Sizes
 from holdfast.runtime.steps.stage import Stage
 from holdfast.runtime.steps.stopped import Stopped, of_model
@@ -89,7 +89,8 @@ class Attempt:
     async def made(self) -> Any:
         """Return the result; Stopped when the loop ends without one."""
         assignment = self._assignment
-        below: ModelAgent[Any, Any] = WITH_SCHEMA if assignment.wanted else IN_TEXT
+        shown = self.finish_parameters
+        below: ModelAgent[Any, Any] = with_schema(shown) if assignment.wanted else IN_TEXT
         most = assignment.max_iterations * _TRIES_PER_REQUEST
         async with below.iter(
             self._message,
@@ -98,7 +99,7 @@ class Attempt:
             model_settings=self.toolbox.settings,
             deps=self,
             toolsets=[self.toolbox.toolset()],
-            capabilities=self._instruments(),
+            capabilities=self._capabilities(),
             usage_limits=_NO_LIMITS,
             retries={"tools": most, "output": most},
             infer_name=False,
@@ -198,12 +199,18 @@ class Attempt:
 
         return deliver
 
-    def _instruments(self) -> list[Instrumentation]:
-        """Return what traces the requests and tools below the step's span, if anything is."""
-        context = self.context
-        if not get_current_span().is_recording():
-            return []
-        settings = InstrumentationSettings(
-            tracer_provider=context.tracer_provider, include_content=context.trace_content
-        )
-        return [Instrumentation(settings=settings)]
+    def _capabilities(self) -> list[AbstractCapability[Any]]:
+        """Return what changes requests, and what traces them below the step's span, if anything.
+
+        pydantic-ai asks each at every turn, so that there are none that are not needed.
+        """
+        found: list[AbstractCapability[Any]] = []
+        if self._assignment.agent.hooks is not None or refers(self.finish_parameters):
+            found.append(Rewriting())
+        if get_current_span().is_recording():
+            context = self.context
+            settings = InstrumentationSettings(
+                tracer_provider=context.tracer_provider, include_content=context.trace_content
+            )
+            found.append(Instrumentation(settings=settings))
+        return found

@@ -1,11 +1,13 @@
-"""The two pydantic-ai agents below all steps: one ends with `finish_step`, one with plain text.
+"""The pydantic-ai agents below all steps: one for each schema of `finish_step`, one for text.
 
 They hold nothing of any step. What a run of one needs is its `deps`, the try it belongs to.
 """
 
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 from pydantic_ai import Agent as ModelAgent
 from pydantic_ai import RunContext, StructuredDict, ToolOutput
 from pydantic_ai.capabilities import AbstractCapability
@@ -14,6 +16,7 @@ from pydantic_ai.models import ModelRequestContext
 from pydantic_ai.tools import ToolDefinition
 
 from holdfast.runtime.steps.tools import FINISH
+from holdfast.tools.base import Schema
 
 if TYPE_CHECKING:
     from holdfast.runtime.steps.attempt import Attempt
@@ -21,7 +24,7 @@ if TYPE_CHECKING:
 FINISH_WORDS: Final = "Hand over the result of this step and end it. Call it once, as the last act."
 
 
-class Contracted(AbstractCapability[Any]):
+class Rewriting(AbstractCapability[Any]):
     """Shows `finish_step` with the schema of the step, and sends what a hook wants sent."""
 
     async def prepare_output_tools(
@@ -50,25 +53,7 @@ class Contracted(AbstractCapability[Any]):
         )
 
 
-WITH_SCHEMA: Final = ModelAgent[Any, Any](
-    name="step",
-    output_type=ToolOutput(
-        StructuredDict({"type": "object"}), name=FINISH, description=FINISH_WORDS, strict=False
-    ),
-    end_strategy="graceful",
-    capabilities=[Contracted()],
-)
-
-IN_TEXT: Final = ModelAgent[Any, str](
-    name="step", output_type=str, end_strategy="graceful", capabilities=[Contracted()]
-)
-
-
-@WITH_SCHEMA.output_validator
-async def accept_arguments(ctx: RunContext[Any], arguments: Any) -> Any:
-    """Return the result that *arguments* hold; what is wrong with it goes back to the model."""
-    attempt: Attempt = ctx.deps
-    return await attempt.accept(arguments)
+IN_TEXT: Final = ModelAgent[Any, str](name="step", output_type=str, end_strategy="graceful")
 
 
 @IN_TEXT.output_validator
@@ -76,3 +61,34 @@ async def accept_text(ctx: RunContext[Any], text: str) -> str:
     """Return the answer in *text*; a blank one is asked for again."""
     attempt: Attempt = ctx.deps
     return await attempt.acceptance.of_text(text)
+
+
+def with_schema(shown: Schema) -> ModelAgent[Any, Any]:
+    """Return the agent that ends with `finish_step`, whose parameters are *shown*.
+
+    Making one takes as long as a run of it, so that those of lately are kept: the steps of a list
+    share one. A schema that refers to itself cannot be told to pydantic-ai, and is shown by
+    `Rewriting` instead.
+    """
+    text = msgspec.json.encode(shown)
+    return _with_schema(b"{}" if refers(shown) else text)
+
+
+def refers(shown: Schema) -> bool:
+    """Tell whether there may be references in *shown*."""
+    return b'"$ref"' in msgspec.json.encode(shown)
+
+
+@lru_cache(maxsize=256)
+def _with_schema(text: bytes) -> ModelAgent[Any, Any]:
+    shown = msgspec.json.decode(text) or {"type": "object"}
+    output = ToolOutput(StructuredDict(shown), name=FINISH, description=FINISH_WORDS, strict=False)
+    made = ModelAgent[Any, Any](name="step", output_type=output, end_strategy="graceful")
+    made.output_validator(accept_arguments)
+    return made
+
+
+async def accept_arguments(ctx: RunContext[Any], arguments: Any) -> Any:
+    """Return the result that *arguments* hold; what is wrong with it goes back to the model."""
+    attempt: Attempt = ctx.deps
+    return await attempt.accept(arguments)
