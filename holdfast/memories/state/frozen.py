@@ -73,6 +73,8 @@ class ShownList(ReadOnlyList[JSON]):
 
 _DICTS: Final[frozenset[type]] = frozenset({dict, ReadOnlyDict, ShownDict})
 _LISTS: Final[frozenset[type]] = frozenset({list, ReadOnlyList, ShownList})
+_set_member: Final = cast("Callable[[object, str, JSON], None]", dict[str, JSON].__setitem__)
+_set_item: Final = cast("Callable[[object, int, JSON], None]", list[JSON].__setitem__)
 _type: Final = cast("Callable[[object], Any]", type)
 _LEAST, _MOST = json_values.LEAST_INT, json_values.MOST_INT
 
@@ -100,7 +102,7 @@ class _NotPlain(Exception):
 
 
 def _plain(value: Any, deeper: int) -> JSON:
-    """Return a read-only copy of *value*; raise if it is not surely JSON.
+    """Return a read-only copy of *value*, or itself; raise if it is not surely JSON.
 
     A state of a thousand results reads many of these, so it asks no more than it must.
     """
@@ -112,16 +114,9 @@ def _plain(value: Any, deeper: int) -> JSON:
     if value is None or kind is bool:
         return value
     if kind in _DICTS:
-        return ReadOnlyDict(_members(value, deeper))
+        return _plain_dict(value, deeper)
     if kind in _LISTS:
-        if not deeper:
-            raise _NotPlain
-        return ReadOnlyList(
-            [
-                each if type(each) is str and each.isascii() else _plain(each, deeper - 1)
-                for each in value
-            ]
-        )
+        return _plain_list(value, deeper)
     if kind is int and _LEAST <= value <= _MOST:
         return value
     if kind is float and isfinite(value):
@@ -129,15 +124,31 @@ def _plain(value: Any, deeper: int) -> JSON:
     raise _NotPlain
 
 
-def _members(value: dict[Any, Any], deeper: int) -> dict[str, JSON]:
+def _plain_dict(value: dict[Any, Any], deeper: int) -> dict[str, JSON]:
     if not deeper:
         raise _NotPlain
-    for name in value:
+    copied = ReadOnlyDict(value)
+    for name, each in value.items():
         if type(name) is not str:
             raise _NotPlain
         if not name.isascii():
             name.encode()
-    return {
-        name: each if type(each) is str and each.isascii() else _plain(each, deeper - 1)
-        for name, each in value.items()
-    }
+        if type(each) is str and each.isascii():
+            continue
+        taken = _plain(each, deeper - 1)
+        if taken is not each:
+            _set_member(copied, name, taken)
+    return copied
+
+
+def _plain_list(value: list[Any], deeper: int) -> list[JSON]:
+    if not deeper:
+        raise _NotPlain
+    copied = ReadOnlyList(value)
+    for place, each in enumerate(value):
+        if type(each) is str and each.isascii():
+            continue
+        taken = _plain(each, deeper - 1)
+        if taken is not each:
+            _set_item(copied, place, taken)
+    return copied

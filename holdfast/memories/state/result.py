@@ -196,7 +196,8 @@ def result_wire(result: InferenceResult) -> dict[str, Any]:
     wire = asdict(result)
     extras = wire.pop("extras")
     for name in _MESSAGES:
-        wire[name] = [wire_of(each) for each in wire[name]]
+        if wire[name] is not NO_ITEMS:
+            wire[name] = [wire_of(each) for each in wire[name]]
     wire["created_at"] = to_text(result.created_at)
     wire["usage"] = _usage_wire(result.usage)
     return wire | extras if extras else wire
@@ -248,8 +249,14 @@ def check_sum(result: InferenceResult, stored: str, canonical: bytes) -> None:
 
 
 def _usage_wire(usage: Usage) -> dict[str, Any]:
-    wire = asdict(usage)
-    return wire | wire.pop("extras")
+    wire: dict[str, Any] = {
+        "requests": usage.requests,
+        "input_tokens": usage.input_tokens,
+        "output_tokens": usage.output_tokens,
+        "tool_calls": usage.tool_calls,
+        "details": usage.details,
+    }
+    return wire if usage.extras is NO_EXTRAS else wire | usage.extras
 
 
 def _returned(given: object) -> ToolResultMessage:

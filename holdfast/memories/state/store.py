@@ -138,7 +138,8 @@ class Store:
                 check_room(key, len(held.cells) + 1, total, self.limits)
             else:
                 total, created = total - len(old.data), old.created_at
-                check_room(key, 0, total, self.limits)
+                if total > self.limits.total_bytes:
+                    check_room(key, len(held.cells), total, self.limits)
             version = self._begin()
             held.cells[key] = Cell(data, version, created, now, origin)
             held.total_bytes = total
