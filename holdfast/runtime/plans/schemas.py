@@ -1,6 +1,7 @@
 """The JSON Schemas of a plan: as a dict or as JSON text, and what may be wrong with one."""
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any, cast
 
 import jsonschema
@@ -21,6 +22,18 @@ def schema_of(given: Schema | str | None) -> Schema | None:
     if given is None:
         return None
     schema = _parsed(given) if isinstance(given, str) else given
+    try:
+        encoded = msgspec.json.encode(schema, order="sorted")
+    except (TypeError, ValueError, RecursionError) as error:
+        raise BadSchema(f"is not JSON: {error}") from error
+    _check(encoded)
+    return schema
+
+
+@lru_cache(maxsize=256)
+def _check(encoded: bytes) -> None:
+    """Raise BadSchema for what is no schema; steps often have the same one, and this is slow."""
+    schema = msgspec.json.decode(encoded)
     checker = cast("Any", jsonschema.Draft202012Validator)
     try:
         checker.check_schema(schema)
@@ -30,7 +43,6 @@ def schema_of(given: Schema | str | None) -> Schema | None:
         raise BadSchema("is nested too deeply") from error
     for reference in sorted(set(_references(schema))):
         _resolved(schema, reference)
-    return schema
 
 
 def _parsed(text: str) -> Schema:
