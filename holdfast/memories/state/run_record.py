@@ -66,7 +66,8 @@ class RunRecord(Struct, frozen=True, kw_only=True):
     @classmethod
     def from_dict(cls, given: object) -> Self:
         """Return the record that *given* tells of; members it does not know go to `extras`."""
-        told = checks.gathered(checks.members(given), _FIELDS)
+        with checks.whole_is("record"):
+            told = checks.gathered(checks.members(given), _FIELDS)
         for name in ("started_at", "ended_at"):
             if isinstance(told.get(name), str):
                 told[name] = from_text(name, told[name])

@@ -126,6 +126,13 @@ class NetworkRunsContract:
 
         assert refused.value.field == field
 
+    @pytest.mark.parametrize("given", [None, 7, "run_1", ["run_1"]])
+    def test_what_is_no_object_is_no_record(self, hf: Holdfast, given: Any) -> None:
+        with pytest.raises(InvalidInput) as refused:
+            hf.network_runs.put(given)
+
+        assert refused.value.field == "record"
+
     @pytest.mark.parametrize(
         "filters", [{"network": ""}, {"thread_id": "a b"}, {"status": "lost"}, {"limit": 0}]
     )

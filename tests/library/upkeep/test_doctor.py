@@ -73,7 +73,7 @@ class TestOfAFile:
     def test_every_row_that_is_promised_is_there(self, hf: Holdfast) -> None:
         assert {
             *("database", "schema", "durability", "file system", "free space", "log", "pragmas"),
-            *("other processes", "readers", "erasure", "clock", *LONGTERM),
+            *("other processes", "readers", "erasure", "clock", *LONGTERM, "thread counters"),
             *("durable counters", "durable sweep"),
         } == said(hf).keys()
 
@@ -155,7 +155,7 @@ class TestOfAServer:
 
         assert {
             *("database", "schema", "durability", "role", "row security", "extensions"),
-            *("forgetting", "readers", "erasure", "clock", *LONGTERM),
+            *("forgetting", "readers", "erasure", "clock", *LONGTERM, "thread counters"),
             *("durable counters", "durable sweep"),
         } == found.keys()
         assert found["role"].says == "holdfast_app, which owns 0 tables"

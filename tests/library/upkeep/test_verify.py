@@ -22,6 +22,7 @@ def test_what_nobody_meddled_with_is_whole(hf: Holdfast, store: Store) -> None:
         "ltm_items": 0,
         "ltm_turns": 0,
         "runs": 2,
+        "thread_turns": 6,
     }
     assert report.links.keys() >= {store.id}
 
