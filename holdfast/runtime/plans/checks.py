@@ -35,11 +35,11 @@ def problems_of(
 ) -> list[PlanProblem]:
     """Return all that is wrong with the plan of *tasks*."""
     given = frozenset(inputs)
-    found = list(_of_plan(title, tasks, final_task))
+    found, ids = list(_of_plan(title, tasks, final_task)), {each.id for each in tasks}
     for number, task in enumerate(tasks):
         where = f"plan.tasks[{number}]"
         found += _of_task(task, where)
-        found += _needed_tasks(task, {each.id for each in tasks}, where)
+        found += _needed_tasks(task, ids, where)
         found += problems_of_steps(task, where, inputs=given, tools=tools)
     found += _repeated("task", [(f"plan.tasks[{i}]", task.id) for i, task in enumerate(tasks)])
     found += _repeated("step", list(_places(tasks)))
