@@ -19,8 +19,10 @@ NEAR_MOST: Final = 3
 """Keys that are named for one that is missing."""
 NEAR_AMONG: Final = 500
 """Entries, those written last, among which near keys are sought."""
-NEAR_SOUGHT: Final = 20
+NEAR_SOUGHT: Final = 10
 """Missing keys for which that is done."""
+NEAR_CHARS: Final = 10_000
+"""Characters of a missing key times entries among which one is sought: likeness costs time."""
 _LIKE: Final = 0.75
 
 Answer = dict[str, JSON]
@@ -150,6 +152,7 @@ def _with_near(
 def _alike(name: str, keys: Sequence[str]) -> list[str]:
     """Return those of *keys* that *name* may be meant to be, the likeliest first."""
     own = name.partition(":")[2] or name
+    keys = keys[-(NEAR_CHARS // max(1, len(name))) :] if len(name) <= NEAR_CHARS else ()
     elsewhere = [key for key in keys if key.partition(":")[2] == own]
     close = get_close_matches(name, keys, NEAR_MOST, _LIKE)
     if ":" not in name:

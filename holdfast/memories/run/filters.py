@@ -1,6 +1,6 @@
 """Which entries of a run are meant: by kind, key, the beginning of the key, or source."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Protocol, TypeAlias, TypeVar, cast
 
 from msgspec import Struct
@@ -96,8 +96,8 @@ def _many(field: str, given: object) -> list[str]:
     """Return *given*, one or many, each once and sorted, so that equal filters are equal values."""
     if isinstance(given, str):
         return [given]
-    if not isinstance(given, list | tuple | set | frozenset):
-        raise _not_a_list(field, given)
+    if isinstance(given, bytes | Mapping) or not isinstance(given, Iterable):
+        raise _not_a_list(field, cast("object", given))
     many = cast("Iterable[object]", given)
     return sorted({encoded(field, each).decode() for each in many})
 

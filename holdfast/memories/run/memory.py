@@ -150,8 +150,9 @@ class RunMemory:
         expected_version: int | None = None,
     ) -> Published:
         """Write *value* for a model, below `shared:` and within `limits.tool_value_bytes`."""
-        key = run_keys.shared(name)
+        key = name
         try:
+            key = run_keys.shared(name)
             taken = value_json(value)
             if len(taken) > self.limits.tool_value_bytes:
                 raise over("tool_value_bytes", self.limits.tool_value_bytes, len(taken), key)

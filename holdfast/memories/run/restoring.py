@@ -88,7 +88,11 @@ def _checked(given: object, index: int) -> RunEntry:
 
 
 def _of_entry(given: RunEntry) -> RunEntry:
-    return _of_object({**_facts(given), "value": given.value})
+    try:
+        value = given.value
+    except (msgspec.DecodeError, TypeError):
+        raise InvalidInput("value_json", "is not JSON") from None
+    return _of_object({**_facts(given), "value": value})
 
 
 def _facts(entry: RunEntry) -> dict[str, object]:

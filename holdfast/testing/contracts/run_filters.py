@@ -4,6 +4,7 @@ import json
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.ground.errors import InvalidInput, LimitExceeded
 from holdfast.memories.run import keys
@@ -75,6 +76,12 @@ class RunFiltersContract(_Filled):
             assert isinstance(error, InvalidInput)
             assert error.field in (field, "key")
         assert keys_of(memory) == ALL
+
+    def test_any_collection_of_keys_will_do(self, memory: RunMemory) -> None:
+        wanted = {"shared:b": 1, "task:a": 2}
+
+        assert memory.list(keys=wanted.keys()) == memory.list(keys=iter(wanted))
+        assert len(memory.list(keys=wanted.keys())) == 2
 
     def test_an_unknown_kind_is_answered_with_the_four(self, memory: RunMemory) -> None:
         reason = invalid(lambda: memory.list(kind=["shared", "facts"]), "kind").reason
@@ -149,6 +156,11 @@ class RunRestoringContract(_Filled):
 
         assert error.index == 4
         assert keys_of(twin) == ["shared:kept"]
+
+    def test_an_entry_whose_value_is_no_json_is_refused(self, memory: RunMemory) -> None:
+        bad = replace(memory.snapshot()[0], value_json=b"{")
+
+        invalid(lambda: memory.restore([bad]), "entries[0].value_json")
 
     @pytest.mark.parametrize("missing", ["key", "value", "created_at", "updated_at", "version"])
     def test_what_an_entry_needs_must_be_there(self, memory: RunMemory, missing: str) -> None:
