@@ -126,7 +126,8 @@ class Mirroring:
                     turn.asked = self._now()
             with self._changed:
                 self._changed.notify_all()
-            self._rest(min(turn.due(hurried=hurried) for turn in turns) - self._now())
+            if not any(turn.mirror.over for turn in turns):
+                self._rest(min(turn.due(hurried=hurried) for turn in turns) - self._now())
 
     def _leave(self) -> None:
         """Be no longer the thread that reports: the next run that is attached has another."""

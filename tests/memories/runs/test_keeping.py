@@ -1,0 +1,195 @@
+"""Records beneath their face: reports taken once, room made, checkpoints, and nothing left."""
+
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast.ground.errors import Conflict, InvalidInput, NotPermitted, Unsupported
+from holdfast.ground.events import Event
+from holdfast.library.holdfast import Holdfast
+from holdfast.memories.run.counts import counts
+from holdfast.memories.run.keeping import begin, take
+from holdfast.memories.run.memory import RunMemory
+from holdfast.memories.run.report import Ending, Opening, Report, ReportedEntry
+from holdfast.testing.fakes import FrozenClock
+from holdfast.testing.shared import Server
+
+MARK = "zqvalueMARKERwvk"
+
+
+def opening(run: str, holder: str = "h") -> Opening:
+    return Opening(
+        run_id=run,
+        holder=holder,
+        name="n",
+        agent=None,
+        metadata={},
+        place="rock:7",
+        started_at=1,
+    )
+
+
+def entry(key: str = "shared:a", value: str = "1") -> ReportedEntry:
+    return ReportedEntry(
+        key=key,
+        kind="shared",
+        source=None,
+        title=None,
+        description=None,
+        failed=False,
+        version=1,
+        created_at=1,
+        updated_at=1,
+        value=value,
+        value_bytes=len(value),
+    )
+
+
+def report(number: int, *entries: ReportedEntry, ended: Ending | None = None) -> Report:
+    return Report(holder="h", number=number, entries=entries, ended=ended)
+
+
+def ended(hf: Holdfast, run: str, *, cap: int = 1_000) -> None:
+    begin(hf.runs.caller, opening(run), cap=cap)
+    take(hf.runs.caller, run, report(1, entry(), ended="completed"), cap=cap)
+
+
+def evicted() -> int:
+    return {name: count for name, _, count in counts.taken()}["records_evicted_total"]
+
+
+def test_a_report_is_taken_once(kept: Holdfast) -> None:
+    begin(kept.runs.caller, opening("run_1"))
+    take(kept.runs.caller, "run_1", report(1, entry()))
+    take(kept.runs.caller, "run_1", report(2, entry(value="22")))
+    take(kept.runs.caller, "run_1", report(1, entry()))
+
+    assert kept.runs.entry("run_1", "shared:a").value == 22
+    assert kept.runs.retrieve("run_1").bytes == 2
+
+
+def test_beginning_twice_loses_nothing(kept: Holdfast) -> None:
+    begin(kept.runs.caller, opening("run_1"))
+    take(kept.runs.caller, "run_1", report(1, entry()))
+    begin(kept.runs.caller, opening("run_1"))
+
+    assert kept.runs.retrieve("run_1").entries == 1
+
+
+def test_a_run_that_was_taken_over_is_reported_by_its_new_holder_alone(kept: Holdfast) -> None:
+    begin(kept.runs.caller, opening("run_1"))
+    begin(kept.runs.caller, opening("run_1", "other"))
+
+    with pytest.raises(Conflict) as caught:
+        take(kept.runs.caller, "run_1", report(1, entry()))
+    assert caught.value.reason == "superseded"
+
+
+def test_the_oldest_of_too_many_that_are_over_make_room(kept: Holdfast, clock: FrozenClock) -> None:
+    heard: list[Event] = []
+    before = evicted()
+    kept.events.subscribe(heard.append, types={"run.record_evicted"})
+    for number in range(5):
+        clock.tick()
+        ended(kept, f"run_{number}", cap=3)
+
+    assert [run.id for run in kept.runs.list()] == ["run_4", "run_3", "run_2"]
+    assert [each.ids for each in heard] == [{"run_id": "run_0"}, {"run_id": "run_1"}]
+    assert evicted() - before == 2
+    assert kept.verify().ok
+
+
+def test_lost_runs_make_room_and_live_ones_do_not(kept: Holdfast, clock: FrozenClock) -> None:
+    begin(kept.runs.caller, opening("run_lost"))
+    clock.tick(61)
+    begin(kept.runs.caller, opening("run_live"))
+    for number in range(2):
+        clock.tick()
+        ended(kept, f"run_{number}", cap=2)
+
+    assert {run.id for run in kept.runs.list()} == {"run_live", "run_0", "run_1"}
+
+
+def test_a_thousand_that_are_over_are_kept() -> None:
+    with holdfast.open(":memory:") as hf:
+        for number in range(1_002):
+            ended(hf, f"run_{number:04}")
+
+        assert len(list(hf.runs.list(limit=100).all())) == 1_000
+
+
+def test_a_checkpoint_is_kept_until_it_is_deleted(kept: Holdfast) -> None:
+    rows = kept.runs.checkpoints
+    assert rows.load("run_1") is None
+    rows.save("run_1", b"\x00one")
+    rows.save("run_1", b"two")
+
+    assert rows.load("run_1") == b"two"
+    assert rows.delete("run_1")
+    assert not rows.delete("run_1")
+    assert rows.load("run_1") is None
+
+
+def test_a_checkpoint_is_of_one_workspace(kept: Holdfast) -> None:
+    kept.runs.checkpoints.save("run_1", b"one")
+
+    assert kept.acting(workspace="elsewhere").runs.checkpoints.load("run_1") is None
+
+
+def test_a_deleted_run_takes_its_checkpoint_along(kept: Holdfast) -> None:
+    ended(kept, "run_1")
+    kept.runs.checkpoints.save("run_1", b"one")
+    kept.runs.delete("run_1")
+
+    assert kept.runs.checkpoints.load("run_1") is None
+
+
+def test_a_checkpoint_has_the_name_of_a_run(kept: Holdfast) -> None:
+    with pytest.raises(InvalidInput):
+        kept.runs.checkpoints.save("", b"one")
+
+
+def test_a_server_keeps_no_checkpoints_for_others(server: Server) -> None:
+    with holdfast.open(server.url) as hf, pytest.raises(Unsupported):
+        _ = hf.runs.checkpoints
+
+
+def test_a_session_reaches_no_run(kept: Holdfast) -> None:
+    store = kept.memory_stores.create(name="s")
+    session = kept.sessions.create(
+        agent="a",
+        environment_id="e",
+        resources=[{"type": "memory_store", "memory_store_id": store.id}],
+    )
+    narrowed = kept.for_session(session.id)
+
+    for ask in (
+        narrowed.runs.list,
+        lambda: narrowed.runs.retrieve("run_1"),
+        lambda: narrowed.runs.attach(RunMemory(), name="n"),
+        lambda: narrowed.runs.delete("run_1"),
+        lambda: narrowed.runs.cancel("run_1"),
+        lambda: narrowed.runs.checkpoints,
+    ):
+        with pytest.raises(NotPermitted):
+            ask()
+
+
+def test_of_a_deleted_run_no_byte_is_left(sqlite_file: Path) -> None:
+    def left() -> set[str]:
+        files = sqlite_file.parent.iterdir()
+        return {each.name for each in files if MARK.encode() in each.read_bytes()}
+
+    with holdfast.open(sqlite_file) as hf:
+        memory = RunMemory()
+        over = hf.runs.attach(memory, name=MARK, agent=MARK, metadata={MARK: MARK})
+        memory.set(f"shared:{MARK}", MARK * 9_000, title=MARK, description=MARK, source=MARK)
+        over()
+        hf.runs.checkpoints.save(memory.run_id, MARK.encode())
+        assert hf.runs.retrieve(memory.run_id).name == MARK
+        there = left()
+        hf.runs.delete(memory.run_id)
+
+        assert there
+        assert left() == set()
