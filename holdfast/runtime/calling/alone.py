@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from msgspec import Struct
@@ -13,6 +14,7 @@ from holdfast.ground.ids import Ids
 from holdfast.memories.state.result import NO_USAGE, InferenceResult, result_id
 from holdfast.memories.state.run_record import RunRecord
 from holdfast.memories.state.state import NetworkState
+from holdfast.memories.state.thread_ids import checked_id_or_none
 from holdfast.memories.state.view import View
 from holdfast.memories.state.window import Window
 from holdfast.runtime.calling.asking import HookFailed, is_enabled
@@ -30,6 +32,11 @@ if TYPE_CHECKING:
 
 _ids = Ids()
 _clock: Clock = SystemClock()
+_TERMINAL: dict[str, RunEventType] = {
+    "completed": "run.completed",
+    "failed": "run.failed",
+    "cancelled": "run.cancelled",
+}
 
 
 class RunOptions(TypedDict, total=False):
@@ -99,6 +106,10 @@ def as_state(given: object) -> NetworkState | None:
     raise InvalidInput("state", "must be a NetworkState, its JSON text or its dict", given=given)
 
 
+def _new_id(at: datetime) -> str:
+    return _ids.new("run", to_microseconds(at))
+
+
 class Alone:
     """The run of an agent that is called by itself."""
 
@@ -109,13 +120,14 @@ class Alone:
         self._network: Any = getattr(options.network, "network", options.network)
         self.clock = _clock
         self._started_at = self.clock.now()
-        self.id = options.run_id or _ids.new("run", to_microseconds(self._started_at))
+        self.id = checked_id_or_none("run_id", options.run_id) or _new_id(self._started_at)
         self.input, self.system_prompt = message.content, message.system_prompt or ""
         self.state = as_state(options.state) or self._state_of_network()
         self.usage, self.usage_limits = RunUsage(), options.usage_limits
         self.max_tool_errors: int = getattr(self._network, "max_tool_errors", MAX_TOOL_ERRORS)
         self.mcp: dict[str, dict[str, Any]] = {}
         self.ending = Ending()
+        self._used = NO_USAGE
         self._left_out: list[Window] = []
         self._remembering = Remembering(
             getattr(self._network, "history", None) or agent.history,
@@ -183,7 +195,7 @@ class Alone:
                 return done[-1]
             await self._remembering.begin(self._started_at, getattr(self._network, "name", None))
         except (HookFailed, HistoryFailed) as error:
-            return self._never_begun(error)
+            return await self._never_begun(error)
         self._telling.thread_id = self.state.thread_id
         unwatch = self._telling.watch(self.state)
         try:
@@ -225,6 +237,7 @@ class Alone:
         self.ending, result = call.ending, call.result
         if result is None:
             return
+        self._used = result.usage
         for window in self._left_out:
             data = {"count": len(window.omitted), "size": sum(o.size for o in window.omitted)}
             await self.tell("history.omitted", data, agent=self._agent.name)
@@ -242,48 +255,45 @@ class Alone:
         await self.tell("agent.finished", data, agent=self._agent.name)
 
     async def _finish(self, ending: Ending) -> None:
-        results = self.results
-        usage = results[-1].usage if results else NO_USAGE
-        status = ending.status
-        error = ending.error()
+        """Keep in the history how the run ended, and tell it."""
         record = RunRecord(
             id=self.id,
             network=getattr(self._network, "name", None),
             thread_id=self.state.thread_id,
-            status=status,
+            status=ending.status,
             stop_reason=ending.reason,
             stop_detail=ending.detail or None,
-            error=error,
-            usage=usage,
-            calls=len(results),
+            error=ending.error(),
+            usage=self._used,
+            calls=len(self.results),
             started_at=self._started_at,
             ended_at=self.clock.now(),
         )
         try:
             await self._remembering.end(record)
         except HistoryFailed as failed:
-            if status == "completed":
+            if ending.status == "completed":
                 self.ending = ending = Ending("history_error", failed.method, failed.__cause__)
+        await self._tell_end(ending)
+
+    async def _tell_end(self, ending: Ending) -> None:
         data: dict[str, Any] = {
             "stop_reason": ending.reason,
             "detail": ending.detail,
             "error": ending.error(),
-            "usage": usage.export(),
+            "usage": self._used.export(),
             "dropped": [],
         }
-        terminal: dict[str, RunEventType] = {
-            "completed": "run.completed",
-            "failed": "run.failed",
-            "cancelled": "run.cancelled",
-        }
-        await self.tell(terminal[ending.status], data, agent=None)
+        await self.tell(_TERMINAL[ending.status], data, agent=None)
 
-    def _never_begun(self, error: HookFailed | HistoryFailed) -> InferenceResult:
+    async def _never_begun(self, error: HookFailed | HistoryFailed) -> InferenceResult:
         """Return a result with nothing in it: a hook or the history failed before anything ran."""
         if isinstance(error, HookFailed):
             self.ending = Ending("hook_error", error.hook, error.__cause__)
         else:
             self.ending = Ending("history_error", error.method, error.__cause__)
+        self._telling.thread_id = self.state.thread_id
+        await self._tell_end(self.ending)
         return InferenceResult(
             agent=self._agent.name,
             input=self.input,

@@ -124,14 +124,16 @@ async def test_a_run_that_is_in_its_thread_is_not_run_again() -> None:
 
 
 async def test_a_history_that_fails_before_anything_runs_ends_it() -> None:
+    heard = Heard()
     ada = agent([], history=Loud(get=OSError("no disk")))
 
     with pytest.raises(RunFailed) as raised:
-        await ada.run("Go.", thread_id="thread_1")
+        await ada.run("Go.", thread_id="thread_1", on_event=heard)
 
     assert raised.value.stop_reason == "history_error"
     assert isinstance(raised.value.__cause__, OSError)
     assert model_of(ada).asked == []
+    assert heard.types == ["run.failed"]
 
 
 async def test_a_history_that_fails_later_leaves_the_result_in_the_state() -> None:
