@@ -9,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-
 from memories.longterm.model_servers import model_server
 
 import holdfast
