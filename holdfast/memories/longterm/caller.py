@@ -33,9 +33,9 @@ class Caller(Struct, frozen=True, kw_only=True):
 
     `engine` is scoped to `workspace` and `user`; `workspace_id` is "" for none. `shared` is what
     all handles on the engine have in common. `mines` says that somebody extracts items, which is
-    `extractor`, or by its name, if it has one, `miner`. With `embedder` and `vectors` rows are compared by meaning too; `degraded` says why
-    not, where it was wished for. `opens` gives the keeper of vectors of that name. `origin` is
-    that of the items which are remembered.
+    `extractor`, or by its name, if it has one, `miner`. With `embedder` and `vectors` rows are
+    compared by meaning too; `degraded` says why not, where it was wished for. `opens` gives the
+    keeper of vectors of that name. `origin` is that of the items which are remembered.
     """
 
     engine: Engine
