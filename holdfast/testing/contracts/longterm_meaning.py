@@ -159,6 +159,7 @@ class LongTermMeaningContract:
         embedder = Hanging()
         ltm = meaning_of(hf, embedder, provider)
         kept(ltm, "Drives an automobile")
+        settled(ltm)
         usual, ltm.caller.shared.query_seconds = ltm.caller.shared.query_seconds, 0.05
         try:
             found = ltm.recall("automobile")
