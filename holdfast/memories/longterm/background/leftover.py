@@ -25,10 +25,10 @@ class LeftOver(Struct, frozen=True, kw_only=True):
 
 
 def left_over(engine: Engine, now: int) -> list[LeftOver]:
-    """Return the collections of all workspaces with jobs due longer than a lease at *now*.
+    """Return the collections of all workspaces with jobs at *now* that nobody sees to.
 
     Jobs that only a function can do are its caller's, and are left out.
     """
     everybody = engine.scoped(EVERYBODY)
     sql = everybody.queries(PACKAGE)
-    return everybody.all(LeftOver, sql.left_over, before=now - LEASE, most=MOST)
+    return everybody.all(LeftOver, sql.left_over, now=now, grace=LEASE, most=MOST)
