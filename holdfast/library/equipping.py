@@ -35,6 +35,7 @@ def equip(caller: Caller, embedder: object, extractor: object) -> Caller:
         degraded=choice.reason,
         extractor=mining.extractor,
         mines=mining.extractor is not None and caller.options.mine,
+        miner=extractor if isinstance(extractor, str) else None,
     )
     if mining.reason is not None:
         degraded(equipped, mining.reason)

@@ -21,6 +21,7 @@ from holdfast.ground.events import Listener
 from holdfast.ground.ids import Ids
 from holdfast.ground.scope import EVERYBODY, LOCAL
 from holdfast.library.holdfast import Holdfast
+from holdfast.library.leftover import take_up
 from holdfast.memories.durable.caller import Caller as DurableCaller
 from holdfast.memories.durable.sweeping import lag_of, sweep_all
 from holdfast.memories.stores.credentials import Credentials
@@ -36,6 +37,9 @@ SWEEP_EVERY = 3600.0
 
 DURABLE_SWEEP_EVERY = 60.0
 """Seconds between two sweeps of durable memory, of every agent in every workspace."""
+
+TAKE_UP_EVERY = 5.0
+"""Seconds between two looks for mining and embedding that others left half done."""
 
 LIVE_MOST = 100
 """Live answers at once; each has a thread that waits for changes."""
@@ -92,10 +96,11 @@ class House:
             off()
 
     async def keep_swept(self) -> None:
-        """Sweep the change feed and durable memory, each in its time, until the server stops."""
+        """Sweep what is past its time and take up what was left, until the server stops."""
         await asyncio.gather(
             self._repeat(self.sweep, SWEEP_EVERY),
             self._repeat(self.sweep_durable, DURABLE_SWEEP_EVERY),
+            self._repeat(self.take_up, TAKE_UP_EVERY),
         )
 
     async def _repeat(self, work: Callable[[], None], every: float) -> None:
@@ -121,6 +126,13 @@ class House:
             sweep_all(self._everybody)
         except Unavailable as error:
             _log.warning("durable memory could not be swept: %s", error.reason)
+
+    def take_up(self) -> None:
+        """Have done what others left half done; what cannot be now is tried again later."""
+        try:
+            take_up(self.hf, self.clock.now())
+        except Unavailable as error:
+            _log.warning("work that was left over could not be taken up: %s", error.reason)
 
     def durable_numbers(self) -> dict[str, float]:
         """Return what durable memory is at now, as `/metrics` names it."""

@@ -138,6 +138,7 @@ create table holdfast.ltm_jobs (
   kind text collate "C" not null check (kind in ('extract', 'embed', 'reembed')),
   state text collate "C" not null check (state in ('queued', 'running', 'failed')),
   about text collate "C" not null,             -- the numbers of the rows it is about: a JSON array
+  model text collate "C",         -- who mines, by name; null for what is nobody's or has none
   attempts integer not null,
   next_at bigint not null,        -- not before then
   token text collate "C",                      -- of whoever runs it

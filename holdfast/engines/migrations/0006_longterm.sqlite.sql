@@ -138,6 +138,7 @@ create table ltm_jobs (
   kind text not null check (kind in ('extract', 'embed', 'reembed')),
   state text not null check (state in ('queued', 'running', 'failed')),
   about text not null,             -- the numbers of the rows it is about: a JSON array
+  model text,                      -- who mines, by name; null for what is nobody's or has none
   attempts integer not null,
   next_at integer not null,        -- not before then
   token text,                      -- of whoever runs it

@@ -424,6 +424,7 @@ CREATE TABLE holdfast.ltm_jobs (
     kind text NOT NULL COLLATE pg_catalog."C",
     state text NOT NULL COLLATE pg_catalog."C",
     about text NOT NULL COLLATE pg_catalog."C",
+    model text COLLATE pg_catalog."C",
     attempts integer NOT NULL,
     next_at bigint NOT NULL,
     token text COLLATE pg_catalog."C",

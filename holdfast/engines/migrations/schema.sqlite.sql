@@ -241,6 +241,7 @@ CREATE TABLE ltm_jobs (
   kind text not null check (kind in ('extract', 'embed', 'reembed')),
   state text not null check (state in ('queued', 'running', 'failed')),
   about text not null,             
+  model text,                      
   attempts integer not null,
   next_at integer not null,        
   token text,                      

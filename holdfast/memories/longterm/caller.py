@@ -33,9 +33,9 @@ class Caller(Struct, frozen=True, kw_only=True):
 
     `engine` is scoped to `workspace` and `user`; `workspace_id` is "" for none. `shared` is what
     all handles on the engine have in common. `mines` says that somebody extracts items, which is
-    `extractor`. With `embedder` and `vectors` rows are compared by meaning too; `degraded` says why
-    not, where it was wished for. `opens` gives the keeper of vectors of that name. `origin` is
-    that of the items which are remembered.
+    `extractor`, or by its name, if it has one, `miner`. With `embedder` and `vectors` rows are
+    compared by meaning too; `degraded` says why not, where it was wished for. `opens` gives the
+    keeper of vectors of that name. `origin` is that of the items which are remembered.
     """
 
     engine: Engine
@@ -54,6 +54,7 @@ class Caller(Struct, frozen=True, kw_only=True):
     vectors: VectorProvider | None = None
     degraded: str | None = None
     extractor: Extractor | None = None
+    miner: str | None = None
     background: Background | None = None
     opens: Callable[[str], Keeper] | None = None
     origin: Origin = "api"

@@ -74,6 +74,7 @@ def queue(book: Book, kind: str, numbers: Sequence[int]) -> None:
         collection=book.number,
         kind=kind,
         about=msgspec.json.encode(numbers).decode(),
+        model=book.caller.miner,
         now=book.now,
     )
 

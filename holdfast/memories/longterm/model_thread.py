@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
+Closer = Callable[[], Coroutine[Any, Any, object]]
 
 _STOPPING: Final = 2.0
 """Seconds that closing waits for what still runs."""
@@ -29,7 +30,7 @@ class ModelThread:
         self._thread: threading.Thread | None = None
         self.turn = object()
         """Another after each close, and in a forked process: clients do not outlive it."""
-        self._closers: list[Callable[[], Coroutine[Any, Any, object]]] = []
+        self._closers: list[Closer] = []
 
     def run(self, work: Callable[[], Coroutine[Any, Any, T]], *, timeout: float) -> T:
         """Return what the coroutine of *work* returns; TimeoutError after *timeout* seconds."""
@@ -40,47 +41,45 @@ class ModelThread:
             running.cancel()
             raise
 
-    def on_close(self, closer: Callable[[], Coroutine[Any, Any, object]]) -> None:
+    def on_close(self, closer: Closer) -> None:
         """Have *closer* awaited on the loop before it stops."""
         with self._lock:
             self._closers.append(closer)
 
     def close(self) -> None:
-        """Let go of clients and of the thread; used again it starts again."""
+        """Let go of clients and of the thread; used again it starts again.
+
+        What cannot be stopped in two seconds, such as an import, goes on to its end by itself.
+        """
         with self._lock:
-            loop, thread, closers = self._loop, self._thread, self._closers
+            loop, thread = self._loop, self._thread
             self._loop, self._thread, self._closers = None, None, []
             self.turn = object()
-        if loop is None or thread is None:
-            return
-        ending = asyncio.run_coroutine_threadsafe(_end(closers), loop)
-        try:
-            ending.result(_STOPPING)
-        except TimeoutError:
-            ending.cancel()
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join(_STOPPING)
+        if loop is not None and thread is not None:
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join(_STOPPING)
 
     def _running(self) -> asyncio.AbstractEventLoop:
         with self._lock:
             if self._loop is None:
                 loop = self._loop = asyncio.new_event_loop()
                 self._thread = threading.Thread(
-                    target=_turn, args=(loop,), name="holdfast-models", daemon=True
+                    target=_turn, args=(loop, self._closers), name="holdfast-models", daemon=True
                 )
                 self._thread.start()
             return self._loop
 
 
-def _turn(loop: asyncio.AbstractEventLoop) -> None:
+def _turn(loop: asyncio.AbstractEventLoop, closers: list[Closer]) -> None:
     asyncio.set_event_loop(loop)
     try:
         loop.run_forever()
+        loop.run_until_complete(_end(closers))
     finally:
         loop.close()
 
 
-async def _end(closers: list[Callable[[], Coroutine[Any, Any, object]]]) -> None:
+async def _end(closers: list[Closer]) -> None:
     current = asyncio.current_task()
     others = [task for task in asyncio.all_tasks() if task is not current]
     for task in others:

@@ -532,9 +532,9 @@ values (:workspace, :collection, :thread_id, :chunk, :fingerprints)
 on conflict (collection, thread_id, chunk) do update set fingerprints = excluded.fingerprints
 
 -- queue_job --
-insert into ltm_jobs (number, workspace, collection, kind, state, about, attempts, next_at,
+insert into ltm_jobs (number, workspace, collection, kind, state, about, model, attempts, next_at,
     created_at)
-values (:number, :workspace, :collection, :kind, 'queued', :about, 0, :now, :now)
+values (:number, :workspace, :collection, :kind, 'queued', :about, :model, 0, :now, :now)
 
 -- count_jobs --
 select kind, state, count(*) as jobs

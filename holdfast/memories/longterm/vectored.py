@@ -155,6 +155,7 @@ class Vectored:
             collection=book.number,
             kind=kind,
             about=numbers_text(list(numbers)),
+            model=None,
             now=book.now,
         )
 

@@ -159,16 +159,18 @@ class LongTermMeaningContract:
         embedder = Hanging()
         ltm = meaning_of(hf, embedder, provider)
         kept(ltm, "Drives an automobile")
+        settled(ltm)
         usual, ltm.caller.shared.query_seconds = ltm.caller.shared.query_seconds, 0.05
         try:
             found = ltm.recall("automobile")
+            reason = ltm.status().reason
         finally:
             ltm.caller.shared.query_seconds = usual
             embedder.let_go.set()
 
         assert texts(found) == ["Drives an automobile"]
         assert found[0].why["mode"] == "lexical"
-        assert ltm.status().reason == "no vector came within 0.05 s"
+        assert reason == "no vector came within 0.05 s"
 
     def test_it_is_told_once_that_recall_goes_by_words(
         self, hf: Holdfast, ltm: LongTermMemory, embedder: WordEmbedder

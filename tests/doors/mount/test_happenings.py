@@ -71,3 +71,20 @@ def test_handlers_are_put_back() -> None:
         assert happenings.get(within=30) == "signal"
 
     assert signal.getsignal(signal.SIGUSR1) == before
+
+
+ENDING = """
+import os, signal
+from holdfast.doors.mount.life.happenings import Happenings
+
+happenings = Happenings()
+with happenings.signalled([signal.SIGTERM], lambda: "signal", ending=True):
+    pass
+os.kill(os.getpid(), signal.SIGTERM)
+"""
+
+
+def test_a_process_that_ends_anyway_is_not_killed() -> None:
+    ran = subprocess.run([sys.executable, "-c", ENDING], check=False, timeout=120)
+
+    assert ran.returncode == 0

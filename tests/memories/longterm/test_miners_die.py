@@ -9,11 +9,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from memories.longterm.model_servers import model_server
 
 import holdfast
+from holdfast.library.leftover import take_up
 from holdfast.memories.longterm.memory import LongTermMemory
 from holdfast.testing.contracts.longterm_given import items, memory_of
-from holdfast.testing.contracts.longterm_meaning import SECONDS
+from holdfast.testing.contracts.longterm_meaning import SECONDS, until
 from holdfast.testing.contracts.longterm_mining import Scripted
 from holdfast.testing.fakes import FrozenClock
 
@@ -84,3 +86,32 @@ def test_two_processes_on_one_queue_mine_each_turn_once(sqlite_file: Path, log: 
     with later(sqlite_file) as ltm:
         assert ltm.status().pending_extraction == 0
         assert sorted(items(ltm)) == sorted(said)
+
+
+def test_a_server_takes_up_what_a_killed_process_was_mining(
+    sqlite_file: Path, log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with miner(sqlite_file, log, "named") as process:
+        assert process.wait(SECONDS) == -signal.SIGKILL
+    late = FrozenClock(datetime.now(UTC) + timedelta(seconds=7))
+
+    with model_server() as model, holdfast.open(sqlite_file, clock=late) as hf:
+        model.says = '[{"text": "Ana planted 0 trees"}]'
+        monkeypatch.setenv("OLLAMA_BASE_URL", f"{model.url}/v1")
+        assert take_up(hf, late.now()) == 1
+        until(lambda: bool(items(memory_of(hf, "ada", embedder=False))))
+
+        assert items(memory_of(hf, "ada", embedder=False)) == ["Ana planted 0 trees"]
+        assert take_up(hf, late.now()) == 0
+
+
+def test_what_only_a_function_can_mine_is_left_to_whoever_has_it(
+    sqlite_file: Path, log: Path
+) -> None:
+    with miner(sqlite_file, log, "dies") as process:
+        assert process.wait(SECONDS) == -signal.SIGKILL
+    late = FrozenClock(datetime.now(UTC) + timedelta(seconds=7))
+
+    with holdfast.open(sqlite_file, clock=late) as hf:
+        assert take_up(hf, late.now()) == 0
+        assert memory_of(hf, "ada", embedder=False).status().pending_extraction == 1

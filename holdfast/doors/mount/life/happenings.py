@@ -46,9 +46,12 @@ class Happenings(Generic[T]):
 
     @contextmanager
     def signalled(
-        self, numbers: Iterable[signal.Signals], hear: Callable[[], T]
+        self, numbers: Iterable[signal.Signals], hear: Callable[[], T], *, ending: bool = False
     ) -> Generator[None]:
-        """Add what *hear* returns at each of the signals, within this; the ignored stay so."""
+        """Add what *hear* returns at each of the signals, within this; the ignored stay so.
+
+        With *ending* the process ends after this, and ignores them until it has.
+        """
 
         def handle(number: int, frame: FrameType | None) -> None:
             del number, frame
@@ -61,5 +64,5 @@ class Happenings(Generic[T]):
             yield
         finally:
             for each, handler in before.items():
-                signal.signal(each, handler)
+                signal.signal(each, signal.SIG_IGN if ending else handler)
             signal.set_wakeup_fd(woken)

@@ -71,9 +71,10 @@ class Life:
     def run(self) -> End:
         """Live until unmounted or signalled, and return how it ended.
 
-        Raises what kept it from starting. A second signal spools what is left at once.
+        Raises what kept it from starting. A second signal spools what is left at once; once it
+        has ended, signals do not kill what the process still has to finish.
         """
-        with self._happened.signalled(SIGNALS, self._heard):
+        with self._happened.signalled(SIGNALS, self._heard, ending=True):
             try:
                 self._begin()
                 self._until("signal", "ended")

@@ -134,3 +134,18 @@ join ltm_turns n on n.collection = t.collection and n.thread_id = t.thread_id
 where t.workspace = :workspace and t.collection = :collection and t.number = :number
 order by n.number
 limit 1
+
+-- left_over --
+-- Collections with jobs whose lease ended, or that were due for as long as :grace, so that nobody
+-- seems to see to them, and with which models those can be done.
+select c.workspace, c.user_id, c.namespace, c.workspace_id, c.vector_provider,
+    max(case when j.kind = 'extract' then j.model end) as miner,
+    max(case when j.kind <> 'extract' then c.embedding_model end) as embedder
+from ltm_jobs j
+join ltm_collections c on c.workspace = j.workspace and c.number = j.collection
+where j.state <> 'failed'
+    and case when j.state = 'running' then j.leased_until else j.next_at + :grace end <= :now
+    and (j.model is not null or (j.kind <> 'extract' and c.embedding_model is not null))
+group by c.number, c.workspace, c.user_id, c.namespace, c.workspace_id, c.vector_provider
+order by min(j.number)
+limit :most
