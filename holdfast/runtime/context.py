@@ -76,7 +76,7 @@ class Context:
         self.slots = Slots(max_concurrency)
         self.steering = Steering()
         self.spans: dict[str, trace.SpanContext] = {}
-        self.root = self
+        self._root: Context | None = None
         self._ledger = _Ledger()
         self._cancelling = Cancelling()
         self._numbers = _Numbers()
@@ -97,16 +97,21 @@ class Context:
         within.__dict__.update(self.__dict__)
         within.memory = self.memory.copy(keys=list(inherit))
         within.run_id = within.memory.run_id
-        within.steering, within.spans = Steering(), {}
+        within.steering, within.spans, within._root = Steering(), {}, self.root
         within._cancelling = Cancelling(self._cancelling)
         within._numbers = _Numbers()
         return within
+
+    @property
+    def root(self) -> "Context":
+        """The run that this is part of; itself unless it is a copy."""
+        return self._root or self
 
     def narrowed(self, most: int) -> "Context":
         """Return this run with at most *most* model loops at once in what is given it."""
         within = object.__new__(Context)
         within.__dict__.update(self.__dict__)
-        within.slots = self.slots.narrowed(most)
+        within.slots, within._root = self.slots.narrowed(most), self.root
         return within
 
     @property

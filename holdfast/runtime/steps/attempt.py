@@ -30,7 +30,7 @@ from holdfast.runtime.steps.stage import Stage
 from holdfast.runtime.steps.stopped import Stopped, of_model
 from holdfast.runtime.steps.telling import Teller
 from holdfast.runtime.steps.toolbox import Toolbox
-from holdfast.runtime.steps.tools import FINISH
+from holdfast.runtime.steps.tools import FINISH, Answered
 from holdfast.tools.base import Schema
 
 Graph: TypeAlias = AgentRun[Any, Any]
@@ -67,14 +67,15 @@ class Attempt:
             budget=assignment.token_budget,
             sizes=Sizes(system),
         )
-        self.toolbox = Toolbox(self, assignment)
+        self.answers: dict[str, Answered] = {}
         self._teller = Teller(
             assignment.context,
-            self.toolbox.answers,
+            self.answers,
             step=assignment.step.id,
             task=assignment.task.id,
         )
         self._graph: Graph | None = None
+        self._said: list[ModelMessage] = []
 
     @property
     def context(self) -> Context:
@@ -84,7 +85,7 @@ class Attempt:
     @property
     def messages(self) -> list[ModelMessage]:
         """What was said so far."""
-        return self._graph.all_messages() if self._graph else []
+        return self._graph.all_messages() if self._graph else self._said
 
     async def made(self) -> Any:
         """Return the result; Stopped when the loop ends without one."""
@@ -92,23 +93,27 @@ class Attempt:
         shown = self.finish_parameters
         below: ModelAgent[Any, Any] = with_schema(shown) if assignment.wanted else IN_TEXT
         most = assignment.max_iterations * _TRIES_PER_REQUEST
+        toolbox = Toolbox(self, assignment)
         async with below.iter(
             self._message,
             instructions=self._system,
             model=assignment.model,
-            model_settings=self.toolbox.settings,
+            model_settings=toolbox.settings,
             deps=self,
-            toolsets=[self.toolbox.toolset()],
+            toolsets=[toolbox.toolset()],
             capabilities=self._capabilities(),
             usage_limits=_NO_LIMITS,
             retries={"tools": most, "output": most},
             infer_name=False,
-        ) as self._graph:
-            self._inbox.deliver_to(self._deliverer(self._graph))
+        ) as graph:
+            self._graph = graph
+            self._inbox.deliver_to(self._deliverer(graph))
             try:
-                await self._drive(self._graph)
+                await self._drive(graph)
             finally:
                 self._inbox.wait()
+                # What ran holds on to this, so that this is not to hold on to what ran.
+                self._said, self._graph = graph.all_messages(), None
         return await self.hooks.finishing(self.messages, self.acceptance.result, reason="done")
 
     async def _drive(self, graph: Graph) -> None:

@@ -15,7 +15,7 @@ from holdfast.runtime.context import Profile
 from holdfast.runtime.mcp_servers import kept
 from holdfast.runtime.steps.assignment import Assignment
 from holdfast.runtime.steps.paging import READ_RESULT, Pages
-from holdfast.runtime.steps.tools import FINISH, Answered, StepTools
+from holdfast.runtime.steps.tools import FINISH, StepTools
 from holdfast.runtime.tool_context import ToolContext
 from holdfast.runtime.tooling import equipped, in_thread, name_of, named
 from holdfast.tools.base import Tool
@@ -52,7 +52,7 @@ class Toolbox:
         self._ours = {tool.name for tool in self._contract}
         self._allowed = assignment.step.tools
         self._state: NetworkState | None = None
-        self.answers: dict[str, Answered] = {}
+        self.answers = attempt.answers
         self.offered: Mapping[str, ToolsetTool[Any]] = {}
         self.threaded = {name_of(tool) for tool in assignment.tools if in_thread(tool)}
 
