@@ -191,11 +191,10 @@ async def test_arguments_the_signature_forbids_never_reach_the_tool(
 
 @pytest.mark.parametrize("plain", [True, False])
 async def test_a_tool_past_its_timeout_is_left_behind(plain: bool) -> None:
-    go_on, ended = threading.Event(), threading.Event()
+    go_on = threading.Event()
 
     def slow() -> None:
         go_on.wait(30)
-        ended.set()
 
     async def slow_too() -> None:
         await asyncio.Event().wait()
@@ -207,7 +206,6 @@ async def test_a_tool_past_its_timeout_is_left_behind(plain: bool) -> None:
     assert error_of(result)["kind"] == "timeout"
     assert "0.01 s" in error_of(result)["message"]
     go_on.set()
-    assert not plain or ended.wait(30)
 
 
 async def test_a_tool_that_needs_somebodys_consent_is_denied_it() -> None:
