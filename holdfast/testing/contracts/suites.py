@@ -105,11 +105,7 @@ from holdfast.testing.contracts.run_tools import (
     RunWriteToolContract,
 )
 from holdfast.testing.contracts.runs import RunControlContract, RunsContract
-from holdfast.testing.contracts.run_records import (
-    RunRecordEntriesContract,
-    RunRecordEventsContract,
-)
-from holdfast.testing.contracts.runs import RunControlContract, RunsContract
+from holdfast.testing.contracts.saved_runs import SavedRunsContract
 from holdfast.testing.contracts.search import SearchContract
 from holdfast.testing.contracts.sessions import SessionListsContract, SessionsContract
 from holdfast.testing.contracts.shapes import ShapesContract
@@ -254,15 +250,7 @@ RUNS: Final = (
     RunRecordEntriesContract,
     RunRecordEventsContract,
     RunsContract,
-)
-"""Of records of runs."""
-
-
-RUNS: Final = (
-    RunControlContract,
-    RunRecordEntriesContract,
-    RunRecordEventsContract,
-    RunsContract,
+    SavedRunsContract,
 )
 """Of records of runs."""
 
