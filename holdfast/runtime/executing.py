@@ -118,7 +118,8 @@ async def _performed(executor: Executor) -> bool:
         try:
             whole = await _interruptible(executor)
         except Exception as error:
-            await context.tell(_ended(executor, "failed", f"internal: {error}"))
+            why = str(error) if isinstance(error, HoldfastError) else f"internal: {error}"
+            await context.tell(_ended(executor, "failed", why))
             raise
         state = executor.ending().state if whole else "cancelled"
         span.set_attribute("holdfast.state", state)

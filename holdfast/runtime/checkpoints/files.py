@@ -50,7 +50,9 @@ class FileCheckpoints:
     def save(self, checkpoint: Checkpoint) -> None:
         """Keep *checkpoint*: written beside its place, made durable, then put there at once."""
         path = self.path(checkpoint.run_id)
-        self._directory.mkdir(parents=True, exist_ok=True)
+        if not self._directory.exists():
+            self._directory.mkdir(parents=True, exist_ok=True)
+            _sync(self._directory.parent)
         handle, beside = mkstemp(BESIDE, f"{path.name}.", self._directory)
         try:
             with os.fdopen(handle, "wb") as file:
@@ -60,7 +62,7 @@ class FileCheckpoints:
             Path(beside).replace(path)
         finally:
             Path(beside).unlink(missing_ok=True)
-        self._sync()
+        _sync(self._directory)
 
     def delete(self, run_id: str) -> None:
         """Keep nothing of *run_id* any longer."""
@@ -70,12 +72,13 @@ class FileCheckpoints:
         for each in there:
             each.unlink(missing_ok=True)
         if self._directory.exists():
-            self._sync()
+            _sync(self._directory)
 
-    def _sync(self) -> None:
-        """Make what was put into the directory, or taken from it, durable."""
-        handle = os.open(self._directory, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+
+def _sync(directory: Path) -> None:
+    """Make what was put into *directory*, or taken from it, durable."""
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,7 +1,6 @@
 """A plan, executed: its tasks side by side, by what they need, gone on with where it was left."""
 
 import asyncio
-import logging
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Literal
 
@@ -15,7 +14,7 @@ from holdfast.runtime.agent import Agent, AnyModel, AnyTool, AnyToolset
 from holdfast.runtime.checkpoints.checkpoint import Checkpoint, Checkpoints, differing, hashed
 from holdfast.runtime.checkpoints.keeping import Keeper
 from holdfast.runtime.context import Context
-from holdfast.runtime.events import Event, LogUpdate, StepError
+from holdfast.runtime.events import Event, LogUpdate
 from holdfast.runtime.executing import Ending
 from holdfast.runtime.plans.means import Means, supply, taken
 from holdfast.runtime.plans.parts import parts_of
@@ -24,8 +23,6 @@ from holdfast.runtime.plans.report import Report, reported
 from holdfast.runtime.plans.schedule import Blocked
 from holdfast.runtime.plans.walking import walk
 from holdfast.runtime.plans.working import TaskWork
-
-log = logging.getLogger(__name__)
 
 OnMismatch = Literal["refuse", "restart"]
 """What becomes of a checkpoint of another run under the same id: it stands, or is given up."""
@@ -95,18 +92,10 @@ class ParallelTaskExecutor:
 
     async def perform(self) -> None:
         """Do the work, telling of it."""
-        before = self.context.memory.snapshot()
-        kept = await self._loaded()
-        self._works = self._made(self._means.keeping(self._keeper))
         for work in self._works.values():
             work.reset()
-        supply(self.context, self._inputs)
-        await self._warn(before, kept)
         try:
-            needs = {task.id: task.depends_on for task in self.plan.tasks}
-            await walk(needs, perform=self._one, blocked=self._blocked)
-            if self._keeper:
-                await self._keeper.keep()
+            await self._perform()
         except asyncio.CancelledError:
             for work in self._works.values():
                 work.cancel()
@@ -167,6 +156,17 @@ class ParallelTaskExecutor:
             checkpoint_failed=self._keeper.failed if self._keeper else None,
         )
 
+    async def _perform(self) -> None:
+        before = self.context.memory.snapshot()
+        kept = await self._loaded()
+        self._works = self._made(self._means.keeping(self._keeper))
+        supply(self.context, self._inputs)
+        await self._warn(before, kept)
+        needs = {task.id: task.depends_on for task in self.plan.tasks}
+        await walk(needs, perform=self._one, blocked=self._blocked)
+        if self._keeper:
+            await self._keeper.keep()
+
     def _made(self, means: Means) -> dict[str, TaskWork]:
         """Return the work on each task; it may read what its task needs."""
         return {
@@ -214,12 +214,7 @@ class ParallelTaskExecutor:
         if self._keeper and id in self._keeper.restored_tasks:
             await work.restore()
             return True
-        try:
-            await work.perform()
-        except Exception as error:
-            # Not the model's doing but ours: it must not stop what has nothing to do with it.
-            log.exception("the task %s of the run %s", id, self.context.run_id)
-            await work.fail(StepError("internal", f"{type(error).__name__}: {error}"))
+        await work.perform()
         return work.done
 
     async def _blocked(self, blocked: Blocked) -> None:

@@ -7,6 +7,7 @@ from inspect import isawaitable
 from typing import Any, Final, Literal, TypeAlias
 
 from msgspec import Struct
+from opentelemetry.trace import get_current_span
 from pydantic_ai import Tool as ModelTool
 from pydantic_ai.direct import model_request
 from pydantic_ai.messages import (
@@ -19,6 +20,7 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 from pydantic_ai.models import ModelRequestParameters
+from pydantic_ai.models.instrumented import InstrumentationSettings
 
 from holdfast.ground.errors import InvalidInput, PlanningFailed
 from holdfast.ground.json_values import JSON
@@ -162,6 +164,7 @@ class TaskPlanner:
                     self._model,
                     self.messages,
                     model_request_parameters=ModelRequestParameters(function_tools=list(TOOLS)),
+                    instrument=self._traced(),
                 )
             except Exception as error:
                 # Whatever a provider's code raises, it is the model that did not answer.
@@ -169,6 +172,15 @@ class TaskPlanner:
         self.context.spend(response.usage)
         self.messages.append(response)
         return response
+
+    def _traced(self) -> InstrumentationSettings | None:
+        """Return how a request is traced: below the run's span, when there is one."""
+        if not get_current_span().is_recording():
+            return None
+        return InstrumentationSettings(
+            tracer_provider=self.context.tracer_provider,
+            include_content=self.context.trace_content,
+        )
 
     async def _answer(self, response: ModelResponse) -> None:
         """Do what *response* calls for, one call after the other, and say what came of each."""

@@ -54,17 +54,21 @@ class TaskWork:
     async def perform(self) -> None:
         """Run the steps; the task then has its state and result, and its events are told.
 
-        What a step fails with is never raised; cancelled, it says so of all that was not done.
+        What it fails with is never raised; cancelled, it says so of all that was not done.
         """
         with self._context.tracer.start_as_current_span("holdfast.task") as span:
             self.task.begin(self._context.now())
-            await self._tell("task_created")
             try:
+                await self._tell("task_created")
                 await walk(self._needs(), perform=self._one, blocked=self._blocked)
                 await self._settle()
             except asyncio.CancelledError:
                 self.cancel()
                 raise
+            except Exception as error:
+                # Not the model's doing but ours: it must not stop tasks that do not need this one.
+                log.exception("the task %s of the run %s", self.task.id, self._context.run_id)
+                await self.fail(StepError("internal", f"{type(error).__name__}: {error}"))
             finally:
                 self._describe(span)
 

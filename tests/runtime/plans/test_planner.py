@@ -4,6 +4,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from pydantic_ai.messages import ModelRequest, ToolReturnPart
 
 from holdfast.errors import InvalidInput, NoModel, PlanningFailed
@@ -332,6 +335,19 @@ async def test_a_plan_is_made_again_three_times_and_no_more() -> None:
 async def test_a_model_that_fails_is_said_to_have() -> None:
     with pytest.raises(PlanningFailed, match="the model failed"):
         await planner(RuntimeError("boom")).run()
+
+
+async def test_its_requests_are_traced_below_the_run() -> None:
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+
+    await planner(RESEARCH, FINISH, context=Context(tracer_provider=provider)).run()
+
+    spans = {span.name: span for span in exporter.get_finished_spans()}
+    parent, run = spans["chat scripted"].parent, spans["holdfast.run"].context
+    assert parent is not None
+    assert run is not None
+    assert parent.span_id == run.span_id
 
 
 def test_what_cannot_be_planned_is_refused_at_once() -> None:

@@ -252,6 +252,21 @@ async def test_cancelling_keeps_what_is_done_and_says_of_the_rest_that_it_was(
     assert run.context.memory.get_value("step:a") == "done a"
 
 
+@pytest.mark.parametrize("moment", range(1, 12))
+async def test_cancelled_at_any_event_all_that_began_ends(workers: Workers, moment: int) -> None:
+    run = executor(workers, diamond())
+    before, seen = asyncio.all_tasks(), 0
+
+    async for _ in run.execute():
+        seen += 1
+        if seen == moment:
+            run.context.cancel()
+
+    assert asyncio.all_tasks() == before
+    ends = {run.task.state, *states(run.task).values()}
+    assert ends <= {"completed", "cancelled"} or ends == {"pending"}
+
+
 async def test_run_raises_that_it_was_cancelled(workers: Workers) -> None:
     run = executor(workers, task("t", step("a"), step("b", "a")))
     workers.on_begin = lambda id: run.context.cancel("enough") if id == "b" else None
