@@ -46,8 +46,7 @@ class EntryFilter(Struct, frozen=True, kw_only=True):
     def chosen(self, entries: Iterable[E]) -> list[E]:
         """Return those of *entries* that are meant, in their order."""
         if self.kinds is not None:
-            kinds = frozenset[str](self.kinds)
-            entries = [each for each in entries if each.kind in kinds]
+            entries = _of_kinds(self.kinds, entries)
         if self.keys is not None:
             keys = frozenset(self.keys)
             entries = [each for each in entries if each.key in keys]
@@ -65,6 +64,14 @@ class EntryFilter(Struct, frozen=True, kw_only=True):
             if among is not None:
                 conditions[name] = list(among)
         return conditions | ({"key_prefix": self.key_prefix} if self.key_prefix else {})
+
+
+def _of_kinds(kinds: tuple[Kind, ...], entries: Iterable[E]) -> list[E]:
+    if len(kinds) == 1:
+        # What is mostly asked, and at half the cost of looking into a set.
+        return [each for each in entries if each.kind == kinds[0]]
+    among = frozenset[str](kinds)
+    return [each for each in entries if each.kind in among]
 
 
 EVERYTHING = EntryFilter()

@@ -158,7 +158,7 @@ class Kept:
                 by_number = sorted(self._written.items(), key=itemgetter(1))
                 by_number.sort(key=lambda each: entries[each[0]].updated_at)
                 self._written, self._in_order = dict(by_number), True
-            return [entries[key] for key in self._written], dict(self._written)
+            return [*map(entries.__getitem__, self._written)], dict(self._written)
 
     def wait_for(self, key: str, after_version: int, seconds: float | None) -> RunEntry | None:
         """Return what is under *key* once it is above *after_version*, or None in the end."""
