@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from holdfast.ground.errors import LimitExceeded
+from holdfast.ground.errors import InvalidInput, LimitExceeded
 from holdfast.ground.json_values import JSON
 from holdfast.memories.run import keys
 from holdfast.runtime.events import LogUpdate, StepError, StepResult, TaskMoment, TaskUpdate
@@ -12,9 +12,7 @@ from holdfast.runtime.plans.items import NotAList, bad, good, item_step, items_o
 from holdfast.runtime.plans.means import Means
 from holdfast.runtime.plans.shapes import Step, Task
 from holdfast.runtime.plans.spent import Spent
-
-TITLE, FAILED_TITLE = 80, 60
-"""Characters of the instructions that an entry's title shows."""
+from holdfast.runtime.steps.leaving import leave_failure, leave_result
 
 NAMED = 20
 """Failed items that an error names; it counts all."""
@@ -104,8 +102,9 @@ class FanOut:
     async def _complete(self, items: Sequence[JSON]) -> None:
         results = self._results(items)
         try:
-            self._write(results)
-        except LimitExceeded as error:
+            memory = self._context.memory
+            leave_result(memory, self._task, self._step, results, finish=self._finish)
+        except (InvalidInput, LimitExceeded) as error:
             return await self._fail("memory", str(error))
         self._step.end("completed", self._context.now())
         await self._tell("step_completed")
@@ -117,24 +116,11 @@ class FanOut:
         )
         return await self._context.tell(told)
 
-    def _write(self, results: JSON) -> None:
-        step, task, memory = self._step, self._task, self._context.memory
-        title = _first_line(step, TITLE)
-        memory.set(keys.step(step.id), results, source=step.id, title=title, description=None)
-        if self._finish:
-            memory.set(
-                keys.task(task.id),
-                results,
-                source=task.id,
-                title=task.title,
-                description=task.description,
-            )
-
     async def _fail(self, reason: str, message: str) -> None:
         step, error = self._step, StepError(reason, message)
         step.end("failed", self._context.now(), error)
         try:
-            self._leave_failure(message)
+            leave_failure(self._context.memory, step, error)
         except LimitExceeded as full:
             content = f"the failure could not be kept: {full}"
             await self._context.tell(
@@ -143,17 +129,6 @@ class FanOut:
         await self._tell("step_failed", cause=str(error))
         told = StepResult(task_id=self._task.id, step_id=step.id, error=error)
         await self._context.tell(told)
-
-    def _leave_failure(self, message: str) -> None:
-        step = self._step
-        self._context.memory.set(
-            keys.step(step.id),
-            {"error": message},
-            source=step.id,
-            title=f"Failed: {_first_line(step, FAILED_TITLE)}",
-            description=None,
-            failed=True,
-        )
 
     async def _tell(
         self,
@@ -180,10 +155,6 @@ class FanOut:
             item_index=item_index,
             cause=cause,
         )
-
-
-def _first_line(step: Step, length: int) -> str:
-    return step.instructions.strip().splitlines()[0][:length]
 
 
 def _named(failed: Mapping[int, StepError], count: int) -> str:

@@ -16,6 +16,7 @@ from holdfast.runtime.plans.schedule import Blocked
 from holdfast.runtime.plans.shapes import State, Step, Task
 from holdfast.runtime.plans.spent import Spent
 from holdfast.runtime.plans.walking import walk
+from holdfast.runtime.steps.leaving import leave_task_result
 
 log = logging.getLogger(__name__)
 
@@ -186,13 +187,7 @@ class TaskWork:
         """Set the task's result from that of its finish step, if nothing has set it."""
         memory, task = self._context.memory, self.task
         if not memory.has(keys.task(task.id)):
-            memory.set(
-                keys.task(task.id),
-                memory.get_value(keys.step(self._finish)),
-                source=task.id,
-                title=task.title,
-                description=task.description,
-            )
+            leave_task_result(memory, task, memory.get_value(keys.step(self._finish)))
 
     def _error(self, full: str) -> StepError:
         """Return why the task failed, naming every step that did."""

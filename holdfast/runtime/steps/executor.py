@@ -199,7 +199,8 @@ class StepExecutor:
     async def _kept(self, result: Any) -> None:
         """Keep *result* in the run's memory, and tell of it."""
         try:
-            leave_result(self._assignment, result, finishes=self.finish_task)
+            memory = self.context.memory
+            leave_result(memory, self.task, self.step, result, finish=self.finish_task)
         except (InvalidInput, LimitExceeded) as error:
             raise Stopped("memory", str(error)) from error
         self.result = result
@@ -210,7 +211,7 @@ class StepExecutor:
     async def _failed(self, error: StepError) -> None:
         self._end("failed", error)
         try:
-            leave_failure(self._assignment, error)
+            leave_failure(self.context.memory, self.step, error)
         except LimitExceeded as full:
             told = f"the failure could not be kept: {full}"
             await self.context.tell(self._assignment.log("error", told))

@@ -104,6 +104,19 @@ async def test_a_task_result_that_is_missing_is_set_from_the_last_step(workers: 
     assert (entry.value, entry.source, entry.title) == ("done a1", "a", "Task a")
 
 
+async def test_a_long_title_is_shortened_in_memory(workers: Workers) -> None:
+    workers.gives["list"] = []
+    each = step("each", "list", mode="process")
+    long = task("a", step("list", output_schema={}), each, title="a" * 400, description="b" * 5_000)
+    run = executor(workers, plan(long))
+
+    assert await run.run() == []
+
+    entry = run.context.memory.get("task:a")
+    assert entry is not None
+    assert entry.title == "a" * 299 + "…"
+
+
 @pytest.mark.parametrize(
     ("failing", "expected"),
     [
