@@ -176,6 +176,22 @@ def test_a_session_reaches_no_run(kept: Holdfast) -> None:
             ask()
 
 
+def test_what_happens_in_an_attached_run_goes_through_the_bus(kept: Holdfast) -> None:
+    heard: list[Event] = []
+    memory = RunMemory(run_id="run_1")
+    over = kept.runs.attach(memory, name="n")
+    kept.events.subscribe(heard.append, types={"run.entry_written", "run.entry_deleted"})
+    memory.set("shared:a", "secret", source="ada")
+    memory.delete("shared:a")
+    over()
+    memory.set("shared:late", 1)
+
+    assert [each.type for each in heard] == ["run.entry_written", "run.entry_deleted"]
+    assert heard[0].ids == {"run_id": "run_1", "key": "shared:a"}
+    assert heard[0].workspace == kept.workspace
+    assert "secret" not in repr(heard)
+
+
 def test_of_a_deleted_run_no_byte_is_left(sqlite_file: Path) -> None:
     def left() -> set[str]:
         files = sqlite_file.parent.iterdir()
