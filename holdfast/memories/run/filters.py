@@ -55,7 +55,7 @@ class EntryFilter(Struct, frozen=True, kw_only=True):
         if self.sources is not None:
             sources = frozenset(self.sources)
             entries = [each for each in entries if each.source in sources]
-        return list(entries)
+        return entries if isinstance(entries, list) else list(entries)
 
     def told(self) -> dict[str, JSON]:
         """Return the conditions that there are, by name."""
@@ -69,7 +69,8 @@ class EntryFilter(Struct, frozen=True, kw_only=True):
 def _of_kinds(kinds: tuple[Kind, ...], entries: Iterable[E]) -> list[E]:
     if len(kinds) == 1:
         # What is mostly asked, and at half the cost of looking into a set.
-        return [each for each in entries if each.kind == kinds[0]]
+        only = kinds[0]
+        return [each for each in entries if each.kind == only]
     among = frozenset[str](kinds)
     return [each for each in entries if each.kind in among]
 
