@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from holdfast.runtime.plans.shapes import Task as Task
     from holdfast.runtime.plans.task import TaskExecutor as TaskExecutor
     from holdfast.runtime.run_events import RunEvent as RunEvent
+    from holdfast.runtime.session import Session as Session
+    from holdfast.runtime.session_events import SessionEvent as SessionEvent
     from holdfast.runtime.steps.executor import StepExecutor as StepExecutor
     from holdfast.runtime.team.board import TaskBoard as TaskBoard
     from holdfast.runtime.team.bus import MessageBus as MessageBus
@@ -81,6 +83,8 @@ __all__ = [
     "Report",
     "RunEvent",
     "RunUpdate",
+    "Session",
+    "SessionEvent",
     "Spending",
     "Step",
     "StepError",
@@ -131,6 +135,8 @@ __getattr__ = lazily(
         "RunEvent": "holdfast.runtime.run_events",
         "RunUpdate": "holdfast.runtime.events",
         "Spending": "holdfast.runtime.events",
+        "Session": "holdfast.runtime.session",
+        "SessionEvent": "holdfast.runtime.session_events",
         "Step": "holdfast.runtime.plans.shapes",
         "StepError": "holdfast.runtime.events",
         "StepExecutor": "holdfast.runtime.steps.executor",

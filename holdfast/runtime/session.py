@@ -1,0 +1,228 @@
+"""A conversation of one user with one agent: the memories put around the calls of the agent.
+
+Before a turn the agent is told what its durable memory holds and what is known of the user; after
+it, what was said is remembered. None of that can keep a turn from being taken.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import KW_ONLY, dataclass, field
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from msgspec.structs import replace
+
+from holdfast import tools
+from holdfast.ground.clock import Clock, SystemClock, to_microseconds
+from holdfast.ground.errors import InvalidInput
+from holdfast.ground.ids import Ids
+from holdfast.memories.durable.hydrating import Hydration
+from holdfast.memories.longterm.block import BUDGET
+from holdfast.memories.state import messages
+from holdfast.memories.state.result import InferenceResult
+from holdfast.memories.state.state import NetworkState
+from holdfast.memories.state.thread_ids import checked_id_or_none
+from holdfast.runtime.agent import Agent
+from holdfast.runtime.calling.asking import awaited
+from holdfast.runtime.engine_history import EngineHistory
+from holdfast.runtime.history import History
+from holdfast.runtime.hooks import AgentHooks, AgentStart
+from holdfast.runtime.parts import AnyModel
+from holdfast.runtime.run_events import RunEvent
+from holdfast.runtime.session_events import SessionEvent
+from holdfast.runtime.session_history import Discreet
+from holdfast.runtime.session_memories import Durably, Recalling, Told
+from holdfast.runtime.user_message import UserMessage
+
+if TYPE_CHECKING:
+    from holdfast.library.holdfast import Holdfast
+    from holdfast.memories.durable.memory import DurableMemory
+    from holdfast.memories.durable.run import DurableRun
+    from holdfast.memories.longterm.memory import LongTermMemory
+
+RECALLED: Final = 5
+"""Items and turns recalled before a turn, unless told otherwise."""
+
+_ids: Final = Ids()
+
+
+@dataclass(eq=False)
+class Session:
+    """A conversation of *user* with *agent*, whose memories are in *hf*; an async context manager.
+
+    *id* names its thread and its lane of the durable memory of *agent_id*, which is the agent's
+    name unless given. *longterm* is the memory of the user where that of *namespace* is not meant.
+    With *store* the agent has the files of that store. `send` takes a turn; `events` tell what the
+    memories did, `last` is the last result.
+
+    >>> import asyncio, holdfast
+    >>> from holdfast.testing.scripted import ScriptedModel
+    >>> ada = Agent("ada", instructions="Be brief.", model=ScriptedModel(["Hello."]))
+    >>> async def talk() -> str:
+    ...     with holdfast.open(":memory:") as hf:
+    ...         async with Session(ada, hf=hf) as session:
+    ...             return (await session.send("Hi?")).text
+    >>> asyncio.run(talk())
+    'Hello.'
+    """
+
+    agent: Agent
+    _: KW_ONLY
+    hf: "Holdfast"
+    id: str | None = None
+    user: str | None = None
+    namespace: str = "chat"
+    agent_id: str | None = None
+    model: AnyModel | None = None
+    history: History | None = None
+    longterm: "LongTermMemory | None" = None
+    store: str | None = None
+    recall_k: int = RECALLED
+    block_budget: int = BUDGET
+    clock: Clock = field(default_factory=SystemClock)
+    last: InferenceResult | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        at = to_microseconds(self.clock.now())
+        self.thread_id: str = checked_id_or_none("id", self.id) or _ids.new("thread", at)
+        self.id = self.thread_id
+        self._told = Told(self.clock)
+        self._durably = Durably(self._told)
+        self._recalling = Recalling(self._told, k=self.recall_k, budget=self.block_budget)
+        self._equipped: Agent | None = None
+        self._block = ""
+        self._turn = asyncio.Lock()
+
+    @property
+    def events(self) -> Sequence[SessionEvent]:
+        """What was hydrated, left out, recalled and stored, and what failed, as it happened."""
+        return tuple(self._told.events)
+
+    @property
+    def hydration(self) -> Hydration | None:
+        """What the agent sees of its durable memory; None before it is open, or if that failed."""
+        return self._durably.hydration
+
+    async def __aenter__(self) -> Self:
+        if self._equipped is not None:
+            raise InvalidInput("session", "is open already", next="Make another.")
+        self._equipped = await asyncio.to_thread(self._opened)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._equipped = None
+        await asyncio.to_thread(self._durably.close, kind, error, trace)
+        await asyncio.to_thread(self._recalling.close)
+
+    async def send(self, text: str) -> InferenceResult:
+        """Take a turn: return what the agent made of *text*; RunFailed if it failed."""
+        agent = self._agent()
+        async with self._turn:
+            options = await self._begin(text)
+            try:
+                result = await agent.run(self._message(text), **options)
+            finally:
+                self._keep(options)
+            await self._recalling.take(text, result.text, thread_id=self.thread_id)
+            return result
+
+    async def stream(self, text: str) -> AsyncGenerator[RunEvent]:
+        """Take a turn, giving what happens as it happens; leaving early cancels it.
+
+        RunFailed is raised after the last event, if it failed.
+        """
+        agent = self._agent()
+        async with self._turn:
+            options = await self._begin(text)
+            try:
+                async with aclosing(agent.stream(self._message(text), **options)) as events:
+                    async for event in events:
+                        if event.type == "run.completed":
+                            # Before the last event, after which nobody may be looking any more.
+                            self._keep(options)
+                            await self._take(text)
+                        yield event
+            finally:
+                self._keep(options)
+
+    def _agent(self) -> Agent:
+        if self._equipped is None:
+            raise InvalidInput("session", "is not open", next="Use it in `async with`.")
+        return self._equipped
+
+    def _opened(self) -> Agent:
+        """Open the memories, and return the agent with what it is to have of them."""
+        memory = self.hf.durable(self.agent_id or self.agent.name)
+        self._recalling.open(self._finder())
+        self._durably.open(memory, self.thread_id)
+        try:
+            return self._equip(self._durably.run or memory)
+        except BaseException as error:
+            self._durably.close(type(error), error, error.__traceback__)
+            raise
+
+    def _equip(self, durable: "DurableMemory | DurableRun") -> Agent:
+        equipment = [
+            *tools.durable(durable),
+            *tools.longterm(self._recalling.memory),
+            *(tools.files(self.hf, self.store) if self.store is not None else ()),
+        ]
+        history = self.history or self.agent.history or EngineHistory(self.hf, clock=self.clock)
+        return self.agent.replace(
+            tools=[*self.agent.tools, *equipment],
+            hooks=self._hooks(),
+            history=Discreet(history, lambda: self._durably.system_text),
+        )
+
+    def _finder(self) -> Any:
+        """Return what finds the memory of the user; None where there is nobody to remember."""
+        given, user = self.longterm, self.user
+        if given is not None:
+            return lambda: given
+        if user is None:
+            return None
+        return lambda: self.hf.longterm(user, namespace=self.namespace)
+
+    def _hooks(self) -> AgentHooks | None:
+        if self._recalling.memory is None:
+            return self.agent.hooks
+        return replace(self.agent.hooks or AgentHooks(), on_start=self._start)
+
+    async def _start(self, start: AgentStart) -> Any:
+        """Put what was recalled just before the user's words, in what is sent and nowhere else."""
+        if self._block:
+            block = messages.system(self._block)
+            start = replace(start, history=(*start.history, block))
+        theirs = self.agent.hooks.on_start if self.agent.hooks else None
+        answer = await awaited(theirs(start)) if theirs else None
+        if answer is None:
+            return start
+        return {"history": start.history, **answer} if isinstance(answer, dict) else answer
+
+    async def _begin(self, text: str) -> dict[str, Any]:
+        self._block = await self._recalling.block(text)
+        return {
+            "model": self.model,
+            "state": NetworkState(clock=self.clock),
+            "thread_id": self.thread_id,
+            "run_id": _ids.new("run", to_microseconds(self.clock.now())),
+        }
+
+    def _message(self, text: str) -> UserMessage:
+        return UserMessage(text, system_prompt=self._durably.system_text or None)
+
+    def _keep(self, options: dict[str, Any]) -> None:
+        """Take the result of a turn, even of one cut short, if there is any."""
+        state: NetworkState = options["state"]
+        made = [each for each in state.results if each.run_id == options["run_id"]]
+        self.last = made[-1] if made else self.last
+
+    async def _take(self, text: str) -> None:
+        if self.last is not None:
+            await self._recalling.take(text, self.last.text, thread_id=self.thread_id)
