@@ -24,6 +24,7 @@ FILTERS = "the contract's filters, each a word of the wire"
 COLUMNS = "the columns of a row, by name"
 ENTRY = "what an entry is, and how it is to be written"
 MANY_PARAMETERS = {
+    "holdfast/runtime/context.py:Context.__init__": "what a run is made of, mostly left out",
     "holdfast/tools/durable.py:Durable.list": FILTERS,
     "holdfast/doors/cli/mount.py:mount": "the command's options",
     "holdfast/doors/cli/durable.py:limits": "the command's options",
@@ -83,6 +84,7 @@ MANY_PARAMETERS = {
     "holdfast/runtime/team/executor.py:TeamExecutor.__init__": "what a team is given, by name",
 }
 MANY_METHODS = {
+    "holdfast/runtime/context.py:Context": "a run, asked by all that is in it",
     "holdfast/runtime/team/board.py:TaskBoard": "the face of one board, whole",
     "holdfast/doors/mount/fuse/operations.py:Operations": "what a file system is asked, one each",
     "holdfast/engines/postgres/engine.py:PostgresEngine": "the port, and what tests count",

@@ -29,6 +29,16 @@ TOLD: Final[dict[str, tuple[str, str]]] = {
 }
 """What each number is, and what it says."""
 
+ENDS: Final = (
+    ("completed", ""),
+    ("cancelled", ""),
+    ("failed", "max_iterations"),
+    ("failed", "model_error"),
+    ("failed", "timeout"),
+    ("failed", "token_budget"),
+)
+"""How steps mostly end, and why."""
+
 _BUCKETS: Final = {STEP_SECONDS: SECONDS, STEP_ITERATIONS: ITERATIONS}
 
 
@@ -60,6 +70,11 @@ class Counts:
 
     def __init__(self) -> None:
         self._counts: Counter[tuple[str, tuple[tuple[str, str], ...]]] = Counter()
+        # What there will surely be is there from the start, so that a first step is a rise.
+        for state, reason in ENDS:
+            self._counts[STEPS, (("state", state), ("reason", reason))] = 0
+        for direction in ("input", "output"):
+            self._counts[TOKENS, (("direction", direction),)] = 0
         self._histograms = {name: Histogram(bounds) for name, bounds in _BUCKETS.items()}
         self._waiting = 0
         self._lock = Lock()

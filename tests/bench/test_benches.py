@@ -32,6 +32,7 @@ def quick(name: str, kept: Path) -> "subprocess.CompletedProcess[str]":
         "longterm",
         "run_memory",
         "state",
+        "runtime",
         pytest.param("mount", marks=pytest.mark.fuse),
         "http",
         "startup",
