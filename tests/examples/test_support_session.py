@@ -1,0 +1,51 @@
+"""The example of a customer who comes back, in two processes that share only a database."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "support_session.py"
+
+
+def talk(database: Path, conversation: str) -> str:
+    shown = subprocess.run(
+        [sys.executable, "-W", "error", str(EXAMPLE), str(database), conversation],
+        env={key: each for key, each in os.environ.items() if not key.startswith("HOLDFAST_")},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert shown.returncode == 0, shown.stderr
+    return shown.stdout
+
+
+def line(shown: str, start: str) -> str:
+    return next(each for each in shown.splitlines() if each.startswith(start))
+
+
+def test_the_second_conversation_starts_with_what_the_first_one_left(tmp_path: Path) -> None:
+    first = talk(tmp_path / "desk.db", "first")
+    second = talk(tmp_path / "desk.db", "second")
+
+    assert "entries=[]" in line(first, "[hydrated]")
+    assert "entries=['order_1042']" in line(second, "[hydrated]")
+    assert "item_" in line(second, "[recalled]")
+    assert line(second, "agent:").endswith(
+        "By mail. Order 1042 was late: the carrier has been asked."
+    )
+
+
+def test_what_the_start_had_no_room_for_is_said(tmp_path: Path) -> None:
+    talk(tmp_path / "desk.db", "first")
+    second = talk(tmp_path / "desk.db", "second")
+
+    assert "'key': 'returns'" in line(second, "[omitted]")
+    assert "'reason': 'too_big'" in line(second, "[omitted]")
+
+
+def test_who_was_never_there_is_not_known(tmp_path: Path) -> None:
+    shown = talk(tmp_path / "desk.db", "second")
+
+    assert line(shown, "agent:").endswith("I do not know you yet.")
