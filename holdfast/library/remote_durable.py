@@ -4,6 +4,8 @@ import os
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
+from msgspec import to_builtins
+
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.pages import Page, checked_limit
 from holdfast.ground.scope import checked_name
@@ -35,7 +37,7 @@ from holdfast.memories.durable.exporting import write_export
 from holdfast.memories.durable.hydrating import Hydration
 from holdfast.memories.durable.importing import Mode, read_markdown
 from holdfast.memories.durable.limits import DurableLimits, LimitsChanged
-from holdfast.memories.durable.promoting import PROMOTED_FROM, Promotes, promotion
+from holdfast.memories.durable.promoting import Promotes, promotion
 from holdfast.memories.durable.reading import LISTED, MOST_LISTED, Filters
 from holdfast.memories.durable.reports import Explanation, ExportReport, ImportReport
 from holdfast.memories.durable.setting import OnError
@@ -221,7 +223,7 @@ class RemoteDurable:
             content=what.content,
             category=category,
             tags=tags,
-            promoted_from=what.cause[PROMOTED_FROM],
+            promoted_from=to_builtins(what.origin),
         )
         return acts.set_one(self._wire, what.key, wanted)
 

@@ -32,7 +32,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
     tags: Iterable[str]
     refresh: bool = True
     expected_seq: int | None = None
-    promoted_from: str | UnsetType = UNSET
+    promoted_from: dict[str, object] | UnsetType = UNSET
 
 
 def set_one(

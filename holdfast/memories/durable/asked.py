@@ -90,7 +90,12 @@ def checked_idempotency_key(given: object) -> str | None:
 
 def checked_promoted_from(given: object) -> str:
     """Return *given* if it can be a key of a run's memory: 1 to 487 bytes, as other names."""
-    return _name("promoted_from", given, most=MOST_PROMOTED_FROM)
+    return checked_origin("promoted_from", given)
+
+
+def checked_origin(field: str, given: object) -> str:
+    """Return *given* if the log can tell it of where an entry is from: 1 to 487 bytes."""
+    return _name(field, given, most=MOST_PROMOTED_FROM)
 
 
 def checked_since(given: object, *, now: datetime) -> int | None:

@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.ground.errors import InvalidInput, NotFound
-from holdfast.memories.durable.asked import checked_promoted_from
+from holdfast.memories.durable.asked import checked_origin, checked_promoted_from
 from holdfast.memories.durable.caller import Caller
 from holdfast.memories.durable.codes import coded
 from holdfast.memories.durable.entry import StoredEntry
@@ -49,12 +49,28 @@ class Promotes(Protocol):
         ...
 
 
+class Origin(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Where a value was promoted from: its key, and of which run, by whom, in which version."""
+
+    key: str
+    run_id: str | None = None
+    source: str | None = None
+    version: int | None = None
+
+    def cause(self) -> dict[str, str]:
+        """Return what the log says of it; InvalidInput for what cannot stand there."""
+        told = {PROMOTED_FROM: checked_promoted_from(self.key)}
+        named = {"run_id": self.run_id, "source": self.source}
+        told |= {name: checked_origin(name, each) for name, each in named.items() if each}
+        return told if self.version is None else told | {"version": str(self.version)}
+
+
 class Promotion(Struct, frozen=True, kw_only=True):
-    """What a promotion is to write: under which key, and what brought it about."""
+    """What a promotion is to write: under which key, and where it comes from."""
 
     key: str
     content: str
-    cause: dict[str, str]
+    origin: Origin
 
 
 def promotion(memory: Promotes, key: str, as_key: str | None = None) -> Promotion:
@@ -67,10 +83,11 @@ def promotion(memory: Promotes, key: str, as_key: str | None = None) -> Promotio
     with coded():
         if found is None:
             raise NotFound("value", key, next="Ask the memory which keys it has.")
-        checked_promoted_from(key)
+        origin = _origin(memory, key, found)
+        origin.cause()
         content = _content(found.value)
     name = _without_namespace(key) if as_key is None else as_key
-    return Promotion(key=name, content=content, cause={PROMOTED_FROM: key})
+    return Promotion(key=name, content=content, origin=origin)
 
 
 def promote(
@@ -82,8 +99,27 @@ def promote(
     wish: Wish = PLAIN,
 ) -> StoredEntry:
     """Write the entry that *what* asks for."""
-    told = replace(wish, cause=what.cause)
+    told = replace(wish, cause=what.origin.cause())
     return set_one(caller, what.key, what.content, category, tags, wish=told)
+
+
+def _origin(memory: Promotes, key: str, found: Promotable) -> Origin:
+    """Return where *found* is from, as far as its memory knows."""
+    version = getattr(found, "version", None)
+    return Origin(
+        key=key,
+        run_id=_fitting("run_id", getattr(memory, "run_id", None)),
+        source=_fitting("source", found.source),
+        version=version if isinstance(version, int) else None,
+    )
+
+
+def _fitting(name: str, given: object) -> str | None:
+    """Return *given* if the log can tell it: a run may call its sources anything."""
+    try:
+        return checked_origin(name, given)
+    except InvalidInput:
+        return None
 
 
 def _without_namespace(key: str) -> str:

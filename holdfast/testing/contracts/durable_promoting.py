@@ -4,6 +4,7 @@ from msgspec import Struct
 
 from holdfast.ground.errors import NotFound
 from holdfast.memories.durable.memory import DurableMemory
+from holdfast.memories.run.memory import RunMemory
 from holdfast.testing.contracts.durable_given import GivenAnAgent, bad, refused
 
 LONGEST = "shared:" + "k" * 480
@@ -31,6 +32,22 @@ class DurablePromotingContract(GivenAnAgent):
         assert (stored.key, stored.content) == ("owner", '{"at":[1,2],"name":"Ada"}')
         assert (stored.category, stored.tags, stored.outcome) == ("core", ("team",), "created")
         assert durable.history("owner").data[0].cause == {"promoted_from": "shared:owner"}
+
+    def test_the_log_tells_of_which_run_by_whom_and_in_which_version(
+        self, durable: DurableMemory
+    ) -> None:
+        memory = RunMemory(run_id="run_42")
+        memory.set("shared:owner", "Ada", source="scout")
+        memory.set("shared:owner", "Bob", source="research")
+
+        durable.promote(memory, "shared:owner", category="core")
+
+        assert durable.history("owner").data[0].cause == {
+            "promoted_from": "shared:owner",
+            "run_id": "run_42",
+            "source": "research",
+            "version": "2",
+        }
 
     def test_the_longest_key_of_a_run_may_be_where_it_is_from(self, durable: DurableMemory) -> None:
         stored = durable.promote({LONGEST: Value("x")}, LONGEST, category="core", as_key="a")

@@ -32,7 +32,10 @@ def test_a_value_becomes_an_entry_that_says_where_it_came_from(durable: DurableM
         ("team",),
     )
     assert entry.outcome == "created"
-    assert durable.history("owner").data[0].cause == {"promoted_from": "shared:owner"}
+    assert durable.history("owner").data[0].cause == {
+        "promoted_from": "shared:owner",
+        "source": "researcher",
+    }
 
 
 @pytest.mark.parametrize(

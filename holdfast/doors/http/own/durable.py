@@ -17,13 +17,12 @@ from holdfast.doors.http.own.durable_asked import (
 )
 from holdfast.doors.http.query import PAGE, integer, moment, one_of, several, text
 from holdfast.ground.errors import NotFound
-from holdfast.memories.durable.asked import checked_promoted_from
 from holdfast.memories.durable.changes import Cause
 from holdfast.memories.durable.entry import EntryScope, NotStored, StoredEntry, StoredMany
 from holdfast.memories.durable.explaining import explain
 from holdfast.memories.durable.forgetting import forget
 from holdfast.memories.durable.hydrating import hydrate
-from holdfast.memories.durable.promoting import PROMOTED_FROM
+from holdfast.memories.durable.promoting import Origin
 from holdfast.memories.durable.reading import LISTED, Filters, get, list_entries
 from holdfast.memories.durable.restoring import restore as restore_change
 from holdfast.memories.durable.setting import OnError, set_many, set_one
@@ -43,7 +42,7 @@ class PutEntry(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tags: list[str] = field(default_factory=list[str])
     refresh: bool = True
     expected_seq: int | UnsetType | None = UNSET
-    promoted_from: str | None = None
+    promoted_from: str | Origin | None = None
 
 
 class PostEntries(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -190,8 +189,11 @@ def _refused(refused: NotStored) -> Wire:
     return {"index": refused.index, "key": refused.key, "error": told_of(refused.error)}
 
 
-def _cause(promoted_from: str | None) -> Cause:
-    return {} if promoted_from is None else {PROMOTED_FROM: checked_promoted_from(promoted_from)}
+def _cause(promoted_from: str | Origin | None) -> Cause:
+    if promoted_from is None:
+        return {}
+    origin = Origin(key=promoted_from) if isinstance(promoted_from, str) else promoted_from
+    return origin.cause()
 
 
 ROUTES = (
