@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from importlib.resources import files
 from inspect import isawaitable
 from typing import Any, Final, Literal, TypeAlias
@@ -95,7 +96,8 @@ class TaskPlanner:
         self._schema = _checked(output_schema)
         self._inputs = tuple(inputs or ())
         self.name, self.title = "planner", objective.strip().splitlines()[0][:TITLE]
-        self._draft = Draft(
+        self._new_draft = partial(
+            Draft,
             self.title,
             inputs=self._inputs,
             tools=list(named(tools)),
@@ -107,6 +109,7 @@ class TaskPlanner:
             system_prompt, objective=objective, inputs=self._inputs, tools=tools
         )
         self._max_calls, self._approve = max_calls, approve
+        self._draft = self._new_draft()
         self.messages: list[ModelMessage] = []
         self._revisions = 0
         self.plan: TaskPlan | None = None
@@ -126,6 +129,8 @@ class TaskPlanner:
 
     async def perform(self) -> None:
         """Do the work, telling of it."""
+        self._draft, self._revisions = self._new_draft(), 0
+        self.plan = self.error = None
         await self._tell("initialization", "success", self._objective)
         await self._tell("generation", "running")
         self.messages = [

@@ -337,6 +337,13 @@ async def test_a_model_that_fails_is_said_to_have() -> None:
         await planner(RuntimeError("boom")).run()
 
 
+async def test_a_planner_may_be_run_again_from_the_start() -> None:
+    planning = planner(RESEARCH, FINISH, RESEARCH, FINISH)
+    first = await planning.run()
+
+    assert await planning.run() == first
+
+
 async def test_its_requests_are_traced_below_the_run() -> None:
     exporter, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
