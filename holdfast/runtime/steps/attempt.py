@@ -98,7 +98,7 @@ class Attempt:
             self._message,
             instructions=self._system,
             model=assignment.model,
-            model_settings=toolbox.settings,
+            model_settings=toolbox.settings if toolbox.chooses else assignment.agent.model_settings,
             deps=self,
             toolsets=[toolbox.toolset()],
             capabilities=self._capabilities(),

@@ -87,13 +87,18 @@ class Toolbox:
         """Return where a long result of *name* is kept; None for tools that page themselves."""
         return None if name in self._ours else self.pages
 
+    @property
+    def chooses(self) -> bool:
+        """Whether the agent says which tool is called first."""
+        return self._assignment.agent.tool_choice != "auto"
+
     def settings(self, ctx: RunContext[Any]) -> ModelSettings:
         """Return the settings of a request: a choice of the agent is forced on the first only."""
         agent = self._assignment.agent
         settings = ModelSettings(**(agent.model_settings or {}))
         choice = agent.tool_choice
         named = choice == "any" or choice in self.offered
-        if ctx.run_step > 1 or choice == "auto" or not self.offered or not named:
+        if ctx.run_step > 1 or not self.offered or not named:
             return settings
         forced: ToolChoice = "required" if choice == "any" else [choice]
         return settings | ModelSettings(tool_choice=forced)

@@ -175,7 +175,9 @@ class StepTools(WrapperToolset[Any]):
 
 def _shown(tool: ToolsetTool[Any]) -> ToolsetTool[Any]:
     """Return *tool* as it is offered: nothing of it ends the agent's run in place of an answer."""
-    definition = replace(tool.tool_def, kind="function")
+    definition = tool.tool_def
+    if definition.kind != "function":
+        definition = replace(definition, kind="function")
     return replace(tool, tool_def=definition, args_validator=_unchecked, args_validator_func=None)
 
 
