@@ -33,6 +33,12 @@ if TYPE_CHECKING:
     from holdfast.runtime.hooks import AgentStart as AgentStart
     from holdfast.runtime.mcp_servers import McpServer as McpServer
     from holdfast.runtime.memory_history import InMemoryHistory as InMemoryHistory
+    from holdfast.runtime.networks.network import Network as Network
+    from holdfast.runtime.networks.route import Route as Route
+    from holdfast.runtime.networks.route import Router as Router
+    from holdfast.runtime.networks.route import RouterContext as RouterContext
+    from holdfast.runtime.networks.routing_agent import RoutingAgent as RoutingAgent
+    from holdfast.runtime.networks.run import NetworkRun as NetworkRun
     from holdfast.runtime.plans.parallel import ParallelTaskExecutor as ParallelTaskExecutor
     from holdfast.runtime.plans.plan import TaskPlan as TaskPlan
     from holdfast.runtime.plans.planner import Approval as Approval
@@ -77,10 +83,16 @@ __all__ = [
     "MemoryCheckpoints",
     "MemoryUpdate",
     "MessageBus",
+    "Network",
+    "NetworkRun",
     "ParallelTaskExecutor",
     "PlanProblem",
     "PlanningUpdate",
     "Report",
+    "Route",
+    "Router",
+    "RouterContext",
+    "RoutingAgent",
     "RunEvent",
     "RunUpdate",
     "Session",
@@ -128,10 +140,16 @@ __getattr__ = lazily(
         "MemoryCheckpoints": "holdfast.runtime.checkpoints.memory",
         "MemoryUpdate": "holdfast.runtime.events",
         "MessageBus": "holdfast.runtime.team.bus",
+        "Network": "holdfast.runtime.networks.network",
+        "NetworkRun": "holdfast.runtime.networks.run",
         "ParallelTaskExecutor": "holdfast.runtime.plans.parallel",
         "PlanProblem": "holdfast.runtime.plans.problem",
         "PlanningUpdate": "holdfast.runtime.events",
         "Report": "holdfast.runtime.plans.report",
+        "Route": "holdfast.runtime.networks.route",
+        "Router": "holdfast.runtime.networks.route",
+        "RouterContext": "holdfast.runtime.networks.route",
+        "RoutingAgent": "holdfast.runtime.networks.routing_agent",
         "RunEvent": "holdfast.runtime.run_events",
         "RunUpdate": "holdfast.runtime.events",
         "Spending": "holdfast.runtime.events",

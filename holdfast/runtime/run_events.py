@@ -78,6 +78,8 @@ Start: TypeAlias = Callable[[Sink], Coroutine[Any, Any, object]]
 class Telling:
     """Tells the events of one run to *on_event*, whose errors are counted, and to *sink*.
 
+    *also* hears what is told too; a model is not asked to stream for it alone.
+
     Changes of values are told before whatever is told next, in the order they were made.
     """
 
@@ -89,9 +91,10 @@ class Telling:
         network: str | None = None,
         on_event: OnEvent | None = None,
         sink: Sink | None = None,
+        also: Callable[[RunEvent], object] | None = None,
     ) -> None:
         self._run_id, self._network, self._clock = run_id, network, clock
-        self._on_event, self._sink = on_event, sink
+        self._on_event, self._sink, self._also = on_event, sink, also
         self._seq = 0
         self._changes: list[StateChange] = []
         self._lock = Lock()
@@ -105,7 +108,11 @@ class Telling:
 
     def watch(self, state: "NetworkState") -> Callable[[], None]:
         """Tell the changes of values in *state* that this run makes; return what ends that."""
-        return state.subscribe(self._changed) if self.watched else _nothing
+        return state.subscribe(self._changed) if self._heard else _nothing
+
+    @property
+    def _heard(self) -> bool:
+        return self.watched or self._also is not None
 
     async def tell(
         self,
@@ -116,7 +123,7 @@ class Telling:
         call_id: str | None = None,
     ) -> None:
         """Tell an event of *type*; waits for a slow reader."""
-        if not self.watched:
+        if not self._heard:
             return
         with self._lock:
             changes, self._changes = self._changes, []
@@ -147,6 +154,8 @@ class Telling:
             data=data,
         )
         self._seq += 1
+        if self._also is not None:
+            self._also(event)
         if self._on_event is not None:
             try:
                 await awaited(self._on_event(event))
@@ -166,7 +175,13 @@ async def followed(
     Leaving early cancels it, and waits for it.
     """
     events: asyncio.Queue[RunEvent] = asyncio.Queue(BUFFER)
-    task = asyncio.ensure_future(start(events.put))
+    left = False
+
+    async def take(event: RunEvent) -> None:
+        if not left:
+            await events.put(event)
+
+    task = asyncio.ensure_future(start(take))
     try:
         while not (task.done() and events.empty()):
             coming = asyncio.ensure_future(events.get())
@@ -178,6 +193,8 @@ async def followed(
                 coming.cancel()
         await task
     finally:
+        # Nobody reads any more, and the run has its end to tell.
+        left = True
         if not task.done():
             task.cancel()
             with suppress(asyncio.CancelledError):

@@ -43,11 +43,15 @@ class Remembering:
         self._run_id, self._state, self._input, self._network = run_id, state, input, network
         self._clock = clock
 
-    async def open(self, thread_id: str | None) -> RunRecord | None:
+    async def open(self, thread_id: str | None, *, again: bool = False) -> RunRecord | None:
         """Join the thread, and load what is in it into a state that has nothing yet.
 
-        A run that has ended before is returned as it is recorded. HistoryFailed, with its cause.
+        A run that has ended before is returned as it is recorded. One that may have been begun
+        before is taken up *again* in its thread. HistoryFailed, with its cause.
         """
+        if again and not thread_id and not self._state.thread_id:
+            begun: RunRecord | None = await self._ask("get_run")
+            thread_id = begun.thread_id if begun else None
         given = thread_id or self._state.thread_id
         if thread_id and self._state.thread_id not in (None, thread_id):
             raise InvalidInput("thread_id", f"the state is of {self._state.thread_id}", given=given)

@@ -1,0 +1,1 @@
+"""Networks: agents called in turn, as a router says, over one state."""

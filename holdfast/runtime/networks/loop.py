@@ -1,0 +1,276 @@
+"""The loop of a run: the router is asked, an agent is called, and so on to the end."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import cast
+
+from holdfast.ground.errors import HoldfastError, NoAgentEnabled, NoRouter
+from holdfast.memories.state.run_record import RunRecord
+from holdfast.runtime.agent import Agent
+from holdfast.runtime.calling.asking import HookFailed, is_enabled
+from holdfast.runtime.calling.call import AgentCall, no_model
+from holdfast.runtime.calling.ends import Ending, StopReason
+from holdfast.runtime.calling.remembering import HistoryFailed
+from holdfast.runtime.networks.counts import counts
+from holdfast.runtime.networks.interrupting import Interrupted
+from holdfast.runtime.networks.over import Over, cancelled, failed, finished, timed_out
+from holdfast.runtime.networks.route import BadRoute, known
+from holdfast.runtime.networks.routing import AnyRouter, enabled, routed
+from holdfast.runtime.networks.routing_agent import RoutingAgent
+from holdfast.runtime.networks.run import NetworkRun
+from holdfast.runtime.networks.running import Running
+from holdfast.runtime.run_events import RunEventType
+
+IDLE_MOST = 16
+"""Times in a row that a router may choose only agents that are switched off: it could go on so."""
+
+_TERMINAL: dict[str, RunEventType] = {
+    "completed": "run.completed",
+    "failed": "run.failed",
+    "cancelled": "run.cancelled",
+}
+
+
+async def made(run: Running) -> NetworkRun:
+    """Return *run* once it has ended; RunFailed if it failed and is to raise.
+
+    What keeps it from beginning is raised before anything is stored or told.
+    """
+    await _ended(run)
+    if run.options.raises and run.handle.status == "failed":
+        raise failed(run)
+    return run.handle
+
+
+async def _ended(run: Running) -> None:
+    run.begin_time()
+    unwatch, begun = run.telling.watch(run.state), False
+    try:
+        router = await _checked(run)
+        if run.options.data:
+            run.state.data.update(run.options.data)
+        if await _over_before(run):
+            return
+        await run.remembering.begin(run.started_at, run.network.name)
+        begun = True
+        data = {"input": run.input, "thread_id": run.state.thread_id}
+        await run.tell("run.started", data, agent=None)
+        await _rounds(run, router)
+    except Over as over:
+        await _finish(run, over.ending, begun=begun)
+    except HistoryFailed as error:
+        ending = Ending("history_error", error.method, error.__cause__)
+        await _finish(run, ending, begun=begun)
+    except asyncio.CancelledError:
+        await _finish(run, Ending("cancelled", "its task was cancelled"), begun=begun)
+        raise
+    finally:
+        unwatch()
+
+
+async def _checked(run: Running) -> AnyRouter:
+    """Return the run's router; NotRunnable if there is none, or no agent for it to choose."""
+    network = run.network
+    if not await enabled(run):
+        why = "has no agents" if not network.agents else "has no agent that is switched on"
+        raise NoAgentEnabled(f"The network {network.name} {why}.", network=network.name)
+    router: AnyRouter | None = run.options.router or network.router
+    if router is None and (run.options.model or network.default_model):
+        router = network.own_router
+    if router is None:
+        raise NoRouter(
+            f"The network {network.name} has nobody to choose its agents.",
+            network=network.name,
+            next="Give it a router, or a default_model for the router it makes for itself.",
+        )
+    if isinstance(router, RoutingAgent) and run.model_of(router.agent) is None:
+        raise no_model(router.agent)
+    return router
+
+
+async def _over_before(run: Running) -> bool:
+    """Join the run's thread; tell whether the run has ended before, which is then told again."""
+    record = await run.remembering.open(run.options.thread_id, again=run.options.run_id is not None)
+    run.telling.thread_id = run.state.thread_id
+    run.take_up()
+    if record is None:
+        return False
+    cause = None if record.error is None else _Before(record.error)
+    reason = record.stop_reason or "done"
+    run.started_at, run.ended_at, run.told = record.started_at, record.ended_at, record.usage
+    run.ending = Ending(cast("StopReason", reason), record.stop_detail or "", cause)
+    run.queue.close()
+    await _tell_end(run, run.ending)
+    return True
+
+
+class _Before(HoldfastError):
+    """What was raised when the run ended, in another process or before."""
+
+    def __init__(self, error: Mapping[str, object]) -> None:
+        super().__init__(f"{error['name']}: {error['message']}")
+
+
+async def _rounds(run: Running, router: AnyRouter) -> None:
+    """Ask, call, and so on; ends by Over."""
+    idle = 0
+    while True:
+        if run.max_iter is not None and run.calls >= run.max_iter:
+            raise Over(Ending("max_steps", f"{run.calls} calls of agents"))
+        _heed(run)
+        await _route(run, router)
+        _heed(run)
+        agent = await _next(run)
+        if agent is None:
+            idle += 1
+            if idle == IDLE_MOST:
+                why = f"{idle} times in a row it chose only agents that are switched off"
+                raise Over(Ending("router_error", why))
+            continue
+        idle = 0
+        await _call(run, agent)
+        _heed(run)
+
+
+def _heed(run: Running) -> None:
+    """Over if somebody asked for the end, or time has passed."""
+    if run.interrupting.asked:
+        raise cancelled(run)
+    if run.stopping is not None:
+        raise finished(run, run.stopping)
+    if run.left is not None and run.left <= 0:
+        raise timed_out(run)
+
+
+async def _route(run: Running, router: AnyRouter) -> None:
+    """Ask *router*, tell what it decided, and do that."""
+    route = await routed(run, router)
+    counts.asked()
+    data = {"route": route.kind, "agents": list(route.names), "reason": route.reason}
+    name = router.name if isinstance(router, RoutingAgent) else None
+    await run.tell("router.decided", data, agent=name)
+    if route.kind == "stop":
+        raise finished(run, route.reason)
+    if route.kind == "replace":
+        run.queue.replace(route.agents)
+    else:
+        run.queue.add(route.agents)
+    if not run.queue.pending:
+        raise finished(run)
+
+
+async def _next(run: Running) -> Agent | None:
+    """Return the first pending agent that may be called; None if there is none left."""
+    while (given := run.queue.next()) is not None:
+        try:
+            agent = known(given, run.network.agents)
+            if await is_enabled(agent, run.handle):
+                return agent
+        except BadRoute as error:
+            raise Over(Ending("router_error", error.detail, error.__cause__)) from error
+        except HookFailed as error:
+            raise Over(Ending("hook_error", error.hook, error.__cause__)) from error
+        why = "it is switched off"
+        run.skipped.append((agent.name, why))
+        await run.tell("agent.skipped", {"why": why}, agent=agent.name)
+    return None
+
+
+async def _call(run: Running, agent: Agent) -> None:
+    """Call *agent*, and keep what that came to; Over if it failed."""
+    await run.tell("agent.started", {"index": run.calls}, agent=agent.name)
+    call = AgentCall(agent, run, index=run.calls, timeout=run.left)
+    run.current = agent.name
+    try:
+        with run.interrupting:
+            await call.made()
+    except Interrupted:
+        await _keep(run, call)
+        raise cancelled(run) from None
+    except asyncio.CancelledError:
+        await _keep(run, call)
+        raise
+    except HoldfastError as error:
+        raise Over(Ending("model_error", f"the agent {agent.name}", error)) from error
+    finally:
+        run.current = None
+    broken = await _keep(run, call)
+    ending = call.ending
+    if ending.reason == "timeout":
+        raise timed_out(run, ending.cause)
+    if ending.status != "completed":
+        raise Over(ending)
+    if broken is not None:
+        raise Over(broken)
+
+
+async def _keep(run: Running, call: AgentCall) -> Ending | None:
+    """Put the result of *call* in the state, then in the history, then tell of it.
+
+    How the run ends is returned, where the history failed.
+    """
+    result, broken = call.result, None
+    if result is None:
+        return None
+    counts.called(call)
+    for window in run.omitted[run.omitted_told :]:
+        data = {"count": len(window.omitted), "size": sum(o.size for o in window.omitted)}
+        await run.tell("history.omitted", data, agent=call.agent.name)
+    run.omitted_told = len(run.omitted)
+    if call.kept:
+        run.state.append_result(result)
+        run.calls += 1
+        try:
+            await run.remembering.add([result])
+        except HistoryFailed as error:
+            broken = Ending("history_error", error.method, error.__cause__)
+    data = {
+        "result_id": result.id,
+        "stop_reason": result.stop_reason,
+        "usage": result.usage.export(),
+    }
+    await run.tell("agent.finished", data, agent=call.agent.name)
+    return broken
+
+
+async def _finish(run: Running, ending: Ending, *, begun: bool) -> None:
+    """Keep in the history how the run ended, and tell it."""
+    run.queue.close()
+    run.ended_at, run.ending = run.clock.now(), ending
+    if begun:
+        try:
+            await run.remembering.end(_record(run, ending))
+        except HistoryFailed as error:
+            if ending.status == "completed":
+                ending = Ending("history_error", error.method, error.__cause__)
+                run.ending = ending
+    counts.ended(run)
+    await _tell_end(run, ending)
+
+
+def _record(run: Running, ending: Ending) -> RunRecord:
+    return RunRecord(
+        id=run.id,
+        network=run.network.name,
+        thread_id=run.state.thread_id,
+        status=ending.status,
+        stop_reason=ending.reason,
+        stop_detail=ending.detail or None,
+        error=ending.error(),
+        usage=run.used(),
+        calls=run.calls,
+        started_at=run.started_at,
+        ended_at=run.ended_at,
+        extras=run.handle.aside(),
+    )
+
+
+async def _tell_end(run: Running, ending: Ending) -> None:
+    data = {
+        "stop_reason": ending.reason,
+        "detail": ending.detail,
+        "error": ending.error(),
+        "usage": run.used().export(),
+        "dropped": run.queue.dropped,
+    }
+    await run.tell(_TERMINAL[ending.status], data, agent=None)

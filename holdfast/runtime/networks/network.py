@@ -1,0 +1,175 @@
+"""A network: agents that work on one state, called in turn as its router says."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any, Self, Unpack, cast
+
+from pydantic_ai.usage import UsageLimits
+
+from holdfast.ground.errors import InvalidInput
+from holdfast.memories.state.run_record import checked_name
+from holdfast.memories.state.state import NetworkState
+from holdfast.memories.state.view import View
+from holdfast.runtime.agent import Agent
+from holdfast.runtime.calling.run import MAX_TOOL_ERRORS, check_max_iter
+from holdfast.runtime.history import History
+from holdfast.runtime.mcp_servers import close
+from holdfast.runtime.networks.agents import Agents
+from holdfast.runtime.networks.loop import made
+from holdfast.runtime.networks.notices import notices_of
+from holdfast.runtime.networks.options import MAX_ITER, Options, RunOptions
+from holdfast.runtime.networks.route import Router
+from holdfast.runtime.networks.routing_agent import DEFAULT, RoutingAgent
+from holdfast.runtime.networks.run import NetworkRun
+from holdfast.runtime.networks.running import Running
+from holdfast.runtime.parts import AnyModel
+from holdfast.runtime.run_events import RunEvent, Sink, followed
+from holdfast.runtime.user_message import UserMessage, user_message
+
+_going: set[asyncio.Task[NetworkRun]] = set()
+
+
+class Network:
+    """Agents that work on one state. It holds nothing of any run; many may go on at once.
+
+    >>> from holdfast.runtime import Agent
+    >>> from holdfast.testing.scripted import ScriptedModel
+    >>> ada = Agent("ada", instructions="Be brief.", model=ScriptedModel(["Hello."]))
+    >>> network = Network("desk", [ada], router=lambda ctx: None if ctx.call_count else "ada")
+    >>> run = network.run_sync("Hi?")
+    >>> run.last.text, run.stop_reason
+    ('Hello.', 'done')
+    """
+
+    def __init__(
+        self,
+        name: str,
+        agents: Iterable[Agent],
+        *,
+        description: str = "",
+        router: Router | RoutingAgent | None = None,
+        default_model: AnyModel | None = None,
+        max_iter: int | None = MAX_ITER,
+        default_state: NetworkState | None = None,
+        history: History | None = None,
+        view: View | None = None,
+        views: Mapping[str, View] | None = None,
+        max_tool_errors: int = MAX_TOOL_ERRORS,
+        usage_limits: UsageLimits | None = None,
+    ) -> None:
+        check_max_iter(max_iter)
+        self.name, self.description = checked_name("name", name), description
+        self.agents = Agents(agents)
+        self.router = _checked_router(router)
+        self.default_model, self.max_iter, self.history = default_model, max_iter, history
+        self.state = _checked_state(default_state)
+        self.view = _checked_view("view", view or View())
+        self.views = _checked_views(views or {}, self.agents)
+        self.max_tool_errors, self.usage_limits = _checked_most(max_tool_errors), usage_limits
+
+    @cached_property
+    def own_router(self) -> RoutingAgent:
+        """The router it makes for itself where it was given none."""
+        return RoutingAgent("router", instructions=DEFAULT)
+
+    async def run(self, input: str | UserMessage, **options: Unpack[RunOptions]) -> NetworkRun:
+        """Return the run that *input* begins, once it has ended; RunFailed if it failed.
+
+        NoAgentEnabled, NoRouter and InvalidInput, before anything is stored or sent, if it cannot
+        be run as it is.
+        """
+        return await made(self._running(input, Options(**options)))
+
+    def start(self, input: str | UserMessage, **options: Unpack[RunOptions]) -> NetworkRun:
+        """Return the run that *input* begins at once; `wait` for it, or `cancel` it."""
+        return self._started(input, Options(**options))
+
+    def stream(
+        self, input: str | UserMessage, **options: Unpack[RunOptions]
+    ) -> AsyncGenerator[RunEvent]:
+        """Give what happens as `run` would do it; leaving early cancels that.
+
+        The last event tells how it ended; RunFailed is raised after it.
+        """
+        given = Options(**options)
+        return followed(lambda sink: made(self._running(input, given, sink)))
+
+    def run_sync(self, input: str | UserMessage, **options: Unpack[RunOptions]) -> NetworkRun:
+        """Do as `run` does, from plain code, and close the MCP servers of its agents."""
+        return asyncio.run(self._run_and_close(input, Options(**options)))
+
+    async def aclose(self) -> None:
+        """Close the connections to its agents' MCP servers; the next run makes new ones."""
+        await close([toolset for agent in self.agents for toolset in agent.toolsets])
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    def _started(
+        self, input: str | UserMessage, options: Options, sink: Sink | None = None
+    ) -> NetworkRun:
+        running = self._running(input, options, sink)
+        task = asyncio.get_running_loop().create_task(made(running))
+        running.handle.be_awaited(task)
+        # An event loop holds its tasks weakly.
+        _going.add(task)
+        task.add_done_callback(_going.discard)
+        return running.handle
+
+    def _running(
+        self, input: str | UserMessage, options: Options, sink: Sink | None = None
+    ) -> Running:
+        also = notices_of(options.history or self.history)
+        _checked_router(options.router)
+        return Running(self, user_message(input), options, sink=sink, also=also)
+
+    async def _run_and_close(self, input: str | UserMessage, options: Options) -> NetworkRun:
+        # A connection belongs to an event loop, and this one ends here.
+        try:
+            return await made(self._running(input, options))
+        finally:
+            await self.aclose()
+
+    def __repr__(self) -> str:
+        return f"Network({self.name!r}, {self.agents!r})"
+
+
+def _checked_router(given: object) -> Router | RoutingAgent | None:
+    if given is None or isinstance(given, RoutingAgent):
+        return given
+    if not callable(given):
+        raise InvalidInput("router", "must be a function or a RoutingAgent", given=given)
+    return cast("Router", given)
+
+
+def _checked_state(given: object) -> NetworkState:
+    if given is None:
+        return NetworkState()
+    if not isinstance(given, NetworkState):
+        raise InvalidInput("default_state", "must be a NetworkState", given=given)
+    return given
+
+
+def _checked_view(field: str, given: object) -> View:
+    if not isinstance(given, View):
+        raise InvalidInput(field, "must be a View", given=given)
+    return given
+
+
+def _checked_views(given: Mapping[str, Any], agents: Agents) -> Mapping[str, View]:
+    for name in given:
+        if name not in agents:
+            there = ", ".join(agents.names) or "none"
+            raise InvalidInput("views", f"names no agent; there are: {there}", given=name)
+    return MappingProxyType({n: _checked_view(f"views.{n}", each) for n, each in given.items()})
+
+
+def _checked_most(given: object) -> int:
+    if isinstance(given, bool) or not isinstance(given, int) or given < 1:
+        raise InvalidInput("max_tool_errors", "must be a whole number from 1", given=given)
+    return given

@@ -1,0 +1,179 @@
+"""One run of a network while it goes on: what its agents' calls need, and what has come of it."""
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from msgspec import UNSET
+from pydantic_ai.usage import RunUsage
+
+from holdfast.ground.clock import Clock, SystemClock, to_microseconds
+from holdfast.ground.errors import InvalidInput
+from holdfast.ground.ids import Ids
+from holdfast.memories.state.result import InferenceResult, Usage
+from holdfast.memories.state.state import NetworkState
+from holdfast.memories.state.thread_ids import checked_id_or_none
+from holdfast.memories.state.view import View
+from holdfast.memories.state.window import Window
+from holdfast.runtime.agent import Agent
+from holdfast.runtime.calling.alone import as_state
+from holdfast.runtime.calling.ends import Ending
+from holdfast.runtime.calling.remembering import Remembering
+from holdfast.runtime.calling.run import check_max_iter
+from holdfast.runtime.networks.interrupting import Interrupting
+from holdfast.runtime.networks.options import Options
+from holdfast.runtime.networks.queue import Queue
+from holdfast.runtime.networks.run import NetworkRun
+from holdfast.runtime.parts import AnyModel
+from holdfast.runtime.run_events import RunEvent, RunEventType, Sink, Telling
+from holdfast.runtime.user_message import UserMessage
+
+if TYPE_CHECKING:
+    from holdfast.runtime.networks.network import Network
+
+_ids = Ids()
+_clock: Clock = SystemClock()
+
+
+class Running:
+    """A run of *network*: the port its agents' calls need, and the facts `NetworkRun` tells."""
+
+    def __init__(
+        self,
+        network: "Network",
+        message: UserMessage,
+        options: Options,
+        *,
+        sink: Sink | None = None,
+        also: Callable[[RunEvent], object] | None = None,
+    ) -> None:
+        self.network, self.options, self.clock = network, options, _clock
+        self.max_iter = network.max_iter if options.max_iter is UNSET else options.max_iter
+        check_max_iter(self.max_iter)
+        _check_timeout(options.timeout)
+        self._deadline: float | None = None
+        self.started_at = self.clock.now()
+        self.id = checked_id_or_none("run_id", options.run_id) or _new_id(self.started_at)
+        self.input, self.system_prompt = message.content, message.system_prompt or ""
+        given = as_state(options.state)
+        self.state: NetworkState = network.state.clone() if given is None else given
+        self.usage = RunUsage()
+        self.usage_limits = options.usage_limits or network.usage_limits
+        self.max_tool_errors = network.max_tool_errors
+        self.mcp: dict[str, dict[str, Any]] = {}
+        self.queue, self.interrupting = Queue(), Interrupting()
+        self.calls = 0
+        self.router_calls: list[InferenceResult] = []
+        self.skipped: list[tuple[str, str]] = []
+        self.omitted: list[Window] = []
+        self.omitted_told = 0
+        self.told: Usage | None = None
+        self.ending: Ending | None = None
+        self.ended_at: datetime | None = None
+        self.current: str | None = None
+        self.stopping: str | None = None
+        self.cancelling = ""
+        self.handle = NetworkRun(self)
+        self.telling = Telling(
+            self.id,
+            clock=self.clock,
+            network=network.name,
+            on_event=options.on_event,
+            sink=sink,
+            also=also,
+        )
+        self.remembering = Remembering(
+            options.history or network.history,
+            run_id=self.id,
+            state=self.state,
+            input=message,
+            clock=self.clock,
+            network=self.handle,
+        )
+
+    @property
+    def results(self) -> list[InferenceResult]:
+        """Return the results of this run so far."""
+        return [each for each in self.state.results if each.run_id == self.id]
+
+    @property
+    def watched(self) -> bool:
+        """Tell whether anybody looks on."""
+        return self.telling.watched
+
+    @property
+    def left(self) -> float | None:
+        """The seconds that are left of its time; None where it has no bound."""
+        if self._deadline is None:
+            return None
+        return self._deadline - asyncio.get_running_loop().time()
+
+    def begin_time(self) -> None:
+        """Let the run's time begin."""
+        if self.options.timeout is not None:
+            self._deadline = asyncio.get_running_loop().time() + self.options.timeout
+
+    def used(self) -> Usage:
+        """Return what agents and router used together."""
+        if self.told is not None:
+            return self.told
+        usage = self.usage
+        return Usage(
+            requests=usage.requests,
+            input_tokens=usage.input_tokens,
+            output_tokens=usage.output_tokens,
+            tool_calls=usage.tool_calls,
+            details={name: count for name, count in usage.details.items() if count > 0},
+        )
+
+    def take_up(self) -> None:
+        """Count what an earlier attempt at this run has done as done."""
+        found = self.results
+        self.calls = len(found)
+        for each in found:
+            used = each.usage
+            self.usage.incr(
+                RunUsage(
+                    requests=used.requests,
+                    input_tokens=used.input_tokens,
+                    output_tokens=used.output_tokens,
+                    tool_calls=used.tool_calls,
+                    details=dict(used.details),
+                )
+            )
+
+    def model_of(self, agent: Agent) -> AnyModel | None:
+        """Return the model *agent* is to ask: the one given, its own, or the network's."""
+        return self.options.model or agent.model or self.network.default_model
+
+    def view_of(self, agent: Agent) -> View:
+        """Return how *agent* sees what was said before."""
+        return self.network.views.get(agent.name) or self.network.view
+
+    def leave_out(self, window: Window) -> None:
+        """Take note of what *window* left out."""
+        if window.omitted:
+            self.omitted.append(window)
+
+    async def tell(
+        self,
+        type: RunEventType,
+        data: dict[str, Any],
+        *,
+        agent: str | None,
+        call_id: str | None = None,
+    ) -> None:
+        """Send an event of *type*; waits for a slow reader."""
+        await self.telling.tell(type, data, agent=agent, call_id=call_id)
+
+
+def _check_timeout(timeout: object) -> None:
+    if timeout is not None and (
+        isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0
+    ):
+        raise InvalidInput("timeout", "must be seconds, more than 0", given=timeout)
+
+
+def _new_id(at: datetime) -> str:
+    return _ids.new("run", to_microseconds(at))
