@@ -162,8 +162,9 @@ class Attempt:
 
     async def _use_tools(self, graph: Graph, node: CallToolsNode[Any, Any]) -> Any:
         try:
-            async with node.stream(graph.ctx) as stream:
-                await self._teller.calls(stream)
+            if feed.get() is not None:
+                async with node.stream(graph.ctx) as stream:
+                    await self._teller.calls(stream)
             return await graph.next(node)
         except UnexpectedModelBehavior as error:
             # Cut off by its provider, or refused: asking again would give the same.
