@@ -1,7 +1,7 @@
 """The loop of a run: the router is asked, an agent is called, and so on to the end."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import cast
 
 from holdfast.ground.errors import HoldfastError, NoAgentEnabled, NoRouter
@@ -44,7 +44,8 @@ async def made(run: Running) -> NetworkRun:
 
 async def _ended(run: Running) -> None:
     run.begin_time()
-    unwatch, begun = run.telling.watch(run.state), False
+    begun = False
+    unwatch: Callable[[], None] | None = None
     try:
         router = await _checked(run)
         if run.options.data:
@@ -52,7 +53,7 @@ async def _ended(run: Running) -> None:
         if await _over_before(run):
             return
         await run.remembering.begin(run.started_at, run.network.name)
-        begun = True
+        begun, unwatch = True, run.telling.watch(run.state)
         data = {"input": run.input, "thread_id": run.state.thread_id}
         await run.tell("run.started", data, agent=None)
         await _rounds(run, router)
@@ -65,7 +66,8 @@ async def _ended(run: Running) -> None:
         await _finish(run, Ending("cancelled", "its task was cancelled"), begun=begun)
         raise
     finally:
-        unwatch()
+        if unwatch is not None:
+            unwatch()
 
 
 async def _checked(run: Running) -> AnyRouter:

@@ -55,6 +55,7 @@ class Running:
         self._deadline: float | None = None
         self.started_at = self.clock.now()
         self.id = checked_id_or_none("run_id", options.run_id) or _new_id(self.started_at)
+        checked_id_or_none("thread_id", options.thread_id)
         self.input, self.system_prompt = message.content, message.system_prompt or ""
         given = as_state(options.state)
         self.state: NetworkState = network.state.clone() if given is None else given

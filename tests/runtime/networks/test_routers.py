@@ -15,7 +15,11 @@ pytestmark = pytest.mark.anyio
 
 def first(answer: object) -> Any:
     """Return a router that answers *answer* at first, and later nothing."""
-    return lambda ctx: None if ctx.call_count else answer  # pyright: ignore[reportUnknownLambdaType]
+
+    def choose(ctx: RouterContext) -> object:
+        return None if ctx.call_count else answer
+
+    return choose
 
 
 async def test_an_agent_a_name_or_several_are_added() -> None:
@@ -83,7 +87,7 @@ async def test_a_value_that_an_agent_sets_decides_who_is_next() -> None:
     def choose(ctx: RouterContext) -> str | None:
         if not ctx.call_count:
             return "triage"
-        return ctx.state.kv.get("topic") if ctx.call_count == 1 else None
+        return str(ctx.state.kv.get("topic")) if ctx.call_count == 1 else None
 
     triage = agent("triage", [call("file", topic="billing"), "Filed."], tools=[file])
 
@@ -186,9 +190,10 @@ async def test_a_router_that_insists_on_an_agent_that_is_switched_off_comes_to_a
 
 
 async def test_a_hook_that_cannot_say_whether_its_agent_is_on_ends_the_run() -> None:
-    hooks = AgentHooks(enabled=lambda *_: 1 // 0 == 0)
+    def explode(*_: object) -> bool:
+        raise RuntimeError("boom")
 
-    run = await network(agent("ada", hooks=hooks)).run("Go.", raises=False)
+    run = await network(agent("ada", hooks=AgentHooks(enabled=explode))).run("Go.", raises=False)
 
     assert (run.stop_reason, run.stop_detail) == ("hook_error", "enabled")
 
