@@ -9,6 +9,8 @@ from holdfast.ground.lazy import lazily
 if TYPE_CHECKING:
     from holdfast.memories.state.result import InferenceResult as InferenceResult
     from holdfast.runtime.agent import Agent as Agent
+    from holdfast.runtime.agent_step import AgentStepExecutor as AgentStepExecutor
+    from holdfast.runtime.agent_step import AgentStepNode as AgentStepNode
     from holdfast.runtime.checkpoints.checkpoint import Checkpoint as Checkpoint
     from holdfast.runtime.checkpoints.engine import EngineCheckpoints as EngineCheckpoints
     from holdfast.runtime.checkpoints.files import FileCheckpoints as FileCheckpoints
@@ -59,6 +61,10 @@ if TYPE_CHECKING:
     from holdfast.runtime.team.tools import team_tools as team_tools
     from holdfast.runtime.tool_context import ToolContext as ToolContext
     from holdfast.runtime.user_message import UserMessage as UserMessage
+    from holdfast.runtime.workflow import Edge as Edge
+    from holdfast.runtime.workflow import FunctionNode as FunctionNode
+    from holdfast.runtime.workflow import Workflow as Workflow
+    from holdfast.runtime.workflow_runner import WorkflowRunner as WorkflowRunner
 
 if find_spec("pydantic_ai") is None or find_spec("jsonschema") is None:
     raise MissingExtra("agents")
@@ -67,13 +73,17 @@ __all__ = [
     "Agent",
     "AgentHooks",
     "AgentStart",
+    "AgentStepExecutor",
+    "AgentStepNode",
     "Approval",
     "Checkpoint",
     "Chunk",
     "Context",
+    "Edge",
     "EngineCheckpoints",
     "EngineHistory",
     "FileCheckpoints",
+    "FunctionNode",
     "History",
     "HistoryContext",
     "InMemoryHistory",
@@ -115,12 +125,20 @@ __all__ = [
     "ToolContext",
     "ToolResultUpdate",
     "UserMessage",
+    "Workflow",
+    "WorkflowRunner",
     "team_tools",
 ]
 
 __getattr__ = lazily(
     __name__,
     {
+        "WorkflowRunner": "holdfast.runtime.workflow_runner",
+        "Workflow": "holdfast.runtime.workflow",
+        "FunctionNode": "holdfast.runtime.workflow",
+        "Edge": "holdfast.runtime.workflow",
+        "AgentStepNode": "holdfast.runtime.agent_step",
+        "AgentStepExecutor": "holdfast.runtime.agent_step",
         "Agent": "holdfast.runtime.agent",
         "AgentHooks": "holdfast.runtime.hooks",
         "AgentStart": "holdfast.runtime.hooks",
