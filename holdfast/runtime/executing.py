@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from holdfast.ground.errors import HoldfastError, InvalidInput, RunCancelled
 from holdfast.memories.run.entry import RunEntry
+from holdfast.memories.run.record import NAME_MOST
 from holdfast.runtime.context import Context
 from holdfast.runtime.events import Event, MemoryUpdate, RunUpdate
 from holdfast.runtime.feed import Feed, feed
@@ -148,12 +149,23 @@ def _shown(executor: Executor) -> Generator[Callable[[State], None]]:
         yield lambda _: None
         return
     attached = context.hf.runs.attach(
-        context.memory, name=executor.title, agent=context.agent, control=context
+        context.memory,
+        name=_as_name(executor.title, executor.name),
+        agent=_as_name(context.agent, "default"),
+        control=context,
     )
     try:
         yield attached
     finally:
         attached("cancelled" if context.cancelled else "failed")
+
+
+def _as_name(text: str, otherwise: str) -> str:
+    """Return of *text* what a record can be named by: what a run is called never stops it."""
+    plain = text.encode(errors="replace").decode().replace("\0", " ").strip()
+    if len(plain) > NAME_MOST:
+        plain = f"{plain[: NAME_MOST - 1]}…"
+    return plain or otherwise
 
 
 async def _interruptible(executor: Executor) -> bool:

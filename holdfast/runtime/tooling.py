@@ -10,12 +10,13 @@ from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeAlias, cast, get_type_hints
+from typing import Any, Final, TypeAlias, cast, get_type_hints
 
 from anyio.to_thread import run_sync
 from pydantic_ai import RunContext
 from pydantic_ai import Tool as ModelTool
 from pydantic_ai.exceptions import UserError
+from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import (
     AbstractToolset,
     CombinedToolset,
@@ -28,12 +29,14 @@ from holdfast.ground.errors import ToolNameTaken
 from holdfast.runtime.parts import AnyTool, AnyToolset
 from holdfast.runtime.schemas import BySchema, takes_anything
 from holdfast.runtime.tool_context import ToolContext
-from holdfast.tools.base import Tool
+from holdfast.tools.base import Schema, Tool
 
 ContextOf: TypeAlias = Callable[[RunContext[Any]], ToolContext]
 
 OURS = "holdfast"
 """Under this key of a tool's metadata is the `Tool` it was made from."""
+
+_OBJECT: Final[Schema] = {"type": "object"}
 
 
 def name_of(tool: AnyTool) -> str:
@@ -105,7 +108,10 @@ class SideBySide(CombinedToolset[Any]):
 
 @dataclass
 class WithContext(WrapperToolset[Any]):
-    """Tools that are called with a `ToolContext`, and only with arguments their schema allows."""
+    """Tools that are called with a `ToolContext`, and only with arguments their schema allows.
+
+    Those of ours that check theirs themselves get any object: what they say of it is for the model.
+    """
 
     context_of: ContextOf
 
@@ -113,7 +119,7 @@ class WithContext(WrapperToolset[Any]):
         """Return the tools; those that would take anything are held to their schema."""
         tools = await super().get_tools(ctx)
         return {
-            name: replace(tool, args_validator=BySchema(tool.tool_def.parameters_json_schema))
+            name: replace(tool, args_validator=BySchema(_demanded(tool.tool_def)))
             if takes_anything(tool.args_validator)
             else tool
             for name, tool in tools.items()
@@ -126,6 +132,14 @@ class WithContext(WrapperToolset[Any]):
         return await super().call_tool(
             name, tool_args, replace(ctx, deps=self.context_of(ctx)), tool
         )
+
+
+def _demanded(definition: ToolDefinition) -> Schema:
+    """Return the schema that arguments are held to before the tool of *definition* is called."""
+    ours = (definition.metadata or {}).get(OURS)
+    if isinstance(ours, Tool) and ours.checks:
+        return _OBJECT
+    return definition.parameters_json_schema
 
 
 def _offered(tool: AnyTool) -> ModelTool[Any]:

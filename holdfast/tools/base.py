@@ -45,7 +45,8 @@ class Tool(Struct, frozen=True, kw_only=True):
 
     `parameters` is a JSON Schema of the arguments, `work` does what they ask. `commands` are the
     values of the argument `command` that calls are counted by, when there are several. `refused`
-    tells an answer that says what the model did wrong.
+    tells an answer that says what the model did wrong. One that `checks` says itself which
+    arguments it does not take, and may take more than `parameters` shows.
     """
 
     id: str
@@ -55,6 +56,7 @@ class Tool(Struct, frozen=True, kw_only=True):
     work: Callable[[object], JSON]
     commands: tuple[str, ...] = ()
     refused: Callable[[JSON], bool] | None = None
+    checks: bool = False
 
     def call(self, arguments: object) -> JSON:
         """Return the answer to *arguments*; ToolRefused says what the model did wrong."""

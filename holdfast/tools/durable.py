@@ -92,6 +92,7 @@ def durable(memory: Durable) -> list[Tool]:
             parameters=SCHEMAS[name],
             work=partial(_answered, act, memory),
             refused=_is_error,
+            checks=True,
         )
         for name, act in acts.items()
     ]

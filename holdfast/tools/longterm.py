@@ -103,6 +103,7 @@ def longterm(ltm: LongTermMemory | None) -> list[Tool]:
             parameters=SCHEMAS[name],
             work=partial(_answered, act, ltm.by_tool()),
             refused=is_error,
+            checks=True,
         )
         for name, act in acts.items()
     ]

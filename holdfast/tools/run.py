@@ -79,6 +79,7 @@ def run(
             parameters=SCHEMAS[act],
             work=partial(_answered, act, work),
             refused=is_error,
+            checks=True,
         )
         for (act, work), name in zip(acts.items(), names, strict=False)
     ]

@@ -152,3 +152,31 @@ async def test_how_a_run_ended_is_shown(turn: Any, state: str) -> None:
         await Stepping([turn], context=context).events()
 
         assert hf.runs.retrieve("run_1").state == state
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("x" * 256, "x" * 256),
+        ("x" * 257, "x" * 255 + "…"),
+        ("", "default"),
+        (" \n", "default"),
+        ("a\0b", "a b"),
+        ("a\ud800", "a?"),
+    ],
+)
+async def test_whatever_an_agent_is_called_its_run_is_shown(text: str, shown: str) -> None:
+    with holdfast.open(":memory:") as hf:
+        context = Context(hf=hf, agent=text)
+
+        assert await Stepping(["Three."], context=context).executor.run() == "Three."
+        assert hf.runs.retrieve(context.run_id).agent == shown
+
+
+async def test_a_title_that_is_too_long_to_be_shown_is_cut() -> None:
+    with holdfast.open(":memory:") as hf:
+        stepping = Stepping(["Three."], context=Context(hf=hf))
+        stepping.step.id = "x" * 300
+
+        assert await stepping.executor.run() == "Three."
+        assert hf.runs.retrieve(stepping.context.run_id).name == "x" * 255 + "…"

@@ -74,6 +74,7 @@ def seat_tools(seat: Seat) -> list[Tool]:
             parameters=schema,
             work=partial(_answered, _ACTS[name], seat),
             refused=is_error,
+            checks=True,
         )
         for name, schema in SCHEMAS.items()
     ]

@@ -287,3 +287,53 @@ async def test_each_call_and_its_answer_is_told() -> None:
     answers = {each.tool_call_id: each for each in told if isinstance(each, ToolResultUpdate)}
     assert (answers["one"].ok, answers["one"].characters) == (True, len("at 7 knots"))
     assert answers["two"].ok is False
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (call("memory_read", kyes=["a"]), "kyes: is no argument; there are keys, path, offset."),
+        (call("memory_list", limit=0), "limit: must be a whole number from 1 to 200 (given: 0)."),
+        (call("memory_list", kind=["no"]), "kind: must be one of step_result, task_result, input"),
+        (call("memory_write", key="a"), "value: must be there, null or anything else."),
+    ],
+)
+async def test_the_memory_says_itself_which_arguments_it_does_not_take(
+    asked: ToolCallPart, said: str
+) -> None:
+    stepping = Stepping([asked, "Three."])
+
+    await stepping.executor.run()
+
+    error = stepping.given[0]["error"]
+    assert error["message"].startswith(said)
+    assert error["type"] == "invalid_input"
+    assert error["next"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "answer"),
+    [
+        (call("memory_read", keys="task:a", path=None), {"entries": {}, "missing": ["task:a"]}),
+        (
+            call("memory_list", kind=None, sources="ada", order=None),
+            {"total": 0, "returned": 0, "truncated": False, "next_page": None, "entries": []},
+        ),
+    ],
+)
+async def test_the_memory_takes_a_bare_string_for_a_list_and_null_for_nothing(
+    asked: ToolCallPart, answer: Any
+) -> None:
+    stepping = Stepping([asked, "Three."])
+
+    await stepping.executor.run()
+
+    assert stepping.given == [answer]
+
+
+async def test_a_refusal_of_the_memory_is_told_as_one() -> None:
+    stepping = Stepping([call("memory_list", limit=0), "Three."])
+
+    (told,) = await stepping.told(ToolResultUpdate)
+
+    assert (told.name, told.ok) == ("memory_list", False)
