@@ -110,7 +110,9 @@ def attach(
 
     let_go = _nothing
     if control is not None:
-        let_go = attachments.controls.hold(shown.workspace, opening.run_id, control)
+        let_go = attachments.controls.hold(
+            shown.workspace, opening.run_id, control, holder=opening.holder
+        )
     unheard = memory.on_event(hear)
     attachments.mirroring.add(mirror)
 

@@ -4,7 +4,7 @@ from holdfast.ground.errors import Conflict, InvalidInput
 from holdfast.ground.text import encoded
 from holdfast.memories.run.attaching import Attachments
 from holdfast.memories.run.caller import Caller
-from holdfast.memories.run.control import RunControl, this_process
+from holdfast.memories.run.control import RunControl, held_by, this_process
 from holdfast.memories.run.reading import run_row
 
 CANCELLED = "cancelled"
@@ -34,6 +34,9 @@ def _control_of(caller: Caller, attachments: Attachments, run_id: str) -> RunCon
     attachments.flush()
     run = run_row(caller, run_id)
     state = run.state_at(caller.now())
+    held = held_by(run.holder) if state == "running" else None
+    if held is not None:
+        return held
     if state == "running" and run.place == this_process():
         raise Conflict(
             f"Nobody holds the run {run_id}, which is run by this process.",

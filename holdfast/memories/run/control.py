@@ -1,11 +1,16 @@
-"""Runs of this process that can be cancelled and steered, by whoever asks for them by id."""
+"""Runs of this process that can be cancelled and steered, by whoever asks for them by id.
+
+Several handles may lead to one database, a server's own and the one that runs are begun with: a run
+of another handle is found by its holder, which no other run has.
+"""
 
 import os
 import socket
 from collections.abc import Callable
 from functools import cache
 from threading import Lock
-from typing import Protocol
+from typing import Final, Protocol
+from weakref import WeakSet
 
 
 class RunControl(Protocol):
@@ -24,20 +29,26 @@ class RunControl(Protocol):
 
 
 class Controls:
-    """The runs of this process, by workspace and id."""
+    """The runs that one handle shows, by workspace and id, and by their holders."""
 
     def __init__(self) -> None:
         self._held: dict[tuple[str, str], RunControl] = {}
+        self._by_holder: dict[str, RunControl] = {}
         self._lock = Lock()
+        with _lock:
+            _every.add(self)
 
-    def hold(self, workspace: str, run: str, control: RunControl) -> Callable[[], None]:
-        """Let *control* be found from now on; return what ends that."""
+    def hold(
+        self, workspace: str, run: str, control: RunControl, *, holder: str
+    ) -> Callable[[], None]:
+        """Let *control* of the run, as *holder*, be found from now on; return what ends that."""
         key = (workspace, run)
         with self._lock:
-            self._held[key] = control
+            self._held[key] = self._by_holder[holder] = control
 
         def let_go() -> None:
             with self._lock:
+                self._by_holder.pop(holder, None)
                 # The run may have been begun anew meanwhile.
                 if self._held.get(key) is control:
                     del self._held[key]
@@ -47,6 +58,22 @@ class Controls:
     def of(self, workspace: str, run: str) -> RunControl | None:
         """Return what holds the run *run*, or None."""
         return self._held.get((workspace, run))
+
+    def by_holder(self, holder: str) -> RunControl | None:
+        """Return what holds a run as *holder*, or None."""
+        return self._by_holder.get(holder)
+
+
+_every: Final[WeakSet[Controls]] = WeakSet()
+_lock: Final = Lock()
+
+
+def held_by(holder: str) -> RunControl | None:
+    """Return what in this process, through whichever handle, holds a run as *holder*; or None."""
+    with _lock:
+        every = list(_every)
+    found = (each.by_holder(holder) for each in every)
+    return next((each for each in found if each is not None), None)
 
 
 @cache
