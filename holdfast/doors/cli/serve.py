@@ -5,7 +5,6 @@ from typing import Annotated
 import typer
 
 from holdfast.doors.cli.call import is_server
-from holdfast.ground.errors import Unsupported
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -55,9 +54,15 @@ def serve(
     """Serve a database over HTTP, until interrupted."""
     if is_server(db):
         raise typer.BadParameter("serve a database, not a server's URL", param_hint="--db")
-    if networks:
-        raise Unsupported("Serving networks", next="Leave out --networks.")
     from holdfast.doors.http.serve import serve as run
 
-    code = run(db, host=host, port=port, workers=workers, strict=strict, migrate=not no_migrate)
+    code = run(
+        db,
+        host=host,
+        port=port,
+        workers=workers,
+        strict=strict,
+        migrate=not no_migrate,
+        networks=networks or (),
+    )
     raise typer.Exit(code)

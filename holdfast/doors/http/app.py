@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from contextlib import suppress
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.doors.http.answers import Answer, Headers, LiveAnswer, Send
 from holdfast.doors.http.auth import WORKSPACE, demand_right
@@ -37,6 +37,9 @@ from holdfast.library.holdfast import Holdfast
 from holdfast.memories.durable.codes import give_code
 from holdfast.memories.durable.counts import counts
 
+if TYPE_CHECKING:
+    from holdfast.runtime import Network
+
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 
@@ -48,11 +51,13 @@ def make_app(
     loopback: bool = True,
     clock: Clock | None = None,
     ids: Ids | None = None,
+    networks: "Mapping[str, Network] | None" = None,
 ) -> "App":
     """Return the ASGI app that serves *hf*.
 
     With *loopback* everybody comes in until the first key is made. With *strict* the contract's
     routes demand what the hosted service demands. *clock* and *ids* stand in for the machine's.
+    *networks* are run for whoever may write.
     """
     house = House(
         hf,
@@ -62,6 +67,7 @@ def make_app(
         clock=clock or SystemClock(),
         ids=ids or Ids(),
     )
+    house.served.networks = dict(networks or {})
     return App(house)
 
 

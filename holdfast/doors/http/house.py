@@ -13,6 +13,7 @@ from holdfast.doors.http.metrics import Metrics
 from holdfast.doors.http.request_ids import RequestIds
 from holdfast.doors.http.routes import Table
 from holdfast.doors.http.run_metrics import run_numbers
+from holdfast.doors.http.served import Served
 from holdfast.doors.http.visitor import HandleShelf
 from holdfast.engines.sweep import trim_changes
 from holdfast.ground.clock import Clock
@@ -59,6 +60,7 @@ class House:
         self.gate = Gate(Credentials(hf.engine, clock), self.lanes, loopback=loopback)
         self.metrics = Metrics((route.path, route.method) for route in table.routes)
         self.request_ids = RequestIds()
+        self.served = Served()
         self.in_flight, self.live = 0, 0
         self.stopping = asyncio.Event()
         self._everybody = DurableCaller(
@@ -101,7 +103,12 @@ class House:
             self._repeat(self.sweep, SWEEP_EVERY),
             self._repeat(self.sweep_durable, DURABLE_SWEEP_EVERY),
             self._repeat(self.take_up, TAKE_UP_EVERY),
+            self._end_runs(),
         )
+
+    async def _end_runs(self) -> None:
+        await self.stopping.wait()
+        await self.served.stop()
 
     async def _repeat(self, work: Callable[[], None], every: float) -> None:
         while True:

@@ -11,10 +11,14 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType
+from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
+from holdfast.doors.http.served import load
 from holdfast.doors.http.workers import Workers
 from holdfast.ground.errors import InvalidInput, MissingExtra, Unavailable
 from holdfast.library.open import open as open_holdfast
@@ -26,6 +30,9 @@ try:
     from holdfast.doors.http.one_write import OneWriteProtocol
 except ImportError as error:
     raise MissingExtra("server") from error
+
+if TYPE_CHECKING:
+    from holdfast.runtime import Network
 
 PORT = 8420
 GRACE = 10
@@ -41,6 +48,14 @@ _log = logging.getLogger(__name__)
 Announce = Callable[[str], None]
 
 
+class Terms(Struct, frozen=True, kw_only=True):
+    """How each process is to serve."""
+
+    strict: bool
+    migrate: bool
+    networks: "Mapping[str, Network]"
+
+
 def serve(
     target: str | None = None,
     *,
@@ -49,30 +64,28 @@ def serve(
     workers: int = 1,
     strict: bool = False,
     migrate: bool = True,
+    networks: Sequence[str] = (),
     announce: Announce | None = None,
 ) -> int:
     """Serve the database *target* on *host* and *port* until told to stop; return the exit code.
 
     *port* 0 is any free one. Each of several *workers* is a process that opens the database for
-    itself, behind one socket. *announce* gets the line that says where, what and for whom; None
+    itself, behind one socket. *networks*, each as `package.module:attribute`, are run for whoever
+    may write. *announce* gets the line that says where, what and for whom; None
     writes it to the error stream. InvalidInput for what cannot be served, Unavailable when the
     address is taken.
     """
     _check(target, workers)
+    terms = Terms(strict=strict, migrate=migrate, networks=load(networks) if networks else {})
     tell = announce or _to_stderr
     listener = _listen(host, port)
     with listener:
         if workers == 1:
-            return _serve_one(target, listener, host, strict=strict, migrate=migrate, tell=tell)
+            return _serve_one(target, listener, host, terms=terms, tell=tell)
 
         def work(first: bool) -> int:
             return _serve_one(
-                target,
-                listener,
-                host,
-                strict=strict,
-                migrate=migrate,
-                tell=tell if first else lambda _: None,
+                target, listener, host, terms=terms, tell=tell if first else lambda _: None
             )
 
         return Workers(workers, work).run()
@@ -109,12 +122,11 @@ def _serve_one(
     listener: socket.socket,
     host: str,
     *,
-    strict: bool,
-    migrate: bool,
+    terms: Terms,
     tell: Announce,
 ) -> int:
-    with open_holdfast(target, migrate=migrate) as hf:
-        app = make_app(hf, strict=strict, loopback=is_loopback(host))
+    with open_holdfast(target, migrate=terms.migrate) as hf:
+        app = make_app(hf, strict=terms.strict, loopback=is_loopback(host), networks=terms.networks)
         who = "open to everybody here" if app.house.gate.open() else "a key is required"
         where = _url(host, listener.getsockname()[1])
         what = _shown(hf.engine.status().target)

@@ -31,12 +31,16 @@ class Said(Struct, frozen=True):
 
 
 class Asker:
-    """Asks one app, one request after the other, as whoever sends *headers*."""
+    """Asks one app, one request after the other, as whoever sends *headers*.
+
+    One that `stays` does not leave before a live answer is over.
+    """
 
     def __init__(
         self, app: App, runner: asyncio.Runner, headers: Mapping[str, str] | None = None
     ) -> None:
         self.app, self.runner, self._headers = app, runner, dict(headers or {})
+        self.stays = False
 
     def as_(self, **headers: str) -> "Asker":
         return Asker(self.app, self.runner, {k.replace("_", "-"): v for k, v in headers.items()})
@@ -61,9 +65,10 @@ class Asker:
         )
         return self.runner.run(self._ask(method, target, raw, headers or {}, chunks))
 
-    async def awaited(self, method: str, target: str) -> Said:
+    async def awaited(self, method: str, target: str, body: object = None) -> Said:
         """Return the answer to a request that is one of several at a time."""
-        return await self._ask(method, target, b"", {}, 1)
+        raw = b"" if body is None else json.dumps(body).encode()
+        return await self._ask(method, target, raw, {}, 1)
 
     async def _ask(
         self, method: str, target: str, raw: bytes, headers: Mapping[str, str], chunks: int
@@ -83,6 +88,8 @@ class Asker:
         sent: list[dict[str, Any]] = []
 
         async def receive() -> dict[str, Any]:
+            if not messages and self.stays:
+                await asyncio.Event().wait()
             return messages.pop(0) if messages else {"type": "http.disconnect"}
 
         async def send(message: Any) -> None:

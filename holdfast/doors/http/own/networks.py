@@ -1,0 +1,208 @@
+"""Networks of agents that the server runs: listed, run, followed live and cancelled."""
+
+import asyncio
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from holdfast.doors.http.answers import Answer, LiveAnswer, Piece, of_json
+from holdfast.doors.http.bodies import WIDE, Body
+from holdfast.doors.http.call import Call
+from holdfast.doors.http.own.events import BEAT, STILL_HERE, lines
+from holdfast.doors.http.own.network_runs import ONE
+from holdfast.doors.http.query import integer
+from holdfast.doors.http.routes import THREADS_LIMIT, Route
+from holdfast.doors.http.served import Going, followed
+from holdfast.ground.errors import Conflict, InvalidInput
+from holdfast.memories.run.following import LOOKS_EVERY
+from holdfast.memories.state.instants import to_text
+from holdfast.memories.state.run_record import RunRecord
+
+NETWORKS = "/api/networks"
+_DIGITS = 18
+
+
+class Make(Body, frozen=True):
+    """What a run begins with."""
+
+    input: str
+    thread_id: str | None = None
+    data: dict[str, Any] | None = None
+    run_id: str | None = None
+    max_iter: int | UnsetType | None = UNSET
+    system_prompt: str | None = None
+
+
+class Cancel(Body, frozen=True):
+    """Why a run is to end."""
+
+    reason: str = ""
+
+
+async def list_networks(call: Call) -> Answer:
+    """List the networks that are served, and their agents."""
+    networks = call.house.served.networks.values()
+    return of_json(
+        {
+            "data": [
+                {
+                    "name": network.name,
+                    "description": network.description,
+                    "agents": [
+                        {"name": agent.name, "description": agent.description}
+                        for agent in network.agents
+                    ],
+                }
+                for network in networks
+            ]
+        }
+    )
+
+
+async def run(call: Call) -> Answer | LiveAnswer:
+    """Run a network: to its end, or as its events."""
+    network = call.house.served.network(call["name"])
+    going = _started(call, network)
+    if b"text/event-stream" not in call.headers.get(b"accept", b""):
+        return of_json((await going.waited()).to_dict())
+    while not going.frames and not going.over:
+        await going.news(BEAT)
+    if not going.frames:
+        await going.waited()
+    return _live(call, going, -1)
+
+
+async def follow(call: Call) -> LiveAnswer:
+    """Send what happens in a run past a number, and then its end."""
+    run_id, after = call["id"], _after(call)
+    going = call.house.served.going(call.visitor.workspace, run_id)
+    if going is not None:
+        return _live(call, going, after)
+    first = await call.quick(lambda hf: hf.network_runs.retrieve(run_id))
+
+    async def send(piece: Piece) -> None:
+        record, quiet = first, 0.0
+        with call.house.room_for_live():
+            await piece(STILL_HERE)
+            while not record.ended:
+                await asyncio.sleep(LOOKS_EVERY)
+                quiet += LOOKS_EVERY
+                if quiet >= BEAT:
+                    await piece(STILL_HERE)
+                    quiet = 0.0
+                record = await call.slow(lambda hf: hf.network_runs.retrieve(run_id))
+            await piece(_end(record))
+
+    return LiveAnswer(run=send)
+
+
+async def cancel(call: Call) -> Answer:
+    """Cancel a run that goes on in this process."""
+    run_id = call["id"]
+    reason = call.body(Cancel).reason if call.raw else ""
+    going = call.house.served.going(call.visitor.workspace, run_id)
+    if going is not None and going.run is not None and going.run.status == "running":
+        going.run.cancel(reason)
+        return of_json({"id": run_id, "cancelling": True}, status=202)
+    record = await call.quick(lambda hf: hf.network_runs.retrieve(run_id))
+    if record.ended:
+        raise Conflict(f"The run {run_id} has ended.", reason="ended")
+    raise Conflict(
+        f"The run {run_id} goes on in another process.",
+        reason="elsewhere",
+        next="Cancel it where it was started.",
+    )
+
+
+def _started(call: Call, network: Any) -> Going:
+    from holdfast.runtime import UserMessage
+
+    asked = call.body(Make, WIDE)
+    message = UserMessage(asked.input, system_prompt=asked.system_prompt)
+    options: dict[str, Any] = {
+        name: value
+        for name in ("thread_id", "data", "run_id")
+        if (value := getattr(asked, name)) is not None
+    }
+    if asked.max_iter is not UNSET:
+        options["max_iter"] = asked.max_iter
+    return call.house.served.start(network, call.handles.plain, message, options)
+
+
+def _live(call: Call, going: Going, after: int) -> LiveAnswer:
+    async def send(piece: Piece) -> None:
+        with call.house.room_for_live():
+            async for told in followed(going, after, BEAT):
+                await piece(STILL_HERE if told is None else lines(str(told[0]), *told[1:]))
+
+    return LiveAnswer(run=send)
+
+
+def _end(record: RunRecord) -> bytes:
+    """Return the event by which *record* ended, as far as it tells."""
+    type = f"run.{record.status}"
+    told = {
+        "type": type,
+        "seq": None,
+        "at": None if record.ended_at is None else to_text(record.ended_at),
+        "run_id": record.id,
+        "thread_id": record.thread_id,
+        "network": record.network,
+        "agent": None,
+        "call_id": None,
+        "data": {
+            "stop_reason": record.stop_reason,
+            "detail": record.stop_detail or "",
+            "error": record.error,
+            "usage": record.usage.export(),
+            "dropped": record.extras.get("dropped", []),
+        },
+    }
+    return lines("", type, msgspec.json.encode(told))
+
+
+def _after(call: Call) -> int:
+    """Return the number of the last event that was seen; the header stands before the query."""
+    header = call.headers.get(b"last-event-id", b"").strip().decode("latin-1")
+    if not header:
+        return call.query.get("after", -1)
+    if not (header.isascii() and header.isdigit() and len(header) <= _DIGITS):
+        raise InvalidInput("last-event-id", "must be the number of an event", given=header)
+    return int(header)
+
+
+ROUTES = (
+    Route(
+        method="GET",
+        path=NETWORKS,
+        needs="read",
+        answer=list_networks,
+        summary="List the networks of agents that the server runs.",
+    ),
+    Route(
+        method="POST",
+        path=f"{NETWORKS}/{{name}}/runs",
+        needs="write",
+        answer=run,
+        summary="Run a network; with Accept: text/event-stream, as its events.",
+        body=Make,
+        limit=THREADS_LIMIT,
+    ),
+    Route(
+        method="GET",
+        path=f"{ONE}/events",
+        needs="read",
+        answer=follow,
+        query=(integer("after"),),
+        summary="Follow what happens in a run of a network, as server-sent events.",
+    ),
+    Route(
+        method="POST",
+        path=f"{ONE}/cancel",
+        needs="write",
+        answer=cancel,
+        summary="Cancel a run of a network.",
+        body=Cancel,
+    ),
+)

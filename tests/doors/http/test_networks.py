@@ -1,0 +1,219 @@
+"""Networks that a server runs: listed, run, followed and cancelled."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from doors.http.asking import Asker
+
+import holdfast
+from holdfast.doors.http.app import App, make_app
+from holdfast.doors.http.served import load
+from holdfast.ground.errors import InvalidInput
+from holdfast.library.holdfast import Holdfast
+from holdfast.runtime import Agent, EngineHistory, Network, RouterContext
+from holdfast.testing.scripted import ScriptedModel
+
+
+def once(ctx: RouterContext) -> str | None:
+    return None if ctx.call_count else "ada"
+
+
+def desk(*, name: str = "desk", said: Any = "Hello.") -> Network:
+    ada = Agent("ada", description="Greets.", instructions="", model=ScriptedModel(lambda _: said))
+    return Network(name, [ada], description="A desk.", router=once)
+
+
+DESK, MANY, NOTHING = desk(), {"one": desk(name="one"), "two": desk(name="two")}, 5
+HERE = __name__
+
+
+async def never() -> str:
+    await asyncio.Event().wait()
+    return "never"
+
+
+def waiting() -> Network:
+    model = ScriptedModel(lambda _: never())
+    return Network("slow", [Agent("ada", instructions="", model=model)], router=once)
+
+
+@pytest.fixture
+def app(hf: Holdfast) -> Iterator[App]:
+    failing = desk(name="failing", said=OSError("down"))
+    networks = {each.name: each for each in (desk(), failing, waiting())}
+    app = make_app(hf, networks=networks)
+    yield app
+    app.house.close()
+
+
+async def begun(app: App, count: int) -> None:
+    """Wait until the run `run_1` has told *count* events."""
+    async with asyncio.timeout(30):
+        while (going := app.house.served.going("default", "run_1")) is None:  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0)
+        while len(going.frames) < count:
+            await going.news(30)
+
+
+def events(body: bytes) -> list[tuple[str, str, Any]]:
+    """Return the id, the type and the data of each message of a stream."""
+    found: list[tuple[str, str, Any]] = []
+    for message in body.decode().split("\n\n"):
+        told = dict(line.split(": ", 1) for line in message.splitlines() if line[:1] != ":")
+        if told:
+            found.append((told.get("id", ""), told["event"], json.loads(told["data"])))
+    return found
+
+
+def test_networks_are_listed(ask: Asker) -> None:
+    assert ask.get("/api/networks").json()["data"][0] == {
+        "name": "desk",
+        "description": "A desk.",
+        "agents": [{"name": "ada", "description": "Greets."}],
+    }
+
+
+def test_a_run_answers_with_all_of_it_and_is_kept(ask: Asker, hf: Holdfast) -> None:
+    body = {"input": "Hi?", "thread_id": "t", "data": {"city": "Oslo"}, "run_id": "run_1"}
+
+    answer = ask.post("/api/networks/desk/runs", body)
+
+    told = answer.json()
+    assert (answer.status, told["id"], told["status"], told["thread_id"]) == (
+        200,
+        "run_1",
+        "completed",
+        "t",
+    )
+    assert told["results"][0]["agent"] == "ada"
+    assert told["data"] == {"city": "Oslo"}
+    assert [each.kind for each in hf.threads.turns("t").data] == ["user", "result"]
+    assert hf.network_runs.retrieve("run_1").stop_reason == "done"
+
+
+def test_a_failed_run_is_an_answer_too(ask: Asker) -> None:
+    answer = ask.post("/api/networks/failing/runs", {"input": "Hi?"})
+
+    assert (answer.status, answer.json()["status"]) == (200, "failed")
+    assert answer.json()["stop_reason"] == "model_error"
+
+
+def test_a_run_may_be_answered_as_its_events(ask: Asker) -> None:
+    headers, ask.stays = {"accept": "text/event-stream"}, True
+
+    told = events(ask("POST", "/api/networks/desk/runs", {"input": "Hi?"}, headers=headers).body)
+
+    assert [each[0] for each in told] == [str(n) for n in range(len(told))]
+    assert [each[1] for each in told][-1] == "run.completed"
+    assert "".join(d["data"]["delta"] for _, t, d in told if t == "text.delta") == "Hello."
+
+
+def test_what_is_not_served_is_not_found(ask: Asker) -> None:
+    assert ask.post("/api/networks/other/runs", {"input": "Hi?"}).status == 404
+    assert ask.get("/api/network_runs/run_9/events").status == 404
+    assert ask.post("/api/network_runs/run_9/cancel").status == 404
+
+
+@pytest.mark.parametrize(
+    "body",
+    [{}, {"input": 5}, {"input": "Hi?", "max_iter": 0}, {"input": "Hi?", "run_id": "a b"}],
+)
+def test_what_cannot_be_run_is_refused(ask: Asker, body: Any) -> None:
+    answer = ask.post("/api/networks/desk/runs", body)
+
+    assert (answer.status, answer.error["type"]) == (400, "invalid_request_error")
+
+
+def test_the_end_of_a_run_that_is_over_is_told(ask: Asker) -> None:
+    ask.post("/api/networks/desk/runs", {"input": "Hi?", "run_id": "run_1"})
+
+    told = events(ask.get("/api/network_runs/run_1/events").body)
+
+    assert [each[1] for each in told] == ["run.completed"]
+    assert told[0][2]["data"]["stop_reason"] == "done"
+
+
+def test_a_run_that_is_over_cannot_be_cancelled(ask: Asker) -> None:
+    ask.post("/api/networks/desk/runs", {"input": "Hi?", "run_id": "run_1"})
+
+    assert ask.post("/api/network_runs/run_1/cancel").status == 409
+
+
+def test_a_run_is_followed_from_where_one_was_and_cancelled(ask: Asker, app: App) -> None:
+    ask.stays = True
+
+    async def both() -> tuple[Any, Any, Any]:
+        making = asyncio.create_task(
+            ask.awaited("POST", "/api/networks/slow/runs", {"input": "Hi?", "run_id": "run_1"})
+        )
+        await begun(app, 3)
+        following = asyncio.create_task(
+            ask.awaited("GET", "/api/network_runs/run_1/events?after=0")
+        )
+        again = await ask.awaited(
+            "POST", "/api/networks/slow/runs", {"input": "Hi?", "run_id": "run_1"}
+        )
+        assert again.status == 409
+        cancelled = await ask.awaited(
+            "POST", "/api/network_runs/run_1/cancel", {"reason": "enough"}
+        )
+        return await making, await following, cancelled
+
+    made, followed, cancelled = ask.runner.run(both())
+
+    told = events(followed.body)
+    assert (cancelled.status, made.json()["stop_detail"]) == (202, "enough")
+    assert [each[1] for each in told] == [
+        "router.decided",
+        "agent.started",
+        "agent.finished",
+        "run.cancelled",
+    ]
+    assert [each[0] for each in told] == ["1", "2", "3", "4"]
+
+
+def test_runs_end_with_the_server_and_that_is_kept(ask: Asker, app: App, hf: Holdfast) -> None:
+    async def stopping() -> Any:
+        making = asyncio.create_task(
+            ask.awaited("POST", "/api/networks/slow/runs", {"input": "Hi?", "run_id": "run_1"})
+        )
+        await begun(app, 3)
+        await app.house.served.stop()
+        return await making
+
+    assert ask.runner.run(stopping()).json()["status"] == "cancelled"
+    assert hf.network_runs.retrieve("run_1").stop_detail == "the server stops"
+
+
+def test_a_network_with_a_history_of_its_own_keeps_it(hf: Holdfast, runner: Any) -> None:
+    with holdfast.open(":memory:") as other:
+        network = desk()
+        network.history = EngineHistory(other)
+        app = make_app(hf, networks={"desk": network})
+        Asker(app, runner).post("/api/networks/desk/runs", {"input": "Hi?", "run_id": "run_1"})
+        app.house.close()
+
+        assert other.network_runs.retrieve("run_1").status == "completed"
+    assert list(hf.network_runs.list().data) == []
+
+
+def test_networks_are_loaded_by_name() -> None:
+    assert list(load([f"{HERE}:DESK", f"{HERE}:MANY"])) == ["desk", "one", "two"]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["nowhere"],
+        ["no_such_module:desk"],
+        [f"{HERE}:NO_SUCH"],
+        [f"{HERE}:NOTHING"],
+        [f"{HERE}:DESK", f"{HERE}:DESK"],
+    ],
+)
+def test_what_is_no_network_is_refused(names: list[str]) -> None:
+    with pytest.raises(InvalidInput, match="networks"):
+        load(names)
