@@ -10,7 +10,7 @@ from holdfast.doors.http.counters import Counter, Timings, flat_lines
 from holdfast.doors.http.longterm_metrics import longterm_lines
 from holdfast.doors.http.network_metrics import network_lines
 from holdfast.doors.http.run_metrics import run_lines
-from holdfast.doors.http.runtime_metrics import runtime_lines
+from holdfast.doors.http.runtime_metrics import network_run_lines, runtime_lines
 from holdfast.ground import errors
 from holdfast.ground.errors import HoldfastError
 from holdfast.ground.events import Event
@@ -116,6 +116,7 @@ class Metrics:
         yield from longterm_lines(longterm)
         yield from run_lines(runs)
         yield from network_lines()
+        yield from network_run_lines()
         yield from runtime_lines()
         yield from flat_lines("holdfast_engine_", engine)
 

@@ -1,11 +1,8 @@
 """What runs of agents did in this process, as Prometheus reads it."""
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping
 
 from holdfast.ground.errors import MissingExtra
-
-_PREFIX: Final = "holdfast_runtime_"
 
 
 def runtime_lines() -> Iterator[str]:
@@ -14,20 +11,37 @@ def runtime_lines() -> Iterator[str]:
         from holdfast.runtime.counts import TOLD, counts
     except MissingExtra:
         return
+    yield from _lines("holdfast_runtime_", TOLD, counts.taken())
+
+
+def network_run_lines() -> Iterator[str]:
+    """Give the lines of what networks did in this process; none where agents cannot run."""
+    try:
+        from holdfast.runtime.networks.counts import TOLD, counts
+    except MissingExtra:
+        return
+    yield from _lines("holdfast_network_", TOLD, counts.taken())
+
+
+def _lines(
+    prefix: str,
+    families: Mapping[str, tuple[str, str]],
+    samples: Iterable[tuple[str, tuple[tuple[str, str], ...], float]],
+) -> Iterator[str]:
     told: str | None = None
-    for name, labels, number in counts.taken():
-        family = next(each for each in TOLD if name.startswith(each))
+    for name, labels, number in samples:
+        family = next(each for each in families if name.startswith(each))
         if family != told:
-            kind, says = TOLD[family]
-            yield f"# HELP {_PREFIX}{family} {says}"
-            yield f"# TYPE {_PREFIX}{family} {kind}"
+            kind, says = families[family]
+            yield f"# HELP {prefix}{family} {says}"
+            yield f"# TYPE {prefix}{family} {kind}"
             told = family
         shown = ",".join(f'{label}="{_escaped(value)}"' for label, value in labels)
         braced = f"{{{shown}}}" if shown else ""
         yield (
-            f"{_PREFIX}{name}{braced} {number:.6f}"
+            f"{prefix}{name}{braced} {number:.6f}"
             if number % 1
-            else (f"{_PREFIX}{name}{braced} {int(number)}")
+            else (f"{prefix}{name}{braced} {int(number)}")
         )
 
 

@@ -1,15 +1,20 @@
 """What runs of agents did, as `/metrics` tells it."""
 
+from collections.abc import Iterable
+
 import anyio
+from runtime.networks.played import agent, network
 from stepping import Stepping
 
-from holdfast.doors.http.runtime_metrics import runtime_lines
+from holdfast.doors.http.runtime_metrics import network_run_lines, runtime_lines
 from holdfast.runtime.counts import counts
+from holdfast.testing.scripted import call
 
 
-def told() -> dict[str, float]:
-    lines = [line.rpartition(" ") for line in runtime_lines() if not line.startswith("#")]
-    return {name.removeprefix("holdfast_runtime_"): float(number) for name, _, number in lines}
+def told(lines: Iterable[str] | None = None) -> dict[str, float]:
+    given = runtime_lines() if lines is None else lines
+    parts = [line.rpartition(" ") for line in given if not line.startswith("#")]
+    return {name.split("_", 2)[2]: float(number) for name, _, number in parts}
 
 
 def test_steps_and_tokens_are_counted() -> None:
@@ -36,3 +41,24 @@ def test_each_number_is_told_once_with_what_it_is() -> None:
     families = [line for line in lines if line.startswith("# TYPE")]
     assert len(families) == len(set(families)) == 6
     assert any('team_turns_total{agent="the \\"pilot\\""} ' in line for line in lines)
+
+
+def broken() -> str:
+    raise ValueError("no")
+
+
+def test_runs_of_networks_are_counted() -> None:
+    before = told(network_run_lines())
+    ada = agent("ada", [call("broken"), "Done."], tools=[broken])
+
+    network(ada, name="metered").run_sync("Go.")
+
+    after = told(network_run_lines())
+    rise = {name: after[name] - before.get(name, 0) for name in after}
+    assert rise['runs_total{network="metered",status="completed",stop_reason="done"}'] == 1
+    assert rise['agent_calls_total{agent="ada"}'] == 1
+    assert rise['tool_errors_total{kind="raised"}'] == 1
+    assert (rise["router_calls_total"], rise["run_seconds_count"]) == (2, 1)
+    assert rise["event_errors_total"] == rise["omitted_messages_total"] == 0
+    families = [line for line in network_run_lines() if line.startswith("# TYPE")]
+    assert len(families) == len(set(families))

@@ -32,10 +32,10 @@ def once(*names: str) -> Callable[[RouterContext], AnyRoute]:
     return lambda ctx: Route.continue_() if ctx.call_count else Route.add(*names)
 
 
-def network(*agents: Agent, router: Any = None, **changes: Any) -> Network:
+def network(*agents: Agent, router: Any = None, name: str = "desk", **changes: Any) -> Network:
     """Return a network of *agents*, which runs them in their order unless it has a *router*."""
     chosen = router or once(*(each.name for each in agents))
-    return Network("desk", agents, router=chosen, **changes)
+    return Network(name, agents, router=chosen, **changes)
 
 
 def who(run: NetworkRun) -> list[str]:
