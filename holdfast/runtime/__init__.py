@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.hooks import AgentStart as AgentStart
     from holdfast.runtime.mcp_servers import McpServer as McpServer
     from holdfast.runtime.memory_history import InMemoryHistory as InMemoryHistory
+    from holdfast.runtime.modes import MultiModeAgent as MultiModeAgent
     from holdfast.runtime.networks.network import Network as Network
     from holdfast.runtime.networks.route import Route as Route
     from holdfast.runtime.networks.route import Router as Router
@@ -93,6 +94,7 @@ __all__ = [
     "MemoryCheckpoints",
     "MemoryUpdate",
     "MessageBus",
+    "MultiModeAgent",
     "Network",
     "NetworkRun",
     "ParallelTaskExecutor",
@@ -133,6 +135,7 @@ __all__ = [
 __getattr__ = lazily(
     __name__,
     {
+        "MultiModeAgent": "holdfast.runtime.modes",
         "WorkflowRunner": "holdfast.runtime.workflow_runner",
         "Workflow": "holdfast.runtime.workflow",
         "FunctionNode": "holdfast.runtime.workflow",
