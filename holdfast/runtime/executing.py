@@ -118,7 +118,13 @@ async def _performed(executor: Executor) -> bool:
         await context.tell(RunUpdate(event="started", executor=executor.name))
         try:
             whole = await _interruptible(executor)
+        except asyncio.CancelledError:
+            span.set_attribute("holdfast.state", "cancelled")
+            ends("cancelled")
+            context.tell_soon(_ended(executor, "cancelled", context.cancelled or "cancelled"))
+            raise
         except Exception as error:
+            span.set_attribute("holdfast.state", "failed")
             why = str(error) if isinstance(error, HoldfastError) else f"internal: {error}"
             await context.tell(_ended(executor, "failed", why))
             raise

@@ -1,6 +1,7 @@
 """What the executors of one run share."""
 
 import asyncio
+from contextlib import aclosing
 from typing import Any
 
 import pytest
@@ -180,3 +181,32 @@ async def test_a_title_that_is_too_long_to_be_shown_is_cut() -> None:
 
         assert await stepping.executor.run() == "Three."
         assert hf.runs.retrieve(stepping.context.run_id).name == "x" * 255 + "…"
+
+
+async def test_a_run_that_nobody_looks_at_any_more_is_shown_as_cancelled() -> None:
+    with holdfast.open(":memory:") as hf:
+        stepping = Stepping(["Three."], context=Context(hf=hf))
+
+        async with aclosing(stepping.executor.execute()) as events:
+            await anext(events)
+
+        assert hf.runs.retrieve(stepping.context.run_id).state == "cancelled"
+
+
+async def test_a_run_whose_task_is_cancelled_is_shown_as_cancelled() -> None:
+    begun = asyncio.Event()
+
+    async def look() -> None:
+        """Look."""
+        begun.set()
+        await asyncio.Event().wait()
+
+    with holdfast.open(":memory:") as hf:
+        stepping = Stepping([call("look")], context=Context(hf=hf), tools=[look])
+        running = asyncio.create_task(stepping.executor.run())
+        await begun.wait()
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+        assert hf.runs.retrieve(stepping.context.run_id).state == "cancelled"
