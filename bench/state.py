@@ -13,6 +13,7 @@ from time import perf_counter_ns
 import msgspec
 from kept_turns import keeping
 from measure import Bench, Timing, main, paired
+from networked import running
 
 from holdfast import InferenceResult, NetworkState, Usage, messages
 
@@ -130,7 +131,7 @@ def memory(bench: Bench, text: str) -> None:
 
 
 def run(bench: Bench) -> None:
-    """Measure values, whole states, histories, memory, and results kept in threads."""
+    """Measure values, whole states, histories, memory, threads, and runs of networks."""
     assert len(_encode(_VALUE)) == 200
     state = NetworkState(results=[result(each) for each in range(bench.size(RESULTS, 50))])
     values(bench)
@@ -138,6 +139,7 @@ def run(bench: Bench) -> None:
     history(bench, state)
     memory(bench, state.to_json())
     keeping(bench)
+    running(bench)
 
 
 if __name__ == "__main__":
