@@ -20,6 +20,7 @@ from holdfast.runtime.cancelling import Cancelling
 from holdfast.runtime.counts import counts
 from holdfast.runtime.events import Event, Spending
 from holdfast.runtime.feed import feed
+from holdfast.runtime.mcp_servers import Remote
 from holdfast.runtime.slots import Slots
 from holdfast.runtime.steering import Steering
 
@@ -76,6 +77,7 @@ class Context:
         self.slots = Slots(max_concurrency)
         self.steering = Steering()
         self.spans: dict[str, trace.SpanContext] = {}
+        self.servers_down: dict[Remote, str] = {}
         self._root: Context | None = None
         self._ledger = _Ledger()
         self._cancelling = Cancelling()

@@ -244,6 +244,21 @@ async def connect(agent: "Agent", run: "Run") -> list[dict[str, Any]]:
     ]
 
 
+async def reach(toolsets: Iterable[AnyToolset], down: "dict[Remote, str]") -> dict[str, str]:
+    """Connect the servers among *toolsets* but for those that are *down*; return which now are.
+
+    NotRunnable if one that is required cannot be reached.
+    """
+    tried = [each for each in _servers(toolsets) if each not in down]
+    errors = await asyncio.gather(*(each.connect() for each in tried))
+    found = {server: error for server, error in zip(tried, errors, strict=True) if error}
+    for server, error in found.items():
+        if server.required:
+            raise _unreachable(server.name, error)
+    down |= found
+    return {server.name: error for server, error in found.items()}
+
+
 async def close(toolsets: Iterable[AnyToolset]) -> None:
     """Close the connections to all servers among *toolsets*."""
     await asyncio.gather(*(each.aclose() for each in _servers(toolsets)))

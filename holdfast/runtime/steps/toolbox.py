@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic_ai import RunContext
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.settings import ModelSettings, ToolChoice
-from pydantic_ai.toolsets import ToolsetTool
+from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 
 from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.state.state import NetworkState
 from holdfast.runtime.agent import AnyTool
 from holdfast.runtime.context import Profile
-from holdfast.runtime.mcp_servers import kept
+from holdfast.runtime.mcp_servers import kept, reach
 from holdfast.runtime.steps.assignment import Assignment
 from holdfast.runtime.steps.paging import READ_RESULT, Pages
 from holdfast.runtime.steps.tools import FINISH, StepTools
@@ -111,6 +111,13 @@ class Toolbox:
         """Tell that *name*, which would not stop, is left to itself."""
         told = f"the tool {name} did not stop with the run and is left behind"
         await self._assignment.context.tell(self._assignment.log("warning", told))
+
+    async def reach(self, toolset: AbstractToolset[Any]) -> None:
+        """Connect the servers in *toolset*; tell of those that cannot be reached."""
+        context = self._assignment.context
+        for name, error in (await reach([toolset], context.servers_down)).items():
+            told = f"the MCP server {name} cannot be reached, its tools are not offered: {error}"
+            await context.tell(self._assignment.log("warning", told))
 
     def _context_of(self, ctx: RunContext[Any]) -> ToolContext:
         context = self._assignment.context

@@ -7,13 +7,13 @@ from typing import Any, Final
 from pydantic_ai import RunContext
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.settings import ModelSettings
-from pydantic_ai.toolsets import ToolsetTool
+from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 
 from holdfast.memories.state.state import NetworkState
 from holdfast.runtime.agent import Agent, AnyTool, AnyToolset
 from holdfast.runtime.context import Context
 from holdfast.runtime.events import LogUpdate
-from holdfast.runtime.mcp_servers import kept
+from holdfast.runtime.mcp_servers import kept, reach
 from holdfast.runtime.steps.paging import READ_RESULT, Pages
 from holdfast.runtime.steps.tools import Answered, StepTools
 from holdfast.runtime.tool_context import ToolContext
@@ -81,6 +81,12 @@ class TurnToolbox:
         """Tell that *name*, which would not stop, is left to itself."""
         told = f"the tool {name} did not stop with the run and is left behind"
         await self._context.tell(LogUpdate(severity="warning", content=told))
+
+    async def reach(self, toolset: AbstractToolset[Any]) -> None:
+        """Connect the servers in *toolset*; tell of those that cannot be reached."""
+        for name, error in (await reach([toolset], self._context.servers_down)).items():
+            told = f"the MCP server {name} cannot be reached, its tools are not offered: {error}"
+            await self._context.tell(LogUpdate(severity="warning", content=told))
 
     def settings(self, ctx: RunContext[Any]) -> ModelSettings:
         """Return the settings of a request: a choice of the agent is forced on the first only."""
