@@ -16,7 +16,7 @@ from holdfast.memories.state.message import ErrorKind
 from holdfast.runtime.calling.from_model import Answer, Content, failure
 from holdfast.runtime.calling.json_form import NotJSON, json_form
 from holdfast.runtime.calling.to_model import told
-from holdfast.runtime.calling.tool_calls import Terms, ToolCalls
+from holdfast.runtime.calling.tool_calls import Terms, ToolCalls, working
 from holdfast.runtime.mcp_servers import is_remote
 from holdfast.runtime.tooling import OURS
 from holdfast.tools.base import Tool
@@ -50,6 +50,7 @@ class Answering(WrapperToolset[Any]):
         call_id = ctx.tool_call_id or ""
         began = await calls.called(call_id)
         given, cause = None, None
+        token = working.set(calls.at_work(name, call_id))
         try:
             value = await _worked(
                 lambda: super(Answering, self).call_tool(name, tool_args, ctx, tool), terms
@@ -57,6 +58,8 @@ class Answering(WrapperToolset[Any]):
             content, given = _answer(value, tool)
         except Exception as error:  # noqa: BLE001 - whatever a user's tool raises is its answer
             content, cause = _failed(error, name, tool), error
+        finally:
+            working.reset(token)
         await calls.answered(call_id, Answer(content, calls.since(began)), cause)
         if "error" in content:
             raise ToolFailed(_shown(content, given))

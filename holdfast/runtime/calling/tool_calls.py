@@ -2,6 +2,7 @@
 
 import traceback
 from collections.abc import Collection, Mapping
+from contextvars import ContextVar
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,10 @@ from holdfast.runtime.tool_context import ToolContext
 if TYPE_CHECKING:
     from holdfast.runtime.agent import Agent
     from holdfast.runtime.calling.run import Run
+
+
+working: ContextVar[tuple[str, str, str] | None] = ContextVar("working", default=None)
+"""The run whose tool is at work, the tool's name, and its call's id."""
 
 
 class Terms(Struct, frozen=True):
@@ -86,6 +91,10 @@ class ToolCalls:
             tool_name=name,
             usage=ctx.usage,
         )
+
+    def at_work(self, name: str, call_id: str) -> tuple[str, str, str]:
+        """Return what is to be known while the tool *name* does its work."""
+        return self._run.id, name, call_id
 
     async def called(self, call_id: str) -> datetime:
         """Tell that the tool of a call is about to work; return when."""

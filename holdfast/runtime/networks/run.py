@@ -8,6 +8,7 @@ from holdfast.memories.state.instants import to_milliseconds, to_text
 from holdfast.memories.state.result import InferenceResult, Usage
 from holdfast.memories.state.run_record import RunStatus
 from holdfast.memories.state.window import Window
+from holdfast.runtime.calling.tool_calls import working
 from holdfast.runtime.networks.route import AgentOrName
 
 if TYPE_CHECKING:
@@ -42,9 +43,12 @@ class NetworkRun:
 
     @property
     def state(self) -> "NetworkState":
-        """The state it works on; what is written through it carries the run."""
+        """The state it works on; what is written through it carries the run, and who is at work."""
         run = self._run
-        return run.state.on_behalf(agent=run.current, run_id=run.id)
+        at, tool, call_id = working.get() or (None, None, None)
+        if at != run.id:
+            tool = call_id = None
+        return run.state.on_behalf(agent=run.current, run_id=run.id, tool=tool, call_id=call_id)
 
     @property
     def results(self) -> list[InferenceResult]:

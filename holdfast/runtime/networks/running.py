@@ -21,6 +21,7 @@ from holdfast.runtime.calling.alone import as_state
 from holdfast.runtime.calling.ends import Ending
 from holdfast.runtime.calling.remembering import Remembering
 from holdfast.runtime.calling.run import check_max_iter
+from holdfast.runtime.history import History
 from holdfast.runtime.networks.interrupting import Interrupting
 from holdfast.runtime.networks.options import Options
 from holdfast.runtime.networks.queue import Queue
@@ -84,8 +85,11 @@ class Running:
             sink=sink,
             also=also,
         )
-        self.remembering = Remembering(
-            options.history or network.history,
+        self.remembering = self._remembering(message, options.history or network.history)
+
+    def _remembering(self, message: UserMessage, history: History | None) -> Remembering:
+        return Remembering(
+            history,
             run_id=self.id,
             state=self.state,
             input=message,

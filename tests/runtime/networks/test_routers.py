@@ -99,6 +99,23 @@ async def test_a_value_that_an_agent_sets_decides_who_is_next() -> None:
     assert (info.agent, info.run_id, info.tool) == ("triage", run.id, "file")
 
 
+async def test_what_a_tool_writes_through_its_run_carries_the_call_too() -> None:
+    def file(ctx: ToolContext) -> str:
+        ctx.network.state.kv.set("topic", "billing")
+        return "filed"
+
+    ada = agent("ada", [call("file", call_id="call_1"), "Filed."], tools=[file])
+
+    run = await network(ada).run("Help!")
+    run.state.kv.set("later", 1)
+
+    info, later = run.state.get("topic"), run.state.get("later")
+    assert info is not None
+    assert later is not None
+    assert (info.agent, info.run_id, info.tool, info.call_id) == ("ada", run.id, "file", "call_1")
+    assert (later.agent, later.run_id, later.tool) == (None, run.id, None)
+
+
 @pytest.mark.parametrize("answer", ["eve", ["ada", "eve"], agent("ada"), 5, {"agent": "ada"}, [5]])
 async def test_what_is_no_agent_of_the_network_is_an_error_that_names_those_there_are(
     answer: Any,
