@@ -4,6 +4,7 @@
 carries a part and its size.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Literal, Self, TypeAlias, cast
 
@@ -60,7 +61,7 @@ class Event:
         told: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
         if "result" in told:
             told["result"] = _carried(told["result"])
-        return msgspec.json.encode({"type": self.type} | told).decode()
+        return _encoded({"type": self.type} | told).decode()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -264,7 +265,26 @@ def from_json(text: str) -> Event:
 
 
 def _carried(result: Any) -> Any:
-    encoded = msgspec.json.encode(result)
+    encoded = _encoded(result)
     if len(encoded) <= PART:
         return cast("Any", msgspec.Raw(encoded))
     return {"part": encoded.decode()[:PART], "value_bytes": len(encoded)}
+
+
+def _encoded(value: Any) -> bytes:
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        # A model may say half a character, and what it said is told all the same.
+        return msgspec.json.encode(_of_whole_characters(value))
+
+
+def _of_whole_characters(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode(errors="replace").decode()
+    if isinstance(value, list | tuple):
+        return [_of_whole_characters(each) for each in cast("Sequence[Any]", value)]
+    if isinstance(value, dict):
+        known = cast("dict[Any, Any]", value)
+        return {_of_whole_characters(key): _of_whole_characters(known[key]) for key in known}
+    return value

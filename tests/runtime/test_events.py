@@ -109,3 +109,32 @@ async def test_what_a_model_says_is_told_piece_by_piece() -> None:
     assert "".join(each.content for each in chunks).strip() == stepping.executor.result
     assert [each.done for each in chunks] == [False] * (len(chunks) - 1) + [True]
     assert len(chunks) > 3
+
+
+@pytest.mark.parametrize(
+    ("event", "told"),
+    [
+        (events.Chunk(content="a\ud800b"), {"content": "a?b"}),
+        (events.ToolCallUpdate(tool_call_id="1", name="x", args={"\ud800": ["\udfff"]}), {}),
+        (StepResult(step_id="a", result={"a": "\ud800"}), {"result": {"a": "?"}}),
+    ],
+)
+def test_half_a_character_does_not_keep_an_event_from_being_told(
+    event: Event, told: dict[str, Any]
+) -> None:
+    said = json.loads(event.to_json())
+
+    assert said | told == said
+    assert "?" in event.to_json()
+
+
+@pytest.mark.anyio
+async def test_all_events_of_a_run_are_json() -> None:
+    turns = [[call("look", x=2**70), call("gone")], call("finish_step", result={"a": [1.5, None]})]
+    stepping = Stepping(turns, step={"output_schema": {"type": "object"}})
+
+    told = await stepping.events()
+
+    assert len(told) > 10
+    for event in told:
+        assert events.from_json(event.to_json()).to_json() == event.to_json()

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from inspect import isawaitable
-from typing import Any, Final, Literal, Protocol, TypeAlias, cast
+from typing import Any, Final, Literal, Protocol, Self, TypeAlias, cast
 
 import msgspec
 from msgspec import Struct
@@ -18,10 +18,11 @@ from pydantic import ValidationError
 from pydantic_ai import RunContext
 from pydantic_ai.exceptions import ModelRetry
 from pydantic_ai.messages import ModelMessage, ToolReturn, is_multi_modal_content
-from pydantic_ai.toolsets import ToolsetTool, WrapperToolset
+from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
 
 from holdfast.ground.errors import HoldfastError, ToolNameTaken
 from holdfast.runtime.calling.json_form import json_form
+from holdfast.runtime.mcp_servers import seen_to
 from holdfast.runtime.schemas import PROBLEMS
 from holdfast.runtime.steps.paging import Pages
 from holdfast.runtime.tooling import OURS
@@ -107,12 +108,26 @@ class Box(Protocol):
         """Tell that *name*, which would not stop, is left to itself."""
         ...
 
+    async def reach(self, toolset: AbstractToolset[Any]) -> None:
+        """Connect the servers in *toolset*; tell of those that cannot be reached."""
+        ...
+
 
 @dataclass
 class StepTools(WrapperToolset[Any]):
     """The tools of one try of a step, as far as they are offered now."""
 
     toolbox: Box
+
+    async def __aenter__(self) -> Self:
+        """Connect what is to be connected, once a run where that does not help."""
+        await self.toolbox.reach(self.wrapped)
+        token = seen_to.set(True)
+        try:
+            await super().__aenter__()
+        finally:
+            seen_to.reset(token)
+        return self
 
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
         """Return those that may be called in the next request."""
@@ -140,7 +155,7 @@ class StepTools(WrapperToolset[Any]):
             value = await self._called(name, arguments, ctx, real)
             given, answered = _given(value, real, toolbox.pages_of(name))
         except Exception as error:  # noqa: BLE001 - whatever a user's tool raises is its answer
-            given, answered = _mistake(error, name)
+            given, answered = _mistake(error, name, toolbox.pages_of(name))
         toolbox.answers[call_id] = answered
         return given
 
@@ -259,9 +274,10 @@ def _refused(data: JSON, tool: ToolsetTool[Any]) -> bool:
     return isinstance(ours, Tool) and ours.refused is not None and ours.refused(data)
 
 
-def _mistake(error: Exception, name: str) -> tuple[JSON, Answered]:
+def _mistake(error: Exception, name: str, pages: Pages | None) -> tuple[JSON, Answered]:
     """Return what the model is told of *error*, which a call of *name* raised."""
-    kind, message = type(error).__name__, str(error)
+    # No provider takes half a character.
+    kind, message = type(error).__name__, str(error).encode(errors="replace").decode()
     if isinstance(error, BadArguments):
         kind = "invalid_input"
     elif isinstance(error, ModelRetry) and isinstance(error.__context__, TimeoutError):
@@ -269,4 +285,7 @@ def _mistake(error: Exception, name: str) -> tuple[JSON, Answered]:
     elif not isinstance(error, HoldfastError | ModelRetry | Denied):
         _log.info("the tool %s raised", name, exc_info=error)
     told: JSON = {"error": {"type": kind, "message": message}}
-    return told, Answered(ok=False, characters=len(message))
+    answered = Answered(ok=False, characters=len(message))
+    if pages is None or len(text := _text(told)) <= pages.most:
+        return told, answered
+    return pages.keep(text), replaced(answered, paged=True)

@@ -112,6 +112,21 @@ async def test_a_wrong_place_is_answered(arguments: dict[str, Any], says: str) -
     assert says in stepping.given[1]["error"]["message"]
 
 
+async def test_a_long_error_is_paged_too() -> None:
+    def hail() -> None:
+        """Hail."""
+        raise ValueError("x" * 500)
+
+    stepping = Stepping([call("hail"), "Read."], tools=[hail], tool_result_limit=100)
+
+    (told,) = await stepping.told(ToolResultUpdate)
+
+    assert stepping.given[0]["part"]["returned"] == 100
+    assert stepping.given[0]["text"].startswith('{"error":{"type":"ValueError","message":"xx')
+    assert (told.ok, told.characters, told.paged) == (False, 500, True)
+    assert "read_result" in stepping.model.asked[1].offered
+
+
 async def test_a_memory_tool_pages_itself() -> None:
     stepping = Stepping([call("memory_read", keys=["shared:log"]), "Read."], tool_result_limit=900)
     stepping.context.memory.set("shared:log", "x" * 5_000)

@@ -161,6 +161,17 @@ async def test_a_tool_that_raises_answers_with_its_error_and_no_traceback() -> N
     assert stepping.given == [{"error": {"type": "ValueError", "message": "Delft is full"}}]
 
 
+async def test_an_error_in_half_characters_reaches_the_model_whole() -> None:
+    def hail() -> None:
+        """Hail."""
+        raise ValueError("a\ud800")
+
+    stepping = Stepping([call("hail"), "Three."], tools=[hail])
+
+    assert await stepping.executor.run() == "Three."
+    assert stepping.given == [{"error": {"type": "ValueError", "message": "a?"}}]
+
+
 async def test_a_tool_that_asks_for_another_try_answers_so() -> None:
     def hail() -> None:
         """Hail."""
