@@ -5,13 +5,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+from runtime.providers.speaking import Say, speaker
+
 EXAMPLE = Path(__file__).parents[2] / "examples" / "support_session.py"
 
 
-def talk(database: Path, conversation: str) -> str:
+def talk(database: Path, conversation: str, *options: str, **env: str) -> str:
+    inherited = {key: each for key, each in os.environ.items() if not key.startswith("HOLDFAST_")}
     shown = subprocess.run(
-        [sys.executable, "-W", "error", str(EXAMPLE), str(database), conversation],
-        env={key: each for key, each in os.environ.items() if not key.startswith("HOLDFAST_")},
+        [sys.executable, "-W", "error", str(EXAMPLE), str(database), conversation, *options],
+        env={**inherited, **env},
         capture_output=True,
         text=True,
         timeout=120,
@@ -49,3 +53,21 @@ def test_who_was_never_there_is_not_known(tmp_path: Path) -> None:
     shown = talk(tmp_path / "desk.db", "second")
 
     assert line(shown, "agent:").endswith("I do not know you yet.")
+
+
+@pytest.mark.parametrize("model", ["openai-chat:gpt-4o", "openai-responses:gpt-4o", "anthropic:x"])
+def test_any_provider_may_be_named(tmp_path: Path, model: str) -> None:
+    talk(tmp_path / "desk.db", "first")
+    with speaker(Say(["By mail."])) as server:
+        shown = talk(
+            tmp_path / "desk.db",
+            "second",
+            f"--model={model}",
+            OPENAI_API_KEY="none",
+            OPENAI_BASE_URL=f"{server.url}/v1",
+            ANTHROPIC_API_KEY="none",
+            ANTHROPIC_BASE_URL=server.url,
+        )
+
+    assert line(shown, "agent:").endswith("By mail.")
+    assert "carrier asked" in str(server.bodies[0])

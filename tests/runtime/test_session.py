@@ -383,3 +383,31 @@ async def test_a_session_that_cannot_be_opened_leaves_no_run_behind(hf: Holdfast
 def test_what_a_session_cannot_be_is_said_at_once(hf: Holdfast, options: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput):
         Session(support([]), hf=hf, **options)
+
+
+async def test_a_session_may_be_had_through_a_server(remote: Holdfast) -> None:
+    storing = call("memory_store", key="plan", category="core", content="She is on the gold plan.")
+    learning = call("ltm_remember", text="Ada prefers answers by mail", kind="preference")
+    agent = support([[storing, learning], "Noted.", "By mail."])
+    ltm = remote.longterm("ada", enabled=True)
+
+    async with opened(agent, remote, longterm=ltm) as session:
+        await session.send("I am on gold. Answer by mail.")
+    async with opened(agent, remote, longterm=ltm) as session:
+        await session.send("How does Ada prefer answers?")
+
+    assert [each.data for each in session.events if each.type == "failed"] == []
+    assert "She is on the gold plan." in asked(agent)[2].instructions
+    assert "Ada prefers answers by mail" in asked(agent)[2].text
+    assert len(list(remote.threads.turns(session.thread_id))) == 2
+
+
+async def test_a_session_whose_lane_was_taken_goes_on_without_its_tools(hf: Holdfast) -> None:
+    agent = support([[call("memory_recall", key="plan")], "I cannot look it up."])
+
+    async with opened(agent, hf, id="thread_1") as session:
+        with hf.durable("support").run(lane="thread_1"):
+            result = await session.send("Which plan am I on?")
+
+    assert result.text == "I cannot look it up."
+    assert "stale_run" in str(result.tool_calls)
