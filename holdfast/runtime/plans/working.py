@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 
 from opentelemetry.trace import Span
 
@@ -16,7 +17,7 @@ from holdfast.runtime.plans.schedule import Blocked
 from holdfast.runtime.plans.shapes import State, Step, Task
 from holdfast.runtime.plans.spent import Spent
 from holdfast.runtime.plans.walking import walk
-from holdfast.runtime.steps.leaving import leave_task_result
+from holdfast.runtime.steps.leaving import leave_failure, leave_task_result
 
 log = logging.getLogger(__name__)
 
@@ -164,6 +165,9 @@ class TaskWork:
 
     async def _fail(self, step: Step, error: StepError) -> None:
         step.end("failed", self._context.now(), error)
+        # It is told as failed even where the memory is too full to say so.
+        with suppress(LimitExceeded):
+            leave_failure(self._context.memory, step, error)
         await self._tell("step_failed", step, cause=str(error))
         told = StepResult(task_id=self.task.id, step_id=step.id, error=error)
         await self._context.tell(told)

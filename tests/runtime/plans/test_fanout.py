@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from runtime.plans.workers import Workers, step, task, told
 
 from holdfast.ground.json_values import JSON
-from holdfast.runtime import Step, TaskExecutor
+from holdfast.runtime import Agent, AgentHooks, AgentStart, Context, Step, TaskExecutor
 from holdfast.runtime.events import StepResult, TaskUpdate
 
 pytestmark = pytest.mark.anyio
@@ -258,3 +258,54 @@ async def test_cancelled_its_items_and_it_say_so(workers: Workers) -> None:
     assert {"each", "each.1", "end"} <= cancelled
     assert run.task.steps[1].state == "cancelled"
     assert not run.context.memory.has("step:each")
+
+
+async def test_a_bug_at_an_item_leaves_the_step_marked_as_failed(workers: Workers) -> None:
+    class Broken(Context):
+        def spend(self, usage: Any) -> None:
+            if workers.ended[-1] == "e1":
+                raise ZeroDivisionError("of ours")
+            super().spend(usage)
+
+    run = fanned(workers, [1, 2], each(), context=Broken(model=workers.model, max_concurrency=1))
+
+    await told(run)
+
+    entry = run.context.memory.get("step:each")
+    assert entry is not None
+    assert entry.failed
+    assert entry.value == {"error": "ZeroDivisionError: of ours"}
+    assert run.context.memory.get_value("step:each.0") == "done e0"
+    assert run.task.steps[1].state == "failed"
+    assert "end" not in workers.began
+
+
+async def test_each_item_asks_the_hooks_of_the_agent(workers: Workers) -> None:
+    inputs = list[str]()
+
+    def on_start(start: AgentStart) -> None:
+        inputs.append(start.input)
+
+    agent = Agent("ada", instructions="Be kind.", hooks=AgentHooks(on_start=on_start))
+    run = fanned(workers, ["x", "y"], each(), agent=agent)
+
+    await run.run()
+
+    assert sorted(inputs) == ["Work on e0. x", "Work on e1. y", "Work on end.", "Work on list."]
+    assert all(asked.instructions.startswith("Be kind.") for asked in workers.asked.values())
+
+
+async def test_an_agent_that_is_off_works_on_no_item(workers: Workers) -> None:
+    agent = Agent("ada", instructions="", hooks=AgentHooks(enabled=False))
+    process = step("each", "list", mode="process")
+    run = TaskExecutor(
+        task=task("t", process), context=workers.context(), agent=agent, inputs={"list": [1, 2]}
+    )
+
+    await told(run)
+
+    assert workers.began == []
+    error = run.task.steps[0].error
+    assert error is not None
+    assert error.reason == "items"
+    assert "2 of 2 items failed (0, 1); 0: disabled: the agent ada is off" in error.message

@@ -329,3 +329,23 @@ def test_nobody_is_asked_for_the_result_of_no_task(workers: Workers) -> None:
 def test_on_mismatch_is_one_of_two(workers: Workers) -> None:
     with pytest.raises(InvalidInput, match="on_mismatch"):
         executor(workers, diamond(), on_mismatch="maybe")
+
+
+async def test_no_value_is_in_any_prompt_unless_a_model_asks_for_it(workers: Workers) -> None:
+    ids = ("a1", "a2", "b1", "b2")
+    workers.gives = {id: f"SECRET of {id}" for id in ids}
+    tasks = plan(
+        task("a", step("a1", "topic"), step("a2", "a1")),
+        task("b", step("b1", "topic", output_schema={}), step("b2", "b1"), depends_on=["a"]),
+    )
+    context = workers.context()
+    context.memory.set("shared:found", "SECRET of another")
+    run = ParallelTaskExecutor(plan=tasks, context=context, inputs={"topic": "SECRET topic"})
+
+    await run.run()
+
+    assert set(workers.asked) == set(ids)
+    assert not [id for id, asked in workers.asked.items() if "SECRET" in asked.text]
+    for asked in workers.asked.values():
+        assert "## Memory Tools (progressive disclosure)" in asked.instructions
+        assert asked.offered[:3] == ["memory_list", "memory_read", "memory_write"]
