@@ -103,6 +103,8 @@ class App:
         sweeping = asyncio.ensure_future(self.house.keep_swept())
         await send({"type": "lifespan.startup.complete"})
         await receive()
+        # How a run ended is kept before the database is closed.
+        await self.house.served.stop()
         sweeping.cancel()
         self.house.close()
         await send({"type": "lifespan.shutdown.complete"})

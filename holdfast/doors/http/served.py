@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from holdfast.library.holdfast import Holdfast
     from holdfast.runtime import Network, NetworkRun, RunEvent, UserMessage
 
+END_MOST = 5.0
+"""Seconds that runs have to end, once the server was told to stop."""
+
 _encode = msgspec.json.Encoder().encode
 
 
@@ -109,7 +112,9 @@ class Served:
         runs = [going for going in self._going.values() if going.run is not None]
         for going in runs:
             cast("NetworkRun", going.run).cancel("the server stops")
-        await asyncio.gather(*(going.waited() for going in runs), return_exceptions=True)
+        ends = [asyncio.ensure_future(going.waited()) for going in runs]
+        if ends:
+            await asyncio.wait(ends, timeout=END_MOST)
 
 
 async def followed(
