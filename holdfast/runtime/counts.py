@@ -29,15 +29,25 @@ TOLD: Final[dict[str, tuple[str, str]]] = {
 }
 """What each number is, and what it says."""
 
-ENDS: Final = (
-    ("completed", ""),
-    ("cancelled", ""),
-    ("failed", "max_iterations"),
-    ("failed", "model_error"),
-    ("failed", "timeout"),
-    ("failed", "token_budget"),
+FAILURES: Final = (
+    "max_iterations",
+    "token_budget",
+    "no_answer",
+    "model_error",
+    "timeout",
+    "rejected",
+    "memory",
+    "hook",
+    "disabled",
+    "not_a_list",
+    "too_many_items",
+    "items",
+    "internal",
 )
-"""How steps mostly end, and why."""
+"""Why a step fails."""
+
+ENDS: Final = (("completed", ""), ("cancelled", ""), *(("failed", each) for each in FAILURES))
+"""How steps end, and why."""
 
 _BUCKETS: Final = {STEP_SECONDS: SECONDS, STEP_ITERATIONS: ITERATIONS}
 
@@ -79,12 +89,18 @@ class Counts:
         self._waiting = 0
         self._lock = Lock()
 
-    def step_ended(self, state: str, reason: str, *, seconds: float, iterations: int) -> None:
-        """Count a step that ended in *state*, for *reason* if it failed."""
+    def step_ended(
+        self, state: str, reason: str, *, seconds: float, iterations: int | None
+    ) -> None:
+        """Count a step that ended in *state*, for *reason* if it failed.
+
+        *iterations* is None for one whose items make the requests, and are counted for themselves.
+        """
         with self._lock:
             self._counts[STEPS, (("state", state), ("reason", reason))] += 1
             self._histograms[STEP_SECONDS].add(seconds)
-            self._histograms[STEP_ITERATIONS].add(iterations)
+            if iterations is not None:
+                self._histograms[STEP_ITERATIONS].add(iterations)
 
     def spent(self, *, received: int, sent: int) -> None:
         """Count the tokens that went to a model and came from it."""

@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from holdfast.ground.errors import InvalidInput, LimitExceeded
 from holdfast.ground.json_values import JSON
 from holdfast.memories.run import keys
+from holdfast.runtime.counts import counts
 from holdfast.runtime.events import LogUpdate, StepError, StepResult, TaskMoment, TaskUpdate
 from holdfast.runtime.plans.crew import Crew
 from holdfast.runtime.plans.items import NotAList, bad, good, item_step, items_of
 from holdfast.runtime.plans.means import Means
-from holdfast.runtime.plans.shapes import Step, Task
+from holdfast.runtime.plans.shapes import State, Step, Task
 from holdfast.runtime.plans.spent import Spent
 from holdfast.runtime.steps.leaving import leave_failure, leave_result
 
@@ -40,7 +41,7 @@ class FanOut:
             await self._perform()
         except asyncio.CancelledError:
             # Its items have said so of themselves.
-            self._step.end("cancelled", self._context.now())
+            self._end("cancelled")
             why = self._context.cancelled or "cancelled"
             self._context.tell_soon(self._update("step_cancelled", cause=why))
             raise
@@ -106,7 +107,7 @@ class FanOut:
             leave_result(memory, self._task, self._step, results, finish=self._finish)
         except (InvalidInput, LimitExceeded) as error:
             return await self._fail("memory", str(error))
-        self._step.end("completed", self._context.now())
+        self._end("completed")
         await self._tell("step_completed")
         told = StepResult(
             task_id=self._task.id,
@@ -118,7 +119,7 @@ class FanOut:
 
     async def _fail(self, reason: str, message: str) -> None:
         step, error = self._step, StepError(reason, message)
-        step.end("failed", self._context.now(), error)
+        self._end("failed", error)
         try:
             leave_failure(self._context.memory, step, error)
         except LimitExceeded as full:
@@ -129,6 +130,13 @@ class FanOut:
         await self._tell("step_failed", cause=str(error))
         told = StepResult(task_id=self._task.id, step_id=step.id, error=error)
         await self._context.tell(told)
+
+    def _end(self, state: State, error: StepError | None = None) -> None:
+        step, now = self._step, self._context.now()
+        step.end(state, now, error)
+        seconds = (now - (step.started_at or now)) / 1000
+        reason = error.reason if error else ""
+        counts.step_ended(state, reason, seconds=seconds, iterations=None)
 
     async def _tell(
         self,

@@ -3,10 +3,15 @@
 from collections.abc import Iterable
 
 import anyio
+import pytest
 from runtime.networks.played import agent, network
+from runtime.plans.workers import Workers, step, task
 from stepping import Stepping
 
 from holdfast.doors.http.runtime_metrics import network_run_lines, runtime_lines
+from holdfast.ground.errors import TaskFailed
+from holdfast.ground.json_values import JSON
+from holdfast.runtime import TaskExecutor
 from holdfast.runtime.counts import counts
 from holdfast.testing.scripted import call
 
@@ -62,3 +67,23 @@ def test_runs_of_networks_are_counted() -> None:
     assert rise["event_errors_total"] == rise["omitted_messages_total"] == 0
     families = [line for line in network_run_lines() if line.startswith("# TYPE")]
     assert len(families) == len(set(families))
+
+
+def test_a_step_over_a_list_is_counted_beside_its_items() -> None:
+    before, workers = told(), Workers()
+    process = step("each", "list", mode="process")
+
+    def run(items: JSON) -> None:
+        TaskExecutor(
+            task=task("t", process), context=workers.context(), inputs={"list": items}
+        ).run_sync()
+
+    run([1, 2])
+    with pytest.raises(TaskFailed):
+        run("no list")
+
+    after = told()
+    rise = {name: after[name] - before[name] for name in after}
+    assert rise['steps_total{state="completed",reason=""}'] == 3
+    assert rise['steps_total{state="failed",reason="not_a_list"}'] == 1
+    assert (rise["step_seconds_count"], rise["step_iterations_count"]) == (4, 2)
