@@ -112,9 +112,8 @@ class Served:
         runs = [going for going in self._going.values() if going.run is not None]
         for going in runs:
             cast("NetworkRun", going.run).cancel("the server stops")
-        ends = [asyncio.ensure_future(going.waited()) for going in runs]
-        if ends:
-            await asyncio.wait(ends, timeout=END_MOST)
+        ends = asyncio.gather(*(going.waited() for going in runs), return_exceptions=True)
+        await asyncio.wait([ends], timeout=END_MOST)
 
 
 async def followed(

@@ -180,6 +180,7 @@ async def _next(run: Running) -> Agent | None:
 
 async def _call(run: Running, agent: Agent) -> None:
     """Call *agent*, and keep what that came to; Over if it failed."""
+    await run.remembering_of(agent)
     await run.tell("agent.started", {"index": run.calls}, agent=agent.name)
     call = AgentCall(agent, run, index=run.calls, timeout=run.left)
     run.current = agent.name
@@ -223,7 +224,7 @@ async def _keep(run: Running, call: AgentCall) -> Ending | None:
         run.state.append_result(result)
         run.calls += 1
         try:
-            await run.remembering.add([result])
+            await (await run.remembering_of(call.agent)).add([result])
         except HistoryFailed as error:
             broken = Ending("history_error", error.method, error.__cause__)
     data = {
@@ -241,7 +242,8 @@ async def _finish(run: Running, ending: Ending, *, begun: bool) -> None:
     run.ended_at, run.ending = run.clock.now(), ending
     if begun:
         try:
-            await run.remembering.end(_record(run, ending))
+            for each in run.keepers:
+                await each.end(_record(run, ending))
         except HistoryFailed as error:
             if ending.status == "completed":
                 ending = Ending("history_error", error.method, error.__cause__)

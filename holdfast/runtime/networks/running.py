@@ -85,17 +85,39 @@ class Running:
             sink=sink,
             also=also,
         )
-        self.remembering = self._remembering(message, options.history or network.history)
+        self._message, self._history = message, options.history or network.history
+        self._own: dict[int, Remembering] = {}
+        self.remembering = self._remembering(self._history)
 
-    def _remembering(self, message: UserMessage, history: History | None) -> Remembering:
+    def _remembering(self, history: History | None) -> Remembering:
         return Remembering(
             history,
             run_id=self.id,
             state=self.state,
-            input=message,
+            input=self._message,
             clock=self.clock,
             network=self.handle,
         )
+
+    async def remembering_of(self, agent: Agent) -> Remembering:
+        """Return what keeps the results of *agent*: its own history where the run has none.
+
+        That joins the run's thread at the agent's first call. HistoryFailed, with its cause.
+        """
+        if self._history is not None or agent.history is None:
+            return self.remembering
+        found = self._own.get(id(agent.history))
+        if found is None:
+            found = self._own[id(agent.history)] = self._remembering(agent.history)
+            await found.open(None)
+            self.telling.thread_id = self.state.thread_id
+            await found.begin(self.started_at, self.network.name)
+        return found
+
+    @property
+    def keepers(self) -> list[Remembering]:
+        """Return all that keep something of the run."""
+        return [self.remembering, *self._own.values()]
 
     @property
     def results(self) -> list[InferenceResult]:

@@ -257,6 +257,20 @@ async def test_a_thread_goes_on_in_another_run() -> None:
     assert "One." in model_of(ada).asked[1].text
 
 
+async def test_an_agents_own_history_keeps_its_turns_where_the_network_has_none() -> None:
+    own, shared = InMemoryHistory(), InMemoryHistory()
+    ada, bob = agent("ada", history=own), agent("bob")
+
+    alone = await network(ada, bob).run("Go.", thread_id="t")
+    await network(ada, bob, history=shared).run("Go.", thread_id="u")
+
+    assert [each.result and each.result.agent for each in own.turns("t")] == [None, "ada"]
+    record = own.get_run(HistoryContext(run_id=alone.id))
+    assert record is not None
+    assert record.status == "completed"
+    assert (own.turns("u"), len(shared.turns("u"))) == ([], 3)
+
+
 async def test_a_history_that_fails_at_first_lets_nothing_run() -> None:
     class Gone:
         """A history that is not there."""
