@@ -153,8 +153,9 @@ def _alike(name: str, keys: Sequence[str]) -> list[str]:
     """Return those of *keys* that *name* may be meant to be, the likeliest first."""
     own = name.partition(":")[2] or name
     keys = keys[-(NEAR_CHARS // max(1, len(name))) :] if len(name) <= NEAR_CHARS else ()
-    elsewhere = [key for key in keys if key.partition(":")[2] == own]
-    close = get_close_matches(name, keys, NEAR_MOST, _LIKE)
-    if ":" not in name:
-        close = get_close_matches(f"shared:{name}", keys, NEAR_MOST, _LIKE)
-    return list(dict.fromkeys([*elsewhere, *close]))[:NEAR_MOST]
+    # By names alone: what all keys of a namespace begin with would make short ones all alike.
+    named: dict[str, list[str]] = {}
+    for key in keys:
+        named.setdefault(key.partition(":")[2], []).append(key)
+    close = get_close_matches(own, named, NEAR_MOST, _LIKE)
+    return [key for each in close for key in named[each]][:NEAR_MOST]

@@ -80,6 +80,23 @@ class RunReadToolContract(GivenARun):
         assert near["task:other"] == ["step:other"]
         assert "shared:nothing_like" not in near
 
+    @pytest.mark.parametrize("asked", ["step:b7", "zz", "shared:b7", "step:"])
+    def test_a_short_key_is_not_near_just_for_its_namespace(
+        self, memory: RunMemory, asked: str
+    ) -> None:
+        memory.set("step:a1", 1)
+        memory.set("shared:a1", 1)
+
+        assert "did_you_mean" not in call(memory, 1, {"keys": [asked]})
+
+    @pytest.mark.parametrize("asked", ["sumary", "stp:summary", "shared:summary"])
+    def test_a_key_is_near_in_whichever_namespace(self, memory: RunMemory, asked: str) -> None:
+        memory.set("step:summary", 1)
+
+        near = call(memory, 1, {"keys": [asked]})["did_you_mean"]
+
+        assert near == {asked: ["step:summary"]}
+
     def test_without_near_keys_nothing_is_said_of_them(self, memory: RunMemory) -> None:
         memory.set("step:a", 1)
 
