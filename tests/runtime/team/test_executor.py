@@ -26,7 +26,7 @@ from teams import (
 
 from holdfast.errors import AgentNameTaken, InvalidInput, NoModel, ToolNameTaken
 from holdfast.memories.state import messages as messages_of
-from holdfast.runtime import Agent, AgentHooks, AgentStart, InferenceResult, TaskBoard
+from holdfast.runtime import Agent, AgentHooks, AgentStart, InferenceResult, McpServer, TaskBoard
 from holdfast.runtime.context import Context
 from holdfast.runtime.events import LogUpdate, RunUpdate, TeamUpdate, ToolResultUpdate, from_json
 from holdfast.runtime.team.executor import TeamExecutor
@@ -631,3 +631,16 @@ async def test_a_hook_that_lets_no_turn_begin_benches_its_agent(what: str) -> No
     assert len(updates(events, "agent_benched")) == 1
     errors = [each.content for each in events if isinstance(each, LogUpdate)]
     assert any("on_start" in each for each in errors)
+
+
+async def test_a_server_that_cannot_be_reached_is_told_once_whoever_has_turns() -> None:
+    server = McpServer("far", command="/nonexistent/server", timeout=5)
+    team = a_team(
+        an_agent("ada", leading([create("Look")])), an_agent("bob", work), toolsets=[server]
+    )
+
+    events = await all_events(team)
+
+    told = [each for each in events if isinstance(each, LogUpdate)]
+    assert [each.content.partition(" cannot")[0] for each in told] == ["the MCP server far"]
+    assert team.get_result().status == "completed"
