@@ -237,19 +237,18 @@ async def _keep(run: Running, call: AgentCall) -> Ending | None:
 
 
 async def _finish(run: Running, ending: Ending, *, begun: bool) -> None:
-    """Keep in the history how the run ended, and tell it."""
+    """Keep in the history how the run ended, and tell it, even to one cancelled once more."""
     run.queue.close()
     run.ended_at, run.ending = run.clock.now(), ending
-    if begun:
-        try:
-            for each in run.keepers:
-                await each.end(_record(run, ending))
-        except HistoryFailed as error:
-            if ending.status == "completed":
-                ending = Ending("history_error", error.method, error.__cause__)
-                run.ending = ending
-    counts.ended(run)
-    await _tell_end(run, ending)
+    try:
+        for each in run.keepers if begun else ():
+            await each.end(_record(run, ending))
+    except HistoryFailed as error:
+        if ending.status == "completed":
+            run.ending = Ending("history_error", error.method, error.__cause__)
+    finally:
+        counts.ended(run)
+        await _tell_end(run, run.ending)
 
 
 def _record(run: Running, ending: Ending) -> RunRecord:

@@ -254,6 +254,33 @@ async def test_a_task_that_is_cancelled_ends_the_run_and_is_cancelled() -> None:
     assert [each.agent for each in state.results] == ["ada"]
 
 
+async def test_a_task_that_is_cancelled_twice_tells_its_end_too() -> None:
+    heard, inside, ending = Heard(), asyncio.Event(), asyncio.Event()
+
+    async def wait(_: Any) -> str:
+        inside.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    class Slow:
+        """A history that never hears of the end."""
+
+        async def end_run(self, *_: object) -> None:
+            ending.set()
+            await asyncio.Event().wait()
+
+    desk = network(agent("ada", [wait]), history=Slow())
+    task = asyncio.create_task(desk.run("Go.", on_event=heard))
+    for event in (inside, ending):
+        await event.wait()
+        task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    assert heard.types.count("run.cancelled") == 1
+    assert heard.types[-1] == "run.cancelled"
+
+
 async def test_a_wait_that_is_given_up_leaves_the_run_going() -> None:
     go = asyncio.Event()
 
