@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections.abc import AsyncGenerator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 import pytest
@@ -411,3 +411,31 @@ async def test_a_session_whose_lane_was_taken_goes_on_without_its_tools(hf: Hold
 
     assert result.text == "I cannot look it up."
     assert "stale_run" in str(result.tool_calls)
+
+
+async def test_a_turn_that_is_left_early_is_over_and_the_next_may_be_taken(hf: Holdfast) -> None:
+    agent = support(["Never mind. " * 20, "Hello."])
+
+    async with opened(agent, hf) as session:
+        async with aclosing(session.stream("Hi.")) as events:
+            async for event in events:
+                if event.type == "text.delta":
+                    break
+        result = await session.send("Hi again.")
+
+    assert result.text == "Hello."
+
+
+async def test_what_an_agent_was_told_in_a_later_request_is_not_kept_either(
+    hf: Holdfast, ltm: LongTermMemory
+) -> None:
+    ltm.remember("Ada prefers answers by mail", kind="preference")
+    agent = support([[call("ltm_forget", id="item_none")], "By mail.", "By mail, again."])
+
+    async with opened(agent, hf, longterm=ltm) as session:
+        await session.send("How does Ada prefer answers?")
+        await session.send("How does Ada prefer answers, again?")
+
+    kept = str([each.export() for each in hf.threads.results(session.thread_id)])
+    assert [each.text.count("<recalled-memories>") for each in asked(agent)] == [1, 1, 1]
+    assert "recalled-memories" not in kept
