@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
 from opentelemetry import trace
 from pydantic_ai.usage import RequestUsage
@@ -63,6 +63,8 @@ class Context:
         trace_content: bool = False,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
+        if profile not in get_args(Profile):
+            raise InvalidInput("profile", "must be alone or together", given=profile)
         self.clock = clock or SystemClock()
         self.ids = ids or _ids
         self.memory = self._new_memory(run_id) if memory is None else memory

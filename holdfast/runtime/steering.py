@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic_ai.exceptions import UserError
 
 from holdfast.ground.errors import InvalidInput, NotFound
+from holdfast.ground.text import encoded
 
 Deliver = Callable[[str], None]
 """Puts a text before the next request; UserError when there will be none."""
@@ -36,7 +37,7 @@ class Steering:
 
     def steer(self, text: str, *, step: str | None = None) -> list[str]:
         """Say *text* to *step*, or to all that run; return which; NotFound if it has ended."""
-        if not text.strip():
+        if not encoded("text", text).strip():
             raise InvalidInput("text", "must not be blank")
         with self._lock:
             if step is None:

@@ -2,7 +2,7 @@
 
 import asyncio
 from contextlib import aclosing
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from stepping import Stepping
@@ -210,3 +210,8 @@ async def test_a_run_whose_task_is_cancelled_is_shown_as_cancelled() -> None:
             await running
 
         assert hf.runs.retrieve(stepping.context.run_id).state == "cancelled"
+
+
+def test_a_profile_that_is_none_is_refused_at_once() -> None:
+    with pytest.raises(InvalidInput, match="alone or together"):
+        Context(profile=cast("Any", "apart"))

@@ -127,3 +127,9 @@ async def test_another_thread_may_speak() -> None:
     await stepping.executor.run()
 
     assert said(stepping.model.asked[1])[-1] == "Only the big ones."
+
+
+@pytest.mark.parametrize("text", [5, None, "a\ud800"])
+def test_only_text_can_be_said(text: Any) -> None:
+    with pytest.raises(InvalidInput, match="text"):
+        Context().steer(text)

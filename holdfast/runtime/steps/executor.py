@@ -60,6 +60,9 @@ class StepExecutor:
     messages: list[ModelMessage] = field(default_factory=list[ModelMessage], init=False)
 
     def __post_init__(self) -> None:
+        for limit in ("max_iterations", "token_budget", "tool_result_limit"):
+            if getattr(self, limit) < 1:
+                raise InvalidInput(limit, "must be at least 1", given=getattr(self, limit))
         self._assignment = self._assigned()
 
     @property
@@ -96,6 +99,7 @@ class StepExecutor:
 
     async def perform(self) -> None:
         """Do the step, telling of it."""
+        self.result, self.error, self.iterations = None, None, 0
         inbox = self.context.steering.started(self.step.id)
         with step_span(self._assignment, self) as span:
             try:

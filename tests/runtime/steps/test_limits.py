@@ -7,6 +7,7 @@ from pydantic_ai.messages import ModelResponse, TextPart
 from pydantic_ai.usage import RequestUsage
 from stepping import NUMBER, Stepping, names
 
+from holdfast.ground.errors import InvalidInput
 from holdfast.runtime import Context, TaskUpdate
 from holdfast.testing import call
 from holdfast.testing.fakes import FrozenClock
@@ -181,3 +182,21 @@ async def test_a_step_goes_the_same_way_streamed_or_not(stream: bool) -> None:
 
     assert await stepping.executor.run() == 3
     assert context.usage.requests == 2
+
+
+@pytest.mark.parametrize("limit", ["max_iterations", "token_budget", "tool_result_limit"])
+def test_a_limit_that_lets_nothing_be_done_is_refused_at_once(limit: str) -> None:
+    none: dict[str, Any] = {limit: 0}
+
+    with pytest.raises(InvalidInput, match=f"{limit}: must be at least 1"):
+        Stepping([], **none)
+
+
+async def test_done_again_it_tells_of_the_last_time_alone() -> None:
+    stepping = Stepping([call("look"), "Three.", OSError("no route")], tools=[look])
+    await stepping.executor.run()
+
+    await stepping.events()
+
+    executor = stepping.executor
+    assert (executor.result, executor.iterations, stepping.step.state) == (None, 1, "failed")
