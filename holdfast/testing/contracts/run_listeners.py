@@ -212,31 +212,12 @@ class RunEventsContract(GivenARun):
         memory.clear(kind="input")
         memory.clear(kind=["task_result"])
 
-        facts = {"key": "task:a", "kind": "task_result", "failed": False}
+        first = {"source": "x", "version": 1, "value_bytes": 8, "replaced_source": None}
+        second = {"source": None, "version": 2, "value_bytes": 1, "replaced_source": "x"}
+        facts = {"key": "task:a", "kind": "task_result", "title": "T"}
         assert [written(each) for each in told] == [
-            (
-                "run.entry_written",
-                {
-                    **facts,
-                    "source": "x",
-                    "title": "T",
-                    "version": 1,
-                    "value_bytes": 8,
-                    "replaced_source": None,
-                },
-            ),
-            (
-                "run.entry_written",
-                {
-                    **facts,
-                    "source": None,
-                    "title": "T",
-                    "version": 2,
-                    "value_bytes": 1,
-                    "failed": True,
-                    "replaced_source": "x",
-                },
-            ),
+            ("run.entry_written", {**facts, **first, "failed": False}),
+            ("run.entry_written", {**facts, **second, "failed": True}),
             refused_as("value_bytes", 10, 9),
             refused_as("precondition_failed", 2, 0),
             refused_as("invalid_input", None, None),
