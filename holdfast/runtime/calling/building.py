@@ -14,6 +14,7 @@ from pydantic_ai.models import ModelRequestContext
 
 from holdfast.runtime.calling.answering import Answering
 from holdfast.runtime.mcp_servers import kept
+from holdfast.runtime.open_requests import NOTING
 from holdfast.runtime.tooling import equipped
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def built(agent: Agent) -> ModelAgent[Any, Any]:
             # A reply without a word, or with reasoning alone, is an answer too.
             output_type=[str, type(None)],
             toolsets=[Answering(tools)],
-            capabilities=[Rewriting()] if agent.hooks and agent.hooks.on_start else [],
+            capabilities=[NOTING, *([Rewriting()] if agent.hooks and agent.hooks.on_start else [])],
         )
         _built[agent] = found
     return found

@@ -29,6 +29,7 @@ from holdfast.runtime.calling.streaming import DeltaType, can_stream, deltas, wh
 from holdfast.runtime.calling.tool_calls import ToolCalls
 from holdfast.runtime.hooks import AgentStart
 from holdfast.runtime.mcp_servers import connect, seen_to
+from holdfast.runtime.open_requests import none_left
 from holdfast.runtime.parts import AnyModel
 
 if TYPE_CHECKING:
@@ -132,7 +133,8 @@ class AgentCall:
         seen = seen_to.set(True)
         try:
             with ModelAgent.parallel_tool_call_execution_mode("sequential"):
-                async with built(self.agent).iter(**self._options(model, sent)) as self._graph:
+                run = built(self.agent).iter(**self._options(model, sent))
+                async with none_left(), run as self._graph:
                     await self._drive(self._graph, begin)
         finally:
             seen_to.reset(seen)

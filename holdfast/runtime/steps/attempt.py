@@ -18,6 +18,7 @@ from pydantic_graph import End
 from holdfast.ground.errors import EngineFault, HoldfastError
 from holdfast.runtime.context import Context
 from holdfast.runtime.feed import feed
+from holdfast.runtime.open_requests import NOTING, none_left
 from holdfast.runtime.steering import Deliver, Inbox
 from holdfast.runtime.steps.acceptance import Acceptance
 from holdfast.runtime.steps.assignment import Assignment
@@ -94,7 +95,7 @@ class Attempt:
         below: ModelAgent[Any, Any] = with_schema(shown) if assignment.wanted else IN_TEXT
         most = assignment.max_iterations * _TRIES_PER_REQUEST
         toolbox = Toolbox(self, assignment)
-        async with below.iter(
+        loop = below.iter(
             self._message,
             instructions=self._system,
             model=assignment.model,
@@ -105,7 +106,8 @@ class Attempt:
             usage_limits=_NO_LIMITS,
             retries={"tools": most, "output": most},
             infer_name=False,
-        ) as graph:
+        )
+        async with none_left(), loop as graph:
             self._graph = graph
             self._inbox.deliver_to(self._deliverer(graph))
             try:
@@ -210,7 +212,7 @@ class Attempt:
 
         pydantic-ai asks each at every turn, so that there are none that are not needed.
         """
-        found: list[AbstractCapability[Any]] = []
+        found: list[AbstractCapability[Any]] = [NOTING]
         if self._assignment.agent.hooks is not None or refers(self.finish_parameters):
             found.append(Rewriting())
         if get_current_span().is_recording():

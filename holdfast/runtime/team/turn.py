@@ -14,6 +14,7 @@ from pydantic_ai.models.instrumented import InstrumentationSettings
 from pydantic_graph import End
 
 from holdfast.runtime.context import Context
+from holdfast.runtime.open_requests import NOTING, none_left
 from holdfast.runtime.steps.hooks import Loop, StepHooks
 from holdfast.runtime.steps.stopped import Stopped
 from holdfast.runtime.steps.telling import Teller
@@ -79,12 +80,13 @@ class Turn:
         """Take it; whatever goes wrong is in what it returns."""
         run: AgentRun[Any, str] | None = None
         try:
-            async with self._model_agent().iter(
+            loop = self._model_agent().iter(
                 self._beginning.prompt,
                 message_history=self._member.history.messages(),
                 usage_limits=UsageLimits(request_limit=None),
                 infer_name=False,
-            ) as run:
+            )
+            async with none_left(), loop as run:
                 await self._drive(run)
                 said = run.new_messages()
                 text = await self._hooks.finishing(said, self._text, reason="done")
@@ -100,7 +102,11 @@ class Turn:
             instructions=self._beginning.system,
             toolsets=[member.toolbox.toolset()],
             model_settings=member.toolbox.settings,
-            capabilities=[Rewriting(self._hooks, self._beginning.prompt), *self._instruments()],
+            capabilities=[
+                NOTING,
+                Rewriting(self._hooks, self._beginning.prompt),
+                *self._instruments(),
+            ],
             retries={"tools": MOST_RETRIES, "output": MOST_RETRIES},
         )
 
