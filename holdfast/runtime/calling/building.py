@@ -13,8 +13,8 @@ from pydantic_ai.messages import InstructionPart
 from pydantic_ai.models import ModelRequestContext
 
 from holdfast.runtime.calling.answering import Answering
+from holdfast.runtime.left_running import NOTING
 from holdfast.runtime.mcp_servers import kept
-from holdfast.runtime.open_requests import NOTING
 from holdfast.runtime.tooling import equipped
 
 if TYPE_CHECKING:

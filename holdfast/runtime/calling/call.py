@@ -28,8 +28,8 @@ from holdfast.runtime.calling.sending import Sending, Sent, sending
 from holdfast.runtime.calling.streaming import DeltaType, can_stream, deltas, whole
 from holdfast.runtime.calling.tool_calls import ToolCalls
 from holdfast.runtime.hooks import AgentStart
+from holdfast.runtime.left_running import none_left
 from holdfast.runtime.mcp_servers import connect, seen_to
-from holdfast.runtime.open_requests import none_left
 from holdfast.runtime.parts import AnyModel
 
 if TYPE_CHECKING:

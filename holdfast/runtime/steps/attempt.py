@@ -18,7 +18,7 @@ from pydantic_graph import End
 from holdfast.ground.errors import EngineFault, HoldfastError
 from holdfast.runtime.context import Context
 from holdfast.runtime.feed import feed
-from holdfast.runtime.open_requests import NOTING, none_left
+from holdfast.runtime.left_running import NOTING, none_left
 from holdfast.runtime.steering import Deliver, Inbox
 from holdfast.runtime.steps.acceptance import Acceptance
 from holdfast.runtime.steps.assignment import Assignment

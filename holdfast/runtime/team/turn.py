@@ -14,7 +14,7 @@ from pydantic_ai.models.instrumented import InstrumentationSettings
 from pydantic_graph import End
 
 from holdfast.runtime.context import Context
-from holdfast.runtime.open_requests import NOTING, none_left
+from holdfast.runtime.left_running import NOTING, none_left
 from holdfast.runtime.steps.hooks import Loop, StepHooks
 from holdfast.runtime.steps.stopped import Stopped
 from holdfast.runtime.steps.telling import Teller
