@@ -58,7 +58,8 @@ def scripted(asked: Asked) -> object:
 def _as_triage(asked: Asked) -> object:
     if _newest(asked) == "filed":
         return "I have handed it on."
-    billing = any(word in _newest(asked) for word in ("Invoice", "refund"))
+    money = ("invoice", "refund", "charged", "bill")
+    billing = any(word in _newest(asked).lower() for word in money)
     return call("file_case", topic="billing" if billing else "engineer", summary=_newest(asked))
 
 
