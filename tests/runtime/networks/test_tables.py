@@ -1,0 +1,52 @@
+"""What can happen to a network, and what can go wrong with it, happens in some test."""
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from holdfast.ground import errors
+from holdfast.runtime.run_events import RunEventType
+
+ROOT = Path(__file__).parents[3]
+RAISED = (
+    errors.AgentNameTaken,
+    errors.ChecksumMismatch,
+    errors.InvalidInput,
+    errors.LimitExceeded,
+    errors.NoAgentEnabled,
+    errors.NoModel,
+    errors.NoRouter,
+    errors.NotFound,
+    errors.NotRunnable,
+    errors.PreconditionFailed,
+    errors.ResultDiffers,
+    errors.RunFailed,
+    errors.ToolNameTaken,
+    errors.UnknownFormat,
+)
+
+
+@cache
+def tested() -> str:
+    """Return all that tests of networks, calls, states and histories say."""
+    folders = (
+        "tests/runtime",
+        "tests/memories/state",
+        "tests/memories/threads",
+        "holdfast/testing",
+    )
+    files = [each for folder in folders for each in sorted((ROOT / folder).rglob("*.py"))]
+    return "\n".join(each.read_text() for each in files if each != Path(__file__))
+
+
+@pytest.mark.parametrize("type", get_args(RunEventType))
+def test_every_event_is_told_in_some_test(type: str) -> None:
+    assert f'"{type}"' in tested()
+
+
+@pytest.mark.parametrize("error", RAISED, ids=lambda error: error.__name__)
+def test_every_error_is_raised_in_some_test(error: type[errors.HoldfastError]) -> None:
+    assert re.search(rf"(raises|refus\w+|bad)\([^\n]*\b{error.__name__}\b", tested())
