@@ -30,7 +30,7 @@ RAISED = (
 
 
 @cache
-def tested() -> str:
+def all_tests() -> str:
     """Return all that tests of networks, calls, states and histories say."""
     folders = (
         "tests/runtime",
@@ -44,9 +44,9 @@ def tested() -> str:
 
 @pytest.mark.parametrize("type", get_args(RunEventType))
 def test_every_event_is_told_in_some_test(type: str) -> None:
-    assert f'"{type}"' in tested()
+    assert f'"{type}"' in all_tests()
 
 
 @pytest.mark.parametrize("error", RAISED, ids=lambda error: error.__name__)
 def test_every_error_is_raised_in_some_test(error: type[errors.HoldfastError]) -> None:
-    assert re.search(rf"(raises|refus\w+|bad)\([^\n]*\b{error.__name__}\b", tested())
+    assert re.search(rf"(raises|refus\w+|bad)\([^\n]*\b{error.__name__}\b", all_tests())
