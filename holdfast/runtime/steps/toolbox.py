@@ -8,6 +8,7 @@ from pydantic_ai.messages import ModelMessage
 from pydantic_ai.settings import ModelSettings, ToolChoice
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 
+from holdfast.ground.errors import NotRunnable
 from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.state.state import NetworkState
 from holdfast.runtime.agent import AnyTool
@@ -15,6 +16,7 @@ from holdfast.runtime.context import Profile
 from holdfast.runtime.mcp_servers import kept, reach
 from holdfast.runtime.steps.assignment import Assignment
 from holdfast.runtime.steps.paging import READ_RESULT, Pages
+from holdfast.runtime.steps.stopped import Stopped
 from holdfast.runtime.steps.tools import FINISH, StepTools
 from holdfast.runtime.tool_context import ToolContext
 from holdfast.runtime.tooling import equipped, in_thread, name_of, named
@@ -113,9 +115,16 @@ class Toolbox:
         await self._assignment.context.tell(self._assignment.log("warning", told))
 
     async def reach(self, toolset: AbstractToolset[Any]) -> None:
-        """Connect the servers in *toolset*; tell of those that cannot be reached."""
+        """Connect the servers in *toolset*; tell of those that cannot be reached.
+
+        Stopped, as where a model cannot be reached, if one of them is required.
+        """
         context = self._assignment.context
-        for name, error in (await reach([toolset], context.servers_down)).items():
+        try:
+            unreached = await reach([toolset], context.servers_down)
+        except NotRunnable as error:
+            raise Stopped("model_error", str(error)) from error
+        for name, error in unreached.items():
             told = f"the MCP server {name} cannot be reached, its tools are not offered: {error}"
             await context.tell(self._assignment.log("warning", told))
 

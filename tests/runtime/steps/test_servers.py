@@ -8,7 +8,7 @@ import pytest
 from runtime.plans.workers import step, task
 from stepping import NUMBER, Stepping
 
-from holdfast.ground.errors import NotRunnable
+from holdfast.ground.errors import StepFailed
 from holdfast.runtime import Agent, LogUpdate, McpServer, TaskExecutor
 from holdfast.testing import ScriptedModel, call
 
@@ -103,7 +103,7 @@ async def test_in_one_run_it_is_tried_and_told_once() -> None:
 async def test_a_step_fails_without_a_server_that_is_required() -> None:
     stepping = Stepping([], toolsets=[nowhere(required=True)])
 
-    with pytest.raises(NotRunnable, match="far"):
+    with pytest.raises(StepFailed, match="model_error: The MCP server far cannot be reached"):
         await stepping.executor.run()
 
     assert stepping.step.state == "failed"
