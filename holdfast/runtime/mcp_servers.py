@@ -244,6 +244,20 @@ async def connect(agent: "Agent", run: "Run") -> list[dict[str, Any]]:
     ]
 
 
+async def require(agents: "Iterable[Agent]") -> None:
+    """Connect the servers that *agents* require; NotRunnable if one cannot be reached."""
+    needed = [
+        (server, agent)
+        for agent in agents
+        for server in _servers(agent.toolsets)
+        if server.required
+    ]
+    errors = await asyncio.gather(*(server.connect() for server, _ in needed))
+    for (server, agent), error in zip(needed, errors, strict=True):
+        if error is not None:
+            raise _unreachable(server.name, error, agent.name)
+
+
 async def reach(toolsets: Iterable[AnyToolset], down: "dict[Remote, str]") -> dict[str, str]:
     """Connect the servers among *toolsets* but for those that are *down*; return which now are.
 

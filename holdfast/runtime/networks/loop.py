@@ -11,6 +11,7 @@ from holdfast.runtime.calling.asking import HookFailed, is_enabled
 from holdfast.runtime.calling.call import AgentCall, no_model
 from holdfast.runtime.calling.ends import Ending, StopReason
 from holdfast.runtime.calling.remembering import HistoryFailed
+from holdfast.runtime.mcp_servers import require
 from holdfast.runtime.networks.counts import counts
 from holdfast.runtime.networks.interrupting import Interrupted
 from holdfast.runtime.networks.over import Over, cancelled, failed, finished, timed_out
@@ -71,9 +72,10 @@ async def _ended(run: Running) -> None:
 
 
 async def _checked(run: Running) -> AnyRouter:
-    """Return the run's router; NotRunnable if there is none, or no agent for it to choose."""
+    """Return the run's router; NotRunnable without one, an agent for it, or a server they need."""
     network = run.network
-    if not await enabled(run):
+    chosen = await enabled(run)
+    if not chosen:
         why = "has no agents" if not network.agents else "has no agent that is switched on"
         raise NoAgentEnabled(f"The network {network.name} {why}.", network=network.name)
     router: AnyRouter | None = run.options.router or network.router
@@ -87,6 +89,7 @@ async def _checked(run: Running) -> AnyRouter:
         )
     if isinstance(router, RoutingAgent) and run.model_of(router.agent) is None:
         raise no_model(router.agent)
+    await require(chosen)
     return router
 
 

@@ -14,10 +14,11 @@ from holdfast.ground.errors import (
     NoAgentEnabled,
     NoModel,
     NoRouter,
+    NotRunnable,
     RunFailed,
 )
 from holdfast.memories.state.state import NetworkState
-from holdfast.runtime import AgentHooks, InMemoryHistory, Network, ToolContext
+from holdfast.runtime import AgentHooks, InMemoryHistory, McpServer, Network, ToolContext
 from holdfast.testing.scripted import call
 
 pytestmark = pytest.mark.anyio
@@ -337,3 +338,18 @@ async def test_a_network_runs_from_plain_code_too() -> None:
 
     assert run.last is not None
     assert run.last.text == "ada speaks."
+
+
+async def test_a_server_that_an_agent_requires_keeps_the_run_from_beginning() -> None:
+    far = McpServer("far", command="/nonexistent/server", required=True, timeout=5)
+    history = InMemoryHistory()
+    state = NetworkState()
+    heard = Heard()
+
+    with pytest.raises(NotRunnable, match="far"):
+        await network(agent("ada"), agent("bob", toolsets=[far]), history=history).run(
+            "Hi?", state=state, on_event=heard
+        )
+
+    assert heard.events == []
+    assert state.thread_id is None
