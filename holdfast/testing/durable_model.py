@@ -130,15 +130,15 @@ class DrawnMemory:
             del self.entries[place, key]
         if run is not None:
             run.seen = self.now
+        places = self.places(agent, run)
+        for nearer in places[: places.index(place)]:
+            self.entries.pop((nearer, wish.key), None)
         if result.outcome == "unchanged":
             return
         expires = self.now + DAILY if wish.category == "daily" else None
         self.entries[place, wish.key] = replace(
             wish, order=self.order, number=result.number, expires=expires
         )
-        places = self.places(agent, run)
-        for nearer in places[: places.index(place)]:
-            self.entries.pop((nearer, wish.key), None)
 
     def forget(self, agent: str, run: DrawnRun | None, key: str) -> bool:
         """Forget *key* and say whether something was there."""

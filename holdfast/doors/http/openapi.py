@@ -26,6 +26,7 @@ _PLACES = {
     "run_id": "The id of a run.",
     "run": "The id of a run.",
     "seq": "The number of a change.",
+    "name": "The name of a network.",
 }
 _ERROR: JSONObject = {
     "type": "object",
@@ -121,6 +122,7 @@ def _content(route: Route) -> JSONObject:
         "/metrics": "text/plain",
         "/api/events": "text/event-stream",
         "/api/runs/{run}/events": "text/event-stream",
+        "/api/network_runs/{id}/events": "text/event-stream",
         "/api/longterm/{user}/export": _LINES,
     }
     if route.method != "GET":
