@@ -1,7 +1,8 @@
 """The tasks of an agent's loop: none goes on once whoever ran the loop has gone.
 
-pydantic-ai surrounds a loop with hooks in a task of their own. Cancelled just as the loop begins,
-it leaves that task waiting for ever; so the task is noted, and ended with the loop.
+pydantic-ai surrounds a loop with hooks in a task of their own, and streams a reply in another.
+Cancelled just as one of them hands over, it leaves that task waiting for ever; so both are noted,
+and ended with the loop.
 """
 
 import asyncio
@@ -11,7 +12,13 @@ from contextvars import ContextVar
 from typing import Any, Final, TypeAlias
 
 from pydantic_ai import AgentRunResult, RunContext
-from pydantic_ai.capabilities import AbstractCapability, WrapRunHandler
+from pydantic_ai.capabilities import (
+    AbstractCapability,
+    WrapModelRequestHandler,
+    WrapRunHandler,
+)
+from pydantic_ai.messages import ModelResponse
+from pydantic_ai.models import ModelRequestContext
 
 Tasks: TypeAlias = set[asyncio.Task[Any]]
 
@@ -23,7 +30,7 @@ _noted: ContextVar[Tasks | None] = ContextVar("_noted", default=None)
 
 
 class Noting(AbstractCapability[Any]):
-    """Notes in which task a loop's hooks surround it."""
+    """Notes in which tasks a loop's hooks surround it, and its requests are made."""
 
     async def wrap_run(
         self,
@@ -32,10 +39,25 @@ class Noting(AbstractCapability[Any]):
         handler: WrapRunHandler,
     ) -> AgentRunResult[Any]:
         """Let the loop run."""
-        tasks, here = _noted.get(), asyncio.current_task()
-        if tasks is not None and here is not None:
-            tasks.add(here)
+        _note()
         return await handler()
+
+    async def wrap_model_request(
+        self,
+        ctx: RunContext[Any],  # noqa: ARG002 - the hook's signature
+        *,
+        request_context: ModelRequestContext,
+        handler: WrapModelRequestHandler,
+    ) -> ModelResponse:
+        """Let the request be made."""
+        _note()
+        return await handler(request_context)
+
+
+def _note() -> None:
+    tasks, here = _noted.get(), asyncio.current_task()
+    if tasks is not None and here is not None:
+        tasks.add(here)
 
 
 NOTING: Final = Noting()
