@@ -44,9 +44,6 @@ def serve(
         list[str] | None,
         typer.Option("--networks", metavar="MODULE:NAME", help="Networks of agents to run."),
     ] = None,
-    no_console: Annotated[  # noqa: ARG001  (no console is installed: none to leave out)
-        bool, typer.Option("--no-console", help="Leave out the console.")
-    ] = False,
     no_migrate: Annotated[
         bool, typer.Option("--no-migrate", help="Do not bring an older database up to date.")
     ] = False,

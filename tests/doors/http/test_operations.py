@@ -1,4 +1,5 @@
 import re
+from importlib.metadata import version
 
 import pytest
 from doors.http.asking import Asker
@@ -169,6 +170,20 @@ def test_a_database_that_cannot_be_read_is_not_ready(
     monkeypatch.setattr(hf.engine, "status", broken)
 
     assert ask.get("/readyz").status == 503
+
+
+def test_the_root_names_the_description_without_a_credential(ask: Asker, hf: Holdfast) -> None:
+    hf.keys.create("k")
+
+    said = ask.get("/")
+
+    assert said.status == 200
+    assert said.json() == {
+        "name": "holdfast",
+        "version": version("holdfast"),
+        "openapi": "/openapi.json",
+    }
+    assert ask.get(said.json()["openapi"]).status == 200
 
 
 def test_the_description_tells_every_route(ask: Asker) -> None:

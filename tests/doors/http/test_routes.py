@@ -93,6 +93,7 @@ OURS = {
 }
 WITHOUT_SCOPE = {
     ("GET", "/api/me"): "any",
+    ("GET", "/"): "nothing",
     ("GET", "/openapi.json"): "nothing",
     ("GET", "/healthz"): "nothing",
     ("GET", "/readyz"): "nothing",
@@ -120,7 +121,7 @@ def test_a_strict_server_lacks_the_contracts_patch_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    "path", [b"/", b"", b"/v1", b"/v1/memory_stores/", b"//v1/memory_stores", b"*", b"/v1//x"]
+    "path", [b"//", b"", b"/v1", b"/v1/memory_stores/", b"//v1/memory_stores", b"*", b"/v1//x"]
 )
 def test_what_is_no_route_is_not_found(path: bytes) -> None:
     with pytest.raises(NotFound):

@@ -1,11 +1,15 @@
 """What a server tells of itself: that it lives, that it is ready, its numbers, its routes."""
 
+from importlib.metadata import version
+
 from holdfast.doors.http.answers import TEXT, Answer, of_json
 from holdfast.doors.http.call import Call
 from holdfast.doors.http.openapi import described
 from holdfast.doors.http.routes import Route
 from holdfast.ground.errors import Unavailable
 from holdfast.library.holdfast import Holdfast
+
+DESCRIPTION = "/openapi.json"
 
 
 async def healthz(call: Call) -> Answer:
@@ -45,6 +49,12 @@ async def metrics(call: Call) -> Answer:
     return Answer(body=house.metrics.text(engine, durable, longterm, runs).encode(), type=TEXT)
 
 
+async def root(call: Call) -> Answer:
+    """Name the server, and where its routes are described."""
+    del call
+    return of_json({"name": "holdfast", "version": version("holdfast"), "openapi": DESCRIPTION})
+
+
 async def openapi(call: Call) -> Answer:
     """Tell every route."""
     return of_json(described(call.house.table.routes))
@@ -60,7 +70,14 @@ ROUTES = (
     ),
     Route(
         method="GET",
-        path="/openapi.json",
+        path="/",
+        needs="nothing",
+        answer=root,
+        summary="The server's name, and where its routes are described.",
+    ),
+    Route(
+        method="GET",
+        path=DESCRIPTION,
         needs="nothing",
         answer=openapi,
         summary="This description.",
