@@ -5,20 +5,25 @@ from types import SimpleNamespace
 
 from msgspec import Struct
 
-from holdfast.engines.base import Engine, EngineStatus
+from holdfast.engines.base import Engine, EngineStatus, Reader
 from holdfast.engines.migrate import known
 from holdfast.engines.sqlite.connection import APPLICATION_ID
 from holdfast.engines.sqlite.holders import holders
 from holdfast.engines.sqlite.target import RISKY
 from holdfast.ground.clock import SystemClock, to_microseconds
+from holdfast.ground.errors import Corrupt
 from holdfast.ground.scope import EVERYBODY
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.upkeep.check import Check
 from holdfast.library.upkeep.doctor_longterm import look_at_longterm
 from holdfast.library.upkeep.entries import miscounted
+from holdfast.library.upkeep.storage import check_storage
 from holdfast.library.upkeep.threads import look_at_threads
 from holdfast.memories.durable.fence import LAPSES_AFTER
 from holdfast.memories.durable.times import DAY
+
+DAMAGE_NAMED = 3
+"""Findings about damaged storage that the doctor repeats; `verify` lists all."""
 
 FREE_BYTES_LEAST = 1 << 30
 LOG_BYTES_MOST = 64 << 20
@@ -52,8 +57,11 @@ def doctor(hf: Holdfast) -> list[Check]:
     if not status.ready:
         # Whatever else is asked would fail for the same reason.
         return [_database(status)]
+    storage = _storage(engine)
+    if not storage.ok:
+        return [_database(status), storage]
     sql = hf.engine.queries("holdfast.library.upkeep")
-    checks = [_database(status), _schema(engine, sql, status), _durability(engine, sql)]
+    checks = [_database(status), storage, _schema(engine, sql, status), _durability(engine, sql)]
     if status.dialect == "sqlite":
         checks += [*_file(status), _pragmas(engine, sql, status), _processes(status)]
     else:
@@ -68,6 +76,29 @@ def _database(status: EngineStatus) -> Check:
     about = status.details.get("sqlite") or status.details.get("postgres") or ""
     says = f"{status.target} ({status.dialect} {about})"
     return Check(name="database", ok=status.ready, says=f"{says}: {status.reason or 'ready'}")
+
+
+def _storage(engine: Engine) -> Check:
+    def work(reader: Reader) -> list[str]:
+        sql = engine.queries("holdfast.library.upkeep")
+        reader.all(dict[str, object], sql.make_ready)
+        # A server has no quick check: its tables are counted instead.
+        found = check_storage(engine, reader, quick=engine.dialect == "sqlite")
+        return [f"{each.table}: {each.found}" if each.table else each.found for each in found]
+
+    try:
+        damage = engine.read(work)
+    except Corrupt as error:
+        damage = [error.findings]
+    if not damage:
+        return Check(name="storage", ok=True, says="readable")
+    more = f" and {len(damage) - DAMAGE_NAMED:,} more" if len(damage) > DAMAGE_NAMED else ""
+    return Check(
+        name="storage",
+        ok=False,
+        says=f"damaged: {'; '.join(damage[:DAMAGE_NAMED])}{more}. Nothing else was checked."
+        " Run holdfast verify for all findings, then holdfast restore from a backup",
+    )
 
 
 def _schema(engine: Engine, sql: SimpleNamespace, status: EngineStatus) -> Check:

@@ -105,6 +105,23 @@ def test_the_doctor_exits_1_exactly_if_something_needs_a_person(line: Run, db: s
     assert ran.err == ""
 
 
+def test_the_doctor_exits_1_on_a_damaged_database(line: Run, db: str) -> None:
+    with sqlite3.connect(db) as raw:
+        (root,) = raw.execute(
+            "select rootpage from sqlite_schema where name = 'versions'"
+        ).fetchone()
+        (size,) = raw.execute("pragma page_size").fetchone()
+    raw.close()
+    with Path(db).open("r+b") as file:
+        file.seek((root - 1) * size)
+        file.write(b"\xff" * size)
+
+    ran = line("doctor", "--db", db)
+
+    assert ran.code == 1
+    assert "storage" in [each["name"] for each in ran.data if not each["ok"]]
+
+
 @pytest.mark.parametrize("command", [["backup", "x.db"], ["verify"], ["scrub"], ["doctor"]])
 def test_a_database_that_is_not_there_is_not_made(
     line: Run, tmp_path: Path, command: list[str]

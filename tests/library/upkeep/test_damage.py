@@ -7,24 +7,45 @@ import pytest
 from library.upkeep.meddling import Ask, asking, checks, fill, opened
 
 from holdfast.library.holdfast import Holdfast
+from holdfast.library.upkeep.doctor import doctor
 from holdfast.testing.contracts.given import written
+
+
+def overwrite(file: Path, table: str) -> None:
+    """Write random bytes over the first page of *table* in the database *file*."""
+    with asking(str(file)) as ask:
+        (root,) = ask("select rootpage from sqlite_schema where name = ?", table)[0]
+        (size,) = ask("pragma page_size")[0]
+    with file.open("r+b") as database:
+        database.seek((root - 1) * size)
+        database.write(os.urandom(size))
 
 
 class TestDamage:
     def test_a_page_that_was_overwritten_is_a_finding(self, sqlite_file: Path) -> None:
         with opened(sqlite_file) as hf:
             fill(hf)
-        with asking(str(sqlite_file)) as ask:
-            (root,) = ask("select rootpage from sqlite_schema where name = 'versions'")[0]
-            (size,) = ask("pragma page_size")[0]
-        with sqlite_file.open("r+b") as file:
-            file.seek((root - 1) * size)
-            file.write(os.urandom(size))
+        overwrite(sqlite_file, "versions")
 
         with opened(sqlite_file) as hf:
             findings = hf.verify().findings
 
         assert {each.check for each in findings} == {"storage"}
+
+    @pytest.mark.parametrize("table", ["versions", "durable_agents", "memories", "migrations"])
+    def test_the_doctor_names_a_page_that_was_overwritten(
+        self, sqlite_file: Path, table: str
+    ) -> None:
+        with opened(sqlite_file) as hf:
+            fill(hf)
+            overwrite(sqlite_file, table)
+
+            found = {each.name: each for each in doctor(hf)}
+
+        assert found.keys() == {"database", "storage"}
+        assert found["database"].ok
+        assert not found["storage"].ok
+        assert "holdfast restore" in found["storage"].says
 
     def test_an_index_without_a_row_is_a_finding_unless_one_is_quick(
         self, sqlite_file: Path
@@ -75,6 +96,9 @@ class TestDamageOnAServer:
 
         assert (finding.check, finding.table) == ("storage", "api_keys")
         assert (finding.expected, finding.found) == ("5 by row", "4 by key")
+        storage = {each.name: each for each in doctor(hf)}["storage"]
+        assert not storage.ok
+        assert "api_keys: 4 by key" in storage.says
 
     def test_what_amcheck_finds_is_a_finding(self, hf: Holdfast, ask: Ask) -> None:
         ask(

@@ -72,7 +72,16 @@ class TestOfAFile:
 
     def test_every_row_that_is_promised_is_there(self, hf: Holdfast) -> None:
         assert {
-            *("database", "schema", "durability", "file system", "free space", "log", "pragmas"),
+            *(
+                "database",
+                "storage",
+                "schema",
+                "durability",
+                "file system",
+                "free space",
+                "log",
+                "pragmas",
+            ),
             *("other processes", "readers", "erasure", "clock", *LONGTERM, "thread counters"),
             *("durable counters", "durable sweep"),
         } == said(hf).keys()
@@ -154,7 +163,7 @@ class TestOfAServer:
         found = said(hf)
 
         assert {
-            *("database", "schema", "durability", "role", "row security", "extensions"),
+            *("database", "storage", "schema", "durability", "role", "row security", "extensions"),
             *("forgetting", "readers", "erasure", "clock", *LONGTERM, "thread counters"),
             *("durable counters", "durable sweep"),
         } == found.keys()
