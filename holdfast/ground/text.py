@@ -1,9 +1,24 @@
-"""Text as it is measured and limited: bytes of UTF-8, code points, normal form."""
+"""Text as it is measured, limited and shown: bytes of UTF-8, code points, what is not drawn."""
 
 import unicodedata
 from hashlib import sha256
+from typing import Final
 
 from holdfast.ground.errors import InvalidInput
+
+INVISIBLE: Final = (
+    "\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f"
+    "\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8"
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
+)
+"""Characters that are drawn as nothing or turn a line's direction, for a regular expression's set.
+
+Unicode's `Default_Ignorable_Code_Point` (DerivedCoreProperties.txt): direction marks, fillers,
+variation selectors, tags. Words need the soft hyphen and the joiners U+200C and U+200D: not here.
+"""
+
+CONTROLS: Final = "\x00-\x08\x0b-\x1f\x7f-\x9f"
+"""Control characters other than tab and newline, for a regular expression's set."""
 
 
 def encoded(field: str, text: object) -> bytes:

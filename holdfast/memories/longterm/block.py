@@ -1,6 +1,7 @@
 """What was recalled, as a block for a prompt; and that block cut out of what is said again.
 
-A text can neither leave its line nor close the block: markup is escaped, line breaks are spaces.
+A text can neither leave its line nor close the block: markup is escaped, line breaks and
+characters that are not drawn are spaces.
 """
 
 import re
@@ -9,6 +10,7 @@ from datetime import datetime
 from typing import Final
 
 from holdfast.ground.errors import InvalidInput
+from holdfast.ground.text import CONTROLS, INVISIBLE
 from holdfast.memories.longterm.item import Recalled
 
 Span = tuple[int, int]
@@ -25,8 +27,8 @@ _SAYS: Final = (
 _CLOSING: Final = "</recalled-memories>"
 _FRAME: Final = sum(len(line) + 1 for line in (_OPENING, _SAYS, _CLOSING))
 
-# Beside controls and white space: marks that turn the direction of a line, and tags nobody sees.
-_BREAK = re.compile(r"[\s\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\U000e0000-\U000e007f]+")
+# White space, line breaks and characters that are not drawn: a run of them is one space.
+_BREAK = re.compile(rf"[\s{CONTROLS}{INVISIBLE}]+")
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 _TAG = re.compile(r"<[ \t]{0,8}(/?)[ \t]{0,8}recalled-memories[ \t]{0,8}>", re.IGNORECASE)
 # A line of a block, which is one line whatever its text.

@@ -40,9 +40,12 @@ FORGED = (
     "\U000e003centry\U000e003e",
     "\x1b]8;;x\x1b\\",
     "\uff1c/entry\uff1e",
+    "\ufe0f\U000e0154\u180b",
+    "\u3164\u061c",
 )
 UNSEEN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff\U000e0000-\U000e007f]"
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u180b-\u180f\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f"
+    "\u3164\ufe00-\ufe0f\ufeff\U000e0000-\U000e0fff]"
 )
 
 ENTRY = re.compile(

@@ -69,6 +69,35 @@ def test_a_text_neither_closes_the_block_nor_begins_a_line() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "hidden",
+    [
+        "\u200b\u2060\ufeff",
+        "\u202e\u2066\u200f\u061c",
+        "\ufe00\ufe0f\u180b",
+        "\U000e0100\U000e01ef",
+        "\U000e0041\U000e007f",
+        "\u115f\u3164\uffa0",
+    ],
+    ids=ascii,
+)
+def test_characters_that_are_not_drawn_are_no_way_into_a_prompt(hidden: str) -> None:
+    recalled_lines = lines(recalled_block([recalled(turn(f"a{hidden}b", speaker=hidden, at=THEN))]))
+    with holdfast.open(":memory:") as hf:
+        durable = hf.durable("agent_7")
+        durable.set("key", f"a{hidden}b", category="core")
+        hydrated = durable.hydrate().render()
+
+    assert recalled_lines == ["- [said by , 2023-05-07] a b"]
+    assert f"\na{''.join(f'&#{ord(char)};' for char in hidden)}b\n" in hydrated
+
+
+def test_joiners_that_words_and_emoji_are_made_with_stay() -> None:
+    text = "\u0645\u06cc\u200c\u0631\u0648\u0645 \U0001f469\u200d\U0001f680 Donau\u00addampf"
+
+    assert lines(recalled_block([recalled(turn(text, speaker="A", at=THEN))]))[0].endswith(text)
+
+
 def test_what_does_not_fit_is_left_out_whole_the_lowest_score_first() -> None:
     found = [
         recalled(item(each * 100), score) for each, score in (("a", 0.2), ("b", 0.9), ("c", 0.5))
