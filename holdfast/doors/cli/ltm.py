@@ -13,6 +13,7 @@ from holdfast.doors.cli.call import Call
 from holdfast.doors.cli.command import command
 from holdfast.doors.cli.ltm_shown import put_page, put_recalled
 from holdfast.ground.errors import InvalidInput, NotFound, NotPermitted
+from holdfast.ground.permissions import create_file
 from holdfast.memories.longterm.item import What
 from holdfast.memories.longterm.listing import LISTED, MOST_LISTED
 from holdfast.memories.longterm.memory import LongTermData, LongTermMemory
@@ -214,7 +215,7 @@ def export(
         return
     counts = {"items": 0, "turns": 0}
     try:
-        with Path(file).open("xb") as out:
+        with create_file(file) as out:
             for each in records:
                 out.write(msgspec.json.encode(each) + b"\n")
                 counts[f"{each['type']}s"] += 1

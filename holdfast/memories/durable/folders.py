@@ -17,6 +17,7 @@ from typing import Final, cast
 from msgspec import Struct
 
 from holdfast.ground.errors import InvalidInput, Reason, Unavailable
+from holdfast.ground.permissions import create_file, create_folder, create_folders
 from holdfast.memories.durable.markdown import MARKER, SUFFIX, File, is_exported_name
 
 MOST_BYTES: Final = 262_144
@@ -38,7 +39,6 @@ ROOMY: Final = Bounds()
 
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _CHUNK: Final = 65_536
 
 _ASIDE = re.compile(r"\.holdfast-[0-9a-f]{16}\.part")
@@ -223,8 +223,7 @@ class Target:
             if not slash:
                 _write(name, text.encode(), self._folder)
                 continue
-            with suppress(FileExistsError):
-                os.mkdir(folder, dir_fd=self._folder)
+            create_folder(folder, within=self._folder)
             with _opened(folder, within=self._folder) as inner:
                 _write(name, text.encode(), inner)
 
@@ -258,11 +257,12 @@ class Target:
 def target(directory: str | os.PathLike[str]) -> Generator[Target, None, None]:
     """Give *directory*, made if it is not there, to be written to.
 
+    What is made of folders and files has the modes 0700 and 0600; a folder that exists keeps its.
     InvalidInput when it cannot be a folder to write to, Unavailable when the storage fails.
     """
     named = _checked(directory)
     with _asked_of(named):
-        Path(named).mkdir(parents=True, exist_ok=True)
+        create_folders(Path(named))
         with _opened(named, within=None) as folder:
             yield Target(folder)
 
@@ -281,7 +281,7 @@ def _checked(directory: object) -> str:
 def _write(name: str, content: bytes, folder: int) -> None:
     aside = f".holdfast-{secrets.token_hex(8)}.part"
     try:
-        with os.fdopen(os.open(aside, _NEW, 0o666, dir_fd=folder), "wb") as file:
+        with create_file(aside, within=folder) as file:
             file.write(content)
         os.replace(aside, name, src_dir_fd=folder, dst_dir_fd=folder)
     except BaseException:

@@ -7,6 +7,7 @@ from tempfile import mkstemp
 from urllib.parse import quote
 
 from holdfast.ground.errors import CheckpointUnreadable
+from holdfast.ground.permissions import create_folders
 from holdfast.runtime.checkpoints.checkpoint import Checkpoint
 from holdfast.runtime.checkpoints.coding import Unreadable, decoded, encoded
 
@@ -51,7 +52,7 @@ class FileCheckpoints:
         """Keep *checkpoint*: written beside its place, made durable, then put there at once."""
         path = self.path(checkpoint.run_id)
         if not self._directory.exists():
-            self._directory.mkdir(parents=True, exist_ok=True)
+            create_folders(self._directory)
             _sync(self._directory.parent)
         handle, beside = mkstemp(BESIDE, f"{path.name}.", self._directory)
         try:

@@ -1,5 +1,7 @@
 """`holdfast ltm` and `holdfast forget --user`, on a database and on a server."""
 
+import os
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +105,18 @@ def test_what_is_exported_is_imported_again(run: Run, fails: Run, tmp_path: Path
     assert "FILE" in fails("ltm", "export", U, file).err
     assert "line 2" in fails("ltm", "import", "eve", stdin=shown.out + b"{").err
     assert "FILE" in fails("ltm", "import", "eve", str(tmp_path / "nothing")).err
+
+
+def test_an_export_is_for_its_owner_alone_whatever_the_umask(run: Run, tmp_path: Path) -> None:
+    keep(run, "Has a dog")
+    file, mask = tmp_path / "ada.jsonl", os.umask(0)
+
+    try:
+        run("ltm", "export", U, str(file))
+    finally:
+        os.umask(mask)
+
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
 def test_a_collection_is_cleared_and_no_other(run: Run) -> None:

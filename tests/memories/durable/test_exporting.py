@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,36 @@ def test_an_export_is_a_file_for_each_entry(durable: DurableMemory, folder: Path
         "workspace": durable.caller.workspace,
         "count": 3,
     }
+
+
+def test_an_export_is_for_its_owner_alone_whatever_the_umask(
+    durable: DurableMemory, tmp_path: Path
+) -> None:
+    durable.set("owner", "Ada", category="core")
+    folder, mask = tmp_path / "new" / "out", os.umask(0)
+
+    try:
+        export_markdown(durable.caller, folder)
+    finally:
+        os.umask(mask)
+
+    made = [folder.parent, folder, *folder.rglob("*")]
+    modes = {(each.is_dir(), stat.S_IMODE(each.stat().st_mode)) for each in made}
+    assert modes == {(True, 0o700), (False, 0o600)}
+
+
+def test_an_earlier_export_keeps_the_modes_of_its_folders(
+    durable: DurableMemory, folder: Path
+) -> None:
+    durable.set("owner", "Ada", category="core")
+    export_markdown(durable.caller, folder)
+    (folder / "core").chmod(0o755)
+    (folder / "core/owner.md").chmod(0o644)
+
+    export_markdown(durable.caller, folder)
+
+    assert stat.S_IMODE((folder / "core").stat().st_mode) == 0o755
+    assert stat.S_IMODE((folder / "core/owner.md").stat().st_mode) == 0o600
 
 
 def test_conversation_and_expired_entries_stay_out(

@@ -1,5 +1,6 @@
 """The contract of checkpoints in files, and what a file may have become."""
 
+import os
 import stat
 from pathlib import Path
 
@@ -97,10 +98,17 @@ def test_a_run_id_never_leads_out_of_the_directory(tmp_path: Path) -> None:
     assert len(list((tmp_path / "kept").iterdir())) == 6
 
 
-def test_only_its_owner_may_read_a_file(checkpoints: FileCheckpoints) -> None:
-    checkpoints.save(checkpoint())
+def test_only_its_owner_may_read_a_file(tmp_path: Path) -> None:
+    checkpoints, mask = FileCheckpoints(tmp_path / "a" / "kept"), os.umask(0)
 
-    assert stat.S_IMODE(checkpoints.path("run_1").stat().st_mode) == 0o600
+    try:
+        checkpoints.save(checkpoint())
+    finally:
+        os.umask(mask)
+
+    path = checkpoints.path("run_1")
+    modes = [stat.S_IMODE(each.stat().st_mode) for each in (path, path.parent, tmp_path / "a")]
+    assert modes == [0o600, 0o700, 0o700]
 
 
 def test_a_save_that_fails_leaves_what_was_there(

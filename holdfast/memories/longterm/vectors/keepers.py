@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Final
@@ -10,6 +11,7 @@ from msgspec import Struct
 
 from holdfast.engines.base import Engine
 from holdfast.ground.errors import InvalidInput, MissingExtra
+from holdfast.ground.permissions import create_file, create_folder, create_folders
 from holdfast.memories.longterm.room import Room
 from holdfast.memories.longterm.vectors.base import VectorProvider
 from holdfast.memories.longterm.vectors.matrix import Matrices
@@ -109,13 +111,21 @@ def provider_in(variable: str | None) -> str | None:
 def _sqlite_vec(where: Where) -> VectorProvider:
     from holdfast.memories.longterm.vectors.sqlite_vec import SqliteVec
 
-    return SqliteVec(_place(where, "vec") or ":memory:")
+    path = _place(where, "vec")
+    if path is None:
+        return SqliteVec(":memory:")
+    with suppress(FileExistsError):
+        create_file(path).close()
+    return SqliteVec(path)
 
 
 def _chroma(where: Where) -> VectorProvider:
     from holdfast.memories.longterm.vectors.chroma import ChromaVectors
 
-    return ChromaVectors(_place(where, "chroma"), url=where.chroma_url)
+    path = None if where.chroma_url else _place(where, "chroma")
+    if path is not None:
+        create_folder(path)
+    return ChromaVectors(path, url=where.chroma_url)
 
 
 def _place(where: Where, ending: str) -> Path | None:
@@ -124,6 +134,6 @@ def _place(where: Where, ending: str) -> Path | None:
         return None
     if "://" in where.database:
         name = sha256(where.database.encode()).hexdigest()[:16]
-        where.data.mkdir(parents=True, exist_ok=True)
+        create_folders(where.data)
         return where.data / f"{name}.{ending}"
     return Path(f"{where.database}.{ending}")
