@@ -102,7 +102,8 @@ def _found(recalled: Recalled) -> Item | Turn:
 class Remembered(Struct, frozen=True, kw_only=True):
     """What became of remembering: the item that now holds it, or None and why.
 
-    `reasons` are the kinds of secret it held; `evicted` the ids of items that made room.
+    `reasons` are the kinds of secret it held, for which it was refused or which were redacted;
+    `evicted` the ids of items that made room.
     """
 
     stored: Item | None

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.engines.base import Transaction
 from holdfast.ground.errors import InvalidInput
@@ -57,7 +58,7 @@ def remember(caller: Caller, wish: Wish) -> Remembered:
 
     def work(tx: Transaction) -> Remembered:
         book = Book(caller, tx)
-        done = store(book, kept, prepared, meant=means)
+        done = replace(store(book, kept, prepared, meant=means), reasons=found.redacted)
         unbury(book, prepared)
         book.close()
         return done

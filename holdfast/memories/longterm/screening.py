@@ -9,10 +9,14 @@ from holdfast.memories.longterm.caller import Caller
 
 
 class Screened(Struct, frozen=True, kw_only=True):
-    """Texts as they may be kept, or the kinds of secret for which none of them may."""
+    """Texts as they may be kept, or the kinds of secret for which none of them may.
+
+    `redacted` are the kinds of secret that were taken out of the texts.
+    """
 
     texts: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
+    redacted: tuple[str, ...] = ()
 
 
 def screen(caller: Caller, texts: Iterable[str]) -> Screened:
@@ -27,4 +31,4 @@ def screen(caller: Caller, texts: Iterable[str]) -> Screened:
         caller.shared.counts.add("secrets_total", kind, "redacted" if redacts else "refused")
     if not redacts:
         return Screened(refused=kinds)
-    return Screened(texts=tuple(secrets.redact(text) for text in given))
+    return Screened(texts=tuple(secrets.redact(text) for text in given), redacted=kinds)

@@ -112,6 +112,14 @@ class LongTermMiningContract:
         assert flushed.results[0].reasons == ("prose",)
         assert items(ltm) == []
 
+    def test_of_a_secret_that_is_redacted_the_kind_is_told(self, hf: Holdfast) -> None:
+        ltm, _ = mining(hf, [{"text": "The password is hunter2"}], secrets="redact")
+
+        (done,) = told(ltm, "I like tea").results
+
+        assert (done.outcome, done.reasons) == ("stored", ("prose",))
+        assert items(ltm) == ["The password is [redacted prose]"]
+
     def test_what_says_the_same_is_refreshed(self, hf: Holdfast) -> None:
         ltm, _ = mining(hf, [{"text": "Ana likes tea", "importance": 0.9}])
         item = kept(ltm, "Ana likes tea", importance=0.2)

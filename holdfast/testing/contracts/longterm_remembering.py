@@ -69,6 +69,17 @@ class LongTermRememberingContract(GivenAUser):
         assert "hunter22" not in text
         assert "[redacted " in text
 
+    def test_of_a_redacted_secret_its_kind_is_told(self, hf: Holdfast) -> None:
+        ltm = memory_of(hf, "ada", options=LongTermOptions(secrets="redact"))
+
+        done, again = ltm.remember(TOLD), ltm.remember(TOLD)
+        of_source = ltm.remember("Likes tea", source=TOLD)
+
+        assert (done.outcome, done.reasons) == ("stored", ("prose",))
+        assert (again.outcome, again.reasons) == ("duplicate", ("prose",))
+        assert (of_source.outcome, of_source.reasons) == ("stored", ("prose",))
+        assert ltm.remember("Likes tabs").reasons == ()
+
     def test_a_text_is_kept_in_normal_form_c(self, ltm: LongTermMemory) -> None:
         assert kept(ltm, "Cafe\u0301 noir").text == "Caf\u00e9 noir"
 

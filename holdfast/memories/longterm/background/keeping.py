@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.memories.longterm.book import Book
 from holdfast.memories.longterm.caller import Caller
@@ -26,6 +27,7 @@ class Ripe(Struct, frozen=True, kw_only=True):
     wish: Wish
     text: Ready
     meant: Meant | None
+    reasons: tuple[str, ...]
     turns: tuple[str, ...]
     supersedes: tuple[str, ...]
 
@@ -93,13 +95,14 @@ def _ripe(caller: Caller, part: Part, known: Sequence[Item], given: Candidate) -
         ),
         text=text,
         meant=meant(caller, text.text),
+        reasons=found.redacted,
         turns=ids,
         supersedes=tuple(known[place].id for place in given.supersedes),
     )
 
 
 def _stored(book: Book, ripe: Ripe) -> Remembered:
-    done = store(book, ripe.wish, ripe.text, meant=ripe.meant)
+    done = replace(store(book, ripe.wish, ripe.text, meant=ripe.meant), reasons=ripe.reasons)
     if done.outcome == "stored" and done.stored is not None:
         gone = set(done.evicted)
         for id in ripe.supersedes:
