@@ -167,6 +167,16 @@ class LongTermMiningContract:
         assert isinstance(again := ltm.get(new.id), Item)
         assert again.supersedes == (old.id,)
 
+    def test_a_flush_tells_what_the_new_item_supersedes(self, hf: Holdfast) -> None:
+        ltm, _ = mining(hf, [{"text": "Ana moved to Rome", "supersedes": ["e1", "e2"]}])
+        old = [kept(ltm, "Ana lives in Oslo").id, kept(ltm, "Ana rents in Oslo").id]
+
+        new = told(ltm, "I moved to Rome").results[0].stored
+
+        assert new is not None
+        assert sorted(new.supersedes) == sorted(old)
+        assert new == ltm.get(new.id)
+
     def test_what_is_not_stored_supersedes_nothing(self, hf: Holdfast) -> None:
         ltm, _ = mining(hf, [{"text": "The password is hunter2", "supersedes": ["e1"]}])
         kept(ltm, "Ana lives in Oslo")

@@ -13,7 +13,7 @@ from holdfast.memories.longterm.hashes import alike, terms_hash
 from holdfast.memories.longterm.indexing import Change
 from holdfast.memories.longterm.item import Item, Outcome, Remembered
 from holdfast.memories.longterm.meaning import Meant, meant
-from holdfast.memories.longterm.remembering import Grave, Linked, graves, store
+from holdfast.memories.longterm.remembering import Grave, Linked, graves, item_numbered, store
 from holdfast.memories.longterm.rows import Numbered, ids_text
 from holdfast.memories.longterm.screening import screen
 from holdfast.memories.longterm.writing import Ready, Wish, ready
@@ -103,27 +103,34 @@ def _ripe(caller: Caller, part: Part, known: Sequence[Item], given: Candidate) -
 
 def _stored(book: Book, ripe: Ripe) -> Remembered:
     done = replace(store(book, ripe.wish, ripe.text, meant=ripe.meant), reasons=ripe.reasons)
-    if done.outcome == "stored" and done.stored is not None:
-        gone = set(done.evicted)
-        for id in ripe.supersedes:
-            if id not in gone:
-                _supersede(book, id, by=done.stored.id)
-    return done
+    new = done.stored
+    if done.outcome != "stored" or new is None:
+        return done
+    older = [id for id in ripe.supersedes if id not in done.evicted]
+    superseded = [id for id in older if _supersede(book, id, by=new.id)]
+    if not superseded:
+        return done
+    number = book.tx.one(Numbered, book.sql.item_number, collection=book.number, id=new.id).number
+    return replace(done, stored=item_numbered(book, number))
 
 
-def _supersede(book: Book, id: str, *, by: str) -> None:
-    """Mark the item *id* as no longer so, if it is live; it keeps its text, and is not recalled."""
+def _supersede(book: Book, id: str, *, by: str) -> bool:
+    """Mark the item *id* as superseded, if it is live; return whether it was.
+
+    It keeps its text, and is not recalled.
+    """
     place = {"collection": book.number}
     number = book.tx.first(Numbered, book.sql.item_number, id=id, **place)
     if number is None:
-        return
+        return False
     held = book.tx.one(_held_item, book.sql.held_item, number=number.number, **place)
     if held.superseded_at is not None:
-        return
+        return False
     book.tx.send(book.sql.supersede_item, by=by, id=id, now=book.now, **place)
     book.superseded(Change(held.number, held.body))
     book.vectors.drop(id)
     book.note("superseded", {"item": [id]}, by=by)
+    return True
 
 
 def _is_buried(book: Book, ripe: Ripe, buried: Sequence[Grave]) -> bool:
