@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from holdfast.memories.longterm.background.tending import Waiting
 from holdfast.memories.longterm.caller import Caller
-from holdfast.memories.longterm.choosing import choose
+from holdfast.memories.longterm.choosing import choose, configured
 from holdfast.memories.longterm.extractors import mines_with
 from holdfast.memories.longterm.meaning import degraded
 from holdfast.memories.longterm.providers import Keys
@@ -48,6 +48,11 @@ def equip(caller: Caller, embedder: object, extractor: object) -> Caller:
     if equipped.degraded is not None:
         degraded(equipped, equipped.degraded)
     return equipped
+
+
+def configured_embedder() -> str | None:
+    """Return the embedder that this process uses where none is given, or None."""
+    return configured(os.environ, os.environ.get)
 
 
 def keys_of(caller: Caller) -> Keys:

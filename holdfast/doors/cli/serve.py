@@ -44,6 +44,14 @@ def serve(
         list[str] | None,
         typer.Option("--networks", metavar="MODULE:NAME", help="Networks of agents to run."),
     ] = None,
+    allow_model: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow-model",
+            metavar="NAME",
+            help="A model, provider:model, that requests may name as embedder or extractor.",
+        ),
+    ] = None,
     no_migrate: Annotated[
         bool, typer.Option("--no-migrate", help="Do not bring an older database up to date.")
     ] = False,
@@ -61,5 +69,6 @@ def serve(
         strict=strict,
         migrate=not no_migrate,
         networks=networks or (),
+        models=allow_model or (),
     )
     raise typer.Exit(code)

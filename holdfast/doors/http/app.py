@@ -5,7 +5,7 @@ what that may do, and only then what it says.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from contextlib import suppress
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -52,12 +52,14 @@ def make_app(
     clock: Clock | None = None,
     ids: Ids | None = None,
     networks: "Mapping[str, Network] | None" = None,
+    models: Iterable[str] = (),
 ) -> "App":
     """Return the ASGI app that serves *hf*.
 
     With *loopback* everybody comes in until the first key is made. With *strict* the contract's
     routes demand what the hosted service demands. *clock* and *ids* stand in for the machine's.
-    *networks* are run for whoever may write.
+    *networks* are run for whoever may write. *models*, each `provider:model`, are those that
+    requests may name besides the configured ones.
     """
     house = House(
         hf,
@@ -68,6 +70,7 @@ def make_app(
         ids=ids or Ids(),
     )
     house.served.networks = dict(networks or {})
+    house.models = frozenset(models)
     return App(house)
 
 

@@ -61,6 +61,8 @@ class House:
         self.metrics = Metrics((route.path, route.method) for route in table.routes)
         self.request_ids = RequestIds()
         self.served = Served()
+        self.models: frozenset[str] = frozenset()
+        """Models that requests may name besides those the server is configured with."""
         self.in_flight, self.live = 0, 0
         self.stopping = asyncio.Event()
         self._everybody = DurableCaller(

@@ -22,6 +22,7 @@ from holdfast.doors.http.served import load
 from holdfast.doors.http.workers import Workers
 from holdfast.ground.errors import InvalidInput, MissingExtra, Unavailable
 from holdfast.library.open import open as open_holdfast
+from holdfast.memories.longterm.choosing import checked_model
 
 try:
     import uvicorn
@@ -54,6 +55,7 @@ class Terms(Struct, frozen=True, kw_only=True):
     strict: bool
     migrate: bool
     networks: "Mapping[str, Network]"
+    models: Sequence[str]
 
 
 def serve(
@@ -65,18 +67,25 @@ def serve(
     strict: bool = False,
     migrate: bool = True,
     networks: Sequence[str] = (),
+    models: Sequence[str] = (),
     announce: Announce | None = None,
 ) -> int:
     """Serve the database *target* on *host* and *port* until told to stop; return the exit code.
 
     *port* 0 is any free one. Each of several *workers* is a process that opens the database for
     itself, behind one socket. *networks*, each as `package.module:attribute`, are run for whoever
-    may write. *announce* gets the line that says where, what and for whom; None
+    may write. *models*, each as `provider:model`, may be named by requests, besides those that the
+    server is configured with. *announce* gets the line that says where, what and for whom; None
     writes it to the error stream. InvalidInput for what cannot be served, Unavailable when the
     address is taken.
     """
     _check(target, workers)
-    terms = Terms(strict=strict, migrate=migrate, networks=load(networks) if networks else {})
+    terms = Terms(
+        strict=strict,
+        migrate=migrate,
+        networks=load(networks) if networks else {},
+        models=[checked_model("allow_model", each) for each in models],
+    )
     tell = announce or _to_stderr
     listener = _listen(host, port)
     with listener:
@@ -126,7 +135,13 @@ def _serve_one(
     tell: Announce,
 ) -> int:
     with open_holdfast(target, migrate=terms.migrate) as hf:
-        app = make_app(hf, strict=terms.strict, loopback=is_loopback(host), networks=terms.networks)
+        app = make_app(
+            hf,
+            strict=terms.strict,
+            loopback=is_loopback(host),
+            networks=terms.networks,
+            models=terms.models,
+        )
         who = "open to everybody here" if app.house.gate.open() else "a key is required"
         where = _url(host, listener.getsockname()[1])
         what = _shown(hf.engine.status().target)

@@ -48,21 +48,26 @@ def choose(given: object, variables: Mapping[str, str], keys: Keys, thread: Mode
     if given is False:
         return Choice()
     if isinstance(given, str):
-        return _by_name(_checked("embedder", given), keys, thread)
+        return _by_name(checked_model("embedder", given), keys, thread)
     if given is None:
-        model = model_in(variables)
-        if model == "none":
-            return Choice()
-        model = model or next((each for name, each in _AUTOMATIC if keys(name)), None)
+        model = configured(variables, keys)
         return Choice() if model is None else _by_name(model, keys, thread)
     if is_agents_embedder(given):
         return Choice(embedder=of_agents(given, thread))
     if isinstance(given, Embedder):
-        _checked("embedder.model", given.model)
+        checked_model("embedder.model", given.model)
         return Choice(embedder=given)
     raise InvalidInput(
         "embedder", "must be an Embedder, provider:model, false or null", given=type(given).__name__
     )
+
+
+def configured(variables: Mapping[str, str], keys: Keys) -> str | None:
+    """Return the model that *variables* set or, with none of them, *keys* imply; None for none."""
+    model = model_in(variables)
+    if model == "none":
+        return None
+    return model or next((each for name, each in _AUTOMATIC if keys(name)), None)
 
 
 def model_in(variables: Mapping[str, str]) -> str | None:
@@ -77,7 +82,7 @@ def model_in(variables: Mapping[str, str]) -> str | None:
         return "none"
     if provider and not model.startswith(f"{provider}:"):
         model = f"{provider}:{model}"
-    return _checked(EMBEDDING_MODEL, model)
+    return checked_model(EMBEDDING_MODEL, model)
 
 
 def _by_name(model: str, keys: Keys, thread: ModelThread) -> Choice:
@@ -88,7 +93,8 @@ def _by_name(model: str, keys: Keys, thread: ModelThread) -> Choice:
     return Choice(embedder=named(model, keys, thread))
 
 
-def _checked(field: str, model: object) -> str:
+def checked_model(field: str, model: object) -> str:
+    """Return *model* if it is `provider:model`; InvalidInput names the *field* if it is not."""
     if not isinstance(model, str) or not all(model.partition(":")) or not model.isprintable():
         raise InvalidInput(field, "must be provider:model", given=model)
     return model

@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from holdfast.ground.errors import InvalidInput
 from holdfast.memories.longterm.caller import Extractor
+from holdfast.memories.longterm.choosing import checked_model
 from holdfast.memories.longterm.extract import ExtractionRequest
 from holdfast.memories.longterm.model_thread import ModelThread
 from holdfast.memories.longterm.providers import (
@@ -90,8 +91,7 @@ def _line(text: str) -> str:
 
 
 def _by_name(model: str, keys: Keys, thread: ModelThread) -> Mines:
-    if not all(model.partition(":")) or not model.isprintable():
-        raise InvalidInput("extractor", "must be provider:model", given=model)
+    checked_model("extractor", model)
     if not installed():
         return Mines(reason=f"{model} needs: {EXTRA}")
     if (lacking := missing_key(model, keys)) is not None:

@@ -8,13 +8,17 @@ from collections.abc import Generator
 import pytest
 from doors.cli.lines import Ran, Run
 
+import holdfast
+from holdfast.ground.errors import NotPermitted
+
 
 class Served:
     """A server in a process of its own."""
 
-    def __init__(self, db: str) -> None:
+    def __init__(self, db: str, *options: str) -> None:
+        serve = [sys.executable, "-m", "holdfast.doors.cli.start", "serve", "--db", db]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "holdfast.doors.cli.start", "serve", "--db", db, "--port", "0"],
+            [*serve, "--port", "0", *options],
             stderr=subprocess.PIPE,
             text=True,
         )
@@ -88,3 +92,28 @@ def test_a_server_that_is_not_there_is_said(line: Run) -> None:
     ran = line("stores", "list", "--db", "http://127.0.0.1:1")
 
     assert (ran.code, ran.out, ran.err.count("\n")) == (1, b"", 1)
+
+
+def test_a_client_names_the_models_that_serve_allows(
+    db: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    served = Served(db, "--allow-model", "openai:large", "--allow-model", "openai:small")
+    try:
+        with holdfast.open(served.url) as hf:
+            allowed = hf.longterm("ada", enabled=True, embedder="openai:small")
+            assert allowed is not None
+            assert "OPENAI_API_KEY" in str(allowed.status().reason)
+            with pytest.raises(NotPermitted) as refused:
+                hf.longterm("ada", enabled=True, extractor="openai:huge")
+    finally:
+        served.stop()
+
+    assert refused.value.needed == "--allow-model openai:huge"
+
+
+def test_a_model_to_allow_that_is_none_is_refused(fails: Run) -> None:
+    ran = fails("serve", "--allow-model", "openai")
+
+    assert "allow_model" in ran.err
+    assert "provider:model" in ran.err

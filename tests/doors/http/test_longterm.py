@@ -291,6 +291,7 @@ def test_wrong_options_are_refused(ask: Asker, options: str, field: str) -> None
         ("GET", "/status?workspace_id=", None, "workspace_id"),
         ("GET", "/status?enabled=1", None, "enabled"),
         ("GET", "/status?embedder=openai", None, "embedder"),
+        ("GET", "/status?extractor=openai:", None, "extractor"),
     ],
 )
 def test_a_wrong_request_is_refused(

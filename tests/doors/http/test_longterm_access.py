@@ -1,11 +1,13 @@
 """Who reaches long-term memory over HTTP: scopes, bound keys, other users, other workspaces."""
 
+import asyncio
 import json
 from typing import Any
 
 import pytest
 from doors.http.asking import Asker, Said
 
+from holdfast.doors.http.app import make_app
 from holdfast.doors.http.route_table import routes
 from holdfast.doors.http.routes import Route
 from holdfast.library.holdfast import Holdfast
@@ -269,3 +271,69 @@ def test_a_slash_in_a_users_name_leads_nowhere_else(hf: Holdfast, ask: Asker) ->
     assert hf.longterm_data("a").status().items == 0
     bound = holder(hf, ask, user="a")
     assert bound.get("/api/longterm/a%2Fb/items").status == 403
+
+
+MODEL = "openai:large"
+KEYS = ("OPENAI_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY", "OLLAMA_API_URL", "OLLAMA_BASE_URL")
+
+
+@pytest.fixture
+def keyless(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    for name in (*KEYS, "HOLDFAST_LTM_EMBEDDING_MODEL", "HOLDFAST_LTM_EMBEDDING_PROVIDER"):
+        monkeypatch.delenv(name, raising=False)
+    return monkeypatch
+
+
+@pytest.mark.usefixtures("keyless")
+@pytest.mark.parametrize("field", ["embedder", "extractor"])
+def test_a_request_names_no_model_that_the_operator_does_not_allow(
+    hf: Holdfast, ask: Asker, field: str
+) -> None:
+    query = f"?enabled=true&{field}={MODEL}"
+
+    kept_none = ask.post(f"/api/longterm/ada/items{query}", {"text": "Likes tabs"})
+    told_none = ask.get(f"/api/longterm/ada/status{query}")
+
+    for said in (kept_none, told_none):
+        assert (said.status, said.error["type"]) == (403, "permission_error")
+        assert said.error["needed"] == f"--allow-model {MODEL}"
+        assert field in said.error["next"]
+        assert "--allow-model" in said.error["next"]
+    assert kept(hf) == []
+
+
+@pytest.mark.usefixtures("keyless")
+@pytest.mark.parametrize("field", ["embedder", "extractor"])
+def test_a_request_names_a_model_that_the_operator_allows(
+    hf: Holdfast, runner: asyncio.Runner, field: str
+) -> None:
+    app = make_app(hf, models=["openai:small", MODEL])
+    ask = Asker(app, runner)
+    query = f"?enabled=true&{field}={MODEL}"
+
+    assert ask.post(f"/api/longterm/ada/items{query}", {"text": "Likes tabs"}).status == 200
+    assert ask.get(f"/api/longterm/ada/status?enabled=true&{field}=openai:huge").status == 403
+    app.house.close()
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "model"),
+    [
+        ("HOLDFAST_LTM_EMBEDDING_MODEL", MODEL, MODEL),
+        ("OPENAI_API_KEY", "sk-x", "openai:text-embedding-3-small"),
+    ],
+)
+def test_a_request_names_the_embedder_that_the_server_is_configured_with(
+    ask: Asker, keyless: pytest.MonkeyPatch, variable: str, value: str, model: str
+) -> None:
+    status = f"/api/longterm/ada/status?enabled=true&embedder={model}"
+    before = ask.get(status).status
+    keyless.setenv(variable, value)
+
+    assert (before, ask.get(status).status) == (403, 200)
+    assert ask.get(status.replace("embedder", "extractor")).status == 403
+
+
+@pytest.mark.usefixtures("keyless")
+def test_a_request_may_always_do_without_an_embedder(ask: Asker) -> None:
+    assert ask.get("/api/longterm/ada/status?enabled=true&embedder=none").status == 200

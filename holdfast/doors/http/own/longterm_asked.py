@@ -12,10 +12,12 @@ from holdfast.doors.http.bodies import Body, read_body
 from holdfast.doors.http.call import Call
 from holdfast.doors.http.query import Name, flag, text
 from holdfast.doors.http.routes import LONGTERM_LIMIT, Handler, Method, Needs, Route
-from holdfast.ground.errors import LongTermOff
+from holdfast.ground.errors import LongTermOff, NotPermitted, shortened
 from holdfast.ground.pages import Page
+from holdfast.library.equipping import configured_embedder
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.longterm import NAMESPACE
+from holdfast.memories.longterm.choosing import checked_model
 from holdfast.memories.longterm.memory import LongTermData, LongTermMemory
 from holdfast.memories.longterm.options import LongTermOptions
 from holdfast.memories.longterm.score import Weights
@@ -68,12 +70,16 @@ def _options(_field: str, given: str) -> LongTermOptions:
     return read_body(given.encode(), Options).options()
 
 
+def _model(field: str, given: str) -> str:
+    return given if (field, given) == ("embedder", NO_EMBEDDER) else checked_model(field, given)
+
+
 SCOPE = (
     text("namespace"),
     text("workspace_id"),
     flag("enabled"),
-    text("embedder"),
-    text("extractor"),
+    Name("embedder", _model, {"type": "string"}),
+    Name("extractor", _model, {"type": "string"}),
     Name("options", _options, {"type": "string", "contentMediaType": "application/json"}),
 )
 """What names the collection, switches it on, and says how it is to be."""
@@ -107,18 +113,37 @@ def data_of(call: Call, hf: Holdfast) -> LongTermData:
 
 
 def memory_if_on(call: Call, hf: Holdfast) -> LongTermMemory | None:
-    """Return the memory that *call* is about, or None where it is off."""
+    """Return the memory that *call* is about, or None where it is off.
+
+    The operator pays for the models: NotPermitted for one that the server neither allows nor is
+    configured with.
+    """
     query = call.query
     embedder: str | None = query.get("embedder")
+    extractor: str | None = query.get("extractor")
+    if embedder is not None and embedder not in (NO_EMBEDDER, configured_embedder()):
+        _demand_allowed(call, "embedder", embedder)
+    if extractor is not None:
+        _demand_allowed(call, "extractor", extractor)
     return hf.longterm(
         call["user"],
         namespace=query.get("namespace", NAMESPACE),
         workspace_id=query.get("workspace_id"),
         enabled=query.get("enabled"),
         embedder=False if embedder == NO_EMBEDDER else embedder,
-        extractor=query.get("extractor"),
+        extractor=extractor,
         options=query.get("options"),
     )
+
+
+def _demand_allowed(call: Call, field: str, model: str) -> None:
+    """Raise NotPermitted unless requests may name *model*."""
+    if model not in call.house.models:
+        raise NotPermitted(
+            f"Requests to this server may not name the model {shortened(model)}.",
+            needed=f"--allow-model {shortened(model)}",
+            next=f"Leave {field} out, or ask the operator to serve with --allow-model.",
+        )
 
 
 def memory_of(call: Call, hf: Holdfast) -> LongTermMemory:
