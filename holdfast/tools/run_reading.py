@@ -60,7 +60,7 @@ def read_keys(memory: RunMemory, asked: Arguments, *, reader: str, budget: int |
 
 def _names(asked: Arguments) -> list[str]:
     asked.required("keys", "a list of strings")
-    names = list(dict.fromkeys(asked.texts("keys") or ()))
+    names = asked.texts("keys") or []
     if len(names) > KEYS_MOST:
         raise InvalidInput(
             "keys",
@@ -68,7 +68,7 @@ def _names(asked: Arguments) -> list[str]:
             limit=KEYS_MOST,
             next="Read the ones you need first.",
         )
-    return names
+    return list(dict.fromkeys(names))
 
 
 def _entry(memory: RunMemory, name: str) -> RunEntry | None:

@@ -54,6 +54,11 @@ class RunReadToolContract(GivenARun):
     def test_no_keys_are_no_entries(self, memory: RunMemory) -> None:
         assert call(memory, 1, {"keys": []}) == {"entries": {}, "missing": []}
 
+    def test_a_hundred_keys_are_read_at_once(self, memory: RunMemory) -> None:
+        memory.set("shared:a", 1)
+
+        assert list(call(memory, 1, {"keys": ["shared:a"] * 100})["entries"]) == ["shared:a"]
+
     def test_one_bare_key_is_a_list_of_it(self, memory: RunMemory) -> None:
         memory.set("shared:a", 1)
 

@@ -63,6 +63,7 @@ class RunToolsContract(GivenARun):
             (1, {"keys": 7}, "keys"),
             (1, {"keys": ["shared:a", 7]}, "keys"),
             (1, {"keys": [f"shared:{number}" for number in range(101)]}, "keys"),
+            (1, {"keys": ["shared:a"] * 101}, "keys"),
             (1, {"keys": ["shared:a"], "path": "rows"}, "path"),
             (1, {"keys": ["shared:a"], "path": "/~2"}, "path"),
             (1, {"keys": ["shared:a"], "offset": -1}, "offset"),
