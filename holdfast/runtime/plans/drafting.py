@@ -52,6 +52,7 @@ class Draft:
         self._shaped_result = shaped_result
         self._max_failures, self._max_tasks = max_failures, max_tasks
         self._failed: Counter[str] = Counter()
+        self._last: dict[str, list[PlanProblem]] = {}
 
     @property
     def given_up(self) -> bool:
@@ -63,7 +64,8 @@ class Draft:
         told = {"id": self._id_for(arguments.get("title")), **_said(arguments)}
         id = told["id"] if isinstance(told["id"], str) else ""
         if self._failed[id] >= self._max_failures:
-            return self._refused([PlanProblem("task", "closed", self._closed(id))])
+            closed = PlanProblem("task", "closed", self._closed(id))
+            return self._refused([closed], because=self._last[id])
         if len(self.tasks) >= self._max_tasks:
             told_most = f"there may be at most {self._max_tasks} tasks"
             return self._refused([PlanProblem("plan", "too_many", told_most)])
@@ -81,6 +83,7 @@ class Draft:
                     "tasks_so_far": len(self.tasks),
                 }
         self._failed[id] += 1
+        self._last[id] = list(found)
         if self._failed[id] >= self._max_failures:
             found.append(PlanProblem("task", "closed", self._closed(id)))
         return self._refused(found)
@@ -152,9 +155,12 @@ class Draft:
             "take another approach, under another id"
         )
 
-    def _refused(self, problems: list[PlanProblem]) -> Answer:
+    def _refused(
+        self, problems: list[PlanProblem], *, because: Iterable[PlanProblem] = ()
+    ) -> Answer:
+        """Answer with *problems*; `problems` holds those *because* of which they are, too."""
         self.failures += 1
-        self.problems = tuple(problems)
+        self.problems = (*because, *problems)
         return {"status": "validation_failed", "errors": [str(each) for each in problems]}
 
 

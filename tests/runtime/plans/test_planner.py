@@ -230,6 +230,22 @@ async def test_too_many_failures_end_the_planning() -> None:
     assert planning.plan is None
 
 
+async def test_a_closed_id_is_reported_with_the_problem_that_closed_it() -> None:
+    bad = call("add_task", id="b", title="B", steps=[])
+    good = call("add_task", id="b", title="B", steps=steps("s"))
+    planning = planner(bad, good, good, good, max_failures=1)
+
+    with pytest.raises(PlanningFailed) as caught:
+        await planning.run()
+
+    assert [str(each).partition(" '")[0] for each in caught.value.problems] == [
+        "task: has no steps",
+        "task: the id",
+    ]
+    assert [len(answer["errors"]) for answer in answers(planning)] == [2, 1, 1, 1]
+    assert "has no steps" in caught.value.message
+
+
 async def test_too_many_calls_end_the_planning() -> None:
     with pytest.raises(PlanningFailed, match="no plan after 3 calls"):
         await planner(*["hm"] * 3, max_calls=3).run()
