@@ -9,7 +9,9 @@ from pydantic_ai.messages import ToolReturnPart, UserPromptPart
 from holdfast.runtime import Agent
 from holdfast.runtime.context import Context
 from holdfast.runtime.events import Event, TeamUpdate
+from holdfast.runtime.team.board import TaskBoard
 from holdfast.runtime.team.executor import TeamExecutor
+from holdfast.runtime.team.task import BoardTask
 from holdfast.testing.scripted import Asked, ScriptedModel, call
 
 Told: TypeAlias = dict[str, Any]
@@ -19,6 +21,13 @@ LAY_OUT = "Nothing is on the board yet."
 REMIND = "There is still no task on the board"
 REPAIR = "Repair the plan now"
 LAST_CALL = "Nobody else is at work"
+
+
+def task_on(board: TaskBoard, id: str) -> BoardTask:
+    """Return the task *id*, which is on *board*."""
+    task = board.get(id)
+    assert task is not None
+    return task
 
 
 def opening(asked: Asked) -> str:

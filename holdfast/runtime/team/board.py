@@ -12,13 +12,12 @@ from holdfast.ground.errors import (
     Conflict,
     InvalidInput,
     LimitExceeded,
-    NotFound,
     NotOwner,
 )
 from holdfast.ground.ids import Ids
 from holdfast.ground.json_values import encode
 from holdfast.runtime.events import TeamUpdate
-from holdfast.runtime.team.change import Change, in_order, made_of
+from holdfast.runtime.team.change import Change, in_order, made_of, no_task
 from holdfast.runtime.team.notices import Notices, Off
 from holdfast.runtime.team.rules import refusal, stuck
 from holdfast.runtime.team.task import (
@@ -179,11 +178,9 @@ class TaskBoard:
             change.wait_for_children(id)
             return made
 
-    def get(self, id: str) -> BoardTask:
-        """Return the task *id* as it stands, or raise NotFound."""
-        if task := self._tasks.get(id):
-            return task
-        raise NotFound("task", id, next="List the tasks for their ids.")
+    def get(self, id: str) -> BoardTask | None:
+        """Return the task *id* as it stands, or None."""
+        return self._tasks.get(id)
 
     def available(self, skills: Iterable[str] = ()) -> list[BoardTask]:
         """Return what one with *skills* could claim, most urgent and then oldest first."""
@@ -192,9 +189,11 @@ class TaskBoard:
         return sorted(free, key=lambda task: task.priority)
 
     def subtasks(self, id: str) -> list[BoardTask]:
-        """Return the parts of the task *id*, oldest first."""
-        self.get(id)
-        return [task for task in self._now().values() if task.parent == id]
+        """Return the parts of the task *id*, oldest first, or raise NotFound."""
+        tasks = self._now()
+        if id not in tasks:
+            raise no_task(id)
+        return [task for task in tasks.values() if task.parent == id]
 
     def is_complete(self) -> bool:
         """Tell whether there are tasks and all of them are done or failed."""

@@ -14,6 +14,11 @@ Told: TypeAlias = tuple[TeamMoment, BoardTask, str | None, str | None]
 """What happened to which task, by whom, and why."""
 
 
+def no_task(id: str) -> NotFound:
+    """Return the error for a task *id* that is not on the board."""
+    return NotFound("task", id, next="List the tasks for their ids.")
+
+
 class Change:
     """A board's tasks as they will be, and what is to be told of it."""
 
@@ -26,7 +31,7 @@ class Change:
         """Return the task *id*, or raise NotFound."""
         if task := self.tasks.get(id):
             return task
-        raise NotFound("task", id, next="List the tasks for their ids.")
+        raise no_task(id)
 
     def unsettled(self, id: str) -> BoardTask:
         """Return the task *id* if it may still change, or raise TaskSettled."""

@@ -21,8 +21,10 @@ def mirrored(board: TaskBoard, context: Context, tell: Callable[[Event], None]) 
     """
 
     def hear(event: TeamUpdate) -> None:
-        if event.event == "task_completed" and event.task_id:
-            keep(board.get(event.task_id))
+        if event.event != "task_completed":
+            return
+        if task := board.get(event.task_id or ""):
+            keep(task)
 
     def keep(task: BoardTask) -> None:
         try:

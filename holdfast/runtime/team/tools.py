@@ -24,6 +24,7 @@ from holdfast.runtime.team.arguments import (
 )
 from holdfast.runtime.team.board import TaskBoard
 from holdfast.runtime.team.bus import Message, MessageBus
+from holdfast.runtime.team.change import no_task
 from holdfast.runtime.team.task import BoardTask, Subtask
 from holdfast.tools.base import JSON, Tool
 from holdfast.tools.durable_arguments import read
@@ -226,7 +227,9 @@ def _decompose_task(seat: Seat, arguments: object) -> JSON:
 
 
 def _task_id(seat: Seat, id: str | None) -> str | None:
-    return None if id is None else seat.board.get(id).id
+    if id is not None and seat.board.get(id) is None:
+        raise no_task(id)
+    return id
 
 
 _ACTS: Final[dict[Act, Callable[[Seat, object], JSON]]] = {

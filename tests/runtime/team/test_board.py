@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 import pytest
+from teams import task_on
 
 from holdfast.errors import (
     ClaimRefused,
@@ -102,7 +103,7 @@ def test_a_result_is_a_copy_each_time(board: TaskBoard) -> None:
     given["seals"].append(13)
     task.result["seals"].append(14)
 
-    assert board.get(task.id).result == {"seals": [12]}
+    assert task_on(board, task.id).result == {"seals": [12]}
 
 
 def test_a_result_that_is_no_json_settles_nothing(board: TaskBoard) -> None:
@@ -112,7 +113,7 @@ def test_a_result_that_is_no_json_settles_nothing(board: TaskBoard) -> None:
     with pytest.raises(InvalidInput, match=r"\$\.seals"):
         board.complete(task.id, "ada", {"seals": {12}})
 
-    assert board.get(task.id).status == "claimed"
+    assert task_on(board, task.id).status == "claimed"
 
 
 def test_a_result_has_a_limit() -> None:
@@ -193,7 +194,6 @@ ACTS: dict[str, Act] = {
 }
 LOOKS: dict[str, Act] = {
     "claim": lambda board, id, agent: board.claim(id, agent),
-    "get": lambda board, id, _: board.get(id),
     "subtasks": lambda board, id, _: board.subtasks(id),
 }
 
@@ -222,6 +222,12 @@ def test_what_is_settled_never_changes(
 
     assert caught.value.status == task.status
     assert board.list() == [task]
+
+
+def test_a_task_that_is_not_there_is_none(board: TaskBoard) -> None:
+    board.create("Count")
+
+    assert board.get("nope") is None
 
 
 @pytest.mark.parametrize("act", [*ACTS, *LOOKS])
@@ -314,7 +320,7 @@ def test_a_decomposed_task_waits_for_its_parts_and_keeps_its_claimant(board: Tas
         [{"title": "Count"}, Subtask(title="Write", depends_on=("Count",), priority=0)],
     )
 
-    parent = board.get(task.id)
+    parent = task_on(board, task.id)
     assert (parent.status, parent.claimed_by) == ("blocked", "ada")
     assert board.subtasks(task.id) == parts
     assert [(part.parent, part.created_by, part.priority) for part in parts] == [
@@ -329,7 +335,7 @@ def test_anybody_may_decompose_an_open_task(board: TaskBoard) -> None:
 
     board.decompose(task.id, "bob", [{"title": "Count"}])
 
-    assert (board.get(task.id).status, board.get(task.id).claimed_by) == ("blocked", None)
+    assert (task_on(board, task.id).status, task_on(board, task.id).claimed_by) == ("blocked", None)
 
 
 def test_a_task_has_at_least_one_part(board: TaskBoard) -> None:
@@ -356,10 +362,10 @@ def test_a_parent_is_done_with_the_results_of_its_parts(board: TaskBoard) -> Non
     one, two = board.decompose(task.id, "ada", [{"title": "One"}, {"title": "Two"}])
 
     done(board, two, "second")
-    waiting = board.get(task.id).status
+    waiting = task_on(board, task.id).status
     done(board, one, {"n": 1})
 
-    parent = board.get(task.id)
+    parent = task_on(board, task.id)
     assert (waiting, parent.status) == ("blocked", "done")
     assert parent.result == [
         {"task_id": one.id, "title": "One", "result": {"n": 1}},
@@ -374,10 +380,10 @@ def test_a_parent_with_a_failed_part_fails_and_is_never_completed(board: TaskBoa
     board.on_event(told.append)
 
     failed(board, one)
-    waiting = board.get(task.id).status
+    waiting = task_on(board, task.id).status
     done(board, two)
 
-    parent = board.get(task.id)
+    parent = task_on(board, task.id)
     assert (waiting, parent.status, parent.result) == ("blocked", "failed", None)
     assert f"{one.id} (no ink)" in str(parent.failure_reason)
     assert ("task_failed", "Report") in moments(told)
@@ -392,7 +398,7 @@ def test_parents_settle_all_the_way_up(board: TaskBoard) -> None:
     done(board, low, 1)
 
     assert [each.status for each in board.list()] == ["done", "done", "done"]
-    assert board.get(top.id).result[0]["result"][0]["result"] == 1
+    assert task_on(board, top.id).result[0]["result"][0]["result"] == 1
 
 
 @pytest.mark.parametrize("act", ["start", "complete", "unblock"])
@@ -418,7 +424,7 @@ def test_a_released_parent_goes_on_waiting(board: TaskBoard) -> None:
     done(board, part)
 
     assert caught.value.reason == "blocked"
-    assert board.get(task.id).status == "done"
+    assert task_on(board, task.id).status == "done"
 
 
 def test_a_part_waits_for_what_its_parent_waited_for(board: TaskBoard) -> None:
@@ -436,10 +442,10 @@ def test_a_task_created_below_another_is_one_of_its_parts(board: TaskBoard) -> N
 
     part = board.create("Part", parent=top.id)
 
-    assert board.get(top.id).status == "blocked"
+    assert task_on(board, top.id).status == "blocked"
     assert board.subtasks(top.id) == [part]
     done(board, part, 5)
-    assert board.get(top.id).result == [{"task_id": part.id, "title": "Part", "result": 5}]
+    assert task_on(board, top.id).result == [{"task_id": part.id, "title": "Part", "result": 5}]
 
 
 def test_nothing_waits_for_what_waits_for_it(board: TaskBoard) -> None:
@@ -450,7 +456,7 @@ def test_nothing_waits_for_what_waits_for_it(board: TaskBoard) -> None:
         with pytest.raises(Conflict, match="waits for it"):
             board.decompose(top.id, "ada", [{"title": "Part", "depends_on": [needed.id]}])
 
-    assert board.get(top.id).status == "open"
+    assert task_on(board, top.id).status == "open"
 
 
 def test_nothing_failed_is_no_deadlock(board: TaskBoard) -> None:
@@ -483,7 +489,7 @@ def test_what_needs_a_parent_that_will_fail_is_in_deadlock_and_the_parent_is_not
     done(board, two)
 
     assert before == [after.id]
-    assert board.get(top.id).status == "failed"
+    assert task_on(board, top.id).status == "failed"
 
 
 def test_a_parent_whose_part_never_settles_is_in_deadlock(board: TaskBoard) -> None:
@@ -502,7 +508,7 @@ def test_a_deadlock_a_thousand_tasks_deep_is_found(board: TaskBoard) -> None:
     for number in range(1, 1_000):
         ids.append(board.create(str(number), depends_on=[ids[-1]]).id)
 
-    failed(board, board.get(ids[0]))
+    failed(board, task_on(board, ids[0]))
 
     assert board.deadlock() == ids[1:]
 

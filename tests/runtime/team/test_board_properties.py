@@ -6,6 +6,7 @@ from typing import TypeAlias
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from teams import task_on
 
 from holdfast.errors import Conflict, HoldfastError
 from holdfast.runtime.events import TeamUpdate
@@ -105,7 +106,7 @@ class BoardMachine(RuleBasedStateMachine):
         for task in self.board.list():
             if task.status in ("claimed", "working"):
                 assert task.claimed_by
-                assert all(self.board.get(id).status == "done" for id in task.depends_on)
+                assert all(task_on(self.board, id).status == "done" for id in task.depends_on)
                 assert not self.board.subtasks(task.id)
 
     @invariant()

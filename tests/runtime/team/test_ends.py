@@ -18,6 +18,7 @@ from teams import (
     leading,
     mine,
     opening,
+    task_on,
     until,
     updates,
     work,
@@ -224,7 +225,7 @@ async def test_who_fails_three_turns_in_a_row_is_benched_and_its_tasks_are_free(
         return RuntimeError("no answer")
 
     def wait(asked: Asked) -> object:
-        freed = [task for task in claimable(asked) if board.get(task["id"]).version > 2]
+        freed = [task for task in claimable(asked) if task_on(board, task["id"]).version > 2]
         return work(asked) if freed or not opening(asked) else "Not mine."
 
     board = TaskBoard()
@@ -236,7 +237,7 @@ async def test_who_fails_three_turns_in_a_row_is_benched_and_its_tasks_are_free(
 
     (benched,) = updates(events, "agent_benched")
     assert (benched.agent, benched.tasks) == ("ada", (task.id,))
-    assert board.get(task.id).claimed_by == "bob"
+    assert task_on(board, task.id).claimed_by == "bob"
     assert team.get_result().status == "completed"
     errors = [each for each in events if isinstance(each, LogUpdate) and each.severity == "error"]
     assert "RuntimeError: no answer" in errors[0].content

@@ -6,6 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 from typing import TypeVar
 
+from teams import task_on
+
 from holdfast.errors import ClaimRefused, TaskSettled
 from holdfast.runtime.events import TeamUpdate
 from holdfast.runtime.team.board import TaskBoard
@@ -68,7 +70,7 @@ def test_a_parent_settles_once_whichever_part_is_last() -> None:
     race(settle)
 
     settled = Counter(event.task_id for event in told if event.event == "task_failed")
-    assert {board.get(task.id).status for task in parents} == {"failed"}
+    assert {task_on(board, task.id).status for task in parents} == {"failed"}
     assert all(settled[task.id] == 1 for task in parents)
 
 

@@ -3,6 +3,7 @@
 from typing import Any, cast
 
 import pytest
+from teams import task_on
 
 from holdfast import tools
 from holdfast.runtime.team.board import TaskBoard
@@ -120,7 +121,7 @@ def test_a_task_is_created_by_the_agent(table: dict[str, Tool], board: TaskBoard
         priority=0,
     )
 
-    task = board.get(told["task_id"])
+    task = task_on(board, told["task_id"])
     assert told["ok"] is True
     assert (task.created_by, task.description, task.priority) == ("ada", "One page.", 0)
     assert (task.depends_on, task.required_skills) == ((first.id,), ("sql",))
@@ -131,7 +132,7 @@ def test_null_counts_as_left_out(table: dict[str, Tool], board: TaskBoard) -> No
         table, "create_task", title="Count", description=None, depends_on=None, priority=None
     )
 
-    assert board.get(told["task_id"]).priority == 5
+    assert task_on(board, told["task_id"]).priority == 5
 
 
 def test_a_list_tells_all_but_results(table: dict[str, Tool], board: TaskBoard) -> None:
@@ -183,7 +184,10 @@ def test_to_claim_is_to_start_and_to_know_what_to_read(
 
     told = answer(table, "claim_task", task_id=task.id)
 
-    assert (board.get(task.id).status, board.get(task.id).claimed_by) == ("working", "ada")
+    assert (task_on(board, task.id).status, task_on(board, task.id).claimed_by) == (
+        "working",
+        "ada",
+    )
     assert told["task"]["description"] == "x" * 300
     assert told["read_first"] == [f"task:{first.id}"]
 
@@ -207,8 +211,8 @@ def test_a_task_is_completed_with_any_json(
     told = answer(table, "complete_task", task_id=task.id, result=result, artifacts=["map.png"])
 
     assert told == {"ok": True, "task_id": task.id, "status": "done"}
-    assert board.get(task.id).result == result
-    assert board.get(task.id).artifacts == ("map.png",)
+    assert task_on(board, task.id).result == result
+    assert task_on(board, task.id).artifacts == ("map.png",)
 
 
 def test_a_task_is_not_completed_without_a_result(table: dict[str, Tool], board: TaskBoard) -> None:
@@ -218,7 +222,7 @@ def test_a_task_is_not_completed_without_a_result(table: dict[str, Tool], board:
     told = error(table, "complete_task", task_id=task.id)
 
     assert "result" in told["message"]
-    assert board.get(task.id).status == "working"
+    assert task_on(board, task.id).status == "working"
 
 
 @pytest.mark.parametrize(
@@ -249,7 +253,7 @@ def test_a_task_fails_with_its_reason(table: dict[str, Tool], board: TaskBoard) 
     told = answer(table, "fail_task", task_id=task.id, reason="fog")
 
     assert told == {"ok": True, "task_id": task.id, "status": "failed"}
-    assert board.get(task.id).failure_reason == "fog"
+    assert task_on(board, task.id).failure_reason == "fog"
 
 
 def test_a_task_is_parted(table: dict[str, Tool], board: TaskBoard) -> None:
