@@ -85,6 +85,17 @@ class PostgresServer:
         """Stop it; `immediate` is a crash."""
         self._run("pg_ctl", "-w", "-m", mode, "stop")
 
+    def restart_as_standby(self) -> None:
+        """Start it again so that it refuses everyone with 57P03, until it is promoted."""
+        self.execute("alter system set hot_standby = off")
+        self.stop()
+        (self.folder / "data" / "standby.signal").touch()
+        self.start()
+
+    def promote(self) -> None:
+        """End the recovery of a standby, and wait until it accepts connections."""
+        self._run("pg_ctl", "-w", "promote")
+
     def url(self, database: str = "postgres", *, user: str = "postgres") -> str:
         """Return the URL of *database*."""
         return f"postgresql://{user}@/{database}?host={self.folder}"

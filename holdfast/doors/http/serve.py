@@ -13,6 +13,7 @@ import socket
 import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
+from time import monotonic, sleep
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ from msgspec import Struct
 from holdfast.doors.http.served import load
 from holdfast.doors.http.workers import Workers
 from holdfast.ground.errors import InvalidInput, MissingExtra, Unavailable
+from holdfast.library.holdfast import Holdfast
 from holdfast.library.open import open as open_holdfast
 from holdfast.memories.longterm.choosing import checked_model
 
@@ -41,6 +43,12 @@ GRACE = 10
 
 KEEP_ALIVE = 75
 """Seconds that an idle connection stays open: longer than clients and proxies keep theirs."""
+
+START_MOST = 30.0
+"""Seconds that a database has to start, which cannot be reached when the server does."""
+
+START_PAUSE = 0.25
+"""Seconds between two tries to reach it."""
 
 BACKLOG = 2_048
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -134,7 +142,7 @@ def _serve_one(
     terms: Terms,
     tell: Announce,
 ) -> int:
-    with open_holdfast(target, migrate=terms.migrate) as hf:
+    with wait_for_database(lambda: open_holdfast(target, migrate=terms.migrate), tell=tell) as hf:
         app = make_app(
             hf,
             strict=terms.strict,
@@ -149,6 +157,31 @@ def _serve_one(
         server = Server(app, lambda: tell(line))
         server.run([listener])
     return 0
+
+
+def wait_for_database(
+    open: Callable[[], Holdfast],
+    *,
+    tell: Announce,
+    now: Callable[[], float] = monotonic,
+    wait: Callable[[float], None] = sleep,
+) -> Holdfast:
+    """Return what *open* opens, once its database can be reached.
+
+    A PostgreSQL that starts refuses connections, or answers 57P03: it is tried again for
+    `START_MOST` seconds by the clock *now*, then Unavailable rises. *tell* gets one line about it.
+    """
+    end, told = now() + START_MOST, False
+    while True:
+        try:
+            return open()
+        except Unavailable as error:
+            if error.reason != "lost" or now() >= end:
+                raise
+            if not told:
+                tell(f"Holdfast waits up to {START_MOST:g} s for its database: {error.message}")
+                told = True
+        wait(START_PAUSE)
 
 
 def is_loopback(host: str) -> bool:

@@ -1,5 +1,6 @@
 """What PostgreSQL says went wrong, in our words, and whether trying again may help."""
 
+import re
 from typing import Literal
 
 import psycopg
@@ -27,6 +28,7 @@ _AGAIN: dict[str, Again] = {
     "26000": "plan",  # a prepared statement that is not there: another connection's, or discarded
     "42P05": "plan",
 }
+_STARTS = re.compile("the database system (is [a-z ]+)")
 _LOST = frozenset({"57P01", "57P02", "57P03", "57P04", "57P05"})
 _REASONS: tuple[tuple[str, Reason, str], ...] = (
     ("53100", "full", "The server's disk is full."),
@@ -101,6 +103,14 @@ def refused_at_connect(error: psycopg.Error, target: str) -> HoldfastError:
         )
     if "too many clients" in said or "connection slots" in said:
         return Unavailable("The server accepts no more connections.", reason="busy", retry_after=1)
+    if starts := _STARTS.search(said):
+        # 57P03: while connecting, the driver tells the text and no code.
+        return Unavailable(
+            f"{target} {starts[1]}.",
+            reason="lost",
+            retry_after=1.0,
+            next="Try again once the server accepts connections.",
+        )
     return Unavailable(
         f"{target} cannot be reached.",
         reason="lost",

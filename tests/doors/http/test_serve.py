@@ -3,17 +3,22 @@
 import os
 import signal
 import socket
+import subprocess
+import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from queue import Queue
 
 import httpx
 import pytest
-from served import served
+from served import SERVE, Served, served
 
 import holdfast
-from holdfast.doors.http.serve import is_loopback, serve
-from holdfast.ground.errors import InvalidInput, Unavailable
+from holdfast.doors.http.serve import START_MOST, is_loopback, serve, wait_for_database
+from holdfast.ground.errors import HoldfastError, InvalidInput, NotPermitted, Unavailable
+from holdfast.library.holdfast import Holdfast
+from holdfast.testing.postgres import PostgresServer, running_postgres
 
 
 @pytest.fixture
@@ -169,6 +174,74 @@ def test_a_body_is_asked_for_at_once(target: Path) -> None:
 def test_what_is_not_http_is_refused(target: Path, sent: bytes) -> None:
     with served(target) as server:
         assert exchange(server.url, sent, b"\r\n\r\n").startswith(b"HTTP/1.1 4")
+
+
+@pytest.fixture
+def postgres() -> Iterator[PostgresServer]:
+    with running_postgres() as server:
+        yield server
+
+
+def test_a_postgresql_that_accepts_nobody_yet_is_waited_for(postgres: PostgresServer) -> None:
+    told: list[str] = []
+    postgres.restart_as_standby()
+
+    with wait_for_database(
+        lambda: holdfast.open(postgres.url()), tell=told.append, wait=lambda _: postgres.promote()
+    ) as hf:
+        assert hf.memory_stores.list().data == []
+
+    (line,) = told
+    assert "not accepting connections" in line
+    assert f"up to {START_MOST:g} s" in line
+
+
+def test_a_server_waits_for_a_postgresql_that_is_down_as_yet(postgres: PostgresServer) -> None:
+    postgres.stop()
+    command = [sys.executable, "-c", SERVE, postgres.url(), "127.0.0.1", "1"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        waits = process.stderr.readline()
+        postgres.start()
+        server = Served(process, process.stderr.readline())
+        ready = httpx.get(f"{server.url}/readyz").status_code
+        server.tell(signal.SIGTERM)
+
+        assert (ready, server.code()) == (200, 0)
+    assert waits.startswith("Holdfast waits up to 30 s for its database: postgresql://")
+
+
+def test_a_database_that_stays_away_is_waited_for_no_longer_than_promised() -> None:
+    told: list[str] = []
+    seconds = [0.0]
+
+    def away() -> Holdfast:
+        raise Unavailable("It is away.", reason="lost")
+
+    def wait(pause: float) -> None:
+        seconds[0] += pause
+
+    with pytest.raises(Unavailable, match="It is away"):
+        wait_for_database(away, tell=told.append, now=lambda: seconds[0], wait=wait)
+
+    assert (seconds[0], len(told)) == (pytest.approx(START_MOST, abs=1), 1)
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [Unavailable("Full.", reason="full"), NotPermitted("No.", needed="login")],
+    ids=["full", "not permitted"],
+)
+def test_what_time_does_not_mend_is_not_waited_for(refusal: HoldfastError) -> None:
+    told: list[str] = []
+
+    def refused() -> Holdfast:
+        raise refusal
+
+    with pytest.raises(type(refusal)):
+        wait_for_database(refused, tell=told.append)
+
+    assert told == []
 
 
 def address(url: str) -> tuple[str, int]:
