@@ -1,6 +1,7 @@
 """Text as it is measured, limited and shown: bytes of UTF-8, code points, what is not drawn."""
 
 import unicodedata
+from collections.abc import Iterable
 from hashlib import sha256
 from typing import Final
 
@@ -52,6 +53,16 @@ def first_of_category(text: str, *categories: str) -> str | None:
     if text.isascii() and text.isprintable():
         return None
     return next((char for char in text if unicodedata.category(char) in categories), None)
+
+
+def nearest(wanted: str, names: Iterable[str]) -> str | None:
+    """Return which of *names* is most like *wanted*, case aside; None of no names."""
+    # Only an error needs it, and loading it takes longer than many calls.
+    from difflib import get_close_matches
+
+    folded = {name.casefold(): name for name in names}
+    near = get_close_matches(wanted.casefold(), folded, n=1, cutoff=0.0)
+    return folded[near[0]] if near else None
 
 
 def within(field: str, text: object, *, most: int, least: int = 0, part: str = "") -> str:

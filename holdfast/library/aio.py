@@ -1536,6 +1536,7 @@ async def open(
     clock: Clock | None = None,
     ids: Ids | None = None,
     migrate: bool = True,
+    create: bool = True,
     trace_content: bool = False,
     cache_bytes: int = CACHE_BYTES,
 ) -> AsyncHoldfast:
@@ -1545,8 +1546,9 @@ async def open(
     `postgresql://…` is PostgreSQL; `https://…` a server, which *api_key* is for. *clock* and
     *ids* stand in for the machine's. With *trace_content* the spans that OpenTelemetry gets of a
     memory hold what was sought and what was found or written; else ids and counts alone. What is
-    kept in memory to recall from takes about *cache_bytes* at most; a server has its own. Raises
-    InvalidInput for a target that is nobody's, MissingExtra, Unavailable.
+    kept in memory to recall from takes about *cache_bytes* at most; a server has its own. Without
+    *create* a database that does not exist is NotFound, and none is made. Raises InvalidInput
+    for a target that is nobody's, MissingExtra, Unavailable.
     """
     cross = Crossing()
     of = await cross(
@@ -1558,6 +1560,7 @@ async def open(
         clock=clock,
         ids=ids,
         migrate=migrate,
+        create=create,
         trace_content=trace_content,
         cache_bytes=cache_bytes,
     )

@@ -22,6 +22,7 @@ def open(
     clock: Clock | None = None,
     ids: Ids | None = None,
     migrate: bool = True,
+    create: bool = True,
     trace_content: bool = False,
     cache_bytes: int = CACHE_BYTES,
 ) -> Holdfast:
@@ -31,8 +32,9 @@ def open(
     `postgresql://…` is PostgreSQL; `https://…` a server, which *api_key* is for. *clock* and
     *ids* stand in for the machine's. With *trace_content* the spans that OpenTelemetry gets of a
     memory hold what was sought and what was found or written; else ids and counts alone. What is
-    kept in memory to recall from takes about *cache_bytes* at most; a server has its own. Raises
-    InvalidInput for a target that is nobody's, MissingExtra, Unavailable.
+    kept in memory to recall from takes about *cache_bytes* at most; a server has its own. Without
+    *create* a database that does not exist is NotFound, and none is made. Raises InvalidInput
+    for a target that is nobody's, MissingExtra, Unavailable.
     """
     checked_name("workspace", workspace)
     checked_actor(actor or LOCAL)
@@ -50,7 +52,7 @@ def open(
             trace_content=trace_content,
         )
     clock = clock or SystemClock()
-    engine, reached = _engine(text, clock, migrate=migrate)
+    engine, reached = _engine(text, clock, migrate=migrate, create=create)
     caller = Caller(
         engine=engine.scoped(Scope(workspace=workspace)),
         workspace=workspace,
@@ -62,13 +64,15 @@ def open(
     return Holdfast(engine, caller, opened=opened)
 
 
-def _engine(target: str | None, clock: Clock, *, migrate: bool) -> tuple[Engine, str]:
+def _engine(target: str | None, clock: Clock, *, migrate: bool, create: bool) -> tuple[Engine, str]:
     """Return the engine on *target*, and the target as it is named from any folder."""
     if target is not None and target.startswith(("postgresql://", "postgres://")):
         from holdfast.engines.postgres import PostgresEngine
 
-        return PostgresEngine.open(target, clock=clock, migrate=migrate), target
+        return PostgresEngine.open(target, clock=clock, migrate=migrate, create=create), target
     from holdfast.engines.sqlite import SQLiteEngine
     from holdfast.engines.sqlite.target import resolve
 
-    return SQLiteEngine.open(target, clock=clock, migrate=migrate), resolve(target).path
+    return SQLiteEngine.open(target, clock=clock, migrate=migrate, create=create), resolve(
+        target
+    ).path

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.errors import InvalidInput
+from holdfast.errors import InvalidInput, NotFound
 from holdfast.library.holdfast import Holdfast
 
 
@@ -19,6 +19,22 @@ def test_an_agent_opens_no_handle(tmp_path: Path) -> None:
         holdfast.open(tmp_path / "h.db", actor=holdfast.Actor.agent("agent_7"))
 
     assert list(tmp_path.iterdir()) == []
+
+
+def test_without_create_a_database_that_does_not_exist_is_not_found(tmp_path: Path) -> None:
+    holdfast.open(tmp_path / "Notes.db").close()
+
+    with pytest.raises(NotFound, match=r"typo\.db\. The nearest is 'Notes\.db'") as error:
+        holdfast.open(tmp_path / "typo.db", create=False)
+
+    assert error.value.kind == "database"
+    assert not (tmp_path / "typo.db").exists()
+    holdfast.open(tmp_path / "Notes.db", create=False).close()
+
+
+def test_without_create_a_database_in_memory_is_opened() -> None:
+    with holdfast.open(":memory:", create=False) as hf:
+        assert list(hf.memory_stores.list()) == []
 
 
 def test_an_agent_is_no_author_of_versions(hf: Holdfast) -> None:

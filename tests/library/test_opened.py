@@ -30,3 +30,16 @@ def test_neither_target_nor_credential_is_shown() -> None:
     shown = repr(Opened(target="postgresql://ada:secret@host/db", api_key="hf_secret"))
 
     assert "secret" not in shown
+
+
+@pytest.mark.parametrize(
+    ("target", "shown"),
+    [
+        ("/notes.db", "/notes.db"),
+        ("postgresql://ada:secret@host:5432/db?password=secret", "postgresql://ada@host:5432/db"),
+        ("https://host/", "https://host/"),
+        ("https://ada:secret@host", "https://ada@host"),
+    ],
+)
+def test_a_message_shows_a_target_without_its_password(target: str, shown: str) -> None:
+    assert Opened(target=target).shown == shown

@@ -5,7 +5,6 @@ import os
 import sys
 from collections.abc import Iterable
 from functools import cached_property
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
@@ -14,6 +13,8 @@ import typer
 from holdfast.doors.cli.answer import Answer
 from holdfast.doors.cli.progress import bar
 from holdfast.ground.errors import NotFound
+from holdfast.ground.ids import KINDS
+from holdfast.library.opened import location
 
 if TYPE_CHECKING:
     from holdfast.library.holdfast import Holdfast
@@ -25,8 +26,11 @@ class Call:
     """A command's common options, and what they lead to.
 
     `hf` is opened when it is first asked for and closed on every way out, so that a command line
-    which is wrong is refused before a database is touched.
+    which is wrong is refused before a database is touched. A database that does not exist is made
+    only where `creates` is set.
     """
+
+    creates = False
 
     def __init__(
         self, *, db: str | None, workspace: str | None, api_key: str | None, json: bool
@@ -40,14 +44,8 @@ class Call:
         return self._open(migrate=True)
 
     def database(self, *, migrate: bool) -> "Holdfast":
-        """Return the database, opened as `hf` is, which must be there already."""
-        from holdfast.engines.sqlite.target import resolve
-
+        """Return the database itself, opened as `hf` is."""
         self.needs_database()
-        if not (self.db or "").startswith(("postgresql://", "postgres://")):
-            target = resolve(self.db)
-            if not target.in_memory and not Path(target.path).exists():
-                raise NotFound("database", target.path, next="Name one with --db.")
         self.hf = self._open(migrate=migrate)
         return self.hf
 
@@ -69,7 +67,20 @@ class Call:
             actor=None if is_server(self.db) else Actor.user(f"user_{login()}"),
             api_key=self.api_key,
             migrate=migrate,
+            create=self.creates,
         )
+
+    def located(self, error: NotFound) -> NotFound:
+        """Return *error*, with where it was looked if it is of a memory store's id."""
+        if error.kind != KINDS["memstore"] or error.next != "Check the id." or not self.is_open:
+            return error
+        where = location(self.hf.opened, self.hf.workspace)
+        return NotFound(error.kind, error.id, next=f"No store has this id in {where}.")
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the target was opened."""
+        return "hf" in self.__dict__
 
     def make_sure(self, question: str, *, yes: bool) -> None:
         """Ask *question* unless *yes*; without a terminal to ask on, that is wrong usage."""
@@ -95,7 +106,7 @@ class Call:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if "hf" in self.__dict__:
+        if self.is_open:
             self.hf.close()
 
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Concatenate, ParamSpec
 import typer
 
 from holdfast.doors.cli.call import Call
+from holdfast.ground.errors import NotFound
 
 P = ParamSpec("P")
 
@@ -51,9 +52,12 @@ _COMMON = inspect.signature(_common).parameters
 
 
 def command(
-    app: typer.Typer, name: str
+    app: typer.Typer, name: str, *, creates: bool = False
 ) -> Callable[[Callable[Concatenate[Call, P], None]], Callable[Concatenate[Call, P], None]]:
-    """Make a function of a Call, arguments and options the command *name* of *app*."""
+    """Make a function of a Call, arguments and options the command *name* of *app*.
+
+    Where its database does not exist it is an error, and with *creates* the database is made.
+    """
 
     def add(act: Callable[Concatenate[Call, P], None]) -> Callable[Concatenate[Call, P], None]:
         own = list(inspect.signature(act).parameters.values())[1:]
@@ -62,7 +66,11 @@ def command(
         def run(**given: Any) -> None:
             common = {key: given.pop(key) for key in _COMMON}
             with _common(**common) as call:
-                act(call, **given)  # pyright: ignore[reportCallIssue] (Typer read act's signature)
+                call.creates = creates
+                try:
+                    act(call, **given)  # pyright: ignore[reportCallIssue] (Typer read act's signature)
+                except NotFound as error:
+                    raise call.located(error) from error
 
         run.__dict__["__signature__"] = inspect.Signature([*options, *_COMMON.values()])
         app.command(name, help=act.__doc__)(run)

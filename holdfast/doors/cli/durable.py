@@ -101,7 +101,7 @@ def get(call: Call, agent: Agent, key: Key) -> None:
     call.answer.text("\n" + entry.content, {})
 
 
-@command(app, "set")
+@command(app, "set", creates=True)
 def set_one(
     call: Call,
     agent: Agent,
@@ -190,7 +190,7 @@ def export(call: Call, agent: Agent, folder: Folder) -> None:
     call.answer.one(to_wire(call.hf.durable(agent).export_markdown(folder)))
 
 
-@command(app, "import")
+@command(app, "import", creates=True)
 def import_(
     call: Call,
     agent: Agent,
@@ -277,6 +277,7 @@ def limits(
     wanted = {name: value for name, value in given.items() if value is not None}
     if evict and cap is None:
         raise typer.BadParameter("goes with --cap", param_hint="--evict")
+    call.creates = bool(wanted)
     durable = call.hf.durable(agent)
     told = durable.set_limits(evict=evict, **wanted) if wanted else durable.limits()
     call.answer.one(to_wire(told))

@@ -22,7 +22,7 @@ COLUMNS = (
 )
 
 
-@command(app, "create")
+@command(app, "create", creates=True)
 def create(
     call: Call,
     name: Annotated[str, typer.Argument(metavar="NAME", help="What it is called.")],

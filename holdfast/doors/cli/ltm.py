@@ -80,7 +80,7 @@ def recall(
     put_recalled(call, found, mode)
 
 
-@command(app, "remember")
+@command(app, "remember", creates=True)
 def remember(
     call: Call,
     user: User,
@@ -224,7 +224,7 @@ def export(
     call.answer.one({"file": file, **counts})
 
 
-@command(app, "import")
+@command(app, "import", creates=True)
 def import_(
     call: Call,
     user: User,

@@ -28,7 +28,7 @@ CLOSING_SECONDS = 2.0
 """What a target may take to let go; one that is away takes longer, and is left alone."""
 
 
-@command(app, "mount")
+@command(app, "mount", creates=True)
 def mount(
     call: Call,
     directory: Annotated[str, typer.Argument(metavar="DIR", help="Where to: an empty directory.")],
@@ -147,7 +147,7 @@ def _lived(call: Call, wanted: "Wanted", session: str | None, stores: list[str])
 
 def _closed(call: Call) -> bool:
     """Close the target, which revokes what was made for the mount; tell whether that is done."""
-    if "hf" not in call.__dict__:
+    if not call.is_open:
         return True
     closing = Thread(target=call.hf.close, name="holdfast-closing", daemon=True)
     closing.start()

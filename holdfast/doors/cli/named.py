@@ -1,31 +1,26 @@
 """What a person calls a thing on the command line, turned into its id."""
 
-from holdfast.ground.errors import InvalidInput, NotFound
+from holdfast.ground.errors import NotFound
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.stores.missing import missing
+from holdfast.library.opened import location
+from holdfast.memories.stores.missing import id_of_name, is_id
 from holdfast.memories.stores.records import Memory, View
 
 PAGE = 100
 """Things to ask for at a time: as many as a page may hold."""
 
-ID_LENGTH = len("memstore_") + 24
-
 
 def store_id(hf: Holdfast, store: str) -> str:
     """Return the id of *store*, an id or a name.
 
-    NotFound when no store is called that; InvalidInput, with their ids, when several are.
+    NotFound, which names the database and the nearest name, when no store is called that;
+    InvalidInput, with their ids, when several are.
     """
-    if store.startswith("memstore_") and len(store) == ID_LENGTH:
+    if is_id("memstore", store):
         return store
     every = hf.memory_stores.list(limit=PAGE, include_archived=True).all()
-    ids = [each.id for each in every if each.name == store]
-    if not ids:
-        raise missing("memstore", store)
-    if len(ids) > 1:
-        reason = f"{len(ids)} stores have this name: {' '.join(ids)}"
-        raise InvalidInput("STORE", reason, given=store, next="Say which by its id.")
-    return ids[0]
+    names = [(each.name, each.id) for each in every]
+    return id_of_name(store, names, field="STORE", place=location(hf.opened, hf.workspace))
 
 
 def memory(hf: Holdfast, store: str, place: str, *, view: View = "full") -> Memory:

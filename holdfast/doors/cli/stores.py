@@ -22,7 +22,7 @@ Metadata = Annotated[
 ]
 
 
-@command(app, "create")
+@command(app, "create", creates=True)
 def create(
     call: Call,
     name: Annotated[str, typer.Argument(metavar="NAME", help="Its name.")],
@@ -105,6 +105,7 @@ def configure(
     ] = None,
 ) -> None:
     """Show or change the settings for stores."""
+    call.creates = memories_cap is not None
     stores = call.hf.memory_stores
     if memories_cap is None:
         call.answer.one(stores.settings())

@@ -54,17 +54,28 @@ class PostgresEngine:
 
     @classmethod
     def open(
-        cls, url: str, *, clock: Clock, migrate: bool = True, events: EventBus | None = None
+        cls,
+        url: str,
+        *,
+        clock: Clock,
+        migrate: bool = True,
+        create: bool = True,
+        events: EventBus | None = None,
     ) -> "PostgresEngine":
         """Return an engine on *url*, `postgresql://…`, brought to this release's schema.
 
         After its `?` stand `pool=N` (connections, 16 unless given), `prepare=0` for a pooler in
         transaction mode, and `durability=off` to accept a server that acknowledges commits
         before they are safe. Without *migrate*, or the right to, a database that lacks
-        migrations is Unavailable. Raises InvalidInput, NotPermitted, TooNew, Unavailable.
+        migrations is Unavailable; without *create* one that has no schema of ours is NotFound.
+        Raises InvalidInput, NotPermitted, TooNew, Unavailable.
         """
         server, applied = open_server(
-            resolve(url), clock=clock, events=events or EventBus(), migrations=migrate
+            resolve(url),
+            clock=clock,
+            events=events or EventBus(),
+            migrations=migrate,
+            create=create,
         )
         engine = cls(server)
         server.notifies_by(_Upkeep(server).notify)

@@ -16,7 +16,7 @@ from holdfast.engines.postgres.server import Found, Server
 from holdfast.engines.postgres.settling import STARTED
 from holdfast.engines.postgres.target import Target
 from holdfast.ground.clock import Clock, to_microseconds
-from holdfast.ground.errors import InvalidInput, Unavailable
+from holdfast.ground.errors import InvalidInput, NotFound, Unavailable
 from holdfast.ground.events import EventBus
 
 OLDEST_VERSION = 140000
@@ -48,12 +48,13 @@ values (%s, %s, %s, %s, %s)
 
 
 def open_server(
-    target: Target, *, clock: Clock, events: EventBus, migrations: bool
+    target: Target, *, clock: Clock, events: EventBus, migrations: bool, create: bool = True
 ) -> tuple[Server, list[Migration]]:
     """Return *target*, brought to this release's schema, and what was applied to it.
 
-    Raises InvalidInput for a schema that is somebody else's, NotPermitted for a login that could
-    look past row-level security, TooNew, and Unavailable with the reason.
+    Raises InvalidInput for a schema that is somebody else's, NotFound without *create* where
+    there is no schema of ours, NotPermitted for a login that could look past row-level security,
+    TooNew, and Unavailable with the reason.
     """
     try:
         connection = psycopg.connect(target.conninfo, autocommit=True)
@@ -61,6 +62,13 @@ def open_server(
         raise chained(refused_at_connect(error, target.shown), error) from error
     try:
         durability = _check_fit(connection, target)
+        if not create and not _one(connection, _OURS):
+            raise NotFound(
+                "database",
+                target.shown,
+                next="It is there, without Holdfast's schema; only holdfast serve, mount and"
+                " commands that write create that.",
+            )
         as_app = become_app(connection)
         applied = _migrate(connection, clock, allowed=migrations)
         grant(connection, always=bool(applied))

@@ -62,12 +62,14 @@ class SQLiteEngine:
         clock: Clock,
         migrate: bool = True,
         read_only: bool = False,
+        create: bool = True,
         events: EventBus | None = None,
     ) -> "SQLiteEngine":
         """Return an engine on *target*: a path, `sqlite:PATH`, `:memory:`, None for the user's.
 
-        Without *migrate* a database that lacks migrations is Unavailable. Raises InvalidInput
-        for another program's file, Corrupt, TooNew, and Unavailable with the reason.
+        Without *migrate* a database that lacks migrations is Unavailable, and without *create*
+        one that does not exist is NotFound. Raises InvalidInput for another program's file,
+        Corrupt, TooNew, and Unavailable with the reason.
         """
         database, connection = open_database(
             resolve(target),
@@ -75,6 +77,7 @@ class SQLiteEngine:
             events=events or EventBus(),
             migrations=migrate,
             read_only=read_only,
+            create=create,
         )
         return cls(Core(database, connection))
 

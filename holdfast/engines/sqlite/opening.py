@@ -14,6 +14,7 @@ from holdfast.engines.sqlite.database import Database
 from holdfast.engines.sqlite.target import (
     RISKY,
     Target,
+    absent,
     examine,
     file_system,
     make_file,
@@ -34,15 +35,22 @@ _RECORD = "insert into migrations (number, name, sha256, at, release) values (?,
 
 
 def open_database(
-    target: Target, *, clock: Clock, events: EventBus, migrations: bool, read_only: bool
+    target: Target,
+    *,
+    clock: Clock,
+    events: EventBus,
+    migrations: bool,
+    read_only: bool,
+    create: bool = True,
 ) -> tuple[Database, Connection]:
     """Return the database *target*, made and migrated if need be, and a connection to write with.
 
     A file that may not be written is opened for reading only. Raises InvalidInput for another
-    program's file, Corrupt, TooNew, and Unavailable with the reason.
+    program's file, NotFound without *create* where there is no database, Corrupt, TooNew, and
+    Unavailable with the reason.
     """
     if not target.in_memory:
-        read_only = _prepare(target, read_only=read_only)
+        read_only = _prepare(target, read_only=read_only, create=create)
     database = Database(target.path, clock=clock, events=events, read_only=read_only)
     try:
         connection = database.connect("writer")
@@ -67,13 +75,16 @@ def open_database(
     return database, connection
 
 
-def _prepare(target: Target, *, read_only: bool) -> bool:
+def _prepare(target: Target, *, read_only: bool, create: bool) -> bool:
     path = Path(target.path)
     if not path.exists():
+        if not create:
+            raise absent(target.path)
         if read_only:
             raise InvalidInput("target", "must exist to be read", given=target.path)
         make_file(target)
-    examine(target.path)
+    if examine(target.path) == "new" and not create:
+        raise absent(target.path)
     return read_only or not os.access(path, os.W_OK)
 
 

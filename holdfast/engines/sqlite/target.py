@@ -6,6 +6,8 @@ file that is in use would release the locks that this process holds on it.
 
 import os
 import re
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Literal
 
@@ -15,11 +17,22 @@ from platformdirs import user_data_dir
 
 from holdfast.engines.sqlite.connection import APPLICATION_ID
 from holdfast.engines.sqlite.faults import fault_of
-from holdfast.ground.errors import Corrupt, InvalidInput, Unavailable
+from holdfast.ground.errors import (
+    SHOWN,
+    Corrupt,
+    HoldfastError,
+    InvalidInput,
+    NotFound,
+    Unavailable,
+)
+from holdfast.ground.text import nearest
 
 MEMORY = ":memory:"
 RISKY = frozenset({"nfs", "nfs4", "cifs", "smb", "smb2", "smb3", "smbfs", "ceph", "lustre"})
 """File systems between machines, where a write-ahead log does not work."""
+
+MOST_FILES = 1_000
+"""Files of a folder that are examined for a database that may have been meant."""
 
 _MAGIC = b"SQLite format 3\0"
 _LEAF = 0x0D
@@ -104,6 +117,33 @@ def examine(path: str) -> Found:
     if owner == 0 and empty:
         return "new"
     raise somebody_elses(path)
+
+
+def absent(path: str) -> NotFound:
+    """Return the error that *path* holds no database, which names the nearest of its folder."""
+    place = Path(path)
+    near = nearest(place.name, _databases(place.parent))
+    return NotFound(
+        "database",
+        path if len(path) <= SHOWN else f"…{path[1 - SHOWN :]}",
+        next=(f"The nearest is {near!r}." if near else "Its folder holds no other.")
+        + " Only holdfast serve, mount and commands that write create one.",
+    )
+
+
+def _databases(folder: Path) -> Iterator[str]:
+    """Give the names of the databases in *folder*, among its first files."""
+    try:
+        files = [each for each in islice(folder.iterdir(), MOST_FILES) if each.is_file()]
+    except OSError:
+        return
+    for file in files:
+        try:
+            ours = examine(str(file)) == "ours"
+        except (HoldfastError, OSError):
+            continue
+        if ours:
+            yield file.name
 
 
 def somebody_elses(path: str) -> InvalidInput:

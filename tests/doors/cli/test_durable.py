@@ -150,6 +150,7 @@ def test_limits_are_shown_and_set(run: Run, fails: Run) -> None:
 
 
 def test_a_sweep_is_of_one_agent_or_of_all(run: Run) -> None:
+    put(run, "k")
     nothing: dict[str, object] = {"expired": [], "ended_runs": 0, "removed": 0}
 
     assert run("durable", "sweep").json == nothing

@@ -29,14 +29,41 @@ def test_a_name_that_several_stores_have_is_refused_with_their_ids(run: Run, fai
     assert all(id in says for id in ids)
 
 
-def test_a_name_that_no_store_has_is_said(fails: Run) -> None:
-    assert "no memory store Prefs" in fails("stores", "show", "Prefs").err
+def test_a_name_that_no_store_has_is_said_with_the_database_and_the_nearest(
+    run: Run, fails: Run, db: str
+) -> None:
+    run("stores", "create", "Preferences")
+    run("stores", "create", "Team rules")
+
+    says = fails("stores", "show", "Prefs").err
+
+    assert says == (
+        f"holdfast: There is no memory store Prefs. The nearest is 'Preferences', in {db}.\n"
+    )
 
 
-def test_an_id_of_another_kind_is_said(fails: Run) -> None:
+def test_a_name_in_a_workspace_without_stores_is_said_with_the_workspace(
+    run: Run, fails: Run, db: str
+) -> None:
+    run("stores", "create", "Prefs")
+
+    says = fails("stores", "show", "Prefs", "--workspace", "blue").err
+
+    assert says.endswith(f"There is none at all, in {db}, workspace blue.\n")
+
+
+def test_an_id_that_no_store_has_is_said_with_the_database(run: Run, fails: Run, db: str) -> None:
+    run("stores", "create", "Prefs")
+
+    assert f"in {db}." in fails("memories", "list", "memstore_" + "0" * 24).err
+
+
+def test_an_id_of_another_kind_is_said(run: Run, fails: Run) -> None:
+    run("stores", "create", "Prefs")
+
     says = fails("stores", "show", "mem_" + "0" * 24).err
 
-    assert "memory" in says
+    assert "a different kind of thing" in says
 
 
 def test_what_is_not_given_stays(run: Run) -> None:
@@ -84,9 +111,9 @@ def test_without_yes_and_a_terminal_nothing_is_deleted(run: Run, line: Run, db: 
 
 
 def test_the_cap_is_shown_and_changed(run: Run, fails: Run) -> None:
+    run("stores", "create", "Prefs")
     before = run("stores", "configure").json
     after = run("stores", "configure", "--memories-cap", "1").json
-    run("stores", "create", "Prefs")
     run("memories", "put", "Prefs", "/a.md", stdin=b"a")
 
     assert before["memories_cap"] == 10_000

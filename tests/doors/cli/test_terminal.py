@@ -157,7 +157,9 @@ def test_a_hydration_ends_with_what_was_left_out(
     assert short.endswith("Left out: 1 entries, 12 bytes: owner\n")
 
 
-def test_an_empty_memory_says_so(at_terminal: Callable[..., Seen]) -> None:
+def test_an_empty_memory_says_so(run: Run, at_terminal: Callable[..., Seen]) -> None:
+    run("stores", "create", "Prefs")
+
     code, seen = at_terminal("durable", "list", "agent_7")
 
     assert code == 0

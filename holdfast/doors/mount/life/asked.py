@@ -1,15 +1,14 @@
 """Which stores are mounted, under which names, how far they may be written, and by whom."""
 
 from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.ground.errors import InvalidInput, NotFound, NotPermitted
-from holdfast.ground.ids import KINDS
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.stores.missing import is_id
+from holdfast.library.opened import location
+from holdfast.memories.stores.missing import id_of_name, is_id
 from holdfast.memories.stores.records import Access, Resource, Store
 from holdfast.memories.stores.slugs import ROOT, slug
 
@@ -115,7 +114,10 @@ def _of_session(hf: Holdfast, session_id: str, wanted: Sequence[str]) -> Asked:
 def _attached(wanted: str, resources: Iterable[Resource]) -> Resource:
     ids = {each.memory_store_id: each for each in resources}
     names = [(each.name, each.memory_store_id) for each in resources]
-    return ids[_id(wanted, names, known=ids, kind="attached memory store")]
+    if wanted in ids:
+        return ids[wanted]
+    kind = "attached memory store"
+    return ids[id_of_name(wanted, names, field="--store", place="the session", kind=kind)]
 
 
 def _of_workspace(hf: Holdfast, wanted: Sequence[str]) -> Asked:
@@ -128,7 +130,11 @@ def _of_workspace(hf: Holdfast, wanted: Sequence[str]) -> Asked:
         if names is None:
             every = hf.memory_stores.list(limit=PAGE, include_archived=True).all()
             names = [(each.name, each.id) for each in every]
-        stores.append(hf.memory_stores.retrieve(_id(name, names, kind=KINDS["memstore"])))
+        stores.append(
+            hf.memory_stores.retrieve(
+                id_of_name(name, names, field="--store", place=location(hf.opened, hf.workspace))
+            )
+        )
     slugs: list[str] = []
     parts: list[Part] = []
     for store in stores:
@@ -146,27 +152,6 @@ def _agreed(store: Store, slug: str) -> Resource:
         instructions=None,
         mount_path=f"{ROOT}/{slug}",
     )
-
-
-def _id(
-    wanted: str, names: Sequence[tuple[str, str]], *, known: Iterable[str] = (), kind: str
-) -> str:
-    """Return the id that *wanted*, an id or a name, means among *names* with their ids."""
-    if wanted in known:
-        return wanted
-    ids = [id for name, id in names if name == wanted]
-    if len(ids) > 1:
-        reason = f"{len(ids)} stores have this name: {' '.join(ids)}"
-        raise InvalidInput("--store", reason, given=wanted, next="Say which by its id.")
-    if not ids:
-        raise NotFound(kind, wanted, next=_nearest(wanted, [name for name, _ in names]))
-    return ids[0]
-
-
-def _nearest(wanted: str, names: Sequence[str]) -> str:
-    folded = {name.casefold(): name for name in reversed(names)}
-    near = get_close_matches(wanted.casefold(), folded, n=1, cutoff=0.0)
-    return f"The nearest is {folded[near[0]]!r}." if near else "There is none at all."
 
 
 def _read_only(given: Asked, *, only: bool) -> Asked:
