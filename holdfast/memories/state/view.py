@@ -35,8 +35,9 @@ def _names(field: str, given: object) -> frozenset[str] | None:
 class View(Struct, frozen=True, kw_only=True):
     """How an agent sees what was said; unless said otherwise, all of it, others' turns as notes.
 
-    `include` names the tools whose calls stay, `exclude` those whose calls go; `tools` says what
-    becomes of what stays. `budget` is in bytes, or in what `measure` gives for a message.
+    `include` names the tools whose calls stay, all others go; `exclude` those whose calls go, all
+    others stay. `tools="drop"` drops the calls that go, with neither all of them; `"summary"` names
+    those that stay in a line. `budget` is in bytes, or in what `measure` gives for a message.
     """
 
     turns: Turns = "all"
@@ -63,7 +64,9 @@ class View(Struct, frozen=True, kw_only=True):
         """Tell whether the calls of *tool* stay."""
         if self.include is not None:
             return tool in self.include
-        return self.exclude is None or tool not in self.exclude
+        if self.exclude is not None:
+            return tool not in self.exclude
+        return self.tools != "drop"
 
 
 EVERYTHING = View(others="verbatim")
@@ -92,9 +95,9 @@ def _left(message: Message, view: View) -> Message | None:
     if isinstance(message, TextMessage):
         return message
     if isinstance(message, ToolResultMessage):
-        return message if view.tools == "keep" and view.shows(message.tool.name) else None
+        return message if view.tools != "summary" and view.shows(message.tool.name) else None
     calls = [each for each in message.tools if view.shows(each.name)]
-    if not calls or view.tools == "drop":
+    if not calls:
         return None
     if view.tools == "summary":
         return _summary(message, [each.name for each in calls])

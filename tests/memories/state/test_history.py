@@ -241,7 +241,11 @@ def test_a_view_is_well_formed(options: dict[str, Any]) -> None:
         (View(exclude=[]), ["user: Go.", "call c1 c2", "data c1", "data c2"]),
         (View(exclude=["search"]), ["user: Go.", "call c2", "data c2"]),
         (View(tools="summary", exclude=["read"]), ["user: Go.", "assistant: [Tools used: search]"]),
-        (View(tools="drop", include=["read"]), ["user: Go."]),
+        (View(tools="drop"), ["user: Go."]),
+        (View(tools="drop", exclude=["search"]), ["user: Go.", "call c2", "data c2"]),
+        (View(tools="drop", include=["read"]), ["user: Go.", "call c2", "data c2"]),
+        (View(tools="drop", include=[]), ["user: Go."]),
+        (View(tools="drop", exclude=[]), ["user: Go.", "call c1 c2", "data c1", "data c2"]),
     ],
 )
 def test_tools_stay_or_go_by_name(view: View, left: list[str]) -> None:

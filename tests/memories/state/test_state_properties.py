@@ -136,11 +136,9 @@ def test_a_history_has_no_call_without_its_result(results: list[InferenceResult]
     assert is_whole(NetworkState(results=results).format_history())
 
 
-VIEWS = st.builds(
-    View,
-    tools=st.sampled_from(("keep", "drop", "summary")),
-    include=st.none() | st.lists(st.sampled_from(some.NAMES), max_size=2),
-) | st.builds(View, exclude=st.lists(st.sampled_from(some.NAMES), max_size=2))
+TOOLS = st.sampled_from(("keep", "drop", "summary"))
+NAMES = st.none() | st.lists(st.sampled_from(some.NAMES), max_size=2)
+VIEWS = st.builds(View, tools=TOOLS, include=NAMES) | st.builds(View, tools=TOOLS, exclude=NAMES)
 
 
 @given(some.conversations(), st.integers(0, 60))
