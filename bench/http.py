@@ -140,7 +140,8 @@ def ours(path: Path, *, keyed: bool) -> Generator[Ours]:
             for number in range(100)
         ]
         key = hf.keys.create("bench").secret if keyed else None
-    with serving(*HOLDFAST, "serve", "--db", str(path), "--port", "0") as served:
+    line = (*HOLDFAST, "serve", "--db", str(path), "--port", "0", "--no-access-log")
+    with serving(*line) as served:
         yield Ours(served, store, memories[50].id, key)
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 SERVE = """
 import sys
 from holdfast.doors.http.serve import serve
-raise SystemExit(serve(sys.argv[1], host=sys.argv[2], port=0, workers=int(sys.argv[3])))
+target, host, workers = sys.argv[1:]
+raise SystemExit(serve(target, host=host, port=0, workers=int(workers), access_log=False))
 """
 
 

@@ -11,7 +11,8 @@ COMMON = "[--db TARGET] [--workspace W] [--api-key K] [--json]"
 
 EXPECTED = {
     "serve": "[--db TARGET] [--host H] [--port N] [--workers N] [--strict]"
-    " [--networks MODULE:NAME]… [--allow-model NAME]… [--no-migrate]",
+    " [--networks MODULE:NAME]… [--allow-model NAME]… [--no-access-log]"
+    " [--no-migrate]",
     "stores create": "NAME [--description T] [--metadata K=V]…",
     "stores list": "[--all]",
     "stores show": "STORE",

@@ -60,7 +60,16 @@ class Served(NamedTuple):
 @contextmanager
 def serving(db: Path, *options: str) -> Generator[Served]:
     """Serve *db* on a free port of this machine, and see it end well when the block does."""
-    line: Sequence[str | Path] = [command(), "serve", "--db", db, "--port", "0", *options]
+    line: Sequence[str | Path] = [
+        command(),
+        "serve",
+        "--db",
+        db,
+        "--port",
+        "0",
+        *options,
+        "--no-access-log",
+    ]
     with subprocess.Popen(line, env=environment(), stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         says = process.stderr.readline()

@@ -52,6 +52,9 @@ def serve(
             help="A model, provider:model, that requests may name as embedder or extractor.",
         ),
     ] = None,
+    no_access_log: Annotated[
+        bool, typer.Option("--no-access-log", help="Write no line for each request.")
+    ] = False,
     no_migrate: Annotated[
         bool, typer.Option("--no-migrate", help="Do not bring an older database up to date.")
     ] = False,
@@ -70,5 +73,6 @@ def serve(
         migrate=not no_migrate,
         networks=networks or (),
         models=allow_model or (),
+        access_log=not no_access_log,
     )
     raise typer.Exit(code)

@@ -134,7 +134,7 @@ class App:
             await send({"type": "http.response.start", "status": status, "headers": headers})
             await self._live(answer, receive, send)
         path = asked.route.path if asked.route else UNKNOWN
-        house.metrics.answered(path, asked.method, status, perf_counter() - began)
+        house.answered(path, asked.method, status, perf_counter() - began)
 
     def unreadable(self) -> tuple[Headers, bytes]:
         """Return the headers and the body of the answer, status 400, to what is not HTTP."""
@@ -142,7 +142,7 @@ class App:
         request_id = house.request_ids.new(to_microseconds(house.clock.now()))
         error = InvalidInput("request", "is not HTTP", next="Send HTTP/1.1, as its standard says.")
         answer = error_answer(error, request_id=request_id, contract=True)
-        house.metrics.answered(UNKNOWN, UNKNOWN, answer.status, 0.0)
+        house.answered(UNKNOWN, UNKNOWN, answer.status, 0.0)
         return _headers(answer, request_id, ""), answer.body
 
     async def _answer(

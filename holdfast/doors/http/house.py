@@ -9,7 +9,7 @@ from holdfast.doors.http.auth import Gate
 from holdfast.doors.http.bell import Bell
 from holdfast.doors.http.lanes import Lanes
 from holdfast.doors.http.longterm_metrics import longterm_numbers
-from holdfast.doors.http.metrics import Metrics
+from holdfast.doors.http.metrics import METHODS, UNKNOWN, Metrics
 from holdfast.doors.http.request_ids import RequestIds
 from holdfast.doors.http.routes import Table
 from holdfast.doors.http.run_metrics import run_numbers
@@ -29,6 +29,9 @@ from holdfast.memories.stores.credentials import Credentials
 from holdfast.memories.stores.edit_sweep import drop_edits
 
 _log = logging.getLogger(__name__)
+
+requests_log = logging.getLogger("holdfast.access")
+"""A line for each request, at level INFO; of its own name, so that it is switched by itself."""
 
 IN_FLIGHT_MOST = 1_000
 """Requests answered at once; one more is told to come back."""
@@ -74,6 +77,12 @@ class House:
             ids=ids,
         )
         self._unsubscribe = hf.events.subscribe(self.metrics.heard)
+
+    def answered(self, route: str, method: str, status: int, seconds: float) -> None:
+        """Count and log a request that was answered, by its *route* and never by its path."""
+        method = method if method in METHODS else UNKNOWN
+        self.metrics.answered(route, method, status, seconds)
+        requests_log.info("%s %s %d %.1f ms", method, route, status, seconds * 1_000)
 
     @contextmanager
     def room_for_live(self) -> Generator[None]:

@@ -22,7 +22,7 @@ Numbers = dict[str, float]
 UNKNOWN = "unknown"
 """The route of a request that none answers, and the method of one that HTTP does not name."""
 
-_METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"})
+METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"})
 _OPERATIONS = ("created", "modified", "deleted")
 _CONFLICTS: dict[type[HoldfastError], str] = {
     errors.PathTaken: "path_taken",
@@ -73,7 +73,7 @@ class Metrics:
 
     def answered(self, route: str, method: str, status: int, seconds: float) -> None:
         """Count a request that was answered."""
-        self._requests.add(route, method if method in _METHODS else UNKNOWN, str(status))
+        self._requests.add(route, method, str(status))
         self._seconds.observe(route, seconds)
 
     def failed(self, error: Exception) -> None:

@@ -12,13 +12,14 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
-from time import monotonic, sleep
+from contextlib import contextmanager, nullcontext
+from time import gmtime, monotonic, sleep
 from types import FrameType
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from holdfast.doors.http.house import requests_log
 from holdfast.doors.http.served import load
 from holdfast.doors.http.workers import Workers
 from holdfast.ground.errors import InvalidInput, MissingExtra, Unavailable
@@ -64,6 +65,7 @@ class Terms(Struct, frozen=True, kw_only=True):
     migrate: bool
     networks: "Mapping[str, Network]"
     models: Sequence[str]
+    access_log: bool
 
 
 def serve(
@@ -76,6 +78,7 @@ def serve(
     migrate: bool = True,
     networks: Sequence[str] = (),
     models: Sequence[str] = (),
+    access_log: bool = True,
     announce: Announce | None = None,
 ) -> int:
     """Serve the database *target* on *host* and *port* until told to stop; return the exit code.
@@ -83,9 +86,9 @@ def serve(
     *port* 0 is any free one. Each of several *workers* is a process that opens the database for
     itself, behind one socket. *networks*, each as `package.module:attribute`, are run for whoever
     may write. *models*, each as `provider:model`, may be named by requests, besides those that the
-    server is configured with. *announce* gets the line that says where, what and for whom; None
-    writes it to the error stream. InvalidInput for what cannot be served, Unavailable when the
-    address is taken.
+    server is configured with. With *access_log* each request is a line on the error stream.
+    *announce* gets the line that says where, what and for whom; None writes it to the error
+    stream. InvalidInput for what cannot be served, Unavailable when the address is taken.
     """
     _check(target, workers)
     terms = Terms(
@@ -93,6 +96,7 @@ def serve(
         migrate=migrate,
         networks=load(networks) if networks else {},
         models=[checked_model("allow_model", each) for each in models],
+        access_log=access_log,
     )
     tell = announce or _to_stderr
     listener = _listen(host, port)
@@ -155,8 +159,27 @@ def _serve_one(
         what = _shown(hf.engine.status().target)
         line = f"Holdfast listens on {where}, database {what}, {who}."
         server = Server(app, lambda: tell(line))
-        server.run([listener])
+        with _requests_logged() if terms.access_log else nullcontext():
+            server.run([listener])
     return 0
+
+
+@contextmanager
+def _requests_logged() -> Generator[None]:
+    """Write a line for each request to the error stream meanwhile."""
+    formatter = logging.Formatter("%(asctime)s %(message)s", datefmt="%Y-%m-%dT%H:%M:%SZ")
+    formatter.converter = gmtime
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(formatter)
+    requests_log.addHandler(handler)
+    requests_log.setLevel(logging.INFO)
+    requests_log.propagate = False
+    try:
+        yield
+    finally:
+        requests_log.removeHandler(handler)
+        requests_log.setLevel(logging.NOTSET)
+        requests_log.propagate = True
 
 
 def wait_for_database(

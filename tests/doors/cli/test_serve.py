@@ -1,5 +1,6 @@
 """A server that the command line starts, and the command line as its client."""
 
+import re
 import signal
 import subprocess
 import sys
@@ -28,7 +29,7 @@ class Served:
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
-        self.process.communicate(timeout=60)
+        _, self.said_later = self.process.communicate(timeout=60)
         return self.process.returncode
 
 
@@ -117,3 +118,21 @@ def test_a_model_to_allow_that_is_none_is_refused(fails: Run) -> None:
 
     assert "allow_model" in ran.err
     assert "provider:model" in ran.err
+
+
+def test_every_request_is_a_line_on_the_error_stream(ask: Run, served: Served) -> None:
+    ask("stores", "create", "Prefs")
+    served.stop()
+
+    (line,) = served.said_later.splitlines()
+    assert re.fullmatch(
+        r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ POST /v1/memory_stores 200 \d+\.\d ms", line
+    )
+
+
+def test_no_request_is_where_the_operator_leaves_that_out(db: str, line: Run) -> None:
+    served = Served(db, "--no-access-log")
+    made = line("stores", "create", "Prefs", "--db", served.url)
+    served.stop()
+
+    assert (made.code, served.said_later) == (0, "")

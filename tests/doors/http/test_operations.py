@@ -128,6 +128,25 @@ def test_requests_are_counted_by_route_and_never_by_what_they_name(ask: Asker, s
     assert "hidden" not in text
 
 
+def test_requests_are_logged_by_route_and_never_by_what_they_name(
+    app: App, ask: Asker, store: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="holdfast.access")
+
+    ask.get(f"/v1/memory_stores/{store}/memories?path_prefix=/hidden/")
+    ask.get("/v1/memory_stores/memstore_hidden")
+    ask("BREW", "/coffee-hidden?hidden=1")
+    app.unreadable()
+
+    logged = [each.getMessage() for each in caplog.records if each.name == "holdfast.access"]
+    assert [re.sub(r" \d+\.\d ms$", " N ms", each) for each in logged] == [
+        "GET /v1/memory_stores/{s}/memories 200 N ms",
+        "GET /v1/memory_stores/{s} 404 N ms",
+        "unknown unknown 404 N ms",
+        "unknown unknown 400 N ms",
+    ]
+
+
 def test_numbers_are_written_as_prometheus_reads_them(ask: Asker) -> None:
     said = ask.get("/metrics")
 
