@@ -53,6 +53,7 @@ _BY_STATUS: dict[int, type[HoldfastError]] = {
     405: errors.Unsupported,
     409: errors.Conflict,
     413: errors.TooLarge,
+    421: errors.InvalidInput,
     429: errors.Unavailable,
     502: errors.Unavailable,
     503: errors.Unavailable,

@@ -12,7 +12,7 @@ COMMON = "[--db TARGET] [--workspace W] [--api-key K] [--json]"
 EXPECTED = {
     "serve": "[--db TARGET] [--host H] [--port N] [--workers N] [--strict]"
     " [--networks MODULE:NAME]… [--allow-model NAME]… [--no-access-log]"
-    " [--no-migrate]",
+    " [--public-url URL] [--allow-origin ORIGIN]… [--no-migrate]",
     "stores create": "NAME [--description T] [--metadata K=V]…",
     "stores list": "[--all]",
     "stores show": "STORE",
@@ -111,7 +111,12 @@ DEFAULTS = {
     "ltm import": {"file": "-"},
 }
 
-VARIABLES = {"db": "HOLDFAST_DB", "api_key": "HOLDFAST_API_KEY", "strict": "HOLDFAST_STRICT"}
+VARIABLES = {
+    "db": "HOLDFAST_DB",
+    "api_key": "HOLDFAST_API_KEY",
+    "strict": "HOLDFAST_STRICT",
+    "public_url": "HOLDFAST_PUBLIC_URL",
+}
 
 
 def leaves(command: Any, *path: str) -> dict[str, Any]:

@@ -55,6 +55,22 @@ def serve(
     no_access_log: Annotated[
         bool, typer.Option("--no-access-log", help="Write no line for each request.")
     ] = False,
+    public_url: Annotated[
+        str | None,
+        typer.Option(
+            "--public-url",
+            metavar="URL",
+            envvar="HOLDFAST_PUBLIC_URL",
+            show_envvar=True,
+            help="The address at which clients elsewhere reach the server.",
+        ),
+    ] = None,
+    allow_origin: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow-origin", metavar="ORIGIN", help="A site whose pages may send requests."
+        ),
+    ] = None,
     no_migrate: Annotated[
         bool, typer.Option("--no-migrate", help="Do not bring an older database up to date.")
     ] = False,
@@ -74,5 +90,7 @@ def serve(
         networks=networks or (),
         models=allow_model or (),
         access_log=not no_access_log,
+        public_url=public_url,
+        allow_origins=allow_origin or (),
     )
     raise typer.Exit(code)

@@ -1,7 +1,7 @@
 """The HTTP door: an ASGI app over one handle.
 
-A request is read whole, in the order in which it can fail: its route, its size, its credential,
-what that may do, and only then what it says.
+A request is read whole, in the order in which it can fail: its host and origin, its route, its
+size, its credential, what that may do, and only then what it says.
 """
 
 import asyncio
@@ -11,10 +11,15 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from holdfast.doors.http.answers import Answer, Headers, LiveAnswer, Send
-from holdfast.doors.http.auth import WORKSPACE, demand_right
+from holdfast.doors.http.auth import LOOPBACK_HOSTS, WORKSPACE, HostPolicy, demand_right
 from holdfast.doors.http.call import Call
 from holdfast.doors.http.compat.strict import demand_strictness
-from holdfast.doors.http.errors import error_answer, log_fault
+from holdfast.doors.http.errors import (
+    MisdirectedRequest,
+    error_answer,
+    log_fault,
+    status_and_type,
+)
 from holdfast.doors.http.house import IN_FLIGHT_MOST, House
 from holdfast.doors.http.metrics import UNKNOWN
 from holdfast.doors.http.query import read_query
@@ -49,6 +54,7 @@ def make_app(
     *,
     strict: bool = False,
     loopback: bool = True,
+    policy: HostPolicy | None = None,
     clock: Clock | None = None,
     ids: Ids | None = None,
     networks: "Mapping[str, Network] | None" = None,
@@ -56,8 +62,10 @@ def make_app(
 ) -> "App":
     """Return the ASGI app that serves *hf*.
 
-    With *loopback* everybody comes in until the first key is made. With *strict* the contract's
-    routes demand what the hosted service demands. *clock* and *ids* stand in for the machine's.
+    With *loopback* everybody comes in until the first key is made. *policy* names the hosts and
+    origins that are answered: those of this machine with *loopback*, else every host and no
+    origin, unless given. With *strict* the contract's routes demand what the hosted service
+    demands. *clock* and *ids* stand in for the machine's.
     *networks* are run for whoever may write. *models*, each `provider:model`, are those that
     requests may name besides the configured ones.
     """
@@ -71,7 +79,7 @@ def make_app(
     )
     house.served.networks = dict(networks or {})
     house.models = frozenset(models)
-    return App(house)
+    return App(house, policy or HostPolicy(hosts=LOOPBACK_HOSTS if loopback else None))
 
 
 class _Asked:
@@ -88,8 +96,8 @@ class _Asked:
 class App:
     """Answers requests. `house.stopping` makes it refuse to be ready, and ends live answers."""
 
-    def __init__(self, house: House) -> None:
-        self.house = house
+    def __init__(self, house: House, policy: HostPolicy) -> None:
+        self.house, self._policy = house, policy
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Answer one connection's request, or the server's own words."""
@@ -149,6 +157,7 @@ class App:
         self, asked: _Asked, raw_path: bytes, scope: Message, receive: Receive
     ) -> Answer | LiveAnswer:
         house = self.house
+        self._policy.check(scope["headers"])
         if house.in_flight > IN_FLIGHT_MOST and raw_path != b"/healthz":
             raise Unavailable(
                 f"The server answers {IN_FLIGHT_MOST:,} requests at once, and is at it.",
@@ -181,7 +190,7 @@ class App:
         self.house.metrics.failed(error)
         if asked.route and asked.route.durable and isinstance(error, HoldfastError):
             self._tell_durable(asked, asked.route, error)
-        if isinstance(error, NotAuthenticated | NotPermitted):
+        if isinstance(error, NotAuthenticated | NotPermitted | MisdirectedRequest):
             self._tell_denied(asked, error)
         return error_answer(error, request_id=asked.request_id, contract=asked.contract)
 
@@ -202,7 +211,9 @@ class App:
                 )
             )
 
-    def _tell_denied(self, asked: _Asked, error: NotAuthenticated | NotPermitted) -> None:
+    def _tell_denied(
+        self, asked: _Asked, error: NotAuthenticated | NotPermitted | MisdirectedRequest
+    ) -> None:
         self.house.hf.events.publish(
             Event(
                 type="access.denied",
@@ -210,7 +221,7 @@ class App:
                 workspace=asked.workspace,
                 ids={"request_id": asked.request_id},
                 data={
-                    "status": 401 if isinstance(error, NotAuthenticated) else 403,
+                    "status": status_and_type(type(error))[0],
                     "method": asked.method,
                     "route": asked.route.path if asked.route else UNKNOWN,
                 },

@@ -1,7 +1,13 @@
-"""Who may come in, and where to: credentials, workspaces, scopes, and what a session may ask."""
+"""Access to the server: `Host` and `Origin`, credentials, workspaces, scopes, session tokens."""
 
-from collections.abc import Mapping
+import ipaddress
+import re
+from collections.abc import Iterable, Mapping
+from urllib.parse import urlsplit
 
+from msgspec import Struct
+
+from holdfast.doors.http.errors import MisdirectedRequest
 from holdfast.doors.http.lanes import Lanes
 from holdfast.doors.http.routes import Found
 from holdfast.doors.http.visitor import Visitor
@@ -16,6 +22,93 @@ WORKSPACE, WORKSPACE_ALIAS = b"anthropic-workspace-id", b"holdfast-workspace"
 _SHARE = "What agents share is kept in the category workspace."
 
 _RANK: dict[KeyScope, int] = {"read": 0, "write": 1, "admin": 2}
+
+
+LOOPBACK_HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})
+
+_HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\s:/@\[\]]+)(?::[0-9]*)?")
+_ORIGIN = re.compile(r"(https?)://(\[[0-9a-f:.]+\]|[^\s:/?#@*\[\]]+)(?::([0-9]+))?")
+_DEFAULT_PORTS = {"http": "80", "https": "443"}
+
+
+class HostPolicy(Struct, frozen=True, kw_only=True):
+    """The `Host` and `Origin` that requests may have.
+
+    *hosts* are names without a port; None allows any `Host`. *origins* are allowed besides those
+    whose host is one of *hosts*.
+    """
+
+    hosts: frozenset[str] | None = LOOPBACK_HOSTS
+    origins: frozenset[str] = frozenset()
+
+    def check(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        """Raise MisdirectedRequest for a foreign `Host`, NotPermitted for a foreign `Origin`.
+
+        A page on a name that was pointed at this machine sends that name as both, so that an
+        `Origin` equal to the `Host` proves nothing.
+        """
+        hosts: list[str] = []
+        origins: list[str] = []
+        for name, value in headers:
+            if name == b"host":
+                hosts.append(value.decode("latin-1"))
+            elif name == b"origin":
+                origins.append(value.decode("latin-1"))
+        if self.hosts is not None:
+            found = _HOST.fullmatch(hosts[0].lower()) if len(hosts) == 1 else None
+            if found is None or found[1] not in self.hosts:
+                raise MisdirectedRequest(", ".join(hosts), sorted(self.hosts))
+        if not all(map(self._allows, origins)):
+            raise NotPermitted(
+                "A page of another site sent this request.",
+                needed="an allowed origin",
+                next="Start the server with --allow-origin to allow the pages of that site.",
+            )
+
+    def _allows(self, origin: str) -> bool:
+        found = _ORIGIN.fullmatch(origin.lower())
+        if found is None:
+            return False
+        return found[2] in (self.hosts or ()) or _origin(found) in self.origins
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether *host* is reached from this machine alone."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def host_policy(
+    host: str, *, public_url: str | None = None, allow_origins: Iterable[str] = ()
+) -> HostPolicy:
+    """Return the policy of a server bound to *host*.
+
+    *public_url* is the address at which clients elsewhere reach it. InvalidInput for an option
+    that names no origin.
+    """
+    hosts = LOOPBACK_HOSTS | {f"[{host}]" if ":" in host else host} if is_loopback(host) else None
+    origins = {_origin_of("allow_origin", each) for each in allow_origins}
+    if public_url is not None:
+        parts = urlsplit(public_url)
+        origins.add(_origin_of("public_url", f"{parts.scheme}://{parts.netloc}"))
+    return HostPolicy(hosts=hosts, origins=frozenset(origins))
+
+
+def _origin_of(field: str, given: str) -> str:
+    found = _ORIGIN.fullmatch(given.removesuffix("/").lower())
+    if found is None:
+        raise InvalidInput(
+            field, "must be a scheme and a host", given=given, next="Such as https://host:8443."
+        )
+    return _origin(found)
+
+
+def _origin(found: re.Match[str]) -> str:
+    """Return an origin as it is compared: without its scheme's own port."""
+    scheme, host, port = found.groups()
+    return f"{scheme}://{host}:{port or _DEFAULT_PORTS[scheme]}"
 
 
 class Gate:
@@ -51,7 +144,6 @@ class Gate:
         credential = await self._lanes.quick(look)
         wanted = _workspaces_of(headers)
         if credential is None:
-            _refuse_pages(headers)
             return Visitor(LOCAL, "admin", _chosen(wanted), keyed=False)
         if any(each != credential.workspace for each in wanted.values()):
             raise ScopeDenied(
@@ -99,23 +191,6 @@ def _chosen(wanted: Mapping[str, str]) -> str:
     if len(set(names)) > 1:
         raise InvalidInput(WORKSPACE_ALIAS.decode(), f"names another than {WORKSPACE.decode()}")
     return names[0] if names else "default"
-
-
-def _refuse_pages(headers: Mapping[bytes, bytes]) -> None:
-    """Raise NotPermitted when a web page from elsewhere asks.
-
-    A browser sends what any page tells it to, and an open server would take it for its user.
-    """
-    origin = headers.get(b"origin")
-    if origin is None:
-        return
-    host = origin.partition(b"://")[2]
-    if host != headers.get(b"host"):
-        raise NotPermitted(
-            "A page of another site asks an open server.",
-            needed="a key",
-            next="Make a key, and send it.",
-        )
 
 
 def demand_right(visitor: Visitor, found: Found) -> None:

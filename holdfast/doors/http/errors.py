@@ -9,7 +9,7 @@ import logging
 import math
 import re
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import cast
 
@@ -36,11 +36,21 @@ class WrongMethod(errors.Unsupported):
         self.allow = allow
 
 
+class MisdirectedRequest(errors.InvalidInput):
+    """The `Host` of the request is not a name of this server."""
+
+    def __init__(self, host: str, hosts: Sequence[str]) -> None:
+        names = f"{', '.join(hosts[:-1])} or {hosts[-1]}"
+        next = "Send one of these, or bind the server to another address with --host."
+        super().__init__("host", f"must be {names}", given=host, next=next)
+
+
 ANSWERS: dict[type[HoldfastError], tuple[int, str]] = {
     HoldfastError: (500, "api_error"),
     errors.InvalidInput: (400, "invalid_request_error"),
     errors.Refused: (400, "invalid_request_error"),
     WrongMethod: (405, "invalid_request_error"),
+    MisdirectedRequest: (421, "invalid_request_error"),
     errors.TooLarge: (413, "request_too_large"),
     errors.NotAuthenticated: (401, "authentication_error"),
     errors.NotPermitted: (403, "permission_error"),

@@ -5,7 +5,6 @@ database and ends with 0. Told twice, it ends at once with 1; what was acknowled
 way.
 """
 
-import ipaddress
 import logging
 import os
 import signal
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from holdfast.doors.http.auth import HostPolicy, host_policy, is_loopback
 from holdfast.doors.http.house import requests_log
 from holdfast.doors.http.served import load
 from holdfast.doors.http.workers import Workers
@@ -66,6 +66,7 @@ class Terms(Struct, frozen=True, kw_only=True):
     networks: "Mapping[str, Network]"
     models: Sequence[str]
     access_log: bool
+    policy: HostPolicy
 
 
 def serve(
@@ -79,6 +80,8 @@ def serve(
     networks: Sequence[str] = (),
     models: Sequence[str] = (),
     access_log: bool = True,
+    public_url: str | None = None,
+    allow_origins: Sequence[str] = (),
     announce: Announce | None = None,
 ) -> int:
     """Serve the database *target* on *host* and *port* until told to stop; return the exit code.
@@ -87,8 +90,10 @@ def serve(
     itself, behind one socket. *networks*, each as `package.module:attribute`, are run for whoever
     may write. *models*, each as `provider:model`, may be named by requests, besides those that the
     server is configured with. With *access_log* each request is a line on the error stream.
-    *announce* gets the line that says where, what and for whom; None writes it to the error
-    stream. InvalidInput for what cannot be served, Unavailable when the address is taken.
+    Pages of *public_url*, where clients elsewhere reach the server, and of *allow_origins* may
+    send requests. *announce* gets the line that says where, what and for whom; None writes it to
+    the error stream. InvalidInput for what cannot be served, Unavailable when the address is
+    taken.
     """
     _check(target, workers)
     terms = Terms(
@@ -97,6 +102,7 @@ def serve(
         networks=load(networks) if networks else {},
         models=[checked_model("allow_model", each) for each in models],
         access_log=access_log,
+        policy=host_policy(host, public_url=public_url, allow_origins=allow_origins),
     )
     tell = announce or _to_stderr
     listener = _listen(host, port)
@@ -151,6 +157,7 @@ def _serve_one(
             hf,
             strict=terms.strict,
             loopback=is_loopback(host),
+            policy=terms.policy,
             networks=terms.networks,
             models=terms.models,
         )
@@ -205,14 +212,6 @@ def wait_for_database(
                 tell(f"Holdfast waits up to {START_MOST:g} s for its database: {error.message}")
                 told = True
         wait(START_PAUSE)
-
-
-def is_loopback(host: str) -> bool:
-    """Tell whether *host* is reached from this machine alone."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _url(host: str, port: int) -> str:

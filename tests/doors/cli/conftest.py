@@ -18,7 +18,7 @@ def db(tmp_path: Path) -> str:
 @pytest.fixture
 def line(monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]) -> Run:
     """Run a command line as it stands."""
-    for name in ("HOLDFAST_DB", "HOLDFAST_API_KEY", "HOLDFAST_STRICT"):
+    for name in ("HOLDFAST_DB", "HOLDFAST_API_KEY", "HOLDFAST_STRICT", "HOLDFAST_PUBLIC_URL"):
         monkeypatch.delenv(name, raising=False)
 
     def run(*argv: str, stdin: bytes = b"") -> Ran:

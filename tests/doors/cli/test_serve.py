@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Generator
 
+import httpx
 import pytest
 from doors.cli.lines import Ran, Run
 
@@ -17,11 +18,9 @@ class Served:
     """A server in a process of its own."""
 
     def __init__(self, db: str, *options: str) -> None:
-        serve = [sys.executable, "-m", "holdfast.doors.cli.start", "serve", "--db", db]
+        command = [sys.executable, "-m", "holdfast.doors.cli.start", "serve", "--db", db]
         self.process = subprocess.Popen(
-            [*serve, "--port", "0", *options],
-            stderr=subprocess.PIPE,
-            text=True,
+            [*command, "--port", "0", *options], stderr=subprocess.PIPE, text=True
         )
         assert self.process.stderr is not None
         self.says = self.process.stderr.readline()
@@ -87,6 +86,25 @@ def test_a_key_closes_the_server_to_those_without_it(
     assert given.data == []
     assert [each["id"] for each in from_variable.data] == [key["id"]]
     assert key["secret"] not in from_variable.out.decode()
+
+
+def test_pages_of_the_public_url_and_of_allowed_origins_are_answered(db: str) -> None:
+    options = ["--public-url", "https://memory.example", "--allow-origin", "https://app.example"]
+    served = Served(db, *options)
+
+    def status(origin: str) -> int:
+        return httpx.get(f"{served.url}/healthz", headers={"origin": origin}).status_code
+
+    found = [
+        status(f"https://{host}.example") for host in ("memory", "app", "elsewhere", "localhost")
+    ]
+    served.stop()
+
+    assert found == [200, 200, 403, 403]
+
+
+def test_an_option_that_is_no_origin_exits_1(fails: Run) -> None:
+    assert "allow_origin" in fails("serve", "--allow-origin", "app.example").err
 
 
 def test_a_server_that_is_not_there_is_said(line: Run) -> None:

@@ -10,6 +10,9 @@ from msgspec import Struct
 
 from holdfast.doors.http.app import App
 
+HOST = "127.0.0.1:8420"
+"""The `Host` of requests that name no other."""
+
 
 class Said(Struct, frozen=True):
     """One answer."""
@@ -74,7 +77,7 @@ class Asker:
         self, method: str, target: str, raw: bytes, headers: Mapping[str, str], chunks: int
     ) -> Said:
         path, _, query = target.partition("?")
-        told = {**self._headers, **headers}
+        told = {"host": HOST, **self._headers, **headers}
         if chunks == 1 and raw:
             told["content-length"] = str(len(raw))
         if chunks > 1:

@@ -1,9 +1,14 @@
+import asyncio
+from typing import Any
+
 import pytest
 from doors.http.asking import Asker
 
-from holdfast.doors.http.app import make_app
+from holdfast.doors.http.app import App, make_app
+from holdfast.doors.http.auth import host_policy
 from holdfast.doors.http.route_table import routes
 from holdfast.doors.http.routes import Route
+from holdfast.ground.errors import InvalidInput
 from holdfast.ground.events import Event
 from holdfast.library.holdfast import Holdfast
 from holdfast.testing.fakes import FrozenClock
@@ -22,6 +27,21 @@ def target(route: Route) -> str:
     for name in ("s", "m", "v", "id", "rid", "tid"):
         path = path.replace(f"{{{name}}}", f"{name}_1")
     return path
+
+
+async def status_of(app: App, headers: tuple[tuple[bytes, bytes], ...]) -> int:
+    """Return the status of `GET /healthz` with exactly *headers*."""
+    sent: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "GET", "path": "/healthz", "raw_path": b"/healthz"}
+    await app({**scope, "query_string": b"", "headers": list(headers)}, receive, send)
+    return sent[0]["status"]
 
 
 def test_an_open_server_takes_anybody_for_the_local_key(ask: Asker) -> None:
@@ -176,12 +196,128 @@ def test_a_revoked_key_opens_nothing(ask: Asker, hf: Holdfast) -> None:
     assert admin.get("/api/keys").json()["data"][0]["id"] == other["id"]
 
 
-def test_a_page_of_another_site_is_not_taken_for_the_user(ask: Asker) -> None:
-    foreign = ask.as_(origin="https://elsewhere.example", host="127.0.0.1:8420")
-    own = ask.as_(origin="http://127.0.0.1:8420", host="127.0.0.1:8420")
+LOCAL_HOSTS = ["127.0.0.1", "127.0.0.1:8420", "LocalHost:80", "localhost", "[::1]", "[::1]:8420"]
+FOREIGN_HOSTS = [
+    *("evil.example", "evil.example:8420", "127.0.0.1.evil.example", "localhost.evil.example:8420"),
+    *("", "localhost.", "127.0.0.1@evil.example", "[::1].evil.example", "10.0.0.1:8420", "\xff"),
+]
+FOREIGN_ORIGINS = ["https://elsewhere.example", "http://evil.example:8420", "null", "", "localhost"]
+LOCAL_ORIGINS = ["http://127.0.0.1:8420", "http://localhost:5173", "https://[::1]"]
 
-    assert foreign.post("/v1/memory_stores", {"name": "n"}).status == 403
-    assert own.post("/v1/memory_stores", {"name": "n"}).status == 200
+
+@pytest.mark.parametrize("host", LOCAL_HOSTS)
+def test_a_loopback_server_answers_to_the_names_of_this_machine(ask: Asker, host: str) -> None:
+    assert ask.as_(host=host).get("/api/me").status == 200
+
+
+@pytest.mark.parametrize("keyed", [False, True], ids=["open", "keyed"])
+@pytest.mark.parametrize("host", FOREIGN_HOSTS)
+def test_a_loopback_server_answers_421_to_every_other_host(
+    ask: Asker, hf: Holdfast, host: str, keyed: bool
+) -> None:
+    secret = key(hf, scope="admin") if keyed else "any"
+
+    said = ask.as_(host=host, origin=f"http://{host}", x_api_key=secret).post(
+        "/api/keys", {"name": "e", "scope": "admin"}
+    )
+
+    assert (said.status, said.error["type"]) == (421, "invalid_request_error")
+    assert (said.error["field"], "secret" in said.error) == ("host", False)
+    assert len(hf.keys.list()) == int(keyed)
+
+
+@pytest.mark.parametrize(
+    "target", ["/healthz", "/readyz", "/openapi.json", "/metrics", "/", "/nowhere", "/v1/sessions"]
+)
+def test_the_host_and_the_origin_are_checked_on_every_path(ask: Asker, target: str) -> None:
+    assert ask.as_(host="evil.example:8420").get(target).status == 421
+    assert ask.as_(origin="http://evil.example:8420").get(target).status == 403
+
+
+def test_a_request_with_two_hosts_or_none_is_answered_421(app: App, runner: asyncio.Runner) -> None:
+    def status(*headers: tuple[bytes, bytes]) -> int:
+        return runner.run(status_of(app, headers))
+
+    assert status((b"host", b"localhost"), (b"host", b"evil.example")) == 421
+    assert status((b"host", b"evil.example"), (b"host", b"localhost")) == 421
+    assert status() == 421
+    assert status((b"host", b"localhost")) == 200
+
+
+@pytest.mark.parametrize("keyed", [False, True], ids=["open", "keyed"])
+@pytest.mark.parametrize("origin", FOREIGN_ORIGINS)
+def test_a_loopback_server_answers_403_to_a_page_of_another_site(
+    ask: Asker, hf: Holdfast, origin: str, keyed: bool
+) -> None:
+    secret = key(hf, scope="admin") if keyed else "any"
+
+    said = ask.as_(origin=origin, x_api_key=secret).post("/v1/memory_stores", {"name": "n"})
+
+    assert (said.status, said.error["type"]) == (403, "permission_error")
+
+
+@pytest.mark.parametrize("origin", LOCAL_ORIGINS)
+def test_a_page_of_this_machine_is_answered(ask: Asker, origin: str) -> None:
+    assert ask.as_(origin=origin).post("/v1/memory_stores", {"name": "n"}).status == 200
+
+
+def test_bound_elsewhere_any_host_and_only_listed_origins_are_answered(
+    hf: Holdfast, clock: FrozenClock, ask: Asker
+) -> None:
+    policy = host_policy(
+        "0.0.0.0",
+        public_url="https://memory.example/base",
+        allow_origins=["http://pages.example:3000", "HTTPS://Other.example:443"],
+    )
+    app = make_app(hf, loopback=False, policy=policy, clock=clock)
+    asker = Asker(app, ask.runner)
+
+    def status(origin: str) -> int:
+        return asker.as_(host="anything.example", origin=origin).get("/healthz").status
+
+    assert asker.as_(host="anything.example").get("/healthz").status == 200
+    assert status("https://memory.example") == 200
+    assert status("http://pages.example:3000") == 200
+    assert status("https://other.example") == 200
+    for foreign in (
+        *("http://memory.example", "https://memory.example:8443", "http://pages.example"),
+        *("http://anything.example", "http://localhost", "null"),
+    ):
+        assert status(foreign) == 403
+    app.house.close()
+
+
+def test_a_listed_origin_is_answered_on_loopback_too_and_no_other_host(
+    hf: Holdfast, clock: FrozenClock, ask: Asker
+) -> None:
+    policy = host_policy("127.0.0.1", allow_origins=["https://pages.example"])
+    app = make_app(hf, policy=policy, clock=clock)
+    asker = Asker(app, ask.runner)
+
+    assert asker.as_(origin="https://pages.example").get("/api/me").status == 200
+    assert asker.as_(host="pages.example").get("/api/me").status == 421
+    app.house.close()
+
+
+def test_a_server_on_another_loopback_address_answers_to_it() -> None:
+    assert host_policy("127.0.0.2").hosts == host_policy("127.0.0.1").hosts | {"127.0.0.2"}  # pyright: ignore[reportOptionalOperand] - both are on loopback
+
+
+@pytest.mark.parametrize(
+    "origin", ["pages.example", "ftp://pages.example", "https://", "https://a/b?c", "*", "null"]
+)
+def test_an_option_that_is_no_origin_is_refused(origin: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        host_policy("0.0.0.0", allow_origins=[origin])
+
+    assert refused.value.field == "allow_origin"
+
+
+def test_a_public_url_without_a_host_is_refused() -> None:
+    with pytest.raises(InvalidInput) as refused:
+        host_policy("0.0.0.0", public_url="memory.example")
+
+    assert refused.value.field == "public_url"
 
 
 def test_who_is_turned_away_is_told_as_an_event(ask: Asker, hf: Holdfast) -> None:
@@ -192,5 +328,7 @@ def test_who_is_turned_away_is_told_as_an_event(ask: Asker, hf: Holdfast) -> Non
     ask.get("/v1/memory_stores")
     ask.as_(x_api_key=reader).post("/v1/memory_stores", {"name": "n"})
 
-    assert [each.data["status"] for each in heard] == [401, 403]
+    ask.as_(host="evil.example").get("/healthz")
+
+    assert [each.data["status"] for each in heard] == [401, 403, 421]
     assert heard[1].workspace == "default"

@@ -20,7 +20,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 def asked(method: str, path: str, body: bytes = b"", headers: bytes = b"") -> bytes:
     """Return a request as it is sent."""
-    told = f"{method} {path} HTTP/1.1\r\nhost: x\r\n".encode() + headers
+    told = f"{method} {path} HTTP/1.1\r\nhost: localhost\r\n".encode() + headers
     return told + (b"content-length: %d\r\n\r\n" % len(body) if body else b"\r\n") + body
 
 
@@ -57,8 +57,8 @@ def test_a_connection_goes_on_after_errors_and_answers_in_order(server: Served) 
     "raw",
     [
         b"NONSENSE\r\n\r\n",
-        b"GET /healthz HTTP/1.1\r\nhost: x\r\ncontent-length: many\r\n\r\n",
-        b"GET /\xff HTTP/1.1\r\nhost: x\r\n\r\n",
+        b"GET /healthz HTTP/1.1\r\nhost: localhost\r\ncontent-length: many\r\n\r\n",
+        b"GET /\xff HTTP/1.1\r\nhost: localhost\r\n\r\n",
     ],
 )
 def test_what_is_not_http_is_answered_as_any_mistake(server: Served, raw: bytes) -> None:
@@ -100,7 +100,7 @@ def test_a_client_that_waits_is_told_to_go_on_or_that_it_is_too_much(server: Ser
     small = said(server, asked("POST", "/v1/memory_stores", b'{"name":"n"}', wait))
     large = said(
         server,
-        b"POST /v1/memory_stores HTTP/1.1\r\nhost: x\r\ncontent-length: 9000000\r\n"
+        b"POST /v1/memory_stores HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9000000\r\n"
         + wait
         + b"\r\n",
     )
