@@ -147,6 +147,15 @@ def test_every_listed_command_exists_and_no_other() -> None:
     assert sorted(BUILT) == sorted(EXPECTED)
 
 
+def test_the_root_takes_what_is_listed_and_nothing_else() -> None:
+    root = typer.main.get_command(build(["--help"]))
+
+    assert " ".join(map(spelled, root.params)) == (
+        "[--version] [--install-completion] [--show-completion]"
+    )
+    assert all(getattr(param, "help", "") for param in root.params)
+
+
 @pytest.mark.parametrize("name", EXPECTED)
 def test_a_command_takes_what_is_listed_and_nothing_else(name: str) -> None:
     expected = EXPECTED[name] if name in ALONE else f"{EXPECTED[name]} {COMMON}".strip()

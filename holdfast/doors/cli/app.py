@@ -1,7 +1,10 @@
 """The commands, by name and in a line each, so that help need not load what they do."""
 
+import os
 from collections.abc import Sequence
 from importlib import import_module
+from importlib.metadata import version
+from typing import Annotated
 
 import typer
 import typer.main
@@ -34,8 +37,11 @@ _HELP = "Memory for AI agents: kept, private, found, fast."
 
 
 def build(names: Sequence[str]) -> typer.Typer:
-    """Return the command line with *names* loaded and the others listed."""
-    app = _empty(_HELP)
+    """Return the command line with *names* loaded and the others listed.
+
+    The options of the command line itself are there unless the first of *names* is a command.
+    """
+    app = _empty(_HELP, options=not names or names[0] not in COMMANDS)
     for name, says in COMMANDS.items():
         if name in names:
             _add(app, name)
@@ -49,7 +55,7 @@ def run(argv: Sequence[str]) -> int:
 
     Raises what the command raises, and TyperException for a command line that is wrong.
     """
-    command = typer.main.get_command(build(argv[:1]))
+    command = typer.main.get_command(build(_completed() or argv[:1]))
     take_plainly(command)
     code = command.main(args=argv or ["--help"], prog_name="holdfast", standalone_mode=False)
     return code if isinstance(code, int) else 0
@@ -61,6 +67,35 @@ def _add(app: typer.Typer, name: str) -> None:
     app.add_typer(loaded, name=None if single else name, help=COMMANDS[name])
 
 
-def _empty(says: str) -> typer.Typer:
+def _completed() -> list[str]:
+    """Return the words of the command line that a shell wants completed, or none."""
+    if "_HOLDFAST_COMPLETE" not in os.environ:
+        return []
+    words = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS", "")
+    return ["--help", *words.split()]
+
+
+def _empty(says: str, *, options: bool = False) -> typer.Typer:
     # Plain help: Typer's own drawing of it takes longer than all else together.
-    return typer.Typer(help=says, rich_markup_mode=None, add_completion=False)
+    app = typer.Typer(help=says, rich_markup_mode=None, add_completion=options)
+    if options:
+        app.callback(help=says)(_options)
+    return app
+
+
+def _show_version(value: bool) -> None:
+    if value:
+        typer.echo(f"holdfast {version('holdfast')}")
+        raise typer.Exit
+
+
+def _options(
+    *,
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Print the version, and end."
+        ),
+    ] = False,
+) -> None:
+    """Take the options of the command line itself."""

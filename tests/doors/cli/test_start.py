@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,74 @@ def test_help_lists_the_commands(line: Run) -> None:
 
 def test_nothing_asked_for_is_help(line: Run) -> None:
     assert line().out == line("--help").out
+
+
+def test_the_version_is_that_of_the_package(line: Run) -> None:
+    ran = line("--version")
+
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.decode() == f"holdfast {version('holdfast')}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("holdfast sto", {"stores"}),
+        ("holdfast sess", {"sessions"}),
+        ("holdfast stores a", {"archive"}),
+        ("holdfast durable set --cat", {"--category"}),
+        ("holdfast doc", {"doctor"}),
+        ("holdfast --ver", {"--version"}),
+    ],
+)
+def test_a_shell_completes_commands_and_options(words: str, offered: set[str]) -> None:
+    last = str(len(words.split()) - 1)
+    asked = {"_HOLDFAST_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": last}
+
+    ran = subprocess.run(
+        HOLDFAST,
+        cwd=ROOT,
+        env={**os.environ, **asked},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert set(ran.stdout.split()) == offered
+
+
+@pytest.mark.parametrize(("shell", "does"), [("bash", "complete -o"), ("zsh", "compdef")])
+def test_the_completion_of_a_shell_is_shown(shell: str, does: str) -> None:
+    # Detection looks at the process that runs the command: here that is no shell.
+    ran = subprocess.run(
+        [*HOLDFAST, "--show-completion", shell],
+        cwd=ROOT,
+        env={**os.environ, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert does in ran.stdout
+    assert "_HOLDFAST_COMPLETE" in ran.stdout
+
+
+def test_completion_is_installed_for_the_shell(tmp_path: Path) -> None:
+    names = {"HOME": str(tmp_path), "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+
+    ran = subprocess.run(
+        [*HOLDFAST, "--install-completion", "bash"],
+        cwd=ROOT,
+        env={**os.environ, **names},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ".bash_completions/holdfast.sh" in (tmp_path / ".bashrc").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
