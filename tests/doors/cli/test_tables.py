@@ -38,6 +38,94 @@ def test_any_width_will_do(width: int) -> None:
     assert "1" in out.getvalue()
 
 
+ID = "memstore_" + "0aB" * 8
+NAMES = ["id", "name", "description", "updated_at", "archived_at"]
+WIDE = [ID, "User preferences of Ada", "word " * 40, "2026-11-21T06:19:26Z", ""]
+
+
+@pytest.mark.parametrize("width", [200, 120, 80, 60, 40, 10])
+def test_an_id_is_never_broken_whatever_the_width(width: int) -> None:
+    console, out = drawn(width=width)
+
+    print_table(NAMES, [WIDE, WIDE], console=console)
+
+    assert out.getvalue().count(ID) == 2
+    assert out.getvalue().count("word") == 80
+
+
+@pytest.mark.parametrize("width", [200, 120, 80])
+def test_a_table_is_no_wider_than_the_terminal(width: int) -> None:
+    console, out = drawn(width=width)
+
+    print_table(NAMES, [WIDE], console=console)
+
+    assert max(map(len, out.getvalue().splitlines())) <= width
+    assert out.getvalue().split()[:4] == ["id", "name", "description", "updated"]
+
+
+def test_an_id_within_a_cell_is_not_broken() -> None:
+    console, out = drawn()
+
+    print_table(
+        ["id", "path", "created_by"],
+        [["memver_" + "1" * 24, "/a" * 40, f"session_id={ID}"]],
+        console=console,
+    )
+
+    assert f"session_id={ID}" in out.getvalue()
+
+
+@pytest.mark.parametrize("name", ["id", "ID", "thread_id"])
+def test_a_column_of_ids_is_not_broken_whatever_they_look_like(name: str) -> None:
+    console, out = drawn(width=50)
+    chosen = "a run of 21 November, 06:19"
+
+    print_table([name, "says"], [[chosen, "word " * 20]], console=console)
+
+    assert chosen in out.getvalue()
+
+
+def test_too_narrow_a_terminal_gets_a_line_for_each_field() -> None:
+    console, out = drawn(width=40)
+
+    print_table(["id", "agent", "title"], [[ID, ID[::-1], "one"], [ID, ID, ""]], console=console)
+
+    lines = [line.split() for line in out.getvalue().splitlines()]
+    assert lines == [
+        ["id", ID],
+        ["agent", ID[::-1]],
+        ["title", "one"],
+        [],
+        ["id", ID],
+        ["agent", ID],
+    ]
+
+
+def test_a_field_that_is_an_id_is_not_broken() -> None:
+    console, out = drawn(width=40)
+
+    print_fields({"memory_version_id": ID, "description": "word " * 20}, console=console)
+
+    assert ID in out.getvalue()
+
+
+def test_a_column_that_is_empty_is_left_out() -> None:
+    console, out = drawn()
+
+    print_table(NAMES, [WIDE, [ID, "n", "", "", ""]], console=console)
+
+    assert "archived" not in out.getvalue()
+    assert "updated" in out.getvalue()
+
+
+def test_a_table_of_empty_cells_keeps_its_first_column() -> None:
+    console, out = drawn()
+
+    print_table(["store", "last_link"], [["", ""]], console=console)
+
+    assert out.getvalue().split() == ["store", "─" * 5]
+
+
 def test_an_empty_table_says_so() -> None:
     console, out = drawn()
 

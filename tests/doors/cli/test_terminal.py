@@ -173,3 +173,36 @@ def test_an_explanation_is_a_sentence(run: Run, at_terminal: Callable[..., Seen]
 
     assert seen.startswith('"owner" is hydrated')
     assert seen.count("\n") == 1
+
+
+@pytest.mark.parametrize("columns", ["40", "80", "120"])
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["stores", "list"],
+        ["memories", "list", "Prefs"],
+        ["memories", "search", "Prefs", "tabs"],
+        ["versions", "list", "Prefs"],
+        ["sessions", "list"],
+        ["keys", "list"],
+        ["ltm", "list", "ada"],
+        ["ltm", "recall", "ada", "tabs"],
+    ],
+)
+def test_ids_are_whole_at_every_width(
+    run: Run, at_terminal: Callable[..., Seen], argv: list[str], columns: str
+) -> None:
+    run("stores", "create", "Prefs", "--description", "what Ada prefers " * 5)
+    run("memories", "put", "Prefs", "/a/long/path/to/editor.md", stdin=b"tabs " * 30)
+    run("sessions", "create", "--agent", "a", "--environment", "e", "--store", "Prefs")
+    run("keys", "create", "ci")
+    run("ltm", "remember", "ada", "Ada prefers tabs over spaces, " * 3)
+    answer = run(*argv).json
+    rows = answer.get("data") or answer["results"]
+    things = [row.get("memory") or row.get("item") or row for row in rows]
+
+    code, seen = at_terminal(*argv, columns=columns)
+
+    assert code == 0
+    assert things
+    assert all(thing["id"] in seen for thing in things)
