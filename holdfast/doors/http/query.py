@@ -27,7 +27,8 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 class Name(Struct, frozen=True):
     """A name a route's query may hold: how it is read, and what the library calls it.
 
-    With *many* it may be given more than once and is a list.
+    With *many* it may be given more than once and is a list. A *checked* one is read and not
+    passed to the library.
     """
 
     wire: str
@@ -35,6 +36,7 @@ class Name(Struct, frozen=True):
     schema: Mapping[str, Any]
     library: str = ""
     many: bool = False
+    checked: bool = False
     required: bool = False
 
     @property
@@ -66,6 +68,11 @@ def flag(wire: str) -> Name:
 def one_of(wire: str, *values: str) -> Name:
     """Return a name whose value is one of *values*."""
     return Name(wire, _one_of(values), {"type": "string", "enum": list(values)})
+
+
+def fixed(wire: str, value: str) -> Name:
+    """Return a name that may be left out or have one *value*, which the library always takes."""
+    return Name(wire, _one_of((value,)), {"type": "string", "enum": [value]}, checked=True)
 
 
 def several(wire: str, library: str) -> Name:
@@ -111,6 +118,8 @@ def read_query(raw: bytes, names: Mapping[str, Name], *, strict: bool) -> dict[s
     for name in names.values():
         if name.required and name.key not in found:
             raise InvalidInput(name.wire, "is required")
+        if name.checked:
+            found.pop(name.key, None)
     return found
 
 

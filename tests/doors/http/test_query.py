@@ -3,13 +3,23 @@ from datetime import UTC, datetime
 import pytest
 from doors.http.asking import Asker
 
-from holdfast.doors.http.query import Name, flag, instants, integer, read_query, several, text
+from holdfast.doors.http.query import (
+    Name,
+    fixed,
+    flag,
+    instants,
+    integer,
+    read_query,
+    several,
+    text,
+)
 from holdfast.ground.errors import InvalidInput
 
 NAMES = {
     name.wire: name
     for name in (
         integer("limit"),
+        fixed("sort", "path"),
         flag("all"),
         text("from", required=False),
         several("statuses[]", "statuses"),
@@ -22,6 +32,18 @@ def read(raw: bytes, names: dict[str, Name] = NAMES) -> dict[str, object]:
     return read_query(raw, names, strict=False)
 
 
+def test_an_order_that_lists_do_not_have_is_refused_with_the_one_they_have(
+    ask: Asker, store: str
+) -> None:
+    by_age = ask.get(f"/v1/memory_stores/{store}/memories?order_by=created_at")
+    newest = ask.get(f"/v1/memory_stores/{store}/memories?order_by=path&order=desc")
+    by_path = ask.get(f"/v1/memory_stores/{store}/memories?order_by=path&order=asc")
+
+    assert "order_by: must be path" in by_age.error["message"]
+    assert "order: must be asc" in newest.error["message"]
+    assert by_path.status == 200
+
+
 @pytest.mark.parametrize(
     ("raw", "told"),
     [
@@ -29,6 +51,7 @@ def read(raw: bytes, names: dict[str, Name] = NAMES) -> dict[str, object]:
         (b"from=a+b%2B%2F&&", {"from": "a b+/"}),
         (b"statuses%5B%5D=idle&statuses[]=running", {"statuses": ["idle", "running"]}),
         (b"beta=true&order_by=path&beta=false", {}),
+        (b"sort=path", {}),
         (b"created_at[gte]=2026-01-02", {"created_at_gte": datetime(2026, 1, 2, tzinfo=UTC)}),
         (
             b"created_at%5Bgte%5D=2026-01-02T03:04:05.6%2B01:00",
@@ -53,6 +76,8 @@ def test_known_names_are_read(raw: bytes, told: dict[str, object]) -> None:
         (b"limit=+1", "limit"),
         (b"limit=99999999999999999999", "limit"),
         (b"limit=1&limit=1", "limit"),
+        (b"sort=age", "sort"),
+        (b"sort=path&sort=path", "sort"),
         (b"all=True", "all"),
         (b"all=1", "all"),
         (b"from=%FF", "from"),
@@ -103,6 +128,9 @@ def test_an_unknown_name_is_passed_over_in_the_contract_and_refused_in_ours(
         "view=basic&view=basic",
         "page=x",
         "path_prefix=a",
+        "order_by=created_at",
+        "order_by=path&order=desc",
+        "order=DESC",
     ],
 )
 def test_a_bad_list_is_refused(ask: Asker, store: str, query: str) -> None:

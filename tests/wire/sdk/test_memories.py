@@ -204,13 +204,13 @@ async def test_a_cursor_belongs_to_the_list_it_came_from(client: Client, store_i
         await answered(memories.list(store_id, page=page.next_page, depth=1))
 
 
-async def test_an_older_release_may_ask_for_an_order_and_update_by_patch(
+async def test_an_older_release_may_ask_for_the_order_there_is_and_update_by_patch(
     client: Client, store_id: str
 ) -> None:
     memories = client.beta.memory_stores.memories
     await answered(memories.create(store_id, path="/b.md", content=""))
     made = await answered(memories.create(store_id, path="/a.md", content=""))
-    older = {"order_by": "created_at", "order": "desc"}
+    older = {"order_by": "path", "order": "asc"}
     path = f"/v1/memory_stores/{store_id}/memories/{made.id}"
 
     listed = await walked(memories.list(store_id, extra_query=older))
@@ -219,3 +219,16 @@ async def test_an_older_release_may_ask_for_an_order_and_update_by_patch(
     assert [each.path for each in listed] == ["/a.md", "/b.md"]
     found = await answered(memories.retrieve(made.id, memory_store_id=store_id))
     assert found.content == "2"
+
+
+@pytest.mark.parametrize(
+    ("asked", "named"),
+    [({"order_by": "created_at"}, "order_by"), ({"order_by": "path", "order": "desc"}, "order")],
+)
+async def test_an_order_of_an_older_release_that_there_is_not_is_refused(
+    client: Client, store_id: str, asked: dict[str, str], named: str
+) -> None:
+    memories = client.beta.memory_stores.memories
+
+    with pytest.raises(BadRequestError, match=f"{named}: must be "):
+        await answered(memories.list(store_id, extra_query=asked))

@@ -10,7 +10,7 @@ from holdfast.doors.http.answers import Answer, of_page, of_record
 from holdfast.doors.http.bodies import Body
 from holdfast.doors.http.call import Call
 from holdfast.doors.http.compat.stores import STORE
-from holdfast.doors.http.query import PAGE, VIEW, integer, text
+from holdfast.doors.http.query import PAGE, VIEW, fixed, integer, text
 from holdfast.doors.http.routes import Route
 from holdfast.doors.http.there import (
     memory_there,
@@ -113,6 +113,9 @@ async def delete(call: Call) -> Answer:
     )
 
 
+# The oldest clients can ask for an order. There is one, that of the paths.
+_ORDER = (fixed("order_by", "path"), fixed("order", "asc"))
+
 _UPDATE = Route(
     method="POST",
     path=MEMORY,
@@ -142,7 +145,7 @@ ROUTES = (
         path=MEMORIES,
         needs="read",
         answer=list_all,
-        query=(text("path_prefix"), integer("depth"), *PAGE, VIEW),
+        query=(text("path_prefix"), integer("depth"), *PAGE, VIEW, *_ORDER),
         session="store",
         behind=store_there,
         summary="List memories by path.",
