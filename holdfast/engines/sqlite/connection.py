@@ -187,6 +187,7 @@ class Connection:
             name = name_of(sql)
             return EngineFault(f"{name!r} writes where only reading is done.", statement=name)
         fault = fault_of(error, path=self.path, sql=sql)
+        fault.__cause__ = error
         if self.noticed is not None:
             self.noticed(fault)
         return fault

@@ -3,7 +3,10 @@
 import os
 import threading
 from collections import deque
+from time import monotonic
 from typing import Literal
+
+import apsw
 
 from holdfast.engines.sqlite.connection import Connection, Role, connect
 from holdfast.engines.sqlite.target import MEMORY
@@ -12,6 +15,12 @@ from holdfast.ground.errors import Corrupt, EngineFault, HoldfastError, Unavaila
 from holdfast.ground.events import Event, EventBus, Fact
 
 Inside = Literal["read", "write"]
+
+CHECK_SECONDS = 1.0
+"""Seconds at least between two checks of a file in which damage was met."""
+
+_CHECK_SHARE = 20
+"""How many times as long as a check took, at least, until the next one."""
 
 
 class Database:
@@ -26,6 +35,7 @@ class Database:
         self.turn = threading.Lock()
         self._inside: dict[int, Inside] = {}
         self._stopped: Unavailable | None = None
+        self._next_check = 0.0
         self._noted: deque[Event] = deque()
         self._identity = None if self.in_memory else _identity(path)
 
@@ -57,9 +67,12 @@ class Database:
         self._inside.pop(threading.get_ident(), None)
 
     def check_writable(self) -> None:
-        """Raise why nothing can be written: read-only, gone, damaged."""
-        if self._stopped is not None:
-            raise self._error()
+        """Raise why nothing can be written: read-only, deleted, damaged.
+
+        A file in which damage was met passes when it is due to be checked.
+        """
+        if not self._check_due:
+            self.check_sound()
         if self.read_only:
             raise Unavailable(
                 f"{self.path} is open for reading only.",
@@ -67,19 +80,50 @@ class Database:
                 next="Give write permission on the file and open it again.",
             )
 
+    def check_sound(self) -> None:
+        """Raise why writing was stopped: damage, or a file that was deleted or replaced."""
+        if self._stopped is not None:
+            raise self._error()
+
     def noticed(self, error: HoldfastError) -> None:
-        """Stop further writes if *error* says that the database is damaged."""
+        """Stop further writes if *error* says that the database is damaged.
+
+        A disk that fails one read looks the same, so `recheck` decides before a write is refused.
+        """
         if isinstance(error, Corrupt) and self._stopped is None:
             self._stopped = error
+            if self.in_memory or isinstance(error.__cause__, UnicodeDecodeError):
+                # No other connection sees it, or SQLite does not check it.
+                self._next_check = float("inf")
+
+    def recheck(self) -> None:
+        """Check a file in which damage was met, if it is time to; for who holds the turn.
+
+        The check reads the whole file on a new connection, which holds no page of the failed
+        read. A sound file is written again.
+        """
+        if not self._check_due:
+            return
+        begun = monotonic()
+        sound = self._is_sound()
+        now = monotonic()
+        self._next_check = now + max(CHECK_SECONDS, _CHECK_SHARE * (now - begun))
+        if sound:
+            self._stopped = None
+            self.note("recovered", writes=0)
 
     def look_for_file(self) -> None:
         """Stop further writes if the file is not the one that was opened."""
-        if self._stopped is None and not self.in_memory and _identity(self.path) != self._identity:
-            self.stop(f"{self.path} was deleted or replaced while it was open.")
-
-    def stop(self, message: str) -> None:
-        """Let nothing be written any more, because of *message*."""
-        self._stopped = Unavailable(message, reason="io", next="Open the database again.")
+        if (
+            (self._stopped is None or isinstance(self._stopped, Corrupt))
+            and not self.in_memory
+            and _identity(self.path) != self._identity
+        ):
+            self._stopped = Unavailable(
+                f"{self.path} was deleted or replaced while it was open.",
+                reason="io",
+                next="Open the database again.",
+            )
 
     def left_behind(self) -> None:
         """Note that this is a child process now; what was in memory stayed with the parent."""
@@ -120,6 +164,23 @@ class Database:
             return os.stat(self.path + "-wal").st_size  # noqa: PTH116 - once a group; a Path costs more
         except OSError:
             return 0
+
+    @property
+    def _check_due(self) -> bool:
+        return isinstance(self._stopped, Corrupt) and monotonic() >= self._next_check
+
+    def _is_sound(self) -> bool:
+        try:
+            # Not through `noticed`: what the check meets is its result.
+            connection = connect(self.path, "reader", read_only=self.read_only)
+        except HoldfastError:
+            return False
+        try:
+            return connection.execute("pragma quick_check(1)").fetchall() == [("ok",)]
+        except apsw.Error:
+            return False
+        finally:
+            connection.raw.close(force=True)
 
     def _error(self) -> Unavailable:
         # A new one each time: threads that raise one error together mix up its traceback.

@@ -15,7 +15,7 @@ from holdfast.engines.sqlite.connection import Connection
 from holdfast.engines.sqlite.database import Database
 from holdfast.engines.sqlite.slots import WAITING, Queue, Slot, deliver, refusal
 from holdfast.engines.sqlite.transaction import SQLiteTransaction
-from holdfast.ground.errors import HoldfastError, Unavailable
+from holdfast.ground.errors import Corrupt, HoldfastError, Unavailable
 
 LONGEST = 0.020
 """Seconds of work after which a group is committed, so that other processes get the lock."""
@@ -74,21 +74,38 @@ class GroupCommit:
         """
         entering = list(slots)
         failed: list[Slot] = []
+        self._database.recheck()
         try:
             self._database.check_writable()
+        except HoldfastError as error:
+            return self._refuse(entering, error)
+        try:
             connection = self.connection()
             base = self._begin(connection, entering, failed)
+        except Corrupt as error:
+            return failed + self._after_damage(entering, error)
         except HoldfastError as error:
-            return failed + [slot for slot in entering if self._fail(slot, _again(error))]
-        if not entering:
-            return failed
+            return failed + self._refuse(entering, error)
+        return failed + self._run_and_commit(connection, entering, base) if entering else failed
+
+    def _run_and_commit(
+        self, connection: Connection, entering: list[Slot], base: int
+    ) -> list[Slot]:
+        """Run *entering* in the transaction that was begun; return those that are done."""
         alone = len(entering) == 1
         ran, left, seq = self._run_all(connection, entering, base, alone=alone)
+        try:
+            self._database.check_sound()
+        except Corrupt as error:
+            return self._after_damage(ran + left, error)
+        except Unavailable as error:
+            self._roll_back(connection)
+            return self._refuse(ran + left, error)
         if not connection.raw.in_transaction and not alone:
             self.retries += 1
-            return failed + self._each_alone(ran + left)
+            return self._each_alone(ran + left)
         self._queue.put_back(left)
-        return failed + self._commit(connection, ran, base, seq)
+        return self._commit(connection, ran, base, seq)
 
     def _adopt(self, connection: Connection) -> Connection:
         connection.patience.meanwhile = self._meanwhile
@@ -148,6 +165,10 @@ class GroupCommit:
         for slot in self._queue.expired():
             if self._fail(slot, refusal("timeout")):
                 deliver([slot])
+
+    def _refuse(self, slots: list[Slot], error: HoldfastError) -> list[Slot]:
+        """Give each of *slots* an error of its own like *error*; return those it reached."""
+        return [slot for slot in slots if self._fail(slot, _again(error))]
 
     def _fail(self, slot: Slot, error: HoldfastError) -> bool:
         """Give *slot* an error, unless its caller has withdrawn it."""
@@ -221,6 +242,21 @@ class GroupCommit:
 
     def _each_alone(self, slots: list[Slot]) -> list[Slot]:
         return [done for slot in slots for done in self.settle([slot])]
+
+    def _after_damage(self, slots: list[Slot], error: Corrupt) -> list[Slot]:
+        """Run *slots* again, each alone and once, if the file is sound; else refuse them."""
+        if self._database.in_memory:
+            self._roll_back(self.connection())
+        else:
+            self._reopen()
+        self._database.noticed(error)
+        self._database.recheck()
+        if self._database.stopped is not None or any(slot.rerun for slot in slots):
+            return self._refuse(slots, error)
+        self.retries += 1
+        for slot in slots:
+            slot.rerun = True
+        return self._each_alone(slots)
 
     def _commit(self, connection: Connection, ran: list[Slot], base: int, seq: int) -> list[Slot]:
         kept = [slot for slot in ran if slot.error is None]

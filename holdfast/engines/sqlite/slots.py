@@ -46,6 +46,7 @@ class Slot:
         "finish",
         "loop",
         "owner",
+        "rerun",
         "state",
         "tx",
         "value",
@@ -68,6 +69,7 @@ class Slot:
         self.deadline = self.came + timeout
         self.state = WAITING
         self.at_the_door = False
+        self.rerun = False
         self.value: object = None
         self.error: BaseException | None = None
         self.tx: SQLiteTransaction | None = None

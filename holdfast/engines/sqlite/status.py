@@ -7,6 +7,7 @@ import apsw
 
 from holdfast.engines.base import EngineStatus
 from holdfast.engines.sqlite.core import Core
+from holdfast.engines.sqlite.database import Database
 from holdfast.engines.sqlite.log import LONG
 from holdfast.engines.sqlite.target import file_system
 from holdfast.ground.errors import HoldfastError
@@ -18,6 +19,7 @@ def status_of(core: Core) -> EngineStatus:
     """Return how *core* is; it looks at the file, and reads one number."""
     database = core.database
     database.look_for_file()
+    _recheck(database)
     schema, reason = 0, database.stopped
     if core.writer.queue.closed:
         reason = "closed"
@@ -35,6 +37,16 @@ def status_of(core: Core) -> EngineStatus:
         details=_details(core),
         metrics=_metrics(core),
     )
+
+
+def _recheck(database: Database) -> None:
+    """Check a file in which damage was met, unless the writer is about to."""
+    if database.stopped == "corrupt" and database.turn.acquire(blocking=False):
+        try:
+            database.recheck()
+        finally:
+            database.turn.release()
+        database.send()
 
 
 def _schema(core: Core) -> int:

@@ -245,7 +245,7 @@ def test_it_heals_by_itself_once_there_is_room(engine: SQLiteEngine, sql: Row):
 def test_a_group_that_cannot_begin_gives_each_its_own_error(
     engine: SQLiteEngine, sql: Row, path: Path
 ):
-    with writer_kept_busy(engine):
+    with engine.core.database.turn:
         waiting = [engine.submit(putting(sql, "a", n)) for n in range(3)]
         path.unlink()
         engine.status()
