@@ -61,7 +61,16 @@ from datetime import datetime
 from typing import ClassVar, Literal
 
 Reason = Literal[
-    "busy", "overloaded", "full", "read_only", "lost", "closed", "timeout", "io", "locked"
+    "busy",
+    "overloaded",
+    "full",
+    "read_only",
+    "lost",
+    "closed",
+    "timeout",
+    "io",
+    "locked",
+    "replaced",
 ]
 """Why storage is unavailable."""
 

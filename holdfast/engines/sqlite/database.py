@@ -121,7 +121,7 @@ class Database:
         ):
             self._stopped = Unavailable(
                 f"{self.path} was deleted or replaced while it was open.",
-                reason="io",
+                reason="replaced",
                 next="Open the database again.",
             )
 

@@ -94,6 +94,8 @@ class GroupCommit:
         """Run *entering* in the transaction that was begun; return those that are done."""
         alone = len(entering) == 1
         ran, left, seq = self._run_all(connection, entering, base, alone=alone)
+        # What is acknowledged is in the file that others find under this name.
+        self._database.look_for_file()
         try:
             self._database.check_sound()
         except Corrupt as error:

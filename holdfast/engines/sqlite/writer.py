@@ -12,9 +12,6 @@ from holdfast.engines.sqlite.log import LogKeeper, empty
 from holdfast.engines.sqlite.slots import Chore, Queue, Slot, deliver, refusal
 from holdfast.ground.errors import EngineFault, HoldfastError, Unavailable
 
-_LOOK_EVERY = 1000
-"""Groups between two looks at whether the file is still the one that was opened."""
-
 _TOLD = ("busy", "full", "read_only")
 """Reasons that are events, too."""
 
@@ -126,8 +123,6 @@ class Writer:
             self._watcher.tell()
 
     def _tend(self) -> None:
-        if self.group.groups % _LOOK_EVERY == 0:
-            self._database.look_for_file()
         with self._database.turn:
             self.log.tend(self.group.connection)
         self._database.send()

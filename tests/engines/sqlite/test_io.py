@@ -12,7 +12,7 @@ from engines.sqlite.disk import Disk, faulty_disk
 
 from holdfast.engines.base import Transaction
 from holdfast.engines.sqlite import SQLiteEngine
-from holdfast.ground.errors import Corrupt
+from holdfast.ground.errors import Corrupt, Unavailable
 from holdfast.testing.contracts.engine import SCRATCH, make_scratch, numbered, putting
 
 PROGRAM = """
@@ -165,3 +165,30 @@ def test_a_read_that_fails_in_each_try_of_a_write_is_that_write_s_error(
         cold.write(work)
 
     assert len(runs) == 2
+
+
+def test_a_write_into_a_deleted_file_is_refused(engine: SQLiteEngine, sql: Row, path: Path):
+    engine.write(putting(sql, "a", 1))
+    path.unlink()
+
+    with pytest.raises(Unavailable) as caught:
+        engine.write(putting(sql, "b", 1))
+
+    assert (caught.value.reason, caught.value.written) == ("replaced", False)
+    assert engine.status().reason == "replaced"
+
+
+def test_a_file_that_is_replaced_while_a_write_runs_does_not_take_it(
+    engine: SQLiteEngine, sql: Row, path: Path
+):
+    def work(tx: Transaction) -> None:
+        tx.run(sql.put_number, key="a", number=1)
+        path.rename(path.with_name("b.db"))
+        path.touch()
+
+    with pytest.raises(Unavailable) as caught:
+        engine.write(work)
+
+    assert (caught.value.reason, caught.value.written) == ("replaced", False)
+    with pytest.raises(Unavailable):
+        engine.write(putting(sql, "b", 1))

@@ -243,11 +243,11 @@ def test_a_file_replaced_under_us_is_never_written_again(path: Path):
     sql = engine.queries(SCRATCH)
     path.unlink()
 
-    assert (engine.status().ready, engine.status().reason) == (False, "io")
+    assert (engine.status().ready, engine.status().reason) == (False, "replaced")
     with pytest.raises(Unavailable) as caught:
         engine.write(putting(sql, "a", 1))
 
-    assert (caught.value.reason, caught.value.written) == ("io", False)
+    assert (caught.value.reason, caught.value.written) == ("replaced", False)
     engine.close()
 
 

@@ -255,7 +255,7 @@ def test_a_group_that_cannot_begin_gives_each_its_own_error(
     assert len({id(error) for error in errors}) == 3
     for error in errors:
         assert isinstance(error, Unavailable)
-        assert (error.reason, error.written) == ("io", False)
+        assert (error.reason, error.written) == ("replaced", False)
         assert "deleted or replaced" in str(error)
 
 
