@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from holdfast.ground.lazy import lazily
+from holdfast.ground.lazy import lazily, public
 
 if TYPE_CHECKING:
     from msgspec import UNSET as UNSET
@@ -114,3 +114,5 @@ __getattr__ = lazily(
         "tools": "holdfast.tools",
     },
 )
+
+__dir__ = public(__name__)

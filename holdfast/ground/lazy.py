@@ -21,3 +21,13 @@ def lazily(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
         return found
 
     return find
+
+
+def public(package: str) -> Callable[[], list[str]]:
+    """Return a `__dir__` for *package* that lists its public names, loaded or not."""
+
+    def names() -> list[str]:
+        module = vars(sys.modules[package])
+        return sorted({*module["__all__"], *(name for name in module if name.startswith("__"))})
+
+    return names

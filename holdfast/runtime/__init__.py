@@ -4,7 +4,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from holdfast.ground.errors import MissingExtra
-from holdfast.ground.lazy import lazily
+from holdfast.ground.lazy import lazily, public
 
 if TYPE_CHECKING:
     from holdfast.memories.state.result import InferenceResult as InferenceResult
@@ -196,3 +196,5 @@ __getattr__ = lazily(
         "team_tools": "holdfast.runtime.team.tools",
     },
 )
+
+__dir__ = public(__name__)

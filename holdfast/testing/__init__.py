@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from holdfast.ground.lazy import lazily
+from holdfast.ground.lazy import lazily, public
 
 if TYPE_CHECKING:
     from holdfast.testing.scripted import ScriptedModel as ScriptedModel
@@ -15,3 +15,5 @@ __getattr__ = lazily(
     __name__,
     dict.fromkeys(__all__, "holdfast.testing.scripted"),
 )
+
+__dir__ = public(__name__)

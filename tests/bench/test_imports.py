@@ -46,3 +46,22 @@ def test_a_use_of_the_library_loads_no_event_loop() -> None:
 
 def test_importing_the_package_loads_nothing_of_it_yet() -> None:
     assert "apsw" not in brought("import holdfast")
+
+
+@pytest.mark.parametrize(
+    "name", ["holdfast", "holdfast.runtime", "holdfast.testing", "holdfast.testing.contracts"]
+)
+def test_a_package_lists_its_public_names_before_they_are_loaded(name: str) -> None:
+    code = (
+        f"import json, {name} as it\n"
+        "print(json.dumps([each for each in dir(it) if not each.startswith('_')]))\n"
+        "print(json.dumps(sorted(it.__all__)))\n"
+    )
+
+    shown = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+
+    listed, public = map(json.loads, shown.stdout.splitlines())
+    assert listed == public
+    assert listed

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from holdfast.ground.lazy import lazily
+from holdfast.ground.lazy import lazily, public
 
 if TYPE_CHECKING:
     from holdfast.testing.contracts.history import HistoryContract as HistoryContract
@@ -10,3 +10,5 @@ if TYPE_CHECKING:
 __all__ = ["HistoryContract"]
 
 __getattr__ = lazily(__name__, {"HistoryContract": "holdfast.testing.contracts.history"})
+
+__dir__ = public(__name__)
