@@ -1,4 +1,8 @@
-"""The library for an event loop: `hf = await holdfast.aio.open(…)`, and await its methods."""
+"""The library for an event loop: `hf = await holdfast.aio.open(…)`, and await its methods.
+
+`hf.durable(…)` and `hf.longterm_data(…)` do no I/O and need no `await`:
+`await hf.durable("agent_7").set(…)`.
+"""
 
 from holdfast.library.aio import AsyncHoldfast as AsyncHoldfast
 from holdfast.library.aio import open as open

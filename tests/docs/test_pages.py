@@ -61,3 +61,13 @@ def test_what_a_page_links_to_is_there(page: Path) -> None:
     missing = [link for link in links if not (page.parent / link).exists()]
 
     assert missing == []
+
+
+@pytest.mark.parametrize(
+    "name", ["memory-stores", "durable", "longterm", "run-memory", "network-state"]
+)
+def test_the_page_of_each_memory_shows_it_on_an_event_loop(name: str) -> None:
+    shown = blocks(ROOT / "docs" / f"{name}.md", served=False)
+
+    assert "await holdfast.aio.open(" in shown
+    assert "asyncio.run(" in shown

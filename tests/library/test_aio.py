@@ -115,6 +115,21 @@ class TestWalks:
 
 
 class TestEmbedded:
+    def test_a_memory_that_is_ready_at_once_needs_no_await_of_its_own(self) -> None:
+        async def act(hf: AsyncHoldfast) -> None:
+            await hf.durable("agent_7").set("owner", "Ada", category="core")
+
+            found = await hf.durable("agent_7").get("owner")
+            again = await (await hf.durable("agent_7")).get("owner")
+            status = await hf.longterm_data("ada").status()
+
+            assert found is not None
+            assert found == again
+            assert found.content == "Ada"
+            assert status.turns == 0
+
+        run(act)
+
     def test_long_term_memory_is_there_where_it_is_on(self) -> None:
         async def act(hf: AsyncHoldfast) -> None:
             ltm = await hf.longterm("ada", enabled=True)
@@ -127,7 +142,7 @@ class TestEmbedded:
 
             assert [each.text for each in found] == ["Prefers tabs over spaces"]
             assert exported == ["turn", "item"]
-            assert (await (await hf.longterm_data("ada")).status()).turns == 1
+            assert (await hf.longterm_data("ada").status()).turns == 1
             assert await hf.longterm("ada", enabled=False) is None
 
         run(act)
@@ -204,6 +219,18 @@ class TestEmbedded:
 
 
 class TestOverHTTP:
+    def test_a_memory_that_is_ready_at_once_needs_no_await_of_its_own(self, server: Server) -> None:
+        async def whole() -> None:
+            async with await holdfast.aio.open(server.url, workspace=new_workspace()) as hf:
+                stored = await hf.durable("agent_7").set("owner", "Ada", category="core")
+
+                found = await hf.durable("agent_7").get("owner")
+                assert found is not None
+                assert found.seq == stored.seq
+                assert (await hf.longterm_data("ada").status()).turns == 0
+
+        asyncio.run(whole())
+
     def test_it_is_the_same(self, server: Server) -> None:
         async def whole() -> None:
             async with await holdfast.aio.open(server.url, workspace=new_workspace()) as hf:

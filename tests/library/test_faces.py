@@ -71,6 +71,8 @@ HERE_ALONE = {
     EventBus: {"publish"},
 }
 FOR_DOORS = {"acting", "publish", "by_tool"}
+READY = {"durable", "longterm_data"}
+"""Methods that do no input or output, so that what they return needs no await."""
 LATE: dict[str, Any] = {
     "Mode": Mode,
     "Promotes": Promotes,
@@ -133,7 +135,7 @@ def test_a_method_takes_the_same(here: Callable[..., Any], there: Callable[..., 
 def test_a_coroutine_takes_the_same(
     here: Callable[..., Any], awaitable: Callable[..., Any]
 ) -> None:
-    assert inspect.iscoroutinefunction(awaitable)
+    assert inspect.iscoroutinefunction(awaitable) == (awaitable.__name__ not in READY)
     assert parameters(here) == parameters(awaitable)
 
 
