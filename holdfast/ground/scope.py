@@ -8,6 +8,9 @@ from msgspec import Struct
 from holdfast.ground.errors import InvalidInput
 
 ActorKind = Literal["session", "api", "user", "service_account", "agent"]
+ActorType = Literal[
+    "session_actor", "api_actor", "user_actor", "service_account_actor", "agent_actor"
+]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]{0,127}")
 _ID_KEYS: dict[ActorKind, str] = {
@@ -17,7 +20,14 @@ _ID_KEYS: dict[ActorKind, str] = {
     "service_account": "service_account_id",
     "agent": "agent_id",
 }
-_KINDS: dict[str, ActorKind] = {f"{kind}_actor": kind for kind in _ID_KEYS}
+_TYPES: dict[ActorKind, ActorType] = {
+    "session": "session_actor",
+    "api": "api_actor",
+    "user": "user_actor",
+    "service_account": "service_account_actor",
+    "agent": "agent_actor",
+}
+_KINDS: dict[str, ActorKind] = {type: kind for kind, type in _TYPES.items()}
 
 
 class Actor(Struct, frozen=True):
@@ -25,6 +35,11 @@ class Actor(Struct, frozen=True):
 
     kind: ActorKind
     id: str
+
+    @property
+    def type(self) -> ActorType:
+        """Its type on the wire, `<kind>_actor`."""
+        return _TYPES[self.kind]
 
     @classmethod
     def session(cls, session_id: str) -> "Actor":
@@ -53,7 +68,7 @@ class Actor(Struct, frozen=True):
 
     def to_wire(self) -> dict[str, str]:
         """Return `{"type": "<kind>_actor", "<kind's id key>": id}`."""
-        return {"type": f"{self.kind}_actor", _ID_KEYS[self.kind]: self.id}
+        return {"type": self.type, _ID_KEYS[self.kind]: self.id}
 
     @classmethod
     def from_wire(cls, wire: dict[str, str]) -> "Actor":

@@ -105,6 +105,7 @@ class VersionsContract(GivenAStore):
         assert (version.memory_id, version.memory_store_id) == (memory.id, store.id)
         assert (version.path, version.content) == ("/a", "x")
         assert (version.created_at, version.created_by) == (clock.now(), LOCAL)
+        assert version.created_by.type == "api_actor"
         assert (version.redacted_at, version.redacted_by) == (None, None)
 
     def test_versions_of_one_memory(self, hf: Holdfast, store: Store, memory: Memory) -> None:
