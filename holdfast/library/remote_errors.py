@@ -51,17 +51,19 @@ _BY_STATUS: dict[int, type[HoldfastError]] = {
     403: errors.NotPermitted,
     404: errors.NotFound,
     405: errors.Unsupported,
+    408: errors.Unavailable,
     409: errors.Conflict,
     413: errors.TooLarge,
     421: errors.InvalidInput,
     429: errors.Unavailable,
+    431: errors.TooLarge,
     502: errors.Unavailable,
     503: errors.Unavailable,
     504: errors.Unavailable,
 }
 
-# 429: refused before it was looked at. A gateway's 502 to 504 tells nothing of what lies behind.
-_NEVER_BEGUN = 429
+# Refused before it was looked at. A gateway's 502 to 504 tells nothing of what lies behind.
+_NEVER_BEGUN = frozenset({408, 429})
 # The one status whose class the code does not tell.
 _TOO_LARGE = 413
 
@@ -116,7 +118,7 @@ def from_answer(
     kind = _BY_TYPE.get(str(wire.get("type"))) or _BY_STATUS.get(status, errors.EngineFault)
     facts: dict[str, object] = {name: wire[name] for name in _names(kind) if name in wire}
     if kind is errors.Unavailable:
-        unknown = writes and status != _NEVER_BEGUN
+        unknown = writes and status not in _NEVER_BEGUN
         facts = {
             "reason": "overloaded" if status in {429, 503} else "lost",
             "written": None if unknown else False,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.doors.http.answers import Answer, Headers, LiveAnswer, Send
 from holdfast.doors.http.auth import LOOPBACK_HOSTS, WORKSPACE, HostPolicy, demand_right
+from holdfast.doors.http.bodies import LIMITS, RequestLimits
 from holdfast.doors.http.call import Call
 from holdfast.doors.http.compat.strict import demand_strictness
 from holdfast.doors.http.errors import (
@@ -57,6 +58,7 @@ def make_app(
     policy: HostPolicy | None = None,
     clock: Clock | None = None,
     ids: Ids | None = None,
+    limits: RequestLimits = LIMITS,
     networks: "Mapping[str, Network] | None" = None,
     models: Iterable[str] = (),
 ) -> "App":
@@ -65,7 +67,7 @@ def make_app(
     With *loopback* everybody comes in until the first key is made. *policy* names the hosts and
     origins that are answered: those of this machine with *loopback*, else every host and no
     origin, unless given. With *strict* the contract's routes demand what the hosted service
-    demands. *clock* and *ids* stand in for the machine's.
+    demands. *clock* and *ids* stand in for the machine's. *limits* bound what clients send.
     *networks* are run for whoever may write. *models*, each `provider:model`, are those that
     requests may name besides the configured ones.
     """
@@ -79,7 +81,8 @@ def make_app(
     )
     house.served.networks = dict(networks or {})
     house.models = frozenset(models)
-    return App(house, policy or HostPolicy(hosts=LOOPBACK_HOSTS if loopback else None))
+    policy = policy or HostPolicy(hosts=LOOPBACK_HOSTS if loopback else None)
+    return App(house, policy, limits)
 
 
 class _Asked:
@@ -96,8 +99,8 @@ class _Asked:
 class App:
     """Answers requests. `house.stopping` makes it refuse to be ready, and ends live answers."""
 
-    def __init__(self, house: House, policy: HostPolicy) -> None:
-        self.house, self._policy = house, policy
+    def __init__(self, house: House, policy: HostPolicy, limits: RequestLimits) -> None:
+        self.house, self.limits, self._policy = house, limits, policy
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Answer one connection's request, or the server's own words."""
@@ -144,14 +147,13 @@ class App:
         path = asked.route.path if asked.route else UNKNOWN
         house.answered(path, asked.method, status, perf_counter() - began)
 
-    def unreadable(self) -> tuple[Headers, bytes]:
-        """Return the headers and the body of the answer, status 400, to what is not HTTP."""
+    def refusal(self, error: HoldfastError) -> tuple[int, Headers, bytes]:
+        """Return status, headers and body of the response to a request whose head failed."""
         house = self.house
         request_id = house.request_ids.new(to_microseconds(house.clock.now()))
-        error = InvalidInput("request", "is not HTTP", next="Send HTTP/1.1, as its standard says.")
         answer = error_answer(error, request_id=request_id, contract=True)
         house.answered(UNKNOWN, UNKNOWN, answer.status, 0.0)
-        return _headers(answer, request_id, ""), answer.body
+        return answer.status, _headers(answer, request_id, ""), answer.body
 
     async def _answer(
         self, asked: _Asked, raw_path: bytes, scope: Message, receive: Receive

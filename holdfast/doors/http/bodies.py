@@ -1,4 +1,4 @@
-"""A request's body, as JSON that says one thing and no more.
+"""A request's limits, and its body as JSON that says one thing and no more.
 
 msgspec checks shapes, but keeps the last of two equal keys in silence, and so might another
 reader keep the first. The standard library's parser shows every pair, so it reads, and msgspec
@@ -37,6 +37,18 @@ _NAMES = {
     "array": "a list",
     "null": "null",
 }
+
+
+class RequestLimits(Struct, frozen=True, kw_only=True):
+    """Limits of what a client sends: sizes in bytes, times in seconds."""
+
+    head_bytes: int = 65_536
+    head_lines: int = 100
+    head_seconds: float = 20.0
+    body_seconds: float = 30.0
+
+
+LIMITS = RequestLimits()
 
 
 class Body(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

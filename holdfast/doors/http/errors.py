@@ -11,7 +11,7 @@ import re
 import traceback
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import cast
+from typing import Literal, cast
 
 import msgspec
 
@@ -45,6 +45,25 @@ class MisdirectedRequest(errors.InvalidInput):
         super().__init__("host", f"must be {names}", given=host, next=next)
 
 
+class HeadTooLarge(errors.TooLarge):
+    """The request line and the headers are over a limit, in bytes or in lines."""
+
+    def __init__(self, limit: int, unit: Literal["bytes", "header lines"]) -> None:
+        super().__init__(limit, next="Send fewer or shorter headers.")
+        self.message = f"The head of the request has more than {limit:,} {unit}."
+
+
+class RequestTimeout(errors.Unavailable):
+    """The client did not send the head or the body of its request in time."""
+
+    def __init__(self, part: Literal["head", "body"]) -> None:
+        super().__init__(
+            f"The {part} of the request did not arrive in time.",
+            reason="timeout",
+            next="Send the request again.",
+        )
+
+
 ANSWERS: dict[type[HoldfastError], tuple[int, str]] = {
     HoldfastError: (500, "api_error"),
     errors.InvalidInput: (400, "invalid_request_error"),
@@ -52,6 +71,7 @@ ANSWERS: dict[type[HoldfastError], tuple[int, str]] = {
     WrongMethod: (405, "invalid_request_error"),
     MisdirectedRequest: (421, "invalid_request_error"),
     errors.TooLarge: (413, "request_too_large"),
+    HeadTooLarge: (431, "request_too_large"),
     errors.NotAuthenticated: (401, "authentication_error"),
     errors.NotPermitted: (403, "permission_error"),
     errors.LongTermOff: (403, "longterm_off"),
@@ -64,6 +84,7 @@ ANSWERS: dict[type[HoldfastError], tuple[int, str]] = {
     errors.RunCancelled: (409, "conflict_error"),
     errors.WaitTimeout: (504, "timeout_error"),
     errors.Unavailable: (503, "overloaded_error"),
+    RequestTimeout: (408, "timeout_error"),
     errors.EngineFault: (500, "api_error"),
     errors.MissingExtra: (500, "api_error"),
 }
@@ -123,6 +144,8 @@ def told_of(error: HoldfastError) -> dict[str, object]:
 def _advice(error: HoldfastError, status: int) -> Iterator[tuple[bytes, bytes]]:
     if status == 409:  # noqa: PLR2004 - a conflict stays one, however often it is sent
         yield b"x-should-retry", b"false"
+    if status == 408:  # noqa: PLR2004 - the rest of the request is not waited for
+        yield b"connection", b"close"
     if status in {429, 503}:
         seconds = getattr(error, "retry_after", None) or 1
         yield b"retry-after", b"%d" % max(1, math.ceil(seconds))
