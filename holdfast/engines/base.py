@@ -46,7 +46,11 @@ class Reader(Protocol):
 
 
 class Transaction(Reader, Protocol):
-    """Statements that succeed together or not at all."""
+    """Statements that succeed together or not at all.
+
+    Once its work has returned or raised, every use is EngineFault: a call after the commit takes
+    what it needs, `seq` too, from within the work.
+    """
 
     @property
     def seq(self) -> int:

@@ -235,6 +235,7 @@ class PostgresTransaction(Asking):
 
     def after_commit(self, call: Callable[[], None]) -> None:
         """Run *call* once this transaction is durable, in the order asked for."""
+        self._check()
         self._calls.append(call)
 
     def commit(self) -> None:

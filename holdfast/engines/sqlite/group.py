@@ -217,6 +217,7 @@ class GroupCommit:
                 connection.do("release one")
         except BaseException as error:  # noqa: BLE001 - it is the caller's, and raised there
             slot.value, slot.error = None, error
+            tx.end()
             self._undo(connection, alone=alone)
         took = perf_counter() - begun
         if took > _SLOW:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from time import perf_counter
-from typing import LiteralString, TypeVar, cast
+from typing import LiteralString, NoReturn, TypeVar, cast
 
 import msgspec
 from msgspec.structs import replace
@@ -38,6 +38,10 @@ class _Ended:
         self._why = why
 
     def __getattr__(self, name: str) -> object:
+        self.refuse()
+
+    def refuse(self) -> NoReturn:
+        """Raise what ended it, or that it ended."""
         raise self._why or EngineFault("A reader or transaction was used after its work ended.")
 
 
@@ -103,11 +107,13 @@ class SQLiteTransaction:
     @property
     def seq(self) -> int:
         """This transaction's number in the engine-wide order."""
+        self._check()
         self.used = self.used or 1
         return self._base + 1
 
     def numbers(self, count: int) -> list[int]:
         """Return *count* more numbers: rising, above `seq` and all given before."""
+        self._check()
         first = self._base + max(self.used, 1) + 1
         self.used = max(self.used, 1) + count
         return list(range(first, first + count))
@@ -143,12 +149,14 @@ class SQLiteTransaction:
 
     def note(self, event: Event) -> None:
         """Write *event* into the change feed with this transaction; send it after the commit."""
+        self._check()
         self.used += 1 if self.noted or not self.used else 0
         seq = self._base + self.used
         self.noted.append(replace(event, seq=seq, cursor=cursor_at(seq)))
 
     def after_commit(self, call: Callable[[], None]) -> None:
         """Run *call* once this transaction is durable, in the order asked for."""
+        self._check()
         self._calls.append(call)
 
     @property
@@ -157,15 +165,22 @@ class SQLiteTransaction:
         return self._calls
 
     def finish(self) -> None:
-        """Write down what was noted, and refuse every further statement.
+        """Write down what was noted, and refuse every further use.
 
         Raises the error with which SQLite ended the transaction, even if `work` passed over it.
         """
         if self.noted:
             self._run_each(_INSERT_CHANGE, map(_row_of, self.noted))
-        if isinstance(self._connection, _Ended):
-            self._connection.run("", {})
+        self._check()
+        self.end()
+
+    def end(self) -> None:
+        """Refuse every further use."""
         self._connection = _ended()
+
+    def _check(self) -> None:
+        if isinstance(self._connection, _Ended):
+            self._connection.refuse()
 
     def _run_each(self, sql: LiteralString, rows: Iterable[Params]) -> int:
         return self._timed(self._connection.run_each, sql, map(self._weighed, rows))

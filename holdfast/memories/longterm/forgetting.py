@@ -131,13 +131,14 @@ def clear(caller: Caller) -> Cleared:
             return Cleared()
         counts = _emptied(tx, book.sql, book.found)
         done = Cleared(items=counts["ltm_items"], turns=counts["ltm_turns"])
+        seq = tx.seq
         tx.send(book.sql.empty_collection, collection=book.number)
         tx.note(
             event_of(
                 caller, "cleared", book.there.id, {}, {"items": done.items, "turns": done.turns}
             )
         )
-        tx.after_commit(lambda: _let_go(caller, book.there, tx.seq))
+        tx.after_commit(lambda: _let_go(caller, book.there, seq))
         return done
 
     done = caller.engine.write(work)
@@ -166,7 +167,8 @@ def forget_user(caller: Caller) -> dict[str, int]:
             for table, rows in _emptied(tx, sql, found).items():
                 counts[table] += rows
             counts["ltm_collections"] += tx.run(sql.drop_collection, collection=found.number)
-            tx.after_commit(lambda found=found: _let_go(caller, found, tx.seq))
+            seq = tx.seq
+            tx.after_commit(lambda found=found, seq=seq: _let_go(caller, found, seq))
         counts["changes"] = tx.run(sql.forget_feed)
         return counts
 

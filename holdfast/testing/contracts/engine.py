@@ -52,6 +52,27 @@ def putting(sql: Row, key: str, number: int) -> Callable[[Transaction], int]:
     return work
 
 
+READS: dict[str, Callable[[Reader, Row], object]] = {
+    "one": lambda reader, sql: reader.one(Row, sql.count),
+    "first": lambda reader, sql: reader.first(Row, sql.list),
+    "all": lambda reader, sql: reader.all(Row, sql.list),
+    "rows": lambda reader, sql: reader.rows(sql.list),
+}
+"""Every use of a reader, by its name."""
+
+USES: dict[str, Callable[[Transaction, Row], object]] = {
+    **READS,
+    "run": lambda tx, sql: tx.run(sql.put_number, key="b", number=1),
+    "send": lambda tx, sql: tx.send(sql.put_number, key="b", number=1),
+    "run_many": lambda tx, sql: tx.run_many(sql.put_number, numbered("b")),
+    "seq": lambda tx, _: tx.seq,
+    "numbers": lambda tx, _: tx.numbers(1),
+    "note": lambda tx, _: tx.note(happened()),
+    "after_commit": lambda tx, _: tx.after_commit(lambda: None),
+}
+"""Every use of a transaction, by its name."""
+
+
 class StatementContract:
     """Statements: values, rows, parameters, scopes, moments."""
 
@@ -237,13 +258,62 @@ class WriteContract:
 
         assert engine.all(Row, sql.list) == []
 
-    def test_a_transaction_is_of_no_use_after_its_work(self, engine: Engine, sql: Row) -> None:
-        kept = engine.write(lambda tx: tx)
+    @pytest.mark.parametrize("use", USES)
+    def test_a_finished_transaction_refuses_every_use(
+        self, engine: Engine, sql: Row, use: str
+    ) -> None:
+        ended = engine.write(lambda tx: tx)
 
-        with pytest.raises(EngineFault):
-            kept.run(sql.put_number, key="a", number=1)
+        with pytest.raises(EngineFault, match="after its work ended"):
+            USES[use](ended, sql)
 
         assert engine.all(Row, sql.list) == []
+
+    @pytest.mark.parametrize("use", USES)
+    def test_a_transaction_whose_work_raised_refuses_every_use(
+        self, engine: Engine, sql: Row, use: str
+    ) -> None:
+        seen: list[Transaction] = []
+
+        def work(tx: Transaction) -> NoReturn:
+            seen.append(tx)
+            raise Wanted
+
+        with pytest.raises(Wanted):
+            engine.write(work)
+        with pytest.raises(EngineFault, match="after its work ended"):
+            USES[use](seen[0], sql)
+
+        assert engine.all(Row, sql.list) == []
+
+    @pytest.mark.parametrize("use", USES)
+    def test_a_call_after_the_commit_cannot_use_the_transaction(
+        self, engine: Engine, sql: Row, use: str
+    ) -> None:
+        refused: list[EngineFault] = []
+
+        def late(tx: Transaction) -> None:
+            with pytest.raises(EngineFault, match="after its work ended") as caught:
+                USES[use](tx, sql)
+            refused.append(caught.value)
+
+        def work(tx: Transaction) -> None:
+            tx.run(sql.put_number, key="a", number=1)
+            # Whoever asked within its work gets no second answer after it.
+            assert tx.seq > 0
+            tx.after_commit(lambda: late(tx))
+
+        engine.write(work)
+
+        assert len(refused) == 1
+        assert [row.key for row in engine.all(Row, sql.list)] == ["a"]
+
+    @pytest.mark.parametrize("use", READS)
+    def test_a_finished_reader_refuses_every_use(self, engine: Engine, sql: Row, use: str) -> None:
+        ended = engine.read(lambda reader: reader)
+
+        with pytest.raises(EngineFault, match="after its work ended"):
+            READS[use](ended, sql)
 
     def test_a_submitted_write_is_a_future(self, engine: Engine, sql: Row) -> None:
         def fail(_: Transaction) -> NoReturn:
