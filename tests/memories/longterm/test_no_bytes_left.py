@@ -1,18 +1,31 @@
-"""Bytes of what was forgotten: in no file of the database."""
+"""Bytes of what was forgotten: in no file of the database, and in none beside it."""
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 import holdfast
 from holdfast.library.holdfast import Holdfast
+from holdfast.memories.longterm.embed import embedded
 from holdfast.memories.longterm.indexing import LARGE
 from holdfast.memories.longterm.memory import LongTermMemory
+from holdfast.memories.longterm.options import LongTermOptions
 from holdfast.testing.contracts.longterm_given import capped, kept, memory_of, said
+from holdfast.testing.contracts.longterm_meaning import SECONDS, until
+from holdfast.testing.embedders import WordEmbedder
 
 TEXT, NAME = "zw3xforgotten likes tabs", "Kq9fName"
 MARKS = (b"zw3x", b"Kq9f")
+
+Forget = Callable[[Holdfast, LongTermMemory], object]
+
+ALL_AT_ONCE: dict[str, Forget] = {
+    "clear": lambda _, ltm: ltm.clear(),
+    "forget_user": lambda hf, ltm: hf.forget_user(ltm.caller.user),
+}
+"""What forgets a whole collection, by its name."""
 
 
 @pytest.fixture
@@ -103,3 +116,61 @@ def test_of_a_turn_of_a_large_collection(ltm: LongTermMemory, path: Path) -> Non
 
     assert there
     assert left(path) == set()
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def on_either(
+    request: pytest.FixtureRequest, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Holdfast]:
+    """Give a handle on each engine whose files beside the database are in one folder."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(path.parent))
+    target = path if request.param == "sqlite" else request.getfixturevalue("fresh_postgres_url")
+    with holdfast.open(target) as hf:
+        yield hf
+
+
+@pytest.mark.parametrize("forget", ALL_AT_ONCE)
+@pytest.mark.parametrize("many", [1, 1100])
+def test_of_vectors_in_chroma(on_either: Holdfast, path: Path, forget: str, many: int) -> None:
+    """Chroma keeps few vectors in its database, and many in a folder of the collection."""
+    embedder = WordEmbedder()
+    in_chroma = LongTermOptions(vector_provider="chroma", max_items=0)
+    ltm = memory_of(on_either, "ada", embedder=embedder, options=in_chroma)
+    other = memory_of(on_either, "bob", embedder=embedder, options=in_chroma)
+    kept(other, "Likes spaces")
+    ltm.record([said(f"{TEXT} and number {number}") for number in range(many)])
+    assert ltm.flush(SECONDS).done
+    assert other.flush(SECONDS).done
+    first, stays = (
+        embedded(embedder, [text], "document")[0].tobytes()
+        for text in (f"{TEXT} and number 0", "Likes spaces")
+    )
+    assert holding(path.parent, first)
+
+    ALL_AT_ONCE[forget](on_either, ltm)
+
+    until(lambda: not holding(path.parent, first))
+    assert holding(path.parent, stays)
+    assert other.recall("spaces")[0].why["mode"] == "hybrid"
+
+
+@pytest.mark.parametrize("forget", ALL_AT_ONCE)
+def test_of_caches_in_memory(
+    on_either: Holdfast, forget: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    ltm = memory_of(on_either, "ada")
+    kept(ltm, TEXT)
+    ltm.recall("tabs")
+    assert on_either.longterm_shared.kept.size_bytes > 0
+
+    with caplog.at_level(logging.WARNING, logger="holdfast"):
+        ALL_AT_ONCE[forget](on_either, ltm)
+
+    assert on_either.longterm_shared.kept.size_bytes == 0
+    assert caplog.messages == []
+
+
+def holding(folder: Path, mark: bytes) -> list[str]:
+    """Return the files in *folder* that hold *mark*."""
+    found = [file for file in folder.rglob("*") if file.is_file()]
+    return [file.name for file in found if mark in file.read_bytes()]

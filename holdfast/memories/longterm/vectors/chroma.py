@@ -1,9 +1,14 @@
 """Vectors in Chroma: a folder of its own beside the database, or a server."""
 
-from collections.abc import Iterator, Sequence
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 from urllib.parse import urlsplit
+from uuid import UUID
+
+import apsw
 
 from holdfast.ground.errors import MissingExtra, Unavailable
 from holdfast.memories.longterm.vectors.base import Near, Rows, in_order
@@ -12,6 +17,10 @@ from holdfast.memories.longterm.vectors.matrix import PLACES
 _PORT: Final = 8000
 _AT_ONCE: Final = 1_000
 """Rows in one call."""
+_DATABASE: Final = "chroma.sqlite3"
+"""Chroma's own file in its folder. It names the subfolders in use, its segments, by their ids."""
+_BUSY: Final = 5_000
+"""Milliseconds that Chroma's own writes are waited for."""
 
 
 class ChromaVectors:
@@ -29,6 +38,7 @@ class ChromaVectors:
         except ImportError as error:
             raise MissingExtra("chroma") from error
         settings = Settings(anonymized_telemetry=False)
+        self._folder = None if url else path
         self._client: Any
         if url:
             parts = urlsplit(url if "://" in url else f"http://{url}")
@@ -87,9 +97,11 @@ class ChromaVectors:
             yield from sorted(there.get(include=[])["ids"])
 
     def drop(self, collection: str) -> None:
-        """Let go of the collection."""
+        """Delete the collection, and its bytes from the folder; a server keeps its own files."""
         if self._there(collection) is not None:
             self._client.delete_collection(collection)
+        if self._folder is not None:
+            _erase(self._folder)
 
     def close(self) -> None:
         """Let go of the folder or the server."""
@@ -104,3 +116,25 @@ class ChromaVectors:
             return None
         except ValueError as error:
             raise Unavailable("Chroma cannot be asked.", reason="io") from error
+
+
+def _erase(folder: Path) -> None:
+    """Delete what Chroma leaves in *folder* of deleted collections: free pages, and subfolders."""
+    # Listed first: a subfolder is made after the row that names it.
+    segments = [each for each in folder.iterdir() if each.is_dir() and _is_id(each.name)]
+    with closing(apsw.Connection(str(folder / _DATABASE))) as database:
+        database.set_busy_timeout(_BUSY)
+        # The driver's own types say less than they know.
+        execute = cast("Callable[..., Iterable[Any]]", database.execute)  # pyright: ignore[reportUnknownMemberType]
+        used = {row[0] for row in execute("select id from segments")}
+        execute("vacuum")
+    for each in segments:
+        if each.name not in used:
+            shutil.rmtree(each)
+
+
+def _is_id(name: str) -> bool:
+    try:
+        return str(UUID(name)) == name
+    except ValueError:
+        return False
