@@ -81,6 +81,16 @@ def _imports(bench: Bench) -> None:
         1.7,
         paired(_inside("import holdfast\nholdfast.open"), floor, bench.rounds),
     )
+    bench.cost(
+        "from holdfast.runtime import Session",
+        "import pydantic_ai",
+        1.3,
+        paired(
+            _inside("from holdfast.runtime import Session"),
+            _inside("import pydantic_ai"),
+            bench.rounds,
+        ),
+    )
     paths = iter(range(10_000))
 
     def first_use() -> Timing:

@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Sequence
 from typing import cast
 
+from holdfast import library
 from holdfast.ground.clock import Clock, SystemClock, to_microseconds
 from holdfast.ground.errors import InvalidInput, NotFound
 from holdfast.ground.events import EventBus
 from holdfast.ground.ids import Ids
-from holdfast.library.holdfast import Holdfast
 from holdfast.memories.state.result import InferenceResult
 from holdfast.memories.state.run_record import RunRecord
 from holdfast.memories.state.thread import ThreadMessage, ThreadTurn
@@ -21,7 +21,9 @@ class EngineHistory:
     What it is asked to keep is durable when the answer comes; the event loop does not wait.
     """
 
-    def __init__(self, hf: Holdfast, *, clock: Clock | None = None, ids: Ids | None = None) -> None:
+    def __init__(
+        self, hf: "library.Holdfast", *, clock: Clock | None = None, ids: Ids | None = None
+    ) -> None:
         self.hf = hf
         self._clock, self._ids = clock or SystemClock(), ids or Ids()
 

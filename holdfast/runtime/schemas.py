@@ -1,15 +1,18 @@
-"""Arguments held to a JSON Schema, for tools that have a schema and no signature."""
+"""Arguments held to a JSON Schema, for tools that have a schema and no signature.
+
+jsonschema takes 30 ms to import, so the functions that need it import it.
+"""
 
 import json
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from typing import Any, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
-from jsonschema import Draft202012Validator
-from jsonschema.exceptions import SchemaError, ValidationError
-from jsonschema.validators import validator_for
 from pydantic_ai.exceptions import ModelRetry
 from pydantic_core import SchemaValidator
+
+if TYPE_CHECKING:
+    from jsonschema.exceptions import ValidationError
 
 PROBLEMS = 5
 """So many problems are told at once."""
@@ -20,18 +23,25 @@ Partial = bool | Literal["off", "on", "trailing-strings"]
 class Checks(Protocol):
     """What is used of a validator of jsonschema."""
 
-    def iter_errors(self, instance: object) -> Iterator[ValidationError]:
+    def iter_errors(self, instance: object) -> "Iterator[ValidationError]":
         """Give each way in which *instance* breaks the schema."""
         ...
 
 
 def checks(schema: Mapping[str, Any]) -> Checks:
     """Return what holds values to *schema*, in the draft it names, 2020-12 by default."""
+    from jsonschema import Draft202012Validator
+    from jsonschema.validators import validator_for
+
     return cast("Checks", validator_for(schema, default=Draft202012Validator)(schema))
 
 
 def unusable(schema: object) -> str | None:
     """Return why *schema* cannot be a tool's, or None."""
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import SchemaError
+    from jsonschema.validators import validator_for
+
     if not isinstance(schema, dict):
         return "the schema is no object"
     known = cast("dict[str, Any]", schema)
@@ -87,7 +97,7 @@ class BySchema:
         return cast("dict[str, Any]", input)
 
 
-def _told(problem: ValidationError) -> str:
+def _told(problem: "ValidationError") -> str:
     return f"{problem.json_path}: {problem.message}"
 
 

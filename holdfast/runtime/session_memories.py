@@ -8,19 +8,15 @@ import asyncio
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 from holdfast.ground.clock import Clock
 from holdfast.ground.errors import HoldfastError, InvalidInput
+from holdfast.memories import durable, longterm
 from holdfast.memories.durable.hydrating import Hydration
 from holdfast.memories.longterm.block import recalled_block, without_blocks
 from holdfast.memories.longterm.item import Recalled
-from holdfast.memories.longterm.memory import LongTermMemory
 from holdfast.runtime.session_events import SessionEvent, SessionEventType
-
-if TYPE_CHECKING:
-    from holdfast.memories.durable.memory import DurableMemory
-    from holdfast.memories.durable.run import DurableRun
 
 T = TypeVar("T")
 
@@ -56,7 +52,7 @@ class Durably:
 
     def __init__(self, told: Told) -> None:
         self._told = told
-        self.run: DurableRun | None = None
+        self.run: durable.DurableRun | None = None
 
     @property
     def hydration(self) -> Hydration | None:
@@ -68,7 +64,7 @@ class Durably:
         """What the system text of every turn says of it."""
         return self.run.hydration.render() if self.run else UNAVAILABLE
 
-    def open(self, memory: "DurableMemory", lane: str) -> None:
+    def open(self, memory: "durable.DurableMemory", lane: str) -> None:
         """Begin a run of *memory* in *lane*; InvalidInput if it cannot be asked for like that."""
         try:
             self.run = memory.run(lane=lane)
@@ -118,9 +114,9 @@ class Recalling:
     def __init__(self, told: Told, *, k: int, budget: int) -> None:
         recalled_block((), budget)
         self._told, self._k, self._budget = told, k, budget
-        self.memory: LongTermMemory | None = None
+        self.memory: longterm.LongTermMemory | None = None
 
-    def open(self, find: Callable[[], LongTermMemory | None] | None) -> None:
+    def open(self, find: "Callable[[], longterm.LongTermMemory | None] | None") -> None:
         """Use the memory that *find* gives; None where no user was named."""
         if find is None:
             return self._told.tell("longterm_off", reason="no user was named")

@@ -14,9 +14,9 @@ from holdfast.ground.errors import HoldfastError, InvalidInput
 from holdfast.ground.pages import Page
 from holdfast.ground.scope import Actor
 from holdfast.library.traced import traced_as
+from holdfast.memories import durable as memories
 from holdfast.memories.durable.codes import give_code
 from holdfast.memories.durable.entry import DurableEntry, Gone, StoredEntry
-from holdfast.memories.durable.memory import DurableMemory
 from holdfast.memories.durable.similar import similar_keys
 from holdfast.memories.durable.wire import value_to_wire
 from holdfast.tools.base import JSON, Tool
@@ -74,9 +74,9 @@ def durable(memory: Durable) -> list[Tool]:
     reached as well. What they write is by the agent. Their answers are JSON objects; what goes
     wrong is one too.
     """
-    if isinstance(memory, DurableMemory):
+    if isinstance(memory, memories.DurableMemory):
         by = Actor.agent(memory.caller.agent)
-        memory = traced_as(memory, DurableMemory(replace(memory.caller, actor=by)))
+        memory = traced_as(memory, memories.DurableMemory(replace(memory.caller, actor=by)))
     words = wording("durable").parameters
     acts: dict[str, Callable[[Durable, object], JSON]] = {
         "store": _store,

@@ -11,9 +11,9 @@ from msgspec import Struct
 
 from holdfast.ground.clock import to_rfc3339
 from holdfast.ground.errors import HoldfastError
+from holdfast.memories import longterm as memories
 from holdfast.memories.longterm.asked import KINDS
 from holdfast.memories.longterm.item import Recalled
-from holdfast.memories.longterm.memory import LongTermMemory
 from holdfast.tools.base import JSON, Schema, Tool
 from holdfast.tools.durable_arguments import read
 from holdfast.tools.mistakes import is_error, told
@@ -81,7 +81,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
 """The JSON Schema of each tool's arguments."""
 
 
-def longterm(ltm: LongTermMemory | None) -> list[Tool]:
+def longterm(ltm: "memories.LongTermMemory | None") -> list[Tool]:
     """Return the tools `ltm_recall`, `ltm_remember` and `ltm_forget` on *ltm*; none for None.
 
     *ltm* is what `hf.longterm(user_id)` returned. Their answers are JSON objects; what goes wrong
@@ -90,7 +90,7 @@ def longterm(ltm: LongTermMemory | None) -> list[Tool]:
     if ltm is None:
         return []
     words = wording("longterm").parameters
-    acts: dict[str, Callable[[LongTermMemory, object], JSON]] = {
+    acts: dict[str, Callable[[memories.LongTermMemory, object], JSON]] = {
         "recall": _recall,
         "remember": _remember,
         "forget": _forget,
@@ -110,7 +110,9 @@ def longterm(ltm: LongTermMemory | None) -> list[Tool]:
 
 
 def _answered(
-    act: Callable[[LongTermMemory, object], JSON], ltm: LongTermMemory, arguments: object
+    act: Callable[["memories.LongTermMemory", object], JSON],
+    ltm: "memories.LongTermMemory",
+    arguments: object,
 ) -> JSON:
     try:
         return act(ltm, arguments)
@@ -118,7 +120,7 @@ def _answered(
         return told(error)
 
 
-def _recall(ltm: LongTermMemory, arguments: object) -> JSON:
+def _recall(ltm: "memories.LongTermMemory", arguments: object) -> JSON:
     asked = read(Recall, arguments)
     found = ltm.recall(asked.query, min(max(asked.k, 1), MOST_RECALLED))
     mode = str(found[0].why["mode"]) if found else ltm.status().mode
@@ -141,7 +143,7 @@ def _result(found: Recalled) -> JSON:
     }
 
 
-def _remember(ltm: LongTermMemory, arguments: object) -> JSON:
+def _remember(ltm: "memories.LongTermMemory", arguments: object) -> JSON:
     asked = read(Remember, arguments)
     done = ltm.remember(asked.text, asked.kind, asked.importance)
     id = done.stored.id if done.stored else None
@@ -150,6 +152,6 @@ def _remember(ltm: LongTermMemory, arguments: object) -> JSON:
     return {"stored": False, "id": id, "outcome": done.outcome, "message": _SAYS[done.outcome]}
 
 
-def _forget(ltm: LongTermMemory, arguments: object) -> JSON:
+def _forget(ltm: "memories.LongTermMemory", arguments: object) -> JSON:
     gone = ltm.forget(read(Forget, arguments).id)
     return {"forgotten": bool(gone), "items": list(gone.items), "turns": list(gone.turns)}

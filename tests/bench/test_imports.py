@@ -19,6 +19,19 @@ with holdfast.open(":memory:") as hf:
     memories.search(store.id, "tabs")
 """
 
+PROVIDERS = {"anthropic", "fastmcp", "google", "google.genai", "mcp", "openai", "pydantic_ai.mcp"}
+"""What only a model or a server of its own needs."""
+
+LATER = PROVIDERS | {
+    "chromadb",
+    "holdfast.library.holdfast",
+    "holdfast.memories.durable.memory",
+    "holdfast.memories.longterm.memory",
+    "jsonschema",
+    "numpy",
+    "pydantic_ai.models.function",
+}
+"""What a conversation loads with the first handle, schema or model that needs it."""
 
 SHOW = """
 import json
@@ -26,13 +39,18 @@ print(json.dumps(sorted(set(sys.modules) - before)))
 """
 
 
-def brought(code: str) -> set[str]:
-    """Return the top-level modules that *code* brings to a fresh process."""
+def modules(code: str) -> set[str]:
+    """Return the modules that *code* loads in a fresh process."""
     whole = f"import sys\nbefore = set(sys.modules)\n{code}{SHOW}"
     shown = subprocess.run(
         [sys.executable, "-c", whole], capture_output=True, text=True, timeout=60, check=True
     )
-    return {name.partition(".")[0] for name in json.loads(shown.stdout)}
+    return set(json.loads(shown.stdout))
+
+
+def brought(code: str) -> set[str]:
+    """Return the top-level modules that *code* brings to a fresh process."""
+    return {name.partition(".")[0] for name in modules(code)}
 
 
 @pytest.mark.parametrize("code", ["import holdfast", "import holdfast\nholdfast.open", USE])
@@ -65,3 +83,13 @@ def test_a_package_lists_its_public_names_before_they_are_loaded(name: str) -> N
     listed, public = map(json.loads, shown.stdout.splitlines())
     assert listed == public
     assert listed
+
+
+def test_importing_a_conversation_loads_no_provider_and_no_memory() -> None:
+    assert not modules("from holdfast.runtime import Session") & LATER
+
+
+def test_every_public_name_of_the_runtime_loads_without_a_provider() -> None:
+    code = "import holdfast.runtime as it\nfor name in it.__all__:\n    getattr(it, name)"
+
+    assert not modules(code) & PROVIDERS

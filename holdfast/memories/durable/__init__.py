@@ -1,1 +1,19 @@
 """Durable memory: what one agent knows between runs, by key, in categories with lifetimes."""
+
+from typing import TYPE_CHECKING
+
+from holdfast.ground.lazy import lazily
+
+if TYPE_CHECKING:
+    from holdfast.memories.durable.memory import DurableMemory as DurableMemory
+    from holdfast.memories.durable.run import DurableRun as DurableRun
+
+__all__ = ["DurableMemory", "DurableRun"]
+
+__getattr__ = lazily(
+    __name__,
+    {
+        "DurableMemory": "holdfast.memories.durable.memory",
+        "DurableRun": "holdfast.memories.durable.run",
+    },
+)

@@ -1,1 +1,12 @@
 """Long-term memory: what a user told an agent, found again by meaning in any later session."""
+
+from typing import TYPE_CHECKING
+
+from holdfast.ground.lazy import lazily
+
+if TYPE_CHECKING:
+    from holdfast.memories.longterm.memory import LongTermMemory as LongTermMemory
+
+__all__ = ["LongTermMemory"]
+
+__getattr__ = lazily(__name__, {"LongTermMemory": "holdfast.memories.longterm.memory"})
