@@ -185,6 +185,10 @@ class Engine(Reader, Protocol):
         """Make what was deleted unreadable in the database's files."""
         ...
 
+    def scrub_later(self) -> None:
+        """Have `scrub` done in the background; waits for nothing, also in `after_commit`."""
+        ...
+
     def scrub_full(self) -> Scrubbed:
         """Scrub, and rewrite the files as well: long, and with room for another copy."""
         ...

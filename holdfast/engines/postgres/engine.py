@@ -148,6 +148,10 @@ class PostgresEngine:
         """Take what was deleted out of tables and indexes; the server's log recycles by itself."""
         return scrubbing.scrub(self._server, timeout)
 
+    def scrub_later(self) -> None:
+        """Have a thread scrub, at most once a minute."""
+        scrubbing.scrub_later(self._server)
+
     def scrub_full(self) -> Scrubbed:
         """Rewrite the tables as well; `pending` names what only the server's owner can clear."""
         return scrubbing.scrub_full(self._server)

@@ -2,6 +2,7 @@
 
 import threading
 from contextlib import closing
+from math import inf
 from time import monotonic
 from typing import Any
 
@@ -16,6 +17,9 @@ BEYOND_US = ("the server's log until it is recycled", "archives", "base backups"
 """What only the server's owner can clear."""
 
 _EVERY, _LATER_EVERY = 0.05, 1.0
+_LATER_AT_MOST_EVERY = 60.0
+"""Seconds. What expires does so all the time, and a vacuum reads every index that it cleans."""
+
 _MARK = "select cast(pg_snapshot_xmax(pg_current_snapshot()) as text)"
 _PINNED = """
 select count(*) from pg_stat_activity
@@ -49,11 +53,16 @@ def scrub(server: Server, timeout: float) -> Scrubbed:
     finally:
         server.upkeep.release()
     if pinned:
-        _finish_later(server, mark)
+        _finish_later(server, monotonic())
     pending = (("rows that a reader still sees",) if pinned else ()) + strange
     if not pending:
         server.publish("scrubbed")
     return Scrubbed(done=not pending, pending=pending)
+
+
+def scrub_later(server: Server) -> None:
+    """Have a thread scrub now, or a minute after it did so last."""
+    _finish_later(server, server.erasure.done_at + _LATER_AT_MOST_EVERY)
 
 
 def scrub_full(server: Server) -> Scrubbed:
@@ -113,28 +122,47 @@ def _tables(
     )
 
 
-def _finish_later(server: Server, mark: object) -> None:
-    if server.erasure_pending:
-        return
-    server.erasure_pending = True
-    threading.Thread(
-        target=_finish, args=(server, mark), name="holdfast-scrub", daemon=True
-    ).start()
+def _finish_later(server: Server, due_at: float) -> None:
+    """Have a thread scrub at *due_at*, or sooner if another caller wants that."""
+    erasure = server.erasure
+    with erasure.lock:
+        erasure.requests += 1
+        erasure.due_at = min(erasure.due_at, due_at)
+        if erasure.pending:
+            return
+        erasure.pending = True
+    threading.Thread(target=_finish, args=(server,), name="holdfast-scrub", daemon=True).start()
 
 
-def _finish(server: Server, mark: object) -> None:
-    pause = threading.Event()
+def _finish(server: Server) -> None:
+    pause, erasure = threading.Event(), server.erasure
+    mark, requests = None, 0
     while not server.closed:
+        if mark is None:
+            if (left := erasure.due_at - monotonic()) > 0:
+                pause.wait(min(left, _LATER_EVERY))
+                continue
+            with erasure.lock:
+                requests, erasure.due_at = erasure.requests, inf
         try:
             with server.upkeep, closing(_connect(server)) as connection:
-                if not _wait(connection, mark, monotonic() + _LATER_EVERY):
-                    _vacuum(connection)
-                    server.erasure_pending = False
-                    server.publish("scrubbed")
-                    return
+                mark = _value(connection, _MARK) if mark is None else mark
+                if _wait(connection, mark, monotonic() + _LATER_EVERY):
+                    continue
+                _vacuum(connection)
         except psycopg.Error:
             # The server is away; what is to be erased waits for it.
+            with erasure.lock:
+                erasure.due_at = min(erasure.due_at, monotonic() + _LATER_EVERY)
             pause.wait(_LATER_EVERY)
+            continue
+        mark = None
+        with erasure.lock:
+            erasure.done_at = monotonic()
+            erasure.pending = erasure.requests != requests
+        if not erasure.pending:
+            server.publish("scrubbed")
+            return
 
 
 def _value(

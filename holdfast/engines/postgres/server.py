@@ -8,6 +8,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
+from math import inf
 from types import SimpleNamespace
 from typing import Any, Literal
 
@@ -40,6 +41,22 @@ class Found(Struct, frozen=True, kw_only=True):
     started: int
 
 
+class Erasure:
+    """What is still to be scrubbed in the background: whether, from when on, and asked how often.
+
+    `lock` guards the rest. Times are monotonic seconds.
+    """
+
+    def __init__(self) -> None:
+        self.done_at = -inf
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Have nothing to scrub, and no thread that does."""
+        self.lock = threading.Lock()
+        self.pending, self.requests, self.due_at = False, 0, inf
+
+
 class Server:
     """What all the faces of one engine share."""
 
@@ -47,7 +64,7 @@ class Server:
         self.target, self.found, self.clock, self.events = target, found, clock, events
         self.tally = Tally()
         self.closed = False
-        self.erasure_pending = False
+        self.erasure = Erasure()
         self._send: Callable[[list[str]], None] = lambda _: None
         self._begin()
         _living.add(self)
@@ -60,6 +77,7 @@ class Server:
         self.listener = Listener(self.connect)
         self.notifier = Notifier(self._notify)
         self.upkeep = threading.Lock()
+        self.erasure.begin_anew()
         self._end = weakref.finalize(
             self, _close, self.lane, self.notifier, self.listener, self.pool
         )

@@ -34,7 +34,7 @@ def status_of(server: Server) -> EngineStatus:
             "readers": len(pool),
             "wal_bytes": 0,
             "pool_in_use": pool.in_use,
-            "erasure_pending": int(server.erasure_pending),
+            "erasure_pending": int(server.erasure.pending),
         },
     )
 

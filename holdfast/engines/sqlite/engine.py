@@ -211,12 +211,19 @@ class SQLiteEngine:
         pause = threading.Event()
         while not self._empty_log(until):
             if monotonic() >= until:
-                self.core.writer.log.erasing = True
-                self.core.put(Chore(lambda _: None, {}, TIMEOUT, lambda _: None))
+                self.scrub_later()
                 return Scrubbed(done=False, pending=("log",))
             pause.wait(_SCRUB_EVERY)
         self.core.database.publish("scrubbed")
         return Scrubbed(done=True)
+
+    def scrub_later(self) -> None:
+        """Have the writer empty the log after its group, or as soon as no reader holds it."""
+        if self.core.database.in_memory:
+            return
+        self.core.writer.log.erasing = True
+        if not self.core.writer.on_its_thread:
+            self.core.put(Chore(lambda _: None, {}, TIMEOUT, lambda _: None))
 
     def scrub_full(self) -> Scrubbed:
         """Write the file anew as well; that takes long, and the room of another copy."""

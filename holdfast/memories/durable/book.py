@@ -126,7 +126,7 @@ class Book:
         self._mutations, self._drew = 1, False
         self.events: list[Event] = []
         self._counted: list[Count] = []
-        self._expired = False
+        self._due: list[EntryRow] | None = None
         self._gone: defaultdict[tuple[str, str], int] = defaultdict(int)
 
     def lock(
@@ -193,7 +193,7 @@ class Book:
         for row in due:
             self.pending.found(row)
             self.take(row, "expire", cause={"source": self._source})
-        self._expired = True
+        self._due = due
         self.expired = tuple(row.gone() for row in due)
 
     def at(self, place: Place, key: str) -> EntryRow | None:
@@ -268,8 +268,10 @@ class Book:
 
         With *seen* the caller's run was just seen.
         """
+        if self._due:
+            self._erase_contents(self._due)
         self.pending.write(self.tx, by=self.by, at=self.now)
-        if self._expired:
+        if self._due is not None:
             self.tx.send(self.sql.set_first_expiry)
         if seen and (run := self.caller.run) is not None:
             self.tx.send(self.sql.see_run, token=run.token, now=self.now)
@@ -312,6 +314,12 @@ class Book:
         behalf of many is of those who have rows.
         """
         return not isinstance(self.tx, Numbered) or self.tx.xid is not None
+
+    def _erase_contents(self, due: list[EntryRow]) -> None:
+        """Take out of the log all that it holds of entries that expired, but for the keys."""
+        keys = msgspec.json.encode([row.key for row in due]).decode()
+        self.tx.send(self.sql.erase_expired, keys=keys)
+        self.tx.after_commit(self.caller.engine.scrub_later)
 
     def _make_agents(self, *, shared: bool) -> None:
         for owner in (self.caller.agent, *((SHARED,) if shared else ())):

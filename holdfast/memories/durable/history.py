@@ -5,6 +5,7 @@ from typing import Final, cast, get_args
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.engines.base import Reader, Transaction
 from holdfast.ground.clock import from_microseconds, from_microseconds_or_none
@@ -73,6 +74,11 @@ class _Secret(Struct, frozen=True):
     secret: bytes
 
 
+class _Expired(Struct, frozen=True):
+    key: str
+    seq: int
+
+
 def history(
     caller: Caller,
     key: str | None = None,
@@ -115,10 +121,26 @@ def _changes(
 ) -> list[ChangeRow]:
     sql = caller.engine.queries("holdfast.memories.durable")
     if key is None:
-        return reader.all(ChangeRow, sql.history_of_all, **params)
+        return _without_expired(caller, reader, reader.all(ChangeRow, sql.history_of_all, **params))
     secret = reader.first(_Secret, sql.get_secret)
     hashed = _NOBODYS if secret is None else key_hash(secret.secret, key)
-    return reader.all(ChangeRow, sql.history_of_key, key=key, key_hash=hashed, **params)
+    rows = reader.all(ChangeRow, sql.history_of_key, key=key, key_hash=hashed, **params)
+    return _without_expired(caller, reader, rows)
+
+
+def _without_expired(caller: Caller, reader: Reader, rows: list[ChangeRow]) -> list[ChangeRow]:
+    """Return *rows* without the contents of entries that expired and are still on disk."""
+    if all(row.content_sha256 is None for row in rows):
+        return rows
+    sql = caller.engine.queries("holdfast.memories.durable")
+    found = reader.all(_Expired, sql.expired_entries, now=caller.now())
+    over = {each.key: each.seq for each in found}
+    return [
+        replace(row, content=None, content_sha256=None)
+        if row.agent == caller.agent and row.key is not None and row.seq <= over.get(row.key, -1)
+        else row
+        for row in rows
+    ]
 
 
 def change_at(caller: Caller, reader: Reader, seq: object) -> ChangeRow:
@@ -130,7 +152,7 @@ def change_at(caller: Caller, reader: Reader, seq: object) -> ChangeRow:
     row = reader.first(ChangeRow, sql.change_at, seq=seq) if known else None
     if row is None:
         raise NotFound(CHANGE, str(seq), next="Look at the history for its number.")
-    return row
+    return _without_expired(caller, reader, [row])[0]
 
 
 def redact(caller: Caller, seq: int) -> Change:

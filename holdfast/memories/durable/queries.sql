@@ -66,6 +66,23 @@ from durable_entries
 where workspace = :workspace and agent = :agent and expires_at < :now
 order by seq
 
+-- erase_expired (sqlite) --
+-- What the log holds of keys whose entry expired: content and its hash. The rows stay.
+update durable_changes set content = null, content_sha256 = null
+where workspace = :workspace and agent = :agent and content_sha256 is not null
+    and key in (select value from json_each(:keys))
+
+-- erase_expired (postgres) --
+update durable_changes set content = null, content_sha256 = null
+where workspace = :workspace and agent = :agent and content_sha256 is not null
+    and key = any (array(select jsonb_array_elements_text(cast(:keys as jsonb))))
+
+-- expired_entries --
+-- Those whose time is over and that no write or sweep has taken away yet.
+select key, seq
+from durable_entries
+where workspace = :workspace and agent = :agent and expires_at < :now
+
 -- entries_of_run --
 -- Their contents are let go unread.
 select agent, run_id, key, id, '' as content, category, tags, size_bytes, seq, created_at, updated_at,

@@ -48,7 +48,11 @@ class _Moment(Struct, frozen=True, kw_only=True):
 
 
 def sweep(caller: Caller) -> Swept:
-    """Remove what is over of one agent, and what of its log is no longer kept."""
+    """Remove what is over of one agent, and what of its log is no longer kept.
+
+    When this returns the bytes of what expired are in no file of the database, unless a reader
+    pins what was before.
+    """
 
     def work(tx: Transaction) -> Swept:
         sql = caller.engine.queries("holdfast.memories.durable")
@@ -56,11 +60,14 @@ def sweep(caller: Caller) -> Swept:
             return NOTHING
         return _sweep(caller, tx, tidying=True)
 
-    return write(caller, work)
+    swept = write(caller, work)
+    if swept.expired:
+        caller.engine.scrub()
+    return swept
 
 
 def sweep_all(caller: Caller) -> Swept:
-    """Remove what is over of every agent within *caller*'s engine, in batches.
+    """Remove what is over of every agent within *caller*'s engine, in batches, and its bytes.
 
     *caller* is of no agent; its workspace is `*` for all of them.
     """
@@ -78,6 +85,8 @@ def _sweep_all(caller: Caller) -> Swept:
             each = caller.engine.write(lambda tx, some=some: _sweep_some(caller, tx, some))
             swept = added(swept, each)
     _drop_old(caller, now)
+    if swept.expired:
+        caller.engine.scrub()
     return swept
 
 

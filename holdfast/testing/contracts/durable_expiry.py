@@ -4,6 +4,7 @@ from datetime import timedelta
 
 import pytest
 
+from holdfast.ground.errors import NotFound
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.durable.memory import DurableMemory
 from holdfast.testing.contracts.durable_given import (
@@ -175,6 +176,48 @@ class DurableExpiryContract(GivenAnAgent):
             "daily",
             {"source": "sweep"},
         )
+
+    @pytest.mark.parametrize("by", ["nothing", "a write", "a sweep"])
+    def test_the_content_of_what_expired_is_in_no_change(
+        self, durable: DurableMemory, clock: FrozenClock, by: str
+    ) -> None:
+        durable.set("a", "first", category="core")
+        last = durable.set("a", "second", category="daily")
+        durable.set("b", "kept", category="core")
+        tick(clock, DAILY + MILLISECOND)
+
+        if by == "a write":
+            durable.set("c", "x", category="core")
+        elif by == "a sweep":
+            durable.sweep()
+
+        of_a, of_all = durable.history("a").data, durable.history().data
+        assert {(each.content, each.content_sha256) for each in of_a} == {(None, None)}
+        assert {each.key for each in of_a} == {"a"}
+        assert [each.content for each in of_all if each.key == "b"] == ["kept"]
+        assert {each.content for each in of_all if each.key == "a"} == {None}
+        with pytest.raises(NotFound):
+            durable.restore("a", last.seq)
+
+    def test_a_key_stored_again_shows_what_it_holds_since(
+        self, durable: DurableMemory, clock: FrozenClock
+    ) -> None:
+        durable.set("a", "first", category="daily")
+        tick(clock, DAILY + MILLISECOND)
+        durable.set("a", "second", category="daily")
+
+        assert [each.content for each in durable.history("a").data] == ["second", None, None]
+
+    def test_a_daily_entry_that_was_renewed_keeps_its_history(
+        self, durable: DurableMemory, clock: FrozenClock
+    ) -> None:
+        durable.set("a", "first", category="daily")
+        tick(clock, DAILY)
+        durable.set("a", "second", category="daily")
+        tick(clock, DAILY)
+        durable.sweep()
+
+        assert [each.content for each in durable.history("a").data] == ["second", "first"]
 
     def test_the_agents_own_hours_are_those_that_count(
         self, durable: DurableMemory, clock: FrozenClock

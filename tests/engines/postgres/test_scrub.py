@@ -7,7 +7,7 @@ from types import SimpleNamespace as Row
 
 import psycopg
 
-from holdfast.engines.base import Reader
+from holdfast.engines.base import Reader, Transaction
 from holdfast.engines.postgres import PostgresEngine
 from holdfast.testing.fakes import FrozenClock
 from holdfast.testing.postgres import PostgresServer
@@ -62,6 +62,22 @@ def test_what_a_reader_still_sees_is_pending_and_goes_when_it_ends(
 
     assert (scrubbed.done, pending, seen) == (False, 1, [1])
     assert told.wait(60)
+    assert engine.status().metrics["erasure_pending"] == 0
+    assert place(engine, sql) == "(0,1)"
+
+
+def test_what_is_left_to_a_thread_is_gone_once_it_reports(engine: PostgresEngine, sql: Row) -> None:
+    scrubbed = threading.Event()
+    engine.events.subscribe(lambda _: scrubbed.set(), types=("engine.scrubbed",))
+    engine.write(lambda tx: tx.run(sql.put_new, key=MARKER, number=1))
+
+    def work(tx: Transaction) -> None:
+        tx.run(sql.delete, key=MARKER)
+        tx.after_commit(engine.scrub_later)
+
+    engine.write(work)
+
+    assert scrubbed.wait(60)
     assert engine.status().metrics["erasure_pending"] == 0
     assert place(engine, sql) == "(0,1)"
 

@@ -58,6 +58,19 @@ def test_while_a_reader_holds_the_log_it_is_pending_and_done_soon_after(
     assert engine.status().metrics["erasure_pending"] == 0
 
 
+def test_what_is_left_to_the_writer_is_gone_after_its_group(
+    engine: SQLiteEngine, sql: Row, path: Path
+):
+    scrubbed = threading.Event()
+    engine.events.subscribe(lambda _: scrubbed.set(), {"engine.scrubbed"})
+    put_and_delete(engine, sql)
+
+    engine.scrub_later()
+
+    assert scrubbed.wait(30)
+    assert holding_marker(path) == []
+
+
 def test_closing_leaves_no_log_and_nothing_deleted(engine: SQLiteEngine, sql: Row, path: Path):
     put_and_delete(engine, sql)
 

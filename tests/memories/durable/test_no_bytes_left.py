@@ -183,6 +183,37 @@ def test_of_a_change_redacted(hf: Holdfast, path: Path) -> None:
         assert left(path) == set()
 
 
+@pytest.mark.parametrize("everywhere", [True, False])
+def test_of_what_expired_and_was_swept(
+    hf: Holdfast, path: Path, clock: FrozenClock, *, everywhere: bool
+) -> None:
+    with hf:
+        durable = hf.durable("agent_7")
+        durable.set("plan", "Zw3xFirst", category="core")
+        durable.set("plan", CONTENT, category="daily", tags=(TAG,), idempotency_key="once")
+        there = left(path)
+        clock.tick(80 * 3600)
+        (gone,) = (hf if everywhere else durable).sweep().expired
+
+        assert there
+        assert gone.key == "plan"
+        assert left(path) == set()
+
+
+def test_of_what_expired_and_went_with_a_write(
+    hf: Holdfast, path: Path, clock: FrozenClock
+) -> None:
+    with hf:
+        durable = hf.durable("agent_7")
+        durable.set("plan", CONTENT, category="daily", tags=(TAG,))
+        clock.tick(80 * 3600)
+        durable.set("other", "x", category="core")
+        # The writer empties the log between two groups.
+        hf.engine.write(lambda _: None)
+
+        assert left(path) == set()
+
+
 def test_of_an_agent_forgotten(hf: Holdfast, path: Path) -> None:
     with hf:
         durable = hf.durable("Kq9fAgent")

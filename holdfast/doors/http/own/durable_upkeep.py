@@ -67,7 +67,7 @@ async def set_limits(call: Call) -> Answer:
 async def sweep(call: Call) -> Answer:
     """Remove what is over."""
     idempotency_key_of(call)
-    return of_json(to_wire(await call.write(lambda hf: memory_of(call, hf).sweep())))
+    return of_json(to_wire(await call.slow(lambda hf: memory_of(call, hf).sweep())))
 
 
 ROUTES = (
