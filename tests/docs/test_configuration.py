@@ -1,0 +1,243 @@
+"""The page of settings lists what the code reads and takes, with the defaults of the code."""
+
+import ast
+import asyncio
+import inspect
+import re
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+import typer.main
+from doors.http.asking import Asker
+from msgspec.structs import fields
+
+import holdfast
+from holdfast.doors.cli.app import COMMANDS, build
+from holdfast.doors.http import house, routes, serve
+from holdfast.doors.http.app import make_app
+from holdfast.doors.http.route_table import routes as every_route
+from holdfast.engines import sweep
+from holdfast.engines.postgres import pool, target
+from holdfast.library.holdfast import Holdfast
+from holdfast.memories.durable import keeping
+from holdfast.memories.durable.limits import RANGES, DurableLimits
+from holdfast.memories.durable.times import DAY
+from holdfast.memories.longterm import block, recalling
+from holdfast.memories.longterm.options import MAX_ITEMS, LongTermOptions
+from holdfast.memories.longterm.vectors.keepers import NAMES
+from holdfast.memories.run.keeping import ENDED_MOST
+from holdfast.memories.state.counts import COUNTERS
+from holdfast.memories.stores import asked, ledger
+from holdfast.runtime import counts
+from holdfast.runtime.networks import counts as network_counts
+from holdfast.testing.embedders import WordEmbedder
+from holdfast.testing.postgres import running_postgres
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+VARIABLE = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")
+NOT_SETTINGS = {"LC_ALL", "COMP_WORDS"}
+"""Set for a program that is started; set by a shell that completes a command line."""
+
+FIGURES = {
+    "live memories in a store": ledger.MEMORIES_CAP,
+    "bytes of a memory's content": asked.CONTENT_BYTES_MAX,
+    "bytes of a recalled block": block.BUDGET,
+    "results of `recall`": recalling.K,
+    "bytes of a request's body": routes.MIB,
+    "bytes of a body under `/api/durable`": routes.DURABLE_LIMIT,
+    "bytes of a body under `/api/longterm`": routes.LONGTERM_LIMIT,
+    "bytes of a body of `/api/threads/{id}/turns`, `/api/networks/{name}/runs`,"
+    " `/api/network_runs/{id}` and `/api/memory_stores/{s}/apply`": routes.THREADS_LIMIT,
+    "requests answered at once": house.IN_FLIGHT_MOST,
+    "event streams at once": house.LIVE_MOST,
+    "seconds that requests in flight have at SIGTERM": serve.GRACE,
+    "seconds that an idle connection stays open": serve.KEEP_ALIVE,
+    "seconds that `serve` waits for PostgreSQL": serve.START_MOST,
+    "connections of a process to PostgreSQL": target.MOST_CONNECTIONS,
+    "seconds to wait for one of them": pool.PATIENCE,
+    "seconds to connect": target.CONNECT_TIMEOUT,
+    "ended runs of a workspace that are kept": ENDED_MOST,
+    "days that changes are kept for `/api/events`": sweep.KEPT / timedelta(days=1),
+    "days that the history of durable memory is kept": keeping.CHANGES_KEPT / DAY,
+    "days that an evicted durable entry can be restored": keeping.EVICTED_KEPT / DAY,
+}
+
+
+def rows(heading: str) -> list[list[str]]:
+    """Return the cells of the tables under *heading*, without their heads."""
+    section = PAGE.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    lines = [line for line in section.splitlines() if line.startswith("|")]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    heads = {index - 1 for index, each in enumerate(cells) if set(each[0]) == {"-"}}
+    return [
+        each for index, each in enumerate(cells) if index not in heads and set(each[0]) != {"-"}
+    ]
+
+
+def spans(cell: str) -> list[str]:
+    return re.findall(r"`([^`]+)`", cell)
+
+
+def number(cell: str) -> float:
+    found = re.match(r"[\d,.]+", cell)
+    assert found, cell
+    return float(found[0].replace(",", ""))
+
+
+def variables_in_code() -> Iterator[str]:
+    for module in (ROOT / "holdfast").rglob("*.py"):
+        if "testing" in module.parts:
+            continue
+        for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+            value = node.value if isinstance(node, ast.Constant) else None
+            if isinstance(value, str) and VARIABLE.fullmatch(value):
+                yield value
+
+
+def test_every_variable_is_listed_and_no_other() -> None:
+    listed = [name for row in rows("Variables") for name in spans(row[0])]
+
+    assert sorted(listed) == sorted(set(variables_in_code()) - NOT_SETTINGS)
+
+
+def params(command: str) -> list[Any]:
+    group: Any = typer.main.get_command(build(list(COMMANDS)))
+    for name in command.split():
+        group = group.commands[name]
+    return group.params
+
+
+def spelled(param: Any) -> str:
+    return param.opts[0] if param.is_flag else f"{param.opts[0]} {param.metavar}"
+
+
+def default(param: Any) -> str:
+    if param.is_flag:
+        return "off"
+    return "none" if param.default is None else f"`{param.default}`"
+
+
+@pytest.mark.parametrize(
+    ("heading", "command"),
+    [("Options of every command", "keys list"), ("Options of the server", "serve")],
+)
+def test_every_option_is_listed_with_its_default_and_its_variable(
+    heading: str, command: str
+) -> None:
+    taken = {spelled(each): each for each in params(command)}
+
+    listed = {spans(name)[0]: (at_first, says) for name, at_first, says in rows(heading)}
+
+    assert {name: at_first for name, (at_first, _) in listed.items()} == {
+        name: default(each) for name, each in taken.items()
+    }
+    for name, each in taken.items():
+        assert each.envvar is None or f"`{each.envvar}`" in listed[name][1], name
+        assert each.multiple == ("repeatable" in listed[name][1]), name
+
+
+def test_every_argument_of_open_is_listed_with_its_default() -> None:
+    taken = inspect.signature(holdfast.open).parameters
+
+    listed = {name: row[1] for row in rows("Arguments of open") for name in spans(row[0])}
+
+    assert listed == {name: f"`{each.default!r}`" for name, each in taken.items()}
+
+
+def test_every_limit_of_durable_memory_is_listed_with_its_default_and_its_range() -> None:
+    listed = {
+        spans(name)[0]: (number(at_first), tuple(map(number, ends.split(" to "))))
+        for name, at_first, ends in rows("Durable memory")
+    }
+
+    limits = DurableLimits()
+    assert listed == {name: (getattr(limits, name), ends) for name, ends in RANGES.items()}
+
+
+def test_every_option_of_long_term_memory_is_listed_with_its_default() -> None:
+    listed = {spans(name)[0]: at_first for name, at_first, _ in rows("Long-term memory")}
+
+    assert listed == {each.name: f"`{each.default!r}`" for each in fields(LongTermOptions)}
+    assert f"else {MAX_ITEMS};" in PAGE
+
+
+def test_every_vector_provider_is_listed() -> None:
+    assert [spans(row[0])[0] for row in rows("Vector providers")] == list(NAMES)
+
+
+def test_every_other_figure_is_the_codes() -> None:
+    assert {name: number(at_first) for name, at_first, _ in rows("Other limits")} == FIGURES
+
+
+def test_every_route_takes_a_body_as_large_as_listed() -> None:
+    listed = [
+        (path, number(at_first), " under " in what)
+        for what, at_first, _ in rows("Other limits")
+        if what.startswith("bytes of a body ")
+        for path in spans(what)
+    ]
+
+    def limit(path: str) -> float:
+        for each, most, below in listed:
+            if path == each or (below and path.startswith(f"{each}/")):
+                return most
+        return routes.MIB
+
+    taken = {each.path: each.limit for each in every_route(strict=False) if each.changes}
+    assert taken == {path: limit(path) for path in taken}
+
+
+def families(hf: Holdfast) -> dict[str, set[str] | None]:
+    """Return the labels of each metric, by its name; None where there is no sample yet."""
+    with asyncio.Runner() as runner:
+        app = make_app(hf)
+        text = Asker(app, runner).get("/metrics").body.decode()
+        app.house.close()
+    found: dict[str, set[str] | None] = dict.fromkeys(
+        re.findall(r"^# TYPE holdfast_(\S+)", text, re.MULTILINE)
+    )
+    for name, braced in re.findall(r"^holdfast_(\w+)(?:\{(.*)\})? ", text, re.MULTILINE):
+        family = name if name in found else re.sub(r"_(bucket|sum|count)$", "", name)
+        labels = set(re.findall(r'(\w+)="', braced)) - {"le"}
+        found[family] = (found[family] or set()) | labels
+    return found
+
+
+def test_every_metric_is_listed_with_its_labels() -> None:
+    with holdfast.open(":memory:") as hf:
+        told = families(hf)
+    names = {f"runtime_{each}" for each in counts.TOLD}
+    names |= {f"network_{each}" for each in (*network_counts.TOLD, *COUNTERS)}
+
+    listed: dict[str, set[str]] = {}
+    for part, metrics in rows("Metrics"):
+        for each in spans(metrics):
+            name, _, braced = each.rstrip("}").partition("{")
+            listed[f"{spans(part)[0]}_{name}"] = set(braced.split(",")) - {""}
+
+    assert sorted(listed) == sorted(told | dict.fromkeys(names))
+    sampled = {name: labels for name, labels in told.items() if labels is not None}
+    assert {name: listed[name] for name in sampled} == sampled
+
+
+def test_a_postgresql_that_is_set_up_as_shown_is_served_with_pgvector() -> None:
+    once, each_database = re.findall(r"```sql\n(.*?)```", PAGE, re.DOTALL)
+    with running_postgres() as server:
+        server.execute(*filter(str.strip, once.split(";")))
+        server.execute(each_database, database="holdfast")
+        server.execute("create role worker login", "grant holdfast_app to worker")
+
+        with holdfast.open(server.url("holdfast", user="holdfast")) as hf:
+            ltm = hf.longterm("ada", enabled=True, embedder=WordEmbedder())
+            assert ltm is not None
+            ltm.remember("Likes tabs")
+            assert (ltm.status().mode, ltm.status().vector_provider) == ("hybrid", "pgvector")
+        with holdfast.open(server.url("holdfast", user="worker"), migrate=False) as hf:
+            assert hf.longterm_data("ada").status().items == 1
+        with psycopg.connect(server.url("holdfast", user="worker")) as connection:
+            assert connection.execute("select count(*) from holdfast.ltm_items").fetchone() == (0,)

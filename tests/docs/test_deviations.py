@@ -1,0 +1,65 @@
+"""The page of deviations from the hosted contract is true of a server."""
+
+import asyncio
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from doors.http.asking import Asker
+
+import holdfast
+from holdfast.doors.http.app import make_app
+from holdfast.doors.http.house import IN_FLIGHT_MOST
+from holdfast.memories.stores.ledger import MEMORIES_CAP
+from holdfast.memories.stores.stores import CAP_MAX
+
+PAGE = (Path(__file__).parents[2] / "docs" / "deviations.md").read_text(encoding="utf-8")
+REFUSED = re.findall(r"^\| `POST (\S+)` \| `(\w+)` \|$", PAGE, re.MULTILINE)
+MISSING = re.findall(r"^\| `(/v1/\S+)` \|", PAGE, re.MULTILINE)
+
+
+@pytest.fixture
+def ask() -> Iterator[Asker]:
+    with holdfast.open(":memory:") as hf, asyncio.Runner() as runner:
+        app = make_app(hf)
+        yield Asker(app, runner)
+        app.house.close()
+
+
+@pytest.fixture
+def session(ask: Asker) -> str:
+    made = ask.post("/v1/sessions", {"agent": "agent_7", "environment_id": "e"})
+    return made.json()["id"]
+
+
+def test_the_page_lists_what_is_refused_and_what_is_missing() -> None:
+    assert (len(REFUSED), len(MISSING)) == (6, 8)
+
+
+@pytest.mark.parametrize(("path", "key"), REFUSED)
+def test_what_is_listed_as_refused_is_400(ask: Asker, session: str, path: str, key: str) -> None:
+    body: dict[str, Any] = {"agent": "agent_7", "environment_id": "e"}
+    if path != "/v1/sessions":
+        body = {}
+    given: dict[str, Any] = {"agent": "agent_8", "budget": {"x": 1}}
+
+    said = ask.post(path.replace("{id}", session), {**body, key: given.get(key, ["x"])})
+
+    assert said.status == 400
+    assert key in said.error["message"]
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+@pytest.mark.parametrize("path", MISSING)
+def test_what_is_listed_as_not_served_is_404(
+    ask: Asker, session: str, path: str, method: str
+) -> None:
+    assert ask(method, path.replace("{id}", session)).status == 404
+
+
+def test_the_figures_of_the_page_are_the_codes() -> None:
+    assert f"{MEMORIES_CAP:,} live memories in a store" in PAGE
+    assert f"from 1 to {CAP_MAX:,}" in PAGE
+    assert f"its limit of {IN_FLIGHT_MOST:,} requests" in PAGE
