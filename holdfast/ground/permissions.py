@@ -1,4 +1,4 @@
-"""Files and folders that only their owner can read, whatever the umask."""
+"""Files and folders that only their owner can read, and that survive a power loss."""
 
 import os
 from pathlib import Path
@@ -39,10 +39,20 @@ def create_folder(path: str | Path, *, within: int | None = None) -> None:
 def create_folders(path: Path) -> None:
     """Create the folder *path* and the missing ones above it, mode 0700 each.
 
-    Those that exist keep their mode. Raises NotADirectoryError or FileExistsError where
-    something else is in a place.
+    Those that exist keep their mode, those created survive a power loss. Raises
+    NotADirectoryError or FileExistsError where something else is in a place.
     """
     for missing in reversed([each for each in (path, *path.parents) if not each.exists()]):
         create_folder(missing)
+        sync_folder(missing.parent)
     # Reports what is there instead of a folder.
     path.mkdir(exist_ok=True)
+
+
+def sync_folder(path: Path) -> None:
+    """Make the names that were added to the folder *path*, or removed, survive a power loss."""
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -32,6 +32,21 @@ def test_a_file_and_the_folders_above_it_are_for_their_owner(umask: Path) -> Non
     assert (folder / "c.md").read_bytes() == b"x"
 
 
+def test_each_folder_that_is_created_survives_a_power_loss(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Path] = []
+
+    def sync(handle: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{handle}").readlink())
+
+    monkeypatch.setattr(os, "fsync", sync)
+
+    create_folders(tmp_path / "a" / "b" / "c")
+
+    assert synced == [tmp_path, tmp_path / "a", tmp_path / "a" / "b"]
+
+
 def test_a_folder_that_exists_keeps_its_mode(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
 

@@ -7,7 +7,7 @@ from tempfile import mkstemp
 from urllib.parse import quote
 
 from holdfast.ground.errors import CheckpointUnreadable
-from holdfast.ground.permissions import create_folders
+from holdfast.ground.permissions import create_folders, sync_folder
 from holdfast.runtime.checkpoints.checkpoint import Checkpoint
 from holdfast.runtime.checkpoints.coding import Unreadable, decoded, encoded
 
@@ -53,7 +53,6 @@ class FileCheckpoints:
         path = self.path(checkpoint.run_id)
         if not self._directory.exists():
             create_folders(self._directory)
-            _sync(self._directory.parent)
         handle, beside = mkstemp(BESIDE, f"{path.name}.", self._directory)
         try:
             with os.fdopen(handle, "wb") as file:
@@ -63,7 +62,7 @@ class FileCheckpoints:
             Path(beside).replace(path)
         finally:
             Path(beside).unlink(missing_ok=True)
-        _sync(self._directory)
+        sync_folder(self._directory)
 
     def delete(self, run_id: str) -> None:
         """Keep nothing of *run_id* any longer."""
@@ -73,13 +72,4 @@ class FileCheckpoints:
         for each in there:
             each.unlink(missing_ok=True)
         if self._directory.exists():
-            _sync(self._directory)
-
-
-def _sync(directory: Path) -> None:
-    """Make what was put into *directory*, or taken from it, durable."""
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+            sync_folder(self._directory)

@@ -111,6 +111,22 @@ def test_only_its_owner_may_read_a_file(tmp_path: Path) -> None:
     assert modes == [0o600, 0o700, 0o700]
 
 
+def test_a_save_into_folders_that_are_new_syncs_the_name_of_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Path] = []
+
+    def sync(handle: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{handle}").readlink())
+
+    monkeypatch.setattr(os, "fsync", sync)
+    folder = tmp_path / "runs" / "kept"
+
+    FileCheckpoints(folder).save(checkpoint())
+
+    assert [each for each in synced if each.is_dir()] == [tmp_path, folder.parent, folder]
+
+
 def test_a_save_that_fails_leaves_what_was_there(
     checkpoints: FileCheckpoints, tmp_path: Path
 ) -> None:
