@@ -7,6 +7,7 @@ an errno and nothing else.
 import os
 from errno import (
     EACCES,
+    EDQUOT,
     EEXIST,
     EFBIG,
     EILSEQ,
@@ -72,7 +73,7 @@ ERRNOS: dict[type[HoldfastError], int] = {
 }
 """The errno of each error, by its class alone; `errno_of` looks at its facts too."""
 
-PASSING = frozenset({EIO, ENOSPC, EACCES})
+PASSING = frozenset({EIO, ENOSPC, EDQUOT, EACCES})
 """Errnos whose save is kept and tried again, now and at the next start."""
 
 CONTENT_FIELDS = frozenset({"content", "appended"})

@@ -186,7 +186,7 @@ class Connection:
         if self.reading and getattr(error, "extendedresult", 0) == apsw.SQLITE_READONLY:
             name = name_of(sql)
             return EngineFault(f"{name!r} writes where only reading is done.", statement=name)
-        fault = fault_of(error, path=self.path, sql=sql)
+        fault = fault_of(error, path=self.path, sql=sql, number=self.raw.system_errno)
         fault.__cause__ = error
         if self.noticed is not None:
             self.noticed(fault)
@@ -260,11 +260,11 @@ def use_log(connection: Connection) -> None:
             mode = connection.execute("pragma journal_mode = wal").fetchall()[0][0]
         except apsw.BusyError as error:
             if not connection.patience(attempt):
-                raise fault_of(error, path=connection.path) from error
+                raise connection.fault(error) from error
             attempt += 1
             continue
         except apsw.Error as error:
-            raise fault_of(error, path=connection.path) from error
+            raise connection.fault(error) from error
         if mode != "wal":
             raise Unavailable(
                 f"{connection.path} cannot keep a write-ahead log here; its mode stayed {mode}.",

@@ -7,7 +7,6 @@ import apsw
 
 from holdfast.engines.sqlite.connection import Connection
 from holdfast.engines.sqlite.database import Database
-from holdfast.engines.sqlite.faults import fault_of
 from holdfast.ground.errors import HoldfastError
 
 LONG = 64 * 1024 * 1024
@@ -24,7 +23,7 @@ def empty(connection: Connection) -> bool:
     except (apsw.BusyError, apsw.LockedError):
         return False
     except apsw.Error as error:
-        raise fault_of(error, path=connection.path) from error
+        raise connection.fault(error) from error
     return True
 
 

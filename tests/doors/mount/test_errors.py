@@ -133,6 +133,7 @@ def test_what_may_succeed_later_passes() -> None:
 
     assert {"Unavailable", "NotAuthenticated", "EngineFault"} <= pass_
     assert passing(errors.Unavailable("The disk is full.", reason="full"))
+    assert passing(OSError(errno.EDQUOT, "the quota is full"))
     assert passing(RuntimeError("a bug"))
 
 

@@ -192,3 +192,17 @@ def test_a_file_that_is_replaced_while_a_write_runs_does_not_take_it(
     assert (caught.value.reason, caught.value.written) == ("replaced", False)
     with pytest.raises(Unavailable):
         engine.write(putting(sql, "b", 1))
+
+
+def test_a_full_quota_is_a_full_disk(cold: SQLiteEngine, disk: Disk):
+    sql, heard = cold.queries(SCRATCH), heard_by(cold)
+    cold.write(putting(sql, "a", 1))
+    disk.fail("pwrite", ".db-wal", errno.EDQUOT)
+
+    with pytest.raises(Unavailable) as caught:
+        cold.write(putting(sql, "b", 1))
+
+    assert (caught.value.reason, caught.value.written) == ("full", False)
+    assert heard == ["engine.full"]
+    cold.write(putting(sql, "c", 1))
+    assert cold.first(Row, sql.get_number, key="b") is None
