@@ -16,7 +16,7 @@ from msgspec import Struct
 from platformdirs import user_data_dir
 
 from holdfast.engines.sqlite.connection import APPLICATION_ID
-from holdfast.engines.sqlite.faults import fault_of
+from holdfast.engines.sqlite.faults import FULL, fault_of
 from holdfast.ground.errors import (
     SHOWN,
     Corrupt,
@@ -25,6 +25,7 @@ from holdfast.ground.errors import (
     NotFound,
     Unavailable,
 )
+from holdfast.ground.permissions import create_folders
 from holdfast.ground.text import nearest
 
 MEMORY = ":memory:"
@@ -34,7 +35,17 @@ RISKY = frozenset({"nfs", "nfs4", "cifs", "smb", "smb2", "smb3", "smbfs", "ceph"
 MOST_FILES = 1_000
 """Files of a folder that are examined for a database that may have been meant."""
 
+JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")
+"""How a rollback journal begins once it is on disk."""
+
+_JOURNAL_HEADER = 28
 _MAGIC = b"SQLite format 3\0"
+_FRACTIONS = bytes((64, 32, 32))
+"""What every SQLite database has in bytes 21 to 23."""
+
+_LEAST = 512
+"""Bytes of the smallest page."""
+
 _LEAF = 0x0D
 _OCTAL = re.compile(r"\\([0-7]{3})")
 
@@ -80,15 +91,17 @@ def make_file(target: Target) -> bool:
     path = Path(target.path)
     try:
         if target.default:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            create_folders(path.parent)
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
     except FileExistsError:
         return False
     except OSError as error:
         raise Unavailable(
             f"{path} cannot be made: {error.strerror}.",
-            reason="read_only",
-            next="Choose a folder that you may write to.",
+            reason="full" if error.errno in FULL else "read_only",
+            next="Free some space, then open it again."
+            if error.errno in FULL
+            else "Choose a folder that you may write to.",
         ) from error
     return True
 
@@ -105,10 +118,15 @@ def examine(path: str) -> Found:
     size = os.stat(path).st_size  # noqa: PTH116 - beside the calls of SQLite's own file layer
     if size == 0:
         return "new"
-    page = _first_bytes(path, min(size, 512))
+    page = _bytes(path, min(size, _LEAST))
+    if len(page) < _LEAST or page[: len(_MAGIC)] != _MAGIC or page[21:24] != _FRACTIONS:
+        before = _page_before(path)
+        if before == b"":
+            return "new"
+        page = before or page
     if page[: len(_MAGIC)] != _MAGIC:
         raise Corrupt(path, "it does not begin as a database does")
-    if len(page) < 512:  # noqa: PLR2004 - the least a page can be
+    if len(page) < _LEAST:
         raise Corrupt(path, "it is shorter than one page")
     owner = int.from_bytes(page[68:72], "big")
     if owner == APPLICATION_ID:
@@ -156,12 +174,35 @@ def somebody_elses(path: str) -> InvalidInput:
     )
 
 
-def _first_bytes(path: str, size: int) -> bytes:
+def _page_before(path: str) -> bytes | None:
+    """Return the first page before a write that a crash cut short; b"" if there was none.
+
+    The rollback journal beside the file has it, and SQLite restores it at the next open. None if
+    there is no such journal.
+    """
+    journal = path + "-journal"
+    try:
+        size = os.stat(journal).st_size  # noqa: PTH116 - beside the calls of SQLite's own file layer
+    except OSError:
+        return None
+    header = _bytes(journal, min(size, _JOURNAL_HEADER))
+    if len(header) < _JOURNAL_HEADER or not header.startswith(JOURNAL_MAGIC):
+        return None
+    pages, sector = (int.from_bytes(header[start : start + 4], "big") for start in (16, 20))
+    if pages == 0:
+        return b""
+    if size < sector + 4 + _LEAST:
+        return None
+    record = _bytes(journal, 4 + _LEAST, offset=sector)
+    return record[4:] if int.from_bytes(record[:4], "big") == 1 else None
+
+
+def _bytes(path: str, size: int, *, offset: int = 0) -> bytes:
     flags = [apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READONLY, 0]
     try:
         file = apsw.VFSFile("", path, flags)
         try:
-            return file.xRead(size, 0)
+            return file.xRead(size, offset)
         finally:
             file.xClose()
     except apsw.Error as error:

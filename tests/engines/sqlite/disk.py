@@ -1,12 +1,14 @@
-"""Disk faults below SQLite: system calls that fail on demand."""
+"""Disk faults below SQLite: system calls that fail, and files as a power loss leaves them."""
 
 import ctypes
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 from typing import Literal
 
 import apsw
+from msgspec import Struct
 
 Call = Literal["pread", "pwrite"]
 
@@ -74,3 +76,101 @@ def faulty_disk() -> Generator[Disk]:
         yield disk
     finally:
         disk.restore()
+
+
+class Step(Struct, frozen=True):
+    """One change of a file: `write`, `truncate`, `sync`, or `delete`."""
+
+    kind: Literal["write", "truncate", "sync", "delete"]
+    name: str
+    offset: int = 0
+    data: bytes = b""
+
+
+class _File(apsw.VFSFile):
+    def __init__(self, steps: list[Step], name: str | apsw.URIFilename | None, flags: list[int]):
+        super().__init__("unix", name, flags)
+        path = name.filename() if isinstance(name, apsw.URIFilename) else name
+        self._steps, self._name = steps, Path(path or "").name
+
+    def xWrite(self, data: bytes, offset: int) -> None:  # noqa: N802 - SQLite's name
+        # The driver's stub names a type that is not known on the oldest Python we run on.
+        super().xWrite(data, offset)  # pyright: ignore[reportUnknownMemberType]
+        self._steps.append(Step("write", self._name, offset, bytes(data)))
+
+    def xTruncate(self, newsize: int) -> None:  # noqa: N802 - SQLite's name
+        super().xTruncate(newsize)
+        self._steps.append(Step("truncate", self._name, newsize))
+
+    def xSync(self, flags: int) -> None:  # noqa: N802 - SQLite's name
+        super().xSync(flags)
+        self._steps.append(Step("sync", self._name))
+
+
+class _Recorder(apsw.VFS):
+    def __init__(self) -> None:
+        super().__init__("recorder", "unix", makedefault=True)
+        self.steps: list[Step] = []
+
+    def xOpen(self, name: str | apsw.URIFilename | None, flags: list[int]) -> apsw.VFSFile:  # noqa: N802 - SQLite's name
+        return _File(self.steps, name, flags)
+
+    def xDelete(self, filename: str, syncdir: bool) -> None:  # noqa: N802 - SQLite's name
+        super().xDelete(filename, syncdir)
+        self.steps.append(Step("delete", Path(filename).name))
+
+
+@contextmanager
+def recorded_steps() -> Generator[list[Step]]:
+    """Give the list of what SQLite does to files within the block."""
+    recorder = _Recorder()
+    try:
+        yield recorder.steps
+    finally:
+        recorder.unregister()
+
+
+Files = dict[str, bytes]
+
+
+def after_power_loss(steps: list[Step]) -> Iterator[Files]:
+    """Give what a folder may hold when the power fails after *steps*.
+
+    What was not synced is there, missing, zeros, or there in part, in each file for itself. A
+    deletion may be undone as long as no new file was synced after it.
+    """
+    durable, present, deleted = Files(), Files(), Files()
+    for step in steps:
+        name, content = step.name, present.get(step.name, b"")
+        if step.kind == "write":
+            content = content.ljust(step.offset, b"\0")
+            present[name] = (
+                content[: step.offset] + step.data + content[step.offset + len(step.data) :]
+            )
+        elif step.kind == "truncate":
+            present[name] = content[: step.offset].ljust(step.offset, b"\0")
+        elif step.kind == "sync":
+            if name not in durable:
+                deleted.clear()
+            durable[name] = content
+        else:
+            present.pop(name, None)
+            deleted[name] = durable.pop(name, b"")
+    choices = {name: _choices(durable.get(name), content) for name, content in present.items()}
+    for name, content in deleted.items():
+        choices[name] = [*choices.get(name, [None]), content]
+    for chosen in product(*choices.values()):
+        found = zip(choices, chosen, strict=True)
+        yield {name: content for name, content in found if content is not None}
+
+
+def _choices(durable: bytes | None, present: bytes) -> list[bytes | None]:
+    if durable == present:
+        return [present]
+    before = durable or b""
+    start = next(
+        (n for n, (a, b) in enumerate(zip(before, present, strict=False)) if a != b), len(before)
+    )
+    part = start + (len(present) - start) // 16
+    zeros = present[:start].ljust(len(present), b"\0")
+    return [durable, present, zeros, present[:part] + before[part:]]

@@ -1,3 +1,4 @@
+import errno
 import os
 import random
 import stat
@@ -10,12 +11,13 @@ from tempfile import TemporaryDirectory
 from types import SimpleNamespace as Row
 
 import pytest
+from engines.sqlite.disk import after_power_loss, recorded_steps
 
 from holdfast.engines.migrate import Migration, known, migrate
 from holdfast.engines.sqlite import SQLiteEngine
 from holdfast.engines.sqlite.connection import APPLICATION_ID, connect
 from holdfast.engines.sqlite.opening import SQLiteGround
-from holdfast.engines.sqlite.target import file_system, resolve
+from holdfast.engines.sqlite.target import JOURNAL_MAGIC, file_system, resolve
 from holdfast.ground.errors import (
     Corrupt,
     EngineFault,
@@ -125,6 +127,21 @@ def test_what_is_no_database_is_corrupt_and_untouched(path: Path, content: bytes
     assert beside(path) == {"a.db": content}
 
 
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_file_that_has_no_space_to_begin_says_that_the_disk_is_full(
+    path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+):
+    def refuse(*_: object, **__: object) -> int:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "open", refuse)
+
+    with pytest.raises(Unavailable) as caught:
+        opened(path)
+
+    assert caught.value.reason == "full"
+
+
 def test_an_empty_file_becomes_a_database(path: Path):
     path.touch()
 
@@ -186,6 +203,41 @@ def test_damage_met_while_reading_stops_the_writing(path: Path):
     assert engine.all(Row, "select seq from engine_state") == [Row(seq=0)]
     assert (engine.status().ready, engine.status().reason) == (False, "corrupt")
     engine.close()
+
+
+def test_a_power_loss_at_any_moment_of_its_creation_leaves_a_file_that_opens(tmp_path: Path):
+    with recorded_steps() as steps:
+        opened(tmp_path / "a.db").close()
+    logged = next(n for n, step in enumerate(steps) if step.name == "a.db-wal")
+    cuts = [files for count in range(logged + 3) for files in after_power_loss(steps[: count + 1])]
+
+    for number, files in enumerate(cuts):
+        folder = tmp_path / f"{number}"
+        folder.mkdir()
+        for name, content in ({"a.db": b""} | files).items():
+            (folder / name).write_bytes(content)
+        engine = opened(folder / "a.db")
+        schema = engine.status().schema
+        engine.close()
+
+        assert schema == NEWEST
+
+    torn = [files for files in cuts if not files.get("a.db", b"SQLite").startswith(b"SQLite")]
+    assert torn
+
+
+@pytest.mark.parametrize("content", [b"hello", bytes(4096)])
+@pytest.mark.parametrize("journal", [b"", b"hello", JOURNAL_MAGIC, bytes(8) + bytes(600)])
+def test_another_file_beside_it_does_not_make_a_database_of_what_is_none(
+    path: Path, content: bytes, journal: bytes
+):
+    path.write_bytes(content)
+    path.with_name("a.db-journal").write_bytes(journal)
+
+    with pytest.raises(Corrupt):
+        opened(path)
+
+    assert beside(path) == {"a.db": content, "a.db-journal": journal}
 
 
 def test_a_newer_schema_is_left_alone(path: Path):
