@@ -13,12 +13,13 @@ import psycopg
 import pytest
 import typer.main
 from doors.http.asking import Asker
-from msgspec.structs import fields
+from msgspec.structs import asdict, fields
 
 import holdfast
 from holdfast.doors.cli.app import COMMANDS, build
 from holdfast.doors.http import house, routes, serve
 from holdfast.doors.http.app import make_app
+from holdfast.doors.http.bodies import LIMITS
 from holdfast.doors.http.route_table import routes as every_route
 from holdfast.engines import sweep
 from holdfast.engines.postgres import pool, target
@@ -65,6 +66,14 @@ FIGURES = {
     "days that changes are kept for `/api/events`": sweep.KEPT / timedelta(days=1),
     "days that the history of durable memory is kept": keeping.CHANGES_KEPT / DAY,
     "days that an evicted durable entry can be restored": keeping.EVICTED_KEPT / DAY,
+}
+
+
+REQUEST_FIGURES = {
+    "bytes of a request's head": "head_bytes",
+    "header lines of a request": "head_lines",
+    "seconds to send the head of a request": "head_seconds",
+    "seconds to send the body of a request": "body_seconds",
 }
 
 
@@ -171,7 +180,11 @@ def test_every_vector_provider_is_listed() -> None:
 
 
 def test_every_other_figure_is_the_codes() -> None:
-    assert {name: number(at_first) for name, at_first, _ in rows("Other limits")} == FIGURES
+    limits = asdict(LIMITS)
+    figures = FIGURES | {what: limits.pop(name) for what, name in REQUEST_FIGURES.items()}
+
+    assert limits == {}
+    assert {name: number(at_first) for name, at_first, _ in rows("Other limits")} == figures
 
 
 def test_every_route_takes_a_body_as_large_as_listed() -> None:
