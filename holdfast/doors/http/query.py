@@ -75,6 +75,15 @@ def fixed(wire: str, value: str) -> Name:
     return Name(wire, _one_of((value,)), {"type": "string", "enum": [value]}, checked=True)
 
 
+def refused(wire: str, why: str) -> Name:
+    """Return a name that other servers know and this one refuses with *why*, not ignores."""
+
+    def read(field: str, _given: str) -> str:
+        raise InvalidInput(field, why, next="Leave it out.")
+
+    return Name(wire, read, {"not": {}}, checked=True)
+
+
 def several(wire: str, library: str) -> Name:
     """Return a name that may be given more than once."""
     schema = {"type": "array", "items": {"type": "string"}}

@@ -111,6 +111,11 @@ async def test_sessions_are_walked_forwards_in_either_order(client: Client) -> N
     assert [each.id for each in oldest_first] == made
 
 
+async def test_a_filter_that_no_session_has_is_refused(client: Client) -> None:
+    with pytest.raises(BadRequestError, match="deployment_id: is not kept"):
+        await answered(client.beta.sessions.list(extra_query={"deployment_id": "depl_1"}))
+
+
 async def test_a_page_of_sessions_leads_back_as_well(client: Client) -> None:
     sessions = client.beta.sessions
     for _ in range(5):

@@ -7,7 +7,7 @@ from msgspec import UNSET, UnsetType
 from holdfast.doors.http.answers import Answer, of_page, of_record
 from holdfast.doors.http.bodies import Body
 from holdfast.doors.http.call import Call
-from holdfast.doors.http.query import PAGE, flag, instants, integer, one_of, several, text
+from holdfast.doors.http.query import PAGE, flag, instants, integer, one_of, refused, several, text
 from holdfast.doors.http.routes import Route
 from holdfast.doors.http.there import session_there
 from holdfast.ground.errors import InvalidInput, Unsupported
@@ -167,6 +167,7 @@ ROUTES = (
             text("memory_store_id"),
             one_of("order", "asc", "desc"),
             several("statuses[]", "statuses"),
+            refused("deployment_id", "is not kept here: no session has a deployment"),
             *PAGE,
         ),
         summary="List sessions.",
