@@ -111,12 +111,26 @@ def refused_at_connect(error: psycopg.Error, target: str) -> HoldfastError:
             retry_after=1.0,
             next="Try again once the server accepts connections.",
         )
+    if "does not support SSL" in said:
+        return Unavailable(
+            f"{target} offers no TLS, and the setting sslmode={_sslmode(error)} requires it.",
+            reason="io",
+            next="Set ssl = on in the server's postgresql.conf, or put sslmode=prefer into the URL"
+            " to connect without encryption.",
+        )
     return Unavailable(
         f"{target} cannot be reached.",
         reason="lost",
         retry_after=1.0,
         next="Check that the server runs and that the URL is right.",
     )
+
+
+def _sslmode(error: psycopg.Error) -> str:
+    """Return the `sslmode` of the connection that *error* refused, wherever it was set."""
+    options = error.pgconn.info if error.pgconn else []
+    given = next((each.val for each in options if each.keyword == b"sslmode"), None)
+    return (given or b"require").decode()
 
 
 def _meaning(

@@ -1,9 +1,13 @@
 """Opening: which databases are fit, which are refused, and that those refused are not touched."""
 
+import socket
+import socketserver
 import subprocess
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from textwrap import dedent
 
 import psycopg
@@ -155,6 +159,50 @@ def test_a_database_that_is_not_there_is_the_callers_mistake(
 ) -> None:
     with pytest.raises(InvalidInput, match="does not exist"):
         open(postgres_server.url("nowhere"))
+
+
+@contextmanager
+def over_tcp(server: PostgresServer) -> Generator[int]:
+    """Give a port of this machine on which *server*, which has no TLS, answers."""
+
+    def forward(source: socket.socket, to: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(65536):
+                to.sendall(data)
+            to.shutdown(socket.SHUT_WR)
+
+    class Bridge(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            with socket.socket(socket.AF_UNIX) as behind:
+                behind.connect(str(server.folder / ".s.PGSQL.5432"))
+                back = threading.Thread(target=forward, args=(behind, self.request))
+                back.start()
+                forward(self.request, behind)
+                back.join()
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Bridge) as listener:
+        accepts = threading.Thread(target=listener.serve_forever, args=(0.01,))
+        accepts.start()
+        yield listener.server_address[1]
+        listener.shutdown()
+        accepts.join()
+
+
+@pytest.mark.parametrize("mode", ["require", "verify-full"])
+def test_a_server_without_tls_is_refused_with_the_setting_that_requires_it(
+    postgres_server: PostgresServer, empty_url: str, mode: str
+) -> None:
+    database = empty_url.partition("@/")[2].partition("?")[0]
+    with over_tcp(postgres_server) as port:
+        url = f"postgresql://postgres@127.0.0.1:{port}/{database}"
+        with pytest.raises(Unavailable) as caught:
+            open(f"{url}?sslmode={mode}")
+        open(f"{url}?sslmode=prefer").close()
+
+    assert f"sslmode={mode}" in caught.value.message
+    assert "ssl = on" in caught.value.next
+    assert "sslmode=prefer" in caught.value.next
+    assert caught.value.reason == "io"
 
 
 def test_our_options_are_taken_out_of_the_url() -> None:
