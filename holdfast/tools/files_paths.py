@@ -29,8 +29,13 @@ class Place(Struct, frozen=True, kw_only=True):
 
 def checked_root(prefix: str) -> str:
     """Return *prefix* if the paths below it can be paths of memories; else InvalidInput."""
-    if not prefix.endswith("/"):
-        raise InvalidInput("prefix", "must start and end with a slash", given=prefix)
+    if not (prefix.startswith("/") and prefix.endswith("/")) or "//" in prefix:
+        raise InvalidInput(
+            "prefix",
+            "must start and end with a slash, and not hold //",
+            given=prefix,
+            next="Send a path with a slash at both ends, such as /notes/.",
+        )
     checked_place(prefix, field="prefix")
     return prefix
 

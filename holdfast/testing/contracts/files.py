@@ -185,12 +185,21 @@ class FilesContract(FilesWritesContract):
             "Cannot create /memories/x.md: /memories is a file, not a directory."
         )
 
-    @pytest.mark.parametrize("prefix", ["agents/", "/agents", "", "//", "/a//b/", "/../"])
+    @pytest.mark.parametrize("prefix", ["agents/", "/agents", "", "//", "/a//", "/a//b/"])
     def test_a_prefix_that_is_no_directory_is_refused_to_the_developer(
         self, hf: Holdfast, run: Run, store_id: str, prefix: str
     ) -> None:
-        with pytest.raises(InvalidInput):
+        with pytest.raises(InvalidInput) as refused:
             run(hf, store_id, view("/memories"), prefix=prefix)
+
+        assert refused.value.given == prefix
+        assert refused.value.next == "Send a path with a slash at both ends, such as /notes/."
+
+    def test_a_prefix_that_leaves_its_place_is_refused_to_the_developer(
+        self, hf: Holdfast, run: Run, store_id: str
+    ) -> None:
+        with pytest.raises(InvalidInput):
+            run(hf, store_id, view("/memories"), prefix="/../")
 
     def test_clearing_takes_what_is_below_the_prefix_and_no_more(
         self, hf: Holdfast, clear: Clear, store_id: str
