@@ -7,7 +7,7 @@ from doors.http.asking import Asker
 from holdfast import tools
 from holdfast.doors.http.app import App
 from holdfast.doors.http.route_table import routes
-from holdfast.ground.errors import Unavailable
+from holdfast.ground.errors import InvalidInput, Unavailable
 from holdfast.library.holdfast import Holdfast
 
 STORE_METRICS = {
@@ -136,7 +136,7 @@ def test_requests_are_logged_by_route_and_never_by_what_they_name(
     ask.get(f"/v1/memory_stores/{store}/memories?path_prefix=/hidden/")
     ask.get("/v1/memory_stores/memstore_hidden")
     ask("BREW", "/coffee-hidden?hidden=1")
-    app.unreadable()
+    app.refusal(InvalidInput("request", "is not HTTP"))
 
     logged = [each.getMessage() for each in caplog.records if each.name == "holdfast.access"]
     assert [re.sub(r" \d+\.\d ms$", " N ms", each) for each in logged] == [
