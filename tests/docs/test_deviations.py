@@ -59,6 +59,18 @@ def test_what_is_listed_as_not_served_is_404(
     assert ask(method, path.replace("{id}", session)).status == 404
 
 
+@pytest.mark.parametrize(
+    "query",
+    ["sessions?deployment_id=d", "memory_stores/{s}/memories?order_by=created_at"],
+)
+def test_what_the_page_says_of_queries_is_400(ask: Asker, query: str) -> None:
+    store = ask.post("/v1/memory_stores", {"name": "Prefs"}).json()["id"]
+    name = query.partition("?")[2].partition("=")[0]
+
+    assert f"`{name}`" in PAGE
+    assert ask.get(f"/v1/{query.replace('{s}', store)}").status == 400
+
+
 def test_the_figures_of_the_page_are_the_codes() -> None:
     assert f"{MEMORIES_CAP:,} live memories in a store" in PAGE
     assert f"from 1 to {CAP_MAX:,}" in PAGE
