@@ -9,6 +9,8 @@ from typing import Literal
 
 from msgspec import Struct
 
+from holdfast.ground.errors import shortened
+
 Kind = Literal["fact", "preference", "decision", "event"]
 Origin = Literal["api", "tool", "extraction", "import"]
 Role = Literal["user", "assistant"]
@@ -80,6 +82,13 @@ class Recalled(Struct, frozen=True, kw_only=True):
     importance: float
     neighbours: tuple[Turn | None, Turn | None] | None
     why: Why
+
+    def __repr__(self) -> str:
+        """Show text, score and reason in a line; the attributes have the rest."""
+        found = self.item or self.turn
+        text = shortened(" ".join(found.text.split())) if found else None
+        reason = shortened(self.why.get("text", ""))
+        return f"Recalled({text!r}, score={self.score:.2f}, why={reason!r})"
 
     @property
     def id(self) -> str:

@@ -8,6 +8,7 @@ import pytest
 from memories.longterm.spoken import ALONE, NOW, ask, ids, row, talk
 
 from holdfast.ground.errors import InvalidInput
+from holdfast.memories.longterm.item import Recalled, Turn
 from holdfast.memories.longterm.postings import DAY, Postings, Row
 from holdfast.memories.longterm.question import read
 from holdfast.memories.longterm.recall import rank
@@ -216,6 +217,29 @@ def test_why_names_every_cue_and_a_sentence() -> None:
         "text": 'matches "prefer, tab"; said by Ana; on the day asked about; tells a time; '
         "from a session about it",
     }
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("Tabs\n  it is", "'Tabs it is'"),
+        ("Ada prefers tabs over spaces, " * 9, f"'{('Ada prefers tabs over spaces, ' * 9)[:59]}…'"),
+    ],
+)
+def test_a_result_shows_text_score_and_reason_in_a_short_line(text: str, shown: str) -> None:
+    found = Recalled(
+        item=None,
+        turn=Turn(role="user", text=text),
+        score=0.954,
+        similarity=1.0,
+        relevance=1.0,
+        recency=1.0,
+        importance=0.5,
+        neighbours=None,
+        why={"text": 'matches "tabs"', "lexical": 1.0},
+    )
+
+    assert repr(found) == f"Recalled({shown}, score=0.95, why='matches \"tabs\"')"
 
 
 def test_why_tells_what_a_row_holds_from_what_was_said_before_it() -> None:
