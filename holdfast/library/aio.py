@@ -1081,7 +1081,9 @@ class AsyncLongTermData:
 
 
 class AsyncLongTermMemory(AsyncLongTermData):
-    """What a user told, across sessions, found by meaning.
+    """What a user told, across sessions, recalled by its words, names and dates.
+
+    With an embedder it is recalled by meaning too.
 
     >>> import holdfast
     >>> ltm = holdfast.open(":memory:").longterm("ada", enabled=True)

@@ -117,7 +117,7 @@ class RemoteLongTermData:
 
 
 class RemoteLongTermMemory(RemoteLongTermData):
-    """What a user told, across sessions, found by meaning, on a server."""
+    """What a user told, across sessions, recalled by a server."""
 
     def by_tool(self) -> "RemoteLongTermMemory":
         """Return the like of it whose items are known to be an agent's choice."""

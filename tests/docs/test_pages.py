@@ -4,10 +4,12 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+import holdfast
 from holdfast.testing.shared import Server
 
 ROOT = Path(__file__).parents[2]
@@ -22,7 +24,8 @@ def blocks(page: Path, *, served: bool) -> str:
     return "\n".join(code for mark, code in found if bool(mark) == served)
 
 
-def run(code: str, folder: Path) -> None:
+def run(code: str, folder: Path) -> str:
+    """Run *code* in *folder* and return what it prints."""
     shown = subprocess.run(
         [sys.executable, "-W", "error", "-c", code],
         cwd=folder,
@@ -33,6 +36,66 @@ def run(code: str, folder: Path) -> None:
         check=False,
     )
     assert shown.returncode == 0, shown.stderr
+    return shown.stdout
+
+
+README = ROOT / "README.md"
+BY_MEANING = re.compile(r"(?:find|found|recall)\w*[^.]*by\s+meaning")
+
+
+def test_the_first_block_of_the_readme_installs_it() -> None:
+    first = re.search(r"^```\w*\n(.*?)^```$", README.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+
+    assert first is not None
+    assert "pip install" in first[1].splitlines()[0]
+
+
+def test_the_readme_runs_twice_and_its_mount_still_finds_its_store(tmp_path: Path) -> None:
+    code = blocks(README, served=False)
+    mounted = re.search(r'holdfast mount \S+ --store "(.+?)" --db (\S+)', README.read_text("utf-8"))
+    assert mounted is not None
+
+    run(code, tmp_path)
+    run(code, tmp_path)
+
+    with holdfast.open(tmp_path / mounted[2], create=False) as hf:
+        names = [store.name for store in hf.memory_stores.list().all()]
+    assert names.count(mounted[1]) == 1
+
+
+def test_the_readme_shows_an_agent_at_work() -> None:
+    shown = blocks(README, served=False)
+
+    assert "from holdfast.runtime import" in shown
+    assert "ScriptedModel(" in shown
+
+
+def test_what_the_readme_prints_of_a_recall_is_a_short_line(tmp_path: Path) -> None:
+    lines = run(blocks(README, served=False), tmp_path).splitlines()
+
+    recalled = [line for line in lines if "Recalled(" in line]
+    assert recalled
+    assert max(map(len, recalled)) <= 200
+
+
+def sentences() -> Iterator[tuple[str, str]]:
+    """Give each sentence of the pages, the package and its prompts, with its file."""
+    package = ROOT / "holdfast"
+    for file in [*PAGES, *package.rglob("*.py"), *package.rglob("*.md")]:
+        for sentence in re.split(r"(?<=[.!?:])\s+|\n\n", file.read_text(encoding="utf-8")):
+            yield str(file.relative_to(ROOT)), sentence
+
+
+def test_recall_by_meaning_is_promised_only_with_an_embedder() -> None:
+    promised = [
+        (file, sentence)
+        for file, sentence in sentences()
+        if BY_MEANING.search(sentence)
+        and "embedder" not in sentence
+        and not re.search(r"compared\s+by\s+meaning", sentence)
+    ]
+
+    assert promised == []
 
 
 MOUNTING = {"mount.md"}

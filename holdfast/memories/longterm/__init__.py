@@ -1,4 +1,4 @@
-"""Long-term memory: what a user told an agent, found again by meaning in any later session."""
+"""Long-term memory: what a user told an agent, recalled in any later session."""
 
 from typing import TYPE_CHECKING
 

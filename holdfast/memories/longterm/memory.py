@@ -1,4 +1,4 @@
-"""Long-term memory: what one user told, found again by meaning."""
+"""Long-term memory: what one user told, recalled in later sessions."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -89,7 +89,9 @@ class LongTermData:
 
 
 class LongTermMemory(LongTermData):
-    """What a user told, across sessions, found by meaning.
+    """What a user told, across sessions, recalled by its words, names and dates.
+
+    With an embedder it is recalled by meaning too.
 
     >>> import holdfast
     >>> ltm = holdfast.open(":memory:").longterm("ada", enabled=True)
