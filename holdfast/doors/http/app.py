@@ -1,18 +1,26 @@
 """The HTTP door: an ASGI app over one handle.
 
-A request is read whole, in the order in which it can fail: its host and origin, its route, its
-size, its credential, what that may do, and only then what it says.
+A request fails in this order: its host and origin, its route, its credential, what that may do,
+the places of the server, its body's size and time, and only then what it says.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
-from contextlib import suppress
+from collections.abc import Iterable, Mapping
+from contextlib import nullcontext, suppress
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from holdfast.doors.http.answers import Answer, Headers, LiveAnswer, Send
 from holdfast.doors.http.auth import LOOPBACK_HOSTS, WORKSPACE, HostPolicy, demand_right
-from holdfast.doors.http.bodies import LIMITS, RequestLimits
+from holdfast.doors.http.bodies import (
+    LIMITS,
+    Bodies,
+    IncomingBody,
+    Message,
+    Receive,
+    RequestLimits,
+    out_of_memory,
+)
 from holdfast.doors.http.call import Call
 from holdfast.doors.http.compat.strict import demand_strictness
 from holdfast.doors.http.errors import (
@@ -21,11 +29,11 @@ from holdfast.doors.http.errors import (
     log_fault,
     status_and_type,
 )
-from holdfast.doors.http.house import IN_FLIGHT_MOST, House
+from holdfast.doors.http.house import House
 from holdfast.doors.http.metrics import UNKNOWN
 from holdfast.doors.http.query import read_query
 from holdfast.doors.http.route_table import routes
-from holdfast.doors.http.routes import Route, Table
+from holdfast.doors.http.routes import Found, Route, Table
 from holdfast.doors.http.visitor import Visitor
 from holdfast.ground.clock import Clock, SystemClock, to_microseconds
 from holdfast.ground.errors import (
@@ -33,8 +41,6 @@ from holdfast.ground.errors import (
     InvalidInput,
     NotAuthenticated,
     NotPermitted,
-    TooLarge,
-    Unavailable,
 )
 from holdfast.ground.events import Event
 from holdfast.ground.ids import Ids
@@ -45,9 +51,6 @@ from holdfast.memories.durable.counts import counts
 
 if TYPE_CHECKING:
     from holdfast.runtime import Network
-
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
 
 
 def make_app(
@@ -101,6 +104,7 @@ class App:
 
     def __init__(self, house: House, policy: HostPolicy, limits: RequestLimits) -> None:
         self.house, self.limits, self._policy = house, limits, policy
+        self.bodies = Bodies(limits)
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Answer one connection's request, or the server's own words."""
@@ -128,13 +132,10 @@ class App:
         raw_path: bytes = scope.get("raw_path") or scope["path"].encode()
         request_id = house.request_ids.new(to_microseconds(house.clock.now()))
         asked = _Asked(scope["method"], request_id, contract=raw_path.startswith(b"/v1/"))
-        house.in_flight += 1
         try:
             answer = await self._answer(asked, raw_path, scope, receive)
         except Exception as error:  # noqa: BLE001 - whatever rises is answered, none with its insides
             answer = self._failed(asked, error)
-        finally:
-            house.in_flight -= 1
         headers = _headers(answer, request_id, asked.workspace)
         if isinstance(answer, Answer):
             await send({"type": "http.response.start", "status": answer.status, "headers": headers})
@@ -160,16 +161,9 @@ class App:
     ) -> Answer | LiveAnswer:
         house = self.house
         self._policy.check(scope["headers"])
-        if house.in_flight > IN_FLIGHT_MOST and raw_path != b"/healthz":
-            raise Unavailable(
-                f"The server answers {IN_FLIGHT_MOST:,} requests at once, and is at it.",
-                reason="overloaded",
-                retry_after=1,
-            )
         found = house.table.find(asked.method, raw_path)
         route = asked.route = found.route
         headers: dict[bytes, bytes] = dict(scope["headers"])
-        raw = await _body(headers, receive, route)
         visitor = _NOBODY
         if route.needs != "nothing":
             visitor = await house.gate.admit(headers)
@@ -177,18 +171,24 @@ class App:
             demand_right(visitor, found)
         if house.strict and route.contract:
             demand_strictness(scope["headers"], route.path)
+        body, reads = IncomingBody(self.bodies, keyed=visitor.keyed), _has_body(headers, route)
         handles = house.shelf.of(visitor)
-        call = Call(house, visitor, handles, found.segments, headers=headers, raw=raw)
+        call = Call(house, visitor, handles, found.segments, headers=headers, raw=b"")
         try:
-            if found.names or scope["query_string"]:
-                call.query = read_query(scope["query_string"], found.names, strict=route.ours)
-            return await route.answer(call)
-        except InvalidInput:
-            if route.behind is not None:
-                await route.behind(call)
-            raise
+            # Without a credential a request has a place once its body is complete.
+            if reads and not visitor.keyed:
+                call.raw = await body.read(headers, receive, route.limit)
+            with nullcontext() if raw_path == b"/healthz" else house.place():
+                if reads and visitor.keyed:
+                    call.raw = await body.read(headers, receive, route.limit)
+                return await _handled(call, found, scope["query_string"])
+        finally:
+            body.release()
 
     def _failed(self, asked: _Asked, error: Exception) -> Answer:
+        if isinstance(error, MemoryError):
+            log_fault(error)
+            error = out_of_memory(written=None)
         self.house.metrics.failed(error)
         if asked.route and asked.route.durable and isinstance(error, HoldfastError):
             self._tell_durable(asked, asked.route, error)
@@ -267,24 +267,25 @@ def _headers(answer: Answer | LiveAnswer, request_id: str, workspace: str) -> He
     )
 
 
-async def _body(headers: Mapping[bytes, bytes], receive: Receive, route: Route) -> bytes:
-    """Return the body; TooLarge beyond the route's limit, before anything is made of it."""
+def _has_body(headers: Mapping[bytes, bytes], route: Route) -> bool:
+    """Tell whether a body may follow that *route* reads; without a credential none is read."""
+    if route.needs == "nothing":
+        return False
     declared = headers.get(b"content-length")
-    if declared is not None and declared.isdigit() and int(declared) > route.limit:
-        raise TooLarge(route.limit)
-    if declared in {None, b"0"} and b"transfer-encoding" not in headers and not route.changes:
-        return b""
-    parts: list[bytes] = []
-    size, more = 0, True
-    while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise InvalidInput("body", "ended before it was whole")
-        parts.append(message.get("body", b""))
-        size, more = size + len(parts[-1]), message.get("more_body", False)
-        if size > route.limit:
-            raise TooLarge(route.limit)
-    return b"".join(parts)
+    return route.changes or declared not in {None, b"0"} or b"transfer-encoding" in headers
+
+
+async def _handled(call: Call, found: Found, query_string: bytes) -> Answer | LiveAnswer:
+    """Return what the route answers; an unknown id is reported before a bad request."""
+    route = found.route
+    try:
+        if found.names or query_string:
+            call.query = read_query(query_string, found.names, strict=route.ours)
+        return await route.answer(call)
+    except InvalidInput:
+        if route.behind is not None:
+            await route.behind(call)
+        raise
 
 
 async def _left(receive: Receive) -> None:

@@ -1,24 +1,29 @@
-"""A request's limits, and its body as JSON that says one thing and no more.
+"""A request's limits, its body while it arrives, and that body as unambiguous JSON.
 
 msgspec checks shapes, but keeps the last of two equal keys in silence, and so might another
 reader keep the first. The standard library's parser shows every pair, so it reads, and msgspec
 judges what was read.
 """
 
+import asyncio
 import json
 import math
 import re
-from typing import Any, NoReturn, TypeVar, cast
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import Any, Literal, NoReturn, TypeVar, cast
 
 import msgspec
 from msgspec import Struct
 
-from holdfast.ground.errors import InvalidInput, shortened
+from holdfast.doors.http.errors import RequestTimeout
+from holdfast.ground.errors import InvalidInput, TooLarge, Unavailable, shortened
 from holdfast.ground.text import encoded
 from holdfast.memories.state.frozen import DEEPEST
 from holdfast.memories.stores.records import JSONObject
 
 B = TypeVar("B", bound="Body")
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
 
 DEPTH = 64
 """Levels of objects and lists in one another; no request needs more than a few."""
@@ -46,9 +51,138 @@ class RequestLimits(Struct, frozen=True, kw_only=True):
     head_lines: int = 100
     head_seconds: float = 20.0
     body_seconds: float = 30.0
+    body_grace: float = 5.0
+    """Seconds before the rate of a body counts."""
+    body_rate: int = 8_192
+    """The least bytes in each second after that, on average."""
+    bodies_bytes: int = 128 * 1_048_576
+    """Bytes of all bodies that are held in memory at once."""
+    half_sent: int = 250
+    """Requests without a credential whose bodies are incomplete: a quarter of all places."""
+
+    def body_deadline(self, size: int) -> float:
+        """Return the seconds within which more must follow the first *size* bytes of a body."""
+        return min(self.body_seconds, self.body_grace + size / self.body_rate)
 
 
 LIMITS = RequestLimits()
+
+
+class Bodies:
+    """The bodies that one server holds in memory, and those of them that are incomplete."""
+
+    def __init__(self, limits: RequestLimits) -> None:
+        self.limits = limits
+        self.held = 0
+        """Bytes in memory."""
+        self.half_sent: set[IncomingBody] = set()
+        """Incomplete bodies of requests without a credential."""
+
+    def take(self, size: int) -> None:
+        """Count *size* more bytes; Unavailable if all would be over the limit."""
+        if self.held + size > self.limits.bodies_bytes:
+            raise Unavailable(
+                f"The server holds {self.held:,} bytes of request bodies and has no memory for"
+                " more.",
+                reason="overloaded",
+                retry_after=1,
+            )
+        self.held += size
+
+    def enter(self, body: "IncomingBody") -> None:
+        """Add *body* to the half-sent ones; if they are too many, end the one most behind."""
+        if len(self.half_sent) >= self.limits.half_sent:
+            slowest = min(self.half_sent, key=IncomingBody.deadline)
+            self.half_sent.discard(slowest)
+            slowest.end()
+        self.half_sent.add(body)
+
+
+class IncomingBody:
+    """The body of one request, counted as held in memory from its first byte to `release`."""
+
+    def __init__(self, bodies: Bodies, *, keyed: bool) -> None:
+        self._bodies, self._keyed = bodies, keyed
+        self._size = 0
+        self._timeout = asyncio.timeout(None)
+        self._ended = False
+
+    async def read(self, headers: Mapping[bytes, bytes], receive: Receive, limit: int) -> bytes:
+        """Return the whole body.
+
+        TooLarge if it has more than *limit* bytes; RequestTimeout if it is late; Unavailable if
+        there is no memory for it, or if too many others without a credential are incomplete.
+        """
+        declared = headers.get(b"content-length")
+        if declared is not None and declared.isdigit() and int(declared) > limit:
+            raise TooLarge(limit)
+        # A body that is there already is read before the loop comes to this.
+        entry = None if self._keyed else asyncio.get_running_loop().call_soon(self._enter)
+        parts: list[bytes] = []
+        try:
+            async with self._timeout:
+                await self._receive(receive, parts, limit)
+            return b"".join(parts)
+        except TimeoutError:
+            raise self._late() from None
+        except MemoryError:
+            parts.clear()
+            raise out_of_memory() from None
+        finally:
+            if entry is not None:
+                entry.cancel()
+                self._bodies.half_sent.discard(self)
+
+    async def _receive(self, receive: Receive, parts: list[bytes], limit: int) -> None:
+        began, more = asyncio.get_running_loop().time(), True
+        while more:
+            self._timeout.reschedule(began + self._bodies.limits.body_deadline(self._size))
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise InvalidInput("body", "ended before it was whole")
+            part = message.get("body", b"")
+            if self._size + len(part) > limit:
+                raise TooLarge(limit)
+            self._bodies.take(len(part))
+            self._size += len(part)
+            parts.append(part)
+            more = message.get("more_body", False)
+
+    def deadline(self) -> float:
+        """Return when more of it must arrive, by the loop's clock."""
+        return self._timeout.when() or 0.0
+
+    def end(self) -> None:
+        """Stop reading it: another request takes its place."""
+        self._ended = True
+        self._timeout.reschedule(0.0)
+
+    def release(self) -> None:
+        """Count its bytes as held no longer."""
+        self._bodies.held -= self._size
+        self._size = 0
+
+    def _enter(self) -> None:
+        self._bodies.enter(self)
+
+    def _late(self) -> Unavailable:
+        if not self._ended:
+            return RequestTimeout("body")
+        return Unavailable(
+            "Too many requests without a credential are incomplete.",
+            reason="overloaded",
+            retry_after=1,
+        )
+
+
+def out_of_memory(written: Literal[False] | None = False) -> Unavailable:
+    """Return the error of a request for which the process has no memory."""
+    return Unavailable(
+        "The server has no memory for this request.",
+        reason="overloaded",
+        written=written,
+        retry_after=1,
+    )
 
 
 class Body(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -69,8 +203,12 @@ def read_json(raw: bytes, room: Room | None = None) -> JSONObject:
         text = raw.decode()
     except UnicodeDecodeError:
         raise InvalidInput("body", "is not UTF-8") from None
+    except MemoryError:
+        raise out_of_memory() from None
     try:
         value = room.parser.decode(text)
+    except MemoryError:
+        raise out_of_memory() from None
     except RecursionError:
         raise InvalidInput("body", f"is nested more than {room.depth} levels deep") from None
     except json.JSONDecodeError as error:
@@ -100,6 +238,8 @@ def _line(raw: bytes) -> object:
         value: object = _parser.decode(raw.decode())
     except UnicodeDecodeError:
         raise InvalidInput("body", "is not UTF-8") from None
+    except MemoryError:
+        raise out_of_memory() from None
     except RecursionError:
         raise InvalidInput("body", f"is nested more than {DEPTH} levels deep") from None
     except json.JSONDecodeError:

@@ -85,6 +85,21 @@ class House:
         requests_log.info("%s %s %d %.1f ms", method, route, status, seconds * 1_000)
 
     @contextmanager
+    def place(self) -> Generator[None]:
+        """Take the place of one request; Unavailable when all are taken."""
+        self.in_flight += 1
+        try:
+            if self.in_flight > IN_FLIGHT_MOST:
+                raise Unavailable(
+                    f"The server answers {IN_FLIGHT_MOST:,} requests at once, and is at it.",
+                    reason="overloaded",
+                    retry_after=1,
+                )
+            yield
+        finally:
+            self.in_flight -= 1
+
+    @contextmanager
     def room_for_live(self) -> Generator[None]:
         """Take the place of one live answer; Unavailable when all are taken."""
         if self.live >= LIVE_MOST:

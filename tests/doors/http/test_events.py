@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from doors.http.asking import HOST
 
 import holdfast
 from holdfast.doors.http.app import App, make_app
@@ -55,13 +56,14 @@ async def following(app: App, query: str = "", **headers: str) -> AsyncGenerator
         await line.left.wait()
         return {"type": "http.disconnect"}
 
+    sends = {"host": HOST, **headers}
     scope: dict[str, Any] = {
         "type": "http",
         "method": "GET",
         "path": "/api/events",
         "raw_path": b"/api/events",
         "query_string": query.encode(),
-        "headers": [(k.replace("_", "-").encode(), v.encode()) for k, v in headers.items()],
+        "headers": [(k.replace("_", "-").encode(), v.encode()) for k, v in sends.items()],
     }
 
     async def send(message: Any) -> None:
