@@ -138,9 +138,9 @@ class SQLiteEngine:
         gate = threading.Lock()
         gate.acquire()
         slot = Slot(work, self._owner, _seconds(timeout), lambda _: gate.release())
-        self.core.put_and_wait(slot)
         queue = self.core.writer.queue
         try:
+            self.core.put_and_wait(slot)
             arrived = gate.acquire(timeout=max(0.0, slot.deadline - monotonic()))
             if not arrived:
                 if queue.withdraw(slot):

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.engines.base import Transaction
 from holdfast.engines.sqlite import SQLiteEngine
-from holdfast.engines.sqlite.slots import MOST_IN_A_GROUP, MOST_WAITING
+from holdfast.engines.sqlite.slots import MOST_IN_A_GROUP, MOST_WAITING, Slot
 from holdfast.ground.errors import EngineFault, Unavailable
 from holdfast.ground.events import Event
 from holdfast.testing.contracts.engine import Wanted, noting, putting
@@ -184,13 +184,59 @@ def test_what_cannot_be_written_before_closing_ends_is_refused(
     assert keys(opened(), sql) == []
 
 
-def test_an_interrupted_caller_withdraws_what_waits(engine: SQLiteEngine, sql: Row):
-    here = threading.get_ident()
-    interrupt = threading.Timer(0.3, lambda: signal.pthread_kill(here, signal.SIGINT))
+@contextmanager
+def interrupted_once(engine: SQLiteEngine) -> Generator[None]:
+    """Interrupt this thread when a write of it waits, whatever the process does at SIGINT."""
+    here, heard, over = threading.get_ident(), threading.Event(), threading.Event()
 
-    interrupt.start()
-    with writer_kept_busy(engine), pytest.raises(KeyboardInterrupt):
+    def handle(*_: object) -> None:
+        if not heard.is_set():
+            heard.set()
+            raise KeyboardInterrupt
+
+    def interrupt() -> None:
+        # A signal just before the thread blocks is only handled when another one wakes it.
+        while not over.wait(0.01):
+            if len(engine.core.writer.queue):
+                signal.pthread_kill(here, signal.SIGINT)
+
+    before = signal.signal(signal.SIGINT, handle)
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+        signal.signal(signal.SIGINT, before)
+
+
+def test_an_interrupted_caller_withdraws_what_waits(engine: SQLiteEngine, sql: Row):
+    with (
+        writer_kept_busy(engine),
+        interrupted_once(engine),
+        pytest.raises(KeyboardInterrupt),
+    ):
         engine.write(putting(sql, "a", 1))
+
+    engine.write(putting(sql, "b", 1))
+    assert keys(engine, sql) == ["b"]
+
+
+def test_a_caller_interrupted_before_it_waits_withdraws_its_write(
+    engine: SQLiteEngine, sql: Row, monkeypatch: pytest.MonkeyPatch
+):
+    put = engine.core.writer.put
+
+    def put_and_interrupt(slot: Slot) -> None:
+        put(slot)
+        raise KeyboardInterrupt
+
+    with writer_kept_busy(engine):
+        monkeypatch.setattr(engine.core.writer, "put", put_and_interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            engine.write(putting(sql, "a", 1))
+    monkeypatch.undo()
 
     engine.write(putting(sql, "b", 1))
     assert keys(engine, sql) == ["b"]
