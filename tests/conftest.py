@@ -1,6 +1,7 @@
 """How every test runs, and the databases and servers that tests share."""
 
 import os
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,6 +34,23 @@ def nothing_is_left_mounted(tmp_path_factory: pytest.TempPathFactory) -> Iterato
     for directory in reversed(left):
         subprocess.run(["umount", "-l", directory], check=False)
     assert left == []
+
+
+@pytest.fixture
+def default_signals() -> Iterator[None]:
+    """Start processes that hear signals, where this one was told to ignore them (`nohup`, `&`)."""
+
+    def survive(*_: object) -> None:
+        """Do nothing; a program that is started does not inherit a handler."""
+
+    ignored = [
+        each for each in (signal.SIGHUP, signal.SIGINT) if signal.getsignal(each) == signal.SIG_IGN
+    ]
+    for each in ignored:
+        signal.signal(each, survive)
+    yield
+    for each in ignored:
+        signal.signal(each, signal.SIG_IGN)
 
 
 @pytest.fixture(scope="session", autouse=True)

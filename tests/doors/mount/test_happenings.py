@@ -88,3 +88,24 @@ def test_a_process_that_ends_anyway_is_not_killed() -> None:
     ran = subprocess.run([sys.executable, "-c", ENDING], check=False, timeout=120)
 
     assert ran.returncode == 0
+
+
+IGNORING = """
+import os, signal
+from holdfast.doors.mount.life.happenings import Happenings
+
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+happenings = Happenings()
+with happenings.signalled([signal.SIGHUP, signal.SIGTERM], lambda: "signal"):
+    os.kill(os.getpid(), signal.SIGHUP)
+    happenings.put("put")
+    assert happenings.get() == "put"
+"""
+
+
+def test_a_process_below_nohup_outlives_its_terminal() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", IGNORING], check=False, capture_output=True, text=True, timeout=120
+    )
+
+    assert ran.returncode == 0, ran.stderr

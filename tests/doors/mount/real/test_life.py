@@ -32,6 +32,7 @@ def locked(db: str) -> Generator[None]:
         yield
 
 
+@pytest.mark.usefixtures("default_signals")
 def test_a_person_is_told_in_one_line(kept: Kept, tmp_path: Path) -> None:
     session = kept.session(kept.store("User Preferences"), read_only=(kept.store("Team Rules"),))
     ours, theirs = pty.openpty()
@@ -115,6 +116,7 @@ def test_one_that_was_unmounted_lazily_leaves_what_took_its_place(
             assert run("mount", str(new.dir), "--note").returncode == 0
 
 
+@pytest.mark.usefixtures("default_signals")
 def test_a_closed_terminal_ends_it_like_any_signal(kept: Kept, start: Start) -> None:
     with start(Target(kept.db, (kept.store(),)), "--grace=600") as mount:
         (mount.root() / "a.tmp").write_text("one")
