@@ -3,7 +3,6 @@
 import os
 from collections.abc import Sequence
 from importlib import import_module
-from importlib.metadata import version
 from typing import Annotated
 
 import typer
@@ -85,6 +84,9 @@ def _empty(says: str, *, options: bool = False) -> typer.Typer:
 
 def _show_version(value: bool) -> None:
     if value:
+        # Loading it takes longer than most commands do.
+        from importlib.metadata import version
+
         typer.echo(f"holdfast {version('holdfast')}")
         raise typer.Exit
 
