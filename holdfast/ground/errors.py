@@ -192,7 +192,7 @@ class InvalidPlan(InvalidInput):
 
     def __init__(self, problems: Sequence[object]) -> None:
         told = "; ".join(str(each) for each in problems)
-        super().__init__("plan", told, next="Mend these, then run it.")
+        super().__init__("plan", told, next="Correct these problems, then run the plan.")
         self.problems = tuple(problems)
 
 
@@ -222,7 +222,7 @@ class CheckpointUnreadable(InvalidInput):
         super().__init__(
             "checkpoint",
             f"{shortened(path)} cannot be read: {shortened(why)}",
-            next="Restore it from a copy, or delete it to begin the run anew.",
+            next="Restore it from a copy, or delete it to start the run again.",
         )
         self.path = path
 
@@ -411,7 +411,7 @@ class PathTaken(Conflict):
 
     def __init__(self, conflicting_memory_id: str, conflicting_path: str) -> None:
         super().__init__(
-            f"The path is taken: the memory {conflicting_memory_id} sits at {conflicting_path}.",
+            f"The path is taken: the memory {conflicting_memory_id} is at {conflicting_path}.",
             next="Update it, or choose a path that is not that one, above it or below it.",
         )
         self.conflicting_memory_id = conflicting_memory_id
@@ -506,7 +506,7 @@ class Forgotten(Conflict):
     def __init__(self, forgotten_at: datetime, by: str) -> None:
         super().__init__(
             f"The key was forgotten by {by} after this run began.",
-            next="Ask whether the fact is true again, then store it from a new run.",
+            next="Check that the fact is true again, then store it from a new run.",
         )
         self.forgotten_at, self.by = forgotten_at, by
 
@@ -529,7 +529,7 @@ class ResultDiffers(Conflict):
     def __init__(self, id: str, *, stored: str, given: str) -> None:
         super().__init__(
             f"The thread holds another result as {shortened(id)}.",
-            next="Use a new run_id for what is run anew.",
+            next="Use a new run_id to run it again.",
         )
         self.id, self.stored, self.given = id, stored, given
 
@@ -542,7 +542,8 @@ class CheckpointMismatch(Conflict):
     def __init__(self, parts: Sequence[str]) -> None:
         super().__init__(
             f"The checkpoint is of another run: {', '.join(parts)} differ.",
-            next='Run what was begun, use a new run_id, or begin anew with on_mismatch="restart".',
+            next="Run the plan that was begun, use a new run_id,"
+            ' or start again with on_mismatch="restart".',
         )
         self.parts = tuple(parts)
 
@@ -562,7 +563,7 @@ class NotOwner(Conflict):
     facts = ("owner",)
 
     def __init__(self, task_id: str, owner: str | None) -> None:
-        whose = f"is claimed by {shortened(owner)}" if owner else "is claimed by nobody"
+        whose = f"is claimed by {shortened(owner)}" if owner else "has no owner"
         super().__init__(
             f"The task {shortened(task_id)} {whose}.",
             next="Send its owner a message." if owner else "Claim it first.",
@@ -577,8 +578,8 @@ class TaskSettled(Conflict):
 
     def __init__(self, task_id: str, status: str) -> None:
         super().__init__(
-            f"The task {shortened(task_id)} is {status} and stays so.",
-            next="Create a new task for what is still to do.",
+            f"The task {shortened(task_id)} is {status}, which is final.",
+            next="Create a new task for the remaining work.",
         )
         self.status = status
 
@@ -724,7 +725,7 @@ class WaitTimeout(HoldfastError):
     def __init__(self, key: str, seconds: float) -> None:
         super().__init__(
             f"{shortened(key)} was not written within {seconds:g} s.",
-            next="Wait longer, or see whether whoever writes it still runs.",
+            next="Wait longer, or check that its writer still runs.",
         )
         self.key, self.seconds = key, seconds
 

@@ -175,7 +175,7 @@ class _Careful:
         return InvalidInput(
             self._field,
             f"{place(self._root, at)}: {found}; store {instead}",
-            next="Mend that place, then write it again.",
+            next="Correct that value, then write it again.",
         )
 
 
