@@ -22,7 +22,7 @@ CODES: dict[type[HoldfastError], str] = {
 }
 
 
-_NEXT: Final = "Mend it, and ask again."
+_NEXT: Final = "Correct the request and retry."
 
 
 def code_of(error: HoldfastError) -> str | None:

@@ -19,15 +19,15 @@ COUNTERS: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
     "stored_total": ("Writes of entries.", "outcome", get_args(Outcome)),
     "refused_total": ("Writes refused.", "code", tuple(sorted(set(CODES.values())))),
     "evicted_total": ("Entries evicted for new ones.", "category", LABELS),
-    "expired_total": ("Entries removed because their time was over.", "category", LABELS),
+    "expired_total": ("Entries removed because they expired.", "category", LABELS),
     "forgotten_total": ("Entries forgotten.", "", ()),
     "hydrations_total": ("Hydrations.", "", ()),
     "hydrated_entries_total": ("Entries hydrated.", "", ()),
     "hydrated_bytes_total": ("Bytes of entries hydrated.", "", ()),
     "omitted_entries_total": ("Entries that hydrations left out.", "reason", get_args(Reason)),
     "omitted_bytes_total": ("Bytes of entries that hydrations left out.", "", ()),
-    "searches_total": ("Lists asked for with a query.", "result", ("hit", "empty")),
-    "recalls_total": ("Entries asked for by key.", "result", ("hit", "miss")),
+    "searches_total": ("Lists with a query.", "result", ("hit", "empty")),
+    "recalls_total": ("Reads of one entry by key.", "result", ("hit", "miss")),
     "runs_total": ("Runs.", "event", RUN_EVENTS),
 }
 """What each counter says, its label if it has one, and the values that has."""

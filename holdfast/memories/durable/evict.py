@@ -44,6 +44,6 @@ def crowded(core: int, cap: int) -> str | None:
     if core < NEARLY_FULL * cap:
         return None
     return (
-        f"{core:,} of at most {cap:,} entries are core: past the cap the coldest core entry goes."
-        " Forget what is stale."
+        f"{core:,} of at most {cap:,} entries are core: beyond the cap"
+        " the coldest core entry is evicted. Forget what is stale."
     )

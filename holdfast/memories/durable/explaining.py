@@ -158,7 +158,7 @@ def _of_gone(key: str, gone: _Gone, budget: int) -> Explanation:
 def _said_of_gone(name: str, reason: Verdict, at: str, by: By) -> str:
     match reason:
         case "expired":
-            return f"{name} expired, and is gone since {at}."
+            return f"{name} expired, and was deleted at {at}."
         case "evicted":
             return f"{name} was evicted at {at}, to stay within the cap when {by} wrote."
         case "forgotten":

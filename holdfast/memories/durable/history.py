@@ -151,7 +151,7 @@ def change_at(caller: Caller, reader: Reader, seq: object) -> ChangeRow:
     known = 0 < seq < NEWEST
     row = reader.first(ChangeRow, sql.change_at, seq=seq) if known else None
     if row is None:
-        raise NotFound(CHANGE, str(seq), next="Look at the history for its number.")
+        raise NotFound(CHANGE, str(seq), next="Find its number in the history.")
     return _without_expired(caller, reader, [row])[0]
 
 

@@ -181,7 +181,7 @@ def _read(caller: Caller, files: Sequence[File], how: How, passed: Sequence[Reje
     often = Counter(map(_spot, told))
     for each in told:
         if (many := often[_spot(each)]) > 1:
-            reason = f"is in {many} files, so that none of them counts"
+            reason = f"is in {many} files, so none of them is used"
             error = InvalidInput("key", reason, given=each.asked.key)
             refused.append(rejected(each.path, error))
     alone = tuple(each for each in told if often[_spot(each)] == 1)

@@ -45,7 +45,7 @@ class Intake:
             raise ImportRefused(
                 f"{len(rejected):,} files were rejected, so nothing was replaced.",
                 rejected=rejected,
-                next="Mend them or take them out; rejected says why of each.",
+                next="Correct them or leave them out; `rejected` has the reason for each.",
             )
 
     def forget_others(self) -> int:

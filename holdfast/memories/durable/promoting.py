@@ -82,7 +82,7 @@ def promotion(memory: Promotes, key: str, as_key: str | None = None) -> Promotio
     found = memory.get(key)
     with coded():
         if found is None:
-            raise NotFound("value", key, next="Ask the memory which keys it has.")
+            raise NotFound("value", key, next="List the keys of the memory.")
         origin = _origin(memory, key, found)
         origin.cause()
         content = _content(found.value)

@@ -45,7 +45,7 @@ def checked_user(given: object) -> str:
     """Return *given* if it can name a user; `*` stands for everybody, so nobody is named so."""
     user = checked_name("user_id", given)
     if user == EVERYBODY.user:
-        raise InvalidInput("user_id", "must not be `*`, which stands for everybody", given=user)
+        raise InvalidInput("user_id", "must not be `*`, which means all users", given=user)
     return user
 
 

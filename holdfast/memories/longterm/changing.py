@@ -50,7 +50,7 @@ def update(caller: Caller, id: str, wanted: Wanted) -> Item:
     importance = None if wanted.importance is UNSET else checked_importance(wanted.importance)
     if is_id("turn", id):
         raise InvalidInput(
-            "id", "is a turn, which stays as it was said", given=id, next="Forget it instead."
+            "id", "is a turn, and turns cannot be changed", given=id, next="Forget it instead."
         )
     if not is_id("item", id):
         raise _missing(id)

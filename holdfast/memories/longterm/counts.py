@@ -10,9 +10,9 @@ from holdfast.memories.longterm.item import Mode, Outcome
 
 COUNTERS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "recall_empty_total": ("Recalls that found nothing.", ()),
-    "outcomes_total": ("What became of remembering.", ("outcome",)),
+    "outcomes_total": ("Results of remember, by outcome.", ("outcome",)),
     "secrets_total": ("Texts that held a secret, by its kind.", ("kind", "action")),
-    "evicted_total": ("Items and turns that made room for new ones.", ()),
+    "evicted_total": ("Items and turns evicted for new ones.", ()),
 }
 """What each counter says, and its labels."""
 

@@ -39,7 +39,7 @@ def _control_of(caller: Caller, attachments: Attachments, run_id: str) -> RunCon
         return held
     if state == "running" and run.place == this_process():
         raise Conflict(
-            f"Nobody holds the run {run_id}, which is run by this process.",
+            f"The run {run_id} of this process has no control attached.",
             reason="not_held",
             next="Attach it with its control.",
         )
@@ -47,7 +47,7 @@ def _control_of(caller: Caller, attachments: Attachments, run_id: str) -> RunCon
         raise Conflict(
             f"The run {run_id} is run elsewhere, in {run.place}.",
             reason="elsewhere",
-            next="Ask there: this process does not run it.",
+            next="Cancel or steer it in that process.",
         )
     raise Conflict(
         f"The run {run_id} is {state}.", reason="ended", next="Only a run that is running takes it."

@@ -15,7 +15,7 @@ COUNTERS: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
     "reads_total": ("Entries that models read.", "", ("",)),
     "refused_total": ("Writes refused.", "reason", REASONS),
     "listener_errors_total": ("Listeners that failed.", "", ("",)),
-    "records_evicted_total": ("Records of ended runs that made room for newer ones.", "", ("",)),
+    "records_evicted_total": ("Records of ended runs evicted for newer ones.", "", ("",)),
 }
 """What each counter says, its label if it has one, and the values that has."""
 

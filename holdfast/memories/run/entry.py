@@ -109,7 +109,7 @@ def _text(field: str, given: object, most: int) -> str | None:
             field,
             f"must have at most {most:,} characters, has {len(text):,}",
             limit=most,
-            next="Say it shorter; what is long belongs into the value.",
+            next="Shorten it; put long text into the value.",
         )
     return text
 

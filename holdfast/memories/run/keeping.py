@@ -223,9 +223,9 @@ def _held(run: RunRow | None, run_id: str, report: Report) -> RunRow:
         raise missing(run_id)
     if run.holder != report.holder:
         raise Conflict(
-            f"The run {run_id} was begun anew, in {run.place}.",
+            f"The run {run_id} was started again, in {run.place}.",
             reason="superseded",
-            next="Give each run an id of its own.",
+            next="Give each run its own id.",
         )
     if run.state != "running" and report.number > run.batch:
         raise Conflict(

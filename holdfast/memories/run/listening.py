@@ -200,7 +200,9 @@ def _hand_over(listener: _Subscription, what: RunEntry | RunMemoryEvent, key: st
         if iscoroutine(answer):
             answer.close()
             counts.listener_failed()
-            _log.error("a listener of run memory gave a coroutine on %s: nobody awaits it", key)
+            _log.error(
+                "a listener of run memory returned a coroutine on %s, which is not awaited", key
+            )
 
 
 def _facts(refusal: HoldfastError) -> tuple[str, int | None, int | None]:

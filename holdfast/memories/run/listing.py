@@ -225,7 +225,7 @@ def _position(asked: Asked, run_id: str) -> _Position:
         raise InvalidInput(
             "page",
             "belongs to another filter or order",
-            next="Ask with the cursor alone, or start again without it.",
+            next="Send the cursor alone, or start again without it.",
         )
     return _Position(
         among=among, order=cast("Order", order), last=(cast("int", time), cast("int", number))

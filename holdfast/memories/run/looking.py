@@ -157,7 +157,7 @@ def listed_in(told: object) -> ListedEntry:
         times = {name: _milliseconds(entry[name]) for name in ("createdAt", "updatedAt")}
         return msgspec.convert({**entry, **times}, ListedEntry)
     except (msgspec.ValidationError, KeyError, ValueError) as error:
-        raise EngineFault(f"What was answered is no entry: {error}.") from error
+        raise EngineFault(f"The response is not an entry: {error}.") from error
 
 
 def read_in(told: object) -> ReadEntry:
@@ -165,7 +165,7 @@ def read_in(told: object) -> ReadEntry:
     try:
         return msgspec.convert(told, ReadEntry)
     except msgspec.ValidationError as error:
-        raise EngineFault(f"What was answered is no entry: {error}.") from error
+        raise EngineFault(f"The response is not an entry: {error}.") from error
 
 
 def _kept_part(value: Value, wanted: Wanted) -> Told:
@@ -175,10 +175,10 @@ def _kept_part(value: Value, wanted: Wanted) -> Told:
     if wanted.offset > len(kept):
         raise InvalidInput(
             "offset",
-            f"must be at most {len(kept):,}, where what is kept of this value ends",
+            f"must be at most {len(kept):,}, the size stored of this value",
             limit=len(kept),
             given=wanted.offset,
-            next="Ask the run itself for the rest, if it lasts.",
+            next="Read the rest from the run itself while it lasts.",
         )
     piece = kept[wanted.offset :]
     part: Told = {

@@ -236,4 +236,4 @@ def _nowhere(value: JSON, name: str, at: str) -> str:
 
 
 def _bad_path(reason: str, given: object) -> InvalidInput:
-    return InvalidInput("path", reason, given=given, next="Mend the path, or leave it out.")
+    return InvalidInput("path", reason, given=given, next="Correct the path, or leave it out.")

@@ -95,7 +95,7 @@ def _check_value(index: int, entry: ReportedEntry) -> None:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise InvalidInput("value", "must be JSON, as text", index=index) from None
     if (entry.part_of is None) != (entry.total is None):
-        raise InvalidInput("total", "is told of a part, and of nothing else", index=index)
+        raise InvalidInput("total", "belongs to a part, and only to a part", index=index)
     if entry.part_of is not None:
         checked_version("total", entry.total)
         if not isinstance(value, str):

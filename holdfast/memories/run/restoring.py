@@ -83,7 +83,7 @@ def _checked(given: object, index: int) -> RunEntry:
             limit=error.limit,
             given=error.given,
             index=index,
-            next="Mend that entry; none was restored.",
+            next="Correct that entry; none was restored.",
         ) from None
 
 

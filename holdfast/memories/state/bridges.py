@@ -55,6 +55,6 @@ def share(found: ValueInfo | None, key: str, memory: Shares[E_co], as_key: str |
     *as_key* is given.
     """
     if found is None:
-        raise NotFound("value", key, next="Ask the state which keys it has.")
+        raise NotFound("value", key, next="List the keys of the state.")
     name = (as_key or key).removeprefix(NAMESPACE)
     return memory.set(f"{NAMESPACE}{name}", found.value, source=found.source or "network")

@@ -82,7 +82,7 @@ def already_ended(run_id: str) -> Conflict:
     return Conflict(
         f"The run {run_id} has ended, and its record is another.",
         reason="ended",
-        next="Use a new run_id for what is run anew.",
+        next="Use a new run_id to run it again.",
     )
 
 

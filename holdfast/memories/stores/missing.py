@@ -72,7 +72,7 @@ def id_of_name(
         raise InvalidInput(field, reason, given=wanted, next="Say which by its id.")
     if not ids:
         near = nearest(wanted, [name for name, _ in names])
-        found = "There is none at all" if near is None else f"The nearest is {near!r}"
+        found = "There are no stores" if near is None else f"The nearest is {near!r},"
         other = _of_another_kind("memstore", wanted)
-        raise NotFound(kind, wanted, next=f"{found}, in {place}." + (f" {other}" if other else ""))
+        raise NotFound(kind, wanted, next=f"{found} in {place}." + (f" {other}" if other else ""))
     return ids[0]

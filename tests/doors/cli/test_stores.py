@@ -49,7 +49,7 @@ def test_a_name_in_a_workspace_without_stores_is_said_with_the_workspace(
 
     says = fails("stores", "show", "Prefs", "--workspace", "blue").err
 
-    assert says.endswith(f"There is none at all, in {db}, workspace blue.\n")
+    assert says.endswith(f"There are no stores in {db}, workspace blue.\n")
 
 
 def test_an_id_that_no_store_has_is_said_with_the_database(run: Run, fails: Run, db: str) -> None:

@@ -115,7 +115,7 @@ class ChromaVectors:
         except NotFoundError:
             return None
         except ValueError as error:
-            raise Unavailable("Chroma cannot be asked.", reason="io") from error
+            raise Unavailable("Chroma cannot be reached.", reason="io") from error
 
 
 def _erase(folder: Path) -> None:
