@@ -62,7 +62,7 @@ def _check_free(place: Path, engine: Engine, *, force: bool) -> None:
     if place.is_dir():
         raise InvalidInput("file", "is a folder", given=str(place), next="Name a file in it.")
     if not place.parent.is_dir():
-        raise InvalidInput("file", "lies in a folder that does not exist", given=str(place))
+        raise InvalidInput("file", "is in a folder that does not exist", given=str(place))
     target = Path(engine.status().target)
     if engine.dialect == "sqlite" and all(map(Path.exists, (place, target))):
         _refuse_same(place, target)
@@ -112,7 +112,7 @@ def _checked(part: Path, place: Path) -> BackupReport:
         if not report.ok:
             first = report.findings[0]
             raise Unavailable(
-                f"What was copied is not whole: {len(report.findings)} findings, the first of"
+                f"The copy is damaged: {len(report.findings)} findings, the first of"
                 f" {first.check} in {first.table or 'the file'}.",
                 reason="io",
                 next="Run holdfast verify on the database.",

@@ -154,7 +154,7 @@ def _server(engine: Engine, sql: SimpleNamespace) -> Iterator[Check]:
         name="role",
         ok=not role.powerful,
         says=f"{role.name}, which owns {role.owned} tables"
-        + (" and may look past row security" if role.powerful else ""),
+        + (" and can bypass row security" if role.powerful else ""),
     )
     unforced = engine.all(_name, sql.unforced)
     yield Check(
@@ -169,7 +169,7 @@ def _server(engine: Engine, sql: SimpleNamespace) -> Iterator[Check]:
         name="forgetting",
         ok=True,
         says=(
-            "what was forgotten is gone from tables and indexes; log segments until they are"
+            "forgotten data is deleted from tables and indexes; log segments until they are"
             " recycled, archives, base backups and standbys are the server owner's to clear ("
             + ", ".join(engine.all(_name, sql.archiving))
             + ")"
@@ -182,7 +182,7 @@ def _erasure(status: EngineStatus) -> Check:
     return Check(
         name="erasure",
         ok=not pending,
-        says="waits for a reader to end" if pending else "nothing waits",
+        says="waits for a reader to end" if pending else "nothing is queued",
     )
 
 
@@ -201,9 +201,9 @@ def _counters(engine: Engine, sql: SimpleNamespace) -> Check:
     return Check(
         name="durable counters",
         ok=not wrong,
-        says=f"{wrong:,} are not what is there; holdfast verify names them"
+        says=f"{wrong:,} differ from the data; holdfast verify names them"
         if wrong
-        else "as what is there",
+        else "match the data",
     )
 
 
@@ -216,7 +216,7 @@ def _overdue(engine: Engine, sql: SimpleNamespace) -> Check:
     says = f"{over.entries:,} entries and {over.runs:,} runs are over and still there"
     if days > 1:
         says += f", for {days:,.0f} days: run holdfast durable sweep"
-    return Check(name="durable sweep", ok=days <= 1, says=says if days else "nothing is over")
+    return Check(name="durable sweep", ok=days <= 1, says=says if days else "nothing has expired")
 
 
 def _clock(engine: Engine, sql: SimpleNamespace) -> Check:

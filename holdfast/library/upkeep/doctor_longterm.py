@@ -28,9 +28,9 @@ def look_at_longterm(engine: Engine, sql: SimpleNamespace) -> Iterator[Check]:
     yield Check(
         name="long-term counters",
         ok=not wrong,
-        says=f"{wrong:,} are not what is there; holdfast verify names them"
+        says=f"{wrong:,} differ from the data; holdfast verify names them"
         if wrong
-        else "as what is there",
+        else "match the data",
     )
     failed = engine.all(_Failed, sql.failed_jobs)
     told = ", ".join(f"{each.jobs:,} {each.kind} ({each.error})" for each in failed)

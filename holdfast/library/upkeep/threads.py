@@ -100,9 +100,9 @@ def look_at_threads(engine: Engine, sql: SimpleNamespace) -> Check:
     return Check(
         name="thread counters",
         ok=not wrong,
-        says=f"{wrong:,} are not what is there; holdfast verify names them"
+        says=f"{wrong:,} differ from the data; holdfast verify names them"
         if wrong
-        else "as what is there",
+        else "match the data",
     )
 
 

@@ -62,7 +62,7 @@ class TestOfDurableMemory:
 
         hf.sweep()
         assert unwell(hf) == {}
-        assert said(hf)["durable sweep"].says == "nothing is over"
+        assert said(hf)["durable sweep"].says == "nothing has expired"
 
 
 class TestOfAFile:
