@@ -33,10 +33,10 @@ _LOST = frozenset({"57P01", "57P02", "57P03", "57P04", "57P05"})
 _REASONS: tuple[tuple[str, Reason, str], ...] = (
     ("53100", "full", "The server's disk is full."),
     ("53200", "overloaded", "The server has not enough memory."),
-    ("53300", "busy", "The server accepts no more connections."),
+    ("53300", "busy", "The server has no free connections."),
     ("53", "overloaded", "The server lacks resources."),
     ("55P03", "locked", "A row stayed locked by others."),
-    ("55006", "locked", "What was asked for is in use."),
+    ("55006", "locked", "The object is in use."),
     ("40P01", "locked", "Writes waited for each other."),
     ("40001", "locked", "Writes kept getting in each other's way."),
     ("57014", "timeout", "The statement took too long."),
@@ -48,7 +48,7 @@ _REASONS: tuple[tuple[str, Reason, str], ...] = (
 _NEXT: dict[Reason, str] = {
     "full": "Free some space on the server; the next write then succeeds by itself.",
     "read_only": "Use the primary server, or a login that may write.",
-    "io": "Look at the server's log.",
+    "io": "Check the server's log.",
 }
 _SOON: frozenset[Reason] = frozenset({"busy", "locked", "lost", "overloaded"})
 
@@ -102,7 +102,7 @@ def refused_at_connect(error: psycopg.Error, target: str) -> HoldfastError:
             "target", "names a database that does not exist", given=target, next="Create it first."
         )
     if "too many clients" in said or "connection slots" in said:
-        return Unavailable("The server accepts no more connections.", reason="busy", retry_after=1)
+        return Unavailable("The server has no free connections.", reason="busy", retry_after=1)
     if starts := _STARTS.search(said):
         # 57P03: while connecting, the driver tells the text and no code.
         return Unavailable(

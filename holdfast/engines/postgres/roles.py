@@ -80,7 +80,7 @@ def grant(connection: "psycopg.Connection[Any]", *, always: bool) -> None:
 def _become_app(connection: "psycopg.Connection[Any]") -> bool:
     login = _login(connection)
     if login.app_bypasses:
-        raise _unsafe(f"The role {APP_ROLE} may look past row-level security.")
+        raise _unsafe(f"The role {APP_ROLE} can bypass row-level security.")
     if login.is_app:
         return False
     if not login.app_exists and login.may_create:
@@ -91,7 +91,7 @@ def _become_app(connection: "psycopg.Connection[Any]") -> bool:
     if login.app_exists and _may_become(connection):
         return True
     if login.superuser or login.bypasses:
-        raise _unsafe(f"The login may look past row-level security and cannot become {APP_ROLE}.")
+        raise _unsafe(f"The login can bypass row-level security and cannot become {APP_ROLE}.")
     return False
 
 

@@ -188,7 +188,7 @@ class Database:
         if isinstance(stopped, Corrupt):
             return Corrupt(stopped.path, stopped.findings)
         if stopped is None:
-            raise EngineFault("Asked why it stopped, and it did not.")
+            raise EngineFault("The engine was not stopped, so it has no reason.")
         return Unavailable(stopped.message, reason=stopped.reason, next=stopped.next)
 
 
