@@ -19,16 +19,16 @@ COMMANDS = {
     "keys": "Make, list and revoke API keys.",
     "mount": "Show memory stores as directories of ordinary files.",
     "unmount": "End a mount, once everything in it is saved.",
-    "durable": "Read, write and look after what agents remember between runs.",
-    "ltm": "Recall, keep and look after what users told.",
-    "runs": "Watch, steer and look into what agents are at.",
+    "durable": "Read, write and maintain the durable memory of agents.",
+    "ltm": "Recall, store and maintain the long-term memory of users.",
+    "runs": "Watch, steer and inspect the runs of agents.",
     "forget": "Forget everything of a user's or an agent's.",
     "backup": "Copy everything, at one moment, into a file.",
     "restore": "Bring a backup into a database.",
-    "verify": "Check that everything stored is whole, and say what is not.",
+    "verify": "Check all stored data, and list what is damaged.",
     "scrub": "Make deleted bytes unreadable in the database's files.",
-    "doctor": "Say what a person should look after.",
-    "eval": "Measure how well recall finds what was said.",
+    "doctor": "Report what needs an operator.",
+    "eval": "Measure the quality of recall.",
 }
 """Each command's line in the help; its module here has the same name."""
 

@@ -88,7 +88,7 @@ class Call:
             return
         if not sys.stdin.isatty():
             raise typer.BadParameter(
-                "there is no terminal to ask on; say --yes if you mean it", param_hint="--yes"
+                "there is no terminal for the question; pass --yes to confirm", param_hint="--yes"
             )
         typer.confirm(question, abort=True, err=True)
 

@@ -14,9 +14,9 @@ COLUMNS = ("name", "ok", "says")
 
 @command(app, "doctor")
 def doctor(call: Call) -> None:
-    """Look at the database and what it stands on; exit 1 if something needs a person.
+    """Check the database and its environment; exit 1 if something needs an operator.
 
-    What a mount would lack is shown, and is nobody's duty.
+    What a mount lacks is shown, and does not change the exit code.
     """
     hf = call.database(migrate=False)
     from holdfast.doors.mount.life.look import look

@@ -73,7 +73,7 @@ def list_all(
     ] = None,
     limit: Limit = 100,
     page: Annotated[
-        str | None, typer.Option("--page", metavar="P", help="Go on from an earlier list.")
+        str | None, typer.Option("--page", metavar="P", help="The page token of an earlier list.")
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="All of them, page after page.")] = False,
 ) -> None:
@@ -236,10 +236,10 @@ def agents(call: Call) -> None:
 def sweep(
     call: Call,
     agent: Annotated[
-        str | None, typer.Argument(metavar="AGENT", help="Only this one's; else everybody's.")
+        str | None, typer.Argument(metavar="AGENT", help="Only this agent's; default: all.")
     ] = None,
 ) -> None:
-    """Remove what is over: expired entries, and runs that lapsed."""
+    """Remove expired entries and lapsed runs."""
     swept = call.hf.sweep() if agent is None else call.hf.durable(agent).sweep()
     call.answer.one(to_wire(swept))
 
@@ -260,10 +260,10 @@ def limits(
     content_bytes: Annotated[int | None, _limit("content_bytes", "Longest content.")] = None,
     budget: Annotated[int | None, _limit("budget", "Bytes that are hydrated.")] = None,
     daily_hours: Annotated[
-        int | None, _limit("daily_hours", "How long daily entries stay.")
+        int | None, _limit("daily_hours", "How long daily entries are kept.")
     ] = None,
     evict: Annotated[
-        bool, typer.Option("--evict", help="Let go, coldest first, what is beyond a new cap.")
+        bool, typer.Option("--evict", help="Evict entries beyond a new cap, coldest first.")
     ] = False,
 ) -> None:
     """Show the limits of an agent, or set some."""
@@ -321,5 +321,5 @@ def _absent(durable: DurableMemory, key: str) -> NotFound:
     return NotFound(
         "entry",
         key,
-        next=f"Similar keys: {meant}." if meant else "holdfast durable list shows what is there.",
+        next=f"Similar keys: {meant}." if meant else "holdfast durable list shows the keys.",
     )

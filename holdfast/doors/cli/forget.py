@@ -21,7 +21,7 @@ def forget(
     agent: Annotated[
         str | None, typer.Option("--agent", metavar="A", help="The agent whose memory is to go.")
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Skip the confirmation.")] = False,
 ) -> None:
     """Forget everything of a user's or an agent's, and the name; report what went."""
     if (user is None) == (agent is None):

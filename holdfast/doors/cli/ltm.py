@@ -57,12 +57,12 @@ def status(
 def recall(
     call: Call,
     user: User,
-    query: Annotated[str, typer.Argument(metavar="QUERY", help="What is to be answered.")],
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="The question.")],
     *,
     k: Annotated[
         int, typer.Option("--k", metavar="N", min=0, max=MOST_RECALLED, help="Most to show.")
     ] = 5,
-    what: Annotated[What, typer.Option("--what", help="What to look among.")] = "all",
+    what: Annotated[What, typer.Option("--what", help="Search items, turns or both.")] = "all",
     kind: Kinds = None,
     min_relevance: Annotated[
         float | None,
@@ -105,9 +105,7 @@ def list_all(
     call: Call,
     user: User,
     *,
-    turns: Annotated[
-        bool, typer.Option("--turns", help="What was said, instead of what is believed.")
-    ] = False,
+    turns: Annotated[bool, typer.Option("--turns", help="List turns instead of items.")] = False,
     kind: Kinds = None,
     query: Annotated[
         str | None, typer.Option("--query", metavar="Q", help="Only with all of these words.")
@@ -119,7 +117,7 @@ def list_all(
         int, typer.Option("--limit", metavar="N", min=1, max=MOST_LISTED, help="Most to show.")
     ] = LISTED,
     page: Annotated[
-        str | None, typer.Option("--page", metavar="P", help="Go on from an earlier list.")
+        str | None, typer.Option("--page", metavar="P", help="The page token of an earlier list.")
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="All of them, page after page.")] = False,
     namespace: Namespace = "chat",
@@ -155,9 +153,7 @@ def update(
     user: User,
     id: Annotated[str, typer.Argument(metavar="ID", help="The id of an item.")],
     *,
-    text: Annotated[
-        str | None, typer.Option("--text", metavar="T", help="What it says from now on.")
-    ] = None,
+    text: Annotated[str | None, typer.Option("--text", metavar="T", help="The new text.")] = None,
     kind: Annotated[KindOf | None, typer.Option("--kind", help="What it is.")] = None,
     importance: Importance = None,
     namespace: Namespace = "chat",
@@ -188,12 +184,12 @@ def forget(
 def clear(
     call: Call,
     user: User,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Skip the confirmation.")] = False,
     namespace: Namespace = "chat",
     workspace_id: Workspace = None,
 ) -> None:
     """Forget a whole collection for good."""
-    call.make_sure(f"Forget all that {user} told in {namespace}?", yes=yes)
+    call.make_sure(f"Forget everything of {user} in {namespace}?", yes=yes)
     call.answer.one(to_wire(_data(call, user, namespace, workspace_id).clear()))
 
 
@@ -234,7 +230,7 @@ def import_(
     namespace: Namespace = "chat",
     workspace_id: Workspace = None,
 ) -> None:
-    """Take in the lines of an export; what is there already is left as it is."""
+    """Take in the lines of an export; existing ones stay unchanged."""
     records = _records(file)
     memory = _memory(call, user, namespace, workspace_id)
     call.answer.one(to_wire(memory.import_(records)))
@@ -286,7 +282,7 @@ def _memory(call: Call, user: str, namespace: str, workspace_id: str | None) -> 
 
 def _absent(id: str) -> NotFound:
     kind = "turn" if id.startswith("turn_") else "item"
-    return NotFound(kind, id, next="holdfast ltm list shows what is there.")
+    return NotFound(kind, id, next="holdfast ltm list shows the ids.")
 
 
 def _records(file: str) -> list[Any]:

@@ -108,7 +108,7 @@ def delete(
     call: Call,
     store: Store,
     place: Place,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Skip the confirmation.")] = False,
 ) -> None:
     """Delete a memory; its versions stay."""
     call.make_sure(f"Delete the memory {place} of the store {store}?", yes=yes)

@@ -41,7 +41,7 @@ def mount(
         str | None,
         typer.Option("--session", metavar="ID", help="Mount what it attaches, and write as it."),
     ] = None,
-    read_only: Annotated[bool, typer.Option("--read-only", help="Let nothing be written.")] = False,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Mount read-only.")] = False,
     mode: Annotated[
         Literal["auto", "fuse", "sync"],
         typer.Option("--mode", help="Through FUSE, or as plain files kept in step."),
@@ -67,7 +67,7 @@ def mount(
         bool, typer.Option("--allow-other", help="Let other users in, as permissions say.")
     ] = False,
     status: Annotated[
-        bool, typer.Option("--status", help="Say what is mounted there, and end.")
+        bool, typer.Option("--status", help="Show what is mounted there, and exit.")
     ] = False,
     note: Annotated[
         bool, typer.Option("--note", help="Print text for a system prompt about it, and end.")
@@ -101,7 +101,7 @@ def mount(
 def _check(call: Call, session: str | None, stores: list[str]) -> None:
     """Refuse what no target could mend, before one is asked."""
     if (call.db or "").removeprefix("sqlite:") == MEMORY:
-        raise typer.BadParameter(f"{MEMORY} is reached by nobody else", param_hint="--db")
+        raise typer.BadParameter(f"no other process can read {MEMORY}", param_hint="--db")
     token = is_server(call.db) and (call.api_key or "").startswith(TOKEN)
     if not stores and session is None and not token:
         raise typer.BadParameter("name a store or a session", param_hint="--store")

@@ -18,7 +18,7 @@ def restore(
     call: Call,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A backup.")],
     replace: Annotated[
-        bool, typer.Option("--replace", help="Put it in the place of what the database holds.")
+        bool, typer.Option("--replace", help="Replace the content of the database.")
     ] = False,
 ) -> None:
     """Bring a backup into an empty database, or with --replace into a used one."""

@@ -84,7 +84,7 @@ def read(
 
 @command(app, "watch")
 def watch(call: Call, run: Run) -> None:
-    """Print what happens in a run, a line for each event, until it is over."""
+    """Print what happens in a run, a line for each event, until it ends."""
     for event in call.hf.runs.follow(run):
         if call.answer.as_json:
             put_bytes(_as_json(run, event))
@@ -103,15 +103,15 @@ def cancel(call: Call, run: Run) -> None:
 def steer(
     call: Call,
     run: Run,
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="What to tell its running steps.")],
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="The message to its running steps.")],
 ) -> None:
-    """Tell the running steps of a run something before their next request."""
+    """Send a message to the running steps of a run, before their next request."""
     call.answer.one({"steps": call.hf.runs.steer(run, text)})
 
 
 @command(app, "delete")
 def delete(call: Call, run: Run) -> None:
-    """Delete the record of a run that is over."""
+    """Delete the record of a run that has ended."""
     call.hf.runs.delete(run)
     call.answer.one({"id": run, "type": "run_deleted"})
 

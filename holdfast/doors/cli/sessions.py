@@ -94,7 +94,7 @@ def archive(call: Call, id: Id) -> None:
 def delete(
     call: Call,
     id: Id,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Skip the confirmation.")] = False,
 ) -> None:
     """Delete a session and its tokens; what it wrote stays."""
     call.make_sure(f"Delete the session {id}?", yes=yes)

@@ -59,7 +59,7 @@ def told(error: Exception) -> int:
         case TyperException():
             return _wrong(error)
         case Abort():
-            return _failed("Nothing was done.")
+            return _failed("Cancelled; nothing was changed.")
         case OSError():
             return _failed(_of_the_system(error))
         case _:
@@ -81,7 +81,7 @@ def _wrong(error: Exception) -> int:
 def _of_the_system(error: OSError) -> str:
     what = error.strerror or type(error).__name__
     if error.filename is None:
-        return f"{what}. Mend that, then try again."
+        return f"{what}. Correct that, then retry."
     return f"{error.filename}: {what}. Check the path and its permissions."
 
 

@@ -86,7 +86,7 @@ def archive(call: Call, store: Store) -> None:
 def delete(
     call: Call,
     store: Store,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Skip the confirmation.")] = False,
 ) -> None:
     """Delete a store with all that is in it.
 

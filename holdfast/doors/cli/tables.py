@@ -32,7 +32,7 @@ def print_table(
     """
     console = console or Console()
     if not rows:
-        console.print(Text("Nothing there.", style="dim"))
+        console.print(Text("No results.", style="dim"))
         return
     used = [n for n in range(len(columns)) if any(row[n] for row in rows)] or [0]
     columns, rows = [columns[n] for n in used], [[row[n] for n in used] for row in rows]

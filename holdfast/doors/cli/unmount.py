@@ -14,14 +14,14 @@ app = typer.Typer(rich_markup_mode=None)
 def unmount(
     directory: Annotated[str, typer.Argument(metavar="DIR", help="What is mounted on.")],
     lazy: Annotated[
-        bool, typer.Option("--lazy", help="Free it now, whoever still has a file open.")
+        bool, typer.Option("--lazy", help="Unmount now, even while files are open.")
     ] = False,
     timeout: Annotated[
         float,
-        typer.Option("--timeout", metavar="S", min=0, help="Seconds to wait for what is saved."),
+        typer.Option("--timeout", metavar="S", min=0, help="Seconds to wait for unsaved files."),
     ] = 30.0,
 ) -> None:
-    """Unmount a directory, and wait until its process is gone."""
+    """Unmount a directory, and wait until its process has exited."""
     from holdfast.doors.mount.life.ending import unmount as end
     from holdfast.doors.mount.life.place import absolute
     from holdfast.doors.mount.life.register import Register

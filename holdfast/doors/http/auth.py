@@ -223,7 +223,7 @@ def demand_scope(visitor: Visitor, needed: KeyScope) -> None:
         raise NotPermitted(
             f"This needs a key of scope {needed}; yours is {visitor.scope}.",
             needed=needed,
-            next="Use another key, or ask who administers the server for one.",
+            next="Use another key, or request one from the administrator of the server.",
         )
 
 

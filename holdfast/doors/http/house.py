@@ -151,7 +151,7 @@ class House:
             trim_changes(self.hf.engine, self.clock.now())
             drop_edits(self.hf.engine, self.clock.now())
         except Unavailable as error:
-            _log.warning("what is past its time could not be dropped: %s", error.reason)
+            _log.warning("expired data could not be deleted: %s", error.reason)
 
     def sweep_durable(self) -> None:
         """Remove what is over of every agent; what cannot be now is tried again later."""

@@ -59,7 +59,9 @@ class Metrics:
             "holdfast_store_noops_total", "Updates that found their values in place."
         ).begin([()])
         self._conflicts = Counter(
-            "holdfast_store_conflicts_total", "Writes that lost to the state of things.", "kind"
+            "holdfast_store_conflicts_total",
+            "Writes that conflicted with the current state.",
+            "kind",
         ).begin((each,) for each in _CONFLICTS.values())
         self._refused = Counter(
             "holdfast_store_refused_total", "Writes that a rule forbids.", "reason"

@@ -17,7 +17,7 @@ _PLACES = {
     "s": "The id of a memory store.",
     "m": "The id of a memory.",
     "v": "The id of a memory version.",
-    "id": "The id of the thing.",
+    "id": "The id of the object.",
     "rid": "The id of the attached store.",
     "tid": "The id of the session token.",
     "agent": "The name of an agent.",

@@ -161,7 +161,7 @@ def _serve_one(
             networks=terms.networks,
             models=terms.models,
         )
-        who = "open to everybody here" if app.house.gate.open() else "a key is required"
+        who = "no key is required" if app.house.gate.open() else "a key is required"
         where = _url(host, listener.getsockname()[1])
         what = _shown(hf.engine.status().target)
         line = f"Holdfast listens on {where}, database {what}, {who}."
@@ -278,5 +278,5 @@ class Server(uvicorn.Server):
         del frame
         if self.should_exit:
             os._exit(1)
-        _log.info("told to stop by signal %d", sig)
+        _log.info("stopping on signal %d", sig)
         self.should_exit = True

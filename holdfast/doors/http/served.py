@@ -82,7 +82,7 @@ class Served:
         wanted = options.get("run_id")
         if wanted and (hf.workspace, wanted) in self._going:
             raise Conflict(
-                f"The run {wanted} goes on already.",
+                f"The run {wanted} is already active.",
                 reason="running",
                 next="Follow its events, or give another run_id.",
             )

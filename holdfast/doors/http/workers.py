@@ -84,4 +84,4 @@ class Workers:
         try:
             os.kill(process, sig)
         except ProcessLookupError:
-            _log.debug("worker %d is gone already", process)
+            _log.debug("worker %d has already exited", process)

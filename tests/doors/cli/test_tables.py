@@ -131,7 +131,7 @@ def test_an_empty_table_says_so() -> None:
 
     print_table(["id"], [], console=console)
 
-    assert out.getvalue().strip() == "Nothing there."
+    assert out.getvalue().strip() == "No results."
 
 
 @pytest.mark.parametrize(

@@ -163,7 +163,7 @@ def test_an_empty_memory_says_so(run: Run, at_terminal: Callable[..., Seen]) -> 
     code, seen = at_terminal("durable", "list", "agent_7")
 
     assert code == 0
-    assert "Nothing there." in seen
+    assert "No results." in seen
 
 
 def test_an_explanation_is_a_sentence(run: Run, at_terminal: Callable[..., Seen]) -> None:

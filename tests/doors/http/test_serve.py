@@ -30,7 +30,7 @@ def target(tmp_path: Path) -> Path:
 def test_the_first_line_says_where_what_and_for_whom(target: Path) -> None:
     with served(target) as server:
         assert str(target) in server.line
-        assert "open to everybody here" in server.line
+        assert "no key is required" in server.line
         assert httpx.get(f"{server.url}/readyz").json() == {"status": "ready"}
 
 

@@ -49,7 +49,7 @@ def end(mount: Mount, *, lazy: bool = False) -> str:
 def test_it_says_what_it_is_and_why(synced: Mount) -> None:
     for told in (synced.ready, synced.status()):
         assert (told["type"], told["mode"], told["state"]) == ("mount", "sync", "ok")
-        assert told["reason"] == "asked for by --mode sync"
+        assert told["reason"] == "requested by --mode sync"
         assert told["stores"][0]["path"] == str(synced.paths["notes"])
 
 
@@ -58,7 +58,7 @@ def test_the_note_says_so_too_and_what_was_agreed(synced: Mount) -> None:
 
     assert f"mount_path: {synced.paths['notes']}\n" in told
     assert "description: What was said\n" in told
-    assert "synced copies (asked for by --mode sync)" in told
+    assert "synced copies (requested by --mode sync)" in told
 
 
 def test_its_end_saves_what_was_written_just_before(

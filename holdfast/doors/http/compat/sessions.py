@@ -201,7 +201,7 @@ ROUTES = (
         path=f"{SESSION}/archive",
         needs="write",
         answer=archive,
-        summary="End a session; its tokens are good no more.",
+        summary="End a session and revoke its tokens.",
     ),
     Route(
         method="GET",

@@ -127,7 +127,7 @@ async def retrieve(call: Call) -> Answer:
         lambda hf: acted(call, hf, "get", lambda caller: get(caller, key), query=key)
     )
     if entry is None:
-        raise NotFound("entry", key, next="Check the key, or list what is there.")
+        raise NotFound("entry", key, next="Check the key, or list the entries.")
     return of_json(to_wire(entry))
 
 
@@ -154,7 +154,7 @@ async def explanation(call: Call) -> Answer:
 
 
 async def restore(call: Call) -> Answer:
-    """Write what a change held once more."""
+    """Restore the content of an earlier change."""
     body = call.body(Restore)
     idempotency_key = idempotency_key_of(call)
     stored = await call.write(
@@ -220,7 +220,7 @@ ROUTES = (
         "Write entries in one transaction.",
         body=PostEntries,
     ),
-    agents_route("PUT", ENTRY, "write", put, "Write an entry, whole.", body=PutEntry),
+    agents_route("PUT", ENTRY, "write", put, "Write an entry.", body=PutEntry),
     agents_route("GET", ENTRY, "read", retrieve, "Retrieve the entry under a key."),
     agents_route(
         "DELETE",
@@ -243,7 +243,7 @@ ROUTES = (
         f"{ENTRY}/restore",
         "write",
         restore,
-        "Write what a change held once more.",
+        "Restore the content of an earlier change.",
         body=Restore,
     ),
     agents_route(

@@ -45,7 +45,7 @@ async def redact(call: Call) -> Answer:
     digits = call["seq"]
     idempotency_key_of(call)
     if not (digits.isascii() and digits.isdigit()) or len(digits) > _DIGITS_MOST:
-        raise NotFound(CHANGE, digits, next="Look at the history for its number.")
+        raise NotFound(CHANGE, digits, next="Find its number in the history.")
     return of_json(to_wire(await call.slow(lambda hf: memory_of(call, hf).redact(int(digits)))))
 
 
@@ -65,7 +65,7 @@ async def set_limits(call: Call) -> Answer:
 
 
 async def sweep(call: Call) -> Answer:
-    """Remove what is over."""
+    """Remove expired entries and lapsed runs."""
     idempotency_key_of(call)
     return of_json(to_wire(await call.slow(lambda hf: memory_of(call, hf).sweep())))
 
@@ -92,5 +92,5 @@ ROUTES = (
         body=SetLimits,
         bound="never",
     ),
-    agents_route("POST", "/sweep", "write", sweep, "Remove what is over."),
+    agents_route("POST", "/sweep", "write", sweep, "Remove expired entries and lapsed runs."),
 )

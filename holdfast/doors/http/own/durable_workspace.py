@@ -91,7 +91,13 @@ ROUTES = (
         "Set the workspace's limits of durable memory.",
         body=SetLimits,
     ),
-    _route("POST", "/api/sweep", "admin", sweep, "Remove what is over, of every agent."),
+    _route(
+        "POST",
+        "/api/sweep",
+        "admin",
+        sweep,
+        "Remove expired entries and lapsed runs of all agents.",
+    ),
     _route(
         "POST", "/api/forget", "admin", forget, "Forget all of an agent's or a user's.", body=Forget
     ),

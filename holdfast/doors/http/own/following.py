@@ -85,7 +85,7 @@ ROUTES = (
         query=(integer("after", required=True), number("wait")),
         session="store",
         behind=store_there,
-        summary="Retrieve what changed after a number, waiting for it if asked to.",
+        summary="Retrieve what changed after a number, with an optional wait.",
     ),
     Route(
         method="POST",

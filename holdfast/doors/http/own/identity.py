@@ -27,7 +27,7 @@ class CreateKey(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 async def me(call: Call) -> Answer:
-    """Tell who asks, and how far that reaches."""
+    """Retrieve the caller's identity and scope."""
     visitor = call.visitor
     return of_record(
         Identity(
@@ -74,7 +74,7 @@ ROUTES = (
         needs="any",
         answer=me,
         session="store",
-        summary="Tell who asks, and how far that reaches.",
+        summary="Retrieve the caller's identity and scope.",
     ),
     Route(
         method="POST",

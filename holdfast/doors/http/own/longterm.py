@@ -186,7 +186,7 @@ async def _retrieve(call: Call, kind: str) -> Answer:
     else:
         await call.quick(lambda hf: data_of(call, hf))
     if found is None:
-        raise NotFound(kind, id, next="Check the id, or list what is there.")
+        raise NotFound(kind, id, next="Check the id, or list the items and turns.")
     return of_record(found)
 
 
@@ -261,7 +261,7 @@ ROUTES = (
         forget_item,
         "Forget an item, with the turns it came from.",
     ),
-    users_route("POST", TURNS, "write", record, "Record what was said.", body=PostTurns),
+    users_route("POST", TURNS, "write", record, "Record turns.", body=PostTurns),
     users_route("GET", TURNS, "read", list_turns, "List turns, newest first.", query=_LISTED),
     users_route("GET", f"{TURNS}/{{id}}", "read", retrieve_turn, "Retrieve a turn."),
     users_route(

@@ -142,7 +142,7 @@ def _demand_allowed(call: Call, field: str, model: str) -> None:
         raise NotPermitted(
             f"Requests to this server may not name the model {shortened(model)}.",
             needed=f"--allow-model {shortened(model)}",
-            next=f"Leave {field} out, or ask the operator to serve with --allow-model.",
+            next=f"Leave {field} out, or start the server with --allow-model.",
         )
 
 

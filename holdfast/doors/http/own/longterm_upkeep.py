@@ -46,7 +46,7 @@ async def status(call: Call) -> Answer:
 
 
 async def flush(call: Call) -> Answer:
-    """Wait for what is done in the background."""
+    """Wait for the background work."""
     seconds = _seconds(call, SECONDS)
     memory = await call.slow(lambda hf: memory_of(call, hf))
     return of_record(await _flushed(call, memory, seconds))
@@ -113,10 +113,8 @@ def _seconds(call: Call, otherwise: float) -> float:
 
 
 ROUTES = (
-    users_route("GET", "/status", "read", status, "Tell how the collection stands."),
-    users_route(
-        "POST", "/flush", "write", flush, "Wait for what is done in the background.", body=Wait
-    ),
+    users_route("GET", "/status", "read", status, "Retrieve the status of the collection."),
+    users_route("POST", "/flush", "write", flush, "Wait for the background work.", body=Wait),
     users_route("POST", "/retry", "write", retry, "Queue again what failed.", body=Wait),
     users_route("GET", "/export", "read", export, "Give out every turn and item, a line each."),
     users_route(

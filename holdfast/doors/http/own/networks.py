@@ -109,7 +109,7 @@ async def cancel(call: Call) -> Answer:
     if record.ended:
         raise Conflict(f"The run {run_id} has ended.", reason="ended")
     raise Conflict(
-        f"The run {run_id} goes on in another process.",
+        f"The run {run_id} is active in another process.",
         reason="elsewhere",
         next="Cancel it where it was started.",
     )

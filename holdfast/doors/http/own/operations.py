@@ -21,7 +21,9 @@ async def healthz(call: Call) -> Answer:
 async def readyz(call: Call) -> Answer:
     """Tell that a request would be served: a row can be read, and the server is not stopping."""
     if call.house.stopping.is_set():
-        raise Unavailable("The server is stopping.", reason="closed", next="Ask another one.")
+        raise Unavailable(
+            "The server is stopping.", reason="closed", next="Retry on another server."
+        )
     await call.slow(_demand_ready)
     return of_json({"status": "ready"})
 

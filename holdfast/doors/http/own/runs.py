@@ -110,7 +110,7 @@ ROUTES = (
         path=RUN,
         needs="write",
         answer=delete,
-        summary="Delete the record of a run that is over.",
+        summary="Delete the record of a run that has ended.",
     ),
     Route(
         method="GET",
@@ -149,6 +149,6 @@ ROUTES = (
         needs="write",
         answer=steer,
         body=Steer,
-        summary="Tell the steps of a run something before their next request.",
+        summary="Send a message to the steps of a run, before their next request.",
     ),
 )

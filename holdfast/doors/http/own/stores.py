@@ -30,7 +30,7 @@ async def at(call: Call) -> Answer:
     path: str = call.query["path"]
     memory = await call.quick(lambda hf: hf.memory_stores.memories.at(call["s"], path))
     if memory is None:
-        raise NotFound(KINDS["mem"], path, next="Check the path, or list what is there.")
+        raise NotFound(KINDS["mem"], path, next="Check the path, or list the memories.")
     return of_record(memory)
 
 

@@ -182,6 +182,6 @@ class Keeping:
         """Take in that what is unsaved of *file* is in memory alone."""
         if file not in self._branch.unsafe:
             self._branch.unsafe.add(file)
-            _log.error("what is unsaved cannot be spooled: %s", error.strerror)
+            _log.error("unsaved data cannot be spooled: %s", error.strerror)
             name = errorcode.get(error.errno or 0, "EIO")
             self._branch.counts.tell("degraded", state="unsafe", errno=name)

@@ -70,5 +70,5 @@ class Sending:
         except HoldfastError as error:
             if passing(error):
                 raise failure(errno_of(error)) from error
-            _log.info("what became of an edit is not known: %s", type(error).__name__)
+            _log.info("the result of an edit is unknown: %s", type(error).__name__)
         work_of(file).unsure = None

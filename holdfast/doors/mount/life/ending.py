@@ -83,7 +83,7 @@ def unmount(directory: Path, register: Register, *, lazy: bool, timeout: float) 
         raise NotFound("mount of memory stores on", str(directory), next="Nothing was touched.")
     if not register.is_held(directory):
         register.remove(directory)
-        return f"{directory}: the process that synced it is gone; its files were left"
+        return f"{directory}: the process that synced it has exited; its files were left"
     with watched(facts.pid) as process:
         with suppress(ProcessLookupError):
             os.kill(facts.pid, signal.SIGTERM)
@@ -114,7 +114,7 @@ def _clean_up(directory: Path, register: Register) -> str:
     while (left := mount_table.at(directory)) is not None and left.ours and left.state() == "dead":
         detach(directory, lazy=True)
     register.remove(directory)
-    return f"{directory}: cleaned up a stale mount, whose process is gone"
+    return f"{directory}: cleaned up a stale mount, whose process has exited"
 
 
 def _detach(mounted: Mounted) -> None:
@@ -134,7 +134,7 @@ def _detach(mounted: Mounted) -> None:
             time.sleep(PAUSE)
     raise Refused(
         f"{mounted.directory} is busy, and who holds it is not to be seen from here.",
-        next="Use --lazy, or ask as root.",
+        next="Use --lazy, or unmount as root.",
     )
 
 
@@ -143,5 +143,5 @@ def _await(process: Watched, directory: Path, pid: int | None, timeout: float) -
         raise Unavailable(
             f"{directory} is unmounted, but process {pid} was still saving after {timeout:g} s.",
             reason="timeout",
-            next="It ends by itself; what it cannot save is kept in its spool.",
+            next="It ends by itself, and keeps unsaved data in its spool.",
         )

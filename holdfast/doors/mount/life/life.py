@@ -102,7 +102,7 @@ class Life:
         try:
             happened = self._until("saved", "signal", within=seconds + MARGIN_SECONDS)
             if happened.what == "signal":
-                _log.warning("told to end again: what is not saved is kept in the spool")
+                _log.warning("second signal to end: unsaved data is kept in the spool")
                 self._aside("saved", lambda: self._running.save(0.0))
                 happened = self._until("saved", within=MARGIN_SECONDS)
         except TimeoutError as late:
@@ -120,10 +120,10 @@ class Life:
         try:
             happened = self._until("closed", within=MARGIN_SECONDS)
         except TimeoutError:
-            _log.warning("the directory was not let go of in time")
+            _log.warning("the directory was not unmounted in time")
             return
         if happened.error is not None:
-            _log.error("the directory could not be let go of", exc_info=happened.error)
+            _log.error("the directory could not be unmounted", exc_info=happened.error)
 
     def _aside(self, what: str, work: Callable[[], int | None]) -> None:
         """Run *work* on a thread of its own; that *what* happened is told when it is done."""

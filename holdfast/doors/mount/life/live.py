@@ -110,7 +110,7 @@ def _chosen(wanted: Wanted, machine: Machine) -> tuple[Mode, str | None]:
     """Return how to show the stores, and why as plain files where it is so."""
     if wanted.mode == "sync":
         require(machine, fuse=False)
-        return "sync", "asked for by --mode sync"
+        return "sync", "requested by --mode sync"
     lacking = lacking_for_fuse(machine) if wanted.mode == "auto" else None
     require(machine, fuse=lacking is None, allow_other=wanted.allow_other)
     return ("fuse", None) if lacking is None else ("sync", lacking.says.rstrip("."))

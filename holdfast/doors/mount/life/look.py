@@ -32,7 +32,7 @@ def look(machine: Machine = HERE, spool: Spool | None = None) -> list[Seen]:
 def _spool(spool: Spool) -> Seen:
     # What a living mount holds it is about to save.
     left = [(path, each) for path, each in spool.list() if not spool.held(path)]
-    says = "nothing waits"
+    says = "nothing is queued"
     if left:
         shown = "; ".join(f"{path} ({each.errno} {each.path})" for path, each in left[:SHOWN])
         more = f"; and {len(left) - SHOWN} more" if len(left) > SHOWN else ""

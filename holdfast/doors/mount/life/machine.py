@@ -109,7 +109,7 @@ def _fusermount(machine: Machine) -> Need:
     if found is None and machine.user != 0:
         says, next = "fusermount3 is not installed.", f"{INSTALL} {INSTEAD}"
         return Need(name="fusermount3", met=False, says=says, next=next)
-    return Need(name="fusermount3", met=True, says=found or "not there; root needs none")
+    return Need(name="fusermount3", met=True, says=found or "missing; root does not need it")
 
 
 def _device(machine: Machine) -> Need:

@@ -57,5 +57,5 @@ def cleared(directory: Path) -> str | None:
             raise taken(directory, found.pid)
         detach(directory, lazy=True)
         of = f"process {found.pid}" if found.pid else "a process"
-        said = f"{directory}: detached a stale mount, left by {of} that is gone"
+        said = f"{directory}: detached a stale mount, left by {of} that has exited"
     return said

@@ -161,4 +161,4 @@ def _failed(what: str, said: IO[bytes]) -> Unavailable:
     size = said.seek(0, os.SEEK_END)
     said.seek(max(0, size - _SAID_MOST))
     told = said.read().decode(errors="replace").strip().removeprefix("holdfast: ")
-    return Unavailable(f"{what}: {told or 'it said nothing'}", reason="closed", next="")
+    return Unavailable(f"{what}: {told or 'no message'}", reason="closed", next="")

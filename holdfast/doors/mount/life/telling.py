@@ -44,7 +44,7 @@ def note_of(directory: Path, register: Register) -> str:
     status = status_of(directory, register)
     if status["state"] == STALE:
         raise Unavailable(
-            f"What was mounted on {directory} is gone with its process.",
+            f"The mount on {directory} ended with its process.",
             reason="closed",
             next="Mount it again.",
         )
@@ -76,7 +76,7 @@ def silent(directory: Path, pid: int | None) -> Unavailable:
     return Unavailable(
         f"The mount on {directory} does not answer; it is process {pid or 'unknown'}.",
         reason="timeout",
-        next="See what it waits for, or kill it; what was closed is kept.",
+        next="Check why it waits, or kill it; closed files are kept.",
     )
 
 

@@ -61,7 +61,7 @@ class ThroughFuse:
         try:
             self._register.put(self._facts)
         except OSError as error:
-            _log.warning("what was agreed on the stores is not told: %s", error.strerror)
+            _log.warning("the terms of the stores could not be recorded: %s", error.strerror)
 
     @contextmanager
     def _alone(self) -> Generator[None]:
@@ -114,7 +114,7 @@ class ThroughFuse:
                 ready=self._ready.set,
             )
         except MountFailed as error:
-            self._failure = Refused(f"{error}.", next="See what the lines before say.")
+            self._failure = Refused(f"{error}.", next="See the lines above.")
         except BaseException as error:  # noqa: BLE001 - the main thread raises it
             self._failure = error
         self._over.set()

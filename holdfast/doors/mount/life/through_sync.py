@@ -99,4 +99,6 @@ class ThroughSync:
         try:
             self._register.put_status(self._directory, msgspec.json.encode(self.status()))
         except OSError as error:
-            _log.warning("the status of %s is not told: %s", self._directory, error.strerror)
+            _log.warning(
+                "the status of %s could not be written: %s", self._directory, error.strerror
+            )

@@ -114,7 +114,7 @@ class Deadline:
                 f"The storage did not answer within {seconds:g} s.",
                 reason="timeout",
                 written=None if begun else False,
-                next="It is asked again; see that the database or the server can be reached.",
+                next="The call is retried; check that the database or the server can be reached.",
             )
 
 

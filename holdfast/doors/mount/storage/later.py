@@ -122,4 +122,4 @@ class _Call:
         try:
             call()
         except Exception:  # noqa: BLE001 - the thread is for the next call too
-            _log.exception("what was to be done later failed")
+            _log.exception("a deferred task failed")

@@ -32,7 +32,7 @@ NAME_BYTES_MAX = 255
 NOT_FAILED = "OK"
 """What stands in place of an errno where nothing failed: on a transient file."""
 
-UNDESCRIBED = "What it was is not known: the mount was killed while it wrote this down."
+UNDESCRIBED = "The cause is unknown: the mount was killed while it recorded it."
 
 _FOLDER_MODE, _OF_OTHERS = 0o700, 0o077
 _TIME = "%Y%m%dT%H%M%S.%fZ"

@@ -30,7 +30,7 @@ ADVICE = {
     ENOSPC: "finds the store full: delete or merge other files",
     EEXIST: "has the place of another file, or of a directory of others: rename it",
     EACCES: "cannot be read or written here: see its permissions, or sign in again",
-    EPERM: "is left alone, and nothing of it is saved",
+    EPERM: "is ignored, and not saved",
     EROFS: "was changed, but the store is read-only: the change was undone",
 }
 """What to do about each errno."""

@@ -228,7 +228,7 @@ class Outward:
         try:
             around.spool.release(around.spool.put(spooled, content))
         except OSError as error:
-            _log.warning("a file that may not be there cannot be spooled: %s", error.strerror)
+            _log.warning("a file that is not allowed cannot be spooled: %s", error.strerror)
             return False
         replica.counts.tell("spooled", errno=spooled.errno, size=len(content))
         return True

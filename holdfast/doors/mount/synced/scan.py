@@ -28,7 +28,7 @@ class Scan:
         replica = self._replica
         replica.scan_at = monotonic() + replica.pace.scan
         if replica.files.make_root():
-            self._restore("the directory itself was gone")
+            self._restore("the directory itself was missing")
         present: set[str] = set()
         directories: set[str] = set()
         for entry in replica.files.walk(into=is_entered):

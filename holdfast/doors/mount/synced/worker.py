@@ -279,7 +279,7 @@ class Worker:
         except FileNotFoundError:
             pass
         except OSError as error:
-            _log.warning("what is wrong cannot be written down: %s", error.strerror)
+            _log.warning("the problems cannot be recorded: %s", error.strerror)
         self._errors = text
 
     def _safely(self, what: Callable[[], None]) -> None:

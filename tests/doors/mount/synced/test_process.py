@@ -129,7 +129,7 @@ def test_it_tells_what_it_is_and_ends_when_it_is_asked_to(process: Process, kept
     kept.put("/a.md", "one")
     process.start()
     assert (process.ready["mode"], process.ready["state"]) == ("sync", "ok")
-    assert process.ready["reason"] == "asked for by --mode sync"
+    assert process.ready["reason"] == "requested by --mode sync"
     assert files(process) == {"/a.md": "one"}
 
     (process.root / "bad").write_bytes(b"\xff")
