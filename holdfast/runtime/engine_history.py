@@ -81,5 +81,5 @@ class EngineHistory:
 def thread_of(ctx: HistoryContext) -> str:
     """Return the thread that *ctx* names; InvalidInput if it names none."""
     if ctx.thread_id is None:
-        raise InvalidInput("thread_id", "is needed to keep anything of a run")
+        raise InvalidInput("thread_id", "is needed to store a run")
     return ctx.thread_id

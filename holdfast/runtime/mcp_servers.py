@@ -182,7 +182,9 @@ class McpServer(Remote):
             raise InvalidInput("command", "exactly one of command and url must be given")
         way = transport or _guessed(url)
         if (way == "stdio") != (url is None) or way not in ("stdio", "streamable-http", "sse"):
-            raise InvalidInput("transport", "does not go with what was given", given=transport)
+            raise InvalidInput(
+                "transport", "does not apply to this kind of server", given=transport
+            )
 
         def reach() -> "ClientTransport":
             if url is None:

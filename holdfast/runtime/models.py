@@ -12,7 +12,7 @@ def model_of(
     found = (agent.model if agent else None) or model or context.model
     if found is None:
         raise NoModel(
-            "There is no model to ask.",
+            "No model is set.",
             agent=agent.name if agent else None,
             next="Give one to the agent, to the executor, or to the context.",
         )

@@ -126,7 +126,7 @@ def _failed(error: Exception, name: str, tool: ToolsetTool[Any]) -> Content:
         case _TooSlow():
             return failure("TimeoutError", str(error), "timeout")
         case _NotHere() | ApprovalRequired() | CallDeferred():
-            return failure("Denied", "it needs somebody's consent, who is not here", "denied")
+            return failure("Denied", "it needs an approval, and no approver is present", "denied")
         case ModelRetry() if isinstance(error.__context__, TimeoutError):
             return failure("TimeoutError", str(error), "timeout")
         case _ if is_remote(tool.toolset):

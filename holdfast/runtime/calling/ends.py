@@ -55,7 +55,7 @@ def failure(agent: str, ending: Ending, *, result: object, run: object) -> RunFa
         run=run,
         result=result,
         stop_reason=ending.reason,
-        next="What was done before is in the result, and in the state.",
+        next="The work so far is in the result and in the state.",
     )
     error.__cause__ = ending.cause
     return error

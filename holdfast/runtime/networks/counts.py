@@ -23,7 +23,7 @@ RUN_SECONDS: Final = "run_seconds"
 TOLD: Final[dict[str, tuple[str, str]]] = {
     RUNS: ("counter", "Runs of networks that ended, by how and why."),
     AGENT_CALLS: ("counter", "Calls of agents in networks."),
-    ROUTER_CALLS: ("counter", "Times a router was asked."),
+    ROUTER_CALLS: ("counter", "Calls of a router."),
     TOOL_ERRORS: ("counter", "Calls of tools that ended in an error."),
     EVENT_ERRORS: ("counter", "Times an on_event raised."),
     OMITTED: ("counter", "Messages that a budget left out of what an agent saw."),

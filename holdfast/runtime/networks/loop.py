@@ -83,7 +83,7 @@ async def _checked(run: Running) -> AnyRouter:
         router = network.own_router
     if router is None:
         raise NoRouter(
-            f"The network {network.name} has nobody to choose its agents.",
+            f"The network {network.name} has no router.",
             network=network.name,
             next="Give it a router, or a default_model for the router it makes for itself.",
         )

@@ -42,7 +42,7 @@ def failed(run: "Running") -> RunFailed:
         run=run.handle,
         result=run.handle.last,
         stop_reason=ending.reason,
-        next="What was done before is in the run, and in its state.",
+        next="The work so far is in the run and in its state.",
     )
     error.__cause__ = ending.cause
     return error

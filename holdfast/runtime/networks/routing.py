@@ -88,7 +88,7 @@ async def _consulted(run: Running, router: RoutingAgent) -> InferenceResult:
     most = None if run.max_iter is None else 2 * run.max_iter + 2
     asked = sum(each.usage.requests for each in run.router_calls)
     if most is not None and asked >= most:
-        raise BadRoute(f"it made {asked} requests, which is as many as it may")
+        raise BadRoute(f"it made {asked} requests, the most allowed")
     bound = MAX_ITER if most is None else min(MAX_ITER, most - asked)
     call = AgentCall(router.agent, Consulting(run), index=len(run.router_calls), max_iter=bound)
     try:
@@ -104,7 +104,7 @@ async def _consulted(run: Running, router: RoutingAgent) -> InferenceResult:
         case "max_steps" if router.on_route is not None:
             return run.router_calls[-1]
         case "max_steps":
-            raise BadRoute(f"it chose nobody in {bound} requests")
+            raise BadRoute(f"it chose no agent in {bound} requests")
         case _:
             detail = f"the router ended with {call.ending.reason}"
             raise Over(Ending("router_error", detail, call.ending.cause))

@@ -125,7 +125,7 @@ class ParallelTaskExecutor:
     def get_task_result(self, id: str) -> JSON:
         """Return the result of the task *id*, None unless it is complete; NotFound for no task."""
         if id not in self._works:
-            raise NotFound("task", id, next="Ask for a task of this plan.")
+            raise NotFound("task", id, next="Pass the id of a task of this plan.")
         return self._works[id].result
 
     def get_all_results(self, scope: Literal["run", "plan"] = "run") -> dict[str, JSON]:
@@ -192,7 +192,9 @@ class ParallelTaskExecutor:
             other = differing(kept.parts, parts)
             if self._on_mismatch == "refuse":
                 raise CheckpointMismatch(other)
-            await self._log(f"Begun anew: the checkpoint is of another run ({', '.join(other)}).")
+            await self._log(
+                f"Started again: the checkpoint is of another run ({', '.join(other)})."
+            )
             return None
         self._keeper.go_on(kept)
         return kept

@@ -44,7 +44,7 @@ REVISIONS = 3
 TITLE = 80
 """Characters of the objective that a plan without a title of its own is called by."""
 
-REMINDER: Final = "Nothing was planned by that. Call add_task, or finish_plan when all is there."
+REMINDER: Final = "That planned nothing. Call add_task, or finish_plan when all is there."
 FINISHED: Final[Answer] = {"status": "not_run", "message": "The plan is finished."}
 
 _PLACE = re.compile(r"\{(objective|inputs|tools)\}")

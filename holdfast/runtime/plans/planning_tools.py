@@ -27,7 +27,10 @@ _SCHEMA: Final = {"type": ["string", "object"]}
 _STEP: Final = _object(
     ["id", "instructions"],
     id=_said(_TEXT, "Unique in the whole plan."),
-    instructions=_said(_TEXT, "All its agent is told: what to do, from what, and to what end."),
+    instructions=_said(
+        _TEXT,
+        "The whole instruction of its agent: what to do, with what data, and for what purpose.",
+    ),
     depends_on=_said(_NAMES, "Steps of this task and inputs that it needs the results of."),
     output_schema=_said(_SCHEMA, "JSON Schema of its result; for a process step, of each item's."),
     tools=_said(_NAMES, "Tools it may use; all when left out."),
@@ -35,14 +38,14 @@ _STEP: Final = _object(
         _TEXT | {"enum": ["discover", "process", "aggregate"]},
         "What it does with a list: find it, work on each item, bring results together.",
     ),
-    per_item_instructions=_said(_TEXT, "For a process step: what each item's agent is told."),
+    per_item_instructions=_said(_TEXT, "For a process step: the instruction of each item's agent."),
     per_item_schema=_said(_SCHEMA, "For a process step: JSON Schema of an item's result."),
 )
 
 TOOLS: Final = (
     ToolDefinition(
         name=ADD,
-        description="Add a task with its steps. What is wrong with it is answered all at once.",
+        description="Add a task with its steps. All its problems are returned at once.",
         parameters_json_schema=_object(
             ["title", "steps"],
             id=_said(_TEXT, "Unique in the plan; made from the title when left out."),
@@ -59,7 +62,7 @@ TOOLS: Final = (
     ),
     ToolDefinition(
         name=FINISH,
-        description="Say that the plan is whole. It is checked once more as such.",
+        description="Declare the plan complete. It is then checked as a whole.",
         parameters_json_schema=_object(
             [],
             title=_said(_TEXT, "What the plan is for, in a few words."),

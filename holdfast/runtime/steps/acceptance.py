@@ -35,7 +35,7 @@ class Acceptance:
         candidate = wanted.candidate(arguments)
         if problems := wanted.problems(candidate):
             told = "\n".join(f"- {each}" for each in problems)
-            raise ModelRetry(f"The result was refused, mend this and call again:\n{told}")
+            raise ModelRetry(f"The result was refused. Correct this and call again:\n{told}")
         return await self._accepted(candidate)
 
     async def of_text(self, text: str) -> str:

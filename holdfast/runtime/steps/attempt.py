@@ -138,7 +138,7 @@ class Attempt:
             if self.acceptance.result is UNSET:
                 raise
             # It was finished, and then spoken to: what it had handed over counts.
-            told = "what was said to the step came too late for another request"
+            told = "the message to the step came too late for another request"
             await self.context.tell(self._assignment.log("warning", told))
             return False
         self.acceptance.finished = False

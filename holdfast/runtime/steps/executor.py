@@ -180,7 +180,7 @@ class StepExecutor:
         memory = self.context.memory
         named = upstream_keys(self.task, self.step, self.upstream_memory_keys, memory)
         for key in absent(memory, named):
-            told = f"{key} is named for this step, and nothing can be read there"
+            told = f"{key} is an input of this step, and cannot be read"
             await self.context.tell(self._assignment.log("warning", told))
         hint = run_hint(memory, named, profile=self.context.profile)
         return "\n\n".join(filter(None, (self.step.instructions, hint)))
@@ -248,7 +248,7 @@ class StepExecutor:
         model = agent.model or self.model or context.model
         if model is None:
             raise NoModel(
-                f"Nobody named a model for the step {step.id}.",
+                f"The step {step.id} has no model.",
                 agent=agent.name,
                 next="Name one for its agent, for its executor, or for the context.",
             )

@@ -9,7 +9,7 @@ READ_RESULT: Final = "read_result"
 _PARAMETERS: Final[Schema] = {
     "type": "object",
     "properties": {
-        "result_id": {"type": "string", "description": "The result_id that a part told."},
+        "result_id": {"type": "string", "description": "The result_id that a part gave."},
         "offset": {
             "type": "integer",
             "minimum": 0,

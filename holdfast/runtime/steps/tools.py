@@ -164,7 +164,7 @@ class StepTools(WrapperToolset[Any]):
     ) -> Any:
         """Return what the tool returns; when it is cancelled, it has some time to end."""
         if tool.tool_def.kind != "function":
-            raise Denied("it needs somebody's consent, who is not here")
+            raise Denied("it needs an approval, and no approver is present")
         work = asyncio.ensure_future(super().call_tool(name, arguments, ctx, tool))
         try:
             return await asyncio.shield(work)

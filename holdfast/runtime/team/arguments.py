@@ -115,9 +115,9 @@ _MESSAGE: Final = {
 }
 _NEW_TASK: Final = {
     "title": _text("what is to be done, in one line", maxLength=TITLE_LIMIT),
-    "description": {"type": "string", "description": "all that whoever does it must know"},
+    "description": {"type": "string", "description": "everything that its agent must know"},
     "depends_on": _list("ids of tasks that must be done before"),
-    "required_skills": _list("skills that whoever claims it must have"),
+    "required_skills": _list("skills that its agent must have"),
     "priority": {
         "type": "integer",
         "minimum": 0,

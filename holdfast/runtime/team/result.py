@@ -103,4 +103,4 @@ def _missing(task: BoardTask, team: Sequence[Workforce]) -> str:
     nobodys = lacking(task.required_skills, held)
     named = ", ".join(f'"{skill}"' for skill in nobodys or task.required_skills)
     skills = "skill" if len(nobodys or task.required_skills) == 1 else "skills"
-    return f"needs {skills} {named}, held by nobody" + ("" if nobodys else " together")
+    return f"needs {skills} {named}, which no agent has" + ("" if nobodys else " together")

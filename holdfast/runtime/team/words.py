@@ -110,7 +110,7 @@ def _introduced(each: Agent, me: Agent) -> str:
 
 def _creating(agent: Agent, first: Agent, strategy: Strategy) -> str:
     if strategy != "coordinator":
-        return "Everybody may create tasks."
+        return "Every agent may create tasks."
     if agent.name == first.name:
         return "You alone create them."
     return f"{first.name} alone creates them; write to {first.name} if one is missing."

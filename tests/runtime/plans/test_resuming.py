@@ -232,7 +232,7 @@ async def test_it_may_be_begun_anew_instead(workers: Workers, kept: MemoryCheckp
 
     assert workers.began == ["a1", "a2", "b1", "b2"]
     warned = [e.content for e in events if isinstance(e, LogUpdate)]
-    assert warned == ["Begun anew: the checkpoint is of another run (plan.tasks[1])."]
+    assert warned == ["Started again: the checkpoint is of another run (plan.tasks[1])."]
     saved = kept.load("run_1")
     assert saved is not None
     assert saved.completed_steps == ("a1", "a2", "b1", "b2")

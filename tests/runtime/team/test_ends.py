@@ -136,8 +136,8 @@ async def test_a_stalled_team_names_each_open_task_and_why() -> None:
     assert result.status == "stalled"
     assert len(result.unfinished) == len(stalled.tasks) == 6
     assert str(stalled.content).splitlines() == [
-        f'{query.id} (Query): needs skill "sql", held by nobody',
-        f'{both.id} (Both): needs skills "ink", "paper", held by nobody together',
+        f'{query.id} (Query): needs skill "sql", which no agent has',
+        f'{both.id} (Both): needs skills "ink", "paper", which no agent has together',
         f"{after.id} (After): waits for {query.id} (open)",
         f"{outside.id} (Outside): is claimed by zoe, who is not of this team",
         f"{part.parent} (Whole): waits for its subtasks {part.id}",
