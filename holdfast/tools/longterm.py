@@ -23,10 +23,10 @@ K: Final = 5
 MOST_RECALLED: Final = 20
 
 _SAYS: Final = {
-    "duplicate": "This is known already; the item that says it was refreshed.",
-    "secret": "This looks like a password, key or other secret, so nothing was kept of it."
+    "duplicate": "This is already known; the existing item was refreshed.",
+    "secret": "This looks like a password, key or other secret, so it was not stored."
     " Do not try again in other words; tell the user that secrets are not remembered.",
-    "blank": "There was no text, so nothing was kept.",
+    "blank": "There was no text, so nothing was stored.",
 }
 
 

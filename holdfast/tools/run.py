@@ -175,7 +175,7 @@ def _write(memory: RunMemory, asked: Arguments, source: str) -> Answer:
     name = _name(asked.text("key") or "")
     if not asked.has("value"):
         raise InvalidInput(
-            "value", "must be there, null or anything else", next="Send value as well."
+            "value", "must be present, null or any other JSON value", next="Send value as well."
         )
     description = asked.text("description")
     done = memory.publish(

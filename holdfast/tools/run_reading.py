@@ -47,7 +47,7 @@ def read_keys(memory: RunMemory, asked: Arguments, *, reader: str, budget: int |
         raise InvalidInput(
             "offset",
             f"must go with one key, there are {len(names)}",
-            next="Ask for that key alone.",
+            next="Read that key alone.",
         )
     found = [_Found(name, entry) for name in names if (entry := _entry(memory, name))]
     there = {each.name for each in found}

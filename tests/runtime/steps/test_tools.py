@@ -306,7 +306,7 @@ async def test_each_call_and_its_answer_is_told() -> None:
         (call("memory_read", kyes=["a"]), "kyes: is no argument; there are keys, path, offset."),
         (call("memory_list", limit=0), "limit: must be a whole number from 1 to 200 (given: 0)."),
         (call("memory_list", kind=["no"]), "kind: must be one of step_result, task_result, input"),
-        (call("memory_write", key="a"), "value: must be there, null or anything else."),
+        (call("memory_write", key="a"), "value: must be present, null or any other JSON value."),
     ],
 )
 async def test_the_memory_says_itself_which_arguments_it_does_not_take(
