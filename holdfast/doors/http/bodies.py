@@ -139,7 +139,7 @@ class IncomingBody:
             self._timeout.reschedule(began + self._bodies.limits.body_deadline(self._size))
             message = await receive()
             if message["type"] == "http.disconnect":
-                raise InvalidInput("body", "ended before it was whole")
+                raise InvalidInput("body", "ended early")
             part = message.get("body", b"")
             if self._size + len(part) > limit:
                 raise TooLarge(limit)
