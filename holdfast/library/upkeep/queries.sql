@@ -407,6 +407,47 @@ select cast(:of as text), word, :memory, count(*)
 from regexp_split_to_table(:words, ' ') word
 group by word
 
+-- schema_objects (sqlite) --
+select type as kind, tbl_name as "table", name, sql as text
+from sqlite_schema
+where sql is not null and substr(name, 1, 7) <> 'sqlite_' and name not in
+  (select name from pragma_table_list where type = 'shadow')
+
+-- schema_objects (postgres) --
+-- What an extension brought along is its own.
+select case c.relkind when 'i' then 'index' when 'S' then 'sequence' when 'v' then 'view'
+    when 'm' then 'materialized view' when 'f' then 'foreign table' else 'table' end as kind,
+  case c.relkind when 'S' then '' else coalesce(t.relname, c.relname) end as "table",
+  c.relname as name, '' as text
+from pg_class c
+left join pg_index i on i.indexrelid = c.oid
+left join pg_class t on t.oid = i.indrelid
+where c.relnamespace = cast('holdfast' as regnamespace)
+  and c.relkind in ('r', 'p', 'i', 'S', 'v', 'm', 'f')
+union all
+select 'column', c.relname, a.attname, ''
+from pg_class c join pg_attribute a on a.attrelid = c.oid
+where c.relnamespace = cast('holdfast' as regnamespace) and c.relkind in ('r', 'p')
+  and a.attnum > 0 and not a.attisdropped
+union all
+select 'trigger', c.relname, t.tgname, ''
+from pg_class c join pg_trigger t on t.tgrelid = c.oid
+where c.relnamespace = cast('holdfast' as regnamespace) and not t.tgisinternal
+union all
+select 'rule', c.relname, r.rulename, ''
+from pg_class c join pg_rewrite r on r.ev_class = c.oid
+where c.relnamespace = cast('holdfast' as regnamespace) and r.rulename <> '_RETURN'
+union all
+select 'policy', c.relname, p.polname, ''
+from pg_class c join pg_policy p on p.polrelid = c.oid
+where c.relnamespace = cast('holdfast' as regnamespace)
+union all
+select 'function', '', p.proname, p.prosrc
+from pg_proc p
+where p.pronamespace = cast('holdfast' as regnamespace) and not exists (
+  select 1 from pg_depend d
+  where d.classid = cast('pg_proc' as regclass) and d.objid = p.oid and d.deptype = 'e')
+
 -- columns_of (sqlite) --
 select name, pk from pragma_table_info(:table)
 

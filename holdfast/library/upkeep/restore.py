@@ -19,12 +19,13 @@ from holdfast.ground.clock import SystemClock
 from holdfast.ground.errors import Corrupt, InvalidInput
 from holdfast.ground.scope import EVERYBODY
 from holdfast.library.upkeep.aside import aside, beside, settle
-from holdfast.library.upkeep.backup import unheard
+from holdfast.library.upkeep.backup import unheard, write_rows
 from holdfast.library.upkeep.copying import copy, counted, empty, hold_writers, is_used
 from holdfast.library.upkeep.forgotten import forget_all_again, forgotten_of
 from holdfast.library.upkeep.redactions import Redone, redact_again, redactions
 from holdfast.library.upkeep.replacing import Present, look_at, put_in_place
 from holdfast.library.upkeep.revocations import revocations, revoke_again
+from holdfast.library.upkeep.schema import SCHEMA, drop_foreign
 from holdfast.library.upkeep.verify import verify
 from holdfast.library.upkeep.words import fill_words_of
 
@@ -33,10 +34,11 @@ class RestoreReport(Struct, frozen=True, kw_only=True):
     """What came back: rows, and where the file that was there before is kept, if one was.
 
     `redacted` counts the redactions that were applied again, `deleted` names the memories that
-    went with them because their head was one, `forgotten` counts the keys and agents of durable
-    memory that were forgotten again; `redactions_read` is False when the target was too damaged
-    to tell what it had redacted and forgotten. `pending` says where what was replaced may still
-    lie.
+    went with them because their head was one, `forgotten` counts the keys, agents, users,
+    cleared collections, items, turns and threads that were forgotten again; `redactions_read` is
+    False when the target was too damaged to tell what it had redacted and forgotten. `pending` says
+    where what was replaced may still lie. `left_out` names the tables, views, triggers and indexes
+    of the backup that no release made: only rows of our tables come back.
     """
 
     rows: int
@@ -45,6 +47,7 @@ class RestoreReport(Struct, frozen=True, kw_only=True):
     forgotten: int = 0
     redactions_read: bool = True
     kept: str | None = None
+    left_out: tuple[str, ...] = ()
     pending: tuple[str, ...] = ()
 
 
@@ -69,7 +72,7 @@ def restore(
             aside(Path(folder) / "copy.db") as part,
         ):
             return _into_postgres(path, target, part, replace, told)
-    return _into_sqlite(path, target, replace=replace)
+    return _into_sqlite(path, target, replace, told)
 
 
 def _check_backup(path: Path) -> None:
@@ -86,20 +89,23 @@ def _check_backup(path: Path) -> None:
         )
 
 
-def _into_sqlite(path: Path, target: str, *, replace: bool) -> RestoreReport:
+def _into_sqlite(
+    path: Path, target: str, replace: bool, told: Callable[[int], None]
+) -> RestoreReport:
     found = resolve(target)
     if found.in_memory:
         raise InvalidInput("target", "must be a file or a server", given=target)
     place = Path(found.path)
     redone = Redone()
-    with aside(place) as part:
-        source = _opened(path, part)
+    with aside(place) as copied, aside(place) as part:
+        source, left_out = _opened(path, copied)
         try:
             present = look_at(place, replace=replace)
             redact_again(source, present.redactions, redone)
             revoke_again(source, present.revocations)
             forgotten = forget_all_again(source, present.forgotten)
             rows = source.scoped(EVERYBODY).read(counted)
+            write_rows(source, part, told)
         finally:
             source.close()
         settle(part)
@@ -111,6 +117,7 @@ def _into_sqlite(path: Path, target: str, *, replace: bool) -> RestoreReport:
         forgotten=forgotten,
         redactions_read=present.readable,
         kept=kept,
+        left_out=left_out,
     )
 
 
@@ -120,7 +127,7 @@ def _into_postgres(
     from holdfast.engines.postgres import PostgresEngine
 
     redone, forgotten = Redone(), 0
-    source = _opened(path, part)
+    source, left_out = _opened(path, part)
     try:
         engine = PostgresEngine.open(url, clock=SystemClock())
         try:
@@ -153,26 +160,30 @@ def _into_postgres(
         redacted=redone.redacted,
         deleted=redone.deleted,
         forgotten=forgotten,
+        left_out=left_out,
         pending=pending,
     )
 
 
-def _opened(path: Path, part: Path) -> SQLiteEngine:
-    """Return a copy of the backup *path*, opened at *part*, brought to this release."""
+def _opened(path: Path, part: Path) -> tuple[SQLiteEngine, tuple[str, ...]]:
+    """Return a copy of the backup *path*, opened at *part*, and what was left out of it.
+
+    It is brought to this release.
+    """
     shutil.copyfile(path, part)
     try:
+        left_out = drop_foreign(part)
         engine = SQLiteEngine.open(str(part), clock=SystemClock())
     except Corrupt as error:
         raise Corrupt(str(path), error.findings) from error
     except InvalidInput as error:
         raise InvalidInput("file", "is no backup of ours", given=str(path)) from error
-    report = verify(engine, quick=True)
-    if not report.ok:
+    findings = [each for each in verify(engine, quick=True).findings if each.check != SCHEMA]
+    if findings:
         engine.close()
-        first = report.findings[0]
+        first = findings[0]
         raise Corrupt(
             os.fspath(path),
-            f"{len(report.findings)} findings, the first of {first.check}"
-            f" in {first.table or 'the file'}",
+            f"{len(findings)} findings, the first of {first.check} in {first.table or 'the file'}",
         )
-    return engine
+    return engine, left_out

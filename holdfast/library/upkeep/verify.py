@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct, field
 
 from holdfast.engines.base import Engine, Reader
-from holdfast.ground.errors import Corrupt, InvalidInput
+from holdfast.ground.errors import Corrupt, EngineFault, InvalidInput
 from holdfast.ground.scope import EVERYBODY
 from holdfast.library.upkeep.chains import StoreRow, VersionRow, check_chain
 from holdfast.library.upkeep.entries import check_entries
@@ -17,6 +17,7 @@ from holdfast.library.upkeep.heads import HeadRow, check_counters, check_exclusi
 from holdfast.library.upkeep.longterm import check_longterm
 from holdfast.library.upkeep.rebuilding import rebuild
 from holdfast.library.upkeep.runs import check_runs
+from holdfast.library.upkeep.schema import SCHEMA, check_schema
 from holdfast.library.upkeep.storage import check_indexes, check_storage
 from holdfast.library.upkeep.threads import check_threads
 from holdfast.library.upkeep.words import check_counts, check_words
@@ -69,6 +70,11 @@ class _Walk(Struct, kw_only=True):
     )
     links: dict[str, str] = field(default_factory=dict[str, str])
 
+    @property
+    def has_another_schema(self) -> bool:
+        """Whether the schema is not this release's."""
+        return any(finding.check == SCHEMA for finding in self.findings)
+
     def report(self) -> VerifyReport:
         return VerifyReport(
             ok=not self.findings,
@@ -81,8 +87,9 @@ class _Walk(Struct, kw_only=True):
 def verify(
     engine: Engine, *, quick: bool = False, repair: bool = False, head: str | None = None
 ) -> VerifyReport:
-    """Check storage, heads, chains, counts, exclusive paths, words, redactions and owners.
+    """Check schema, storage, heads, chains, counts, exclusive paths, words, redactions, owners.
 
+    On a schema that is not this release's the rest is checked as far as its statements can run.
     *quick* asks the engine for its quick check of the storage, and counts the words without
     comparing them. *repair* rebuilds what is derived (the words, the terms of long-term memory and
     which vectors it has) when it does not fit. *head*, a
@@ -108,6 +115,10 @@ def _look(everybody: Engine, *, quick: bool, head: str | None) -> VerifyReport:
         except Corrupt as error:
             # What is damaged cannot be read on, and what was found until here still counts.
             walk.findings.append(_damage(error.findings))
+        except EngineFault:
+            # A statement that another schema does not allow: the findings name what is different.
+            if not walk.has_another_schema:
+                raise
         return walk
 
     walk = everybody.read(work)
@@ -119,6 +130,7 @@ def _look(everybody: Engine, *, quick: bool, head: str | None) -> VerifyReport:
 def _walk(everybody: Engine, reader: Reader, walk: _Walk) -> None:
     sql = everybody.queries("holdfast.library.upkeep")
     reader.all(dict[str, object], sql.make_ready)
+    walk.findings += check_schema(everybody, reader, sql)
     walk.findings += check_storage(everybody, reader, quick=walk.quick)
     for store in reader.all(StoreRow, sql.all_stores):
         _walk_store(reader, sql, store, walk)

@@ -482,6 +482,44 @@ def test_who_writes_during_a_restore_writes_to_what_came_back(
         assert served.verify().ok
 
 
+FOREIGN = {
+    "table theirs": "create table theirs (x)",
+    'view "of" theirs': 'create view """of"" theirs" as select id from stores',
+    "trigger spy": "create trigger spy after insert on stores begin delete from sessions; end",
+    "index extra": "create index extra on stores (workspace)",
+}
+
+
+def test_what_is_foreign_in_a_backup_stays_behind_and_is_named(
+    hf: Holdfast, backup: Path, other: str
+) -> None:
+    before = everything(hf)
+    with asking(str(backup)) as ask:
+        for statement in FOREIGN.values():
+            ask(statement)
+        ask("pragma journal_mode = delete")
+
+    report = restore(backup, other)
+
+    assert report.left_out == tuple(sorted(FOREIGN))
+    with opened(other) as back:
+        assert everything(back) == before
+        assert back.verify().findings == ()
+
+
+def test_a_database_with_foreign_objects_can_be_backed_up(
+    hf: Holdfast, store: Store, target: str, tmp_path: Path
+) -> None:
+    assert store.id
+    with asking(target) as ask:
+        ask("create table theirs (x integer)")
+
+    report = hf.backup(tmp_path / "b.db")
+
+    assert report.rows
+    assert [each.id for each in hf.verify(quick=True).findings] == ["theirs"]
+
+
 @pytest.mark.parametrize("other", ["postgres"], indirect=True)
 def test_numbers_go_on_after_those_that_were_there(
     hf: Holdfast, store: Store, backup: Path, other: str

@@ -1,7 +1,7 @@
 """What verify finds: each promise about what is kept, broken behind the library's back."""
 
 import pytest
-from library.upkeep.meddling import Ask, checks
+from library.upkeep.meddling import Ask, asking, checks, opened
 
 from holdfast.ground.errors import InvalidInput
 from holdfast.library.holdfast import Holdfast
@@ -78,6 +78,71 @@ def test_a_row_that_does_not_fit_is_found(
         ("derived", "memory_words"),
         ("owners", "memory_words"),
     }
+
+
+@pytest.mark.parametrize(
+    ("statement", "found"),
+    [
+        ("create table theirs (x integer)", ("theirs", "theirs", "nothing")),
+        ("create view theirs as select id from stores", ("theirs", "theirs", "nothing")),
+        ("create index theirs on stores (workspace)", ("stores", "theirs", "nothing")),
+        ("drop index stores_by_age", ("stores", "stores_by_age", "the index of this release")),
+        ("drop table run_checkpoints", ("run_checkpoints", "run_checkpoints", "the table")),
+    ],
+)
+def test_a_schema_that_is_not_this_releases_is_found_by_name(
+    hf: Holdfast, ask: Ask, statement: str, found: tuple[str, str, str]
+) -> None:
+    ask(statement)
+
+    findings = hf.verify(quick=True).findings
+
+    assert {each.check for each in findings} == {"schema"}
+    (finding,) = [each for each in findings if each.id == found[1]]
+    assert finding.table == found[0]
+    assert finding.expected.startswith(found[2])
+
+
+def test_a_column_of_anothers_is_found(hf: Holdfast, ask: Ask) -> None:
+    ask("alter table stores add column theirs text")
+
+    (finding,) = hf.verify().findings
+
+    server = hf.engine.dialect == "postgres"
+    assert (finding.check, finding.table) == ("schema", "stores")
+    assert finding.id == ("theirs" if server else "stores")
+    assert finding.found == ("a foreign column" if server else "another")
+
+
+def test_a_trigger_of_anothers_is_found(hf: Holdfast, ask: Ask) -> None:
+    if hf.engine.dialect == "sqlite":
+        ask("create trigger spy after insert on stores begin delete from sessions; end")
+    else:
+        ask(
+            "create function holdfast.spying() returns trigger language plpgsql"
+            " as $$ begin return null; end $$"
+        )
+        ask(
+            "create trigger spy after insert on stores for each row"
+            " execute function holdfast.spying()"
+        )
+
+    findings = [(each.check, each.table, each.id) for each in hf.verify().findings]
+
+    assert ("schema", "stores", "spy") in findings
+    assert {each[0] for each in findings} == {"schema"}
+
+
+def test_a_changed_function_of_ours_is_found(fresh_postgres_url: str) -> None:
+    with opened(fresh_postgres_url) as hf, asking(fresh_postgres_url) as ask:
+        ask(
+            "create or replace function holdfast.durable_trim() returns trigger"
+            " language plpgsql as $$ begin return null; end $$"
+        )
+
+        (finding,) = hf.verify().findings
+
+    assert (finding.check, finding.id, finding.found) == ("schema", "durable_trim", "another")
 
 
 @pytest.mark.parametrize(

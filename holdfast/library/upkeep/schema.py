@@ -1,0 +1,152 @@
+"""The schema of a database, compared with the one that this release's migrations make."""
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Final
+
+from msgspec import Struct
+
+from holdfast.engines import queries
+from holdfast.engines.base import Dialect, Engine, Reader
+from holdfast.engines.migrate import known
+from holdfast.engines.sqlite.connection import APPLICATION_ID, Connection, connect
+from holdfast.library.upkeep.finding import Finding
+
+_DROPPED: Final = ("trigger", "view", "index", "table")
+"""Kinds of object in the order in which a foreign one is dropped."""
+
+_IN_DUMP: Final = re.compile(
+    r"""
+    ^CREATE\ TABLE\ holdfast\.(?P<of_table>\w+)\ \((?P<columns>.*?)^\);
+    | ^CREATE\ (?:UNIQUE\ )?INDEX\ (?P<index>\w+)\ ON\ holdfast\.(?P<of_index>\w+)
+    | ^ALTER\ TABLE\ ONLY\ holdfast\.(?P<of_key>\w+)\n\s+
+      ADD\ CONSTRAINT\ (?P<key>\w+)\ (?:PRIMARY|UNIQUE)
+    | ^CREATE\ TRIGGER\ (?P<trigger>\w+)\ .*?\ ON\ holdfast\.(?P<of_trigger>\w+)
+    | ^CREATE\ POLICY\ (?P<policy>\w+)\ ON\ holdfast\.(?P<of_policy>\w+)
+    | ^CREATE\ FUNCTION\ holdfast\.(?P<function>\w+)\(.*?AS\ \$\$(?P<body>.*?)\$\$;
+    | (?:^CREATE\ SEQUENCE|SEQUENCE\ NAME)\ holdfast\.(?P<sequence>\w+)
+    """,
+    re.VERBOSE | re.MULTILINE | re.DOTALL,
+)
+"""What `pg_dump` writes of a schema, as far as its objects have names."""
+_COLUMN: Final = re.compile(r'^    "?([a-z]\w*)"? ', re.MULTILINE)
+
+SCHEMA: Final = "schema"
+"""What findings of this check are called."""
+
+_Key = tuple[str, str, str]
+"""The kind, the table and the name of an object."""
+
+
+class SchemaObject(Struct, frozen=True, kw_only=True):
+    """A table, index, trigger, column or the like; *text* is its definition, where compared."""
+
+    kind: str
+    table: str
+    name: str
+    text: str
+
+    @property
+    def key(self) -> _Key:
+        """What tells it from others."""
+        return self.kind, self.table, self.name
+
+
+def check_schema(engine: Engine, reader: Reader, sql: SimpleNamespace) -> Iterator[Finding]:
+    """Give each object that is not this release's, is missing, or is defined otherwise."""
+    expected = schema_of(engine.dialect)
+    found = {each.key: _plain(each.text) for each in reader.all(SchemaObject, sql.schema_objects)}
+    for key in sorted({*expected, *found}):
+        kind, table, name = key
+        whole = ("table", table, table)
+        if kind == "column" and not (whole in expected and whole in found):
+            continue
+        if expected.get(key) != found.get(key):
+            yield Finding(
+                check=SCHEMA,
+                table=table,
+                id=name,
+                expected=f"the {kind} of this release" if key in expected else "nothing",
+                found=("another" if key in expected else f"a foreign {kind}")
+                if key in found
+                else "nothing",
+            )
+
+
+@cache
+def schema_of(dialect: Dialect) -> dict[_Key, str]:
+    """Return the objects of this release's schema, each with its definition."""
+    if dialect == "sqlite":
+        return _sqlite_schema(max(migration.number for migration in known("sqlite")))
+    dump = files("holdfast.engines").joinpath("migrations", "schema.postgres.sql")
+    return dict(_dumped(dump.read_text(encoding="utf-8")))
+
+
+def drop_foreign(path: Path) -> tuple[str, ...]:
+    """Drop from the SQLite file *path* what no migration of ours made; return its names.
+
+    Tables, views, triggers and indexes go, and the rows of the tables with them. A file that is
+    not ours, or of a newer release, is left as it is.
+    """
+    connection = connect(str(path), "writer")
+    try:
+        number = connection.number("pragma user_version")
+        newest = max(migration.number for migration in known("sqlite"))
+        ours = connection.number("pragma application_id") == APPLICATION_ID
+        if not ours or not 0 < number <= newest:
+            return ()
+        expected = _sqlite_schema(number)
+        foreign = [each for each in _objects(connection) if each.key not in expected]
+        connection.do("pragma foreign_keys = off")
+        for each in sorted(foreign, key=lambda each: _DROPPED.index(each.kind)):
+            name = each.name.replace('"', '""')
+            connection.do(f'drop {each.kind} if exists "{name}"')
+        return tuple(sorted(f"{each.kind} {each.name}" for each in foreign))
+    finally:
+        connection.raw.close(force=True)
+
+
+@cache
+def _sqlite_schema(number: int) -> dict[_Key, str]:
+    """Return what the migrations up to *number* make of an empty database."""
+    connection = connect(":memory:", "writer")
+    try:
+        for migration in known("sqlite"):
+            if migration.number <= number:
+                for statement in migration.statements:
+                    connection.do(statement)
+        return {each.key: _plain(each.text) for each in _objects(connection)}
+    finally:
+        connection.raw.close(force=True)
+
+
+def _objects(connection: Connection) -> list[SchemaObject]:
+    sql = queries.load("holdfast.library.upkeep", "sqlite")
+    return connection.all(SchemaObject, sql.schema_objects, {})
+
+
+def _plain(text: str) -> str:
+    """Return *text* without what versions of SQLite write differently: quotes and white space."""
+    return re.sub(r'[\s"`\[\]]+', "", text)
+
+
+def _dumped(dump: str) -> Iterator[tuple[_Key, str]]:
+    for found in _IN_DUMP.finditer(dump):
+        if table := found["of_table"]:
+            yield ("table", table, table), ""
+            for column in _COLUMN.findall(found["columns"]):
+                yield ("column", table, column), ""
+        elif found["function"]:
+            yield ("function", "", found["function"]), _plain(found["body"])
+        elif found["sequence"]:
+            yield ("sequence", "", found["sequence"]), ""
+        elif found["key"]:
+            yield ("index", found["of_key"], found["key"]), ""
+        else:
+            for kind in ("index", "trigger", "policy"):
+                if found[kind]:
+                    yield (kind, found[f"of_{kind}"], found[kind]), ""
