@@ -74,6 +74,10 @@ REQUEST_FIGURES = {
     "header lines of a request": "head_lines",
     "seconds to send the head of a request": "head_seconds",
     "seconds to send the body of a request, at most": "body_seconds",
+    "bytes a second of a body, at least, on average": "body_rate",
+    "seconds before that rate counts": "body_grace",
+    "bytes of all bodies in the memory of a process": "bodies_bytes",
+    "incomplete bodies at once on an open server": "half_sent",
 }
 
 
@@ -181,8 +185,9 @@ def test_every_vector_provider_is_listed() -> None:
 
 def test_every_other_figure_is_the_codes() -> None:
     limits = asdict(LIMITS)
-    figures = FIGURES | {what: limits[name] for what, name in REQUEST_FIGURES.items()}
+    figures = FIGURES | {what: limits.pop(name) for what, name in REQUEST_FIGURES.items()}
 
+    assert limits == {}
     assert {name: number(at_first) for name, at_first, _ in rows("Other limits")} == figures
 
 
