@@ -1,11 +1,22 @@
+"""Migrations: in order, once, each whole; and what becomes of the rows that were there."""
+
 from collections.abc import Generator
 from contextlib import contextmanager
+from pathlib import Path
 
+import psycopg
 import pytest
 
-from holdfast.engines.base import Dialect
+from holdfast.engines.base import Dialect, Engine
 from holdfast.engines.migrate import Migration, Recorded, known, migrate, missing, statements
+from holdfast.engines.postgres import PostgresEngine
+from holdfast.engines.sqlite import SQLiteEngine
+from holdfast.engines.sqlite.connection import APPLICATION_ID, connect
+from holdfast.engines.sqlite.opening import SQLiteGround
 from holdfast.ground.errors import EngineFault, TooNew, Unavailable
+from holdfast.ground.scope import EVERYBODY
+from holdfast.testing.fakes import FrozenClock
+from holdfast.testing.postgres import PostgresServer
 
 
 def migration(number: int, *statements: str) -> Migration:
@@ -124,3 +135,67 @@ def test_the_release_numbers_its_migrations_from_one_without_gaps(dialect: Diale
 
 def test_both_engines_have_the_same_migrations():
     assert [str(one) for one in known("sqlite")] == [str(one) for one in known("postgres")]
+
+
+OWNERS = 9
+"""The migration that gives each user's hashes a key of their own."""
+
+USED_BEFORE = (
+    *(
+        "insert into {ltm}_collections (number, id, workspace, user_id, namespace, workspace_id,"
+        " version, redone, marks, items, superseded, turns, analyzer, indexed, created_at)"
+        f" values ({number}, 'coll_{number}', '{workspace}', '{user}', 'chat{number}', '',"
+        " 1, 0, 0, 0, 0, 0, 1, 0, 0)"
+        for number, (workspace, user) in enumerate(
+            [("ours", "ada"), ("ours", "ada"), ("ours", "bob"), ("theirs", "ada")]
+        )
+    ),
+    "insert into {ltm}_secrets (workspace, secret) values ('ours', {key})",
+    "insert into {ltm}_secrets (workspace, secret) values ('unused', {key})",
+)
+"""Two users of one workspace that has a key, one with two collections, and one without a key."""
+
+
+def used_sqlite(path: Path) -> Engine:
+    path.touch()
+    connection = connect(str(path), "writer")
+    connection.do(f"pragma application_id = {APPLICATION_ID}")
+    migrate(SQLiteGround(connection, FrozenClock()), known("sqlite")[: OWNERS - 1])
+    for statement in USED_BEFORE:
+        connection.do(statement.format(ltm="ltm", key=f"x'{'ab' * 32}'"))
+    connection.raw.close()
+    return SQLiteEngine.open(path, clock=FrozenClock())
+
+
+def used_postgres(server: PostgresServer) -> Engine:
+    """Open a database whose owner is bound by the policies, and migrates it."""
+    name = server.new_database()
+    server.execute("create role migrator login", f"alter database {name} owner to migrator")
+    key = f"decode('{'ab' * 32}', 'hex')"
+    with psycopg.connect(server.url(name, user="migrator")) as connection:
+        for each in known("postgres")[: OWNERS - 1]:
+            for statement in each.statements:
+                connection.execute(statement.encode())
+            connection.execute(
+                "insert into holdfast.migrations values (%s, %s, %s, 0, '')",
+                (each.number, each.name, each.sha256),
+            )
+        for setting in ("workspace", "user"):
+            connection.execute("select set_config(%s, '*', true)", (f"holdfast.{setting}",))
+        for statement in USED_BEFORE:
+            connection.execute(statement.format(ltm="holdfast.ltm", key=key).encode())
+    return PostgresEngine.open(server.url(name, user="migrator"), clock=FrozenClock())
+
+
+@pytest.mark.parametrize("dialect", ["sqlite", "postgres"])
+def test_each_user_keeps_the_key_of_what_was_hashed_before_keys_were_a_users(
+    dialect: Dialect, sqlite_file: Path, postgres_server: PostgresServer
+):
+    engine = (
+        used_sqlite(sqlite_file) if dialect == "sqlite" else used_postgres(postgres_server)
+    ).scoped(EVERYBODY)
+
+    found = engine.rows("select workspace, user_id, secret from ltm_secrets order by user_id")
+
+    assert found == [("ours", user, b"\xab" * 32) for user in ("ada", "bob")]
+    engine.close()

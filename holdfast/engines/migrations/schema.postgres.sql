@@ -460,8 +460,10 @@ ALTER TABLE ONLY holdfast.ltm_links FORCE ROW LEVEL SECURITY;
 CREATE TABLE holdfast.ltm_secrets (
     workspace text NOT NULL COLLATE pg_catalog."C",
     secret bytea NOT NULL,
+    user_id text NOT NULL COLLATE pg_catalog."C",
     CONSTRAINT ltm_secrets_secret_check CHECK ((octet_length(secret) = 32))
 );
+ALTER TABLE ONLY holdfast.ltm_secrets ALTER COLUMN user_id SET STATISTICS 0;
 
 ALTER TABLE ONLY holdfast.ltm_secrets FORCE ROW LEVEL SECURITY;
 
@@ -911,7 +913,7 @@ ALTER TABLE ONLY holdfast.ltm_links
     ADD CONSTRAINT ltm_links_pkey PRIMARY KEY (collection, item, turn);
 
 ALTER TABLE ONLY holdfast.ltm_secrets
-    ADD CONSTRAINT ltm_secrets_pkey PRIMARY KEY (workspace);
+    ADD CONSTRAINT ltm_secrets_pkey PRIMARY KEY (workspace, user_id);
 
 ALTER TABLE ONLY holdfast.ltm_tombstones
     ADD CONSTRAINT ltm_tombstones_pkey PRIMARY KEY (collection, id);
@@ -1158,7 +1160,93 @@ CREATE POLICY its_holder ON holdfast.api_keys FOR SELECT USING ((secret_hash = c
 
 CREATE POLICY its_holder ON holdfast.session_tokens FOR SELECT USING ((secret_hash = current_setting('holdfast.credential'::text, true)));
 
+CREATE POLICY its_owner ON holdfast.changes AS RESTRICTIVE USING (((owner IS NULL) OR ((current_setting(
+CASE
+    WHEN (type ~~ 'longterm.%'::text) THEN 'holdfast.user'::text
+    ELSE 'holdfast.agent'::text
+END, true) = owner) OR (current_setting(
+CASE
+    WHEN (type ~~ 'longterm.%'::text) THEN 'holdfast.user'::text
+    ELSE 'holdfast.agent'::text
+END, true) = '*'::text)))) WITH CHECK (((owner IS NULL) OR ((current_setting(
+CASE
+    WHEN (type ~~ 'longterm.%'::text) THEN 'holdfast.user'::text
+    ELSE 'holdfast.agent'::text
+END, true) = owner) OR (current_setting(
+CASE
+    WHEN (type ~~ 'longterm.%'::text) THEN 'holdfast.user'::text
+    ELSE 'holdfast.agent'::text
+END, true) = '*'::text))));
+
+CREATE POLICY its_user ON holdfast.ltm_access AS RESTRICTIVE USING (((collection IN ( SELECT c.number
+   FROM holdfast.ltm_collections c
+  WHERE ((c.workspace = current_setting('holdfast.workspace'::text, true)) AND (c.user_id = current_setting('holdfast.user'::text, true))))) OR (current_setting('holdfast.user'::text, true) = '*'::text))) WITH CHECK (((collection IN ( SELECT c.number
+   FROM holdfast.ltm_collections c
+  WHERE ((c.workspace = current_setting('holdfast.workspace'::text, true)) AND (c.user_id = current_setting('holdfast.user'::text, true))))) OR (current_setting('holdfast.user'::text, true) = '*'::text)));
+
 CREATE POLICY its_user ON holdfast.ltm_collections AS RESTRICTIVE USING (((current_setting('holdfast.user'::text, true) = user_id) OR (current_setting('holdfast.user'::text, true) = '*'::text))) WITH CHECK (((current_setting('holdfast.user'::text, true) = user_id) OR (current_setting('holdfast.user'::text, true) = '*'::text)));
+
+CREATE POLICY its_user ON holdfast.ltm_cursors AS RESTRICTIVE USING (((collection IN ( SELECT c.number
+   FROM holdfast.ltm_collections c
+  WHERE ((c.workspace = current_setting('holdfast.workspace'::text, true)) AND (c.user_id = current_setting('holdfast.user'::text, true))))) OR (current_setting('holdfast.user'::text, true) = '*'::text))) WITH CHECK (((collection IN ( SELECT c.number
+   FROM holdfast.ltm_collections c
+  WHERE ((c.workspace = current_setting('holdfast.workspace'::text, true)) AND (c.user_id = current_setting('holdfast.user'::text, true))))) OR (current_setting('holdfast.user'::text, true) = '*'::text)));
+
+CREATE POLICY its_user ON holdfast.ltm_df AS RESTRICTIVE USING (((collection IN ( SELECT c.number
+   FROM holdfast.ltm_collections c
+  WHERE ((c.workspace = current_setting('holdfast.workspace'::text, true)) AND (c.user_id = current_setting('holdfast.user'::text, true))))) OR (current_setting('holdfast.user'::text, true) = '*'::text))) WITH CHECK (((collection IN ( SELECT c.number
+   FROM holdfast.ltm_collections c
+  WHERE ((c.workspace = current_setting('holdfast.workspace'::text, true)) AND (c.user_id = current_setting('holdfast.user'::text, true))))) OR (current_setting('holdfast.user'::text, true) = '*'::text)));
+
+CREATE POLICY its_user ON holdfast.ltm_items AS RESTRICTIVE USING (((collection IN ( SELECT c.number
+   FROM holdfast.ltm_collections c
+  WHERE ((c.workspace = current_setting('holdfast.workspace'::text, true)) AND (c.user_id = current_setting('holdfast.user'::text, true))))) OR (current_setting('holdfast.user'::text, true) = '*'::text))) WITH CHECK (((collection IN ( SELECT c.number
+   FROM holdfast.ltm_collections c
+  WHERE ((c.workspace = current_setting('holdfast.workspace'::text, true)) AND (c.user_id = current_setting('holdfast.user'::text, true))))) OR (current_setting('holdfast.user'::text, true) = '*'::text)));
+
+CREATE POLICY its_user ON holdfast.ltm_jobs AS RESTRICTIVE USING (((collection IN ( SELECT c.number
+   FROM holdfast.ltm_collections c
+  WHERE ((c.workspace = current_setting('holdfast.workspace'::text, true)) AND (c.user_id = current_setting('holdfast.user'::text, true))))) OR (current_setting('holdfast.user'::text, true) = '*'::text))) WITH CHECK (((collection IN ( SELECT c.number
+   FROM holdfast.ltm_collections c
+  WHERE ((c.workspace = current_setting('holdfast.workspace'::text, true)) AND (c.user_id = current_setting('holdfast.user'::text, true))))) OR (current_setting('holdfast.user'::text, true) = '*'::text)));
+
+CREATE POLICY its_user ON holdfast.ltm_lex AS RESTRICTIVE USING (((collection IN ( SELECT c.number
+   FROM holdfast.ltm_collections c
+  WHERE ((c.workspace = current_setting('holdfast.workspace'::text, true)) AND (c.user_id = current_setting('holdfast.user'::text, true))))) OR (current_setting('holdfast.user'::text, true) = '*'::text))) WITH CHECK (((collection IN ( SELECT c.number
+   FROM holdfast.ltm_collections c
+  WHERE ((c.workspace = current_setting('holdfast.workspace'::text, true)) AND (c.user_id = current_setting('holdfast.user'::text, true))))) OR (current_setting('holdfast.user'::text, true) = '*'::text)));
+
+CREATE POLICY its_user ON holdfast.ltm_links AS RESTRICTIVE USING (((collection IN ( SELECT c.number
+   FROM holdfast.ltm_collections c
+  WHERE ((c.workspace = current_setting('holdfast.workspace'::text, true)) AND (c.user_id = current_setting('holdfast.user'::text, true))))) OR (current_setting('holdfast.user'::text, true) = '*'::text))) WITH CHECK (((collection IN ( SELECT c.number
+   FROM holdfast.ltm_collections c
+  WHERE ((c.workspace = current_setting('holdfast.workspace'::text, true)) AND (c.user_id = current_setting('holdfast.user'::text, true))))) OR (current_setting('holdfast.user'::text, true) = '*'::text)));
+
+CREATE POLICY its_user ON holdfast.ltm_secrets AS RESTRICTIVE USING (((current_setting('holdfast.user'::text, true) = user_id) OR (current_setting('holdfast.user'::text, true) = '*'::text))) WITH CHECK (((current_setting('holdfast.user'::text, true) = user_id) OR (current_setting('holdfast.user'::text, true) = '*'::text)));
+
+CREATE POLICY its_user ON holdfast.ltm_tombstones AS RESTRICTIVE USING (((collection IN ( SELECT c.number
+   FROM holdfast.ltm_collections c
+  WHERE ((c.workspace = current_setting('holdfast.workspace'::text, true)) AND (c.user_id = current_setting('holdfast.user'::text, true))))) OR (current_setting('holdfast.user'::text, true) = '*'::text))) WITH CHECK (((collection IN ( SELECT c.number
+   FROM holdfast.ltm_collections c
+  WHERE ((c.workspace = current_setting('holdfast.workspace'::text, true)) AND (c.user_id = current_setting('holdfast.user'::text, true))))) OR (current_setting('holdfast.user'::text, true) = '*'::text)));
+
+CREATE POLICY its_user ON holdfast.ltm_turns AS RESTRICTIVE USING (((collection IN ( SELECT c.number
+   FROM holdfast.ltm_collections c
+  WHERE ((c.workspace = current_setting('holdfast.workspace'::text, true)) AND (c.user_id = current_setting('holdfast.user'::text, true))))) OR (current_setting('holdfast.user'::text, true) = '*'::text))) WITH CHECK (((collection IN ( SELECT c.number
+   FROM holdfast.ltm_collections c
+  WHERE ((c.workspace = current_setting('holdfast.workspace'::text, true)) AND (c.user_id = current_setting('holdfast.user'::text, true))))) OR (current_setting('holdfast.user'::text, true) = '*'::text)));
+
+CREATE POLICY its_user ON holdfast.ltm_vector_sets AS RESTRICTIVE USING (((collection IN ( SELECT c.id
+   FROM holdfast.ltm_collections c
+  WHERE ((c.workspace = current_setting('holdfast.workspace'::text, true)) AND (c.user_id = current_setting('holdfast.user'::text, true))))) OR (current_setting('holdfast.user'::text, true) = '*'::text))) WITH CHECK (((collection IN ( SELECT c.id
+   FROM holdfast.ltm_collections c
+  WHERE ((c.workspace = current_setting('holdfast.workspace'::text, true)) AND (c.user_id = current_setting('holdfast.user'::text, true))))) OR (current_setting('holdfast.user'::text, true) = '*'::text)));
+
+CREATE POLICY its_user ON holdfast.ltm_vectors AS RESTRICTIVE USING (((collection IN ( SELECT c.id
+   FROM holdfast.ltm_collections c
+  WHERE ((c.workspace = current_setting('holdfast.workspace'::text, true)) AND (c.user_id = current_setting('holdfast.user'::text, true))))) OR (current_setting('holdfast.user'::text, true) = '*'::text))) WITH CHECK (((collection IN ( SELECT c.id
+   FROM holdfast.ltm_collections c
+  WHERE ((c.workspace = current_setting('holdfast.workspace'::text, true)) AND (c.user_id = current_setting('holdfast.user'::text, true))))) OR (current_setting('holdfast.user'::text, true) = '*'::text)));
 
 CREATE POLICY its_workspace ON holdfast.agents USING (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text))) WITH CHECK (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text)));
 

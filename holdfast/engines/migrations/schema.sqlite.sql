@@ -261,9 +261,11 @@ CREATE TABLE ltm_links (
   primary key (collection, item, turn)
 ) strict, without rowid;
 
-CREATE TABLE ltm_secrets (
-  workspace text not null primary key,
-  secret blob not null check (length(secret) = 32)
+CREATE TABLE "ltm_secrets" (
+  workspace text not null,
+  user_id text not null,
+  secret blob not null check (length(secret) = 32),
+  primary key (workspace, user_id)
 ) strict, without rowid;
 
 CREATE VIRTUAL TABLE ltm_terms using fts5vocab (ltm_lex, row);

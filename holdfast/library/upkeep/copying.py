@@ -52,7 +52,7 @@ TABLES = (
     Table("ltm_access", ("collection", "number")),
     Table("ltm_cursors", ("collection", "thread_id", "chunk")),
     Table("ltm_tombstones", ("collection", "id")),
-    Table("ltm_secrets", ("workspace",)),
+    Table("ltm_secrets", ("workspace", "user_id")),
     Table("ltm_jobs", ("number",)),
     Table("ltm_vectors", ("collection", "id")),
     Table("ltm_vector_sets", ("collection",)),

@@ -244,7 +244,7 @@ select c.workspace, c.user_id, c.namespace, c.workspace_id, c.id as collection_i
     t.terms, t.fingerprint, s.secret
 from ltm_tombstones t
 join ltm_collections c on c.number = t.collection
-join ltm_secrets s on s.workspace = c.workspace
+join ltm_secrets s on s.workspace = c.workspace and s.user_id = c.user_id
 order by c.number, t.id
 
 -- secret_of_workspace --

@@ -673,8 +673,9 @@ update durable_tombstones set actor = :nobody
 where workspace = :workspace and agent = '' and substr(actor, 1, :length) = :prefix
 
 -- forget_feed --
+-- A user of that name keeps theirs.
 update changes set owner = null, actor = null, ids = '{}'
-where workspace = :workspace and owner = :agent
+where workspace = :workspace and owner = :agent and type not like 'longterm.%'
 
 -- entries_to_export --
 -- The agent's own, and with :shared = '' what the workspace shares.

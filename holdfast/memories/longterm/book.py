@@ -101,7 +101,7 @@ class Book:
 
     @property
     def secret(self) -> bytes:
-        """The workspace's secret; made now if this is its first use."""
+        """The user's secret; made now if this is its first use."""
         if self._secret is None:
             self.tx.run(self.sql.make_secret, secret=new_secret())
             self._secret = self.tx.one(_secret, self.sql.get_secret)

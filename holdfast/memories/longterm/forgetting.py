@@ -169,6 +169,7 @@ def forget_user(caller: Caller) -> dict[str, int]:
             counts["ltm_collections"] += tx.run(sql.drop_collection, collection=found.number)
             seq = tx.seq
             tx.after_commit(lambda found=found, seq=seq: _let_go(caller, found, seq))
+        counts["ltm_secrets"] = tx.run(sql.drop_secret)
         counts["changes"] = tx.run(sql.forget_feed)
         return counts
 

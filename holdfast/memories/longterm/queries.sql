@@ -16,7 +16,7 @@ select c.number, c.id, c.version, c.redone, c.marks, c.items, c.superseded, c.tu
         select 1 from ltm_tombstones t where t.workspace = c.workspace and t.collection = c.number
     ) as buried
 from ltm_collections c
-left join ltm_secrets h on h.workspace = c.workspace
+left join ltm_secrets h on h.workspace = c.workspace and h.user_id = c.user_id
 where c.workspace = :workspace and c.user_id = :user and c.namespace = :namespace
     and c.workspace_id = :workspace_id
 
@@ -27,7 +27,7 @@ select c.number, c.id, c.version, c.redone, c.marks, c.items, c.superseded, c.tu
         select 1 from ltm_tombstones t where t.workspace = c.workspace and t.collection = c.number
     ) as buried
 from ltm_collections c
-left join ltm_secrets h on h.workspace = c.workspace
+left join ltm_secrets h on h.workspace = c.workspace and h.user_id = c.user_id
 where c.workspace = :workspace and c.user_id = :user and c.namespace = :namespace
     and c.workspace_id = :workspace_id
 for update of c
@@ -46,12 +46,15 @@ set version = version + 1, redone = case when :redone = 1 then version + 1 else 
 where workspace = :workspace and number = :collection
 
 -- make_secret --
-insert into ltm_secrets (workspace, secret)
-values (:workspace, :secret)
-on conflict (workspace) do nothing
+insert into ltm_secrets (workspace, user_id, secret)
+values (:workspace, :user, :secret)
+on conflict (workspace, user_id) do nothing
 
 -- get_secret --
-select secret from ltm_secrets where workspace = :workspace
+select secret from ltm_secrets where workspace = :workspace and user_id = :user
+
+-- drop_secret --
+delete from ltm_secrets where workspace = :workspace and user_id = :user
 
 -- put_item --
 insert into ltm_items (collection, number, id, workspace, kind, importance, origin, source,
@@ -583,8 +586,9 @@ order by number
 delete from ltm_collections where workspace = :workspace and number = :collection
 
 -- forget_feed --
+-- An agent of that name keeps its own.
 update changes set owner = null, actor = null, ids = '{}'
-where workspace = :workspace and owner = :user
+where workspace = :workspace and owner = :user and type like 'longterm.%'
 
 -- held_item --
 select number, kind, importance, flags, terms, fold, body, text, superseded_at

@@ -510,10 +510,10 @@ class OrderContract:
         assert (listener.is_alive(), seen) == (False, [])
 
     def test_a_scoped_feed_gives_its_workspace_alone(self, engine: Engine) -> None:
-        ours = Scope(workspace="ours")
+        ours = Scope(workspace="ours", agent="*")
         feed = engine.scoped(ours).feed()
 
-        engine.scoped(Scope(workspace="theirs")).write(noting("test.a", "theirs"))
+        engine.scoped(Scope(workspace="theirs", agent="*")).write(noting("test.a", "theirs"))
         engine.scoped(ours).write(noting("test.b", "ours"))
 
         assert [event.type for event in feed.poll(5)] == ["test.b"]

@@ -97,7 +97,9 @@ def test_many_workspaces_each_follow_their_own_in_order(opened: Opened) -> None:
 
     def write(name: str) -> None:
         for number in range(20):
-            engine.scoped(Scope(workspace=name)).write(noting(f"test.n{number:02}", name))
+            engine.scoped(Scope(workspace=name, agent="*")).write(
+                noting(f"test.n{number:02}", name)
+            )
 
     threads = [threading.Thread(target=write, args=(name,)) for name in names]
     for thread in threads:

@@ -18,7 +18,21 @@ INSERT = """
 insert into holdfast.changes (seq, at, workspace, type, ids, data)
 values (nextval('holdfast.seq'), 0, %s, 'test.a', '{}', '{}')
 """
+INSERT_OWNED = """
+insert into holdfast.changes (seq, at, workspace, type, owner, ids, data)
+values (nextval('holdfast.seq'), 0, 'ours', %s, %s, '{}', '{}')
+"""
+LONGTERM = {("longterm.stored", "mine"), ("longterm.stored", "yours")}
 COUNT = "select count(*) from holdfast.changes"
+
+WITHOUT_POLICY = {
+    "migrations": ({"workspace"}, "has no owner, and the role may not write it"),
+    "durable_secrets": (
+        {"agent"},
+        "one key a workspace: its agents share entries, and their marks",
+    ),
+}
+"""What some table's policies do not go by, and why."""
 
 Opened = Callable[[str], PostgresEngine]
 
@@ -34,6 +48,11 @@ def app(admin: psycopg.Connection) -> psycopg.Connection:
 
 def set_workspace(connection: psycopg.Connection, workspace: str) -> None:
     connection.execute("select set_config('holdfast.workspace', %s, false)", (workspace,))
+
+
+def set_owner(connection: psycopg.Connection, *, agent: str, user: str) -> None:
+    for name, value in (("agent", agent), ("user", user)):
+        connection.execute("select set_config(%s, %s, false)", (f"holdfast.{name}", value))
 
 
 def count(connection: psycopg.Connection) -> int:
@@ -66,6 +85,42 @@ def test_another_workspace_is_not_written(app: psycopg.Connection) -> None:
     assert app.execute("delete from holdfast.changes").rowcount == 1
 
 
+@pytest.fixture
+def changes(admin: psycopg.Connection) -> psycopg.Connection:
+    """Give a connection that is our role, with changes of an agent and a user of the same names."""
+    for type in ("durable.stored", "longterm.stored"):
+        for owner in ("mine", "yours", None):
+            admin.execute(INSERT_OWNED, (type, owner))
+    admin.execute("set role holdfast_app")
+    set_workspace(admin, "ours")
+    return admin
+
+
+@pytest.mark.parametrize(
+    ("agent", "user", "seen"),
+    [
+        ("", "", set[tuple[str, str]]()),
+        ("mine", "", {("durable.stored", "mine")}),
+        ("", "mine", {("longterm.stored", "mine")}),
+        ("*", "", {("durable.stored", "mine"), ("durable.stored", "yours")}),
+        ("yours", "*", {("durable.stored", "yours"), *LONGTERM}),
+    ],
+)
+def test_an_owner_sees_and_writes_their_own_changes_and_those_of_the_workspace(
+    changes: psycopg.Connection, agent: str, user: str, seen: set[tuple[str, str]]
+) -> None:
+    set_owner(changes, agent=agent, user=user)
+
+    found = changes.execute("select type, owner from holdfast.changes").fetchall()
+
+    assert {row for row in found if row[1] is not None} == seen
+    assert len(found) == len(seen) + 2
+    assert changes.execute("update holdfast.changes set at = 1").rowcount == len(found)
+    for type, owner in {("durable.stored", "yours"), *LONGTERM} - seen:
+        with pytest.raises(errors.InsufficientPrivilege):
+            changes.execute(INSERT_OWNED, (type, owner))
+
+
 @pytest.mark.parametrize(
     "statement",
     [
@@ -80,16 +135,36 @@ def test_the_role_may_not_change_the_schema(app: psycopg.Connection, statement: 
         app.execute(statement.encode())
 
 
-def test_every_table_has_a_forced_policy_but_the_migrations(admin: psycopg.Connection) -> None:
-    open_to_all = admin.execute("""
-        select c.relname from pg_class c
+def test_every_table_has_a_forced_policy_by_its_owner(admin: psycopg.Connection) -> None:
+    found = admin.execute("""
+        select c.relname, c.relrowsecurity and c.relforcerowsecurity as forced,
+            array(
+                select s.name from unnest(array['workspace', 'agent', 'user']) s (name)
+                where exists (
+                    select 1 from pg_policy p
+                    where p.polrelid = c.oid and p.polcmd = '*'
+                        and (s.name = 'workspace') = p.polpermissive
+                        and pg_get_expr(p.polqual, c.oid) like '%holdfast.' || s.name || '%'
+                        and pg_get_expr(p.polwithcheck, c.oid) like '%holdfast.' || s.name || '%'
+                )
+            ) as by
+        from pg_class c
         where c.relnamespace = 'holdfast'::regnamespace and c.relkind in ('r', 'p')
-            and not (c.relrowsecurity and c.relforcerowsecurity and exists (
-                select 1 from pg_policy p where p.polrelid = c.oid and p.polcmd = '*'
-                    and p.polqual is not null and p.polwithcheck is not null))
+        order by c.relname
     """).fetchall()
 
-    assert open_to_all == [("migrations",)]
+    held = {name: set(by) if forced else set[str]() for name, forced, by in found}
+    lacking = {name: missing for name, by in held.items() if (missing := wanted(name) - by)}
+    assert lacking == {name: allowed[0] for name, allowed in WITHOUT_POLICY.items()}
+
+
+def wanted(table: str) -> set[str]:
+    """Return by which settings the rows of *table* are to be held apart."""
+    if table == "changes":
+        return {"workspace", "agent", "user"}
+    if table.startswith("ltm_"):
+        return {"workspace", "user"}
+    return {"workspace", "agent"} if table.startswith("durable_") else {"workspace"}
 
 
 def test_the_role_owns_nothing_and_has_no_power(admin: psycopg.Connection) -> None:
@@ -112,7 +187,7 @@ def test_statements_run_as_the_role_though_the_login_is_a_superuser(opened: Open
 
 def test_an_engine_without_a_scope_writes_and_sees_nothing(opened: Opened) -> None:
     engine = opened("")
-    engine.scoped(Scope(workspace="ours")).write(noting("test.a", "ours"))
+    engine.scoped(Scope(workspace="ours", agent="*")).write(noting("test.a", "ours"))
 
     with pytest.raises(ScopeDenied):
         engine.write(noting("test.b", "ours"))
@@ -166,11 +241,11 @@ def test_a_plain_login_relies_on_the_policies(
     url = fresh_postgres_url.replace("postgres@", "plain@")
     engine = PostgresEngine.open(url, clock=FrozenClock())
 
-    engine.scoped(Scope(workspace="ours")).write(noting("test.a", "ours"))
+    engine.scoped(Scope(workspace="ours", agent="*")).write(noting("test.a", "ours"))
 
     asked = "select seq from changes"
     assert engine.status().details["runs_as"] == "login"
-    assert len(engine.scoped(Scope(workspace="ours")).all(Row, asked)) == 1
+    assert len(engine.scoped(Scope(workspace="ours", agent="*")).all(Row, asked)) == 1
     assert engine.all(Row, asked) == []
     engine.close()
     for statement in ("drop owned by plain", "drop role plain"):

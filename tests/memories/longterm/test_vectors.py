@@ -1,6 +1,7 @@
 """The contract of vectors, on each of its keepers, for real."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -38,7 +39,31 @@ def opening(make: Opening) -> Iterator[Opening]:
 
 
 def scoped(hf: Holdfast, workspace: str) -> Engine:
-    return hf.engine.scoped(Scope(workspace=workspace))
+    return hf.engine.scoped(Scope(workspace=workspace, user="ada"))
+
+
+@contextmanager
+def collections_of(hf: Holdfast, workspace: str) -> Generator[Engine]:
+    """Give *hf*'s engine as that of a user who has the contract's collections, and take both away.
+
+    Vectors are in tables of all users: row-level security admits those of a user's collections.
+    """
+    engine = scoped(hf, workspace)
+    sql = engine.queries("holdfast.memories.longterm")
+
+    def make(tx: Transaction) -> list[int]:
+        numbers = tx.numbers(2)
+        for number, id in zip(numbers, (A, B), strict=True):
+            named = {"namespace": id, "workspace_id": "", "analyzer": 1, "now": 0}
+            tx.run(sql.make_collection, number=number, id=id, **named)
+        return numbers
+
+    made = engine.write(make)
+    yield engine
+    for id in (A, B):
+        TableVectors(engine, workspace, Matrices()).drop(id)
+    for number in made:
+        engine.write(lambda tx, number=number: tx.run(sql.drop_collection, collection=number))
 
 
 @pytest.fixture(scope="module")
@@ -111,34 +136,29 @@ class TestInATableOfPostgres(VectorsContract):
     @pytest.fixture
     def reopened(self, extended: Holdfast) -> Iterator[Opening]:
         workspace = new_workspace()
-        engine = scoped(extended, workspace)
-        yield from opening(lambda: TableVectors(engine, workspace, Matrices()))
-        TableVectors(engine, workspace, Matrices()).drop(A)
-        TableVectors(engine, workspace, Matrices()).drop(B)
+        with collections_of(extended, workspace) as engine:
+            yield from opening(lambda: TableVectors(engine, workspace, Matrices()))
 
 
 class TestWithPgvector(VectorsContract):
     @pytest.fixture
     def reopened(self, extended: Holdfast) -> Iterator[Opening]:
         workspace = new_workspace()
-        engine = scoped(extended, workspace)
-        schema = schema_of_extension(engine)
-        assert schema == "public"
-        yield from opening(lambda: PgVectors(engine, workspace, schema))
-        TableVectors(engine, workspace, Matrices()).drop(A)
-        TableVectors(engine, workspace, Matrices()).drop(B)
+        with collections_of(extended, workspace) as engine:
+            schema = schema_of_extension(engine)
+            assert schema == "public"
+            yield from opening(lambda: PgVectors(engine, workspace, schema))
 
     def test_it_finds_what_was_compared_in_process(self, extended: Holdfast) -> None:
         workspace = new_workspace()
-        engine = scoped(extended, workspace)
-        table = TableVectors(engine, workspace, Matrices())
-        table.upsert(A, SIZE, some(20))
+        with collections_of(extended, workspace) as engine:
+            table = TableVectors(engine, workspace, Matrices())
+            table.upsert(A, SIZE, some(20))
 
-        found = PgVectors(engine, workspace, "public").nearest(A, some(1)[0][1], 20)
+            found = PgVectors(engine, workspace, "public").nearest(A, some(1)[0][1], 20)
 
-        expected = table.nearest(A, some(1)[0][1], 20)
-        assert dict(found) == pytest.approx(dict(expected), abs=1e-5)
-        table.drop(A)
+            expected = table.nearest(A, some(1)[0][1], 20)
+            assert dict(found) == pytest.approx(dict(expected), abs=1e-5)
 
 
 class TestWithSqliteVec(VectorsContract):
