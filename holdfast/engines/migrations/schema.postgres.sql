@@ -168,6 +168,7 @@ CREATE TABLE holdfast.durable_changes (
     evicted_for text COLLATE pg_catalog."C",
     cause text NOT NULL COLLATE pg_catalog."C",
     redacted_at bigint,
+    expires_at bigint,
     CONSTRAINT durable_changes_check CHECK (((key IS NULL) OR (key_hash IS NULL))),
     CONSTRAINT durable_changes_op_check CHECK ((op = ANY (ARRAY['create'::text, 'replace'::text, 'refresh'::text, 'move'::text, 'evict'::text, 'expire'::text, 'forget'::text, 'end'::text, 'redact'::text, 'restore'::text])))
 );
@@ -355,6 +356,7 @@ CREATE TABLE holdfast.ltm_collections (
     dimension integer,
     vector_provider text COLLATE pg_catalog."C",
     created_at bigint NOT NULL,
+    cleared_seq bigint DEFAULT 0 NOT NULL,
     CONSTRAINT ltm_collections_indexed_check CHECK ((indexed = ANY (ARRAY[0, 1]))),
     CONSTRAINT ltm_collections_namespace_check CHECK ((namespace <> ''::text)),
     CONSTRAINT ltm_collections_user_id_check CHECK ((user_id <> ''::text))
@@ -766,6 +768,15 @@ ALTER TABLE holdfast.stores ALTER COLUMN number ADD GENERATED ALWAYS AS IDENTITY
     CACHE 1
 );
 
+CREATE TABLE holdfast.thread_tombstones (
+    workspace text NOT NULL COLLATE pg_catalog."C",
+    thread_hash bytea NOT NULL,
+    seq bigint NOT NULL,
+    at bigint NOT NULL
+);
+
+ALTER TABLE ONLY holdfast.thread_tombstones FORCE ROW LEVEL SECURITY;
+
 CREATE TABLE holdfast.thread_turns (
     seq bigint NOT NULL,
     workspace text NOT NULL COLLATE pg_catalog."C",
@@ -801,6 +812,23 @@ CREATE TABLE holdfast.threads (
 ALTER TABLE ONLY holdfast.threads ALTER COLUMN id SET STATISTICS 0;
 
 ALTER TABLE ONLY holdfast.threads FORCE ROW LEVEL SECURITY;
+
+CREATE TABLE holdfast.tombstone_secrets (
+    workspace text NOT NULL COLLATE pg_catalog."C",
+    secret bytea NOT NULL,
+    CONSTRAINT tombstone_secrets_secret_check CHECK ((octet_length(secret) = 32))
+);
+
+ALTER TABLE ONLY holdfast.tombstone_secrets FORCE ROW LEVEL SECURITY;
+
+CREATE TABLE holdfast.user_tombstones (
+    workspace text NOT NULL COLLATE pg_catalog."C",
+    user_hash bytea NOT NULL,
+    seq bigint NOT NULL,
+    at bigint NOT NULL
+);
+
+ALTER TABLE ONLY holdfast.user_tombstones FORCE ROW LEVEL SECURITY;
 
 CREATE TABLE holdfast.versions (
     number bigint NOT NULL,
@@ -978,11 +1006,20 @@ ALTER TABLE ONLY holdfast.stores
 ALTER TABLE ONLY holdfast.stores
     ADD CONSTRAINT stores_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY holdfast.thread_tombstones
+    ADD CONSTRAINT thread_tombstones_pkey PRIMARY KEY (workspace, thread_hash);
+
 ALTER TABLE ONLY holdfast.thread_turns
     ADD CONSTRAINT thread_turns_pkey PRIMARY KEY (seq);
 
 ALTER TABLE ONLY holdfast.threads
     ADD CONSTRAINT threads_pkey PRIMARY KEY (workspace, id);
+
+ALTER TABLE ONLY holdfast.tombstone_secrets
+    ADD CONSTRAINT tombstone_secrets_pkey PRIMARY KEY (workspace);
+
+ALTER TABLE ONLY holdfast.user_tombstones
+    ADD CONSTRAINT user_tombstones_pkey PRIMARY KEY (workspace, user_hash);
 
 ALTER TABLE ONLY holdfast.versions
     ADD CONSTRAINT versions_number_key UNIQUE (number);
@@ -1005,6 +1042,8 @@ CREATE INDEX durable_changes_of_agent ON holdfast.durable_changes USING btree (w
 CREATE INDEX durable_changes_of_hash ON holdfast.durable_changes USING btree (workspace, agent, key_hash, seq) WHERE (key_hash IS NOT NULL);
 
 CREATE INDEX durable_changes_of_key ON holdfast.durable_changes USING btree (workspace, agent, key, seq) WHERE (key IS NOT NULL);
+
+CREATE INDEX durable_changes_to_expire ON holdfast.durable_changes USING btree (expires_at) WHERE ((expires_at IS NOT NULL) AND (content_sha256 IS NOT NULL));
 
 CREATE INDEX durable_entries_by_expiry ON holdfast.durable_entries USING btree (expires_at) WHERE (expires_at IS NOT NULL);
 
@@ -1326,9 +1365,15 @@ CREATE POLICY its_workspace ON holdfast.store_settings USING (((current_setting(
 
 CREATE POLICY its_workspace ON holdfast.stores USING (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text))) WITH CHECK (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text)));
 
+CREATE POLICY its_workspace ON holdfast.thread_tombstones USING (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text))) WITH CHECK (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text)));
+
 CREATE POLICY its_workspace ON holdfast.thread_turns USING (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text))) WITH CHECK (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text)));
 
 CREATE POLICY its_workspace ON holdfast.threads USING (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text))) WITH CHECK (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text)));
+
+CREATE POLICY its_workspace ON holdfast.tombstone_secrets USING (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text))) WITH CHECK (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text)));
+
+CREATE POLICY its_workspace ON holdfast.user_tombstones USING (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text))) WITH CHECK (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text)));
 
 CREATE POLICY its_workspace ON holdfast.versions USING (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text))) WITH CHECK (((current_setting('holdfast.workspace'::text, true) = workspace) OR (current_setting('holdfast.workspace'::text, true) = '*'::text)));
 
@@ -1384,8 +1429,14 @@ ALTER TABLE holdfast.store_settings ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE holdfast.stores ENABLE ROW LEVEL SECURITY;
 
+ALTER TABLE holdfast.thread_tombstones ENABLE ROW LEVEL SECURITY;
+
 ALTER TABLE holdfast.thread_turns ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE holdfast.threads ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE holdfast.tombstone_secrets ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE holdfast.user_tombstones ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE holdfast.versions ENABLE ROW LEVEL SECURITY;

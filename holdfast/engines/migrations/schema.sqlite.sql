@@ -66,7 +66,7 @@ CREATE TABLE durable_changes (
   actor text not null,
   evicted_for text,                
   cause text not null,             
-  redacted_at integer,
+  redacted_at integer, expires_at integer,
   check (key is null or key_hash is null)
 ) strict;
 
@@ -201,7 +201,7 @@ CREATE TABLE ltm_collections (
   dimension integer,
   vector_provider text,
   created_at integer not null
-) strict;
+, cleared_seq integer not null default 0) strict;
 
 CREATE TABLE ltm_cursors (
   workspace text not null,
@@ -483,6 +483,14 @@ CREATE TABLE stores (
   link blob not null               
 ) strict;
 
+CREATE TABLE thread_tombstones (
+  workspace text not null,
+  thread_hash blob not null,
+  seq integer not null,
+  at integer not null,
+  primary key (workspace, thread_hash)
+) strict, without rowid;
+
 CREATE TABLE thread_turns (
   seq integer primary key,
   workspace text not null,
@@ -505,6 +513,19 @@ CREATE TABLE threads (
   updated_at integer not null,
   turns integer not null,
   primary key (workspace, id)
+) strict, without rowid;
+
+CREATE TABLE tombstone_secrets (
+  workspace text not null primary key,
+  secret blob not null check (length(secret) = 32)
+) strict, without rowid;
+
+CREATE TABLE user_tombstones (
+  workspace text not null,
+  user_hash blob not null,
+  seq integer not null,
+  at integer not null,
+  primary key (workspace, user_hash)
 ) strict, without rowid;
 
 CREATE TABLE versions (
@@ -547,6 +568,9 @@ CREATE INDEX durable_changes_of_hash on durable_changes (workspace, agent, key_h
 
 CREATE INDEX durable_changes_of_key on durable_changes (workspace, agent, key, seq)
   where key is not null;
+
+CREATE INDEX durable_changes_to_expire on durable_changes (expires_at)
+  where expires_at is not null and content_sha256 is not null;
 
 CREATE INDEX durable_entries_by_expiry on durable_entries (expires_at)
   where expires_at is not null;

@@ -52,6 +52,7 @@ TABLES = (
     Table("ltm_access", ("collection", "number")),
     Table("ltm_cursors", ("collection", "thread_id", "chunk")),
     Table("ltm_tombstones", ("collection", "id")),
+    Table("user_tombstones", ("workspace", "user_hash")),
     Table("ltm_secrets", ("workspace", "user_id")),
     Table("ltm_jobs", ("number",)),
     Table("ltm_vectors", ("collection", "id")),
@@ -63,6 +64,8 @@ TABLES = (
     Table("threads", ("workspace", "id")),
     Table("thread_turns", ("seq",)),
     Table("network_runs", ("workspace", "id")),
+    Table("thread_tombstones", ("workspace", "thread_hash")),
+    Table("tombstone_secrets", ("workspace",)),
     Table("changes", ("seq",)),
 )
 """Every table that holds what cannot be made again, owners before what they own.

@@ -1,21 +1,33 @@
 """What a database forgot, forgotten once more in one that does not know of it."""
 
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from types import SimpleNamespace
+from typing import LiteralString
 
 from msgspec import Struct
 
 from holdfast.engines.base import Engine, Reader, Transaction
-from holdfast.ground.clock import from_microseconds
+from holdfast.ground.clock import Clock, from_microseconds
 from holdfast.ground.ids import Ids
 from holdfast.ground.scope import EVERYBODY, Scope
 from holdfast.library.forgetting import elsewhere
 from holdfast.library.upkeep.entries import Tombstone, Tombstones, changes, entries
-from holdfast.library.upkeep.forgotten_longterm import LongTermGrave, forget_rows_again
+from holdfast.library.upkeep.forgotten_longterm import (
+    ClearedCollection,
+    LongTermGrave,
+    clear_collections_again,
+    forget_rows_again,
+    forget_user_again,
+)
+from holdfast.library.upkeep.tombstones import Named, NameTombstone, NameTombstones
 from holdfast.memories.durable.caller import Caller
 from holdfast.memories.durable.forgetting import forget_again
 from holdfast.memories.durable.forgetting_agents import forget_agent
 from holdfast.memories.durable.rows import Place, by_of
+from holdfast.memories.longterm.hashes import user_hash
+from holdfast.memories.state.caller import Caller as ThreadCaller
+from holdfast.memories.state.forgetting import delete_thread_again, thread_hash
 
 
 class RedactedChange(Struct, frozen=True, kw_only=True):
@@ -27,11 +39,15 @@ class RedactedChange(Struct, frozen=True, kw_only=True):
 
 
 class Forgotten(Struct, frozen=True, kw_only=True):
-    """What one database forgot of durable and long-term memory, and redacted of the first."""
+    """What one database forgot and redacted, and the last number of its order."""
 
     tombstones: tuple[Tombstone, ...] = ()
     redacted: tuple[RedactedChange, ...] = ()
+    cleared: tuple[ClearedCollection, ...] = ()
     longterm: tuple[LongTermGrave, ...] = ()
+    users: tuple[NameTombstone, ...] = ()
+    threads: tuple[NameTombstone, ...] = ()
+    seq: int = 0
 
 
 class _Secret(Struct, frozen=True):
@@ -58,7 +74,11 @@ def forgotten_of(reader: Reader, sql: SimpleNamespace) -> Forgotten:
     return Forgotten(
         tombstones=tuple(reader.all(Tombstone, sql.tombstones)),
         redacted=tuple(reader.all(RedactedChange, sql.redacted_changes)),
+        cleared=tuple(reader.all(ClearedCollection, sql.cleared_collections)),
         longterm=tuple(reader.all(LongTermGrave, sql.longterm_graves)),
+        users=tuple(reader.all(NameTombstone, sql.user_tombstones)),
+        threads=tuple(reader.all(NameTombstone, sql.thread_tombstones)),
+        seq=reader.one(_seq, sql.last_seq),
     )
 
 
@@ -66,7 +86,7 @@ def forget_all_again(engine: Engine, made: Forgotten) -> int:
     """Forget in *engine* what *made* names and it still holds; return how much.
 
     What it does not hold shall not come back with an older copy either: so the tombstones are
-    carried over, where both hash with one secret.
+    carried over, where both hash with one secret. What is written later is numbered above them.
     """
     sql = engine.queries("holdfast.library.upkeep")
     everybody = engine.scoped(EVERYBODY)
@@ -87,7 +107,11 @@ def forget_all_again(engine: Engine, made: Forgotten) -> int:
             )
 
     everybody.write(work)
-    return count + forget_rows_again(engine, made.longterm)
+    everybody.write(lambda tx: tx.all(dict[str, object], sql.raise_seq, seq=made.seq))
+    count += _forget_names(engine, sql, made.users, _users(sql))
+    count += clear_collections_again(engine, made.cleared)
+    count += forget_rows_again(engine, made.longterm)
+    return count + _forget_names(engine, sql, made.threads, _threads(sql))
 
 
 def _forget_agents(engine: Engine, sql: SimpleNamespace, buried: Tombstones) -> int:
@@ -116,6 +140,81 @@ def _forget_keys(engine: Engine, sql: SimpleNamespace, buried: Tombstones) -> in
     for (place, key), grave in found.items():
         forget_again(_caller(engine, grave), place, key, before=grave.seq)
     return len(found)
+
+
+class _Kind(Struct, frozen=True, kw_only=True):
+    """How users, or threads, are found, forgotten and carried over."""
+
+    tombstones: LiteralString
+    names: LiteralString
+    carry: LiteralString
+    hashed: Callable[[bytes, str], bytes]
+    forget: Callable[[Engine, Named, Clock], None]
+
+
+def _users(sql: SimpleNamespace) -> _Kind:
+    return _Kind(
+        tombstones=sql.user_tombstones,
+        names=sql.users_with_memory,
+        carry=sql.carry_user_tombstone,
+        hashed=user_hash,
+        forget=forget_user_again,
+    )
+
+
+def _threads(sql: SimpleNamespace) -> _Kind:
+    return _Kind(
+        tombstones=sql.thread_tombstones,
+        names=sql.threads_with_rows,
+        carry=sql.carry_thread_tombstone,
+        hashed=thread_hash,
+        forget=_delete_thread,
+    )
+
+
+def _forget_names(
+    engine: Engine, sql: SimpleNamespace, made: Iterable[NameTombstone], kind: _Kind
+) -> int:
+    """Forget what *made* names and *engine* still holds; carry over what it does not know of."""
+    everybody = engine.scoped(EVERYBODY)
+    found = NameTombstones(made, kind.hashed)
+    new = found.newer(everybody.all(NameTombstone, kind.tombstones))
+    buried, count = NameTombstones(new, kind.hashed), 0
+    for each in everybody.all(Named, kind.names):
+        tombstone = buried.over(each.workspace, each.name)
+        if tombstone is not None:
+            kind.forget(engine, each, _At(tombstone.at))
+            count += 1
+
+    def carry(tx: Transaction) -> None:
+        for each in new:
+            tx.run(sql.carry_tombstone_secret, of=each.workspace, secret=each.secret)
+            ours = tx.one(_Secret, sql.tombstone_secret, of=each.workspace)
+            if ours.secret == each.secret:
+                tx.run(
+                    kind.carry,
+                    of=each.workspace,
+                    name_hash=each.name_hash,
+                    seq=each.seq,
+                    at=each.at,
+                )
+
+    everybody.write(carry)
+    return count
+
+
+def _delete_thread(engine: Engine, thread: Named, clock: Clock) -> None:
+    caller = ThreadCaller(
+        engine=engine.scoped(Scope(workspace=thread.workspace)),
+        workspace=thread.workspace,
+        clock=clock,
+        demand=lambda _: None,
+    )
+    delete_thread_again(caller, thread.name)
+
+
+def _seq(*, seq: int) -> int:
+    return seq
 
 
 def _carry(tx: Transaction, sql: SimpleNamespace, new: list[Tombstone]) -> None:

@@ -6,11 +6,12 @@ from datetime import datetime
 from msgspec import Struct
 
 from holdfast.engines.base import Engine
-from holdfast.ground.clock import from_microseconds
+from holdfast.ground.clock import Clock, from_microseconds
 from holdfast.ground.ids import Ids
-from holdfast.ground.scope import LOCAL, Scope
+from holdfast.ground.scope import EVERYBODY, LOCAL, Scope
+from holdfast.library.upkeep.tombstones import Named
 from holdfast.memories.longterm.caller import Caller
-from holdfast.memories.longterm.forgetting import Grave, forget_again
+from holdfast.memories.longterm.forgetting import Grave, clear_again, forget_again, forget_user
 from holdfast.memories.longterm.shared import Shared
 
 
@@ -34,6 +35,22 @@ class LongTermGrave(Struct, frozen=True, kw_only=True):
         return Grave(id=self.id, at=self.at, terms=self.terms, fingerprint=self.fingerprint)
 
 
+class ClearedCollection(Struct, frozen=True, kw_only=True):
+    """A collection that was cleared, whose it is, and at which number."""
+
+    workspace: str
+    user_id: str
+    namespace: str
+    workspace_id: str
+    collection_id: str
+    seq: int
+
+
+class _Cleared(Struct, frozen=True, kw_only=True):
+    collection_id: str
+    seq: int
+
+
 class _At(Struct, frozen=True):
     """A clock that stands still."""
 
@@ -42,6 +59,31 @@ class _At(Struct, frozen=True):
     def now(self) -> datetime:
         """Return its one instant."""
         return from_microseconds(self.at)
+
+
+def forget_user_again(engine: Engine, user: Named, clock: Clock) -> None:
+    """Forget all that *engine* holds of *user*, at the instant of *clock*."""
+    whose = _Whose(workspace=user.workspace, user_id=user.name)
+    forget_user(_caller(engine, Shared(), whose, clock))
+
+
+def clear_collections_again(engine: Engine, made: Iterable[ClearedCollection]) -> int:
+    """Clear in *engine* what *made* names and it holds from before; return how many collections."""
+    sql = engine.queries("holdfast.library.upkeep")
+    everybody, shared, count = engine.scoped(EVERYBODY), Shared(), 0
+    found = everybody.all(_Cleared, sql.collection_clearings)
+    known = {each.collection_id: each.seq for each in found}
+    for each in made:
+        if each.seq > known.get(each.collection_id, each.seq):
+            whose = _Whose(
+                workspace=each.workspace,
+                user_id=each.user_id,
+                namespace=each.namespace,
+                workspace_id=each.workspace_id,
+            )
+            caller = _caller(engine, shared, whose, _At(0))
+            count += clear_again(caller, each.collection_id, each.seq)
+    return count
 
 
 def forget_rows_again(engine: Engine, graves: Iterable[LongTermGrave]) -> int:
@@ -54,15 +96,34 @@ def forget_rows_again(engine: Engine, graves: Iterable[LongTermGrave]) -> int:
 
 
 def _forget(engine: Engine, shared: Shared, each: LongTermGrave) -> bool:
-    caller = Caller(
-        engine=engine.scoped(Scope(workspace=each.workspace, user=each.user_id)),
+    whose = _Whose(
         workspace=each.workspace,
-        user=each.user_id,
+        user_id=each.user_id,
         namespace=each.namespace,
         workspace_id=each.workspace_id,
+    )
+    caller = _caller(engine, shared, whose, _At(each.at))
+    return forget_again(caller, each.collection_id, each.grave, secret=each.secret)
+
+
+class _Whose(Struct, frozen=True, kw_only=True):
+    """A collection by its name."""
+
+    workspace: str
+    user_id: str
+    namespace: str = "chat"
+    workspace_id: str = ""
+
+
+def _caller(engine: Engine, shared: Shared, whose: _Whose, clock: Clock) -> Caller:
+    return Caller(
+        engine=engine.scoped(Scope(workspace=whose.workspace, user=whose.user_id)),
+        workspace=whose.workspace,
+        user=whose.user_id,
+        namespace=whose.namespace,
+        workspace_id=whose.workspace_id,
         actor=LOCAL,
-        clock=_At(each.at),
+        clock=clock,
         ids=Ids(),
         shared=shared,
     )
-    return forget_again(caller, each.collection_id, each.grave, secret=each.secret)

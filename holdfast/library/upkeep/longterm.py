@@ -9,7 +9,9 @@ from msgspec import Struct
 
 from holdfast.engines.base import Engine, Reader, Transaction
 from holdfast.library.upkeep.finding import Finding
+from holdfast.library.upkeep.tombstones import NameTombstone, NameTombstones
 from holdfast.memories.longterm.analyze import VERSION
+from holdfast.memories.longterm.hashes import user_hash
 from holdfast.memories.longterm.indexing import terms_of
 from holdfast.memories.longterm.rows import bits_of
 from holdfast.memories.longterm.writing import ready, turn_terms
@@ -61,6 +63,14 @@ class _Told(Struct, frozen=True, kw_only=True):
     body: str
 
 
+class _Oldest(Struct, frozen=True, kw_only=True):
+    id: str
+    workspace: str
+    name: str
+    cleared_seq: int
+    number: int
+
+
 class _Term(Struct, frozen=True, kw_only=True):
     term: str
     n: int
@@ -75,6 +85,7 @@ def check_longterm(
     """
     yield from _strays(reader, sql.stray_longterm, "owners", "its")
     yield from _strays(reader, sql.unburied, "forgotten", "nothing")
+    yield from _forgotten(reader, sql)
     yield from _strays(reader, sql.stray_vectors, "derived", "its row")
     yield from _strays(reader, sql.stray_lexed, "derived", "its row")
     yield from _strays(reader, sql.unlexed, "derived", "an entry")
@@ -121,6 +132,22 @@ def _strays(
         yield Finding(
             check=check, table=stray.table, id=stray.id, expected=expected, found=stray.found
         )
+
+
+def _forgotten(reader: Reader, sql: SimpleNamespace) -> Iterator[Finding]:
+    """Give each collection with a row from before its user was forgotten, or it was cleared."""
+    buried = NameTombstones(reader.all(NameTombstone, sql.user_tombstones), user_hash)
+    for oldest in reader.all(_Oldest, sql.oldest_of_users):
+        tombstone = buried.over(oldest.workspace, oldest.name)
+        since = max(oldest.cleared_seq, tombstone.seq if tombstone else 0)
+        if oldest.number < since:
+            yield Finding(
+                check="forgotten",
+                table="ltm_collections",
+                id=oldest.id,
+                expected=f"no row from before {since}",
+                found=f"row {oldest.number}",
+            )
 
 
 def _miscounted(each: _Collection) -> Iterator[Finding]:

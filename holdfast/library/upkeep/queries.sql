@@ -247,6 +247,73 @@ join ltm_collections c on c.number = t.collection
 join ltm_secrets s on s.workspace = c.workspace and s.user_id = c.user_id
 order by c.number, t.id
 
+-- user_tombstones --
+select t.workspace, t.user_hash as name_hash, t.seq, t.at, s.secret
+from user_tombstones t
+join tombstone_secrets s on s.workspace = t.workspace
+order by t.seq
+
+-- users_with_memory --
+select distinct workspace, user_id as name from ltm_collections order by workspace, user_id
+
+-- carry_user_tombstone --
+insert into user_tombstones (workspace, user_hash, seq, at)
+values (:of, :name_hash, :seq, :at)
+on conflict (workspace, user_hash) do update set seq = excluded.seq, at = excluded.at
+
+-- carry_tombstone_secret --
+insert into tombstone_secrets (workspace, secret) values (:of, :secret)
+on conflict (workspace) do nothing
+
+-- tombstone_secret --
+select secret from tombstone_secrets where workspace = :of
+
+-- cleared_collections --
+select workspace, user_id, namespace, workspace_id, id as collection_id, cleared_seq as seq
+from ltm_collections
+where cleared_seq > 0
+order by number
+
+-- collection_clearings --
+select id as collection_id, cleared_seq as seq from ltm_collections
+
+-- thread_tombstones --
+select t.workspace, t.thread_hash as name_hash, t.seq, t.at, s.secret
+from thread_tombstones t
+join tombstone_secrets s on s.workspace = t.workspace
+order by t.seq
+
+-- threads_with_rows --
+select workspace, id as name from threads
+union
+select workspace, thread_id from thread_turns
+union
+select workspace, thread_id from network_runs where thread_id is not null
+order by workspace, name
+
+-- carry_thread_tombstone --
+insert into thread_tombstones (workspace, thread_hash, seq, at)
+values (:of, :name_hash, :seq, :at)
+on conflict (workspace, thread_hash) do update set seq = excluded.seq, at = excluded.at
+
+-- oldest_of_users --
+-- The oldest row of each collection, and whose that is.
+select c.id, c.workspace, c.user_id as name, c.cleared_seq, min(r.number) as number
+from ltm_collections c
+join (
+  select collection, number from ltm_items
+  union all
+  select collection, number from ltm_turns
+) r on r.collection = c.number
+group by c.id, c.workspace, c.user_id, c.cleared_seq
+order by c.id
+
+-- oldest_of_threads --
+select workspace, thread_id as name, min(seq) as number
+from thread_turns
+group by workspace, thread_id
+order by workspace, thread_id
+
 -- secret_of_workspace --
 select secret from durable_secrets where workspace = :of
 

@@ -12,7 +12,9 @@ from holdfast.ground.errors import InvalidInput
 from holdfast.library.upkeep.check import Check
 from holdfast.library.upkeep.entries import Tombstone, Tombstones
 from holdfast.library.upkeep.finding import Finding
+from holdfast.library.upkeep.tombstones import NameTombstone, NameTombstones
 from holdfast.memories.state.appending import checksum_of_turn
+from holdfast.memories.state.forgetting import thread_hash
 from holdfast.memories.state.result import InferenceResult
 from holdfast.memories.state.thread import ThreadMessage, ThreadTurn
 
@@ -32,6 +34,12 @@ class _Miscounted(Struct, frozen=True, kw_only=True):
     id: str
     turns: int
     counted: int
+
+
+class _Oldest(Struct, frozen=True, kw_only=True):
+    workspace: str
+    name: str
+    number: int
 
 
 class _Turn(Struct, frozen=True, kw_only=True):
@@ -67,6 +75,7 @@ def check_threads(
             check="owners", table=stray.table, id=stray.id, expected="its", found=stray.found
         )
     yield from miscounted_threads(reader, sql)
+    yield from _deleted(reader, sql)
     buried = Tombstones(reader.all(Tombstone, sql.tombstones))
     for turn in _turns(reader, sql, bodies=not quick):
         counts[_TURNS] += 1
@@ -92,6 +101,21 @@ def miscounted_threads(reader: Reader, sql: SimpleNamespace) -> Iterator[Finding
             expected=f"turns {row.counted}",
             found=f"turns {row.turns}",
         )
+
+
+def _deleted(reader: Reader, sql: SimpleNamespace) -> Iterator[Finding]:
+    """Give each thread with a turn from before it was deleted."""
+    buried = NameTombstones(reader.all(NameTombstone, sql.thread_tombstones), thread_hash)
+    for oldest in reader.all(_Oldest, sql.oldest_of_threads):
+        tombstone = buried.over(oldest.workspace, oldest.name)
+        if tombstone is not None and oldest.number < tombstone.seq:
+            yield Finding(
+                check="forgotten",
+                table=_TURNS,
+                id=str(oldest.number),
+                expected=f"no turn from before {tombstone.seq}",
+                found="a turn",
+            )
 
 
 def look_at_threads(engine: Engine, sql: SimpleNamespace) -> Check:

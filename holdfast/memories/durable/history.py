@@ -134,10 +134,12 @@ def _without_expired(caller: Caller, reader: Reader, rows: list[ChangeRow]) -> l
         return rows
     sql = caller.engine.queries("holdfast.memories.durable")
     found = reader.all(_Expired, sql.expired_entries, now=caller.now())
-    over = {each.key: each.seq for each in found}
+    over: dict[str, int] = {}
+    for each in found:
+        over[each.key] = max(each.seq, over.get(each.key, 0))
     return [
         replace(row, content=None, content_sha256=None)
-        if row.agent == caller.agent and row.key is not None and row.seq <= over.get(row.key, -1)
+        if row.agent == caller.agent and row.key is not None and row.seq <= over.get(row.key, 0)
         else row
         for row in rows
     ]

@@ -25,7 +25,8 @@ Spot = tuple[Place, str]
 class Logged(Struct, frozen=True, kw_only=True):
     """One row of the log to be: what happened to which entry, and what brought it about.
 
-    A *key_hash* stands in the place of a key, and of its category, that is forgotten.
+    A *key_hash* stands in the place of a key, and of its category, that is forgotten. An entry
+    that was evicted keeps its `expires_at`: until then its content can be brought back.
     """
 
     seq: int
@@ -38,6 +39,7 @@ class Logged(Struct, frozen=True, kw_only=True):
     cause: Cause = msgspec.field(default_factory=dict[str, str])
     evicted_for: str | None = None
     key_hash: bytes | None = None
+    expires_at: int | None = None
 
     @classmethod
     def of(
@@ -62,6 +64,7 @@ class Logged(Struct, frozen=True, kw_only=True):
             cause=cause or {},
             evicted_for=evicted_for,
             key_hash=key_hash,
+            expires_at=row.expires_at if op == "evict" else None,
         )
 
 
@@ -180,5 +183,6 @@ def _told(logged: Logged, by: str, at: int) -> dict[str, object]:
         "content_sha256": None if content is None else sha256(content.encode()).hexdigest(),
         "actor": by,
         "evicted_for": logged.evicted_for,
+        "expires_at": logged.expires_at,
         "cause": msgspec.json.encode(logged.cause).decode() if logged.cause else "{}",
     }

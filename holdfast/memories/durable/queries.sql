@@ -78,10 +78,15 @@ where workspace = :workspace and agent = :agent and content_sha256 is not null
     and key = any (array(select jsonb_array_elements_text(cast(:keys as jsonb))))
 
 -- expired_entries --
--- Those whose time is over and that no write or sweep has taken away yet.
+-- Those whose time is over and whose contents no write or sweep has erased yet; evicted ones too.
 select key, seq
 from durable_entries
 where workspace = :workspace and agent = :agent and expires_at < :now
+union all
+select key, seq
+from durable_changes
+where workspace = :workspace and agent = :agent and key is not null and expires_at < :now
+    and content_sha256 is not null
 
 -- entries_of_run --
 -- Their contents are let go unread.
@@ -150,18 +155,18 @@ where e.workspace = :workspace and e.agent = n.owner and e.run_id = n.run and e.
 
 -- log_change (sqlite) --
 insert into durable_changes (seq, workspace, agent, run_id, at, op, key, key_hash, category,
-    size_bytes, content, content_sha256, actor, evicted_for, cause)
+    size_bytes, content, content_sha256, actor, evicted_for, cause, expires_at)
 values (:seq, :workspace, :owner, :run, :at, :op, :key, unhex(:key_hash), :category, :size_bytes,
-    :content, :content_sha256, :actor, :evicted_for, :cause)
+    :content, :content_sha256, :actor, :evicted_for, :cause, :expires_at)
 
 -- log_change (postgres) --
 insert into durable_changes (seq, workspace, agent, run_id, at, op, key, key_hash, category,
-    size_bytes, content, content_sha256, actor, evicted_for, cause)
+    size_bytes, content, content_sha256, actor, evicted_for, cause, expires_at)
 select n.seq, :workspace, n.owner, n.run, n.at, n.op, n.key, decode(n.key_hash, 'hex'), n.category,
-    n.size_bytes, n.content, n.content_sha256, n.actor, n.evicted_for, n.cause
+    n.size_bytes, n.content, n.content_sha256, n.actor, n.evicted_for, n.cause, n.expires_at
 from jsonb_to_recordset(cast(:rows as jsonb)) as n (seq bigint, owner text, run text, at bigint,
     op text, key text, key_hash text, category text, size_bytes integer, content text,
-    content_sha256 text, actor text, evicted_for text, cause text)
+    content_sha256 text, actor text, evicted_for text, cause text, expires_at bigint)
 
 -- set_first_expiry --
 update durable_agents
@@ -424,6 +429,15 @@ update durable_changes set content = null
 where workspace = :workspace and agent in (:agent, '') and op = 'evict' and content is not null
     and at < :before
 
+-- erase_expired_evicted --
+-- What the log holds of an entry that was evicted goes when the entry would have expired.
+update durable_changes set content = null, content_sha256 = null
+where workspace = :workspace and agent = :agent and content_sha256 is not null and exists (
+    select 1 from durable_changes e
+    where e.workspace = durable_changes.workspace and e.agent = durable_changes.agent
+        and e.key = durable_changes.key and e.seq >= durable_changes.seq and e.expires_at < :now
+)
+
 -- drop_replays --
 delete from durable_replays where workspace = :workspace and agent = :agent and at < :before
 
@@ -580,6 +594,21 @@ where seq in (
         and (:workspace = '*' or workspace = :workspace)
     order by at
     limit :rows
+)
+
+-- erase_all_expired_evicted --
+update durable_changes set content = null, content_sha256 = null
+where content_sha256 is not null and seq in (
+    select c.seq
+    from (
+        select workspace, agent, key, seq from durable_changes
+        where expires_at is not null and content_sha256 is not null and expires_at < :now
+            and (:workspace = '*' or workspace = :workspace)
+        order by expires_at
+        limit :rows
+    ) e
+    join durable_changes c on c.workspace = e.workspace and c.agent = e.agent and c.key = e.key
+        and c.seq <= e.seq
 )
 
 -- drop_old_replays --

@@ -85,7 +85,8 @@ def _sweep_all(caller: Caller) -> Swept:
             each = caller.engine.write(lambda tx, some=some: _sweep_some(caller, tx, some))
             swept = added(swept, each)
     _drop_old(caller, now)
-    if swept.expired:
+    erased = _erase_evicted(caller, now)
+    if swept.expired or erased:
         caller.engine.scrub()
     return swept
 
@@ -123,6 +124,19 @@ def _sweep_some(caller: Caller, tx: Transaction, owners: list[_Owner]) -> Swept:
         one = replace(caller, workspace=owner.workspace, agent=owner.agent)
         swept = added(swept, _sweep(one, behalf, tidying=False))
     return swept
+
+
+def _erase_evicted(caller: Caller, now: int) -> bool:
+    """Erase what the log holds of evicted entries whose time is over; tell whether it did any."""
+    sql = caller.engine.queries("holdfast.memories.durable")
+
+    def work(tx: Transaction) -> int:
+        return tx.run(sql.erase_all_expired_evicted, now=now, rows=BATCH)
+
+    erased = 0
+    while batch := caller.engine.write(work):
+        erased += batch
+    return erased > 0
 
 
 def _drop_old(caller: Caller, now: int) -> None:

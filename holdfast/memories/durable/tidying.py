@@ -23,6 +23,7 @@ def tidy(book: Book) -> None:
     tx, sql, now = book.tx, book.sql, book.now
     tx.send(sql.drop_changes, before=now - CHANGES_KEPT)
     tx.send(sql.drop_evicted_contents, before=now - EVICTED_KEPT)
+    tx.send(sql.erase_expired_evicted, now=now)
     tx.send(sql.drop_replays, before=now - REPLAYS_KEPT)
     tx.send(sql.drop_tombstones, before=now - ENDED_KEPT)
     tx.send(sql.drop_runs, before=now - ENDED_KEPT)

@@ -12,6 +12,7 @@ from holdfast.engines.base import Make, Transaction
 from holdfast.memories.longterm.asked import is_id
 from holdfast.memories.longterm.book import Book
 from holdfast.memories.longterm.caller import Caller
+from holdfast.memories.longterm.hashes import new_secret, user_hash
 from holdfast.memories.longterm.indexing import unindex_all
 from holdfast.memories.longterm.item import Cleared, ForgetResult
 from holdfast.memories.longterm.remembering import Grave
@@ -122,8 +123,28 @@ def forget_again(caller: Caller, collection: str, grave: Grave, *, secret: bytes
     return caller.engine.write(work)
 
 
+def clear_again(caller: Caller, collection: str, seq: int) -> bool:
+    """Clear the collection of that id, as it was at the number *seq*; tell if it is there.
+
+    Whoever calls this scrubs.
+    """
+
+    def work(tx: Transaction) -> bool:
+        book = Book(caller, tx, make=False)
+        if book.found is None or book.found.id != collection:
+            return False
+        _emptied(tx, book.sql, book.found)
+        tx.send(book.sql.empty_collection, collection=book.number, seq=seq)
+        return True
+
+    return caller.engine.write(work)
+
+
 def clear(caller: Caller) -> Cleared:
-    """Forget all of the collection, and that anything of it was ever forgotten."""
+    """Forget all of the collection, and that anything of it was ever forgotten.
+
+    Its row stays, with the number of the clearing.
+    """
 
     def work(tx: Transaction) -> Cleared:
         book = Book(caller, tx, make=False)
@@ -132,7 +153,7 @@ def clear(caller: Caller) -> Cleared:
         counts = _emptied(tx, book.sql, book.found)
         done = Cleared(items=counts["ltm_items"], turns=counts["ltm_turns"])
         seq = tx.seq
-        tx.send(book.sql.empty_collection, collection=book.number)
+        tx.send(book.sql.empty_collection, collection=book.number, seq=seq)
         tx.note(
             event_of(
                 caller, "cleared", book.there.id, {}, {"items": done.items, "turns": done.turns}
@@ -149,7 +170,8 @@ def clear(caller: Caller) -> Cleared:
 def forget_user(caller: Caller) -> dict[str, int]:
     """Forget all that is of the caller's user, and the name; return how many rows, by table.
 
-    Whoever calls this scrubs.
+    A keyed hash of the name stays, with a number, so that a restored backup does not bring the
+    user back. Whoever calls this scrubs.
     """
     sql = caller.engine.queries("holdfast.memories.longterm")
 
@@ -171,6 +193,10 @@ def forget_user(caller: Caller) -> dict[str, int]:
             tx.after_commit(lambda found=found, seq=seq: _let_go(caller, found, seq))
         counts["ltm_secrets"] = tx.run(sql.drop_secret)
         counts["changes"] = tx.run(sql.forget_feed)
+        if any(counts.values()):
+            tx.send(sql.make_tombstone_secret, secret=new_secret())
+            hashed = user_hash(tx.one(_secret, sql.get_tombstone_secret), caller.user)
+            tx.send(sql.bury_user, user_hash=hashed, seq=tx.seq, now=caller.now())
         return counts
 
     return caller.engine.write(work)
@@ -226,6 +252,10 @@ def _emptied(tx: Transaction, sql: SimpleNamespace, collection: Locked) -> dict[
         )
         for table in _TABLES
     }
+
+
+def _secret(*, secret: bytes) -> bytes:
+    return secret
 
 
 def _let_go(caller: Caller, collection: Locked, seq: int) -> None:

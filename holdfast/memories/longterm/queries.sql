@@ -585,6 +585,18 @@ order by number
 -- drop_collection --
 delete from ltm_collections where workspace = :workspace and number = :collection
 
+-- make_tombstone_secret --
+insert into tombstone_secrets (workspace, secret) values (:workspace, :secret)
+on conflict (workspace) do nothing
+
+-- get_tombstone_secret --
+select secret from tombstone_secrets where workspace = :workspace
+
+-- bury_user --
+insert into user_tombstones (workspace, user_hash, seq, at)
+values (:workspace, :user_hash, :seq, :now)
+on conflict (workspace, user_hash) do update set seq = excluded.seq, at = excluded.at
+
 -- forget_feed --
 -- An agent of that name keeps its own.
 update changes set owner = null, actor = null, ids = '{}'
@@ -598,7 +610,7 @@ where workspace = :workspace and collection = :collection and number = :number
 -- empty_collection --
 update ltm_collections
 set version = version + 1, redone = version + 1, items = 0, superseded = 0, turns = 0, indexed = 0,
-    mean_rows = null, mean_length = null, mean_window = null
+    mean_rows = null, mean_length = null, mean_window = null, cleared_seq = :seq
 where workspace = :workspace and number = :collection
 
 -- index_row (sqlite) --

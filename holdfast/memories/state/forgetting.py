@@ -1,6 +1,9 @@
 """Threads deleted, and an agent's results taken out of those that stay."""
 
+import hmac
 import re
+import secrets
+from typing import Final
 
 import msgspec
 from msgspec import Struct
@@ -11,6 +14,8 @@ from holdfast.memories.state.caller import QUERIES, Caller, queries_of
 from holdfast.memories.state.run_record import RunRecord
 from holdfast.memories.state.run_records import body_of, record_of
 from holdfast.memories.state.thread_ids import checked_id
+
+SECRET_BYTES: Final = 32
 
 
 class _InThread(Struct, frozen=True, kw_only=True):
@@ -29,21 +34,36 @@ class _Run(Struct, frozen=True, kw_only=True):
 def delete_thread(caller: Caller, thread_id: str) -> bool:
     """Delete the thread with its turns and runs; tell whether there was anything.
 
-    When this returns the bytes are in no file of the database, unless a reader holds the log.
+    When this returns the bytes are in no file of the database, unless a reader holds the log. A
+    keyed hash of the id stays, so that a restored backup does not bring the thread back.
     """
-    thread = checked_id("thread_id", thread_id)
+    deleted = delete_thread_again(caller, checked_id("thread_id", thread_id))
+    if deleted:
+        caller.engine.scrub()
+    return deleted
+
+
+def delete_thread_again(caller: Caller, thread: str) -> bool:
+    """Delete the thread as `delete_thread` does; whoever calls this scrubs."""
 
     def work(tx: Transaction) -> bool:
         sql = queries_of(caller)
         # The thread first: who would add to it meanwhile waits, and begins it anew.
         gone = tx.run(sql.forget_thread, thread=thread)
         gone += tx.run(sql.forget_turns, thread=thread)
-        return bool(gone + tx.run(sql.forget_runs, thread=thread))
+        gone += tx.run(sql.forget_runs, thread=thread)
+        if gone:
+            tx.send(sql.make_tombstone_secret, secret=secrets.token_bytes(SECRET_BYTES))
+            hashed = thread_hash(tx.one(_secret, sql.get_tombstone_secret), thread)
+            tx.send(sql.bury_thread, thread_hash=hashed, seq=tx.seq, now=caller.now())
+        return bool(gone)
 
-    deleted = caller.engine.write(work)
-    if deleted:
-        caller.engine.scrub()
-    return deleted
+    return caller.engine.write(work)
+
+
+def thread_hash(secret: bytes, thread: str) -> bytes:
+    """Return what is kept of the id of a thread that was deleted: 32 bytes of HMAC-SHA256."""
+    return hmac.digest(secret, f"thread\0{thread}".encode(), "sha256")
 
 
 def forget_results(
@@ -85,6 +105,10 @@ def _without(record: RunRecord, agent: str) -> RunRecord:
         error=None if named(record.error) else record.error,
         stop_detail=None if named(record.stop_detail) else record.stop_detail,
     )
+
+
+def _secret(*, secret: bytes) -> bytes:
+    return secret
 
 
 def _within_json(text: str) -> str:

@@ -107,6 +107,18 @@ delete from thread_turns where workspace = :workspace and thread_id = :thread
 -- forget_runs --
 delete from network_runs where workspace = :workspace and thread_id = :thread
 
+-- make_tombstone_secret --
+insert into tombstone_secrets (workspace, secret) values (:workspace, :secret)
+on conflict (workspace) do nothing
+
+-- get_tombstone_secret --
+select secret from tombstone_secrets where workspace = :workspace
+
+-- bury_thread --
+insert into thread_tombstones (workspace, thread_hash, seq, at)
+values (:workspace, :thread_hash, :seq, :now)
+on conflict (workspace, thread_hash) do update set seq = excluded.seq, at = excluded.at
+
 -- threads_of_agent --
 select distinct thread_id from thread_turns where workspace = :workspace and agent = :agent
 

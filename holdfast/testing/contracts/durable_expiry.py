@@ -208,6 +208,27 @@ class DurableExpiryContract(GivenAnAgent):
 
         assert [each.content for each in durable.history("a").data] == ["second", None, None]
 
+    @pytest.mark.parametrize("swept", [False, True])
+    def test_an_evicted_daily_entry_can_be_brought_back_until_it_would_have_expired(
+        self, hf: Holdfast, durable: DurableMemory, clock: FrozenClock, *, swept: bool
+    ) -> None:
+        durable.set_limits(cap=1)
+        durable.set("a", "first", category="daily")
+        tick(clock, DAILY)
+        (gone,) = durable.set("b", "x", category="core").evicted or (None,)
+        before = [each.content for each in durable.history("a").data]
+        tick(clock, MILLISECOND)
+        if swept:
+            hf.sweep()
+
+        changes = durable.history("a").data
+
+        assert gone is not None
+        assert before == ["first", "first"]
+        assert [(each.op, each.content) for each in changes] == [("evict", None), ("create", None)]
+        with pytest.raises(NotFound):
+            durable.restore("a", changes[0].seq)
+
     def test_a_daily_entry_that_was_renewed_keeps_its_history(
         self, durable: DurableMemory, clock: FrozenClock
     ) -> None:

@@ -1,10 +1,13 @@
 """What verify and the doctor find in long-term memory, and what a repair mends."""
 
+from pathlib import Path
+
 import pytest
-from library.upkeep.meddling import Ask, checks
+from library.upkeep.meddling import Ask, checks, opened
 
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.upkeep.doctor import doctor
+from holdfast.library.upkeep.restore import restore
 from holdfast.library.upkeep.verify import verify
 from holdfast.memories.longterm.indexing import LARGE
 from holdfast.memories.longterm.memory import LongTermMemory
@@ -94,6 +97,95 @@ def test_what_was_forgotten_and_taken_in_again_is_no_finding(
 
     assert ltm.status().items == 2
     assert hf.verify().findings == ()
+
+
+def test_a_user_forgotten_since_a_backup_stays_forgotten_when_it_is_restored(
+    target: str, tmp_path: Path
+) -> None:
+    older, newer = tmp_path / "older.db", tmp_path / "newer.db"
+    with opened(target) as hf:
+        for user in ("ada", "bob"):
+            kept(memory_of(hf, user), "Has a dog")
+        kept(memory_of(hf, "ada", namespace="work"), "Writes compilers")
+        hf.backup(older)
+        hf.forget_user("ada")
+
+    first = restore(older, target, replace=True)
+    # The person comes back, and tells something: that is nothing from before.
+    with opened(target) as hf:
+        there = [memory_of(hf, user).status().items for user in ("ada", "bob")]
+        kept(memory_of(hf, "ada"), "Has a cat")
+        whole = hf.verify().findings
+        hf.backup(newer)
+        kept(memory_of(hf, "ada"), "Drinks tea")
+    again = restore(newer, target, replace=True)
+
+    with opened(target) as hf:
+        assert (first.forgotten, there, whole) == (1, [0, 1], ())
+        assert again.forgotten == 0
+        assert [each["text"] for each in memory_of(hf, "ada").export()] == ["Has a cat"]
+        assert memory_of(hf, "ada", namespace="work").status().items == 0
+        assert hf.verify().findings == ()
+
+
+def test_a_user_stays_forgotten_though_an_older_backup_is_restored_after_another(
+    target: str, tmp_path: Path
+) -> None:
+    oldest, older = tmp_path / "oldest.db", tmp_path / "older.db"
+    with opened(target) as hf:
+        hf.backup(oldest)
+        kept(memory_of(hf, "ada"), "Has a dog")
+        hf.backup(older)
+        hf.forget_user("ada")
+
+    restore(oldest, target, replace=True)
+    restore(older, target, replace=True)
+
+    with opened(target) as hf:
+        assert memory_of(hf, "ada").status().items == 0
+
+
+def test_a_collection_cleared_since_a_backup_stays_clear_when_it_is_restored(
+    target: str, tmp_path: Path
+) -> None:
+    backup = tmp_path / "backup.db"
+    with opened(target) as hf:
+        ltm = memory_of(hf, "ada")
+        kept(ltm, "Has a dog")
+        kept(memory_of(hf, "ada", namespace="work"), "Writes compilers")
+        hf.backup(backup)
+        ltm.forget(kept(ltm, "Has a parrot").id)
+        ltm.clear()
+
+    report = restore(backup, target, replace=True)
+
+    with opened(target) as hf:
+        assert report.forgotten == 1
+        assert memory_of(hf, "ada").status().items == 0
+        assert memory_of(hf, "ada", namespace="work").status().items == 1
+        kept(memory_of(hf, "ada"), "Has a cat")
+        assert hf.verify().findings == ()
+
+
+def test_a_row_of_a_forgotten_user_that_is_there_is_found(
+    hf: Holdfast, ask: Ask, ltm: LongTermMemory
+) -> None:
+    assert ltm.status().items
+    ((before,),) = ask("select min(number) from ltm_items")
+    hf.forget_user("ada")
+    kept(memory_of(hf, "ada"), "Has a cat")
+    assert checks(hf) == set()
+    ask("update ltm_items set number = ?", before)
+
+    assert ("forgotten", "ltm_collections") in checks(hf)
+
+
+def test_the_name_of_a_forgotten_user_is_in_no_file(tmp_path: Path) -> None:
+    with opened(tmp_path / "h.db") as hf:
+        kept(memory_of(hf, "kelpmarker"), "Has a dog")
+        hf.forget_user("kelpmarker")
+
+        assert [f.name for f in tmp_path.iterdir() if b"kelpmarker" in f.read_bytes()] == []
 
 
 def test_terms_that_are_not_those_of_the_text_are_mended(

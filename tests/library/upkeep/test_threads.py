@@ -83,6 +83,53 @@ def test_a_result_of_a_forgotten_agent_that_is_there_is_found(filled: Holdfast, 
     assert ("forgotten", "thread_turns") in checks(filled)
 
 
+def test_a_thread_deleted_since_a_backup_stays_deleted_when_it_is_restored(
+    target: str, tmp_path: Path
+) -> None:
+    older, newer = tmp_path / "older.db", tmp_path / "newer.db"
+    with holdfast.open(target) as hf:
+        hf.threads.append(THREAD, [said(), made(0)])
+        hf.threads.append("thread_kept", [said()])
+        hf.network_runs.put(began())
+        hf.backup(older)
+        hf.threads.delete(THREAD)
+        hf.backup(newer)
+
+    first = restore(older, target, replace=True)
+    # Its id is used again, which is no thread from before.
+    with holdfast.open(target) as hf:
+        there = [each.id for each in hf.threads.list()], list(hf.network_runs.list())
+        hf.threads.append(THREAD, [said("Anew.")])
+        whole = hf.verify().findings
+        hf.backup(newer, force=True)
+        hf.threads.append(THREAD, [made(0)])
+    again = restore(newer, target, replace=True)
+
+    with holdfast.open(target) as hf:
+        assert (first.forgotten, there, whole) == (1, (["thread_kept"], []), ())
+        assert again.forgotten == 0
+        assert hf.threads.retrieve(THREAD).turns == 1
+        assert hf.verify().findings == ()
+
+
+def test_a_turn_of_a_deleted_thread_that_is_there_is_found(filled: Holdfast, ask: Ask) -> None:
+    ((before,),) = ask("select min(seq) from thread_turns where workspace = 'default'")
+    filled.threads.delete(THREAD)
+    filled.threads.append(THREAD, [said("Anew.")])
+    assert checks(filled) == set()
+    ask("update thread_turns set seq = ? where seq = (select max(seq) from thread_turns)", before)
+
+    assert checks(filled) == {("forgotten", "thread_turns")}
+
+
+def test_the_id_of_a_deleted_thread_is_in_no_file(tmp_path: Path) -> None:
+    with holdfast.open(tmp_path / "h.db") as hf:
+        hf.threads.append("thread_of_kelpmarker", [said()])
+        hf.threads.delete("thread_of_kelpmarker")
+
+        assert [f.name for f in tmp_path.iterdir() if b"kelpmarker" in f.read_bytes()] == []
+
+
 def test_an_agent_forgotten_since_a_backup_stays_forgotten_when_it_is_restored(
     tmp_path: Path,
 ) -> None:

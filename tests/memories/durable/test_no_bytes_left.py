@@ -200,6 +200,22 @@ def test_of_what_expired_and_was_swept(
         assert left(path) == set()
 
 
+def test_of_what_was_evicted_and_would_have_expired(
+    hf: Holdfast, path: Path, clock: FrozenClock
+) -> None:
+    with hf:
+        durable = hf.durable("agent_7")
+        durable.set_limits(cap=1)
+        durable.set("plan", CONTENT, category="daily", tags=(TAG,))
+        durable.set("other", "x", category="core")
+        there = left(path)
+        clock.tick(80 * 3600)
+        hf.sweep()
+
+        assert there
+        assert left(path) == set()
+
+
 def test_of_what_expired_and_went_with_a_write(
     hf: Holdfast, path: Path, clock: FrozenClock
 ) -> None:
