@@ -1,46 +1,64 @@
-"""An agent: what it is told, what it may call and what watches it. It holds nothing of any run."""
+"""An agent: what it is told, what it may call and what watches it. It holds nothing of any run.
 
-import asyncio
+Each of its hooks may be plain or awaitable, and one that returns nothing changes nothing.
+"""
+
 import unicodedata
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import Any, Self, TypeAlias
 
-from pydantic_ai import Agent as ModelAgent
+from msgspec import Struct
 from pydantic_ai.settings import ModelSettings
 
 from holdfast.ground.errors import InvalidInput
-from holdfast.memories.state.result import InferenceResult
-from holdfast.runtime.calling.alone import Options, RunOptions, run_alone, stream_alone
-from holdfast.runtime.calling.bare import bare_agent
+from holdfast.memories.state.messages import Message
 from holdfast.runtime.history import History
-from holdfast.runtime.hooks import AgentHooks
-from holdfast.runtime.mcp_servers import close
-from holdfast.runtime.parts import AnyModel, AnyTool, AnyToolset, Instructions
-from holdfast.runtime.run_events import RunEvent
-from holdfast.runtime.tooling import named
-from holdfast.runtime.user_message import UserMessage
-
-if TYPE_CHECKING:
-    from holdfast.runtime.context import Context
+from holdfast.runtime.hooks import AnyRun, OnResult
+from holdfast.runtime.parts import AnyModel, AnyTool, AnyToolset, Instructions, named
 
 NAME_LIMIT = 128
 """Characters of an agent's name."""
 
 
-@dataclass(frozen=True, eq=False)
-class Agent:
-    """Who is asked: a name, a system text, tools. Many runs may use one at once.
+class AgentStart(Struct, frozen=True, kw_only=True):
+    """What is about to be sent: the *step*-th request of a call, counted from 1.
 
-    *instructions* are text, or a function of the run it is in. *assistant* is said for it before
-    the conversation begins. *tool_choice* forces a tool, any or one by name, in the first request
-    of a call. *role* and *skills* count in a team.
-
-    >>> from holdfast.testing.scripted import ScriptedModel
-    >>> ada = Agent("ada", instructions="Be brief.", model=ScriptedModel(["Hello."]))
-    >>> ada.run_sync("Hi?").text
-    'Hello.'
+    *prompt* is what opens the request (system text, opening, new input), *history* what was said
+    before. A changed pair counts for this request; *stop* ends the call without it.
     """
+
+    agent: "AgentSpec"
+    run: AnyRun
+    input: str
+    prompt: tuple[Message, ...]
+    history: tuple[Message, ...]
+    stop: bool = False
+    step: int = 1
+
+
+Started: TypeAlias = AgentStart | dict[str, Any] | None
+Enabled: TypeAlias = Callable[[Any, AnyRun], bool | Awaitable[bool]]
+"""Whether an agent may be called in a run. A user's may be written for an `Agent`."""
+OnStart: TypeAlias = Callable[[AgentStart], Started | Awaitable[Started]]
+
+
+class AgentHooks(Struct, frozen=True, kw_only=True):
+    """What is asked around the calls of an agent.
+
+    *enabled* keeps the agent out of a run; *on_start* is asked before each request, *on_response*
+    after each reply and before its tools, *on_finish* once at the end.
+    """
+
+    enabled: Enabled | bool | None = None
+    on_start: OnStart | None = None
+    on_response: OnResult | None = None
+    on_finish: OnResult | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class AgentSpec:
+    """What an agent is: a name, a system text, tools. `Agent` is one that can be run."""
 
     name: str
     _: KW_ONLY
@@ -69,55 +87,13 @@ class Agent:
                 given=self.tool_choice,
             )
 
-    def replace(self, **changes: Any) -> "Agent":
+    def replace(self, **changes: Any) -> Self:
         """Return a copy of it with *changes*."""
         return replace(self, **changes)
 
-    def with_model(self, model: AnyModel | None) -> "Agent":
+    def with_model(self, model: AnyModel | None) -> Self:
         """Return a copy of it that asks *model*; everything else stays."""
         return replace(self, model=model)
-
-    async def run(self, input: str | UserMessage, **options: Unpack[RunOptions]) -> InferenceResult:
-        """Return what one call of it with *input* came to; RunFailed, with it, if it failed.
-
-        NoModel, NoAgentEnabled and NotRunnable, before anything is stored or sent, if it cannot
-        be called as it is.
-        """
-        return await run_alone(self, input, Options(**options))
-
-    def run_sync(self, input: str | UserMessage, **options: Unpack[RunOptions]) -> InferenceResult:
-        """Do as `run` does, from plain code, and close its MCP servers."""
-        return asyncio.run(self._run_and_close(input, Options(**options)))
-
-    def stream(
-        self, input: str | UserMessage, **options: Unpack[RunOptions]
-    ) -> AsyncGenerator[RunEvent]:
-        """Give what happens as `run` would do it; leaving early cancels that.
-
-        The last event tells how it ended; RunFailed is raised after it.
-        """
-        return stream_alone(self, input, Options(**options))
-
-    def to_pydantic_ai(self, context: "Context") -> ModelAgent[Any, str]:
-        """Return the pydantic-ai agent it is, its tools knowing *context*, for going on there."""
-        return bare_agent(self, context)
-
-    async def aclose(self) -> None:
-        """Close the connections to its MCP servers; the next run makes new ones."""
-        await close(self.toolsets)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
-
-    async def _run_and_close(self, input: str | UserMessage, options: Options) -> InferenceResult:
-        # A connection belongs to an event loop, and this one ends here.
-        try:
-            return await run_alone(self, input, options)
-        finally:
-            await self.aclose()
 
 
 def check_name(name: object) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 from opentelemetry import trace
 from pydantic_ai.usage import RequestUsage
@@ -11,21 +11,19 @@ from pydantic_ai.usage import RequestUsage
 from holdfast.ground.clock import Clock, SystemClock, to_microseconds
 from holdfast.ground.errors import InvalidInput, NotFound
 from holdfast.ground.ids import Ids
+from holdfast.library.holdfast import Holdfast
 from holdfast.memories.run.entry import RunEntry
 from holdfast.memories.run.events import RunMemoryEvent
 from holdfast.memories.run.memory import RunMemory
 from holdfast.runtime import watching
-from holdfast.runtime.agent import AnyModel
 from holdfast.runtime.cancelling import Cancelling
 from holdfast.runtime.counts import counts
 from holdfast.runtime.events import Event, Spending
 from holdfast.runtime.feed import feed
 from holdfast.runtime.mcp_servers import Remote
+from holdfast.runtime.parts import AnyModel
 from holdfast.runtime.slots import Slots
 from holdfast.runtime.steering import Steering
-
-if TYPE_CHECKING:
-    from holdfast.library.holdfast import Holdfast
 
 _ids: Final = Ids()
 
@@ -53,7 +51,7 @@ class Context:
         memory: RunMemory | None = None,
         model: AnyModel | None = None,
         agent: str = "default",
-        hf: "Holdfast | None" = None,
+        hf: Holdfast | None = None,
         max_concurrency: int = 5,
         stream: bool = True,
         profile: Profile = "alone",

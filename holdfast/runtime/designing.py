@@ -5,7 +5,8 @@ from importlib.resources import files
 from typing import Any, Final, TypeAlias
 
 from holdfast.ground.errors import InvalidInput
-from holdfast.runtime.agent import Agent, check_name
+from holdfast.runtime.agent import check_name
+from holdfast.runtime.calling.alone import Agent
 from holdfast.runtime.plans.shapes import Step
 from holdfast.tools.base import Schema
 

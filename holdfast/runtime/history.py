@@ -6,16 +6,14 @@ one each, and `History` is whatever has one of them.
 
 import inspect
 from collections.abc import Awaitable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import Any, Final, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from msgspec import Struct
 
 from holdfast.memories.state.result import InferenceResult
 from holdfast.memories.state.run_record import RunRecord
+from holdfast.memories.state.state import NetworkState
 from holdfast.memories.state.thread import ThreadMessage
-
-if TYPE_CHECKING:
-    from holdfast.memories.state.state import NetworkState
 
 T = TypeVar("T")
 
@@ -43,7 +41,7 @@ class HistoryContext(Struct, frozen=True, kw_only=True):
     run_id: str
     thread_id: str | None = None
     input: str = ""
-    state: "NetworkState | None" = None
+    state: NetworkState | None = None
     network: Any = None
 
 

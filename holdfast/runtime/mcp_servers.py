@@ -17,15 +17,14 @@ from pydantic_ai import RunContext
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 
 from holdfast.ground.errors import InvalidInput, NotRunnable
+from holdfast.runtime.agent import AgentSpec
+from holdfast.runtime.calling.run import Run
 from holdfast.runtime.parts import AnyToolset
 from holdfast.runtime.schemas import unusable
 
 if TYPE_CHECKING:
     from fastmcp.client.transports import ClientTransport
     from pydantic_ai.mcp import MCPToolset
-
-    from holdfast.runtime.agent import Agent
-    from holdfast.runtime.calling.run import Run
 
 Transport = Literal["stdio", "streamable-http", "sse"]
 
@@ -227,7 +226,7 @@ class _Link:
         return True
 
 
-async def connect(agent: "Agent", run: "Run") -> list[dict[str, Any]]:
+async def connect(agent: AgentSpec, run: Run) -> list[dict[str, Any]]:
     """Connect the servers of *agent* that *run* knows nothing of yet; return what is unavailable.
 
     NotRunnable if one that is required cannot be reached.
@@ -246,7 +245,7 @@ async def connect(agent: "Agent", run: "Run") -> list[dict[str, Any]]:
     ]
 
 
-async def require(agents: "Iterable[Agent]") -> None:
+async def require(agents: Iterable[AgentSpec]) -> None:
     """Connect the servers that *agents* require; NotRunnable if one cannot be reached."""
     needed = [
         (server, agent)

@@ -7,8 +7,7 @@ import msgspec
 
 from holdfast.ground.errors import RunFailed
 from holdfast.memories.run import keys
-from holdfast.runtime.agent import Agent
-from holdfast.runtime.calling.asking import awaited
+from holdfast.runtime.calling.alone import Agent
 from holdfast.runtime.context import Context
 from holdfast.runtime.designing import design_step, designed, refused
 from holdfast.runtime.events import StepError
@@ -21,6 +20,7 @@ from holdfast.runtime.plans.parallel import ParallelTaskExecutor
 from holdfast.runtime.plans.plan import TaskPlan
 from holdfast.runtime.plans.planner import TaskPlanner
 from holdfast.runtime.plans.shapes import Step, Task
+from holdfast.runtime.slots import awaited
 from holdfast.runtime.steps.executor import StepExecutor
 from holdfast.runtime.team.executor import TeamExecutor
 

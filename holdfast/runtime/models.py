@@ -1,12 +1,13 @@
 """Which model is asked, where several were named."""
 
 from holdfast.ground.errors import NoModel
-from holdfast.runtime.agent import Agent, AnyModel
+from holdfast.runtime.agent import AgentSpec
 from holdfast.runtime.context import Context
+from holdfast.runtime.parts import AnyModel
 
 
 def model_of(
-    context: Context, *, agent: Agent | None = None, model: AnyModel | None = None
+    context: Context, *, agent: AgentSpec | None = None, model: AnyModel | None = None
 ) -> AnyModel:
     """Return whom to ask: the agent's model, else *model*, else the context's; NoModel for none."""
     found = (agent.model if agent else None) or model or context.model

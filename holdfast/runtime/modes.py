@@ -8,11 +8,12 @@ from typing import Any, Final, Literal, get_args
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.json_values import JSON
 from holdfast.runtime import executing
-from holdfast.runtime.agent import Agent, AnyModel, AnyTool, AnyToolset
+from holdfast.runtime.calling.alone import Agent
 from holdfast.runtime.checkpoints.checkpoint import Checkpoints
 from holdfast.runtime.context import Context
 from holdfast.runtime.events import Event, StepError
 from holdfast.runtime.mode_run import ModeRun
+from holdfast.runtime.parts import AnyModel, AnyTool, AnyToolset
 from holdfast.runtime.plans.checks import ID_LENGTH
 from holdfast.runtime.plans.plan import TaskPlan
 from holdfast.runtime.plans.shapes import Task

@@ -6,17 +6,15 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import suppress
 from datetime import datetime
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
 from holdfast.ground.clock import Clock
+from holdfast.memories.state.info import StateChange
 from holdfast.memories.state.instants import to_milliseconds, to_text
-from holdfast.runtime.calling.asking import awaited
-
-if TYPE_CHECKING:
-    from holdfast.memories.state.info import StateChange
-    from holdfast.memories.state.state import NetworkState
+from holdfast.memories.state.state import NetworkState
+from holdfast.runtime.slots import awaited
 
 BUFFER = 1024
 """Events that wait for a slow reader before whoever tells them waits too."""
@@ -106,7 +104,7 @@ class Telling:
         """Whether anybody looks on."""
         return self._on_event is not None or self._sink is not None
 
-    def watch(self, state: "NetworkState") -> Callable[[], None]:
+    def watch(self, state: NetworkState) -> Callable[[], None]:
         """Tell the changes of values in *state* that this run makes; return what ends that."""
         return state.subscribe(self._changed) if self._heard else _nothing
 
@@ -133,7 +131,7 @@ class Telling:
             await self._send("value.changed", told, agent=origin.agent, call_id=origin.call_id)
         await self._send(type, data, agent=agent, call_id=call_id)
 
-    def _changed(self, change: "StateChange") -> None:
+    def _changed(self, change: StateChange) -> None:
         # A state may be shared by runs; what comes from outside of all of them is told by each.
         if change.what in ("value", "deleted") and change.origin.run_id in (None, self._run_id):
             with self._lock:

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import KW_ONLY, dataclass, field
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
 from msgspec.structs import replace
 
@@ -17,29 +17,27 @@ from holdfast import tools
 from holdfast.ground.clock import Clock, SystemClock, to_microseconds
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.ids import Ids
+from holdfast.library.holdfast import Holdfast
 from holdfast.memories.durable.hydrating import Hydration
+from holdfast.memories.durable.memory import DurableMemory
+from holdfast.memories.durable.run import DurableRun
 from holdfast.memories.longterm.block import BUDGET
+from holdfast.memories.longterm.memory import LongTermMemory
 from holdfast.memories.state import messages
 from holdfast.memories.state.result import InferenceResult
 from holdfast.memories.state.state import NetworkState
 from holdfast.memories.state.thread_ids import checked_id_or_none
-from holdfast.runtime.agent import Agent
-from holdfast.runtime.calling.asking import awaited
+from holdfast.runtime.agent import AgentHooks, AgentStart
+from holdfast.runtime.calling.alone import Agent
 from holdfast.runtime.engine_history import EngineHistory
 from holdfast.runtime.history import History
-from holdfast.runtime.hooks import AgentHooks, AgentStart
 from holdfast.runtime.parts import AnyModel
 from holdfast.runtime.run_events import RunEvent
 from holdfast.runtime.session_events import SessionEvent
 from holdfast.runtime.session_history import Discreet
 from holdfast.runtime.session_memories import Durably, Recalling, Told
+from holdfast.runtime.slots import awaited
 from holdfast.runtime.user_message import UserMessage
-
-if TYPE_CHECKING:
-    from holdfast.library.holdfast import Holdfast
-    from holdfast.memories.durable.memory import DurableMemory
-    from holdfast.memories.durable.run import DurableRun
-    from holdfast.memories.longterm.memory import LongTermMemory
 
 RECALLED: Final = 5
 """Items and turns recalled before a turn, unless told otherwise."""
@@ -69,14 +67,14 @@ class Session:
 
     agent: Agent
     _: KW_ONLY
-    hf: "Holdfast"
+    hf: Holdfast
     id: str | None = None
     user: str | None = None
     namespace: str = "chat"
     agent_id: str | None = None
     model: AnyModel | None = None
     history: History | None = None
-    longterm: "LongTermMemory | None" = None
+    longterm: LongTermMemory | None = None
     store: str | None = None
     recall_k: int = RECALLED
     block_budget: int = BUDGET
@@ -167,7 +165,7 @@ class Session:
             self._durably.close(type(error), error, error.__traceback__)
             raise
 
-    def _equip(self, durable: "DurableMemory | DurableRun") -> Agent:
+    def _equip(self, durable: DurableMemory | DurableRun) -> Agent:
         equipment = [
             *tools.durable(durable),
             *tools.longterm(self._recalling.memory),

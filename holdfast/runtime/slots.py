@@ -1,14 +1,23 @@
-"""How many model loops of one run may be at work at once, in the order they asked."""
+"""How many model loops of one run may be at work at once, and values to be awaited or not."""
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
+from inspect import isawaitable
 from threading import Lock
+from typing import TypeVar, cast
 
 from holdfast.ground.errors import InvalidInput
 from holdfast.runtime.counts import counts
+
+T = TypeVar("T")
+
+
+async def awaited(value: T | Awaitable[T]) -> T:
+    """Return *value*, awaited if it must be."""
+    return await cast("Awaitable[T]", value) if isawaitable(value) else cast("T", value)
 
 
 class Slots:

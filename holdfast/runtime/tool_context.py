@@ -1,15 +1,14 @@
 """What a tool may know of the call it is part of."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct
 from pydantic_ai.usage import RunUsage
 
-if TYPE_CHECKING:
-    from holdfast.memories.run.memory import RunMemory
-    from holdfast.memories.state.state import NetworkState
-    from holdfast.runtime.agent import Agent
-    from holdfast.runtime.context import Context
+from holdfast.memories.run.memory import RunMemory
+from holdfast.memories.state.state import NetworkState
+from holdfast.runtime.agent import AgentSpec
+from holdfast.runtime.context import Context
 
 
 class ToolContext(Struct, frozen=True, kw_only=True):
@@ -19,12 +18,12 @@ class ToolContext(Struct, frozen=True, kw_only=True):
     plan or a team. What is written to `state` carries this call as its source.
     """
 
-    agent: "Agent"
-    state: "NetworkState"
+    agent: AgentSpec
+    state: NetworkState
     run_id: str
     call_id: str
     tool_name: str
     usage: RunUsage
     network: Any = None
-    context: "Context | None" = None
-    memory: "RunMemory | None" = None
+    context: Context | None = None
+    memory: RunMemory | None = None

@@ -5,7 +5,7 @@ A first parameter annotated `ToolContext` is filled and not shown; a `RunContext
 """
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, replace
@@ -26,7 +26,7 @@ from pydantic_ai.toolsets import (
 )
 
 from holdfast.ground.errors import ToolNameTaken
-from holdfast.runtime.parts import AnyTool, AnyToolset
+from holdfast.runtime.parts import AnyTool, AnyToolset, name_of, named, plain_function
 from holdfast.runtime.schemas import BySchema, takes_anything
 from holdfast.runtime.tool_context import ToolContext
 from holdfast.tools.base import Schema, Tool
@@ -37,26 +37,6 @@ OURS = "holdfast"
 """Under this key of a tool's metadata is the `Tool` it was made from."""
 
 _OBJECT: Final[Schema] = {"type": "object"}
-
-
-def name_of(tool: AnyTool) -> str:
-    """Return the name a model sees *tool* by."""
-    if isinstance(tool, Tool | ModelTool):
-        return tool.name
-    whole = _whole(tool)
-    return getattr(whole, "__name__", type(whole).__name__)
-
-
-def named(*toolsets: Iterable[AnyTool]) -> dict[str, AnyTool]:
-    """Lay *toolsets* side by side by name; ToolNameTaken on a clash."""
-    table: dict[str, AnyTool] = {}
-    for tools in toolsets:
-        for tool in tools:
-            name = name_of(tool)
-            if name in table:
-                raise ToolNameTaken(name, _id_of(table[name]), _id_of(tool))
-            table[name] = tool
-    return table
 
 
 def in_thread(tool: AnyTool) -> bool:
@@ -211,7 +191,7 @@ def _face(function: Callable[..., Any], *, with_context: bool) -> Callable[..., 
     annotated = [
         each.replace(annotation=hints.get(each.name, each.annotation)) for each in parameters
     ]
-    plain = _plain(function)
+    plain = plain_function(function)
     face.__name__ = name_of(function)
     face.__qualname__ = getattr(plain, "__qualname__", face.__name__)
     face.__module__ = getattr(plain, "__module__", __name__)
@@ -230,32 +210,12 @@ def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
 
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
-    plain = _plain(function)
+    plain = plain_function(function)
     with suppress(NameError):
         return get_type_hints(plain, include_extras=True)
     # A name only a type checker can see: pydantic-ai says which when it makes the schema.
     return {}
 
 
-def _whole(function: Any) -> Any:
-    while isinstance(function, partial):
-        function = cast("partial[Any]", function).func
-    return function
-
-
-def _plain(function: Any) -> Any:
-    """Return the function that *function*, a partial or an object to be called, comes down to."""
-    whole = _whole(function)
-    return whole if inspect.isroutine(whole) else whole.__call__
-
-
 def _is_async(function: Callable[..., Any]) -> bool:
-    return inspect.iscoroutinefunction(_plain(function))
-
-
-def _id_of(tool: AnyTool) -> str:
-    if isinstance(tool, Tool):
-        return tool.id
-    if isinstance(tool, ModelTool):
-        return getattr(cast("ModelTool[Any]", tool).function, "__qualname__", tool.name)
-    return getattr(_plain(tool), "__qualname__", name_of(tool))
+    return inspect.iscoroutinefunction(plain_function(function))

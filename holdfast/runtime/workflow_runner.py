@@ -14,11 +14,11 @@ from holdfast.ground.errors import (
     TaskFailed,
 )
 from holdfast.runtime import executing
-from holdfast.runtime.agent import AnyModel, AnyTool
 from holdfast.runtime.agent_step import AgentStepExecutor, AgentStepNode
 from holdfast.runtime.context import Context
 from holdfast.runtime.events import Event, StepError, TaskMoment, TaskUpdate
 from holdfast.runtime.executing import Ending
+from holdfast.runtime.parts import AnyModel, AnyTool
 from holdfast.runtime.plans.schedule import Blocked
 from holdfast.runtime.plans.shapes import State
 from holdfast.runtime.plans.walking import walk

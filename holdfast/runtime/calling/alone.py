@@ -1,11 +1,13 @@
-"""An agent called by itself: a run of one call, with its thread, its events and its end."""
+"""An agent that can be run by itself: one call, with its thread, its events and its end."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import Any, Self, TypedDict, Unpack
 
 from msgspec import Struct
+from pydantic_ai import Agent as ModelAgent
 from pydantic_ai.usage import RunUsage, UsageLimits
 
 from holdfast.ground.clock import Clock, SystemClock, to_microseconds
@@ -17,18 +19,18 @@ from holdfast.memories.state.state import NetworkState
 from holdfast.memories.state.thread_ids import checked_id_or_none
 from holdfast.memories.state.view import View
 from holdfast.memories.state.window import Window
+from holdfast.runtime.agent import AgentSpec
 from holdfast.runtime.calling.asking import HookFailed, is_enabled
+from holdfast.runtime.calling.bare import bare_agent
 from holdfast.runtime.calling.call import AgentCall, no_model
 from holdfast.runtime.calling.ends import Ending, failure
 from holdfast.runtime.calling.remembering import HistoryFailed, Remembering
 from holdfast.runtime.calling.run import MAX_ITER, MAX_TOOL_ERRORS, check_max_iter
-from holdfast.runtime.mcp_servers import connect
+from holdfast.runtime.context import Context
+from holdfast.runtime.mcp_servers import close, connect
 from holdfast.runtime.parts import AnyModel
 from holdfast.runtime.run_events import OnEvent, RunEvent, RunEventType, Sink, Telling, followed
 from holdfast.runtime.user_message import UserMessage, user_message
-
-if TYPE_CHECKING:
-    from holdfast.runtime.agent import Agent
 
 _ids = Ids()
 _clock: Clock = SystemClock()
@@ -75,8 +77,65 @@ class Options(Struct, frozen=True, kw_only=True):
     raises: bool = True
 
 
+@dataclass(frozen=True, eq=False)
+class Agent(AgentSpec):
+    """Who is asked: a name, a system text, tools. Many runs may use one at once.
+
+    *instructions* are text, or a function of the run it is in. *assistant* is said for it before
+    the conversation begins. *tool_choice* forces a tool, any or one by name, in the first request
+    of a call. *role* and *skills* count in a team.
+
+    >>> from holdfast.testing.scripted import ScriptedModel
+    >>> ada = Agent("ada", instructions="Be brief.", model=ScriptedModel(["Hello."]))
+    >>> ada.run_sync("Hi?").text
+    'Hello.'
+    """
+
+    async def run(self, input: str | UserMessage, **options: Unpack[RunOptions]) -> InferenceResult:
+        """Return what one call of it with *input* came to; RunFailed, with it, if it failed.
+
+        NoModel, NoAgentEnabled and NotRunnable, before anything is stored or sent, if it cannot
+        be called as it is.
+        """
+        return await run_alone(self, input, Options(**options))
+
+    def run_sync(self, input: str | UserMessage, **options: Unpack[RunOptions]) -> InferenceResult:
+        """Do as `run` does, from plain code, and close its MCP servers."""
+        return asyncio.run(self._run_and_close(input, Options(**options)))
+
+    def stream(
+        self, input: str | UserMessage, **options: Unpack[RunOptions]
+    ) -> AsyncGenerator[RunEvent]:
+        """Give what happens as `run` would do it; leaving early cancels that.
+
+        The last event tells how it ended; RunFailed is raised after it.
+        """
+        return stream_alone(self, input, Options(**options))
+
+    def to_pydantic_ai(self, context: Context) -> ModelAgent[Any, str]:
+        """Return the pydantic-ai agent it is, its tools knowing *context*, for going on there."""
+        return bare_agent(self, context)
+
+    async def aclose(self) -> None:
+        """Close the connections to its MCP servers; the next run makes new ones."""
+        await close(self.toolsets)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def _run_and_close(self, input: str | UserMessage, options: Options) -> InferenceResult:
+        # A connection belongs to an event loop, and this one ends here.
+        try:
+            return await run_alone(self, input, options)
+        finally:
+            await self.aclose()
+
+
 async def run_alone(
-    agent: "Agent", input: str | UserMessage, options: Options, *, sink: Sink | None = None
+    agent: AgentSpec, input: str | UserMessage, options: Options, *, sink: Sink | None = None
 ) -> InferenceResult:
     """Return what one call of *agent* with *input* came to."""
     check_max_iter(options.max_iter)
@@ -88,7 +147,7 @@ async def run_alone(
 
 
 def stream_alone(
-    agent: "Agent", input: str | UserMessage, options: Options
+    agent: AgentSpec, input: str | UserMessage, options: Options
 ) -> AsyncGenerator[RunEvent]:
     """Give the events of one call of *agent* with *input*, then raise RunFailed if it failed."""
     # The generator itself: closing one that goes through another would leave that one open.
@@ -114,7 +173,7 @@ class Alone:
     """The run of an agent that is called by itself."""
 
     def __init__(
-        self, agent: "Agent", message: UserMessage, options: Options, sink: Sink | None
+        self, agent: AgentSpec, message: UserMessage, options: Options, sink: Sink | None
     ) -> None:
         self._agent, self._message, self._options = agent, message, options
         self._network: Any = getattr(options.network, "network", options.network)
@@ -161,11 +220,11 @@ class Alone:
         """Tell whether anybody looks on."""
         return self._telling.watched
 
-    def model_of(self, agent: "Agent") -> AnyModel | None:
+    def model_of(self, agent: AgentSpec) -> AnyModel | None:
         """Return the model *agent* is to ask: the one given, its own, or the network's."""
         return self._options.model or agent.model or getattr(self._network, "default_model", None)
 
-    def view_of(self, agent: "Agent") -> View:
+    def view_of(self, agent: AgentSpec) -> View:
         """Return how *agent* sees what was said before."""
         views: dict[str, View] = getattr(self._network, "views", {})
         return views.get(agent.name) or getattr(self._network, "view", None) or View()

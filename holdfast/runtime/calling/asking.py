@@ -1,19 +1,14 @@
 """Asking an agent's hooks and instructions, plain or awaitable, and reading what they answer."""
 
-from collections.abc import Awaitable, Callable, Sequence
-from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 from holdfast.ground.errors import InvalidInput
 from holdfast.memories.state import messages
 from holdfast.memories.state.message import Message
 from holdfast.memories.state.result import InferenceResult
-from holdfast.runtime.hooks import AgentStart
-
-if TYPE_CHECKING:
-    from holdfast.runtime.agent import Agent
-
-T = TypeVar("T")
+from holdfast.runtime.agent import AgentSpec, AgentStart
+from holdfast.runtime.slots import awaited
 
 _CHANGEABLE = ("prompt", "history", "stop")
 
@@ -26,12 +21,7 @@ class HookFailed(Exception):
         self.hook = hook
 
 
-async def awaited(value: T | Awaitable[T]) -> T:
-    """Return *value*, awaited if it must be."""
-    return await cast("Awaitable[T]", value) if isawaitable(value) else cast("T", value)
-
-
-async def is_enabled(agent: "Agent", run: Any) -> bool:
+async def is_enabled(agent: AgentSpec, run: Any) -> bool:
     """Tell whether *agent* may be called in *run*; HookFailed if it cannot be told."""
     enabled = agent.hooks.enabled if agent.hooks else None
     if enabled is None or isinstance(enabled, bool):
@@ -42,7 +32,7 @@ async def is_enabled(agent: "Agent", run: Any) -> bool:
     return answer
 
 
-async def system_text(agent: "Agent", run: Any) -> str:
+async def system_text(agent: AgentSpec, run: Any) -> str:
     """Return the instructions of *agent* in *run*."""
     if isinstance(agent.instructions, str):
         return agent.instructions
@@ -66,13 +56,13 @@ async def started(start: AgentStart) -> AgentStart:
         raise HookFailed("on_start") from error
 
 
-async def answered(agent: "Agent", result: InferenceResult, run: Any) -> InferenceResult:
+async def answered(agent: AgentSpec, result: InferenceResult, run: Any) -> InferenceResult:
     """Return *result* as the agent's hook, asked after a reply, wants it."""
     hook = agent.hooks.on_response if agent.hooks else None
     return await _result("on_response", hook, result, run) if hook else result
 
 
-async def finished(agent: "Agent", result: InferenceResult, run: Any) -> InferenceResult:
+async def finished(agent: AgentSpec, result: InferenceResult, run: Any) -> InferenceResult:
     """Return *result* as the agent's hook, asked at the end, wants it; whose it is stays."""
     hook = agent.hooks.on_finish if agent.hooks else None
     if hook is None:

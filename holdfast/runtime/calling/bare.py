@@ -1,22 +1,20 @@
 """The pydantic-ai agent that an agent of ours is, for whoever goes on there."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic_ai import Agent as ModelAgent
 from pydantic_ai import RunContext
 
 from holdfast.memories.state.state import NetworkState
-from holdfast.runtime.calling.asking import awaited
+from holdfast.runtime.agent import AgentSpec
+from holdfast.runtime.context import Context
 from holdfast.runtime.mcp_servers import kept
+from holdfast.runtime.slots import awaited
 from holdfast.runtime.tool_context import ToolContext
 from holdfast.runtime.tooling import ContextOf, equipped
 
-if TYPE_CHECKING:
-    from holdfast.runtime.agent import Agent
-    from holdfast.runtime.context import Context
 
-
-def context_of(agent: "Agent", context: "Context") -> ContextOf:
+def context_of(agent: AgentSpec, context: Context) -> ContextOf:
     """Return what tells each tool of *agent*, in *context*, of its call, and of a fresh state."""
     state = NetworkState(clock=context.clock)
 
@@ -38,7 +36,7 @@ def context_of(agent: "Agent", context: "Context") -> ContextOf:
     return told
 
 
-def bare_agent(agent: "Agent", context: "Context") -> ModelAgent[Any, str]:
+def bare_agent(agent: AgentSpec, context: Context) -> ModelAgent[Any, str]:
     """Return *agent* as a pydantic-ai agent whose tools know *context*."""
 
     async def instructions() -> str:

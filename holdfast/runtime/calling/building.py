@@ -18,14 +18,14 @@ from holdfast.runtime.mcp_servers import kept
 from holdfast.runtime.tooling import equipped
 
 if TYPE_CHECKING:
-    from holdfast.runtime.agent import Agent
+    from holdfast.runtime.agent import AgentSpec
     from holdfast.runtime.calling.call import AgentCall
     from holdfast.runtime.tool_context import ToolContext
 
-_built: WeakKeyDictionary[Agent, ModelAgent[Any, Any]] = WeakKeyDictionary()
+_built: WeakKeyDictionary[AgentSpec, ModelAgent[Any, Any]] = WeakKeyDictionary()
 
 
-def built(agent: Agent) -> ModelAgent[Any, Any]:
+def built(agent: AgentSpec) -> ModelAgent[Any, Any]:
     """Return the pydantic-ai agent whose runs are calls of *agent*; their `deps` are the call."""
     found = _built.get(agent)
     if found is None:

@@ -1,7 +1,7 @@
 """One call of an agent: requests and tools in turn, to the result they come to."""
 
 import asyncio
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from pydantic_ai import Agent as ModelAgent
 from pydantic_ai import CallToolsNode, ModelRequestNode, UsageLimits
@@ -17,6 +17,7 @@ from pydantic_graph import End
 
 from holdfast.ground.errors import InvalidInput, NoModel, NotRunnable, ToolNameTaken
 from holdfast.memories.state.result import InferenceResult
+from holdfast.runtime.agent import AgentSpec, AgentStart
 from holdfast.runtime.calling import asking
 from holdfast.runtime.calling.asking import HookFailed
 from holdfast.runtime.calling.building import built
@@ -27,13 +28,9 @@ from holdfast.runtime.calling.run import MAX_ITER, Run, check_max_iter
 from holdfast.runtime.calling.sending import Sending, Sent, sending
 from holdfast.runtime.calling.streaming import DeltaType, can_stream, deltas, whole
 from holdfast.runtime.calling.tool_calls import ToolCalls
-from holdfast.runtime.hooks import AgentStart
 from holdfast.runtime.left_running import none_left
 from holdfast.runtime.mcp_servers import connect, seen_to
 from holdfast.runtime.parts import AnyModel
-
-if TYPE_CHECKING:
-    from holdfast.runtime.agent import Agent
 
 Graph: TypeAlias = AgentRun[Any, Any]
 ToModel: TypeAlias = ModelRequestNode[Any, Any]
@@ -50,7 +47,7 @@ class AgentCall:
 
     def __init__(
         self,
-        agent: "Agent",
+        agent: AgentSpec,
         run: Run,
         *,
         index: int = 0,
@@ -262,7 +259,7 @@ class AgentCall:
             return self._told()
 
 
-def no_model(agent: "Agent") -> NoModel:
+def no_model(agent: AgentSpec) -> NoModel:
     """Return the error that *agent* has nobody to ask."""
     return NoModel(
         f"The agent {agent.name} has no model.",

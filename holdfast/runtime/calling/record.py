@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from copy import deepcopy
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic_ai.messages import (
     ModelMessage,
@@ -15,17 +15,15 @@ from pydantic_ai.usage import RunUsage
 
 from holdfast.memories.state.message import Message
 from holdfast.memories.state.result import InferenceResult, Usage, result_id
+from holdfast.runtime.agent import AgentSpec
 from holdfast.runtime.calling.from_model import Answers, texts, tool_results
-
-if TYPE_CHECKING:
-    from holdfast.runtime.agent import Agent
-    from holdfast.runtime.calling.run import Run
+from holdfast.runtime.calling.run import Run
 
 
 class Record:
     """What one call has come to: what it was given, what its tools answered, what it cost."""
 
-    def __init__(self, agent: "Agent", run: "Run", *, index: int, answers: Answers) -> None:
+    def __init__(self, agent: AgentSpec, run: Run, *, index: int, answers: Answers) -> None:
         self._agent, self._run, self._index, self._answers = agent, run, index, answers
         self._before = deepcopy(run.usage)
         self._created_at = run.clock.now()

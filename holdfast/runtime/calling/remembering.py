@@ -3,19 +3,17 @@
 import secrets
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdfast.ground.clock import Clock
 from holdfast.ground.errors import InvalidInput
 from holdfast.memories.state.result import InferenceResult
 from holdfast.memories.state.run_record import RunRecord
+from holdfast.memories.state.state import NetworkState
 from holdfast.memories.state.thread import ThreadMessage
 from holdfast.memories.state.thread_ids import message_id
 from holdfast.runtime.history import History, HistoryContext, asked, has_any
 from holdfast.runtime.user_message import UserMessage
-
-if TYPE_CHECKING:
-    from holdfast.memories.state.state import NetworkState
 
 
 class HistoryFailed(Exception):
@@ -34,7 +32,7 @@ class Remembering:
         history: History | None,
         *,
         run_id: str,
-        state: "NetworkState",
+        state: NetworkState,
         input: UserMessage,
         clock: Clock,
         network: Any = None,

@@ -1,21 +1,19 @@
 """What one call of an agent needs of the run it is part of: the port a network's run fills."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from pydantic_ai.usage import RunUsage, UsageLimits
 
 from holdfast.ground.clock import Clock
 from holdfast.ground.errors import InvalidInput
-
-if TYPE_CHECKING:
-    from holdfast.memories.state.result import InferenceResult
-    from holdfast.memories.state.state import NetworkState
-    from holdfast.memories.state.view import View
-    from holdfast.memories.state.window import Window
-    from holdfast.runtime.agent import Agent
-    from holdfast.runtime.parts import AnyModel
-    from holdfast.runtime.run_events import RunEventType
+from holdfast.memories.state.result import InferenceResult
+from holdfast.memories.state.state import NetworkState
+from holdfast.memories.state.view import View
+from holdfast.memories.state.window import Window
+from holdfast.runtime.agent import AgentSpec
+from holdfast.runtime.parts import AnyModel
+from holdfast.runtime.run_events import RunEventType
 
 MAX_ITER = 20
 """Requests of one call, unless told otherwise."""
@@ -35,7 +33,7 @@ class Run(Protocol):
     id: str
     input: str
     system_prompt: str
-    state: "NetworkState"
+    state: NetworkState
     usage: RunUsage
     usage_limits: UsageLimits | None
     max_tool_errors: int
@@ -48,7 +46,7 @@ class Run(Protocol):
         ...
 
     @property
-    def results(self) -> "Sequence[InferenceResult]":
+    def results(self) -> Sequence[InferenceResult]:
         """Return the results of this run so far."""
         ...
 
@@ -57,21 +55,21 @@ class Run(Protocol):
         """Tell whether anybody looks on, so that a model is asked to stream."""
         ...
 
-    def model_of(self, agent: "Agent") -> "AnyModel | None":
+    def model_of(self, agent: AgentSpec) -> AnyModel | None:
         """Return the model *agent* is to ask, or None when nobody named one."""
         ...
 
-    def view_of(self, agent: "Agent") -> "View":
+    def view_of(self, agent: AgentSpec) -> View:
         """Return how *agent* sees what was said before."""
         ...
 
-    def leave_out(self, window: "Window") -> None:
+    def leave_out(self, window: Window) -> None:
         """Take note of what *window* left out."""
         ...
 
     async def tell(
         self,
-        type: "RunEventType",
+        type: RunEventType,
         data: dict[str, Any],
         *,
         agent: str | None,

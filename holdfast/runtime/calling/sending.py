@@ -5,7 +5,6 @@ input; turns of this run. A request never ends with an agent's words.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, UserPromptPart
@@ -13,12 +12,10 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, User
 from holdfast.memories.state import messages
 from holdfast.memories.state.message import Message, TextMessage
 from holdfast.memories.state.result import text_of
+from holdfast.runtime.agent import AgentSpec
+from holdfast.runtime.calling.run import Run
 from holdfast.runtime.calling.to_model import to_model
 from holdfast.runtime.calling.turns import Turn, turns_of
-
-if TYPE_CHECKING:
-    from holdfast.runtime.agent import Agent
-    from holdfast.runtime.calling.run import Run
 
 GO_ON = "Continue."
 """What closes a request that would end with an agent's words; it is not stored."""
@@ -78,7 +75,7 @@ class Sending(Struct, frozen=True, kw_only=True):
         return history[:at], history[at:]
 
 
-async def sending(agent: "Agent", run: "Run", system: str) -> Sending:
+async def sending(agent: AgentSpec, run: Run, system: str) -> Sending:
     """Return what a call of *agent* in *run* begins with, under the *system* text."""
     view = run.view_of(agent)
     found = turns_of(run.state, agent=agent.name, run_id=run.id, view=view)

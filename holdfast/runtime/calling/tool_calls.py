@@ -4,7 +4,7 @@ import traceback
 from collections.abc import Collection, Mapping
 from contextvars import ContextVar
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct
 from pydantic_ai import RunContext
@@ -13,13 +13,10 @@ from pydantic_ai.settings import ModelSettings, ToolChoice
 
 from holdfast.ground.errors import InvalidInput
 from holdfast.memories.state.message import ToolCall
+from holdfast.runtime.agent import AgentSpec
 from holdfast.runtime.calling.from_model import Answer, calls, content_of, tool_call
+from holdfast.runtime.calling.run import Run
 from holdfast.runtime.tool_context import ToolContext
-
-if TYPE_CHECKING:
-    from holdfast.runtime.agent import Agent
-    from holdfast.runtime.calling.run import Run
-
 
 working: ContextVar[tuple[str, str, str] | None] = ContextVar("working", default=None)
 """The run whose tool is at work, the tool's name, and its call's id."""
@@ -35,7 +32,7 @@ class Terms(Struct, frozen=True):
 class ToolCalls:
     """What the tools of *agent* were asked in one of its calls in *run*, and what they answered."""
 
-    def __init__(self, agent: "Agent", run: "Run") -> None:
+    def __init__(self, agent: AgentSpec, run: Run) -> None:
         self._agent, self._run = agent, run
         self._asked: dict[str, ToolCall] = {}
         self._offered: Collection[str] = ()

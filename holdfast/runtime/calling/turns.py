@@ -1,7 +1,7 @@
 """What was said before a call, by turns: whose they are, and how a provider knows them."""
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from msgspec import Struct
 from pydantic import ValidationError
@@ -15,13 +15,11 @@ from holdfast.memories.state.message import (
     ToolResultMessage,
 )
 from holdfast.memories.state.result import InferenceResult, text_of
+from holdfast.memories.state.state import NetworkState
 from holdfast.memories.state.view import View
 from holdfast.memories.state.window import Said, Window, windowed
 from holdfast.runtime.calling.from_model import texts, tool_results
 from holdfast.runtime.calling.to_model import to_model, told
-
-if TYPE_CHECKING:
-    from holdfast.memories.state.state import NetworkState
 
 Signature: TypeAlias = list[tuple[object, ...]]
 
@@ -42,7 +40,7 @@ class Turns(Struct, frozen=True, kw_only=True):
     window: Window | None
 
 
-def turns_of(state: "NetworkState", *, agent: str, run_id: str, view: View) -> Turns:
+def turns_of(state: NetworkState, *, agent: str, run_id: str, view: View) -> Turns:
     """Return what *agent*, in the run *run_id*, sees of *state* through *view*.
 
     The input of this run is in none of the turns: it is sent once, by itself.

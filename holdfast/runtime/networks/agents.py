@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from holdfast.ground.errors import AgentNameTaken, InvalidInput
-from holdfast.runtime.agent import Agent
+from holdfast.runtime.calling.alone import Agent
 
 
 class Agents:

@@ -6,7 +6,7 @@ from typing import cast
 
 from holdfast.ground.errors import HoldfastError, NoAgentEnabled, NoRouter
 from holdfast.memories.state.run_record import RunRecord
-from holdfast.runtime.agent import Agent
+from holdfast.runtime.calling.alone import Agent
 from holdfast.runtime.calling.asking import HookFailed, is_enabled
 from holdfast.runtime.calling.call import AgentCall, no_model
 from holdfast.runtime.calling.ends import Ending, StopReason

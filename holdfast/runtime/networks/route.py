@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from holdfast.ground.errors import InvalidInput
 from holdfast.memories.state.result import InferenceResult
-from holdfast.runtime.agent import Agent
+from holdfast.runtime.calling.alone import Agent
 from holdfast.runtime.networks.agents import Agents
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from holdfast.memories.state.result import InferenceResult, result_id
 from holdfast.memories.state.view import View
 from holdfast.memories.state.window import Window
-from holdfast.runtime.agent import Agent
-from holdfast.runtime.calling.asking import HookFailed, awaited, is_enabled
+from holdfast.runtime.agent import AgentSpec
+from holdfast.runtime.calling.asking import HookFailed, is_enabled
 from holdfast.runtime.calling.call import AgentCall
 from holdfast.runtime.calling.ends import Ending
 from holdfast.runtime.calling.run import MAX_ITER, MAX_TOOL_ERRORS
@@ -20,6 +20,7 @@ from holdfast.runtime.networks.route import BadRoute, Route, Router, RouterConte
 from holdfast.runtime.networks.routing_agent import Decision, RoutingAgent, deciding
 from holdfast.runtime.networks.running import Running
 from holdfast.runtime.parts import AnyModel
+from holdfast.runtime.slots import awaited
 
 AnyRouter: TypeAlias = Router | RoutingAgent
 
@@ -133,11 +134,11 @@ class Consulting:
         """Return the results of the run so far."""
         return self._run.results
 
-    def model_of(self, agent: Agent) -> AnyModel | None:
+    def model_of(self, agent: AgentSpec) -> AnyModel | None:
         """Return the model *agent* is to ask."""
         return self._run.model_of(agent)
 
-    def view_of(self, agent: Agent) -> View:
+    def view_of(self, agent: AgentSpec) -> View:
         """Return how a router sees what was said before."""
         del agent
         return _VIEW

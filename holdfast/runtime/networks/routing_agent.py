@@ -5,12 +5,12 @@ from contextvars import ContextVar
 from typing import Any, TypeAlias
 
 from holdfast.ground.errors import InvalidInput
-from holdfast.runtime.agent import Agent
-from holdfast.runtime.calling.asking import awaited
-from holdfast.runtime.hooks import AgentHooks, AgentStart
+from holdfast.runtime.agent import AgentHooks, AgentStart
+from holdfast.runtime.calling.alone import Agent
 from holdfast.runtime.networks.agents import Agents
 from holdfast.runtime.networks.route import AnyRoute, BadRoute, Route, RouterContext, bad
 from holdfast.runtime.parts import AnyModel, AnyTool, Instructions
+from holdfast.runtime.slots import awaited
 
 OnRoute: TypeAlias = Callable[[RouterContext], AnyRoute | Awaitable[AnyRoute]]
 

@@ -13,7 +13,7 @@ from holdfast.runtime.networks.route import AgentOrName
 
 if TYPE_CHECKING:
     from holdfast.memories.state.state import NetworkState
-    from holdfast.runtime.agent import Agent
+    from holdfast.runtime.calling.alone import Agent
     from holdfast.runtime.networks.network import Network
     from holdfast.runtime.networks.running import Running
 

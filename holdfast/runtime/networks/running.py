@@ -16,7 +16,7 @@ from holdfast.memories.state.state import NetworkState
 from holdfast.memories.state.thread_ids import checked_id_or_none
 from holdfast.memories.state.view import View
 from holdfast.memories.state.window import Window
-from holdfast.runtime.agent import Agent
+from holdfast.runtime.agent import AgentSpec
 from holdfast.runtime.calling.alone import as_state
 from holdfast.runtime.calling.ends import Ending
 from holdfast.runtime.calling.remembering import Remembering
@@ -99,7 +99,7 @@ class Running:
             network=self.handle,
         )
 
-    async def remembering_of(self, agent: Agent) -> Remembering:
+    async def remembering_of(self, agent: AgentSpec) -> Remembering:
         """Return what keeps the results of *agent*: its own history where the run has none.
 
         That joins the run's thread at the agent's first call. HistoryFailed, with its cause.
@@ -170,11 +170,11 @@ class Running:
                 )
             )
 
-    def model_of(self, agent: Agent) -> AnyModel | None:
+    def model_of(self, agent: AgentSpec) -> AnyModel | None:
         """Return the model *agent* is to ask: the one given, its own, or the network's."""
         return self.options.model or agent.model or self.network.default_model
 
-    def view_of(self, agent: Agent) -> View:
+    def view_of(self, agent: AgentSpec) -> View:
         """Return how *agent* sees what was said before."""
         return self.network.views.get(agent.name) or self.network.view
 

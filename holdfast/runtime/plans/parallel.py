@@ -10,12 +10,13 @@ from holdfast.ground.json_values import JSON
 from holdfast.memories.run import keys
 from holdfast.memories.run.entry import RunEntry
 from holdfast.runtime import executing
-from holdfast.runtime.agent import Agent, AnyModel, AnyTool, AnyToolset
+from holdfast.runtime.calling.alone import Agent
 from holdfast.runtime.checkpoints.checkpoint import Checkpoint, Checkpoints, differing, hashed
 from holdfast.runtime.checkpoints.keeping import Keeper
 from holdfast.runtime.context import Context
 from holdfast.runtime.events import Event, LogUpdate
 from holdfast.runtime.executing import Ending
+from holdfast.runtime.parts import AnyModel, AnyTool, AnyToolset
 from holdfast.runtime.plans.means import Means, supply, taken
 from holdfast.runtime.plans.parts import parts_of
 from holdfast.runtime.plans.plan import TaskPlan

@@ -26,16 +26,16 @@ from pydantic_ai.models.instrumented import InstrumentationSettings
 from holdfast.ground.errors import InvalidInput, PlanningFailed
 from holdfast.ground.json_values import JSON
 from holdfast.runtime import executing
-from holdfast.runtime.agent import AnyModel, AnyTool
 from holdfast.runtime.context import Context
 from holdfast.runtime.events import Event, PlanningUpdate, TaskUpdate
 from holdfast.runtime.executing import Ending
 from holdfast.runtime.models import model_of
+from holdfast.runtime.parts import AnyModel, AnyTool, named
 from holdfast.runtime.plans.drafting import Answer, Draft, with_schema
 from holdfast.runtime.plans.plan import TaskPlan
 from holdfast.runtime.plans.planning_tools import ADD, FINISH, REMOVE, TOOLS
 from holdfast.runtime.plans.schemas import BadSchema, schema_of
-from holdfast.runtime.tooling import named, offered
+from holdfast.runtime.tooling import offered
 from holdfast.tools.base import Schema
 
 REVISIONS = 3

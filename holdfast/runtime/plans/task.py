@@ -5,10 +5,11 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from holdfast.ground.errors import InvalidPlan, TaskFailed
 from holdfast.ground.json_values import JSON
 from holdfast.runtime import executing
-from holdfast.runtime.agent import Agent, AnyModel, AnyTool, AnyToolset
+from holdfast.runtime.calling.alone import Agent
 from holdfast.runtime.context import Context
 from holdfast.runtime.events import Event, StepError
 from holdfast.runtime.executing import Ending
+from holdfast.runtime.parts import AnyModel, AnyTool, AnyToolset
 from holdfast.runtime.plans.checks import problems_of_task
 from holdfast.runtime.plans.means import Means, supply, taken
 from holdfast.runtime.plans.shapes import Task

@@ -5,9 +5,10 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
-from holdfast.runtime.agent import Agent, AnyModel, AnyTool, AnyToolset
+from holdfast.runtime.calling.alone import Agent
 from holdfast.runtime.context import Context
 from holdfast.runtime.events import LogUpdate, TaskMoment, TaskUpdate
+from holdfast.runtime.parts import AnyModel, AnyTool, AnyToolset
 from holdfast.runtime.plans.shapes import Step, Task
 from holdfast.runtime.steps.finish import Wanted
 from holdfast.runtime.steps.prompt import Contract

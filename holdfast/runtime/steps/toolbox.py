@@ -11,15 +11,15 @@ from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 from holdfast.ground.errors import NotRunnable
 from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.state.state import NetworkState
-from holdfast.runtime.agent import AnyTool
 from holdfast.runtime.context import Profile
 from holdfast.runtime.mcp_servers import kept, reach
+from holdfast.runtime.parts import AnyTool, name_of, named
 from holdfast.runtime.steps.assignment import Assignment
 from holdfast.runtime.steps.paging import READ_RESULT, Pages
 from holdfast.runtime.steps.stopped import Stopped
 from holdfast.runtime.steps.tools import FINISH, StepTools
 from holdfast.runtime.tool_context import ToolContext
-from holdfast.runtime.tooling import equipped, in_thread, name_of, named
+from holdfast.runtime.tooling import equipped, in_thread
 from holdfast.tools.base import Tool
 from holdfast.tools.run import run as run_tools
 

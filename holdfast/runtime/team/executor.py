@@ -6,10 +6,11 @@ from typing import Final, get_args
 
 from holdfast.ground.errors import AgentNameTaken, InvalidInput, NoModel, NotPermitted
 from holdfast.runtime import executing
-from holdfast.runtime.agent import Agent, AnyModel, AnyTool, AnyToolset
+from holdfast.runtime.calling.alone import Agent
 from holdfast.runtime.context import Context
 from holdfast.runtime.events import Event, TeamUpdate
 from holdfast.runtime.executing import Ending
+from holdfast.runtime.parts import AnyModel, AnyTool, AnyToolset
 from holdfast.runtime.team.board import TaskBoard
 from holdfast.runtime.team.bus import MessageBus
 from holdfast.runtime.team.mailbox import Mailbox

@@ -10,14 +10,15 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 
 from holdfast.memories.state.state import NetworkState
-from holdfast.runtime.agent import Agent, AnyTool, AnyToolset
+from holdfast.runtime.calling.alone import Agent
 from holdfast.runtime.context import Context
 from holdfast.runtime.events import LogUpdate
 from holdfast.runtime.mcp_servers import kept, reach
+from holdfast.runtime.parts import AnyTool, AnyToolset, name_of, named
 from holdfast.runtime.steps.paging import READ_RESULT, Pages
 from holdfast.runtime.steps.tools import Answered, StepTools
 from holdfast.runtime.tool_context import ToolContext
-from holdfast.runtime.tooling import equipped, in_thread, name_of, named
+from holdfast.runtime.tooling import equipped, in_thread
 from holdfast.tools.base import Tool
 
 RESULT_LIMIT: Final = 25_000

@@ -14,6 +14,7 @@ from holdfast.memories.state.state import NetworkState
 from holdfast.memories.state.view import View
 from holdfast.memories.state.window import Window
 from holdfast.runtime import Agent, RunEvent
+from holdfast.runtime.agent import AgentSpec
 from holdfast.runtime.parts import AnyModel
 from holdfast.runtime.run_events import RunEventType
 from holdfast.testing.scripted import Asked, ScriptedModel, Turn
@@ -95,11 +96,11 @@ class Among:
         """Return what is in the state of this run."""
         return [each for each in self.state.results if each.run_id == self.id]
 
-    def model_of(self, agent: Agent) -> AnyModel | None:
+    def model_of(self, agent: AgentSpec) -> AnyModel | None:
         """Return the agent's own model."""
         return agent.model
 
-    def view_of(self, agent: Agent) -> View:
+    def view_of(self, agent: AgentSpec) -> View:
         """Return the one view there is."""
         del agent
         return self._view
