@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Answering(WrapperToolset[Any]):
-    """Tools one after another, whose failures are answers. The `deps` are the call of the agent."""
+    """Tools one after another, whose failures are answers. The `deps` are `CallDeps`."""
 
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
         """Return the tools, without what would end the agent's run in place of an answer."""

@@ -1,9 +1,7 @@
 """The pydantic-ai agent below an agent of ours, made once for all its calls."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from pydantic_ai import Agent as ModelAgent
@@ -12,21 +10,32 @@ from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.messages import InstructionPart
 from pydantic_ai.models import ModelRequestContext
 
+from holdfast.runtime.agent import AgentSpec
 from holdfast.runtime.calling.answering import Answering
+from holdfast.runtime.calling.sending import Sent
+from holdfast.runtime.calling.tool_calls import ToolCalls
 from holdfast.runtime.left_running import NOTING
 from holdfast.runtime.mcp_servers import kept
+from holdfast.runtime.tool_context import ToolContext
 from holdfast.runtime.tooling import equipped
-
-if TYPE_CHECKING:
-    from holdfast.runtime.agent import AgentSpec
-    from holdfast.runtime.calling.call import AgentCall
-    from holdfast.runtime.tool_context import ToolContext
 
 _built: WeakKeyDictionary[AgentSpec, ModelAgent[Any, Any]] = WeakKeyDictionary()
 
 
+class CallDeps:
+    """The `deps` of a call's loop: its *tools*, and what a hook wants sent before the loop.
+
+    `base` is how many messages went before the loop.
+    """
+
+    def __init__(self, tools: ToolCalls) -> None:
+        self.tools = tools
+        self.rewritten: Sent | None = None
+        self.base = 0
+
+
 def built(agent: AgentSpec) -> ModelAgent[Any, Any]:
-    """Return the pydantic-ai agent whose runs are calls of *agent*; their `deps` are the call."""
+    """Return the pydantic-ai agent whose runs are calls of *agent*; their `deps` are `CallDeps`."""
     found = _built.get(agent)
     if found is None:
         toolsets = [kept(each) for each in agent.toolsets]
@@ -43,8 +52,8 @@ def built(agent: AgentSpec) -> ModelAgent[Any, Any]:
 
 
 def _context_of(ctx: RunContext[Any]) -> ToolContext:
-    call: AgentCall = ctx.deps
-    return call.tools.context(ctx)
+    deps: CallDeps = ctx.deps
+    return deps.tools.context(ctx)
 
 
 class Rewriting(AbstractCapability[Any]):
@@ -54,13 +63,13 @@ class Rewriting(AbstractCapability[Any]):
         self, ctx: RunContext[Any], request_context: ModelRequestContext
     ) -> ModelRequestContext:
         """Return the request as the hook wants it."""
-        call: AgentCall = ctx.deps
-        if call.rewritten is None:
+        deps: CallDeps = ctx.deps
+        if deps.rewritten is None:
             return request_context
-        system, messages = call.rewritten.system, call.rewritten.messages
+        system, messages = deps.rewritten.system, deps.rewritten.messages
         return replace(
             request_context,
-            messages=[*messages, *request_context.messages[call.base :]],
+            messages=[*messages, *request_context.messages[deps.base :]],
             model_request_parameters=replace(
                 request_context.model_request_parameters,
                 instruction_parts=[InstructionPart(system)] if system else None,

@@ -20,7 +20,7 @@ from holdfast.memories.state.result import InferenceResult
 from holdfast.runtime.agent import AgentSpec, AgentStart
 from holdfast.runtime.calling import asking
 from holdfast.runtime.calling.asking import HookFailed
-from holdfast.runtime.calling.building import built
+from holdfast.runtime.calling.building import CallDeps, built
 from holdfast.runtime.calling.ends import Ending, StopReason
 from holdfast.runtime.calling.record import Record
 from holdfast.runtime.calling.retelling import retell
@@ -42,7 +42,7 @@ class AgentCall:
 
     At most *max_iter* requests are made, None being no limit, and *timeout* seconds taken. When it
     is over, `result` is what it came to and `ending` why; they are there too when the call was
-    cancelled. `tools`, `rewritten` and `base` are for what is below the call.
+    cancelled.
     """
 
     def __init__(
@@ -58,11 +58,10 @@ class AgentCall:
         self.agent, self.run = agent, run
         self.ending = Ending()
         self.result: InferenceResult | None = None
-        self.tools = ToolCalls(agent, run)
-        self.rewritten: Sent | None = None
-        self.base = 0
+        self._tools = ToolCalls(agent, run)
+        self._deps = CallDeps(self._tools)
         self._max_iter, self._timeout = max_iter, timeout
-        self._record = Record(agent, run, index=index, answers=self.tools.answers)
+        self._record = Record(agent, run, index=index, answers=self._tools.answers)
         self._graph: Graph | None = None
         self._next: ModelRequest | None = None
         self._steps = 0
@@ -138,13 +137,13 @@ class AgentCall:
 
     def _options(self, model: AnyModel, sent: Sent) -> dict[str, Any]:
         """Return how pydantic-ai is to run the loop."""
-        most = self.tools.most_errors + 1
+        most = self._tools.most_errors + 1
         return {
             "message_history": sent.messages,
             "instructions": sent.system or None,
             "model": model,
-            "model_settings": self.tools.settings,
-            "deps": self,
+            "model_settings": self._tools.settings,
+            "deps": self._deps,
             "usage": self.run.usage,
             "usage_limits": self.run.usage_limits or UsageLimits(request_limit=None),
             "retries": {"tools": most, "output": most},
@@ -157,16 +156,16 @@ class AgentCall:
             if ModelAgent.is_model_request_node(node):
                 self._next = node.request if self._steps else None
                 if not self._steps:
-                    self.base = len(graph.all_messages()) + 1
+                    self._deps.base = len(graph.all_messages()) + 1
                 if not await self._may_ask(begin):
                     return
                 node = await self._ask(graph, node)
             elif ModelAgent.is_call_tools_node(node):
                 await self._hear(node)
                 node = await self._use_tools(graph, node)
-                if self.tools.errors >= self.tools.most_errors:
+                if self._tools.errors >= self._tools.most_errors:
                     self._next = node.request if ModelAgent.is_model_request_node(node) else None
-                    self._end("tool_error", detail=f"{self.tools.errors} errors of tools")
+                    self._end("tool_error", detail=f"{self._tools.errors} errors of tools")
                     return
             else:
                 node = await graph.next(node)
@@ -191,7 +190,7 @@ class AgentCall:
             self._end("hook_stop")
             return False
         same = changed.prompt == begin.prompt and changed.history == begin.history
-        self.rewritten = None if same else begin.sent(changed.prompt, changed.history)
+        self._deps.rewritten = None if same else begin.sent(changed.prompt, changed.history)
         if not self._steps:
             self._record.prompt, self._record.history = changed.prompt, changed.history
         return True
@@ -221,20 +220,20 @@ class AgentCall:
             before = self._record.result(self._exchanged(), stop_reason="done")
             after = await asking.answered(self.agent, before, self.run.handle)
             retell(node.model_response, before, after)
-        self.tools.ask(node.model_response, self._steps)
+        self._tools.ask(node.model_response, self._steps)
 
     async def _use_tools(self, graph: Graph, node: ToTools) -> Any:
         async with node.stream(graph.ctx) as stream:
             async for event in stream:
                 if isinstance(event, FunctionToolResultEvent):
-                    await self.tools.came_back(event.part)
+                    await self._tools.came_back(event.part)
         return await graph.next(node)
 
     def _exchanged(self) -> list[ModelMessage]:
         """Return what the call's own loop said and got so far."""
         if self._graph is None or not self._steps:
             return []
-        found = self._graph.all_messages()[self.base :]
+        found = self._graph.all_messages()[self._deps.base :]
         if self._next is not None and not any(each is self._next for each in found):
             # What the tools gave to a request that is not to be made.
             found.append(self._next)
