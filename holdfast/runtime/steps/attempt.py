@@ -15,7 +15,7 @@ from pydantic_ai.models.instrumented import InstrumentationSettings
 from pydantic_ai.tools import ToolDefinition
 from pydantic_graph import End
 
-from holdfast.ground.errors import EngineFault, HoldfastError
+from holdfast.ground.errors import HoldfastError
 from holdfast.runtime.context import Context
 from holdfast.runtime.feed import feed
 from holdfast.runtime.left_running import NOTING, none_left
@@ -25,7 +25,14 @@ from holdfast.runtime.steps.assignment import Assignment
 from holdfast.runtime.steps.finish import parameters
 from holdfast.runtime.steps.hooks import Loop, StepHooks
 from holdfast.runtime.steps.prompt import CONCLUDE, CONCLUDE_IN_TEXT
-from holdfast.runtime.steps.running import FINISH_WORDS, IN_TEXT, Rewriting, refers, with_schema
+from holdfast.runtime.steps.running import (
+    FINISH_WORDS,
+    IN_TEXT,
+    Rewriting,
+    StepDeps,
+    refers,
+    with_schema,
+)
 from holdfast.runtime.steps.sizes import Sizes
 from holdfast.runtime.steps.stage import Stage
 from holdfast.runtime.steps.stopped import Stopped, of_model
@@ -94,13 +101,23 @@ class Attempt:
         shown = self.finish_parameters
         below: ModelAgent[Any, Any] = with_schema(shown) if assignment.wanted else IN_TEXT
         most = assignment.max_iterations * _TRIES_PER_REQUEST
-        toolbox = Toolbox(self, assignment)
+        toolbox = Toolbox(
+            assignment,
+            answers=self.answers,
+            acceptance=self.acceptance,
+            concludes=self._concludes,
+        )
         loop = below.iter(
             self._message,
             instructions=self._system,
             model=assignment.model,
             model_settings=toolbox.settings if toolbox.chooses else assignment.agent.model_settings,
-            deps=self,
+            deps=StepDeps(
+                finish_parameters=shown,
+                hooks=self.hooks,
+                acceptance=self.acceptance,
+                wanted=assignment.wanted,
+            ),
             toolsets=[toolbox.toolset()],
             capabilities=self._capabilities(),
             usage_limits=_NO_LIMITS,
@@ -172,14 +189,7 @@ class Attempt:
             # Cut off by its provider, or refused: asking again would give the same.
             raise of_model(error) from error
 
-    async def accept(self, arguments: dict[str, Any]) -> Any:
-        """Return the result that *arguments* of `finish_step` hand over."""
-        wanted = self._assignment.wanted
-        if wanted is None:
-            raise EngineFault("finish_step was called where it was not offered")
-        return await self.acceptance.of_arguments(wanted, arguments)
-
-    async def concludes(
+    async def _concludes(
         self, messages: Sequence[ModelMessage], tools: Sequence[ToolDefinition]
     ) -> bool:
         """Tell whether the request that sends *messages* is one of those the step concludes in."""

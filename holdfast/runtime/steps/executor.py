@@ -102,7 +102,7 @@ class StepExecutor:
         """Do the step, telling of it."""
         self.result, self.error, self.iterations = None, None, 0
         inbox = self.context.steering.started(self.step.id)
-        with step_span(self._assignment, self) as span:
+        with step_span(self._assignment) as span:
             try:
                 await self._kept(await self._tried(inbox))
             except Stopped as stopped:
@@ -116,7 +116,12 @@ class StepExecutor:
                 raise
             finally:
                 inbox.end()
-                span.end(self.step.state, self.error)
+                span.end(
+                    self.step.state,
+                    self.error,
+                    messages=self.messages,
+                    iterations=self.iterations,
+                )
 
     async def _tried(self, inbox: Inbox) -> Any:
         """Return the result of the first try that has one; Stopped when the last has none."""

@@ -1,11 +1,11 @@
 """The pydantic-ai agents below all steps: one for each schema of `finish_step`, one for text.
 
-They hold nothing of any step. What a run of one needs is its `deps`, the try it belongs to.
+They hold nothing of any step. What a run of one needs is its `deps`, of the try it belongs to.
 """
 
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 from pydantic_ai import Agent as ModelAgent
@@ -15,13 +15,23 @@ from pydantic_ai.messages import InstructionPart
 from pydantic_ai.models import ModelRequestContext
 from pydantic_ai.tools import ToolDefinition
 
+from holdfast.ground.errors import EngineFault
+from holdfast.runtime.steps.acceptance import Acceptance
+from holdfast.runtime.steps.finish import Wanted
+from holdfast.runtime.steps.hooks import StepHooks
 from holdfast.runtime.steps.tools import FINISH
 from holdfast.tools.base import Schema
 
-if TYPE_CHECKING:
-    from holdfast.runtime.steps.attempt import Attempt
-
 FINISH_WORDS: Final = "Hand over the result of this step and end it. Call it once, as the last act."
+
+
+class StepDeps(msgspec.Struct, frozen=True, kw_only=True):
+    """The `deps` of a try's loop: `finish_step` as it is shown, hooks, and who judges a result."""
+
+    finish_parameters: Schema
+    hooks: StepHooks
+    acceptance: Acceptance
+    wanted: Wanted | None
 
 
 class Rewriting(AbstractCapability[Any]):
@@ -31,16 +41,16 @@ class Rewriting(AbstractCapability[Any]):
         self, ctx: RunContext[Any], tool_defs: list[ToolDefinition]
     ) -> list[ToolDefinition]:
         """Return `finish_step` as this step has it."""
-        attempt: Attempt = ctx.deps
-        shown = attempt.finish_parameters
+        deps: StepDeps = ctx.deps
+        shown = deps.finish_parameters
         return [replace(each, parameters_json_schema=shown) for each in tool_defs]
 
     async def before_model_request(
         self, ctx: RunContext[Any], request_context: ModelRequestContext
     ) -> ModelRequestContext:
         """Return the request with what a hook put in the place of the prompt."""
-        attempt: Attempt = ctx.deps
-        rewritten = attempt.hooks.rewritten
+        deps: StepDeps = ctx.deps
+        rewritten = deps.hooks.rewritten
         if rewritten is None:
             return request_context
         instructions = [InstructionPart(rewritten.system)] if rewritten.system else None
@@ -59,8 +69,8 @@ IN_TEXT: Final = ModelAgent[Any, str](name="step", output_type=str, end_strategy
 @IN_TEXT.output_validator
 async def accept_text(ctx: RunContext[Any], text: str) -> str:
     """Return the answer in *text*; a blank one is asked for again."""
-    attempt: Attempt = ctx.deps
-    return await attempt.acceptance.of_text(text)
+    deps: StepDeps = ctx.deps
+    return await deps.acceptance.of_text(text)
 
 
 def with_schema(shown: Schema) -> ModelAgent[Any, Any]:
@@ -90,5 +100,7 @@ def _with_schema(text: bytes) -> ModelAgent[Any, Any]:
 
 async def accept_arguments(ctx: RunContext[Any], arguments: Any) -> Any:
     """Return the result that *arguments* hold; what is wrong with it goes back to the model."""
-    attempt: Attempt = ctx.deps
-    return await attempt.accept(arguments)
+    deps: StepDeps = ctx.deps
+    if deps.wanted is None:
+        raise EngineFault("finish_step was called where it was not offered")
+    return await deps.acceptance.of_arguments(deps.wanted, arguments)

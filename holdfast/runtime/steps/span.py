@@ -1,34 +1,37 @@
 """The trace of a step: a span that says how it went, linked to the steps it needed."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from opentelemetry.trace import Link, Span
-from pydantic_ai.messages import ModelResponse
+from pydantic_ai.messages import ModelMessage, ModelResponse
 
 from holdfast.runtime.events import StepError
 from holdfast.runtime.plans.shapes import State
 from holdfast.runtime.steps.assignment import Assignment
 
-if TYPE_CHECKING:
-    from holdfast.runtime.steps.executor import StepExecutor
-
 
 class StepSpan:
     """The span of one step."""
 
-    def __init__(self, span: Span, executor: "StepExecutor") -> None:
-        self._span, self._executor = span, executor
+    def __init__(self, span: Span) -> None:
+        self._span = span
 
-    def end(self, state: State, error: StepError | None) -> None:
-        """Say how the step ended."""
-        span, replies = self._span, self._executor.messages
+    def end(
+        self,
+        state: State,
+        error: StepError | None,
+        *,
+        messages: Sequence[ModelMessage],
+        iterations: int,
+    ) -> None:
+        """Say how the step ended, after *iterations* and the *messages* of its last try."""
+        span = self._span
         if not span.is_recording():
             return
-        usages = [each.usage for each in replies if isinstance(each, ModelResponse)]
+        usages = [each.usage for each in messages if isinstance(each, ModelResponse)]
         span.set_attribute("holdfast.state", state)
-        span.set_attribute("holdfast.iterations", self._executor.iterations)
+        span.set_attribute("holdfast.iterations", iterations)
         span.set_attribute("gen_ai.usage.input_tokens", sum(u.input_tokens for u in usages))
         span.set_attribute("gen_ai.usage.output_tokens", sum(u.output_tokens for u in usages))
         if error is not None:
@@ -36,7 +39,7 @@ class StepSpan:
 
 
 @contextmanager
-def step_span(assignment: Assignment, executor: "StepExecutor") -> Generator[StepSpan]:
+def step_span(assignment: Assignment) -> Generator[StepSpan]:
     """Trace what is done within as the step of *assignment*."""
     context, step = assignment.context, assignment.step
     needed = [context.spans[each] for each in step.depends_on if each in context.spans]
@@ -51,4 +54,4 @@ def step_span(assignment: Assignment, executor: "StepExecutor") -> Generator[Ste
         "holdfast.step", attributes=attributes, links=[Link(each) for each in needed]
     ) as span:
         context.spans[step.id] = span.get_span_context()
-        yield StepSpan(span, executor)
+        yield StepSpan(span)

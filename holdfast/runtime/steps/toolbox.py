@@ -1,11 +1,12 @@
 """What a step may call: the caller's tools as the step allows them, and those of the contract."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
 
 from pydantic_ai import RunContext
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.settings import ModelSettings, ToolChoice
+from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 
 from holdfast.ground.errors import NotRunnable
@@ -14,17 +15,18 @@ from holdfast.memories.state.state import NetworkState
 from holdfast.runtime.context import Profile
 from holdfast.runtime.mcp_servers import kept, reach
 from holdfast.runtime.parts import AnyTool, name_of, named
+from holdfast.runtime.steps.acceptance import Acceptance
 from holdfast.runtime.steps.assignment import Assignment
 from holdfast.runtime.steps.paging import READ_RESULT, Pages
 from holdfast.runtime.steps.stopped import Stopped
-from holdfast.runtime.steps.tools import FINISH, StepTools
+from holdfast.runtime.steps.tools import FINISH, Answered, StepTools
 from holdfast.runtime.tool_context import ToolContext
 from holdfast.runtime.tooling import equipped, in_thread
 from holdfast.tools.base import Tool
 from holdfast.tools.run import run as run_tools
 
-if TYPE_CHECKING:
-    from holdfast.runtime.steps.attempt import Attempt
+Concludes: TypeAlias = Callable[[Sequence[ModelMessage], Sequence[ToolDefinition]], Awaitable[bool]]
+"""Tells whether the request that sends messages, with tools, is one a step concludes in."""
 
 ANSWER: Final = 24_000
 """Characters of one answer of a memory tool."""
@@ -45,16 +47,26 @@ def check_names(tools: Iterable[AnyTool], contract: Iterable[Tool]) -> None:
 
 
 class Toolbox:
-    """The tools of one try of a step: what is offered now, and what came of each call by its id."""
+    """The tools of one try of a step: what is offered now, and what came of each call by its id.
 
-    def __init__(self, attempt: "Attempt", assignment: Assignment) -> None:
-        self._attempt, self._assignment = attempt, assignment
+    Nothing is run once *acceptance* is finished, nothing offered in a request that *concludes*.
+    """
+
+    def __init__(
+        self,
+        assignment: Assignment,
+        *,
+        answers: dict[str, Answered],
+        acceptance: Acceptance,
+        concludes: Concludes,
+    ) -> None:
+        self._assignment, self._acceptance, self._concludes = assignment, acceptance, concludes
         self.pages = Pages(assignment.tool_result_limit)
         self._contract: list[Tool] = [*assignment.contract_tools, self.pages.tool()]
         self._ours = {tool.name for tool in self._contract}
         self._allowed = assignment.step.tools
         self._state: NetworkState | None = None
-        self.answers = attempt.answers
+        self.answers = answers
         self.offered: Mapping[str, ToolsetTool[Any]] = {}
         self.threaded = {name_of(tool) for tool in assignment.tools if in_thread(tool)}
 
@@ -67,7 +79,7 @@ class Toolbox:
     @property
     def finished(self) -> bool:
         """Whether the step has its result, so that nothing is run any more."""
-        return self._attempt.acceptance.finished
+        return self._acceptance.finished
 
     async def offer(
         self, tools: Mapping[str, ToolsetTool[Any]], messages: Sequence[ModelMessage]
@@ -75,7 +87,7 @@ class Toolbox:
         """Return those of *tools* that may be called in the request that sends *messages*."""
         offered = {name: tool for name, tool in tools.items() if self._allows(name)}
         definitions = [tool.tool_def for tool in offered.values()]
-        if await self._attempt.concludes(messages, definitions):
+        if await self._concludes(messages, definitions):
             offered = {}
         self.offered = offered
         return offered
