@@ -1,19 +1,25 @@
-"""One execution of an agent with modes: what is executed, and what came of it."""
+"""An agent with modes, and one execution of it: what is executed, and what came of it."""
 
 import asyncio
-from typing import TYPE_CHECKING, Any, TypeAlias
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 import msgspec
 
-from holdfast.ground.errors import RunFailed
+from holdfast.ground.errors import InvalidInput, RunFailed
+from holdfast.ground.json_values import JSON
 from holdfast.memories.run import keys
 from holdfast.runtime.calling.alone import Agent
+from holdfast.runtime.checkpoints.checkpoint import Checkpoints
 from holdfast.runtime.context import Context
 from holdfast.runtime.designing import design_step, designed, refused
 from holdfast.runtime.events import StepError
 from holdfast.runtime.executing import Ending
 from holdfast.runtime.models import model_of
-from holdfast.runtime.parts import Instructions
+from holdfast.runtime.parts import AnyModel, AnyTool, AnyToolset, Instructions
+from holdfast.runtime.plans.checks import ID_LENGTH
 from holdfast.runtime.plans.drafting import with_schema
 from holdfast.runtime.plans.means import supply, taken
 from holdfast.runtime.plans.parallel import ParallelTaskExecutor
@@ -23,17 +29,63 @@ from holdfast.runtime.plans.shapes import Step, Task
 from holdfast.runtime.slots import awaited
 from holdfast.runtime.steps.executor import StepExecutor
 from holdfast.runtime.team.executor import TeamExecutor
+from holdfast.runtime.team.words import Strategy
+from holdfast.tools.base import Schema
 
-if TYPE_CHECKING:
-    from holdfast.runtime.modes import MultiModeAgent
+Mode = Literal["loop", "plan", "multi-agent"]
+
+_NOT_ALLOWED: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 
 Part: TypeAlias = StepExecutor | TaskPlanner | ParallelTaskExecutor | TeamExecutor
+
+
+@dataclass(kw_only=True, eq=False)
+class MultiModeSpec:
+    """What an agent with modes is. `MultiModeAgent` is one that can be executed."""
+
+    name: str
+    objective: str
+    mode: Mode = "loop"
+    model: AnyModel | None = None
+    agents: Sequence[Agent] = ()
+    tools: Sequence[AnyTool] = ()
+    toolsets: Sequence[AnyToolset] = ()
+    inputs: Mapping[str, JSON] | None = None
+    output_schema: Schema | str | None = None
+    system_prompt: str | None = None
+    plan: TaskPlan | None = None
+    task: Task | None = None
+    strategy: Strategy = "coordinator"
+    max_iterations: int = 20
+    max_step_iterations: int = 10
+    max_sub_agents: int = 3
+    checkpoint: Checkpoints | None = None
+
+    def __post_init__(self) -> None:
+        if self.mode not in get_args(Mode):
+            known = ", ".join(get_args(Mode))
+            raise InvalidInput("mode", f"must be one of {known}", given=self.mode)
+        if not self.objective.strip():
+            raise InvalidInput("objective", "must not be blank", next="Say what is to be done.")
+        if self.mode == "multi-agent" and self.max_sub_agents < self.least_agents:
+            told = f"must be at least {self.least_agents} under the strategy {self.strategy}"
+            raise InvalidInput("max_sub_agents", told, given=self.max_sub_agents)
+
+    @property
+    def id(self) -> str:
+        """Its name as the id of a step."""
+        return _NOT_ALLOWED.sub("_", self.name).strip("_")[:ID_LENGTH] or "agent"
+
+    @property
+    def least_agents(self) -> int:
+        """How many a team needs under its strategy."""
+        return 1 if self.strategy == "autonomous" else 2
 
 
 class ModeRun:
     """Executes *agent*, in its mode, in *context*: first what prepares the work, then the work."""
 
-    def __init__(self, agent: "MultiModeAgent", context: Context) -> None:
+    def __init__(self, agent: MultiModeSpec, context: Context) -> None:
         self._agent, self.context = agent, context
         self.name, self.title = agent.mode, agent.name
         self.result: Any = None
