@@ -1,9 +1,12 @@
 """The agents of one network, in their order and by their names."""
 
 from collections.abc import Iterable, Iterator
+from typing import TypeAlias
 
 from holdfast.ground.errors import AgentNameTaken, InvalidInput
 from holdfast.runtime.calling.alone import Agent
+
+AgentOrName: TypeAlias = Agent | str
 
 
 class Agents:

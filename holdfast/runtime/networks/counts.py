@@ -3,14 +3,12 @@
 from collections import Counter
 from collections.abc import Iterator
 from threading import Lock
-from typing import TYPE_CHECKING, Final, get_args
+from typing import Final, get_args
 
 from holdfast.memories.state.message import ErrorKind
+from holdfast.runtime.calling.call import AgentCall
 from holdfast.runtime.counts import SECONDS, Histogram, Sample
-
-if TYPE_CHECKING:
-    from holdfast.runtime.calling.call import AgentCall
-    from holdfast.runtime.networks.running import Running
+from holdfast.runtime.networks.running import Running
 
 RUNS: Final = "runs_total"
 AGENT_CALLS: Final = "agent_calls_total"
@@ -49,7 +47,7 @@ class Counts:
         """Count that a router was asked."""
         self._add(ROUTER_CALLS)
 
-    def called(self, call: "AgentCall") -> None:
+    def called(self, call: AgentCall) -> None:
         """Count *call*, which is over, and the errors of its tools."""
         self._add(AGENT_CALLS, agent=call.agent.name)
         for each in call.result.tool_calls if call.result else ():
@@ -57,7 +55,7 @@ class Counts:
             if isinstance(error, dict):
                 self._add(TOOL_ERRORS, kind=str(error["kind"]))
 
-    def ended(self, run: "Running") -> None:
+    def ended(self, run: Running) -> None:
         """Count *run*, which is over."""
         if run.ending is None or run.ended_at is None:
             return

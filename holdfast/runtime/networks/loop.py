@@ -32,23 +32,23 @@ _TERMINAL: dict[str, RunEventType] = {
 }
 
 
-async def made(run: Running) -> NetworkRun:
-    """Return *run* once it has ended; RunFailed if it failed and is to raise.
+async def made(run: Running, router: AnyRouter | None) -> NetworkRun:
+    """Return *run*, in which *router* chooses, once it has ended; RunFailed if it is to raise.
 
     What keeps it from beginning is raised before anything is stored or told.
     """
-    await _ended(run)
+    await _ended(run, router)
     if run.options.raises and run.handle.status == "failed":
         raise failed(run)
     return run.handle
 
 
-async def _ended(run: Running) -> None:
+async def _ended(run: Running, given: AnyRouter | None) -> None:
     run.begin_time()
     begun = False
     unwatch: Callable[[], None] | None = None
     try:
-        router = await _checked(run)
+        router = await _checked(run, given)
         if run.options.data:
             run.state.data.update(run.options.data)
         if await _over_before(run):
@@ -71,16 +71,13 @@ async def _ended(run: Running) -> None:
             unwatch()
 
 
-async def _checked(run: Running) -> AnyRouter:
-    """Return the run's router; NotRunnable without one, an agent for it, or a server they need."""
+async def _checked(run: Running, router: AnyRouter | None) -> AnyRouter:
+    """Return *router*; NotRunnable without one, an agent for it, or a server they need."""
     network = run.network
     chosen = await enabled(run)
     if not chosen:
         why = "has no agents" if not network.agents else "has no agent that is switched on"
         raise NoAgentEnabled(f"The network {network.name} {why}.", network=network.name)
-    router: AnyRouter | None = run.options.router or network.router
-    if router is None and (run.options.model or network.default_model):
-        router = network.own_router
     if router is None:
         raise NoRouter(
             f"The network {network.name} has no router.",

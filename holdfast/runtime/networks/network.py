@@ -1,10 +1,10 @@
 """A network: agents that work on one state, called in turn as its router says."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Coroutine, Iterable, Mapping
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Self, Unpack, cast
+from typing import Any, Self, TypedDict, Unpack, cast
 
 from pydantic_ai.usage import UsageLimits
 
@@ -19,19 +19,44 @@ from holdfast.runtime.mcp_servers import close
 from holdfast.runtime.networks.agents import Agents
 from holdfast.runtime.networks.loop import made
 from holdfast.runtime.networks.notices import notices_of
-from holdfast.runtime.networks.options import MAX_ITER, Options, RunOptions
+from holdfast.runtime.networks.options import MAX_ITER, Options
 from holdfast.runtime.networks.route import Router
+from holdfast.runtime.networks.routing import AnyRouter
 from holdfast.runtime.networks.routing_agent import DEFAULT, RoutingAgent
-from holdfast.runtime.networks.run import NetworkRun
+from holdfast.runtime.networks.run import NetworkRun, NetworkSpec
 from holdfast.runtime.networks.running import Running
 from holdfast.runtime.parts import AnyModel
-from holdfast.runtime.run_events import RunEvent, Sink, followed
+from holdfast.runtime.run_events import OnEvent, RunEvent, Sink, followed
 from holdfast.runtime.user_message import UserMessage, user_message
 
 _going: set[asyncio.Task[NetworkRun]] = set()
 
 
-class Network:
+class RunOptions(TypedDict, total=False):
+    """How a run is to be; all may be left out, and goes before what the network says.
+
+    A run works on *state* itself (a state, its JSON text or its dict), or on a copy of the
+    network's; *data* are values to set there first. *model* is asked for every agent. *max_iter*
+    bounds calls of agents (None: no bound), *timeout* seconds. With the *run_id* of a run that was
+    begun before, what its thread holds of it is not run again. A failed run raises RunFailed,
+    unless *raises* is False.
+    """
+
+    state: NetworkState | str | dict[str, Any] | None
+    data: Mapping[str, Any] | None
+    thread_id: str | None
+    run_id: str | None
+    router: Router | RoutingAgent | None
+    model: AnyModel | None
+    max_iter: int | None
+    history: History | None
+    timeout: float | None
+    usage_limits: UsageLimits | None
+    on_event: OnEvent | None
+    raises: bool
+
+
+class Network(NetworkSpec):
     """Agents that work on one state. It holds nothing of any run; many may go on at once.
 
     >>> from holdfast.runtime import Agent
@@ -60,14 +85,21 @@ class Network:
         usage_limits: UsageLimits | None = None,
     ) -> None:
         check_max_iter(max_iter)
-        self.name, self.description = checked_name("name", name), description
-        self.agents = Agents(agents)
+        name, roster = checked_name("name", name), Agents(agents)
         self.router = _checked_router(router)
-        self.default_model, self.max_iter, self.history = default_model, max_iter, history
-        self.state = _checked_state(default_state)
-        self.view = _checked_view("view", view or View())
-        self.views = _checked_views(views or {}, self.agents)
-        self.max_tool_errors, self.usage_limits = _checked_most(max_tool_errors), usage_limits
+        super().__init__(
+            name=name,
+            description=description,
+            agents=roster,
+            default_model=default_model,
+            max_iter=max_iter,
+            history=history,
+            state=_checked_state(default_state),
+            view=_checked_view("view", view or View()),
+            views=_checked_views(views or {}, roster),
+            max_tool_errors=_checked_most(max_tool_errors),
+            usage_limits=usage_limits,
+        )
 
     @cached_property
     def own_router(self) -> RoutingAgent:
@@ -80,7 +112,7 @@ class Network:
         NoAgentEnabled, NoRouter and InvalidInput, before anything is stored or sent, if it cannot
         be run as it is.
         """
-        return await made(self._running(input, Options(**options)))
+        return await self._made(self._running(input, Options(**options)))
 
     def start(self, input: str | UserMessage, **options: Unpack[RunOptions]) -> NetworkRun:
         """Return the run that *input* begins at once; `wait` for it, or `cancel` it."""
@@ -94,7 +126,7 @@ class Network:
         The last event tells how it ended; RunFailed is raised after it.
         """
         given = Options(**options)
-        return followed(lambda sink: made(self._running(input, given, sink)))
+        return followed(lambda sink: self._made(self._running(input, given, sink)))
 
     def run_sync(self, input: str | UserMessage, **options: Unpack[RunOptions]) -> NetworkRun:
         """Do as `run` does, from plain code, and close the MCP servers of its agents."""
@@ -114,7 +146,7 @@ class Network:
         self, input: str | UserMessage, options: Options, sink: Sink | None = None
     ) -> NetworkRun:
         running = self._running(input, options, sink)
-        task = asyncio.get_running_loop().create_task(made(running))
+        task = asyncio.get_running_loop().create_task(self._made(running))
         running.handle.be_awaited(task)
         # An event loop holds its tasks weakly.
         _going.add(task)
@@ -128,10 +160,17 @@ class Network:
         _checked_router(options.router)
         return Running(self, user_message(input), options, sink=sink, also=also)
 
+    def _made(self, running: Running) -> Coroutine[Any, Any, NetworkRun]:
+        options = running.options
+        router: AnyRouter | None = options.router or self.router
+        if router is None and (options.model or self.default_model):
+            router = self.own_router
+        return made(running, router)
+
     async def _run_and_close(self, input: str | UserMessage, options: Options) -> NetworkRun:
         # A connection belongs to an event loop, and this one ends here.
         try:
-            return await made(self._running(input, options))
+            return await self._made(self._running(input, options))
         finally:
             await self.aclose()
 

@@ -1,12 +1,8 @@
 """The end of a run, raised from wherever it is found."""
 
-from typing import TYPE_CHECKING
-
 from holdfast.ground.errors import RunFailed
 from holdfast.runtime.calling.ends import Ending
-
-if TYPE_CHECKING:
-    from holdfast.runtime.networks.running import Running
+from holdfast.runtime.networks.running import Running
 
 
 class Over(Exception):
@@ -17,23 +13,23 @@ class Over(Exception):
         self.ending = ending
 
 
-def cancelled(run: "Running") -> Over:
+def cancelled(run: Running) -> Over:
     """Return the end of *run* that somebody asked for."""
     return Over(Ending("cancelled", run.cancelling))
 
 
-def timed_out(run: "Running", cause: BaseException | None = None) -> Over:
+def timed_out(run: Running, cause: BaseException | None = None) -> Over:
     """Return the end of *run*, whose time has passed."""
     seconds = run.options.timeout or 0
     return Over(Ending("timeout", f"it ran past its {seconds:g} s", cause or TimeoutError()))
 
 
-def finished(run: "Running", reason: str = "") -> Over:
+def finished(run: Running, reason: str = "") -> Over:
     """Return the end of *run* for *reason*, with nothing left to do."""
     return Over(Ending("done" if run.calls else "no_agent", reason))
 
 
-def failed(run: "Running") -> RunFailed:
+def failed(run: Running) -> RunFailed:
     """Return the error that tells that *run* failed, with its cause chained."""
     ending = run.ending or Ending()
     why = ": ".join(filter(None, (ending.detail, str(ending.cause or ""))))

@@ -3,7 +3,7 @@
 from threading import Lock
 
 from holdfast.ground.errors import Conflict
-from holdfast.runtime.networks.route import AgentOrName
+from holdfast.runtime.networks.agents import AgentOrName
 
 
 class Queue:

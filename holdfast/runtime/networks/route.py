@@ -1,20 +1,17 @@
 """Which agents go next: what a router is told, and what it may answer."""
 
 from collections.abc import Awaitable, Sequence
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, cast
+from typing import Literal, Protocol, TypeAlias, cast
 
 from msgspec import Struct
 
 from holdfast.ground.errors import InvalidInput
 from holdfast.memories.state.result import InferenceResult
+from holdfast.memories.state.state import NetworkState
 from holdfast.runtime.calling.alone import Agent
-from holdfast.runtime.networks.agents import Agents
+from holdfast.runtime.networks.agents import AgentOrName, Agents
+from holdfast.runtime.networks.run import NetworkRun
 
-if TYPE_CHECKING:
-    from holdfast.memories.state.state import NetworkState
-    from holdfast.runtime.networks.run import NetworkRun
-
-AgentOrName: TypeAlias = Agent | str
 RouteKind = Literal["continue", "add", "replace", "stop"]
 
 
@@ -63,12 +60,12 @@ class RouterContext(Struct, frozen=True, kw_only=True):
     """
 
     input: str
-    network: "NetworkRun"
+    network: NetworkRun
     stack: tuple[str, ...]
     call_count: int
     last_result: InferenceResult | None
     results: list[InferenceResult]
-    state: "NetworkState"
+    state: NetworkState
     agents: Agents
     result: InferenceResult | None = None
 

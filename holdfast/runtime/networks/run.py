@@ -1,21 +1,93 @@
 """A run of a network, as whoever started it, its tools, hooks and routers see it."""
 
 import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pydantic_ai.usage import RunUsage, UsageLimits
 
 from holdfast.memories.state.instants import to_milliseconds, to_text
 from holdfast.memories.state.result import InferenceResult, Usage
 from holdfast.memories.state.run_record import RunStatus
+from holdfast.memories.state.state import NetworkState
+from holdfast.memories.state.view import View
 from holdfast.memories.state.window import Window
+from holdfast.runtime.calling.alone import Agent
+from holdfast.runtime.calling.ends import Ending
 from holdfast.runtime.calling.tool_calls import working
-from holdfast.runtime.networks.route import AgentOrName
+from holdfast.runtime.history import History
+from holdfast.runtime.networks.agents import AgentOrName, Agents
+from holdfast.runtime.networks.interrupting import Interrupting
+from holdfast.runtime.networks.queue import Queue
+from holdfast.runtime.parts import AnyModel
+from holdfast.runtime.run_events import Telling
 
-if TYPE_CHECKING:
-    from holdfast.memories.state.state import NetworkState
-    from holdfast.runtime.calling.alone import Agent
-    from holdfast.runtime.networks.network import Network
-    from holdfast.runtime.networks.running import Running
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class NetworkSpec:
+    """What a run needs of its network. `Network` is one that can be run."""
+
+    name: str
+    description: str
+    agents: Agents
+    default_model: AnyModel | None
+    max_iter: int | None
+    history: History | None
+    state: NetworkState
+    view: View
+    views: Mapping[str, View]
+    max_tool_errors: int
+    usage_limits: UsageLimits | None
+
+
+class NetworkProgress:
+    """How far a run of *network* has come: the facts that `NetworkRun` tells."""
+
+    def __init__(
+        self,
+        network: NetworkSpec,
+        *,
+        id: str,
+        input: str,
+        state: NetworkState,
+        started_at: datetime,
+        telling: Telling,
+    ) -> None:
+        self.network, self.id, self.input, self.state = network, id, input, state
+        self.started_at, self.telling = started_at, telling
+        self.usage = RunUsage()
+        self.mcp: dict[str, dict[str, Any]] = {}
+        self.queue, self.interrupting = Queue(), Interrupting()
+        self.calls = 0
+        self.router_calls: list[InferenceResult] = []
+        self.skipped: list[tuple[str, str]] = []
+        self.omitted: list[Window] = []
+        self.told: Usage | None = None
+        self.ending: Ending | None = None
+        self.ended_at: datetime | None = None
+        self.current: str | None = None
+        self.stopping: str | None = None
+        self.cancelling = ""
+
+    @property
+    def results(self) -> list[InferenceResult]:
+        """Return the results of this run so far."""
+        return [each for each in self.state.results if each.run_id == self.id]
+
+    def used(self) -> Usage:
+        """Return what agents and router used together."""
+        if self.told is not None:
+            return self.told
+        usage = self.usage
+        return Usage(
+            requests=usage.requests,
+            input_tokens=usage.input_tokens,
+            output_tokens=usage.output_tokens,
+            tool_calls=usage.tool_calls,
+            details={name: count for name, count in usage.details.items() if count > 0},
+        )
 
 
 class NetworkRun:
@@ -24,7 +96,7 @@ class NetworkRun:
     `schedule`, `stop` and `cancel` may be called from any thread.
     """
 
-    def __init__(self, running: "Running") -> None:
+    def __init__(self, running: NetworkProgress) -> None:
         self._run = running
         self._task: asyncio.Task[NetworkRun] | None = None
         self.id: str = running.id
@@ -32,7 +104,7 @@ class NetworkRun:
         self.mcp: dict[str, dict[str, Any]] = running.mcp
 
     @property
-    def network(self) -> "Network":
+    def network(self) -> NetworkSpec:
         """The network it is a run of."""
         return self._run.network
 
@@ -42,7 +114,7 @@ class NetworkRun:
         return self._run.state.thread_id
 
     @property
-    def state(self) -> "NetworkState":
+    def state(self) -> NetworkState:
         """The state it works on; what is written through it carries the run, and who is at work."""
         run = self._run
         at, tool, call_id = working.get() or (None, None, None)
@@ -155,7 +227,7 @@ class NetworkRun:
             self._run.cancelling = reason
             self._run.interrupting.ask()
 
-    def agent_of(self, result: InferenceResult) -> "Agent | None":
+    def agent_of(self, result: InferenceResult) -> Agent | None:
         """Return the agent that made *result*, or None if the network has it no more."""
         return self._run.network.agents.get(result.agent)
 

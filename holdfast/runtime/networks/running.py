@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import UNSET
 from pydantic_ai.usage import RunUsage
@@ -11,80 +11,65 @@ from pydantic_ai.usage import RunUsage
 from holdfast.ground.clock import Clock, SystemClock, to_microseconds
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.ids import Ids
-from holdfast.memories.state.result import InferenceResult, Usage
-from holdfast.memories.state.state import NetworkState
 from holdfast.memories.state.thread_ids import checked_id_or_none
 from holdfast.memories.state.view import View
 from holdfast.memories.state.window import Window
 from holdfast.runtime.agent import AgentSpec
 from holdfast.runtime.calling.alone import as_state
-from holdfast.runtime.calling.ends import Ending
 from holdfast.runtime.calling.remembering import Remembering
 from holdfast.runtime.calling.run import check_max_iter
 from holdfast.runtime.history import History
-from holdfast.runtime.networks.interrupting import Interrupting
 from holdfast.runtime.networks.options import Options
-from holdfast.runtime.networks.queue import Queue
-from holdfast.runtime.networks.run import NetworkRun
+from holdfast.runtime.networks.run import NetworkProgress, NetworkRun, NetworkSpec
 from holdfast.runtime.parts import AnyModel
 from holdfast.runtime.run_events import RunEvent, RunEventType, Sink, Telling
 from holdfast.runtime.user_message import UserMessage
-
-if TYPE_CHECKING:
-    from holdfast.runtime.networks.network import Network
 
 _ids = Ids()
 _clock: Clock = SystemClock()
 
 
-class Running:
-    """A run of *network*: the port its agents' calls need, and the facts `NetworkRun` tells."""
+class Running(NetworkProgress):
+    """A run of *network*: the port its agents' calls need."""
 
     def __init__(
         self,
-        network: "Network",
+        network: NetworkSpec,
         message: UserMessage,
         options: Options,
         *,
         sink: Sink | None = None,
         also: Callable[[RunEvent], object] | None = None,
     ) -> None:
-        self.network, self.options, self.clock = network, options, _clock
+        self.options, self.clock = options, _clock
         self.max_iter = network.max_iter if options.max_iter is UNSET else options.max_iter
         check_max_iter(self.max_iter)
         _check_timeout(options.timeout)
         self._deadline: float | None = None
-        self.started_at = self.clock.now()
-        self.id = checked_id_or_none("run_id", options.run_id) or _new_id(self.started_at)
+        started_at = self.clock.now()
+        id = checked_id_or_none("run_id", options.run_id) or _new_id(started_at)
         checked_id_or_none("thread_id", options.thread_id)
-        self.input, self.system_prompt = message.content, message.system_prompt or ""
         given = as_state(options.state)
-        self.state: NetworkState = network.state.clone() if given is None else given
-        self.usage = RunUsage()
+        super().__init__(
+            network,
+            id=id,
+            input=message.content,
+            state=network.state.clone() if given is None else given,
+            started_at=started_at,
+            telling=Telling(
+                id,
+                clock=self.clock,
+                network=network.name,
+                on_event=options.on_event,
+                sink=sink,
+                also=also,
+            ),
+        )
+        self.system_prompt = message.system_prompt or ""
         self.usage_limits = options.usage_limits or network.usage_limits
         self.max_tool_errors = network.max_tool_errors
-        self.mcp: dict[str, dict[str, Any]] = {}
-        self.queue, self.interrupting = Queue(), Interrupting()
-        self.calls = 0
-        self.router_calls: list[InferenceResult] = []
-        self.skipped: list[tuple[str, str]] = []
-        self.omitted: list[Window] = []
         self.omitted_told = 0
-        self.told: Usage | None = None
-        self.ending: Ending | None = None
-        self.ended_at: datetime | None = None
-        self.current: str | None = None
-        self.stopping: str | None = None
-        self.cancelling = ""
         self.handle = NetworkRun(self)
-        self.telling = Telling(
-            self.id,
-            clock=self.clock,
-            network=network.name,
-            on_event=options.on_event,
-            sink=sink,
-            also=also,
-        )
         self._message, self._history = message, options.history or network.history
         self._own: dict[int, Remembering] = {}
         self.remembering = self._remembering(self._history)
@@ -120,11 +105,6 @@ class Running:
         return [self.remembering, *self._own.values()]
 
     @property
-    def results(self) -> list[InferenceResult]:
-        """Return the results of this run so far."""
-        return [each for each in self.state.results if each.run_id == self.id]
-
-    @property
     def watched(self) -> bool:
         """Tell whether anybody looks on."""
         return self.telling.watched
@@ -140,19 +120,6 @@ class Running:
         """Let the run's time begin."""
         if self.options.timeout is not None:
             self._deadline = asyncio.get_running_loop().time() + self.options.timeout
-
-    def used(self) -> Usage:
-        """Return what agents and router used together."""
-        if self.told is not None:
-            return self.told
-        usage = self.usage
-        return Usage(
-            requests=usage.requests,
-            input_tokens=usage.input_tokens,
-            output_tokens=usage.output_tokens,
-            tool_calls=usage.tool_calls,
-            details={name: count for name, count in usage.details.items() if count > 0},
-        )
 
     def take_up(self) -> None:
         """Count what an earlier attempt at this run has done as done."""
