@@ -10,24 +10,24 @@ from typing import TYPE_CHECKING, Any, Self
 from holdfast.engines.base import Engine
 from holdfast.ground.errors import NotAuthenticated
 from holdfast.ground.events import EventBus
+from holdfast.ground.pages import Page
 from holdfast.ground.scope import Actor, Scope, checked_actor, checked_name
+from holdfast.library.forget_report import ForgetReport
 from holdfast.library.opened import Opened
+from holdfast.memories.durable.entry import AgentSummary, Swept
+from holdfast.memories.durable.limits import DurableLimits, LimitsChanged
+from holdfast.memories.longterm.options import LongTermOptions
 from holdfast.memories.longterm.room import CACHE_BYTES
 from holdfast.memories.stores.caller import Caller
 from holdfast.memories.stores.session_access import refuse_narrowed
 from holdfast.memories.stores.stores import MemoryStores
 
 if TYPE_CHECKING:
-    from holdfast.ground.pages import Page
-    from holdfast.library.forget_report import ForgetReport
     from holdfast.library.saving import Saved
     from holdfast.library.upkeep.backup import BackupReport
     from holdfast.library.upkeep.verify import VerifyReport
-    from holdfast.memories.durable.entry import AgentSummary, Swept
-    from holdfast.memories.durable.limits import DurableLimits, LimitsChanged
     from holdfast.memories.durable.memory import DurableMemory
     from holdfast.memories.longterm.memory import LongTermData, LongTermMemory
-    from holdfast.memories.longterm.options import LongTermOptions
     from holdfast.memories.longterm.shared import Shared
     from holdfast.memories.run.attaching import Attachments
     from holdfast.memories.run.memory import RunMemory
@@ -140,19 +140,19 @@ class Holdfast:
 
     def durable_agents(
         self, limit: int | None = 100, page: str | None = None
-    ) -> "Page[AgentSummary]":
+    ) -> Page[AgentSummary]:
         """Return the agents of the workspace that have durable memory, by name."""
         from holdfast.library.durable import durable_agents
 
         return durable_agents(self._caller, limit, page)
 
-    def durable_limits(self) -> "DurableLimits":
+    def durable_limits(self) -> DurableLimits:
         """Return the limits of agents that have none of their own, and of what they share."""
         from holdfast.library.durable import durable_limits
 
         return durable_limits(self._caller)
 
-    def set_durable_limits(self, *, evict: bool = False, **limits: int | None) -> "LimitsChanged":
+    def set_durable_limits(self, *, evict: bool = False, **limits: int | None) -> LimitsChanged:
         """Set limits for the whole workspace; None lets the default apply again.
 
         A cap below what anybody holds raises MemoryFull, which says how many would go; with
@@ -162,13 +162,13 @@ class Holdfast:
 
         return set_durable_limits(self._caller, limits, evict=evict)
 
-    def sweep(self) -> "Swept":
+    def sweep(self) -> Swept:
         """Remove what is over of every agent: expired entries, runs that lapsed, old changes."""
         from holdfast.library.durable import sweep
 
         return sweep(self._caller)
 
-    def forget_agent(self, agent: str) -> "ForgetReport":
+    def forget_agent(self, agent: str) -> ForgetReport:
         """Forget all that is *agent*'s, and its name; runs it has open are refused from then on."""
         from holdfast.library.durable import forget_agent
 
@@ -195,7 +195,7 @@ class Holdfast:
         enabled: bool | None = None,
         embedder: Any = None,
         extractor: Any = None,
-        options: "LongTermOptions | None" = None,
+        options: LongTermOptions | None = None,
     ) -> "LongTermMemory | None":
         """Return what is remembered of the user *user_id* across sessions; None where it is off.
 
@@ -203,7 +203,6 @@ class Holdfast:
         *namespace* or *workspace_id* of the caller's own keeps collections apart.
         """
         from holdfast.library.longterm import Asked, longterm
-        from holdfast.memories.longterm.options import LongTermOptions
 
         asked = Asked(
             user_id=user_id,
@@ -229,7 +228,7 @@ class Holdfast:
             self._caller, self.longterm_shared, asked, trace_content=self._trace_content
         )
 
-    def forget_user(self, user_id: str) -> "ForgetReport":
+    def forget_user(self, user_id: str) -> ForgetReport:
         """Forget all that is the user *user_id*'s, in every collection, and the name."""
         from holdfast.library.longterm import forget_user
 

@@ -28,6 +28,7 @@ from holdfast.library.traced_durable import DURABLE
 from holdfast.library.wire_client import Connections, WireClient
 from holdfast.memories.durable.entry import AgentSummary, Swept
 from holdfast.memories.durable.limits import DurableLimits, LimitsChanged
+from holdfast.memories.longterm.options import LongTermOptions
 from holdfast.memories.stores.records import Identity
 
 if TYPE_CHECKING:
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from holdfast.library.remote_runs import RemoteRuns
     from holdfast.library.remote_threads import RemoteNetworkRuns, RemoteThreads
     from holdfast.library.saving import Saved
-    from holdfast.memories.longterm.options import LongTermOptions
     from holdfast.memories.run.memory import RunMemory
 
 _log = logging.getLogger(__name__)
@@ -130,7 +130,7 @@ class RemoteHoldfast:
         enabled: bool | None = None,
         embedder: Any = None,
         extractor: Any = None,
-        options: "LongTermOptions | None" = None,
+        options: LongTermOptions | None = None,
     ) -> "RemoteLongTermMemory | None":
         """Return what is remembered of the user *user_id* across sessions; None where it is off.
 
@@ -139,7 +139,6 @@ class RemoteHoldfast:
         """
         from holdfast.library.longterm import Asked
         from holdfast.library.remote_longterm import longterm
-        from holdfast.memories.longterm.options import LongTermOptions
 
         asked = Asked(
             user_id=user_id,

@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from os import PathLike
-from typing import TYPE_CHECKING
 
 from holdfast.ground.pages import Page
 from holdfast.memories.durable.caller import Caller
@@ -11,11 +10,14 @@ from holdfast.memories.durable.changes import Change, Op
 from holdfast.memories.durable.codes import coded
 from holdfast.memories.durable.entry import DurableEntry, EntryScope, StoredEntry, StoredMany, Swept
 from holdfast.memories.durable.explaining import explain
+from holdfast.memories.durable.exporting import export_markdown
 from holdfast.memories.durable.forgetting import forget
 from holdfast.memories.durable.history import history, redact
 from holdfast.memories.durable.hydrating import Hydration, hydrate
+from holdfast.memories.durable.importing import How, Mode, import_markdown
 from holdfast.memories.durable.limiting import limits_of, set_limits
 from holdfast.memories.durable.limits import DurableLimits, LimitsChanged
+from holdfast.memories.durable.promoting import Promotes, promote, promotion
 from holdfast.memories.durable.reading import LISTED, Filters, get, list_entries
 from holdfast.memories.durable.reports import Explanation, ExportReport, ImportReport
 from holdfast.memories.durable.restoring import restore
@@ -24,10 +26,6 @@ from holdfast.memories.durable.runs import begin
 from holdfast.memories.durable.setting import OnError, set_many, set_one
 from holdfast.memories.durable.storing import Wish
 from holdfast.memories.durable.sweeping import sweep
-
-if TYPE_CHECKING:
-    from holdfast.memories.durable.importing import Mode
-    from holdfast.memories.durable.promoting import Promotes
 
 
 class DurableMemory:
@@ -192,14 +190,12 @@ class DurableMemory:
         The directory is absent, empty, or an earlier export of this agent, in which files of
         entries that are gone are removed; anything else is InvalidInput.
         """
-        from holdfast.memories.durable.exporting import export_markdown
-
         return export_markdown(self.caller, directory, include_workspace=include_workspace)
 
     def import_markdown(
         self,
         directory: str | PathLike[str],
-        mode: "Mode" = "upsert",
+        mode: Mode = "upsert",
         *,
         dry_run: bool = False,
         rebind: bool = False,
@@ -210,14 +206,12 @@ class DurableMemory:
         it changes nothing and raises ImportRefused. A *dry_run* only says what would be done.
         With *rebind* another agent's files are taken as this one's.
         """
-        from holdfast.memories.durable.importing import How, import_markdown
-
         how = How(mode=mode, dry_run=dry_run, rebind=rebind)
         return import_markdown(self.caller, directory, how)
 
     def promote(
         self,
-        memory: "Promotes",
+        memory: Promotes,
         key: str,
         *,
         category: str,
@@ -229,7 +223,5 @@ class DurableMemory:
         The key loses its namespace (`shared:owner` becomes `owner`) unless *as_key* is given.
         Raises NotFound when nothing is there, and what `set` raises.
         """
-        from holdfast.memories.durable.promoting import promote, promotion
-
         what = promotion(memory, key, as_key)
         return promote(self.caller, what, category=category, tags=tags)
