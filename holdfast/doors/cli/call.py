@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable
 from functools import cached_property
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import Self, TypeVar
 
 import typer
 
@@ -14,10 +14,8 @@ from holdfast.doors.cli.answer import Answer
 from holdfast.doors.cli.progress import bar
 from holdfast.ground.errors import NotFound
 from holdfast.ground.ids import KINDS
+from holdfast.library.holdfast import Holdfast
 from holdfast.library.opened import location
-
-if TYPE_CHECKING:
-    from holdfast.library.holdfast import Holdfast
 
 T = TypeVar("T")
 
@@ -39,11 +37,11 @@ class Call:
         self.answer = Answer(json=json)
 
     @cached_property
-    def hf(self) -> "Holdfast":
+    def hf(self) -> Holdfast:
         """The target, opened: straight to a database as the person logged in."""
         return self._open(migrate=True)
 
-    def database(self, *, migrate: bool) -> "Holdfast":
+    def database(self, *, migrate: bool) -> Holdfast:
         """Return the database itself, opened as `hf` is."""
         self.needs_database()
         self.hf = self._open(migrate=migrate)
@@ -57,7 +55,7 @@ class Call:
                 param_hint="--db",
             )
 
-    def _open(self, *, migrate: bool) -> "Holdfast":
+    def _open(self, *, migrate: bool) -> Holdfast:
         import holdfast
         from holdfast.ground.scope import Actor
 

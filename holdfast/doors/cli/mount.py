@@ -5,7 +5,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -14,10 +14,13 @@ from holdfast.doors.cli.call import Call, is_server
 from holdfast.doors.cli.command import command
 from holdfast.doors.cli.printable import one_line, printable
 from holdfast.doors.cli.start import told
+from holdfast.doors.mount.life.asked import asked
+from holdfast.doors.mount.life.live import Wanted, live
+from holdfast.doors.mount.life.place import absolute
+from holdfast.doors.mount.life.register import Register
+from holdfast.doors.mount.life.report import ready_line
+from holdfast.doors.mount.life.telling import STALE, note_of, status_of
 from holdfast.memories.stores.records import JSONObject
-
-if TYPE_CHECKING:
-    from holdfast.doors.mount.life.live import Wanted
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -74,8 +77,6 @@ def mount(
     ] = False,
 ) -> None:
     """Show memory stores as directories of ordinary files, until unmounted or interrupted."""
-    from holdfast.doors.mount.life.place import absolute
-
     place, stores = absolute(directory), stores or []
     if status:
         _show_status(place)
@@ -83,8 +84,6 @@ def mount(
         _show_note(place)
     else:
         _check(call, session, stores)
-        from holdfast.doors.mount.life.live import Wanted
-
         wanted = Wanted(
             directory=place,
             mode=mode,
@@ -111,7 +110,7 @@ def _check(call: Call, session: str | None, stores: list[str]) -> None:
         raise typer.BadParameter("name each store once", param_hint="--store")
 
 
-def _live(call: Call, wanted: "Wanted", session: str | None, stores: list[str]) -> None:
+def _live(call: Call, wanted: Wanted, session: str | None, stores: list[str]) -> None:
     """Mount, and exit as the mount ended, whether the target can be closed by then or not."""
     try:
         code = _lived(call, wanted, session, stores)
@@ -128,11 +127,8 @@ def _live(call: Call, wanted: "Wanted", session: str | None, stores: list[str]) 
     os._exit(code)
 
 
-def _lived(call: Call, wanted: "Wanted", session: str | None, stores: list[str]) -> int:
+def _lived(call: Call, wanted: Wanted, session: str | None, stores: list[str]) -> int:
     """Mount, and return the exit code once it has ended."""
-    from holdfast.doors.mount.life.asked import asked
-    from holdfast.doors.mount.life.live import live
-
     found = asked(call.hf, session=session, stores=stores, read_only=wanted.read_only)
     again = found.repeated()
     if again is not None:
@@ -156,8 +152,6 @@ def _closed(call: Call) -> bool:
 
 
 def _ready(call: Call, ready: JSONObject) -> None:
-    from holdfast.doors.mount.life.report import ready_line
-
     # Whoever started it need not read what it says.
     with suppress(BrokenPipeError):
         if call.answer.as_json:
@@ -172,9 +166,6 @@ def _warn(line: str) -> None:
 
 
 def _show_status(place: Path) -> None:
-    from holdfast.doors.mount.life.register import Register
-    from holdfast.doors.mount.life.telling import STALE, status_of
-
     status = status_of(place, Register())
     put_json(status)
     if status["state"] == STALE:
@@ -182,7 +173,4 @@ def _show_status(place: Path) -> None:
 
 
 def _show_note(place: Path) -> None:
-    from holdfast.doors.mount.life.register import Register
-    from holdfast.doors.mount.life.telling import note_of
-
     put_bytes(f"{printable(note_of(place, Register()))}\n".encode())

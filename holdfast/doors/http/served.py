@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from holdfast.ground.errors import Conflict, InvalidInput, NotFound
+from holdfast.library.holdfast import Holdfast
 
 if TYPE_CHECKING:
-    from holdfast.library.holdfast import Holdfast
     from holdfast.runtime import Network, NetworkRun, RunEvent, UserMessage
 
 END_MOST = 5.0
@@ -74,7 +74,7 @@ class Served:
         return found
 
     def start(
-        self, network: "Network", hf: "Holdfast", message: "UserMessage", options: Mapping[str, Any]
+        self, network: "Network", hf: Holdfast, message: "UserMessage", options: Mapping[str, Any]
     ) -> Going:
         """Return a run of *network* that *message* begins, in the workspace of *hf*."""
         from holdfast.runtime import EngineHistory
