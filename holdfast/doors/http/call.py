@@ -1,16 +1,14 @@
 """One request, as the code that answers it sees it."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from holdfast.doors.http.bodies import B, Room, read_body, read_json
+from holdfast.doors.http.house import House
 from holdfast.doors.http.lanes import Lanes
 from holdfast.doors.http.visitor import Handles, Visitor
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.records import JSONObject
-
-if TYPE_CHECKING:
-    from holdfast.doors.http.house import House
 
 T = TypeVar("T")
 
@@ -28,7 +26,7 @@ class Call:
 
     def __init__(
         self,
-        house: "House",
+        house: House,
         visitor: Visitor,
         handles: Handles,
         segments: Mapping[str, str],

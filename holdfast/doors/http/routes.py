@@ -1,14 +1,13 @@
 """A route: what is asked for, who may ask, and who answers. And the table of all of them."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Literal
+from typing import Any, Literal
 from urllib.parse import unquote_to_bytes
 
 from msgspec import Struct, field
 
 from holdfast.doors.http.answers import Answer, LiveAnswer
 from holdfast.doors.http.bodies import Body
-from holdfast.doors.http.call import Call
 from holdfast.doors.http.errors import WrongMethod
 from holdfast.doors.http.query import Name
 from holdfast.ground.errors import NotFound
@@ -22,7 +21,8 @@ Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 Needs = Literal["nothing", "any", "read", "write", "admin"]
 """The least right: no credential at all, any credential, or a key of that scope."""
 
-Handler = Callable[[Call], Awaitable[Answer | LiveAnswer]]
+Handler = Callable[[Any], Awaitable[Answer | LiveAnswer]]
+"""Takes a Call, which stands above the routes."""
 
 
 class Route(Struct, frozen=True, kw_only=True):
@@ -43,7 +43,7 @@ class Route(Struct, frozen=True, kw_only=True):
     body: type[Body] | Literal["any", "lines"] | None = None
     query: tuple[Name, ...] = ()
     session: Literal["never", "own", "store"] = "never"
-    behind: Callable[[Call], Awaitable[object]] | None = None
+    behind: Callable[[Any], Awaitable[object]] | None = None
     limit: int = MIB
     bound: Literal["never", "agent", "user"] = "never"
     durable: bool = False
