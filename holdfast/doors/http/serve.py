@@ -20,6 +20,7 @@ from msgspec import Struct
 
 from holdfast.doors.http.auth import HostPolicy, host_policy, is_loopback
 from holdfast.doors.http.house import requests_log
+from holdfast.doors.http.one_write import OneWriteProtocol
 from holdfast.doors.http.served import load
 from holdfast.doors.http.workers import Workers
 from holdfast.ground.errors import InvalidInput, MissingExtra, Unavailable
@@ -31,7 +32,6 @@ try:
     import uvicorn
 
     from holdfast.doors.http.app import App, make_app
-    from holdfast.doors.http.one_write import OneWriteProtocol
 except ImportError as error:
     raise MissingExtra("server") from error
 
