@@ -123,11 +123,11 @@ def _of_step(step: Step, where: str) -> Iterator[PlanProblem]:
     if not step.instructions.strip():
         yield PlanProblem(where, "blank", "instructions are blank")
     schemas = {"output_schema": step.output_schema, "per_item_schema": step.per_item_schema}
-    for field, schema in schemas.items():
+    for name, schema in schemas.items():
         try:
             schema_of(schema)
         except BadSchema as error:
-            yield PlanProblem(f"{where}.{field}", "schema", str(error))
+            yield PlanProblem(f"{where}.{name}", "schema", str(error))
     yield from _modes(step, where)
     yield from _values(step, where)
 
@@ -140,10 +140,10 @@ def _modes(step: Step, where: str) -> Iterator[PlanProblem]:
         told = "a process step needs a dependency to take its items from"
         yield PlanProblem(where, "mode", told)
     if step.mode != "process":
-        for field in ("per_item_instructions", "per_item_schema"):
-            if getattr(step, field) is not None:
+        for name in ("per_item_instructions", "per_item_schema"):
+            if getattr(step, name) is not None:
                 told = "is only for a step with mode process"
-                yield PlanProblem(f"{where}.{field}", "mode", told)
+                yield PlanProblem(f"{where}.{name}", "mode", told)
     if step.on_item_error not in ("fail", "skip"):
         told = f"{step.on_item_error!r} is neither fail nor skip"
         yield PlanProblem(f"{where}.on_item_error", "value", told)
@@ -156,9 +156,9 @@ def _values(step: Step, where: str) -> Iterator[PlanProblem]:
         "token_budget": (step.token_budget, 1),
         "retries": (step.retries, 0),
     }
-    for field, (value, bound) in least.items():
+    for name, (value, bound) in least.items():
         if value is not None and value < bound:
-            yield PlanProblem(f"{where}.{field}", "value", f"must be at least {bound:g}")
+            yield PlanProblem(f"{where}.{name}", "value", f"must be at least {bound:g}")
     if step.timeout_s is not None and not step.timeout_s > 0:
         yield PlanProblem(f"{where}.timeout_s", "value", "must be more than 0")
 
