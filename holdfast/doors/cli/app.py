@@ -30,7 +30,7 @@ COMMANDS = {
     "doctor": "Report what needs an operator.",
     "eval": "Measure the quality of recall.",
 }
-"""Each command's line in the help; its module here has the same name."""
+"""Each command's line in the help. Its module has the same name, and in it `<name>_app`."""
 
 _HELP = "Memory for AI agents: kept, private, found, fast."
 
@@ -61,7 +61,8 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _add(app: typer.Typer, name: str) -> None:
-    loaded: typer.Typer = import_module(f"holdfast.doors.cli.{name}").app
+    module = import_module(f"holdfast.doors.cli.{name}")
+    loaded: typer.Typer = getattr(module, f"{name}_app")
     single = [each.name for each in loaded.registered_commands] == [name]
     app.add_typer(loaded, name=None if single else name, help=COMMANDS[name])
 

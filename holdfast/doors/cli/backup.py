@@ -10,10 +10,10 @@ from holdfast.doors.cli.call import Call
 from holdfast.doors.cli.command import command
 from holdfast.doors.cli.progress import bar
 
-app = typer.Typer(rich_markup_mode=None)
+backup_app = typer.Typer(rich_markup_mode=None)
 
 
-@command(app, "backup")
+@command(backup_app, "backup")
 def backup(
     call: Call,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Where the backup goes.")],

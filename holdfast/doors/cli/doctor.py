@@ -7,12 +7,12 @@ from holdfast.doors.cli.call import Call
 from holdfast.doors.cli.command import command
 from holdfast.doors.cli.progress import bar
 
-app = typer.Typer(rich_markup_mode=None)
+doctor_app = typer.Typer(rich_markup_mode=None)
 
 COLUMNS = ("name", "ok", "says")
 
 
-@command(app, "doctor")
+@command(doctor_app, "doctor")
 def doctor(call: Call) -> None:
     """Check the database and its environment; exit 1 if something needs an operator.
 

@@ -23,7 +23,7 @@ from holdfast.memories.durable.memory import DurableMemory
 from holdfast.memories.durable.similar import similar_keys
 from holdfast.memories.durable.wire import to_wire
 
-app = typer.Typer(rich_markup_mode=None)
+durable_app = typer.Typer(rich_markup_mode=None)
 
 MOST_LISTED = 1_000
 _LONGEST = RANGES["content_bytes"][1]
@@ -52,7 +52,7 @@ Budget = Annotated[
 Folder = Annotated[str, typer.Argument(metavar="DIR", help="A folder of Markdown files.")]
 
 
-@command(app, "list")
+@command(durable_app, "list")
 def list_all(
     call: Call,
     agent: Agent,
@@ -85,7 +85,7 @@ def list_all(
     put_page(call, entries, rows_of_entries, None if every else found.next_page)
 
 
-@command(app, "get")
+@command(durable_app, "get")
 def get(call: Call, agent: Agent, key: Key) -> None:
     """Show the entry under a key: the agent's own, or else the workspace's."""
     durable = call.hf.durable(agent)
@@ -101,7 +101,7 @@ def get(call: Call, agent: Agent, key: Key) -> None:
     call.answer.text("\n" + entry.content, {})
 
 
-@command(app, "set", creates=True)
+@command(durable_app, "set", creates=True)
 def set_one(
     call: Call,
     agent: Agent,
@@ -124,7 +124,7 @@ def set_one(
     call.answer.one(to_wire(stored))
 
 
-@command(app, "forget")
+@command(durable_app, "forget")
 def forget(
     call: Call,
     agent: Agent,
@@ -141,7 +141,7 @@ def forget(
     call.answer.one({"forgotten": True, "key": key})
 
 
-@command(app, "search")
+@command(durable_app, "search")
 def search(
     call: Call,
     agent: Agent,
@@ -157,7 +157,7 @@ def search(
     put_page(call, found.data, rows_of_entries, found.next_page)
 
 
-@command(app, "hydrate")
+@command(durable_app, "hydrate")
 def hydrate(
     call: Call,
     agent: Agent,
@@ -177,20 +177,20 @@ def hydrate(
         call.answer.text(omitted_line(hydration), {})
 
 
-@command(app, "explain")
+@command(durable_app, "explain")
 def explain(call: Call, agent: Agent, key: Key, budget: Budget = None) -> None:
     """Say why an entry is hydrated, or is not."""
     explanation = call.hf.durable(agent).explain(key, budget)
     call.answer.text(explanation.text, to_wire(explanation))
 
 
-@command(app, "export")
+@command(durable_app, "export")
 def export(call: Call, agent: Agent, folder: Folder) -> None:
     """Write the entries to a folder, a Markdown file for each."""
     call.answer.one(to_wire(call.hf.durable(agent).export_markdown(folder)))
 
 
-@command(app, "import", creates=True)
+@command(durable_app, "import", creates=True)
 def import_(
     call: Call,
     agent: Agent,
@@ -212,7 +212,7 @@ def import_(
     call.answer.one(to_wire(report))
 
 
-@command(app, "history")
+@command(durable_app, "history")
 def history(
     call: Call,
     agent: Agent,
@@ -225,14 +225,14 @@ def history(
     put_page(call, call.walk("Listing changes", changes), rows_of_changes, None)
 
 
-@command(app, "agents")
+@command(durable_app, "agents")
 def agents(call: Call) -> None:
     """List the agents that have durable memory."""
     every = call.walk("Listing agents", call.hf.durable_agents(limit=MOST_LISTED).all())
     call.answer.many(map(to_wire, every), ("agent", "entries", "size_bytes", "last_write"))
 
 
-@command(app, "sweep")
+@command(durable_app, "sweep")
 def sweep(
     call: Call,
     agent: Annotated[
@@ -250,7 +250,7 @@ def _limit(name: str, says: str) -> Any:
     return typer.Option(option, metavar="N", min=least, max=most, help=says)
 
 
-@command(app, "limits")
+@command(durable_app, "limits")
 def limits(
     call: Call,
     agent: Agent,

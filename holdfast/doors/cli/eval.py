@@ -12,14 +12,14 @@ from holdfast.doors.cli.call import Call
 from holdfast.doors.cli.command import command
 from holdfast.doors.cli.progress import bar
 
-app = typer.Typer(rich_markup_mode=None)
+eval_app = typer.Typer(rich_markup_mode=None)
 
 DEEPEST = 100
 """Recall gives no more."""
 _OF_EACH = ("sample_id", "n", "recall@10")
 
 
-@command(app, "locomo")
+@command(eval_app, "locomo")
 def locomo(
     call: Call,
     file: Annotated[

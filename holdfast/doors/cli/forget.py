@@ -9,10 +9,10 @@ from holdfast.doors.cli.call import Call
 from holdfast.doors.cli.command import command
 from holdfast.memories.durable.wire import to_wire
 
-app = typer.Typer(rich_markup_mode=None)
+forget_app = typer.Typer(rich_markup_mode=None)
 
 
-@command(app, "forget")
+@command(forget_app, "forget")
 def forget(
     call: Call,
     user: Annotated[

@@ -7,7 +7,7 @@ import typer
 from holdfast.doors.cli.call import Call
 from holdfast.doors.cli.command import command
 
-app = typer.Typer(rich_markup_mode=None)
+keys_app = typer.Typer(rich_markup_mode=None)
 
 COLUMNS = (
     "id",
@@ -22,7 +22,7 @@ COLUMNS = (
 )
 
 
-@command(app, "create", creates=True)
+@command(keys_app, "create", creates=True)
 def create(
     call: Call,
     name: Annotated[str, typer.Argument(metavar="NAME", help="What it is called.")],
@@ -42,13 +42,13 @@ def create(
     call.answer.one(key)
 
 
-@command(app, "list")
+@command(keys_app, "list")
 def list_all(call: Call) -> None:
     """List the keys, without their secrets."""
     call.answer.many(call.hf.keys.list(), COLUMNS, paged=False)
 
 
-@command(app, "revoke")
+@command(keys_app, "revoke")
 def revoke(
     call: Call, id: Annotated[str, typer.Argument(metavar="ID", help="The key's id.")]
 ) -> None:

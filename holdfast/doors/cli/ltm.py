@@ -19,7 +19,7 @@ from holdfast.memories.longterm.listing import LISTED, MOST_LISTED
 from holdfast.memories.longterm.memory import LongTermData, LongTermMemory
 from holdfast.memories.longterm.wire import to_wire
 
-app = typer.Typer(rich_markup_mode=None)
+ltm_app = typer.Typer(rich_markup_mode=None)
 
 MOST_RECALLED = 100
 KindOf = Literal["fact", "preference", "decision", "event"]
@@ -43,7 +43,7 @@ Importance = Annotated[
 ]
 
 
-@command(app, "status")
+@command(ltm_app, "status")
 def status(
     call: Call, user: User, namespace: Namespace = "chat", workspace_id: Workspace = None
 ) -> None:
@@ -53,7 +53,7 @@ def status(
     call.answer.one({**told, "enabled": memory is not None})
 
 
-@command(app, "recall")
+@command(ltm_app, "recall")
 def recall(
     call: Call,
     user: User,
@@ -80,7 +80,7 @@ def recall(
     put_recalled(call, found, mode)
 
 
-@command(app, "remember", creates=True)
+@command(ltm_app, "remember", creates=True)
 def remember(
     call: Call,
     user: User,
@@ -100,7 +100,7 @@ def remember(
     call.answer.one(to_wire(done))
 
 
-@command(app, "list")
+@command(ltm_app, "list")
 def list_all(
     call: Call,
     user: User,
@@ -136,7 +136,7 @@ def list_all(
     put_page(call, things, None if every else found.next_page)
 
 
-@command(app, "show")
+@command(ltm_app, "show")
 def show(
     call: Call, user: User, id: Id, namespace: Namespace = "chat", workspace_id: Workspace = None
 ) -> None:
@@ -147,7 +147,7 @@ def show(
     call.answer.one(to_wire(found))
 
 
-@command(app, "update")
+@command(ltm_app, "update")
 def update(
     call: Call,
     user: User,
@@ -169,7 +169,7 @@ def update(
     call.answer.one(to_wire(changed))
 
 
-@command(app, "forget")
+@command(ltm_app, "forget")
 def forget(
     call: Call, user: User, id: Id, namespace: Namespace = "chat", workspace_id: Workspace = None
 ) -> None:
@@ -180,7 +180,7 @@ def forget(
     call.answer.one(to_wire(gone))
 
 
-@command(app, "clear")
+@command(ltm_app, "clear")
 def clear(
     call: Call,
     user: User,
@@ -193,7 +193,7 @@ def clear(
     call.answer.one(to_wire(_data(call, user, namespace, workspace_id).clear()))
 
 
-@command(app, "export")
+@command(ltm_app, "export")
 def export(
     call: Call,
     user: User,
@@ -220,7 +220,7 @@ def export(
     call.answer.one({"file": file, **counts})
 
 
-@command(app, "import", creates=True)
+@command(ltm_app, "import", creates=True)
 def import_(
     call: Call,
     user: User,
@@ -236,7 +236,7 @@ def import_(
     call.answer.one(to_wire(memory.import_(records)))
 
 
-@command(app, "flush")
+@command(ltm_app, "flush")
 def flush(
     call: Call,
     user: User,
@@ -250,7 +250,7 @@ def flush(
     call.answer.one(to_wire(_memory(call, user, namespace, workspace_id).flush(timeout)))
 
 
-@command(app, "retry")
+@command(ltm_app, "retry")
 def retry(
     call: Call, user: User, namespace: Namespace = "chat", workspace_id: Workspace = None
 ) -> None:

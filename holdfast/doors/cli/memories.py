@@ -16,7 +16,7 @@ from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.records import Memory, Precondition
 from holdfast.memories.stores.wire import to_wire
 
-app = typer.Typer(rich_markup_mode=None)
+memories_app = typer.Typer(rich_markup_mode=None)
 
 READ_AT_MOST = 1 << 20
 """Bytes: more than any memory may hold, so that an endless file is refused and not swallowed."""
@@ -28,7 +28,7 @@ Place = Annotated[str, typer.Argument(metavar="PATH|ID", help="The memory's path
 Path_ = Annotated[str, typer.Argument(metavar="PATH", help="The memory's path.")]
 
 
-@command(app, "list")
+@command(memories_app, "list")
 def list_all(
     call: Call,
     store: Store,
@@ -47,7 +47,7 @@ def list_all(
     call.answer.many(call.walk("Listing memories", page.all()), COLUMNS)
 
 
-@command(app, "show")
+@command(memories_app, "show")
 def show(
     call: Call,
     store: Store,
@@ -68,7 +68,7 @@ def show(
         call.answer.text("\n" + content, {})
 
 
-@command(app, "put")
+@command(memories_app, "put")
 def put(
     call: Call,
     store: Store,
@@ -91,7 +91,7 @@ def put(
     call.answer.one(_written(call.hf, named.store_id(call.hf, store), path, content, if_sha256))
 
 
-@command(app, "rename")
+@command(memories_app, "rename")
 def rename(
     call: Call,
     store: Store,
@@ -103,7 +103,7 @@ def rename(
     call.answer.many(renamed, COLUMNS, paged=False)
 
 
-@command(app, "delete")
+@command(memories_app, "delete")
 def delete(
     call: Call,
     store: Store,
@@ -117,7 +117,7 @@ def delete(
     call.answer.one(call.hf.memory_stores.memories.delete(gone.id, memory_store_id=within))
 
 
-@command(app, "search")
+@command(memories_app, "search")
 def search(
     call: Call,
     store: Store,

@@ -22,7 +22,7 @@ from holdfast.doors.mount.life.report import ready_line
 from holdfast.doors.mount.life.telling import STALE, note_of, status_of
 from holdfast.memories.stores.records import JSONObject
 
-app = typer.Typer(rich_markup_mode=None)
+mount_app = typer.Typer(rich_markup_mode=None)
 
 MEMORY = ":memory:"
 TOKEN = "hfs_"  # noqa: S105 - how session tokens begin
@@ -31,7 +31,7 @@ CLOSING_SECONDS = 2.0
 """What a target may take to let go; one that is away takes longer, and is left alone."""
 
 
-@command(app, "mount", creates=True)
+@command(mount_app, "mount", creates=True)
 def mount(
     call: Call,
     directory: Annotated[str, typer.Argument(metavar="DIR", help="Where to: an empty directory.")],

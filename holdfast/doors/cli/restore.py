@@ -10,10 +10,10 @@ from holdfast.doors.cli.call import Call
 from holdfast.doors.cli.command import command
 from holdfast.doors.cli.progress import bar
 
-app = typer.Typer(rich_markup_mode=None)
+restore_app = typer.Typer(rich_markup_mode=None)
 
 
-@command(app, "restore")
+@command(restore_app, "restore")
 def restore(
     call: Call,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A backup.")],

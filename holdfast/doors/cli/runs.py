@@ -16,7 +16,7 @@ from holdfast.memories.run.looking import told_of
 from holdfast.memories.run.reading import RunEvent
 from holdfast.memories.run.wire import event_to_wire, run_to_wire
 
-app = typer.Typer(rich_markup_mode=None)
+runs_app = typer.Typer(rich_markup_mode=None)
 
 COLUMNS = ("id", "name", "agent", "state", "entries", "bytes", "started_at", "ended_at")
 PAGE = 100
@@ -25,20 +25,20 @@ ENTRIES = ("key", "title", "source", "valueBytes", "version", "updatedAt")
 Run = Annotated[str, typer.Argument(metavar="RUN", help="The run's id.")]
 
 
-@command(app, "list")
+@command(runs_app, "list")
 def list_all(call: Call) -> None:
     """List runs, those that began last first."""
     runs = call.walk("Listing runs", call.hf.runs.list(limit=PAGE).all())
     call.answer.many([run_to_wire(each) for each in runs], COLUMNS)
 
 
-@command(app, "show")
+@command(runs_app, "show")
 def show(call: Call, run: Run) -> None:
     """Show a run."""
     call.answer.one(run_to_wire(call.hf.runs.retrieve(run)))
 
 
-@command(app, "entries")
+@command(runs_app, "entries")
 def entries(
     call: Call,
     run: Run,
@@ -64,7 +64,7 @@ def entries(
         call.answer.many(listed, ENTRIES)
 
 
-@command(app, "read")
+@command(runs_app, "read")
 def read(
     call: Call,
     run: Run,
@@ -82,7 +82,7 @@ def read(
     call.answer.text("\n" + text, {})
 
 
-@command(app, "watch")
+@command(runs_app, "watch")
 def watch(call: Call, run: Run) -> None:
     """Print what happens in a run, a line for each event, until it ends."""
     for event in call.hf.runs.follow(run):
@@ -92,14 +92,14 @@ def watch(call: Call, run: Run) -> None:
             put_bytes((printable(_line(event)) + "\n").encode())
 
 
-@command(app, "cancel")
+@command(runs_app, "cancel")
 def cancel(call: Call, run: Run) -> None:
     """Cancel a run of the server."""
     call.hf.runs.cancel(run)
     call.answer.one({"id": run})
 
 
-@command(app, "steer")
+@command(runs_app, "steer")
 def steer(
     call: Call,
     run: Run,
@@ -109,7 +109,7 @@ def steer(
     call.answer.one({"steps": call.hf.runs.steer(run, text)})
 
 
-@command(app, "delete")
+@command(runs_app, "delete")
 def delete(call: Call, run: Run) -> None:
     """Delete the record of a run that has ended."""
     call.hf.runs.delete(run)

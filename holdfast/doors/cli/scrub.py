@@ -9,10 +9,10 @@ from holdfast.doors.cli.call import Call
 from holdfast.doors.cli.command import command
 from holdfast.doors.cli.progress import bar
 
-app = typer.Typer(rich_markup_mode=None)
+scrub_app = typer.Typer(rich_markup_mode=None)
 
 
-@command(app, "scrub")
+@command(scrub_app, "scrub")
 def scrub(
     call: Call,
     full: Annotated[bool, typer.Option("--full", help="Rewrite the files as well.")] = False,

@@ -6,10 +6,10 @@ import typer
 
 from holdfast.doors.cli.call import is_server
 
-app = typer.Typer(rich_markup_mode=None)
+serve_app = typer.Typer(rich_markup_mode=None)
 
 
-@app.command("serve")
+@serve_app.command("serve")
 def serve(
     *,
     db: Annotated[

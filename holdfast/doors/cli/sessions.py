@@ -10,7 +10,7 @@ from holdfast.doors.cli.command import command
 from holdfast.memories.stores.records import JSONObject
 from holdfast.memories.stores.wire import to_wire
 
-app = typer.Typer(rich_markup_mode=None)
+sessions_app = typer.Typer(rich_markup_mode=None)
 
 COLUMNS = ("id", "status", "title", "agent", "stores", "created_at")
 READ_ONLY = ":ro"
@@ -18,7 +18,7 @@ READ_ONLY = ":ro"
 Id = Annotated[str, typer.Argument(metavar="ID", help="The session's id.")]
 
 
-@command(app, "create")
+@command(sessions_app, "create")
 def create(
     call: Call,
     agent: Annotated[str, typer.Option("--agent", metavar="A", help="The agent's id.")],
@@ -47,7 +47,7 @@ def create(
     call.answer.one(session)
 
 
-@command(app, "list")
+@command(sessions_app, "list")
 def list_all(call: Call) -> None:
     """List the sessions that are not archived, the newest first."""
     sessions = call.walk("Listing sessions", call.hf.sessions.list(limit=named.PAGE).all())
@@ -65,13 +65,13 @@ def list_all(call: Call) -> None:
     call.answer.many(rows, COLUMNS)
 
 
-@command(app, "show")
+@command(sessions_app, "show")
 def show(call: Call, id: Id) -> None:
     """Show a session with the stores it attaches."""
     call.answer.one(call.hf.sessions.retrieve(id))
 
 
-@command(app, "token")
+@command(sessions_app, "token")
 def token(
     call: Call,
     id: Id,
@@ -84,13 +84,13 @@ def token(
     call.answer.one(call.hf.sessions.create_token(id, expires_in=expires_in))
 
 
-@command(app, "archive")
+@command(sessions_app, "archive")
 def archive(call: Call, id: Id) -> None:
     """End a session: its tokens stop working."""
     call.answer.one(call.hf.sessions.archive(id))
 
 
-@command(app, "delete")
+@command(sessions_app, "delete")
 def delete(
     call: Call,
     id: Id,

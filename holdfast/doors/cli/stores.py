@@ -8,7 +8,7 @@ from holdfast.doors.cli import named
 from holdfast.doors.cli.call import Call
 from holdfast.doors.cli.command import command
 
-app = typer.Typer(rich_markup_mode=None)
+stores_app = typer.Typer(rich_markup_mode=None)
 
 COLUMNS = ("id", "name", "description", "updated_at", "archived_at")
 
@@ -22,7 +22,7 @@ Metadata = Annotated[
 ]
 
 
-@command(app, "create", creates=True)
+@command(stores_app, "create", creates=True)
 def create(
     call: Call,
     name: Annotated[str, typer.Argument(metavar="NAME", help="Its name.")],
@@ -35,7 +35,7 @@ def create(
     call.answer.one(store)
 
 
-@command(app, "list")
+@command(stores_app, "list")
 def list_all(
     call: Call,
     every: Annotated[bool, typer.Option("--all", help="Archived ones too.")] = False,
@@ -45,13 +45,13 @@ def list_all(
     call.answer.many(call.walk("Listing stores", stores.all()), COLUMNS)
 
 
-@command(app, "show")
+@command(stores_app, "show")
 def show(call: Call, store: Store) -> None:
     """Show a store."""
     call.answer.one(call.hf.memory_stores.retrieve(named.store_id(call.hf, store)))
 
 
-@command(app, "update")
+@command(stores_app, "update")
 def update(
     call: Call,
     store: Store,
@@ -73,7 +73,7 @@ def update(
     call.answer.one(changed)
 
 
-@command(app, "archive")
+@command(stores_app, "archive")
 def archive(call: Call, store: Store) -> None:
     """Archive a store: it can only be read.
 
@@ -82,7 +82,7 @@ def archive(call: Call, store: Store) -> None:
     call.answer.one(call.hf.memory_stores.archive(named.store_id(call.hf, store)))
 
 
-@command(app, "delete")
+@command(stores_app, "delete")
 def delete(
     call: Call,
     store: Store,
@@ -96,7 +96,7 @@ def delete(
     call.answer.one(call.hf.memory_stores.delete(named.store_id(call.hf, store)))
 
 
-@command(app, "configure")
+@command(stores_app, "configure")
 def configure(
     call: Call,
     memories_cap: Annotated[

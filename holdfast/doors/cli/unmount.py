@@ -7,10 +7,10 @@ import typer
 from holdfast.doors.cli.answer import put_bytes
 from holdfast.doors.cli.printable import one_line
 
-app = typer.Typer(rich_markup_mode=None)
+unmount_app = typer.Typer(rich_markup_mode=None)
 
 
-@app.command("unmount")
+@unmount_app.command("unmount")
 def unmount(
     directory: Annotated[str, typer.Argument(metavar="DIR", help="What is mounted on.")],
     lazy: Annotated[

@@ -10,12 +10,12 @@ from holdfast.doors.cli.call import Call
 from holdfast.doors.cli.command import command
 from holdfast.doors.cli.progress import bar
 
-app = typer.Typer(rich_markup_mode=None)
+verify_app = typer.Typer(rich_markup_mode=None)
 
 COLUMNS = ("check", "table", "id", "expected", "found")
 
 
-@command(app, "verify")
+@command(verify_app, "verify")
 def verify(
     call: Call,
     quick: Annotated[bool, typer.Option("--quick", help="Check the storage less deeply.")] = False,

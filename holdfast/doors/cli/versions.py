@@ -10,7 +10,7 @@ from holdfast.doors.cli.command import command
 from holdfast.memories.stores.records import Version
 from holdfast.memories.stores.wire import to_wire
 
-app = typer.Typer(rich_markup_mode=None)
+versions_app = typer.Typer(rich_markup_mode=None)
 
 COLUMNS = ("id", "operation", "path", "created_at", "created_by", "redacted_at")
 
@@ -18,7 +18,7 @@ Store = Annotated[str, typer.Argument(metavar="STORE", help="The store's id or n
 Id = Annotated[str, typer.Argument(metavar="ID", help="The version's id.")]
 
 
-@command(app, "list")
+@command(versions_app, "list")
 def list_all(
     call: Call,
     store: Store,
@@ -34,7 +34,7 @@ def list_all(
     call.answer.many(call.walk("Listing versions", page.all()), COLUMNS)
 
 
-@command(app, "show")
+@command(versions_app, "show")
 def show(call: Call, store: Store, id: Id) -> None:
     """Show a version with its content."""
     version = call.hf.memory_stores.memory_versions.retrieve(
@@ -48,7 +48,7 @@ def show(call: Call, store: Store, id: Id) -> None:
         call.answer.text("\n" + version.content, {})
 
 
-@command(app, "diff")
+@command(versions_app, "diff")
 def diff(
     call: Call,
     store: Store,
@@ -63,7 +63,7 @@ def diff(
     call.answer.text(text or "They are equal.", instead)
 
 
-@command(app, "restore")
+@command(versions_app, "restore")
 def restore(call: Call, store: Store, id: Id) -> None:
     """Make an old version's content current again.
 
@@ -75,7 +75,7 @@ def restore(call: Call, store: Store, id: Id) -> None:
     call.answer.one(memory)
 
 
-@command(app, "redact")
+@command(versions_app, "redact")
 def redact(
     call: Call,
     store: Store,
