@@ -120,14 +120,14 @@ def _answered(
     waiting: dict[str, list[ToolResultMessage]] = {}
     for each in returned:
         waiting.setdefault(each.tool.id, []).append(each)
-    for message, call in called:
-        step, found = message.step or 0, waiting.get(call.id, [])
+    for said, call in called:
+        step, found = said.step or 0, waiting.get(call.id, [])
         at_step = [each for each in found if (each.step or 0) == step]
         if answers := at_step or found:
             waiting[call.id] = [each for each in found if each is not answers[0]]
             yield step, answers[0]
         else:
-            yield step, _interrupted(message, call)
+            yield step, _interrupted(said, call)
     for each in returned:
         if any(each is left for left in waiting[each.tool.id]):
             yield each.step or 0, each
