@@ -15,7 +15,7 @@ from holdfast.doors.cli.command import command
 from holdfast.doors.cli.printable import one_line, printable
 from holdfast.doors.cli.start import told
 from holdfast.doors.mount.life.asked import asked
-from holdfast.doors.mount.life.live import Wanted, live
+from holdfast.doors.mount.life.live import MountPlan, live
 from holdfast.doors.mount.life.place import absolute
 from holdfast.doors.mount.life.register import Register
 from holdfast.doors.mount.life.report import ready_line
@@ -84,7 +84,7 @@ def mount(
         _show_note(place)
     else:
         _check(call, session, stores)
-        wanted = Wanted(
+        wanted = MountPlan(
             directory=place,
             mode=mode,
             read_only=read_only,
@@ -110,7 +110,7 @@ def _check(call: Call, session: str | None, stores: list[str]) -> None:
         raise typer.BadParameter("name each store once", param_hint="--store")
 
 
-def _live(call: Call, wanted: Wanted, session: str | None, stores: list[str]) -> None:
+def _live(call: Call, wanted: MountPlan, session: str | None, stores: list[str]) -> None:
     """Mount, and exit as the mount ended, whether the target can be closed by then or not."""
     try:
         code = _lived(call, wanted, session, stores)
@@ -127,7 +127,7 @@ def _live(call: Call, wanted: Wanted, session: str | None, stores: list[str]) ->
     os._exit(code)
 
 
-def _lived(call: Call, wanted: Wanted, session: str | None, stores: list[str]) -> int:
+def _lived(call: Call, wanted: MountPlan, session: str | None, stores: list[str]) -> int:
     """Mount, and return the exit code once it has ended."""
     found = asked(call.hf, session=session, stores=stores, read_only=wanted.read_only)
     again = found.repeated()

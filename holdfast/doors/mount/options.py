@@ -7,7 +7,7 @@ from msgspec import Struct
 MIB = 1024 * 1024
 
 
-class Options(Struct, frozen=True, kw_only=True):
+class MountOptions(Struct, frozen=True, kw_only=True):
     """How a mount behaves; each is an option of `holdfast mount`."""
 
     spool: Path

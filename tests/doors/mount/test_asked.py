@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 import holdfast
-from holdfast.doors.mount.life.asked import Asked, asked
+from holdfast.doors.mount.life.asked import MountRequest, asked
 from holdfast.ground.errors import InvalidInput, NotFound, NotPermitted
 from holdfast.ground.scope import Actor
 from holdfast.library.holdfast import Holdfast
@@ -37,7 +37,7 @@ def session(hf: Holdfast, *stores: Store, read_only: tuple[Store, ...] = ()) -> 
     return hf.sessions.create(agent="agent_7", environment_id="laptop", resources=resources)
 
 
-def shown(found: Asked) -> dict[str, str]:
+def shown(found: MountRequest) -> dict[str, str]:
     return {part.slug: part.resource.access for part in found.parts}
 
 

@@ -12,12 +12,12 @@ from time import monotonic
 import pytest
 
 import holdfast
-from holdfast.doors.mount.files.core import Core
-from holdfast.doors.mount.options import MIB, Options
+from holdfast.doors.mount.files.core import StoreFilesystem
+from holdfast.doors.mount.options import MIB, MountOptions
 from holdfast.doors.mount.storage.contents import Contents
 from holdfast.doors.mount.storage.deadline import Deadline
 from holdfast.doors.mount.storage.later import Later
-from holdfast.doors.mount.storage.source import Source
+from holdfast.doors.mount.storage.source import StoreSource
 from holdfast.doors.mount.storage.spool import Spool
 from holdfast.ground.clock import SystemClock
 from holdfast.ground.ids import Ids
@@ -41,14 +41,14 @@ def store(hf: Holdfast) -> Store:
 
 
 @contextmanager
-def mounted(tmp_path: Path, store: Store, name: str = "one") -> Generator[Core]:
+def mounted(tmp_path: Path, store: Store, name: str = "one") -> Generator[StoreFilesystem]:
     """Give a started core over its own handle on the database, as another process has."""
     clock = SystemClock()
-    options = Options(spool=tmp_path / f"spool-{name}", grace=0.2)
+    options = MountOptions(spool=tmp_path / f"spool-{name}", grace=0.2)
     with holdfast.open(str(tmp_path / "h.db")) as hf, closing(Deadline(options.deadline)) as limit:
-        source = Source(hf, store, deadline=limit, contents=Contents(MIB))
+        source = StoreSource(hf, store, deadline=limit, contents=Contents(MIB))
         later = Later()
-        core = Core(
+        core = StoreFilesystem(
             [("notes", source, "read_write")],
             options=options,
             spool=Spool(options.spool, clock=clock),
@@ -65,7 +65,7 @@ def mounted(tmp_path: Path, store: Store, name: str = "one") -> Generator[Core]:
             later.close()
 
 
-def write(core: Core, path: str, data: bytes, flags: int = WHOLE) -> None:
+def write(core: StoreFilesystem, path: str, data: bytes, flags: int = WHOLE) -> None:
     """Write a file as a program does; what one of its steps fails with is the program's."""
     try:
         fh = core.open(path, flags & ~os.O_CREAT)
@@ -78,7 +78,7 @@ def write(core: Core, path: str, data: bytes, flags: int = WHOLE) -> None:
         core.release(fh)
 
 
-def read(core: Core, path: str) -> bytes:
+def read(core: StoreFilesystem, path: str) -> bytes:
     fh = core.open(path, os.O_RDONLY)
     try:
         return core.read(fh, MIB, 0)
@@ -86,7 +86,7 @@ def read(core: Core, path: str) -> bytes:
         core.release(fh)
 
 
-def shown(core: Core, directory: str = "/notes") -> dict[str, bytes]:
+def shown(core: StoreFilesystem, directory: str = "/notes") -> dict[str, bytes]:
     """Return the content of every file below *directory*, by its path in the store."""
     found: dict[str, bytes] = {}
     for entry in core.readdir(directory):
@@ -150,7 +150,7 @@ def test_appends_of_many_threads_and_two_mounts_are_all_there_once(
         ]
 
 
-def step(core: Core, chance: random.Random, text: bytes) -> None:
+def step(core: StoreFilesystem, chance: random.Random, text: bytes) -> None:
     """Do something at random to a handful of names."""
     names = ["a.md", "b.md", "c.tmp", "d/a.md", "d/b.md", "e/a.md", "a.md~", ".s.swp"]
     old, new = (f"/notes/{name}" for name in chance.sample(names, 2))

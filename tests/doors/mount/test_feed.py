@@ -8,8 +8,8 @@ from targets import postgres as postgres
 
 from holdfast.doors.mount.storage.contents import Contents
 from holdfast.doors.mount.storage.deadline import Deadline
-from holdfast.doors.mount.storage.feed import Feed
-from holdfast.doors.mount.storage.source import Source
+from holdfast.doors.mount.storage.feed import StoreFeed
+from holdfast.doors.mount.storage.source import StoreSource
 from holdfast.ground.errors import CursorExpired, HoldfastError, NotFound, Unavailable
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.records import Changes, Snapshot
@@ -27,8 +27,8 @@ class Ear:
         self.failing: set[str] = set()
         self._heard = threading.Condition()
 
-    def follow(self, source: Source, *, seq: int) -> Feed:
-        return Feed(
+    def follow(self, source: StoreSource, *, seq: int) -> StoreFeed:
+        return StoreFeed(
             source,
             seq=seq,
             changed=lambda answer: self._hear("changed", answer),
@@ -72,14 +72,14 @@ class TestOnEachTarget:
     """What is told of a store, wherever it is."""
 
     @pytest.fixture
-    def source(self, hf: Holdfast) -> Iterator[Source]:
+    def source(self, hf: Holdfast) -> Iterator[StoreSource]:
         deadline = Deadline(LONG)
         store = hf.memory_stores.create(name="Notes")
-        yield Source(hf, store, deadline=deadline, contents=Contents(0))
+        yield StoreSource(hf, store, deadline=deadline, contents=Contents(0))
         deadline.close()
 
     @pytest.fixture
-    def feed(self, ear: Ear, source: Source) -> Iterator[Feed]:
+    def feed(self, ear: Ear, source: StoreSource) -> Iterator[StoreFeed]:
         feed = ear.follow(source, seq=source.snapshot().seq)
         feed.start()
         yield feed
@@ -87,7 +87,7 @@ class TestOnEachTarget:
 
     @pytest.mark.usefixtures("feed")
     def test_each_change_is_told_once_and_in_order(
-        self, hf: Holdfast, source: Source, ear: Ear
+        self, hf: Holdfast, source: StoreSource, ear: Ear
     ) -> None:
         memories = [
             hf.memory_stores.memories.create(source.id, path=f"/{name}.md", content=name)
@@ -100,7 +100,7 @@ class TestOnEachTarget:
 
     @pytest.mark.usefixtures("feed")
     def test_that_the_store_was_archived_is_told(
-        self, hf: Holdfast, source: Source, ear: Ear
+        self, hf: Holdfast, source: StoreSource, ear: Ear
     ) -> None:
         archived = hf.memory_stores.archive(source.id)
 
@@ -113,7 +113,7 @@ class TestOnEachTarget:
 
     @pytest.mark.usefixtures("feed")
     def test_that_the_store_was_deleted_is_told(
-        self, hf: Holdfast, source: Source, ear: Ear
+        self, hf: Holdfast, source: StoreSource, ear: Ear
     ) -> None:
         hf.memory_stores.delete(source.id)
 
@@ -169,12 +169,12 @@ class TestWhatIsTold:
     """Over a source that answers as it is told to."""
 
     @pytest.fixture
-    def feed_of(self, ear: Ear) -> Iterator[Callable[[Scripted], Feed]]:
+    def feed_of(self, ear: Ear) -> Iterator[Callable[[Scripted], StoreFeed]]:
         """Give what starts a feed; it is closed at the end."""
-        made: list[tuple[Scripted, Feed]] = []
+        made: list[tuple[Scripted, StoreFeed]] = []
 
-        def start(source: Scripted) -> Feed:
-            feed = ear.follow(cast("Source", source), seq=5)
+        def start(source: Scripted) -> StoreFeed:
+            feed = ear.follow(cast("StoreSource", source), seq=5)
             made.append((source, feed))
             feed.start()
             assert source.waits.wait(LONG)
@@ -186,7 +186,7 @@ class TestWhatIsTold:
             source.over.set()
 
     def test_it_goes_on_from_each_answer(
-        self, ear: Ear, feed_of: Callable[[Scripted], Feed]
+        self, ear: Ear, feed_of: Callable[[Scripted], StoreFeed]
     ) -> None:
         source = Scripted(changes(5), changes(7), changes(7))
         feed_of(source)
@@ -195,7 +195,7 @@ class TestWhatIsTold:
         assert ear.words == ["changed"] * 3
 
     def test_changes_that_are_no_longer_kept_become_a_snapshot(
-        self, ear: Ear, feed_of: Callable[[Scripted], Feed]
+        self, ear: Ear, feed_of: Callable[[Scripted], StoreFeed]
     ) -> None:
         source = Scripted(CursorExpired(9), snapshot(9), changes(10))
         feed_of(source)
@@ -204,7 +204,7 @@ class TestWhatIsTold:
         assert ear.words == ["resynced", "changed"]
 
     def test_a_store_that_is_away_is_told_once_and_comes_back_with_a_snapshot(
-        self, ear: Ear, feed_of: Callable[[Scripted], Feed]
+        self, ear: Ear, feed_of: Callable[[Scripted], StoreFeed]
     ) -> None:
         source = Scripted(away(), away(), snapshot(9), changes(10))
         feed_of(source)
@@ -213,7 +213,7 @@ class TestWhatIsTold:
         assert ear.words == ["lost", "resynced", "back", "changed"]
 
     def test_another_reason_to_be_away_is_told_too(
-        self, ear: Ear, feed_of: Callable[[Scripted], Feed]
+        self, ear: Ear, feed_of: Callable[[Scripted], StoreFeed]
     ) -> None:
         gone = NotFound("memory store", "memstore_1")
         feed_of(Scripted(away(), gone, snapshot(9)))
@@ -225,7 +225,7 @@ class TestWhatIsTold:
     def test_what_was_not_taken_in_becomes_a_snapshot(
         self,
         ear: Ear,
-        feed_of: Callable[[Scripted], Feed],
+        feed_of: Callable[[Scripted], StoreFeed],
         failing: str,
         caplog: pytest.LogCaptureFixture,
     ) -> None:
@@ -241,7 +241,7 @@ class TestWhatIsTold:
         assert [record.levelname for record in caplog.records] == ["ERROR"]
 
     def test_closed_it_tells_nothing_more(
-        self, ear: Ear, feed_of: Callable[[Scripted], Feed]
+        self, ear: Ear, feed_of: Callable[[Scripted], StoreFeed]
     ) -> None:
         source = Scripted(changes(6))
         feed = feed_of(source)
@@ -255,7 +255,7 @@ class TestWhatIsTold:
         assert ear.words == ["changed"]
 
     def test_it_is_behind_for_as_long_as_it_hears_nothing(
-        self, feed_of: Callable[[Scripted], Feed]
+        self, feed_of: Callable[[Scripted], StoreFeed]
     ) -> None:
         away_since = feed_of(Scripted(changes(6), away()))
         followed = feed_of(Scripted(changes(6)))

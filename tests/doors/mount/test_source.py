@@ -14,7 +14,7 @@ from targets import postgres as postgres
 import holdfast
 from holdfast.doors.mount.storage.contents import Contents
 from holdfast.doors.mount.storage.deadline import Deadline
-from holdfast.doors.mount.storage.source import FAR_SECONDS, NEAR_SECONDS, Source
+from holdfast.doors.mount.storage.source import FAR_SECONDS, NEAR_SECONDS, StoreSource
 from holdfast.ground.errors import (
     Corrupt,
     HoldfastError,
@@ -44,11 +44,11 @@ def deadline() -> Iterator[Deadline]:
 
 
 @pytest.fixture
-def source(hf: Holdfast, store: Store, deadline: Deadline) -> Source:
-    return Source(hf, store, deadline=deadline, contents=Contents(MIB))
+def source(hf: Holdfast, store: Store, deadline: Deadline) -> StoreSource:
+    return StoreSource(hf, store, deadline=deadline, contents=Contents(MIB))
 
 
-def saved(source: Source, path: str, content: str, id: str = "edit_1") -> Memory:
+def saved(source: StoreSource, path: str, content: str, id: str = "edit_1") -> Memory:
     [applied] = source.apply([Save(path=path, content=content)], id)
     return applied.memories[0]
 
@@ -56,11 +56,13 @@ def saved(source: Source, path: str, content: str, id: str = "edit_1") -> Memory
 class TestOnEachTarget:
     """What holds wherever the store is."""
 
-    def test_it_says_whose_store_it_is(self, hf: Holdfast, store: Store, source: Source) -> None:
+    def test_it_says_whose_store_it_is(
+        self, hf: Holdfast, store: Store, source: StoreSource
+    ) -> None:
         assert (source.id, source.name) == (store.id, "Notes")
         assert (source.workspace, source.actor) == (hf.workspace, hf.actor)
 
-    def test_what_is_applied_is_in_the_snapshot_and_the_changes(self, source: Source) -> None:
+    def test_what_is_applied_is_in_the_snapshot_and_the_changes(self, source: StoreSource) -> None:
         before = source.snapshot()
         memory = saved(source, "/a.md", "tabs")
         after = source.snapshot()
@@ -70,14 +72,14 @@ class TestOnEachTarget:
         assert [change.memory for change in changes.changes] == [memory]
         assert changes.seq == after.seq
 
-    def test_an_edit_sent_twice_is_done_once(self, hf: Holdfast, source: Source) -> None:
+    def test_an_edit_sent_twice_is_done_once(self, hf: Holdfast, source: StoreSource) -> None:
         memory = saved(source, "/a.md", "tabs")
         again = saved(source, "/a.md", "tabs")
 
         versions = hf.memory_stores.memory_versions.list(source.id).data
         assert (again, len(versions)) == (memory, 1)
 
-    def test_a_content_is_asked_for_once(self, source: Source) -> None:
+    def test_a_content_is_asked_for_once(self, source: StoreSource) -> None:
         memory = saved(source, "/a.md", "tabs \N{SNOWMAN}")
         assert source.cached(memory.content_sha256) is None
 
@@ -87,7 +89,7 @@ class TestOnEachTarget:
         assert source.cached(memory.content_sha256) == "tabs \N{SNOWMAN}".encode()
         assert source.content(memory).content == "tabs \N{SNOWMAN}"
 
-    def test_a_content_that_is_gone_is_a_newer_head_or_nothing(self, source: Source) -> None:
+    def test_a_content_that_is_gone_is_a_newer_head_or_nothing(self, source: StoreSource) -> None:
         memory = saved(source, "/a.md", "tabs")
         newer = saved(source, "/a.md", "spaces", "edit_2")
 
@@ -99,7 +101,7 @@ class TestOnEachTarget:
             source.content(memory)
 
     def test_a_directory_read_file_by_file_is_brought_ahead(
-        self, source: Source, deadline: Deadline
+        self, source: StoreSource, deadline: Deadline
     ) -> None:
         edits = [Save(path=f"/d/{number:02}.md", content=f"{number}") for number in range(70)]
         source.apply(edits, "edit_1")
@@ -114,7 +116,9 @@ class TestOnEachTarget:
 
         assert waited == [0]
 
-    def test_a_file_alone_brings_nothing_ahead(self, source: Source, deadline: Deadline) -> None:
+    def test_a_file_alone_brings_nothing_ahead(
+        self, source: StoreSource, deadline: Deadline
+    ) -> None:
         source.apply([Save(path=f"/d{n}/a", content=f"{n}") for n in range(9)], "edit_1")
         for memory in source.snapshot().memories:
             source.ahead(memory)
@@ -128,7 +132,7 @@ class TestOnEachTarget:
         store: Store,
     ) -> None:
         deadline = Deadline(LONG)
-        source = Source(hf, store, deadline=deadline, contents=Contents(MIB))
+        source = StoreSource(hf, store, deadline=deadline, contents=Contents(MIB))
         seq = source.snapshot().seq
         waiting = threading.Thread(target=source.changes, args=(seq, 25.0))
         waiting.start()
@@ -197,10 +201,10 @@ class TestWhatFails:
         store = real.memory_stores.create(name="Notes")
         return real.memory_stores.memories.create(store.id, path="/a.md", content="tabs")
 
-    def source(self, real: Holdfast, flaky: Flaky, memory: Memory, seconds: float) -> Source:
+    def source(self, real: Holdfast, flaky: Flaky, memory: Memory, seconds: float) -> StoreSource:
         store = real.memory_stores.retrieve(memory.memory_store_id)
         handle = cast("Holdfast", flaky)
-        return Source(handle, store, deadline=Deadline(seconds), contents=Contents(MIB))
+        return StoreSource(handle, store, deadline=Deadline(seconds), contents=Contents(MIB))
 
     def test_what_passes_in_a_moment_is_not_seen(self, real: Holdfast, memory: Memory) -> None:
         flaky = Flaky(real, busy(), busy(), busy())
@@ -277,7 +281,7 @@ class TestWhatHangs:
         store = held.memory_stores.create(name="Notes")
         memory = held.memory_stores.memories.create(store.id, path="/a.md", content="tabs")
         deadline = Deadline(0.2)
-        source = Source(held, store, deadline=deadline, contents=Contents(MIB))
+        source = StoreSource(held, store, deadline=deadline, contents=Contents(MIB))
         edit = Save(path="/a.md", content="tabs\nspaces\n", memory_id=memory.id)
 
         with locked(sqlite_file):
@@ -294,11 +298,11 @@ class TestWhatHangs:
 
 
 def test_changes_of_a_server_are_waited_for_longer(remote: Holdfast, deadline: Deadline) -> None:
-    far = Source(
+    far = StoreSource(
         remote, remote.memory_stores.create(name="Far"), deadline=deadline, contents=Contents(MIB)
     )
     with holdfast.open(":memory:") as hf:
         store = hf.memory_stores.create(name="Near")
-        near = Source(hf, store, deadline=deadline, contents=Contents(MIB))
+        near = StoreSource(hf, store, deadline=deadline, contents=Contents(MIB))
 
         assert (near.longest_wait, far.longest_wait) == (NEAR_SECONDS, FAR_SECONDS)

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.doors.mount.storage.spool import Kept, Spool, Spooled, default_root
+from holdfast.doors.mount.storage.spool import Spool, Spooled, SpoolEntry, default_root
 from holdfast.ground.text import sha256_hex
 from holdfast.testing.fakes import FrozenClock
 
@@ -178,7 +178,7 @@ def test_files_of_one_name_in_one_moment_are_entries_of_their_own(spool: Spool) 
 
 
 def test_threads_that_keep_at_once_lose_nothing(spool: Spool) -> None:
-    def put(number: int) -> Kept:
+    def put(number: int) -> SpoolEntry:
         return spool.put(NOTES, b"%d" % number)
 
     with ThreadPoolExecutor(8) as threads:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.doors.mount.files.buffers import Buffer
-from holdfast.doors.mount.files.heads import Heads
+from holdfast.doors.mount.files.heads import HeadTable
 from holdfast.doors.mount.files.nodes import Directory, File, Nodes
 from holdfast.doors.mount.files.tree import Tree
 from holdfast.doors.mount.fuse.kernel import NoKernel
@@ -38,7 +38,7 @@ class Shown:
             "/notes", self.nodes, inodes=count(2), kernel=lambda: self.kernel, now=lambda: NOW
         )
         self.hidden: list[str] = []
-        self.heads = Heads(self.tree, kernel=lambda: self.kernel, on_hidden=self.hidden.append)
+        self.heads = HeadTable(self.tree, kernel=lambda: self.kernel, on_hidden=self.hidden.append)
 
     def paths(self) -> list[str]:
         """Return the path of every file, and of every directory with a slash behind."""

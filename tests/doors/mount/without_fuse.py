@@ -11,7 +11,7 @@ from pathlib import Path
 
 import holdfast
 from holdfast.doors.mount.life.asked import asked
-from holdfast.doors.mount.life.live import Wanted, live
+from holdfast.doors.mount.life.live import MountPlan, live
 from holdfast.doors.mount.life.machine import Machine
 from holdfast.ground.errors import HoldfastError
 from holdfast.memories.stores.records import JSONObject
@@ -32,7 +32,7 @@ def warn(line: str) -> None:
 
 def main(db: str, store: str, directory: str, mode: str) -> None:
     with holdfast.open(db) as hf:
-        wanted = Wanted(directory=Path(directory), mode=mode)  # pyright: ignore[reportArgumentType] (a command line's)
+        wanted = MountPlan(directory=Path(directory), mode=mode)  # pyright: ignore[reportArgumentType] (a command line's)
         found = asked(hf, session=None, stores=[store])
         try:
             live(found, wanted, tell=tell, warn=warn, machine=Machine(load=load))

@@ -3,7 +3,7 @@
 from errno import EROFS, ESTALE
 
 from holdfast.doors.mount.errors import errno_of
-from holdfast.doors.mount.files.handles import Handles
+from holdfast.doors.mount.files.handles import HandleTable
 from holdfast.doors.mount.files.nodes import Directory, File, work_of
 from holdfast.doors.mount.files.parts import Parts
 from holdfast.ground.errors import HoldfastError, NotAuthenticated, Unavailable
@@ -13,7 +13,7 @@ from holdfast.memories.stores.records import Changes, Snapshot
 class Absorbing:
     """Takes in what the feed of one store tells. Files with unsaved bytes keep them."""
 
-    def __init__(self, parts: Parts, handles: Handles) -> None:
+    def __init__(self, parts: Parts, handles: HandleTable) -> None:
         self._parts, self._branch, self._handles = parts, parts.branch, handles
         parts.branch.on_gone = self.lost
 

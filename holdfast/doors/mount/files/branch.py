@@ -11,16 +11,16 @@ from threading import RLock
 
 from holdfast.doors.mount.errors import oserror
 from holdfast.doors.mount.failure import failure
-from holdfast.doors.mount.files.heads import Heads
+from holdfast.doors.mount.files.heads import HeadTable
 from holdfast.doors.mount.files.nodes import File, Nodes
 from holdfast.doors.mount.files.pace import seconds_left
-from holdfast.doors.mount.files.status import Counts
+from holdfast.doors.mount.files.status import StoreDirectoryStatus
 from holdfast.doors.mount.files.surroundings import Surroundings
 from holdfast.doors.mount.files.tree import Tree
-from holdfast.doors.mount.files.turns import Turns
+from holdfast.doors.mount.files.turns import FileLocks
 from holdfast.doors.mount.files.unsaved import Unsaved
 from holdfast.doors.mount.fuse.kernel import Kernel
-from holdfast.doors.mount.storage.source import Source
+from holdfast.doors.mount.storage.source import StoreSource
 from holdfast.ground.errors import HoldfastError, NotFound
 from holdfast.memories.stores.edits import Edit
 from holdfast.memories.stores.records import Access, Applied, Memory, Snapshot
@@ -36,7 +36,7 @@ class Branch:
     def __init__(
         self,
         slug: str,
-        source: Source,
+        source: StoreSource,
         access: Access,
         *,
         surroundings: Surroundings,
@@ -46,12 +46,14 @@ class Branch:
         self.slug, self.source, self.surroundings = slug, source, surroundings
         self.prefix = f"/{slug}"
         self.lock = RLock()
-        self.turns = Turns(self.lock, surroundings)
+        self.turns = FileLocks(self.lock, surroundings)
         self.tree = Tree(
             self.prefix, nodes, inodes=inodes, kernel=self.kernel, now=surroundings.clock.now
         )
-        self.heads = Heads(self.tree, kernel=self.kernel, on_hidden=self._hidden)
-        self.counts = Counts(surroundings, workspace=source.workspace, ids={"store_id": source.id})
+        self.heads = HeadTable(self.tree, kernel=self.kernel, on_hidden=self._hidden)
+        self.counts = StoreDirectoryStatus(
+            surroundings, workspace=source.workspace, ids={"store_id": source.id}
+        )
         self.read_only = access == "read_only" or surroundings.options.read_only
         self.archived_at: datetime | None = None
         self.cap = 0

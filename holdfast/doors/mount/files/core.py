@@ -16,8 +16,8 @@ from holdfast.doors.mount.failure import failure, guarded, paced
 from holdfast.doors.mount.files.absorbing import Absorbing
 from holdfast.doors.mount.files.branch import Branch
 from holdfast.doors.mount.files.closing import Closing
-from holdfast.doors.mount.files.files import Files
-from holdfast.doors.mount.files.handles import Handles
+from holdfast.doors.mount.files.files import FileOperations
+from holdfast.doors.mount.files.handles import HandleTable
 from holdfast.doors.mount.files.lookups import ROOT_INODE, Lookups
 from holdfast.doors.mount.files.nodes import Nodes
 from holdfast.doors.mount.files.parts import Parts
@@ -29,10 +29,10 @@ from holdfast.doors.mount.files.status import MountStatus, StoreStatus
 from holdfast.doors.mount.files.surroundings import Surroundings
 from holdfast.doors.mount.files.writing import Writing
 from holdfast.doors.mount.fuse.kernel import Kernel, NoKernel
-from holdfast.doors.mount.options import Options
-from holdfast.doors.mount.storage.feed import Feed
+from holdfast.doors.mount.options import MountOptions
+from holdfast.doors.mount.storage.feed import StoreFeed
 from holdfast.doors.mount.storage.later import Later
-from holdfast.doors.mount.storage.source import Source
+from holdfast.doors.mount.storage.source import StoreSource
 from holdfast.doors.mount.storage.spool import Spool
 from holdfast.ground.clock import Clock, to_rfc3339
 from holdfast.ground.events import Event
@@ -43,7 +43,7 @@ _log = logging.getLogger(__name__)
 _NO_KERNEL = NoKernel()
 
 
-class Core:
+class StoreFilesystem:
     """The directories of several stores, `/<slug>/<path of the memory>`.
 
     `described` gives what `user.holdfast.status` of the whole is; who knows more may replace it.
@@ -51,9 +51,9 @@ class Core:
 
     def __init__(
         self,
-        sources: Sequence[tuple[str, Source, Access]],
+        sources: Sequence[tuple[str, StoreSource, Access]],
         *,
-        options: Options,
+        options: MountOptions,
         spool: Spool,
         later: Later,
         clock: Clock,
@@ -79,13 +79,13 @@ class Core:
             for slug, source, access in sources
         }
         self.described: Callable[[], bytes] = lambda: msgspec.json.encode(self.status())
-        self._feeds: dict[str, Feed] = {}
+        self._feeds: dict[str, StoreFeed] = {}
         self._recoveries: list[Recovery] = []
-        self._lay_out(Places(self._parts, nodes), Handles())
+        self._lay_out(Places(self._parts, nodes), HandleTable())
         self.left: tuple[Left, ...] = ()
         """What of an earlier mount is left in the spool, for a person; known after the start."""
 
-    def _lay_out(self, places: Places, handles: Handles) -> None:
+    def _lay_out(self, places: Places, handles: HandleTable) -> None:
         """Let each operation be its part's own: nothing stands between a binding and it."""
         lookups = Lookups(
             places,
@@ -95,7 +95,7 @@ class Core:
             store_status=lambda parts: msgspec.json.encode(self._of_store(parts)),
         )
         writing = Writing(places, handles)
-        files = Files(places, handles, writing)
+        files = FileOperations(places, handles, writing)
         removing, renaming = Removing(places), Renaming(places)
         self._absorbing = {slug: Absorbing(parts, handles) for slug, parts in self._parts.items()}
         self.getattr, self.readdir = guarded(lookups.getattr), guarded(lookups.readdir)
@@ -137,7 +137,7 @@ class Core:
             self._recoveries.append(Recovery(parts))
             left += self._recoveries[-1].run()
             absorbing = self._absorbing[slug]
-            self._feeds[slug] = Feed(
+            self._feeds[slug] = StoreFeed(
                 branch.source,
                 seq=snapshot.seq,
                 changed=absorbing.changed,

@@ -9,8 +9,8 @@ from holdfast.doors.mount.errors import oserror
 from holdfast.doors.mount.failure import failure
 from holdfast.doors.mount.files.branch import Branch
 from holdfast.doors.mount.files.buffers import Buffer
-from holdfast.doors.mount.files.handles import Handles
-from holdfast.doors.mount.files.nodes import Directory, File, Handle, tidy, work_of
+from holdfast.doors.mount.files.handles import HandleTable
+from holdfast.doors.mount.files.nodes import Directory, File, FileHandle, tidy, work_of
 from holdfast.doors.mount.files.parts import Parts
 from holdfast.doors.mount.files.places import Places
 from holdfast.doors.mount.files.writing import Writing
@@ -22,10 +22,10 @@ READS_ON = 64
 """Files opened after one whose content was missing of which the next may be missing too."""
 
 
-class Files:
+class FileOperations:
     """Opens, makes, reads and closes files."""
 
-    def __init__(self, places: Places, handles: Handles, writing: Writing) -> None:
+    def __init__(self, places: Places, handles: HandleTable, writing: Writing) -> None:
         self._places, self._writing = places, writing
         self._parts: Mapping[str, Parts] = places.parts
         self._handles, self._by_number = handles, handles.by_number
@@ -130,7 +130,7 @@ class Files:
         with branch.lock:
             tidy(file)
 
-    def _save(self, handle: Handle, save: Callable[[File], None]) -> None:
+    def _save(self, handle: FileHandle, save: Callable[[File], None]) -> None:
         """Save what was written; OSError too if another program's save of the bytes failed."""
         try:
             save(handle.file)
@@ -151,7 +151,7 @@ class Files:
             parts.grace.arm(file)
         self._writing.leave_empty(parts.branch, file)
 
-    def _stand(self, branch: Branch, handle: Handle) -> None:
+    def _stand(self, branch: Branch, handle: FileHandle) -> None:
         """Let *handle* stand on its file's head, read now if need be."""
         file = handle.file
         memory = file.memory
@@ -171,7 +171,7 @@ class Files:
             raise oserror(error) from error
         handle.pin(content, found.content_sha256, found.id)
 
-    def _present(self, handle: Handle, memory: Memory) -> bytes:
+    def _present(self, handle: FileHandle, memory: Memory) -> bytes:
         """Return the head as it is by now; what the handle had, if that cannot be read."""
         try:
             found, content = self._parts[handle.slug].branch.content(handle.file, memory)
@@ -183,8 +183,8 @@ class Files:
         return content
 
 
-def _handle(branch: Branch, file: File, flags: int) -> Handle:
-    return Handle(
+def _handle(branch: Branch, file: File, flags: int) -> FileHandle:
+    return FileHandle(
         branch.slug,
         file,
         writable=flags & os.O_ACCMODE != os.O_RDONLY,

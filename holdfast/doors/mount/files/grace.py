@@ -17,7 +17,7 @@ from holdfast.doors.mount.files.buffers import content_fault
 from holdfast.doors.mount.files.keeping import Keeping
 from holdfast.doors.mount.files.nodes import Directory, File, tidy, work_of
 from holdfast.doors.mount.files.saves import Saves
-from holdfast.doors.mount.files.sending import Sending
+from holdfast.doors.mount.files.sending import StoreWriter
 from holdfast.doors.mount.names import Kind
 from holdfast.ground.errors import Unavailable
 from holdfast.memories.stores.edits import Move, Moved
@@ -29,7 +29,9 @@ _log = logging.getLogger(__name__)
 class Grace:
     """The temporary files and the backups of one store."""
 
-    def __init__(self, branch: Branch, saves: Saves, keeping: Keeping, sending: Sending) -> None:
+    def __init__(
+        self, branch: Branch, saves: Saves, keeping: Keeping, sending: StoreWriter
+    ) -> None:
         self._branch, self._saves = branch, saves
         self._keeping, self._sending = keeping, sending
         self._around = branch.surroundings

@@ -4,23 +4,23 @@ from errno import EBADF
 from itertools import count
 
 from holdfast.doors.mount.failure import failure
-from holdfast.doors.mount.files.nodes import Handle
+from holdfast.doors.mount.files.nodes import FileHandle
 
 
-class Handles:
+class HandleTable:
     """The open files of a mount, by number."""
 
     def __init__(self) -> None:
         self._numbers = count(1)
-        self.by_number: dict[int, Handle] = {}
+        self.by_number: dict[int, FileHandle] = {}
 
-    def add(self, handle: Handle) -> int:
+    def add(self, handle: FileHandle) -> int:
         """Return the number of *handle* from now on."""
         fh = next(self._numbers)
         self.by_number[fh] = handle
         return fh
 
-    def demand(self, fh: int) -> Handle:
+    def demand(self, fh: int) -> FileHandle:
         """Return the open file *fh*, or OSError if nothing can be done with it."""
         handle = self.by_number.get(fh)
         if handle is None:
@@ -29,6 +29,6 @@ class Handles:
             raise failure(handle.dead)
         return handle
 
-    def of(self, slug: str) -> list[Handle]:
+    def of(self, slug: str) -> list[FileHandle]:
         """Return the open files of one store."""
         return [handle for handle in list(self.by_number.values()) if handle.slug == slug]

@@ -23,7 +23,7 @@ class _Room(Enum):
     LATER = "later"
 
 
-class Heads:
+class HeadTable:
     """The memories of one store, by id. Who calls holds the store's lock."""
 
     def __init__(

@@ -7,9 +7,9 @@ from typing import Literal
 
 from holdfast.doors.mount.files.branch import Branch
 from holdfast.doors.mount.files.buffers import Frozen
-from holdfast.doors.mount.files.nodes import Attempt, File, work_of
+from holdfast.doors.mount.files.nodes import EditAttempt, File, work_of
 from holdfast.doors.mount.names import Kind
-from holdfast.doors.mount.storage.spool import NOT_FAILED, Kept, Spooled
+from holdfast.doors.mount.storage.spool import NOT_FAILED, Spooled, SpoolEntry
 from holdfast.ground.clock import to_rfc3339
 from holdfast.ground.text import sha256_hex
 
@@ -22,7 +22,7 @@ class Keeping:
     def __init__(self, branch: Branch) -> None:
         self._branch, self._spool = branch, branch.surroundings.spool
 
-    def keep_attempt(self, file: File, attempt: Attempt, errno: int) -> bool:
+    def keep_attempt(self, file: File, attempt: EditAttempt, errno: int) -> bool:
         """Keep what *attempt* saves, because of *errno*, in place of its entry; tell if it is."""
         frozen = attempt.frozen
         if frozen is None:
@@ -39,7 +39,7 @@ class Keeping:
             attempt.kept = kept
         return kept is not None
 
-    def leave_attempt(self, file: File, attempt: Attempt, errno: int) -> None:
+    def leave_attempt(self, file: File, attempt: EditAttempt, errno: int) -> None:
         """Leave what *attempt* could not save for a person."""
         attempt.left = True
         self.keep_attempt(file, attempt, errno)
@@ -67,7 +67,7 @@ class Keeping:
             work.kept, work.kept_id, work.kept_version = kept, edit_id, version
         return kept is not None
 
-    def secure(self, file: File, kept: Kept | None) -> bool:
+    def secure(self, file: File, kept: SpoolEntry | None) -> bool:
         """Have what is kept of *file* outlive a loss of power; tell if it does."""
         if kept is None:
             return True
@@ -101,7 +101,7 @@ class Keeping:
             self._spool.release(work.kept)
             work.kept = None
 
-    def remove(self, kept: Kept | None) -> None:
+    def remove(self, kept: SpoolEntry | None) -> None:
         """Remove an entry whose bytes are saved, or whose file is removed."""
         if kept is not None:
             self._branch.kernel().step_aside()
@@ -142,8 +142,8 @@ class Keeping:
         base: str | None,
         edit_id: str,
         errno: int,
-        instead_of: Kept | None,
-    ) -> Kept | None:
+        instead_of: SpoolEntry | None,
+    ) -> SpoolEntry | None:
         branch, appended, memory = self._branch, frozen.appended, file.memory
         kind: Literal["save", "append", "transient"] = "save"
         if file.kind is Kind.TRANSIENT:

@@ -6,11 +6,11 @@ from datetime import datetime
 from errno import EACCES, ENAMETOOLONG, ENODATA, ENOENT, ENOTDIR, ENOTSUP, EROFS
 
 from holdfast.doors.mount.failure import failure
-from holdfast.doors.mount.files.handles import Handles
+from holdfast.doors.mount.files.handles import HandleTable
 from holdfast.doors.mount.files.nodes import Directory, File, Node, nanoseconds
 from holdfast.doors.mount.files.parts import Parts
 from holdfast.doors.mount.files.places import Places
-from holdfast.doors.mount.fuse.kernel import Attributes, Entry, Space
+from holdfast.doors.mount.fuse.kernel import Attributes, DirectoryEntry, Space
 from holdfast.doors.mount.names import NAME_BYTES_MAX
 
 BLOCKS_PER_MEMORY = 25
@@ -32,7 +32,7 @@ class Lookups:
     def __init__(
         self,
         places: Places,
-        handles: Handles,
+        handles: HandleTable,
         *,
         at: datetime,
         status: Callable[[], bytes],
@@ -57,7 +57,7 @@ class Lookups:
         entry = node.entry
         return self._entry(node).attributes if entry is None else entry.attributes
 
-    def readdir(self, path: str) -> list[Entry]:
+    def readdir(self, path: str) -> list[DirectoryEntry]:
         """Return every name in the directory *path* at this moment."""
         if path == "/":
             nodes: list[Node] = [parts.branch.tree.root for parts in self._places.parts.values()]
@@ -137,7 +137,7 @@ class Lookups:
         }.get(name)
         return None if told is None else told.encode()
 
-    def _entry(self, node: Node) -> Entry:
+    def _entry(self, node: Node) -> DirectoryEntry:
         """Make what is shown of *node*, which nobody may change meanwhile."""
         branch = self._places.of(node.path).branch
         with branch.lock:

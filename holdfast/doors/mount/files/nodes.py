@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 
 from holdfast.doors.mount.files.buffers import Buffer, Frozen
-from holdfast.doors.mount.fuse.kernel import Attributes, Entry
+from holdfast.doors.mount.fuse.kernel import Attributes, DirectoryEntry
 from holdfast.doors.mount.names import Kind
-from holdfast.doors.mount.storage.spool import Kept
+from holdfast.doors.mount.storage.spool import SpoolEntry
 from holdfast.ground.clock import to_microseconds
 from holdfast.memories.stores.edits import Edit
 from holdfast.memories.stores.records import Applied, Memory
@@ -49,10 +49,10 @@ class File:
         self.seq = 0
         self.buffer: Buffer | None = None
         self.work: Work | None = None
-        self.entry: Entry | None = None
+        self.entry: DirectoryEntry | None = None
         self.orphan = False
 
-    def show(self, mode: int) -> Entry:
+    def show(self, mode: int) -> DirectoryEntry:
         """Make and return what is shown of the file, whose type and permissions are *mode*."""
         buffer, memory = self.buffer, self.memory or self.former
         if buffer is not None:
@@ -64,7 +64,7 @@ class File:
         attributes = Attributes(
             inode=self.inode, mode=mode, size=size, nlink=1, mtime_ns=nanoseconds(at)
         )
-        self.entry = entry = Entry(self.name, attributes)
+        self.entry = entry = DirectoryEntry(self.name, attributes)
         return entry
 
     @property
@@ -90,14 +90,14 @@ class Directory:
         self.name = path[path.rindex("/") + 1 :]
         self.parent: Directory | None = None
         self.children: dict[str, File | Directory] = {}
-        self.entry: Entry | None = None
+        self.entry: DirectoryEntry | None = None
 
-    def show(self, mode: int) -> Entry:
+    def show(self, mode: int) -> DirectoryEntry:
         """Make and return what is shown of the directory."""
         attributes = Attributes(
             inode=self.inode, mode=mode, size=0, nlink=2, mtime_ns=nanoseconds(self.changed_at)
         )
-        self.entry = entry = Entry(self.name, attributes)
+        self.entry = entry = DirectoryEntry(self.name, attributes)
         return entry
 
     def below(self) -> "Iterator[File | Directory]":
@@ -121,7 +121,7 @@ def nanoseconds(at: datetime | None) -> int:
     return 0 if at is None else to_microseconds(at) * 1000
 
 
-class Attempt:
+class EditAttempt:
     """Edits that were sent, or are about to be, under one id.
 
     Sent again it has the same edits and the same id, so that they are done once. In `doubt` it may
@@ -142,11 +142,11 @@ class Attempt:
     ) -> None:
         self.edits, self.edit_id, self.commit, self.frozen = edits, edit_id, commit, frozen
         self.doubt = self.left = False
-        self.kept: Kept | None = None
+        self.kept: SpoolEntry | None = None
         self.tries = 0
 
 
-class Handle:
+class FileHandle:
     """An open file. *content* is what it reads when the storage cannot be asked.
 
     *content*, *sha256* and *memory_id* are also the base of what is written through it. `wrote`
@@ -218,13 +218,13 @@ class Work:
     )
 
     def __init__(self) -> None:
-        self.handles: list[Handle] = []
-        self.attempt: Attempt | None = None
-        self.unsure: Attempt | None = None
+        self.handles: list[FileHandle] = []
+        self.attempt: EditAttempt | None = None
+        self.unsure: EditAttempt | None = None
         self.turn = False
         self.due = False
-        self.kept: Kept | None = None
-        self.spare: Kept | None = None
+        self.kept: SpoolEntry | None = None
+        self.spare: SpoolEntry | None = None
         self.kept_id = ""
         self.kept_version = -1
         self.closed: Frozen | None = None

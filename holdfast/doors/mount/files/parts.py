@@ -5,7 +5,7 @@ from holdfast.doors.mount.files.grace import Grace
 from holdfast.doors.mount.files.keeping import Keeping
 from holdfast.doors.mount.files.nodes import File
 from holdfast.doors.mount.files.saves import Saves
-from holdfast.doors.mount.files.sending import Sending
+from holdfast.doors.mount.files.sending import StoreWriter
 from holdfast.doors.mount.names import Kind
 
 
@@ -15,7 +15,7 @@ class Parts:
     def __init__(self, branch: Branch) -> None:
         self.branch = branch
         self.keeping = Keeping(branch)
-        self.sending = Sending(branch)
+        self.sending = StoreWriter(branch)
         self.saves = Saves(branch, self.keeping, self.sending)
         self.grace = Grace(branch, self.saves, self.keeping, self.sending)
         self.left: set[File] = set()

@@ -11,7 +11,7 @@ from holdfast.doors.mount.errors import PASSING, passing
 from holdfast.doors.mount.files.buffers import content_fault
 from holdfast.doors.mount.files.nodes import File
 from holdfast.doors.mount.files.parts import Parts
-from holdfast.doors.mount.storage.spool import NOT_FAILED, Kept, Spooled
+from holdfast.doors.mount.storage.spool import NOT_FAILED, Spooled, SpoolEntry
 from holdfast.ground.errors import HoldfastError, IdempotencyMismatch
 from holdfast.ground.text import sha256_hex
 from holdfast.memories.stores.edits import Save
@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 AGAIN_SECONDS = 1.0
 """Until what could not be saved at the start is tried again."""
 
-Entry = tuple[Kept, Spooled, bytes]
+Entry = tuple[SpoolEntry, Spooled, bytes]
 
 
 class Left(Struct, frozen=True):

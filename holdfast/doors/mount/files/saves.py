@@ -17,8 +17,8 @@ from holdfast.doors.mount.failure import failure
 from holdfast.doors.mount.files.branch import Branch
 from holdfast.doors.mount.files.buffers import Frozen, content_fault
 from holdfast.doors.mount.files.keeping import Keeping
-from holdfast.doors.mount.files.nodes import Attempt, File, work_of
-from holdfast.doors.mount.files.sending import Sending, in_doubt
+from holdfast.doors.mount.files.nodes import EditAttempt, File, work_of
+from holdfast.doors.mount.files.sending import StoreWriter, in_doubt
 from holdfast.ground.errors import HoldfastError, Unavailable
 from holdfast.ground.text import sha256_hex
 from holdfast.memories.stores.edits import Save
@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 class Saves:
     """Saves the files of one store."""
 
-    def __init__(self, branch: Branch, keeping: Keeping, sending: Sending) -> None:
+    def __init__(self, branch: Branch, keeping: Keeping, sending: StoreWriter) -> None:
         self._branch, self._keeping, self._sending = branch, keeping, sending
         self._around = branch.surroundings
         self.parted: Callable[[File, bytes], None] = lambda _file, _content: None
@@ -103,13 +103,15 @@ class Saves:
             buffer = file.buffer
             if buffer is None:
                 return failure(number)
-            attempt = Attempt((), self._around.new_edit_id(), self._branch.absorb, buffer.freeze())
+            attempt = EditAttempt(
+                (), self._around.new_edit_id(), self._branch.absorb, buffer.freeze()
+            )
             attempt.kept, work_of(file).kept = work_of(file).kept, None
             for handle in work_of(file).handles:
                 handle.send()
         return self._fail_for_good(file, attempt, number)
 
-    def thaw(self, file: File, attempt: Attempt) -> None:
+    def thaw(self, file: File, attempt: EditAttempt) -> None:
         """Take *attempt*, which was not done, back into what is unsaved; under the lock."""
         work, buffer = work_of(file), file.buffer
         work.attempt = None
@@ -205,7 +207,9 @@ class Saves:
         if aside is not None:
             self.parted(aside, content)
 
-    def _attempt(self, file: File, frozen: Frozen, aside: File | None, content: bytes) -> Attempt:
+    def _attempt(
+        self, file: File, frozen: Frozen, aside: File | None, content: bytes
+    ) -> EditAttempt:
         """Return how *frozen* is saved: on the memory of *aside*, if that was put aside for it."""
         memory_id = file.memory.id if file.memory is not None else frozen.memory_id
         if aside is not None and aside.memory is not None:
@@ -225,9 +229,9 @@ class Saves:
                 self._branch.unsaved.part(aside, content)
             self.saved(file, frozen, applied[0])
 
-        return Attempt((edit,), self._around.new_edit_id(), commit, frozen)
+        return EditAttempt((edit,), self._around.new_edit_id(), commit, frozen)
 
-    def _adopt_kept(self, file: File, attempt: Attempt, version: int) -> None:
+    def _adopt_kept(self, file: File, attempt: EditAttempt, version: int) -> None:
         """Let the spool's entry of what *attempt* saves tell of it, under its id.
 
         So a crash between the answer and the entry's removal does not make it be done twice.
@@ -242,7 +246,7 @@ class Saves:
             self._keeping.keep_attempt(file, attempt, EIO)
             self._keeping.remove(spare)
 
-    def _send(self, file: File, attempt: Attempt) -> None:
+    def _send(self, file: File, attempt: EditAttempt) -> None:
         try:
             self._branch.apply(attempt.edits, attempt.edit_id, attempt.commit)
         except Exception as error:
@@ -261,7 +265,7 @@ class Saves:
             if behind:
                 self.catch_up(file)
 
-    def _failed(self, file: File, attempt: Attempt, error: Exception) -> OSError:
+    def _failed(self, file: File, attempt: EditAttempt, error: Exception) -> OSError:
         """Keep what *attempt* could not save because of *error*; return what its program gets."""
         branch, number = self._branch, errno_of(error)
         branch.noted(error)
@@ -284,7 +288,7 @@ class Saves:
         self._try_again(file)
         return failure(number)
 
-    def _fail_for_good(self, file: File, attempt: Attempt, number: int) -> OSError:
+    def _fail_for_good(self, file: File, attempt: EditAttempt, number: int) -> OSError:
         """Leave what *attempt* could not save in the spool, and show the head again."""
         branch, work, frozen = self._branch, work_of(file), attempt.frozen
         self._keeping.leave_attempt(file, attempt, number)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from holdfast.doors.mount.errors import errno_of, passing
 from holdfast.doors.mount.failure import failure
 from holdfast.doors.mount.files.branch import Branch
-from holdfast.doors.mount.files.nodes import Attempt, File, work_of
+from holdfast.doors.mount.files.nodes import EditAttempt, File, work_of
 from holdfast.ground.errors import EngineFault, HoldfastError, IdempotencyMismatch, Unavailable
 from holdfast.memories.stores.edits import Edit, Remove
 from holdfast.memories.stores.records import Applied
@@ -24,7 +24,7 @@ def in_doubt(error: BaseException) -> bool:
     return isinstance(error, EngineFault) or not isinstance(error, HoldfastError | OSError)
 
 
-class Sending:
+class StoreWriter:
     """Sends renames and removals. Who calls holds the files' turns."""
 
     def __init__(self, branch: Branch) -> None:
@@ -49,7 +49,7 @@ class Sending:
                 _log.error("an edit failed", exc_info=error)
             if in_doubt(error):
                 for file in files:
-                    work_of(file).unsure = Attempt(edits, edit_id, branch.absorb)
+                    work_of(file).unsure = EditAttempt(edits, edit_id, branch.absorb)
             branch.counts.fail(number)
             raise failure(number) from error
 

@@ -44,7 +44,7 @@ class MountStatus(Struct, frozen=True, kw_only=True):
     stores: tuple[StoreStatus, ...]
 
 
-class Counts:
+class StoreDirectoryStatus:
     """What happened to one store since the start: counted, logged and told.
 
     *ids* are those of the store; events carry them with sizes and errnos.

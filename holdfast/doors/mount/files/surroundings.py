@@ -6,7 +6,7 @@ from threading import Lock
 from msgspec import Struct, field
 
 from holdfast.doors.mount.fuse.kernel import Kernel
-from holdfast.doors.mount.options import MIB, Options
+from holdfast.doors.mount.options import MIB, MountOptions
 from holdfast.doors.mount.storage.later import Later
 from holdfast.doors.mount.storage.spool import Spool
 from holdfast.ground.clock import Clock, to_microseconds
@@ -17,7 +17,7 @@ ROOM = 64 * MIB
 """Bytes of unsaved files, and again of scratch files, in RAM at once."""
 
 
-class Room:
+class BufferBudget:
     """How many bytes of one sort may be in memory; threads share it."""
 
     def __init__(self, limit: int = ROOM) -> None:
@@ -48,15 +48,15 @@ class Surroundings(Struct, kw_only=True):
     `hurried`: there is no time left to save what is unsaved, so that it is spooled.
     """
 
-    options: Options
+    options: MountOptions
     spool: Spool
     later: Later
     clock: Clock
     ids: Ids
     publish: Callable[[Event], None]
     kernel: Kernel
-    unsaved: Room = field(default_factory=Room)
-    scratch: Room = field(default_factory=Room)
+    unsaved: BufferBudget = field(default_factory=BufferBudget)
+    scratch: BufferBudget = field(default_factory=BufferBudget)
     stopping: bool = False
     hurried: bool = False
 

@@ -9,7 +9,7 @@ from datetime import datetime
 from itertools import count
 
 from holdfast.doors.mount.files.nodes import Directory, File, Node, Nodes
-from holdfast.doors.mount.fuse.kernel import Entry, Kernel
+from holdfast.doors.mount.fuse.kernel import DirectoryEntry, Kernel
 from holdfast.doors.mount.names import Kind
 
 FILE, DIRECTORY = 0o100000, 0o040000
@@ -38,7 +38,7 @@ class Tree:
         """Return what is at *path*, or None."""
         return self._nodes.get(path)
 
-    def show(self, node: Node) -> Entry:
+    def show(self, node: Node) -> DirectoryEntry:
         """Return what is shown of *node*, from now on without asking again."""
         mode = FILE | 0o644 if isinstance(node, File) else DIRECTORY | 0o755
         return node.show(mode if self.writable else mode & ~WRITE_BITS)

@@ -10,7 +10,7 @@ from holdfast.doors.mount.files.surroundings import Surroundings
 from holdfast.ground.errors import Unavailable
 
 
-class Turns:
+class FileLocks:
     """The turns of one store's files, by the *lock* of the store.
 
     Who sends edits of a file holds its turn meanwhile, so that its saves are in order.

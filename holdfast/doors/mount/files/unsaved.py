@@ -4,9 +4,9 @@ from errno import ENOSPC
 
 from holdfast.doors.mount.failure import failure
 from holdfast.doors.mount.files.buffers import Buffer
-from holdfast.doors.mount.files.heads import Heads
+from holdfast.doors.mount.files.heads import HeadTable
 from holdfast.doors.mount.files.nodes import File
-from holdfast.doors.mount.files.surroundings import Room, Surroundings
+from holdfast.doors.mount.files.surroundings import BufferBudget, Surroundings
 from holdfast.doors.mount.files.tree import Tree
 from holdfast.doors.mount.names import Kind
 
@@ -14,10 +14,10 @@ from holdfast.doors.mount.names import Kind
 class Unsaved:
     """Begins and forgets what is written to files. Who calls holds the store's lock."""
 
-    def __init__(self, tree: Tree, heads: Heads, surroundings: Surroundings) -> None:
+    def __init__(self, tree: Tree, heads: HeadTable, surroundings: Surroundings) -> None:
         self._tree, self._heads, self._surroundings = tree, heads, surroundings
 
-    def room(self, file: File) -> Room:
+    def room(self, file: File) -> BufferBudget:
         """Return the room that the bytes of *file* take."""
         around = self._surroundings
         return around.scratch if file.kind is Kind.SCRATCH else around.unsaved

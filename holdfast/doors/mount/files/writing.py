@@ -7,8 +7,8 @@ from errno import EBADF, EFBIG, EILSEQ, EIO, ENOSPC
 from holdfast.doors.mount.failure import failure
 from holdfast.doors.mount.files.branch import Branch
 from holdfast.doors.mount.files.buffers import SCRATCH_BYTES_MAX, Buffer
-from holdfast.doors.mount.files.handles import Handles
-from holdfast.doors.mount.files.nodes import Directory, File, Handle, work_of
+from holdfast.doors.mount.files.handles import HandleTable
+from holdfast.doors.mount.files.nodes import Directory, File, FileHandle, work_of
 from holdfast.doors.mount.files.parts import Parts
 from holdfast.doors.mount.files.places import Places
 from holdfast.doors.mount.names import Kind
@@ -20,7 +20,7 @@ from holdfast.memories.stores.records import Memory
 class Writing:
     """Writes and truncates files. What no memory can hold is told at once."""
 
-    def __init__(self, places: Places, handles: Handles) -> None:
+    def __init__(self, places: Places, handles: HandleTable) -> None:
         self._places, self._handles = places, handles
         self._by_number = handles.by_number
         self._parts: Mapping[str, Parts] = places.parts
@@ -97,7 +97,7 @@ class Writing:
         if file.kind is Kind.TRANSIENT:
             parts.grace.arm(file)
 
-    def cut(self, branch: Branch, handle: Handle, length: int) -> None:
+    def cut(self, branch: Branch, handle: FileHandle, length: int) -> None:
         """Make the file of *handle* of *length* bytes, as part of its next save; under the lock."""
         if handle.poison:
             raise failure(handle.poison)
@@ -116,7 +116,7 @@ class Writing:
             return
         branch.unsaved.drop(file)
 
-    def leave_poisoned(self, handle: Handle) -> None:
+    def leave_poisoned(self, handle: FileHandle) -> None:
         """Let a file that was new disappear: what was written to it was refused."""
         branch = self._parts[handle.slug].branch
         with branch.lock:
@@ -154,7 +154,7 @@ class Writing:
             self._leave_unchanged(branch, file)
             raise failure(ENOSPC)
 
-    def _prepare(self, branch: Branch, handle: Handle) -> None:
+    def _prepare(self, branch: Branch, handle: FileHandle) -> None:
         """Read the head that *handle* is to write on: what is appended to, or all it has not."""
         file = handle.file
         memory = file.memory
@@ -169,7 +169,7 @@ class Writing:
             with suppress(OSError):
                 branch.loaded(file)
 
-    def _begin(self, branch: Branch, handle: Handle, *, emptied: bool = False) -> Buffer:
+    def _begin(self, branch: Branch, handle: FileHandle, *, emptied: bool = False) -> Buffer:
         """Return a new buffer on what *handle* stands on; for an append, on the head by now."""
         file = handle.file
         content, sha256, memory_id = handle.content, handle.sha256, handle.memory_id
@@ -200,7 +200,7 @@ class Writing:
         if file.parent is None and not file.orphan and free:
             tree.attach(file, file.path)
 
-    def _learn_of_zeros(self, branch: Branch, handle: Handle) -> None:
+    def _learn_of_zeros(self, branch: Branch, handle: FileHandle) -> None:
         """See whether the memory holds zero bytes already: else none may be added."""
         file = handle.file
         buffer, memory = file.buffer, file.memory
@@ -211,7 +211,7 @@ class Writing:
         except HoldfastError:
             buffer.zeros = False
 
-    def _poisoned(self, branch: Branch, handle: Handle, errno: int, size: int) -> OSError:
+    def _poisoned(self, branch: Branch, handle: FileHandle, errno: int, size: int) -> OSError:
         """Take back what was written since the last save; it and what follows is refused."""
         file = handle.file
         work, buffer = work_of(file), file.buffer

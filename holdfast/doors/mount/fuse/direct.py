@@ -9,9 +9,9 @@ from collections.abc import Callable
 from functools import partial
 
 from holdfast.doors.mount.fuse import protocol
-from holdfast.doors.mount.fuse.invalidation import Notices, Touched
+from holdfast.doors.mount.fuse.invalidation import KernelInvalidator, Touched
 from holdfast.doors.mount.fuse.loop import Direct
-from holdfast.doors.mount.fuse.opening import Opening
+from holdfast.doors.mount.fuse.opening import OpenFiles
 from holdfast.doors.mount.fuse.operations import Operations
 from holdfast.doors.mount.fuse.protocol import HEADER_BYTES
 from holdfast.doors.mount.fuse.request import Request
@@ -48,7 +48,7 @@ class Requests:
     """Answers from *core*."""
 
     def __init__(
-        self, core: Operations, opening: Opening, *, touched: Touched, notices: Notices
+        self, core: Operations, opening: OpenFiles, *, touched: Touched, notices: KernelInvalidator
     ) -> None:
         self._core, self._opening = core, opening
         self._touched, self._notices = touched, notices

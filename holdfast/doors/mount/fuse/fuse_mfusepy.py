@@ -20,17 +20,17 @@ from holdfast.doors.mount.fuse.direct import Requests, errno_of
 from holdfast.doors.mount.fuse.invalidation import (
     Directories,
     Forgetting,
-    Notices,
+    KernelInvalidator,
     Touched,
     after,
 )
 from holdfast.doors.mount.fuse.kernel import Attributes
-from holdfast.doors.mount.fuse.libfuse import MountFailed, Session, bindings, packing
+from holdfast.doors.mount.fuse.libfuse import FuseSession, MountFailed, bindings, packing
 from holdfast.doors.mount.fuse.listing import Listing
-from holdfast.doors.mount.fuse.loop import Loop
-from holdfast.doors.mount.fuse.opening import Opening
+from holdfast.doors.mount.fuse.loop import FuseDispatcher
+from holdfast.doors.mount.fuse.opening import OpenFiles
 from holdfast.doors.mount.fuse.operations import Operations
-from holdfast.doors.mount.fuse.request import Present
+from holdfast.doors.mount.fuse.request import CurrentRequest
 from holdfast.doors.mount.life.detaching import detach
 from holdfast.doors.mount.life.mount_table import at, source_of
 
@@ -70,8 +70,8 @@ class Adapter:
     """
 
     def __init__(self, core: Operations) -> None:
-        self.present, self.touched = Present(), Touched()
-        self.directories, self.opening = Directories(), Opening(core, self.touched)
+        self.present, self.touched = CurrentRequest(), Touched()
+        self.directories, self.opening = Directories(), OpenFiles(core, self.touched)
         self._core = core
         self._listings: dict[int, Listing] = {}
         self._numbers = count(1)
@@ -319,11 +319,11 @@ def serve(
     """
     # Where it is in the list of mounts, found before nothing there answers any more.
     place = Path(os.path.realpath(directory))
-    adapter, notices = Adapter(core), Notices()
+    adapter, notices = Adapter(core), KernelInvalidator()
     options = [f"fsname={source_of(os.getpid())}", *OPTIONS, *(FOR_OTHERS if allow_other else ())]
-    session = Session(adapter.operations(), directory.absolute(), options)
+    session = FuseSession(adapter.operations(), directory.absolute(), options)
     direct = Requests(core, adapter.opening, touched=adapter.touched, notices=notices)
-    loop = Loop(session.fd, session.process_at, adapter.present, direct.table())
+    loop = FuseDispatcher(session.fd, session.process_at, adapter.present, direct.table())
     core.kernel = Forgetting(
         loop.step_aside,
         session.drop_content,

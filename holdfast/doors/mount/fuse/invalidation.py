@@ -70,7 +70,7 @@ class Directories:
         self._nodes.pop(directory, None)
 
 
-class Pages:
+class CachedPages:
     """Of which content the kernel's pages of each node are."""
 
     def __init__(self) -> None:
@@ -87,7 +87,7 @@ class Pages:
         return False
 
 
-class Notices:
+class KernelInvalidator:
     """Sends notices from threads of their own, which hold no lock; those of one directory in turn.
 
     Inside a handler a notice would wait for a lock of the kernel that the request itself holds.
@@ -174,7 +174,7 @@ class Forgetting:
         drop_content: Callable[[bytes], bool],
         drop_name: Callable[[int, bytes], object],
         *,
-        notices: Notices,
+        notices: KernelInvalidator,
         directories: Directories,
         touched: Touched,
     ) -> None:

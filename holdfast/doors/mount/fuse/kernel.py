@@ -15,7 +15,7 @@ class Attributes(Struct, frozen=True, kw_only=True):
     mtime_ns: int
 
 
-class Entry(Struct, frozen=True):
+class DirectoryEntry(Struct, frozen=True):
     """One name in a directory."""
 
     name: str

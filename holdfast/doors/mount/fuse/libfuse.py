@@ -91,7 +91,7 @@ def packing(structure: Any, *names: str) -> Callable[..., bytes]:
     return lambda *values: pack(*choose(values))
 
 
-class Arguments(ctypes.Structure):
+class FuseArguments(ctypes.Structure):
     """How libfuse takes its options (`struct fuse_args`)."""
 
     _fields_ = (
@@ -101,7 +101,7 @@ class Arguments(ctypes.Structure):
     )
 
 
-class Session:
+class FuseSession:
     """A file system mounted at *directory*: once it is made, the kernel asks."""
 
     def __init__(self, operations: Any, directory: Path, options: Sequence[str]) -> None:
@@ -112,7 +112,7 @@ class Session:
         words = [b"holdfast", *(b"-o" + option.encode() for option in options)]
         argv = (ctypes.c_char_p * len(words))(*words)
         self._fuse = library.fuse_new(
-            ctypes.byref(Arguments(len(words), argv, 0)),
+            ctypes.byref(FuseArguments(len(words), argv, 0)),
             ctypes.byref(operations),
             ctypes.sizeof(operations),
             None,

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from holdfast.doors.mount.fuse.invalidation import Touched
-from holdfast.doors.mount.fuse.kernel import Entry
+from holdfast.doors.mount.fuse.kernel import DirectoryEntry
 from holdfast.doors.mount.fuse.operations import Operations
 
 
@@ -13,10 +13,12 @@ class Listing:
     def __init__(self, path: str) -> None:
         self.path = path
         self._names: list[str] = []
-        self._entries: Sequence[Entry | None] = ()
+        self._entries: Sequence[DirectoryEntry | None] = ()
         self._as_of = -1
 
-    def entries(self, core: Operations, touched: Touched, *, anew: bool) -> Sequence[Entry | None]:
+    def entries(
+        self, core: Operations, touched: Touched, *, anew: bool
+    ) -> Sequence[DirectoryEntry | None]:
         """Return the entries, at the places they have since reading began; None: gone."""
         if not anew and self._as_of == touched.last:
             return self._entries

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from threading import get_ident
 
 from holdfast.doors.mount.fuse import protocol
-from holdfast.doors.mount.fuse.request import Present, Process, Request
+from holdfast.doors.mount.fuse.request import CurrentRequest, Process, Request
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ def _nobody() -> None:
     """Tell nobody."""
 
 
-class Loop:
+class FuseDispatcher:
     """Receives requests from *fd* and answers them from *direct*, by opcode, or through libfuse.
 
     *process_at* gives, for the address of a buffer, what answers the requests read into it.
@@ -53,7 +53,7 @@ class Loop:
         self,
         fd: int,
         process_at: Callable[[int], Process],
-        present: Present,
+        present: CurrentRequest,
         direct: Mapping[int, Direct],
     ) -> None:
         self._fd, self._process_at, self._present = fd, process_at, present

@@ -16,7 +16,7 @@ NOBODY = 1 << 63
 """A bit that no request of the kernel has in its unique id: it drops the answer."""
 
 
-class Opened(NamedTuple):
+class OpenFile(NamedTuple):
     """An open file: where it was opened or has been renamed to, and by whom."""
 
     path: str
@@ -27,14 +27,14 @@ class Nameless:
     """Which open files have lost their name, and which node each of them is."""
 
     def __init__(self) -> None:
-        self._opened: dict[int, Opened] = {}
+        self._opened: dict[int, OpenFile] = {}
         self._nodes: dict[int, int] = {}
         self._unplaced: set[int] = set()
-        self._lost: dict[int, Opened] = {}
+        self._lost: dict[int, OpenFile] = {}
 
     def opened(self, handle: int, path: str, request: Request) -> None:
         """Note that *handle* was opened by *request*; of a new file the node is not known yet."""
-        self._opened[handle] = Opened(path, request.pid)
+        self._opened[handle] = OpenFile(path, request.pid)
         if request.opcode == protocol.OPEN:
             self._nodes[handle] = request.node
         else:

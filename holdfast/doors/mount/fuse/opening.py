@@ -6,7 +6,7 @@ libfuse counts who has a file open only to hide files that are unlinked, which i
 import os
 
 from holdfast.doors.mount.fuse import protocol
-from holdfast.doors.mount.fuse.invalidation import Pages, Touched
+from holdfast.doors.mount.fuse.invalidation import CachedPages, Touched
 from holdfast.doors.mount.fuse.nameless import Nameless
 from holdfast.doors.mount.fuse.operations import Operations
 from holdfast.doors.mount.fuse.protocol import HEADER_BYTES
@@ -16,13 +16,13 @@ NODES = 10_000
 """Nodes whose path is remembered: past them libfuse is asked again."""
 
 
-class Opening:
+class OpenFiles:
     """The files that are opened, and the paths of those that were."""
 
     def __init__(self, core: Operations, touched: Touched) -> None:
         self._core, self._touched = core, touched
         self.nameless = Nameless()
-        self._pages = Pages()
+        self._pages = CachedPages()
         self._paths: dict[int, str] = {}
         self._nodes: dict[str, int] = {}
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from holdfast.doors.mount.fuse.kernel import Attributes, Entry, Kernel, Space
+from holdfast.doors.mount.fuse.kernel import Attributes, DirectoryEntry, Kernel, Space
 
 
 class Operations(Protocol):
@@ -29,7 +29,7 @@ class Operations(Protocol):
         """Raise unless *path* may be used so."""
         ...
 
-    def readdir(self, path: str) -> Sequence[Entry]:
+    def readdir(self, path: str) -> Sequence[DirectoryEntry]:
         """Return the names in *path*, without `.` and `..`."""
         ...
 

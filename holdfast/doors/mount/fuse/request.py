@@ -56,7 +56,7 @@ class Request:
         return room
 
 
-class Present(threading.local):
+class CurrentRequest(threading.local):
     """The request of this thread."""
 
     request: Request

@@ -18,7 +18,7 @@ MOST = 8
 PAGE = 100
 
 
-class Part(Struct, frozen=True, kw_only=True):
+class MountedStore(Struct, frozen=True, kw_only=True):
     """One store of the mount, and what was agreed about it."""
 
     store: Store
@@ -30,7 +30,7 @@ class Part(Struct, frozen=True, kw_only=True):
         return self.resource.mount_path.rpartition("/")[2]
 
 
-class Asked(Struct, frozen=True, kw_only=True):
+class MountRequest(Struct, frozen=True, kw_only=True):
     """What is to be mounted: through which handle, for which session, in order.
 
     `said` tells what is other than was asked for.
@@ -38,10 +38,10 @@ class Asked(Struct, frozen=True, kw_only=True):
 
     hf: Holdfast
     session_id: str | None
-    parts: tuple[Part, ...]
+    parts: tuple[MountedStore, ...]
     said: tuple[str, ...] = ()
 
-    def repeated(self) -> Part | None:
+    def repeated(self) -> MountedStore | None:
         """Return a part whose store was named before, or None."""
         seen: set[str] = set()
         for part in self.parts:
@@ -53,7 +53,7 @@ class Asked(Struct, frozen=True, kw_only=True):
 
 def asked(
     hf: Holdfast, *, session: str | None, stores: Sequence[str], read_only: bool = False
-) -> Asked:
+) -> MountRequest:
     """Return the mount of *stores*, ids or names: of a session where one is named or *hf* is one's.
 
     A session attaches what it may reach, and its actor writes; *stores* narrows that. The handle
@@ -83,21 +83,21 @@ def _narrowed(hf: Holdfast, session_id: str) -> tuple[Holdfast, tuple[str, ...]]
         return hf, ("The key may not make a session token: everything is mounted read-only.",)
 
 
-def _of_session(hf: Holdfast, session_id: str, wanted: Sequence[str]) -> Asked:
+def _of_session(hf: Holdfast, session_id: str, wanted: Sequence[str]) -> MountRequest:
     attached = hf.sessions.resources(session_id)
     if not attached:
         raise InvalidInput("--session", "attaches no memory store", given=session_id)
     if wanted:
         resources = [_attached(name, attached) for name in wanted]
-        return Asked(
+        return MountRequest(
             hf=hf,
             session_id=session_id,
             parts=tuple(
-                Part(store=hf.memory_stores.retrieve(each.memory_store_id), resource=each)
+                MountedStore(store=hf.memory_stores.retrieve(each.memory_store_id), resource=each)
                 for each in resources
             ),
         )
-    parts: list[Part] = []
+    parts: list[MountedStore] = []
     said: list[str] = []
     for each in attached:
         try:
@@ -105,10 +105,10 @@ def _of_session(hf: Holdfast, session_id: str, wanted: Sequence[str]) -> Asked:
         except NotFound:
             said.append(f"{each.name} ({each.memory_store_id}) was deleted, and is not mounted.")
         else:
-            parts.append(Part(store=store, resource=each))
+            parts.append(MountedStore(store=store, resource=each))
     if not parts:
         raise NotFound("memory store of the session", session_id, next="All of them were deleted.")
-    return Asked(hf=hf, session_id=session_id, parts=tuple(parts), said=tuple(said))
+    return MountRequest(hf=hf, session_id=session_id, parts=tuple(parts), said=tuple(said))
 
 
 def _attached(wanted: str, resources: Iterable[Resource]) -> Resource:
@@ -120,7 +120,7 @@ def _attached(wanted: str, resources: Iterable[Resource]) -> Resource:
     return ids[id_of_name(wanted, names, field="--store", place="the session", kind=kind)]
 
 
-def _of_workspace(hf: Holdfast, wanted: Sequence[str]) -> Asked:
+def _of_workspace(hf: Holdfast, wanted: Sequence[str]) -> MountRequest:
     names: list[tuple[str, str]] | None = None
     stores: list[Store] = []
     for name in wanted:
@@ -136,11 +136,11 @@ def _of_workspace(hf: Holdfast, wanted: Sequence[str]) -> Asked:
             )
         )
     slugs: list[str] = []
-    parts: list[Part] = []
+    parts: list[MountedStore] = []
     for store in stores:
         slugs.append(slug(store.name, store.id, slugs))
-        parts.append(Part(store=store, resource=_agreed(store, slugs[-1])))
-    return Asked(hf=hf, session_id=None, parts=tuple(parts))
+        parts.append(MountedStore(store=store, resource=_agreed(store, slugs[-1])))
+    return MountRequest(hf=hf, session_id=None, parts=tuple(parts))
 
 
 def _agreed(store: Store, slug: str) -> Resource:
@@ -154,7 +154,7 @@ def _agreed(store: Store, slug: str) -> Resource:
     )
 
 
-def _read_only(given: Asked, *, only: bool) -> Asked:
+def _read_only(given: MountRequest, *, only: bool) -> MountRequest:
     """Return *given* with the access that there is: none to write where *only* or archived."""
     return replace(
         given,
@@ -165,6 +165,6 @@ def _read_only(given: Asked, *, only: bool) -> Asked:
     )
 
 
-def _access(part: Part, *, only: bool) -> Access:
+def _access(part: MountedStore, *, only: bool) -> Access:
     archived = part.store.archived_at is not None
     return "read_only" if only or archived else part.resource.access

@@ -5,12 +5,12 @@ from typing import cast
 
 from msgspec import Struct
 
-from holdfast.doors.mount.life.asked import Asked
-from holdfast.doors.mount.options import Options
+from holdfast.doors.mount.life.asked import MountRequest
+from holdfast.doors.mount.options import MountOptions
 from holdfast.doors.mount.storage.contents import Contents
 from holdfast.doors.mount.storage.deadline import Deadline
 from holdfast.doors.mount.storage.later import Later
-from holdfast.doors.mount.storage.source import Source
+from holdfast.doors.mount.storage.source import StoreSource
 from holdfast.doors.mount.storage.spool import Spool
 from holdfast.ground.clock import Clock, SystemClock
 from holdfast.ground.events import Event, EventBus
@@ -22,8 +22,8 @@ from holdfast.memories.stores.records import Access
 class Assembled(Struct, frozen=True, kw_only=True):
     """What a core, or a synced directory, is made of: slug, source and access of each store."""
 
-    sources: tuple[tuple[str, Source, Access], ...]
-    options: Options
+    sources: tuple[tuple[str, StoreSource, Access], ...]
+    options: MountOptions
     spool: Spool
     later: Later
     clock: Clock
@@ -38,7 +38,7 @@ class Assembled(Struct, frozen=True, kw_only=True):
             deadline.close()
 
 
-def assemble(asked: Asked, options: Options) -> Assembled:
+def assemble(asked: MountRequest, options: MountOptions) -> Assembled:
     """Return the parts of the mount of what is *asked*, each store with a deadline of its own."""
     clock, contents = SystemClock(), Contents(options.cache_bytes)
     deadlines = tuple(Deadline(options.deadline) for _ in asked.parts)
@@ -46,7 +46,7 @@ def assemble(asked: Asked, options: Options) -> Assembled:
         sources=tuple(
             (
                 part.slug,
-                Source(asked.hf, part.store, deadline=deadline, contents=contents),
+                StoreSource(asked.hf, part.store, deadline=deadline, contents=contents),
                 part.resource.access,
             )
             for part, deadline in zip(asked.parts, deadlines, strict=True)

@@ -25,7 +25,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _log = logging.getLogger(__name__)
 
 
-class Running(Protocol):
+class RunningMount(Protocol):
     """Stores shown as files, through FUSE or as a synced directory."""
 
     def start(self, ended: Callable[[], None]) -> None:
@@ -63,7 +63,7 @@ class End(NamedTuple):
 class Life:
     """One mount, from beginning to end; *tell* gets its status when it is ready."""
 
-    def __init__(self, running: Running, *, tell: Callable[[JSONObject], None]) -> None:
+    def __init__(self, running: RunningMount, *, tell: Callable[[JSONObject], None]) -> None:
         self._running, self._tell = running, tell
         self._happened: Happenings[_Happened] = Happenings()
         self._signals = 0

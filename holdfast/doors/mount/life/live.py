@@ -10,20 +10,20 @@ from typing import Literal
 from msgspec import Struct
 
 from holdfast.doors.mount.life import mount_table
-from holdfast.doors.mount.life.asked import Asked
+from holdfast.doors.mount.life.asked import MountRequest
 from holdfast.doors.mount.life.assembly import Assembled, assemble
-from holdfast.doors.mount.life.life import End, Life, Running
+from holdfast.doors.mount.life.life import End, Life, RunningMount
 from holdfast.doors.mount.life.machine import HERE, Machine, lacking_for_fuse, require
 from holdfast.doors.mount.life.place import claim
 from holdfast.doors.mount.life.register import Facts, Mode, Register
-from holdfast.doors.mount.options import MIB, Options
+from holdfast.doors.mount.options import MIB, MountOptions
 from holdfast.doors.mount.storage.spool import default_root
 from holdfast.ground.clock import to_rfc3339
 from holdfast.ground.errors import InvalidInput
 from holdfast.memories.stores.records import JSONObject
 
 
-class Wanted(Struct, frozen=True, kw_only=True):
+class MountPlan(Struct, frozen=True, kw_only=True):
     """How to mount, and where: every path is absolute."""
 
     directory: Path
@@ -35,9 +35,9 @@ class Wanted(Struct, frozen=True, kw_only=True):
     cache_mib: int = 64
     allow_other: bool = False
 
-    def options(self, session_id: str | None) -> Options:
+    def options(self, session_id: str | None) -> MountOptions:
         """Return what the parts below go by."""
-        return Options(
+        return MountOptions(
             spool=self.spool or default_root(),
             deadline=self.deadline,
             grace=self.grace,
@@ -48,8 +48,8 @@ class Wanted(Struct, frozen=True, kw_only=True):
 
 
 def live(
-    asked: Asked,
-    wanted: Wanted,
+    asked: MountRequest,
+    wanted: MountPlan,
     *,
     tell: Callable[[JSONObject], None],
     warn: Callable[[str], None],
@@ -87,7 +87,7 @@ def live(
 
 def _running(
     assembled: Assembled, facts: Facts, register: Register, *, allow_other: bool
-) -> Running:
+) -> RunningMount:
     """Return what shows the stores; a binding is imported only where it is wanted."""
     if facts.mode == "sync":
         from holdfast.doors.mount.life.through_sync import ThroughSync
@@ -106,7 +106,7 @@ def _binding(mode: Mode) -> str | None:
     return binding()
 
 
-def _chosen(wanted: Wanted, machine: Machine) -> tuple[Mode, str | None]:
+def _chosen(wanted: MountPlan, machine: Machine) -> tuple[Mode, str | None]:
     """Return how to show the stores, and why as plain files where it is so."""
     if wanted.mode == "sync":
         require(machine, fuse=False)

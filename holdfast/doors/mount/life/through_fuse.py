@@ -8,7 +8,7 @@ from threading import Event, Lock, Thread
 
 import msgspec
 
-from holdfast.doors.mount.files.core import Core
+from holdfast.doors.mount.files.core import StoreFilesystem
 from holdfast.doors.mount.fuse.fuse_mfusepy import serve
 from holdfast.doors.mount.fuse.libfuse import MountFailed
 from holdfast.doors.mount.life.assembly import Assembled
@@ -29,7 +29,7 @@ class ThroughFuse:
     ) -> None:
         self._assembled, self._facts, self._register = assembled, facts, register
         self._allow_other = allow_other
-        self._core = Core(
+        self._core = StoreFilesystem(
             assembled.sources,
             options=assembled.options,
             spool=assembled.spool,

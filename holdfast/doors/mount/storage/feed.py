@@ -10,7 +10,7 @@ from collections.abc import Callable
 from threading import Event, Thread
 from time import monotonic
 
-from holdfast.doors.mount.storage.source import Source
+from holdfast.doors.mount.storage.source import StoreSource
 from holdfast.ground.errors import CursorExpired, HoldfastError
 from holdfast.memories.stores.records import Changes, Snapshot
 
@@ -23,7 +23,7 @@ TOGETHER_SECONDS = 0.01
 _log = logging.getLogger(__name__)
 
 
-class Feed:
+class StoreFeed:
     """The changes of one store after the number *seq*, each told on a thread of the feed's own.
 
     - *changed* gets every answer, one without changes too: it tells whether the store is archived.
@@ -37,7 +37,7 @@ class Feed:
 
     def __init__(
         self,
-        source: Source,
+        source: StoreSource,
         *,
         seq: int,
         changed: Callable[[Changes], None],

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from threading import Condition, Thread
 from time import monotonic
 
-THREADS = 4
+LATER_THREADS = 4
 """Calls that run at once."""
 
 _log = logging.getLogger(__name__)
@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 class Later:
     """Runs each call when its time has come. Threads share it."""
 
-    def __init__(self, *, threads: int = THREADS) -> None:
+    def __init__(self, *, threads: int = LATER_THREADS) -> None:
         self._room = threads
         self._number = itertools.count()
         self._changed = Condition()

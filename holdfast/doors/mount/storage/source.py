@@ -45,7 +45,7 @@ READERS = 64
 """Directories that may be read file by file at once."""
 
 
-class Source:
+class StoreSource:
     """One store of a mount. Threads share it.
 
     `id`, `name` and `workspace` are the store's, `actor` is who writes.

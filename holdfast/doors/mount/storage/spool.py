@@ -59,7 +59,7 @@ class Spooled(Struct, frozen=True, kw_only=True, tag_field="type", tag="spooled"
     content_sha256: str = ""
 
 
-class Kept(Struct, frozen=True):
+class SpoolEntry(Struct, frozen=True):
     """One entry that this process holds: the file of its bytes, and the lock on it."""
 
     path: Path
@@ -81,9 +81,9 @@ class Spool:
         spooled: Spooled,
         content: bytes,
         *,
-        instead_of: Kept | None = None,
+        instead_of: SpoolEntry | None = None,
         on_disk: bool = True,
-    ) -> Kept:
+    ) -> SpoolEntry:
         """Keep *content* and return its entry, held; then *instead_of* goes.
 
         It outlives its process; *on_disk*, or if *instead_of* does, a loss of power too. OSError
@@ -106,7 +106,7 @@ class Spool:
             self.remove(instead_of)
         return kept
 
-    def secure(self, kept: Kept) -> None:
+    def secure(self, kept: SpoolEntry) -> None:
         """Have the entry outlive a loss of power; OSError if it cannot. Again does nothing."""
         if kept.lock.on_disk or not kept.lock.sync():
             return
@@ -114,7 +114,7 @@ class Spool:
         _sync(kept.path.parent)
         kept.lock.on_disk = True
 
-    def remove(self, kept: Kept) -> None:
+    def remove(self, kept: SpoolEntry) -> None:
         """Remove the entry, whose bytes are saved; nothing if it is not held any more.
 
         A loss of power may bring it back; then its edit id tells that it was done.
@@ -128,16 +128,16 @@ class Spool:
         finally:
             os.close(fd)
 
-    def release(self, kept: Kept) -> None:
+    def release(self, kept: SpoolEntry) -> None:
         """Hold the entry no longer: it is for a person, or for the next mount."""
         kept.lock.release()
 
-    def take(self, store_id: str) -> list[tuple[Kept, Spooled, bytes]]:
+    def take(self, store_id: str) -> list[tuple[SpoolEntry, Spooled, bytes]]:
         """Return the store's entries that nobody holds, the oldest first, and hold them."""
         folder = self.root / _checked(store_id)
         if folder.exists():
             _refuse_others(folder)
-        taken: list[tuple[Kept, Spooled, bytes]] = []
+        taken: list[tuple[SpoolEntry, Spooled, bytes]] = []
         for path in self._entries(store_id):
             if (lock := Lock.on(path)) is None:
                 continue
@@ -145,7 +145,7 @@ class Spool:
             if spooled is None or spooled.content_sha256 not in ("", sha256_hex(content)):
                 lock.release()
             else:
-                taken.append((Kept(path, lock), spooled, content))
+                taken.append((SpoolEntry(path, lock), spooled, content))
         return taken
 
     def list(self, store_id: str | None = None) -> "list[tuple[Path, Spooled]]":
@@ -181,7 +181,7 @@ class Spool:
             folder.rmdir()
             _sync(self.root)
 
-    def _begun(self, folder: Path, spooled: Spooled) -> tuple[Kept, int]:
+    def _begun(self, folder: Path, spooled: Spooled) -> tuple[SpoolEntry, int]:
         """Return a new entry of a name that no other has, and the file of its description.
 
         Both are empty: until the description can be read, it is no entry.
@@ -189,7 +189,7 @@ class Spool:
         while True:
             path = folder / _name(self._time(), spooled)
             with suppress(FileExistsError):
-                kept = Kept(path, Lock.on_new(path))
+                kept = SpoolEntry(path, Lock.on_new(path))
                 try:
                     return kept, made(_description_of(path))
                 except BaseException:

@@ -7,10 +7,17 @@ from msgspec import Struct
 from holdfast.doors.mount.names import Kind, checked, kind_of
 from holdfast.doors.mount.synced import own
 from holdfast.doors.mount.synced.heads import agreed
-from holdfast.doors.mount.synced.merge import Act, Agreed, Found, Traced, What, decide
+from holdfast.doors.mount.synced.merge import (
+    Agreed,
+    FileIdentity,
+    LocalState,
+    SyncAction,
+    What,
+    decide,
+)
 from holdfast.doors.mount.synced.notices import VERSION_CONTROL
 from holdfast.doors.mount.synced.replica import Replica
-from holdfast.doors.mount.synced.sight import Seen
+from holdfast.doors.mount.synced.sight import LocalFile
 from holdfast.doors.mount.synced.state import Known
 from holdfast.ground.errors import HoldfastError
 from holdfast.memories.stores.records import Memory
@@ -22,14 +29,16 @@ class Case(Struct, frozen=True, kw_only=True):
     path: str
     base: Known | None
     head: Memory | None
-    seen: Seen
-    act: Act
+    seen: LocalFile
+    act: SyncAction
 
     @property
-    def traced(self) -> Traced:
+    def traced(self) -> FileIdentity:
         """What tells the file that is there under another name."""
         mark = self.seen.mark
-        return Traced(self.path, self.seen.found.sha256, mark.inode if mark else -1, self.seen.born)
+        return FileIdentity(
+            self.path, self.seen.found.sha256, mark.inode if mark else -1, self.seen.born
+        )
 
     @property
     def agreed(self) -> Agreed | None:
@@ -80,7 +89,7 @@ def _refuse_there(replica: Replica, path: str, errno: int, says: str = "") -> No
         replica.refuse(path, errno, says)
 
 
-def _with_zeros(replica: Replica, seen: Seen, head: Memory | None) -> Found:
+def _with_zeros(replica: Replica, seen: LocalFile, head: Memory | None) -> LocalState:
     """Return what is found; zero bytes are no fault where the memory holds some already."""
     found = seen.found
     if found.fault != EILSEQ or head is None or seen.content is None or 0 not in seen.content:
@@ -90,4 +99,4 @@ def _with_zeros(replica: Replica, seen: Seen, head: Memory | None) -> Found:
         seen.content.decode()
     except (HoldfastError, UnicodeDecodeError):
         return found
-    return Found(found.what, found.sha256) if has_zeros else found
+    return LocalState(found.what, found.sha256) if has_zeros else found

@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from holdfast.doors.mount.synced import own
 from holdfast.doors.mount.synced.merge import What
-from holdfast.doors.mount.synced.sight import READ, Mark, Seen, look_at, unseen
+from holdfast.doors.mount.synced.sight import READ, LocalFile, Mark, look_at, unseen
 from holdfast.doors.mount.synced.unusual import born_at, exchange, rename_new, sync_all
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -28,7 +28,7 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _WRITE_BITS = 0o222
 
 
-class Entry(Struct, frozen=True):
+class LocalEntry(Struct, frozen=True):
     """One name that a walk meets; `mark` is a file's."""
 
     path: str
@@ -44,7 +44,7 @@ class Put(Struct, frozen=True):
     alone: bool
 
 
-class Files:
+class LocalDirectory:
     """The directory of one store, *root*, an absolute path. Paths are those of memories."""
 
     def __init__(self, root: Path, *, writable: bool = True) -> None:
@@ -69,7 +69,7 @@ class Files:
             os.close(fd)
         return missing
 
-    def look(self, path: str, known: Mark | None = None, sha256: str | None = None) -> Seen:
+    def look(self, path: str, known: Mark | None = None, sha256: str | None = None) -> LocalFile:
         """Return what is at *path*; not read, and of the hash *sha256*, if its mark is *known*."""
         try:
             with self._above(path) as (directory, name):
@@ -79,7 +79,7 @@ class Files:
 
     def walk(
         self, top: str = "/", *, into: Callable[[str], bool] = lambda _: True
-    ) -> Iterator[Entry]:
+    ) -> Iterator[LocalEntry]:
         """Yield what is below the directory *top*, a link as such; into directories if *into*.
 
         What cannot be read is passed over. Names that are no UTF-8 have lone surrogates.
@@ -276,7 +276,7 @@ class Files:
         finally:
             os.fchmod(directory, mode)
 
-    def _listed(self, path: str) -> list[Entry]:
+    def _listed(self, path: str) -> list[LocalEntry]:
         prefix = path.removesuffix("/") + "/"
         try:
             with self._above(prefix + ".") as (directory, _), os.scandir(directory) as names:
@@ -285,15 +285,15 @@ class Files:
             return []
 
 
-def _entry(prefix: str, each: "os.DirEntry[str]") -> Entry:
+def _entry(prefix: str, each: "os.DirEntry[str]") -> LocalEntry:
     path = prefix + each.name
     try:
         found = each.stat(follow_symlinks=False)
     except OSError:
-        return Entry(path, What.ABSENT)
+        return LocalEntry(path, What.ABSENT)
     if stat.S_ISREG(found.st_mode):
-        return Entry(path, What.FILE, Mark.of(found))
-    return Entry(path, What.DIRECTORY if stat.S_ISDIR(found.st_mode) else What.FOREIGN)
+        return LocalEntry(path, What.FILE, Mark.of(found))
+    return LocalEntry(path, What.DIRECTORY if stat.S_ISDIR(found.st_mode) else What.FOREIGN)
 
 
 class _Part(NamedTuple):

@@ -11,7 +11,7 @@ def agreed(memory: Memory | None) -> Agreed | None:
     return None if memory is None else Agreed(memory.id, memory.content_sha256)
 
 
-class Heads:
+class LocalHeads:
     """The heads of one store, by path and by id, and the store's number that they are of.
 
     Answers to our own edits come before the feed tells of them: what it tells of a memory that is

@@ -14,7 +14,7 @@ from holdfast.doors.mount.errors import errno_of, passing
 from holdfast.doors.mount.names import Kind, kind_of
 from holdfast.doors.mount.synced.cases import Case
 from holdfast.doors.mount.synced.heads import agreed
-from holdfast.doors.mount.synced.merge import Act, Agreed
+from holdfast.doors.mount.synced.merge import Agreed, SyncAction
 from holdfast.doors.mount.synced.replica import Replica
 from holdfast.doors.mount.synced.state import Known
 from holdfast.ground.errors import (
@@ -33,7 +33,7 @@ AT_ONCE, BYTES_AT_ONCE = 100, 1024 * 1024
 """How many files, and how much of them, one transaction takes."""
 
 
-class Task(Struct, frozen=True, kw_only=True):
+class SyncTask(Struct, frozen=True, kw_only=True):
     """What is asked of the store about one file: edits, or to go where it is by now from *old*."""
 
     case: Case
@@ -46,10 +46,10 @@ class Task(Struct, frozen=True, kw_only=True):
         return sum(len(edit.content) for edit in self.edits if isinstance(edit, Save))
 
 
-class Sending(Struct, kw_only=True):
+class SyncBatch(Struct, kw_only=True):
     """Tasks of one transaction that wait for their answer; all of them are moves, or none."""
 
-    tasks: list[Task]
+    tasks: list[SyncTask]
     edit_id: str
     due: float
     tries: int = 0
@@ -64,7 +64,7 @@ class Sending(Struct, kw_only=True):
         )
         return [Move(moves=moves)] if moves else [e for task in self.tasks for e in task.edits]
 
-    def answers(self, applied: Sequence[Applied]) -> Iterator[tuple[Task, Applied]]:
+    def answers(self, applied: Sequence[Applied]) -> Iterator[tuple[SyncTask, Applied]]:
         """Give each task with the answer to its first edit."""
         at = 0
         for number, task in enumerate(self.tasks):
@@ -81,7 +81,7 @@ class Inward:
 
     def __init__(self, replica: Replica) -> None:
         self._replica = replica
-        self._unanswered: list[Sending] = []
+        self._unanswered: list[SyncBatch] = []
         self._tries: dict[str, int] = {}
 
     @property
@@ -101,30 +101,30 @@ class Inward:
 
     def save(self, cases: Sequence[Case]) -> None:
         """Save the files of *cases*: new memories, and new contents of those there are."""
-        if any(case.act is Act.CREATE for case in cases) and not self._caught_up(cases):
+        if any(case.act is SyncAction.CREATE for case in cases) and not self._caught_up(cases):
             return
-        replica, tasks = self._replica, list[Task]()
+        replica, tasks = self._replica, list[SyncTask]()
         for case in cases:
             replica.unsaved.add(case.path)
-            base = case.base if case.act is Act.SAVE else None
+            base = case.base if case.act is SyncAction.SAVE else None
             edit = Save(
                 path=case.path,
                 content=case.text,
                 memory_id=base and base.memory_id,
                 base_sha256=base and base.sha256,
             )
-            tasks.append(Task(case=case, edits=(edit,)))
+            tasks.append(SyncTask(case=case, edits=(edit,)))
         self._send_all(tasks)
 
     def move(self, renamed: Sequence[tuple[Known, Case]]) -> None:
         """Move memories to where their files are by now, all at once; if not, one by one."""
         if not renamed:
             return
-        self._send(self._new([Task(case=case, old=old) for old, case in renamed]))
+        self._send(self._new([SyncTask(case=case, old=old) for old, case in renamed]))
 
     def delete(self, cases: Sequence[Case]) -> None:
         """Delete the memories of *cases*, each if it still has the content that the file had."""
-        tasks: list[Task] = []
+        tasks: list[SyncTask] = []
         for case in cases:
             base, head = case.base, case.head
             if base is None or head is None:
@@ -139,7 +139,7 @@ class Inward:
                 memory_id=base.memory_id,
                 base_sha256=base.sha256,
             )
-            tasks.append(Task(case=case, edits=(guard, Remove(memory_id=base.memory_id))))
+            tasks.append(SyncTask(case=case, edits=(guard, Remove(memory_id=base.memory_id))))
         self._send_all(tasks)
 
     def resend(self, now: float) -> None:
@@ -183,8 +183,8 @@ class Inward:
         replica.soon(*(case.path for case in (cases if changed else ())))
         return not changed
 
-    def _send_all(self, tasks: list[Task]) -> None:
-        batch: list[Task] = []
+    def _send_all(self, tasks: list[SyncTask]) -> None:
+        batch: list[SyncTask] = []
         for task in tasks:
             size = sum(each.size for each in batch)
             if batch and (len(batch) >= AT_ONCE or size + task.size > BYTES_AT_ONCE):
@@ -194,10 +194,10 @@ class Inward:
         if batch:
             self._send(self._new(batch))
 
-    def _new(self, tasks: list[Task]) -> Sending:
-        return Sending(tasks=tasks, edit_id=self._replica.around.new_edit_id(), due=monotonic())
+    def _new(self, tasks: list[SyncTask]) -> SyncBatch:
+        return SyncBatch(tasks=tasks, edit_id=self._replica.around.new_edit_id(), due=monotonic())
 
-    def _send(self, sending: Sending) -> None:
+    def _send(self, sending: SyncBatch) -> None:
         replica, tasks = self._replica, sending.tasks
         try:
             applied = replica.source.apply(sending.edits, sending.edit_id)
@@ -220,7 +220,7 @@ class Inward:
             for task, answer in sending.answers(applied):
                 self._done(task, answer)
 
-    def _done(self, task: Task, applied: Applied) -> None:
+    def _done(self, task: SyncTask, applied: Applied) -> None:
         """Take in what the edits of *task* came to."""
         replica, case = self._replica, task.case
         self._tries.pop(case.path, None)
@@ -228,7 +228,7 @@ class Inward:
         replica.missing.found(case.path)
         if task.old is not None:
             self._moved(task.old, case, applied)
-        elif case.act is Act.DELETE:
+        elif case.act is SyncAction.DELETE:
             replica.state.forget(case.path)
             replica.local.add(case.path.rpartition("/")[0])
             replica.reconsider()
@@ -243,10 +243,13 @@ class Inward:
         saved = Agreed(memory.id, memory.content_sha256)
         replica.state.put(Known.of(case.path, saved, case.seen))
         replica.counts.saves += applied.changed
-        if case.act is Act.CREATE and memory.created_at < memory.updated_at:
+        if case.act is SyncAction.CREATE and memory.created_at < memory.updated_at:
             # One that was made elsewhere in this very moment is in the history only.
             replica.counts.conflict(EEXIST, memory_id=memory.id)
-        if case.act is Act.CREATE and kind_of(case.path.rpartition("/")[2]) is Kind.TRANSIENT:
+        if (
+            case.act is SyncAction.CREATE
+            and kind_of(case.path.rpartition("/")[2]) is Kind.TRANSIENT
+        ):
             replica.counts.promote(memory.id)
 
     def _moved(self, old: Known, case: Case, applied: Applied) -> None:
@@ -262,7 +265,7 @@ class Inward:
         replica.counts.saves += applied.changed
         replica.soon(old.path)
 
-    def _refused(self, task: Task, error: HoldfastError) -> None:
+    def _refused(self, task: SyncTask, error: HoldfastError) -> None:
         """Take in that *task*, sent alone, cannot be done as it was asked."""
         replica, path = self._replica, task.case.path
         replica.failed(error)
@@ -303,7 +306,7 @@ class Inward:
         tries = self._tries[path] = self._tries.get(path, 0) + 1
         self._replica.agenda.put(path, monotonic() + self._replica.pace.pause(tries))
 
-    def _wait(self, sending: Sending, error: HoldfastError) -> None:
+    def _wait(self, sending: SyncBatch, error: HoldfastError) -> None:
         """Send the same again later: it may have been done."""
         replica = self._replica
         sending.tries += 1
@@ -314,5 +317,5 @@ class Inward:
                 replica.counts.fail(errno_of(error))
 
 
-def _paths(tasks: Sequence[Task]) -> list[str]:
+def _paths(tasks: Sequence[SyncTask]) -> list[str]:
     return [path for task in tasks for path in (task.case.path, task.old and task.old.path) if path]

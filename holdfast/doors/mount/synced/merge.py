@@ -38,7 +38,7 @@ class What(Enum):
     """It changed while it was read."""
 
 
-class Found(Struct, frozen=True):
+class LocalState(Struct, frozen=True):
     """What is on disk: of a file its hash, and why it cannot be a memory (an errno), or 0.
 
     The hash is None where the file is too large to be read.
@@ -49,7 +49,7 @@ class Found(Struct, frozen=True):
     fault: int = 0
 
 
-class Act(Enum):
+class SyncAction(Enum):
     """What is done about a path."""
 
     NOTHING = "nothing"
@@ -77,46 +77,48 @@ class Act(Enum):
     """The file is kept elsewhere; then it is as the head says."""
 
 
-def decide(base: Agreed | None, disk: Found, head: Agreed | None, *, writable: bool = True) -> Act:
+def decide(
+    base: Agreed | None, disk: LocalState, head: Agreed | None, *, writable: bool = True
+) -> SyncAction:
     """Return what is to be done about a path; no content is ever lost, and no head overlooked."""
     if disk.what in (What.FOREIGN, What.UNREADABLE):
-        return Act.LEAVE
+        return SyncAction.LEAVE
     if disk.what is What.BUSY:
-        return Act.WAIT
+        return SyncAction.WAIT
     if disk.what is not What.FILE:
         return _absent(base, head, writable=writable)
     known = _as_known(base, disk.sha256, head)
     if known is not None:
         return known
-    return _changed(base, disk, head) if writable else Act.UNDO
+    return _changed(base, disk, head) if writable else SyncAction.UNDO
 
 
-def _as_known(base: Agreed | None, sha256: str | None, head: Agreed | None) -> Act | None:
+def _as_known(base: Agreed | None, sha256: str | None, head: Agreed | None) -> SyncAction | None:
     """Return what is to be done about a file whose content the store has or had; else None."""
     if head is not None and sha256 == head.sha256:
-        return Act.NOTHING if base == head else Act.ADOPT
+        return SyncAction.NOTHING if base == head else SyncAction.ADOPT
     if base is not None and sha256 == base.sha256:
-        return Act.REMOVE if head is None else Act.WRITE
+        return SyncAction.REMOVE if head is None else SyncAction.WRITE
     return None
 
 
-def _changed(base: Agreed | None, disk: Found, head: Agreed | None) -> Act:
+def _changed(base: Agreed | None, disk: LocalState, head: Agreed | None) -> SyncAction:
     if head is None:
-        return Act.REFUSE if disk.fault else Act.CREATE
+        return SyncAction.REFUSE if disk.fault else SyncAction.CREATE
     if base != head:
-        return Act.CONFLICT
-    return Act.REFUSE if disk.fault else Act.SAVE
+        return SyncAction.CONFLICT
+    return SyncAction.REFUSE if disk.fault else SyncAction.SAVE
 
 
-def _absent(base: Agreed | None, head: Agreed | None, *, writable: bool) -> Act:
+def _absent(base: Agreed | None, head: Agreed | None, *, writable: bool) -> SyncAction:
     if head is None:
-        return Act.NOTHING if base is None else Act.FORGET
+        return SyncAction.NOTHING if base is None else SyncAction.FORGET
     if base != head:
-        return Act.WRITE
-    return Act.DELETE if writable else Act.UNDO
+        return SyncAction.WRITE
+    return SyncAction.DELETE if writable else SyncAction.UNDO
 
 
-class Traced(Struct, frozen=True):
+class FileIdentity(Struct, frozen=True):
     """A file's path, content, and what tells that it is the same file under another name.
 
     *born* is None where the file system does not tell when a file was made; then an inode may
@@ -129,7 +131,7 @@ class Traced(Struct, frozen=True):
     born: int | None
 
 
-def renamed(gone: Sequence[Traced], new: Sequence[Traced]) -> dict[str, str]:
+def renamed(gone: Sequence[FileIdentity], new: Sequence[FileIdentity]) -> dict[str, str]:
     """Return the old path of each path in *new* that is one of *gone* under another name.
 
     The same file first; then equal content, of the same name before any other, but for files
@@ -139,7 +141,7 @@ def renamed(gone: Sequence[Traced], new: Sequence[Traced]) -> dict[str, str]:
     left = {each.path: each for each in sorted(gone, key=lambda each: each.path)}
     rest = sorted(new, key=lambda each: each.path)
     for same in (_is_same, _is_copy_of_its_name, _is_copy):
-        unpaired: list[Traced] = []
+        unpaired: list[FileIdentity] = []
         index = _by_key(left.values())
         for each in rest:
             old = next(
@@ -159,7 +161,7 @@ def renamed(gone: Sequence[Traced], new: Sequence[Traced]) -> dict[str, str]:
     return olds
 
 
-def _by_key(traced: Iterable[Traced]) -> dict[int | str | None, list[str]]:
+def _by_key(traced: Iterable[FileIdentity]) -> dict[int | str | None, list[str]]:
     index: dict[int | str | None, list[str]] = {}
     for each in traced:
         index.setdefault(each.inode, []).append(each.path)
@@ -167,7 +169,7 @@ def _by_key(traced: Iterable[Traced]) -> dict[int | str | None, list[str]]:
     return index
 
 
-def _is_same(old: Traced, new: Traced) -> bool:
+def _is_same(old: FileIdentity, new: FileIdentity) -> bool:
     if old.inode != new.inode:
         return False
     if old.born is None or new.born is None:
@@ -175,11 +177,11 @@ def _is_same(old: Traced, new: Traced) -> bool:
     return old.born == new.born
 
 
-def _is_copy_of_its_name(old: Traced, new: Traced) -> bool:
+def _is_copy_of_its_name(old: FileIdentity, new: FileIdentity) -> bool:
     return _is_copy(old, new) and old.path.rpartition("/")[2] == new.path.rpartition("/")[2]
 
 
-def _is_copy(old: Traced, new: Traced) -> bool:
+def _is_copy(old: FileIdentity, new: FileIdentity) -> bool:
     return old.sha256 == new.sha256 and old.sha256 not in (None, _EMPTY)
 
 

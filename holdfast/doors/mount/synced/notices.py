@@ -55,7 +55,7 @@ class Notice(Struct, frozen=True):
         return cls(errno, says or ADVICE.get(errno, OTHERWISE))
 
 
-class Notices:
+class SyncNotices:
     """What is wrong in one store, by path. One thread writes; others may read."""
 
     def __init__(self) -> None:

@@ -6,14 +6,14 @@ from errno import EEXIST, ENOSPC, EROFS, ESTALE
 from time import monotonic
 
 from holdfast.doors.mount.errors import errno_of
-from holdfast.doors.mount.files.status import Counts
+from holdfast.doors.mount.files.status import StoreDirectoryStatus
 from holdfast.doors.mount.files.surroundings import Surroundings
-from holdfast.doors.mount.storage.source import Source
+from holdfast.doors.mount.storage.source import StoreSource
 from holdfast.doors.mount.synced.agenda import Agenda
-from holdfast.doors.mount.synced.files import Files
-from holdfast.doors.mount.synced.heads import Heads
+from holdfast.doors.mount.synced.files import LocalDirectory
+from holdfast.doors.mount.synced.heads import LocalHeads
 from holdfast.doors.mount.synced.missing import Missing
-from holdfast.doors.mount.synced.notices import Notice, Notices
+from holdfast.doors.mount.synced.notices import Notice, SyncNotices
 from holdfast.doors.mount.synced.pace import Pace
 from holdfast.doors.mount.synced.state import State
 from holdfast.ground.errors import CursorExpired, HoldfastError, NotAuthenticated, NotFound
@@ -29,9 +29,9 @@ class Replica:
 
     def __init__(
         self,
-        source: Source,
+        source: StoreSource,
         access: Access,
-        files: Files,
+        files: LocalDirectory,
         state: State,
         *,
         around: Surroundings,
@@ -39,9 +39,11 @@ class Replica:
     ) -> None:
         self.source, self.files, self.state, self.around = source, files, state, around
         self.pace = pace
-        self.heads, self.notices, self.agenda = Heads(), Notices(), Agenda()
+        self.heads, self.notices, self.agenda = LocalHeads(), SyncNotices(), Agenda()
         self.missing = Missing()
-        self.counts = Counts(around, workspace=source.workspace, ids={"store_id": source.id})
+        self.counts = StoreDirectoryStatus(
+            around, workspace=source.workspace, ids={"store_id": source.id}
+        )
         self.read_only = access == "read_only" or around.options.read_only
         self.archived_at: datetime | None = None
         self.ended = False

@@ -4,7 +4,7 @@ import logging
 from time import monotonic
 
 from holdfast.doors.mount.synced import own
-from holdfast.doors.mount.synced.files import Entry
+from holdfast.doors.mount.synced.files import LocalEntry
 from holdfast.doors.mount.synced.heads import agreed
 from holdfast.doors.mount.synced.merge import What, believed
 from holdfast.doors.mount.synced.replica import Replica
@@ -52,7 +52,7 @@ class Scan:
         bases = {each.path: each.agreed for each in replica.state}
         return [path for path in paths if agreed(replica.heads.at(path)) != bases.get(path)]
 
-    def _meet(self, entry: Entry, *, quick: bool) -> None:
+    def _meet(self, entry: LocalEntry, *, quick: bool) -> None:
         """See whether *entry*, a file or what looks like one, is as it was agreed."""
         replica, path = self._replica, entry.path
         if own.is_own(path):

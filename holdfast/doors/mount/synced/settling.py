@@ -14,7 +14,7 @@ from msgspec import structs
 from holdfast.doors.mount.names import Kind, is_backup, kind_of
 from holdfast.doors.mount.synced.cases import Case, case
 from holdfast.doors.mount.synced.inward import Inward
-from holdfast.doors.mount.synced.merge import Act, What, renamed
+from holdfast.doors.mount.synced.merge import SyncAction, What, renamed
 from holdfast.doors.mount.synced.notices import LINK, NOT_DONE
 from holdfast.doors.mount.synced.outward import Outward
 from holdfast.doors.mount.synced.replica import Replica
@@ -25,7 +25,9 @@ _NAME_BYTES_MAX, _PATH_BYTES_MAX = 255, 1024
 _STAMP = "%Y%m%dT%H%M%SZ"
 
 
-_TAKEN_IN = frozenset({Act.CREATE, Act.SAVE, Act.CONFLICT, Act.REFUSE, Act.UNDO})
+_TAKEN_IN = frozenset(
+    {SyncAction.CREATE, SyncAction.SAVE, SyncAction.CONFLICT, SyncAction.REFUSE, SyncAction.UNDO}
+)
 """What rests on a content that no version has."""
 
 
@@ -42,17 +44,17 @@ class Settling:
         """Paths that appeared: of what is below a directory nothing may be told."""
         self._put_off_too: set[str] = set()
         """Old paths of files that are looked at later, to be left until then."""
-        self._acts: dict[Act, Callable[[Case], object]] = {
-            Act.NOTHING: outward.refresh,
-            Act.WAIT: self._wait,
-            Act.LEAVE: self._leave,
-            Act.REFUSE: self._refuse,
-            Act.ADOPT: outward.adopt,
-            Act.FORGET: outward.forget,
-            Act.REMOVE: outward.remove,
-            Act.CONFLICT: self._part,
-            Act.UNDO: outward.undo,
-            Act.WRITE: outward.write,
+        self._acts: dict[SyncAction, Callable[[Case], object]] = {
+            SyncAction.NOTHING: outward.refresh,
+            SyncAction.WAIT: self._wait,
+            SyncAction.LEAVE: self._leave,
+            SyncAction.REFUSE: self._refuse,
+            SyncAction.ADOPT: outward.adopt,
+            SyncAction.FORGET: outward.forget,
+            SyncAction.REMOVE: outward.remove,
+            SyncAction.CONFLICT: self._part,
+            SyncAction.UNDO: outward.undo,
+            SyncAction.WRITE: outward.write,
         }
         """What is done at once, in this order: what goes before what comes."""
 
@@ -73,21 +75,21 @@ class Settling:
         for path in paths:
             self._follow(path)
         cases = [each for path in paths if (each := self._case(path, final=final)) is not None]
-        by_act: dict[Act, list[Case]] = {act: [] for act in Act}
+        by_act: dict[SyncAction, list[Case]] = {act: [] for act in SyncAction}
         for each in cases:
             by_act[each.act].append(each)
-        olds = self._renamed(by_act[Act.CREATE])
+        olds = self._renamed(by_act[SyncAction.CREATE])
         moved = {old.path for old in olds.values()} | self._put_off_too
         self._put_off_too.clear()
-        with self._outward.together(len(by_act[Act.WRITE])):
+        with self._outward.together(len(by_act[SyncAction.WRITE])):
             for act in self._acts:
                 for each in by_act[act]:
                     if each.path not in moved:
                         self._do(each)
-        for each in by_act[Act.DELETE]:
+        for each in by_act[SyncAction.DELETE]:
             replica.missing.note(each.path, monotonic(), replica.pace.rename)
-        self._take_in(by_act[Act.CREATE], by_act[Act.SAVE], olds, final=final)
-        self._delete(by_act[Act.DELETE], final=final)
+        self._take_in(by_act[SyncAction.CREATE], by_act[SyncAction.SAVE], olds, final=final)
+        self._delete(by_act[SyncAction.DELETE], final=final)
 
     def enter(self, directory: str) -> None:
         """Take in what is below *directory*, which appeared: of that nothing may be told."""
@@ -125,7 +127,7 @@ class Settling:
             return None
         self._since.pop(path, None)
         self._entered.discard(path)
-        if found is None or found.act is not Act.DELETE:
+        if found is None or found.act is not SyncAction.DELETE:
             replica.missing.found(path)
         if found is None or found.seen.found.what is What.ABSENT:
             self._ripe.pop(path, None)
@@ -156,13 +158,13 @@ class Settling:
         """Look at a file again once nothing happens to it, and at what it was before too."""
         replica, soon = self._replica, monotonic() + self._replica.pace.quiet
         replica.agenda.put(each.path, soon)
-        if each.act is Act.CREATE:
+        if each.act is SyncAction.CREATE:
             for old in self._renamed([each]).values():
                 self._put_off_too.add(old.path)
                 replica.agenda.put(old.path, soon)
 
     def _do(self, each: Case) -> None:
-        if each.act is not Act.WRITE:
+        if each.act is not SyncAction.WRITE:
             self._inward.forget(each.path)
         try:
             self._acts[each.act](each)

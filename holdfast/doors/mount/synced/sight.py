@@ -9,7 +9,7 @@ from hashlib import sha256
 from msgspec import Struct
 
 from holdfast.doors.mount.files.buffers import content_fault
-from holdfast.doors.mount.synced.merge import Found, What
+from holdfast.doors.mount.synced.merge import LocalState, What
 from holdfast.doors.mount.synced.unusual import born_at
 from holdfast.memories.stores.asked import CONTENT_BYTES_MAX
 
@@ -53,24 +53,24 @@ class Mark(Struct, frozen=True, array_like=True):
         return other is not None and mine == (other.inode, other.size, other.mtime_ns)
 
 
-class Seen(Struct, frozen=True):
+class LocalFile(Struct, frozen=True):
     """What is at a path: its content too if it is a file that can be a memory, and was read."""
 
-    found: Found
+    found: LocalState
     mark: Mark | None = None
     born: int | None = None
     content: bytes | None = None
     changed_ns: int = 0
 
 
-ABSENT = Seen(Found(What.ABSENT))
-FOREIGN = Seen(Found(What.FOREIGN))
-UNREADABLE = Seen(Found(What.UNREADABLE))
-BUSY = Seen(Found(What.BUSY))
-DIRECTORY = Seen(Found(What.DIRECTORY))
+ABSENT = LocalFile(LocalState(What.ABSENT))
+FOREIGN = LocalFile(LocalState(What.FOREIGN))
+UNREADABLE = LocalFile(LocalState(What.UNREADABLE))
+BUSY = LocalFile(LocalState(What.BUSY))
+DIRECTORY = LocalFile(LocalState(What.DIRECTORY))
 
 
-def look_at(directory: int, name: str, known: Mark | None, sha: str | None) -> Seen:
+def look_at(directory: int, name: str, known: Mark | None, sha: str | None) -> LocalFile:
     """Return what *name* in the open *directory* is; of the hash *sha* if its mark is *known*."""
     found = os.stat(name, dir_fd=directory, follow_symlinks=False)
     if not stat.S_ISREG(found.st_mode):
@@ -82,26 +82,26 @@ def look_at(directory: int, name: str, known: Mark | None, sha: str | None) -> S
             return BUSY
         mark, born = Mark.of(found), born_at(fd, found)
         if mark.tells(known):
-            return Seen(Found(What.FILE, sha), mark, born, changed_ns=found.st_ctime_ns)
+            return LocalFile(LocalState(What.FILE, sha), mark, born, changed_ns=found.st_ctime_ns)
         return _read(fd, found, mark, born)
     finally:
         os.close(fd)
 
 
-def _read(fd: int, found: os.stat_result, mark: Mark, born: int | None) -> Seen:
+def _read(fd: int, found: os.stat_result, mark: Mark, born: int | None) -> LocalFile:
     at = found.st_ctime_ns
     if found.st_size > CONTENT_BYTES_MAX:
-        return Seen(Found(What.FILE, None, EFBIG), mark, born, changed_ns=at)
+        return LocalFile(LocalState(What.FILE, None, EFBIG), mark, born, changed_ns=at)
     with os.fdopen(os.dup(fd), "rb") as file:
         content = file.read(CONTENT_BYTES_MAX + 1)
     after = os.fstat(fd)
     if (after.st_size, after.st_ctime_ns) != (found.st_size, at) or len(content) != after.st_size:
         return BUSY
     hashed = sha256(content).hexdigest()
-    return Seen(Found(What.FILE, hashed, content_fault(content)), mark, born, content, at)
+    return LocalFile(LocalState(What.FILE, hashed, content_fault(content)), mark, born, content, at)
 
 
-def unseen(error: OSError) -> Seen:
+def unseen(error: OSError) -> LocalFile:
     """Return what is to be thought of a path that could not be looked at."""
     if error.errno in (ENOENT, ENOTDIR):
         return ABSENT

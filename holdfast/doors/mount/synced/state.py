@@ -14,8 +14,8 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from holdfast.doors.mount.synced.merge import Agreed, Traced
-from holdfast.doors.mount.synced.sight import Mark, Seen
+from holdfast.doors.mount.synced.merge import Agreed, FileIdentity
+from holdfast.doors.mount.synced.sight import LocalFile, Mark
 
 SUFFIX = ".jsonl"
 _NAME = 32
@@ -38,12 +38,12 @@ class Known(Struct, frozen=True, array_like=True):
         return Agreed(self.memory_id, self.sha256)
 
     @property
-    def traced(self) -> Traced:
+    def traced(self) -> FileIdentity:
         """What tells the file under another name."""
-        return Traced(self.path, self.sha256, self.mark.inode if self.mark else -1, self.born)
+        return FileIdentity(self.path, self.sha256, self.mark.inode if self.mark else -1, self.born)
 
     @classmethod
-    def of(cls, path: str, agreed: Agreed, seen: Seen) -> "Known":
+    def of(cls, path: str, agreed: Agreed, seen: LocalFile) -> "Known":
         """Return what is known of *path* now, where *seen* is there."""
         # A file that is another by now must not be taken for this one.
         same = seen.found.sha256 == agreed.sha256

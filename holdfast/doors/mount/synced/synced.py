@@ -13,14 +13,14 @@ from holdfast.doors.mount.files.surroundings import Surroundings
 from holdfast.doors.mount.fuse.kernel import NoKernel
 from holdfast.doors.mount.life.assembly import Assembled
 from holdfast.doors.mount.life.register import state_directory
-from holdfast.doors.mount.storage.source import Source
-from holdfast.doors.mount.synced.files import Files
+from holdfast.doors.mount.storage.source import StoreSource
+from holdfast.doors.mount.synced.files import LocalDirectory
 from holdfast.doors.mount.synced.naming import check, give_names
 from holdfast.doors.mount.synced.pace import Pace
 from holdfast.doors.mount.synced.replica import Replica
 from holdfast.doors.mount.synced.state import Header, State, state_file
-from holdfast.doors.mount.synced.watch import SystemWatcher, Watch, Watcher
-from holdfast.doors.mount.synced.worker import Worker
+from holdfast.doors.mount.synced.watch import DirectoryWatcher, SystemWatcher, Watch
+from holdfast.doors.mount.synced.worker import SyncWorker
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.events import Event
 from holdfast.memories.stores.records import Access
@@ -66,8 +66,8 @@ class Synced:
             publish=assembled.publish,
             kernel=NoKernel(),
         )
-        self._workers: dict[str, Worker] = {}
-        self._watcher: Watcher | None = None
+        self._workers: dict[str, SyncWorker] = {}
+        self._watcher: DirectoryWatcher | None = None
         self._thread: Thread | None = None
         self._stop = Flag()
         self._mode: int | None = None
@@ -146,13 +146,13 @@ class Synced:
             errors=tuple(line for worker in self._workers.values() for line in worker.errors()),
         )
 
-    def _state(self, slug: str, source: Source) -> State:
+    def _state(self, slug: str, source: StoreSource) -> State:
         return State(state_file(self._folder, source.id), Header(store_id=source.id, slug=slug))
 
-    def _worker(self, slug: str, source: Source, access: Access, state: State) -> Worker:
-        files = Files(self._directory / slug)
+    def _worker(self, slug: str, source: StoreSource, access: Access, state: State) -> SyncWorker:
+        files = LocalDirectory(self._directory / slug)
         replica = Replica(source, access, files, state, around=self._around, pace=self._pace)
-        return Worker(slug, replica)
+        return SyncWorker(slug, replica)
 
     def _follow(self) -> None:
         """Tell each worker what happens to its files, until the end."""

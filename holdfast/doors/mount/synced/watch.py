@@ -31,7 +31,7 @@ class Happened(Struct, frozen=True):
     appeared: bool
 
 
-class Watcher(Protocol):
+class DirectoryWatcher(Protocol):
     """Tells what happens below a directory from when it is made until it is closed."""
 
     def next(self, stop: Event) -> list[Happened] | None:
@@ -43,7 +43,7 @@ class Watcher(Protocol):
         ...
 
 
-Watch = Callable[[Path], Watcher]
+Watch = Callable[[Path], DirectoryWatcher]
 
 
 class SystemWatcher:

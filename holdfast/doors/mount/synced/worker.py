@@ -8,7 +8,7 @@ from threading import Condition, Thread
 from time import monotonic
 
 from holdfast.doors.mount.files.status import StoreStatus
-from holdfast.doors.mount.storage.feed import Feed
+from holdfast.doors.mount.storage.feed import StoreFeed
 from holdfast.doors.mount.synced import own
 from holdfast.doors.mount.synced.inward import Inward
 from holdfast.doors.mount.synced.outward import Outward
@@ -29,7 +29,7 @@ SHOWN = 20
 _log = logging.getLogger(__name__)
 
 
-class Worker:
+class SyncWorker:
     """Keeps the files of one store as its memories are, and its memories as its files are."""
 
     def __init__(self, slug: str, replica: Replica) -> None:
@@ -45,7 +45,7 @@ class Worker:
         self._errors: bytes | None = None
         """What is in the file of errors; None when that is not known."""
         self._cleared = False
-        self.feed: Feed | None = None
+        self.feed: StoreFeed | None = None
 
     def begin(self) -> None:
         """Make files and memories as they should be, as far as can be done now."""
@@ -66,7 +66,7 @@ class Worker:
             while paths := replica.agenda.take(now, AT_ONCE):
                 self._settling.settle(paths)
         self._write_errors()
-        self.feed = Feed(
+        self.feed = StoreFeed(
             replica.source,
             seq=snapshot.seq,
             changed=lambda changes: self.tell(lambda: self._changed(changes)),

@@ -19,11 +19,11 @@ from doors.mount.core.trouble import (
     spooled_files,
 )
 
-from holdfast.doors.mount.files.core import Core
-from holdfast.doors.mount.options import Options
+from holdfast.doors.mount.files.core import StoreFilesystem
+from holdfast.doors.mount.options import MountOptions
 from holdfast.doors.mount.storage.contents import Contents
 from holdfast.doors.mount.storage.deadline import Deadline
-from holdfast.doors.mount.storage.source import Source
+from holdfast.doors.mount.storage.source import StoreSource
 from holdfast.ground.events import Event
 from holdfast.ground.ids import Ids
 from holdfast.library.holdfast import Holdfast
@@ -51,7 +51,7 @@ class Left(NamedTuple):
 class Handle:
     """An open file, written from where it stands, as a program does."""
 
-    def __init__(self, core: Core, path: str, flags: int, fh: int) -> None:
+    def __init__(self, core: StoreFilesystem, path: str, flags: int, fh: int) -> None:
         self._core, self.path, self.flags, self.fh = core, path, flags, fh
         self.at = 0
 
@@ -106,17 +106,17 @@ class Driven:
         options: Mapping[str, Any] | None = None,
     ) -> None:
         self.hf, self.clock, self.root, self.stores = hf, clock, spool, stores
-        self.options = Options(spool=spool, **(options or {}))
+        self.options = MountOptions(spool=spool, **(options or {}))
         self.deadlines = {slug: Deadline(self.options.deadline) for slug in stores}
         contents = Contents(self.options.cache_bytes)
         self.sources = {
-            slug: Troubled(Source(hf, store, deadline=self.deadlines[slug], contents=contents))
+            slug: Troubled(StoreSource(hf, store, deadline=self.deadlines[slug], contents=contents))
             for slug, (store, _) in stores.items()
         }
         self.later, self.kernel = HandLater(clock), NotingKernel()
         self.spool = NotingSpool(spool, clock=clock)
         self.events: list[Event] = []
-        self.core = Core(
+        self.core = StoreFilesystem(
             [(slug, self.sources[slug], access) for slug, (_, access) in stores.items()],
             options=self.options,
             spool=self.spool,

@@ -7,8 +7,8 @@ from errno import ENOSPC
 from pathlib import Path
 
 from holdfast.doors.mount.storage.later import Later
-from holdfast.doors.mount.storage.source import Source
-from holdfast.doors.mount.storage.spool import Kept, Spool, Spooled
+from holdfast.doors.mount.storage.source import StoreSource
+from holdfast.doors.mount.storage.spool import Spool, Spooled, SpoolEntry
 from holdfast.ground.errors import Unavailable
 from holdfast.memories.stores.edits import Edit
 from holdfast.memories.stores.records import Applied, Changes, Memory, Snapshot
@@ -33,10 +33,10 @@ def unsure() -> Exception:
     return Unavailable("No answer came in time.", reason="timeout", written=None)
 
 
-class Troubled(Source):
+class Troubled(StoreSource):
     """A source in front of a real one: fails, loses answers or hangs when told to, and counts."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: StoreSource) -> None:
         self._real = source
         self.id, self.name = source.id, source.name
         self.workspace, self.actor = source.workspace, source.actor
@@ -228,25 +228,25 @@ class NotingSpool(Spool):
         spooled: Spooled,
         content: bytes,
         *,
-        instead_of: Kept | None = None,
+        instead_of: SpoolEntry | None = None,
         on_disk: bool = True,
-    ) -> Kept:
+    ) -> SpoolEntry:
         if self.full:
             raise OSError(ENOSPC, "No space left on device")
         kept = super().put(spooled, content, instead_of=instead_of, on_disk=on_disk)
         self._noted().append(kept)
         return kept
 
-    def take(self, store_id: str) -> list[tuple[Kept, Spooled, bytes]]:
+    def take(self, store_id: str) -> list[tuple[SpoolEntry, Spooled, bytes]]:
         taken = super().take(store_id)
         self._noted().extend(kept for kept, _, _ in taken)
         return taken
 
-    def present(self) -> list[Kept]:
+    def present(self) -> list[SpoolEntry]:
         """Return the entries that are there, oldest first."""
         return [kept for kept in self._noted() if kept.path.exists()]
 
-    def _noted(self) -> list[Kept]:
+    def _noted(self) -> list[SpoolEntry]:
         return self.__dict__.setdefault("noted", [])
 
     def die(self) -> None:

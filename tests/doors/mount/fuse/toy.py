@@ -8,7 +8,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from itertools import count
 
-from holdfast.doors.mount.fuse.kernel import Attributes, Entry, Kernel, NoKernel, Space
+from holdfast.doors.mount.fuse.kernel import Attributes, DirectoryEntry, Kernel, NoKernel, Space
 
 BEGIN = 1_700_000_000_123_456_789
 
@@ -95,11 +95,11 @@ class Toy:
         self._called("access", f"{path} {mode}")
         self._at(path)
 
-    def readdir(self, path: str) -> list[Entry]:
+    def readdir(self, path: str) -> list[DirectoryEntry]:
         self._called("readdir", path)
         below = "/" if path == "/" else f"{path}/"
         return [
-            Entry(each[len(below) :], node.attributes())
+            DirectoryEntry(each[len(below) :], node.attributes())
             for each, node in list(self.nodes.items())
             if each != "/" and each.startswith(below) and "/" not in each[len(below) :]
         ]

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from holdfast.doors.mount.files.status import StoreStatus
 from holdfast.doors.mount.life.asked import asked
 from holdfast.doors.mount.life.assembly import Assembled, assemble
-from holdfast.doors.mount.options import Options
+from holdfast.doors.mount.options import MountOptions
 from holdfast.doors.mount.storage.spool import Spooled
 from holdfast.doors.mount.synced.pace import Pace
 from holdfast.doors.mount.synced.synced import Synced
@@ -89,7 +89,7 @@ class Side:
     def start(self, *, pace: Pace = PACE, watch: Watch = SystemWatcher) -> "Side":
         assembled = assemble(
             asked(self.hf, session=self._session, stores=self.stores, read_only=self._read_only),
-            Options(spool=self.spool, grace=self._grace, session_id=self._session),
+            MountOptions(spool=self.spool, grace=self._grace, session_id=self._session),
         )
         self.slug = assembled.sources[0][0]
         self.trouble = Troubled(assembled.sources[0][1])

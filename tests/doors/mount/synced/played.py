@@ -9,13 +9,13 @@ from doors.mount.core.trouble import Troubled
 
 from holdfast.doors.mount.files.surroundings import Surroundings
 from holdfast.doors.mount.fuse.kernel import NoKernel
-from holdfast.doors.mount.options import Options
+from holdfast.doors.mount.options import MountOptions
 from holdfast.doors.mount.storage.contents import Contents
 from holdfast.doors.mount.storage.deadline import Deadline
 from holdfast.doors.mount.storage.later import Later
-from holdfast.doors.mount.storage.source import Source
+from holdfast.doors.mount.storage.source import StoreSource
 from holdfast.doors.mount.storage.spool import Spool
-from holdfast.doors.mount.synced.files import Files, Put
+from holdfast.doors.mount.synced.files import LocalDirectory, Put
 from holdfast.doors.mount.synced.inward import Inward
 from holdfast.doors.mount.synced.outward import Outward
 from holdfast.doors.mount.synced.pace import Pace
@@ -50,7 +50,7 @@ class Fuse:
                 raise Killed
 
 
-class FragileFiles(Files):
+class FragileFiles(LocalDirectory):
     """Files whose process may be killed before and after each change."""
 
     def __init__(self, root: Path, fuse: Fuse) -> None:
@@ -107,14 +107,14 @@ class Played:
         self._deadline = Deadline(5.0)
         self._contents = Contents(1 << 20)
         self.source = Troubled(
-            Source(hf, self.store, deadline=self._deadline, contents=self._contents)
+            StoreSource(hf, self.store, deadline=self._deadline, contents=self._contents)
         )
         self.source.before = self.source.after = self.fuse.burn
         self.clock = FrozenClock()
         self.later = Later()
         spool = Spool(base / "spool", clock=self.clock)
         self._around = Surroundings(
-            options=Options(spool=base / "spool", grace=0.0),
+            options=MountOptions(spool=base / "spool", grace=0.0),
             spool=spool,
             later=self.later,
             clock=self.clock,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.doors.mount.synced import own, unusual
-from holdfast.doors.mount.synced.files import Files
+from holdfast.doors.mount.synced.files import LocalDirectory
 from holdfast.doors.mount.synced.merge import What
 
 
@@ -17,36 +17,38 @@ def hashed(content: str) -> str:
 
 
 @pytest.fixture(params=["as here", "without exchange"])
-def files(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Files:
+def files(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> LocalDirectory:
     """Give a directory, once on a system that has all we ask for and once on one that has not."""
     if request.param == "without exchange":
         monkeypatch.setattr(unusual, "_renameat2", None)
         monkeypatch.setattr(unusual, "_statx", None)
-    files = Files(tmp_path / "notes")
+    files = LocalDirectory(tmp_path / "notes")
     assert files.make_root()
     return files
 
 
-def put(files: Files, path: str, content: str, over: str | None = None) -> bool:
+def put(files: LocalDirectory, path: str, content: str, over: str | None = None) -> bool:
     past = None if over is None else hashed(over)
     return files.put(path, content.encode(), at_ns=10**18, over=past) is not None
 
 
-def test_a_new_file_is_put_with_the_directories_above_it(files: Files) -> None:
+def test_a_new_file_is_put_with_the_directories_above_it(files: LocalDirectory) -> None:
     assert put(files, "/a/b/c", "one")
 
     assert (files.root / "a/b/c").read_text() == "one"
     assert (files.root / "a/b/c").stat().st_mtime_ns == 10**18
 
 
-def test_nothing_is_put_where_something_is(files: Files) -> None:
+def test_nothing_is_put_where_something_is(files: LocalDirectory) -> None:
     (files.root / "a").write_text("mine")
 
     assert not put(files, "/a", "one")
     assert [(each.name, each.read_text()) for each in files.root.iterdir()] == [("a", "mine")]
 
 
-def test_a_file_is_replaced_if_it_is_what_was_known(files: Files) -> None:
+def test_a_file_is_replaced_if_it_is_what_was_known(files: LocalDirectory) -> None:
     put(files, "/a", "one")
 
     assert put(files, "/a", "two", over="one")
@@ -54,7 +56,7 @@ def test_a_file_is_replaced_if_it_is_what_was_known(files: Files) -> None:
 
 
 @pytest.mark.parametrize("there", ["file", "directory", "link", "nothing"])
-def test_what_is_not_what_was_known_is_not_replaced(files: Files, there: str) -> None:
+def test_what_is_not_what_was_known_is_not_replaced(files: LocalDirectory, there: str) -> None:
     place = files.root / "a"
     make: dict[str, Callable[[], object]] = {
         "file": lambda: place.write_text("mine"),
@@ -69,21 +71,21 @@ def test_what_is_not_what_was_known_is_not_replaced(files: Files, there: str) ->
     assert [(each, each.lstat().st_ino) for each in files.root.rglob("*")] == before
 
 
-def test_a_file_is_taken_if_it_is_what_was_known(files: Files) -> None:
+def test_a_file_is_taken_if_it_is_what_was_known(files: LocalDirectory) -> None:
     put(files, "/a", "one")
 
     assert files.take("/a", hashed("one"))
     assert list(files.root.iterdir()) == []
 
 
-def test_what_is_not_what_was_known_is_not_taken(files: Files) -> None:
+def test_what_is_not_what_was_known_is_not_taken(files: LocalDirectory) -> None:
     put(files, "/a", "mine")
 
     assert not files.take("/a", hashed("one"))
     assert [(each.name, each.read_text()) for each in files.root.iterdir()] == [("a", "mine")]
 
 
-def test_a_file_is_moved_where_nothing_is(files: Files) -> None:
+def test_a_file_is_moved_where_nothing_is(files: LocalDirectory) -> None:
     put(files, "/a", "one")
     put(files, "/b", "two")
 
@@ -92,7 +94,7 @@ def test_a_file_is_moved_where_nothing_is(files: Files) -> None:
     assert (files.root / "b").read_text() == "two"
 
 
-def test_a_link_on_the_way_is_not_followed(files: Files, tmp_path: Path) -> None:
+def test_a_link_on_the_way_is_not_followed(files: LocalDirectory, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "a").write_text("secret")
@@ -107,14 +109,14 @@ def test_a_link_on_the_way_is_not_followed(files: Files, tmp_path: Path) -> None
     assert [each.path for each in files.walk()] == ["/d"]
 
 
-def test_a_file_on_the_way_makes_what_is_below_absent(files: Files) -> None:
+def test_a_file_on_the_way_makes_what_is_below_absent(files: LocalDirectory) -> None:
     put(files, "/a", "one")
 
     assert files.look("/a/b").found.what is What.ABSENT
 
 
 @pytest.mark.parametrize("kind", ["pipe", "socket", "link"])
-def test_special_files_are_seen_as_such_and_not_opened(files: Files, kind: str) -> None:
+def test_special_files_are_seen_as_such_and_not_opened(files: LocalDirectory, kind: str) -> None:
     place = files.root / "a"
     make: dict[str, Callable[[], object]] = {
         "pipe": lambda: os.mkfifo(place),
@@ -132,10 +134,10 @@ def test_the_directory_itself_may_not_be_a_link(tmp_path: Path) -> None:
     (tmp_path / "notes").symlink_to(tmp_path / "outside")
 
     with pytest.raises(NotADirectoryError):
-        Files(tmp_path / "notes").make_root()
+        LocalDirectory(tmp_path / "notes").make_root()
 
 
-def test_a_mark_tells_of_an_old_file_and_not_of_a_fresh_one(files: Files) -> None:
+def test_a_mark_tells_of_an_old_file_and_not_of_a_fresh_one(files: LocalDirectory) -> None:
     put(files, "/a", "one")
     mark = files.look("/a").mark
 

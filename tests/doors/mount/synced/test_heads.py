@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from holdfast.doors.mount.synced.heads import Heads
+from holdfast.doors.mount.synced.heads import LocalHeads
 from holdfast.memories.stores.records import Applied, Change, Changes, Memory, Snapshot
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -40,7 +40,7 @@ def answer(seq: int, *memories: Memory, deleted: tuple[str, ...] = ()) -> Applie
 
 
 def test_changes_tell_at_which_paths_something_else_is() -> None:
-    heads = Heads()
+    heads = LocalHeads()
 
     assert heads.absorb(changes(1, (1, "mem_1", memory("/a")))) == {"/a"}
     assert heads.absorb(changes(2, (2, "mem_1", memory("/b")))) == {"/a", "/b"}
@@ -49,7 +49,7 @@ def test_changes_tell_at_which_paths_something_else_is() -> None:
 
 
 def test_what_is_told_twice_is_told_once() -> None:
-    heads = Heads()
+    heads = LocalHeads()
     heads.absorb(changes(2, (2, "mem_1", memory("/b"))))
 
     assert heads.absorb(changes(1, (1, "mem_1", memory("/a")))) == set()
@@ -58,7 +58,7 @@ def test_what_is_told_twice_is_told_once() -> None:
 
 
 def test_an_answer_is_not_undone_by_what_is_told_later_of_before() -> None:
-    heads = Heads()
+    heads = LocalHeads()
     heads.answered(answer(5, memory("/a", sha256="ours")))
 
     heads.absorb(changes(4, (4, "mem_1", memory("/a", sha256="older"))))
@@ -67,7 +67,7 @@ def test_an_answer_is_not_undone_by_what_is_told_later_of_before() -> None:
 
 
 def test_a_deletion_that_was_answered_is_not_undone() -> None:
-    heads = Heads()
+    heads = LocalHeads()
     heads.absorb(changes(1, (1, "mem_1", memory("/a"))))
     heads.answered(answer(3, memory("/a")))
     heads.answered(answer(3, deleted=("mem_1",)))
@@ -78,7 +78,7 @@ def test_a_deletion_that_was_answered_is_not_undone() -> None:
 
 
 def test_what_is_told_after_an_answer_counts() -> None:
-    heads = Heads()
+    heads = LocalHeads()
     heads.answered(answer(5, memory("/a", sha256="ours")))
 
     heads.absorb(changes(6, (6, "mem_1", memory("/a", sha256="newer"))))
@@ -87,7 +87,7 @@ def test_what_is_told_after_an_answer_counts() -> None:
 
 
 def test_two_memories_that_change_places_in_one_moment_do() -> None:
-    heads = Heads()
+    heads = LocalHeads()
     heads.absorb(changes(2, (1, "mem_1", memory("/a")), (2, "mem_2", memory("/b", "mem_2"))))
 
     heads.absorb(changes(3, (3, "mem_1", memory("/b")), (3, "mem_2", memory("/a", "mem_2"))))
@@ -96,7 +96,7 @@ def test_two_memories_that_change_places_in_one_moment_do() -> None:
 
 
 def test_a_snapshot_takes_the_place_of_all_but_newer_answers() -> None:
-    heads = Heads()
+    heads = LocalHeads()
     heads.absorb(changes(2, (1, "mem_1", memory("/a")), (2, "mem_2", memory("/b", "mem_2"))))
     heads.answered(answer(9, memory("/c", "mem_3")))
 
@@ -109,7 +109,7 @@ def test_a_snapshot_takes_the_place_of_all_but_newer_answers() -> None:
 
 
 def test_what_has_no_place_on_disk_is_counted_and_not_shown() -> None:
-    heads = Heads()
+    heads = LocalHeads()
     heads.absorb(
         changes(
             3,

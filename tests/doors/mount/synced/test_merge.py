@@ -4,10 +4,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from holdfast.doors.mount.synced.merge import (
-    Act,
     Agreed,
-    Found,
-    Traced,
+    FileIdentity,
+    LocalState,
+    SyncAction,
     What,
     believed,
     decide,
@@ -16,19 +16,29 @@ from holdfast.doors.mount.synced.merge import (
 
 CONTENTS = st.sampled_from(["one", "two", "three"])
 AGREED = st.none() | st.builds(Agreed, st.sampled_from(["mem_1", "mem_2"]), CONTENTS)
-FILES = st.builds(Found, st.just(What.FILE), CONTENTS)
-UNFIT = st.builds(Found, st.just(What.FILE), CONTENTS | st.none(), st.sampled_from([27, 84]))
-OTHERS = st.builds(Found, st.sampled_from([each for each in What if each is not What.FILE]))
+FILES = st.builds(LocalState, st.just(What.FILE), CONTENTS)
+UNFIT = st.builds(LocalState, st.just(What.FILE), CONTENTS | st.none(), st.sampled_from([27, 84]))
+OTHERS = st.builds(LocalState, st.sampled_from([each for each in What if each is not What.FILE]))
 DISKS = FILES | UNFIT | OTHERS
 
-KEEPS = frozenset({Act.CREATE, Act.SAVE, Act.CONFLICT, Act.REFUSE, Act.UNDO, Act.WAIT, Act.LEAVE})
-OVERWRITES = frozenset({Act.WRITE, Act.REMOVE, Act.FORGET, Act.ADOPT})
-ABSENT = Found(What.ABSENT)
+KEEPS = frozenset(
+    {
+        SyncAction.CREATE,
+        SyncAction.SAVE,
+        SyncAction.CONFLICT,
+        SyncAction.REFUSE,
+        SyncAction.UNDO,
+        SyncAction.WAIT,
+        SyncAction.LEAVE,
+    }
+)
+OVERWRITES = frozenset({SyncAction.WRITE, SyncAction.REMOVE, SyncAction.FORGET, SyncAction.ADOPT})
+ABSENT = LocalState(What.ABSENT)
 
 
 @given(AGREED, DISKS, AGREED, st.booleans())
 def test_a_content_that_no_version_has_is_kept(
-    base: Agreed | None, disk: Found, head: Agreed | None, writable: bool
+    base: Agreed | None, disk: LocalState, head: Agreed | None, writable: bool
 ) -> None:
     versions = {each.sha256 for each in (base, head) if each is not None}
 
@@ -40,73 +50,86 @@ def test_a_content_that_no_version_has_is_kept(
 
 @given(AGREED, DISKS, AGREED, st.booleans())
 def test_a_head_that_was_not_seen_before_is_neither_replaced_nor_deleted(
-    base: Agreed | None, disk: Found, head: Agreed | None, writable: bool
+    base: Agreed | None, disk: LocalState, head: Agreed | None, writable: bool
 ) -> None:
     act = decide(base, disk, head, writable=writable)
 
     if head is not None and head != base:
-        assert act not in (Act.SAVE, Act.CREATE, Act.DELETE, Act.REMOVE, Act.FORGET)
+        assert act not in (
+            SyncAction.SAVE,
+            SyncAction.CREATE,
+            SyncAction.DELETE,
+            SyncAction.REMOVE,
+            SyncAction.FORGET,
+        )
 
 
 @given(AGREED, DISKS, AGREED)
 def test_nothing_is_asked_of_a_store_that_cannot_be_written(
-    base: Agreed | None, disk: Found, head: Agreed | None
+    base: Agreed | None, disk: LocalState, head: Agreed | None
 ) -> None:
     act = decide(base, disk, head, writable=False)
 
-    assert act not in (Act.SAVE, Act.CREATE, Act.DELETE, Act.CONFLICT)
+    assert act not in (SyncAction.SAVE, SyncAction.CREATE, SyncAction.DELETE, SyncAction.CONFLICT)
 
 
 @given(AGREED, FILES | st.just(ABSENT), AGREED, st.booleans())
 @example(Agreed("mem_1", "one"), ABSENT, Agreed("mem_1", "one"), True)
 def test_it_comes_to_rest_with_file_and_head_equal(
-    base: Agreed | None, disk: Found, head: Agreed | None, writable: bool
+    base: Agreed | None, disk: LocalState, head: Agreed | None, writable: bool
 ) -> None:
     for _ in range(3):
         act = decide(base, disk, head, writable=writable)
         base, disk, head = done(act, base, disk, head)
 
-    assert decide(base, disk, head, writable=writable) is Act.NOTHING
+    assert decide(base, disk, head, writable=writable) is SyncAction.NOTHING
     assert disk.sha256 == (head and head.sha256)
 
 
 @given(AGREED, FILES | st.just(ABSENT), AGREED, st.booleans())
 def test_what_was_done_and_not_noted_is_found_done(
-    base: Agreed | None, disk: Found, head: Agreed | None, writable: bool
+    base: Agreed | None, disk: LocalState, head: Agreed | None, writable: bool
 ) -> None:
     act = decide(base, disk, head, writable=writable)
     _, disk, head = done(act, base, disk, head)
 
     again = decide(base, disk, head, writable=writable)
 
-    if act is not Act.CONFLICT:
-        assert again in (Act.NOTHING, Act.ADOPT, Act.FORGET)
+    if act is not SyncAction.CONFLICT:
+        assert again in (SyncAction.NOTHING, SyncAction.ADOPT, SyncAction.FORGET)
 
 
 def done(
-    act: Act, base: Agreed | None, disk: Found, head: Agreed | None
-) -> tuple[Agreed | None, Found, Agreed | None]:
+    act: SyncAction, base: Agreed | None, disk: LocalState, head: Agreed | None
+) -> tuple[Agreed | None, LocalState, Agreed | None]:
     """Return base, disk and head once *act* is done."""
     match act:
-        case Act.ADOPT | Act.WRITE | Act.UNDO | Act.CONFLICT | Act.REMOVE | Act.FORGET:
-            return head, ABSENT if head is None else Found(What.FILE, head.sha256), head
-        case Act.SAVE:
+        case (
+            SyncAction.ADOPT
+            | SyncAction.WRITE
+            | SyncAction.UNDO
+            | SyncAction.CONFLICT
+            | SyncAction.REMOVE
+            | SyncAction.FORGET
+        ):
+            return head, ABSENT if head is None else LocalState(What.FILE, head.sha256), head
+        case SyncAction.SAVE:
             assert head is not None
             assert disk.sha256 is not None
             saved = Agreed(head.memory_id, disk.sha256)
             return saved, disk, saved
-        case Act.CREATE:
+        case SyncAction.CREATE:
             assert disk.sha256 is not None
             made = Agreed("mem_new", disk.sha256)
             return made, disk, made
-        case Act.DELETE:
+        case SyncAction.DELETE:
             return None, ABSENT, None
         case _:
             return base, disk, head
 
 
 TRACED = st.builds(
-    Traced,
+    FileIdentity,
     st.sampled_from([f"/{letter}" for letter in "abcdef"]),
     CONTENTS,
     st.integers(1, 3),
@@ -119,7 +142,7 @@ TRACED = st.builds(
     st.lists(TRACED, unique_by=lambda each: each.path),
 )
 def test_each_file_is_at_most_one_other_and_only_where_something_says_so(
-    gone: list[Traced], new: list[Traced]
+    gone: list[FileIdentity], new: list[FileIdentity]
 ) -> None:
     olds = renamed(gone, new)
 
@@ -131,23 +154,23 @@ def test_each_file_is_at_most_one_other_and_only_where_something_says_so(
 
 
 def test_the_same_file_is_preferred_to_one_of_equal_content() -> None:
-    gone = [Traced("/a", "one", 1, 5), Traced("/b", "one", 2, 5)]
+    gone = [FileIdentity("/a", "one", 1, 5), FileIdentity("/b", "one", 2, 5)]
 
-    assert renamed(gone, [Traced("/c", "one", 2, 5)]) == {"/c": "/b"}
+    assert renamed(gone, [FileIdentity("/c", "one", 2, 5)]) == {"/c": "/b"}
 
 
 def test_equal_content_is_preferred_under_its_own_name() -> None:
-    gone = [Traced("/a/x", "one", 1, 5), Traced("/b/y", "one", 2, 5)]
+    gone = [FileIdentity("/a/x", "one", 1, 5), FileIdentity("/b/y", "one", 2, 5)]
 
-    assert renamed(gone, [Traced("/c/y", "one", 9, 9)]) == {"/c/y": "/b/y"}
+    assert renamed(gone, [FileIdentity("/c/y", "one", 9, 9)]) == {"/c/y": "/b/y"}
 
 
 def test_an_inode_used_again_is_another_file() -> None:
-    assert renamed([Traced("/a", "one", 1, 5)], [Traced("/b", "two", 1, 6)]) == {}
+    assert renamed([FileIdentity("/a", "one", 1, 5)], [FileIdentity("/b", "two", 1, 6)]) == {}
 
 
 def test_an_inode_alone_tells_nothing_where_births_are_unknown() -> None:
-    assert renamed([Traced("/a", "one", 1, None)], [Traced("/b", "two", 1, None)]) == {}
+    assert renamed([FileIdentity("/a", "one", 1, None)], [FileIdentity("/b", "two", 1, None)]) == {}
 
 
 def test_few_missing_files_are_believed_and_many_are_not() -> None:

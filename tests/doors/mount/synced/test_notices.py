@@ -2,11 +2,11 @@
 
 from errno import EFBIG, EILSEQ, EROFS
 
-from holdfast.doors.mount.synced.notices import KEPT, Notice, Notices
+from holdfast.doors.mount.synced.notices import KEPT, Notice, SyncNotices
 
 
 def test_each_is_a_line_of_errno_path_and_what_to_do() -> None:
-    notices = Notices()
+    notices = SyncNotices()
     notices.put("/b.md", Notice.of(EFBIG))
     notices.put("/a\nb\udcff", Notice.of(EILSEQ))
 
@@ -17,7 +17,7 @@ def test_each_is_a_line_of_errno_path_and_what_to_do() -> None:
 
 
 def test_what_is_said_again_is_no_news() -> None:
-    notices = Notices()
+    notices = SyncNotices()
 
     assert notices.put("/a", Notice.of(EFBIG))
     assert not notices.put("/a", Notice.of(EFBIG))
@@ -26,7 +26,7 @@ def test_what_is_said_again_is_no_news() -> None:
 
 
 def test_what_is_left_out_is_counted() -> None:
-    notices = Notices()
+    notices = SyncNotices()
     for number in range(5):
         notices.put(f"/{number}", Notice.of(EFBIG))
 
@@ -34,7 +34,7 @@ def test_what_is_left_out_is_counted() -> None:
 
 
 def test_what_is_over_is_told_of_until_much_else_was() -> None:
-    notices = Notices()
+    notices = SyncNotices()
     assert notices.keep("/first", EROFS)
     assert not notices.keep("/first", EROFS)
     notices.clear("/first")
@@ -48,7 +48,7 @@ def test_what_is_over_is_told_of_until_much_else_was() -> None:
 
 
 def test_nothing_wrong_is_no_text() -> None:
-    notices = Notices()
+    notices = SyncNotices()
     notices.put("/a", Notice.of(EFBIG))
     notices.clear("/a")
 
