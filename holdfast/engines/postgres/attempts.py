@@ -12,7 +12,7 @@ from holdfast.engines.base import Make, Reader, Row, Transaction
 from holdfast.engines.postgres.faults import Again, Fault, chained, fault_of, lost
 from holdfast.engines.postgres.pool import late
 from holdfast.engines.postgres.preamble import BEGIN_MOMENT, Preamble
-from holdfast.engines.postgres.server import Server
+from holdfast.engines.postgres.server import PostgresServer
 from holdfast.engines.postgres.settling import settled
 from holdfast.engines.postgres.transaction import (
     Asking,
@@ -21,7 +21,7 @@ from holdfast.engines.postgres.transaction import (
     PostgresTransaction,
     Trouble,
 )
-from holdfast.engines.postgres.values import Asked, asked
+from holdfast.engines.postgres.values import BoundStatement, asked
 from holdfast.engines.postgres.wire import Lost, Wire
 from holdfast.engines.queries import name_of
 from holdfast.ground.errors import HoldfastError, Unavailable
@@ -38,7 +38,7 @@ _OUTLIVED: frozenset[Again] = frozenset({"read_only", "plan"})
 
 _log = logging.getLogger(__name__)
 
-Take = Callable[[Wire, Asked, PGresult], list[T]]
+Take = Callable[[Wire, BoundStatement, PGresult], list[T]]
 """How the rows of an answer are taken."""
 
 
@@ -46,7 +46,7 @@ class Attempts:
     """Statements and `work` of one owner on *server*; *counted* when they are a memory's."""
 
     def __init__(
-        self, server: Server, opening: Preamble, owner: Owner, *, counted: bool = True
+        self, server: PostgresServer, opening: Preamble, owner: Owner, *, counted: bool = True
     ) -> None:
         self._server, self._opening, self._owner = server, opening, owner
         self._counted = counted
@@ -136,7 +136,7 @@ class Attempts:
             self._again_or_raise(fault, attempt, deadline)
         raise AssertionError
 
-    def _look_once(self, wire: Wire, statement: Asked, take: "Take[T]") -> list[T] | Fault:
+    def _look_once(self, wire: Wire, statement: BoundStatement, take: "Take[T]") -> list[T] | Fault:
         shown = self._server.target.shown
         try:
             answers = wire.exchange((self._opening.looking, statement))
@@ -208,7 +208,7 @@ class Attempts:
         server.listener.tell()
         server.notifier.tell({event.workspace for event in tx.noted})
 
-    def _spell(self, sql: str, params: dict[str, object]) -> Asked:
+    def _spell(self, sql: str, params: dict[str, object]) -> BoundStatement:
         try:
             return asked(sql, {**self._owner, **params})
         except Exception as error:

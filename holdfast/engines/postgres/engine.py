@@ -14,7 +14,7 @@ from holdfast.engines.postgres.attempts import Attempts
 from holdfast.engines.postgres.feed import PostgresFeed
 from holdfast.engines.postgres.opening import open_server
 from holdfast.engines.postgres.preamble import preamble
-from holdfast.engines.postgres.server import Server
+from holdfast.engines.postgres.server import PostgresServer
 from holdfast.engines.postgres.signals import CHANNEL
 from holdfast.engines.postgres.status import status_of
 from holdfast.engines.postgres.target import resolve
@@ -42,7 +42,7 @@ class PostgresEngine:
 
     dialect: Dialect = "postgres"
 
-    def __init__(self, server: Server, scope: Scope | None = None) -> None:
+    def __init__(self, server: PostgresServer, scope: Scope | None = None) -> None:
         self._server, self._scope = server, scope
         self._owner: Owner = (
             {}
@@ -178,7 +178,7 @@ class PostgresEngine:
 class _Upkeep:
     """The engine's own looks, over all owners, whoever is then shown what they found."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: PostgresServer) -> None:
         self._server = server
         opening = preamble(EVERYBODY, as_app=server.found.as_app)
         self._attempts = Attempts(server, opening, {}, counted=False)

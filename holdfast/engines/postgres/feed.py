@@ -63,7 +63,7 @@ def _is_number(part: str) -> bool:
     return part.isascii() and part.isdigit() and len(part) < 20  # noqa: PLR2004 - what 64 bits hold
 
 
-class Changes(Protocol):
+class PostgresFeedSource(Protocol):
     """Where a feed looks, and where it says that it listens."""
 
     def look(self, sql: str, params: dict[str, object]) -> list[SimpleNamespace]:
@@ -86,7 +86,9 @@ class Changes(Protocol):
 class PostgresFeed:
     """Changes after a position, oldest first; of *workspace*, or of all for None."""
 
-    def __init__(self, changes: Changes, after: str | None, workspace: str | None) -> None:
+    def __init__(
+        self, changes: PostgresFeedSource, after: str | None, workspace: str | None
+    ) -> None:
         self._changes, self._workspace = changes, workspace
         self._wake = threading.Event()
         self._open = True

@@ -12,9 +12,9 @@ from holdfast.engines.base import Dialect
 from holdfast.engines.migrate import Migration, Recorded, known, migrate
 from holdfast.engines.postgres.faults import chained, fault_of, refused_at_connect
 from holdfast.engines.postgres.roles import become_app, grant
-from holdfast.engines.postgres.server import Found, Server
+from holdfast.engines.postgres.server import PostgresServer, ServerFacts
 from holdfast.engines.postgres.settling import STARTED
-from holdfast.engines.postgres.target import Target
+from holdfast.engines.postgres.target import PostgresTarget
 from holdfast.ground.clock import Clock, to_microseconds
 from holdfast.ground.errors import InvalidInput, NotFound, Unavailable
 from holdfast.ground.events import EventBus
@@ -48,8 +48,8 @@ values (%s, %s, %s, %s, %s)
 
 
 def open_server(
-    target: Target, *, clock: Clock, events: EventBus, migrations: bool, create: bool = True
-) -> tuple[Server, list[Migration]]:
+    target: PostgresTarget, *, clock: Clock, events: EventBus, migrations: bool, create: bool = True
+) -> tuple[PostgresServer, list[Migration]]:
     """Return *target*, brought to this release's schema, and what was applied to it.
 
     Raises InvalidInput for a schema that is somebody else's, NotFound without *create* where
@@ -72,7 +72,7 @@ def open_server(
         as_app = become_app(connection)
         applied = _migrate(connection, clock, allowed=migrations)
         grant(connection, always=bool(applied))
-        found = Found(
+        found = ServerFacts(
             version=connection.info.server_version,
             schema=max(migration.number for migration in known("postgres")),
             as_app=as_app,
@@ -83,10 +83,10 @@ def open_server(
         raise fault_of(error, target=target.shown, name="open").error from error
     finally:
         connection.close()
-    return Server(target, found, clock=clock, events=events), applied
+    return PostgresServer(target, found, clock=clock, events=events), applied
 
 
-def _check_fit(connection: "psycopg.Connection[Any]", target: Target) -> str:
+def _check_fit(connection: "psycopg.Connection[Any]", target: PostgresTarget) -> str:
     """Return how durable a commit is; raises when the server cannot keep our promises."""
     number = connection.info.server_version
     if number < OLDEST_VERSION:

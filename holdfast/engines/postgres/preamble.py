@@ -6,7 +6,7 @@ pooler between us and the server may give every transaction another one.
 
 from msgspec import Struct
 
-from holdfast.engines.postgres.values import Asked, asked
+from holdfast.engines.postgres.values import BoundStatement, asked
 from holdfast.ground.scope import Scope
 
 APP_ROLE = "holdfast_app"
@@ -27,8 +27,8 @@ ROLLBACK = asked("rollback", {})
 class Preamble(Struct, frozen=True):
     """The statement that begins a transaction of one owner: to write, and for one look."""
 
-    writing: Asked
-    looking: Asked
+    writing: BoundStatement
+    looking: BoundStatement
 
 
 def preamble(scope: Scope | None, *, as_app: bool) -> Preamble:

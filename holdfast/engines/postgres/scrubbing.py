@@ -11,7 +11,7 @@ from psycopg import sql
 
 from holdfast.engines.base import Scrubbed
 from holdfast.engines.postgres.faults import fault_of
-from holdfast.engines.postgres.server import Server
+from holdfast.engines.postgres.server import PostgresServer
 
 BEYOND_US = ("the server's log until it is recycled", "archives", "base backups", "standbys")
 """What only the server's owner can clear."""
@@ -35,7 +35,7 @@ where relnamespace = cast('holdfast' as regnamespace) and relkind = 'r' order by
 _VACUUM = "vacuum (index_cleanup on, truncate off) {}"
 
 
-def scrub(server: Server, timeout: float) -> Scrubbed:
+def scrub(server: PostgresServer, timeout: float) -> Scrubbed:
     """Vacuum our tables; while someone still sees what was deleted, wait up to *timeout*.
 
     After that the rest is done by a thread, within seconds of the last reader's end.
@@ -60,12 +60,12 @@ def scrub(server: Server, timeout: float) -> Scrubbed:
     return Scrubbed(done=not pending, pending=pending)
 
 
-def scrub_later(server: Server) -> None:
+def scrub_later(server: PostgresServer) -> None:
     """Have a thread scrub now, or a minute after it did so last."""
     _finish_later(server, server.erasure.done_at + _LATER_AT_MOST_EVERY)
 
 
-def scrub_full(server: Server) -> Scrubbed:
+def scrub_full(server: PostgresServer) -> Scrubbed:
     """Rewrite our tables, so that nothing deleted is in their files, and start a new log segment.
 
     Each table is locked while it is rewritten. `pending` names what is out of our reach.
@@ -87,7 +87,7 @@ def scrub_full(server: Server) -> Scrubbed:
     return Scrubbed(done=not strange, pending=(*strange, *out_of_reach, *BEYOND_US))
 
 
-def _connect(server: Server) -> "psycopg.Connection[Any]":
+def _connect(server: PostgresServer) -> "psycopg.Connection[Any]":
     connection = server.connect()
     connection.execute("set statement_timeout = 0")
     connection.execute("set lock_timeout = '5s'")
@@ -122,7 +122,7 @@ def _tables(
     )
 
 
-def _finish_later(server: Server, due_at: float) -> None:
+def _finish_later(server: PostgresServer, due_at: float) -> None:
     """Have a thread scrub at *due_at*, or sooner if another caller wants that."""
     erasure = server.erasure
     with erasure.lock:
@@ -134,7 +134,7 @@ def _finish_later(server: Server, due_at: float) -> None:
     threading.Thread(target=_finish, args=(server,), name="holdfast-scrub", daemon=True).start()
 
 
-def _finish(server: Server) -> None:
+def _finish(server: PostgresServer) -> None:
     pause, erasure = threading.Event(), server.erasure
     mark, requests = None, 0
     while not server.closed:

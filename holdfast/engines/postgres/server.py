@@ -18,8 +18,8 @@ from msgspec import Struct
 from holdfast.engines.postgres.lane import Lane
 from holdfast.engines.postgres.pool import Pool
 from holdfast.engines.postgres.signals import Listener, Notifier
-from holdfast.engines.postgres.tally import Tally
-from holdfast.engines.postgres.target import Target
+from holdfast.engines.postgres.tally import EngineCounters
+from holdfast.engines.postgres.target import PostgresTarget
 from holdfast.engines.postgres.wire import Wire
 from holdfast.ground.clock import Clock
 from holdfast.ground.errors import EngineFault
@@ -27,11 +27,11 @@ from holdfast.ground.events import Event, EventBus, Fact
 
 Inside = Literal["read", "write"]
 
-_living: "weakref.WeakSet[Server]" = weakref.WeakSet()
+_living: "weakref.WeakSet[PostgresServer]" = weakref.WeakSet()
 _inherited: list[object] = []
 
 
-class Found(Struct, frozen=True, kw_only=True):
+class ServerFacts(Struct, frozen=True, kw_only=True):
     """What `open` found out about the server."""
 
     version: int
@@ -57,12 +57,14 @@ class Erasure:
         self.pending, self.requests, self.due_at = False, 0, inf
 
 
-class Server:
+class PostgresServer:
     """What all the faces of one engine share."""
 
-    def __init__(self, target: Target, found: Found, *, clock: Clock, events: EventBus) -> None:
+    def __init__(
+        self, target: PostgresTarget, found: ServerFacts, *, clock: Clock, events: EventBus
+    ) -> None:
         self.target, self.found, self.clock, self.events = target, found, clock, events
-        self.tally = Tally()
+        self.tally = EngineCounters()
         self.closed = False
         self.erasure = Erasure()
         self._send: Callable[[list[str]], None] = lambda _: None

@@ -5,9 +5,9 @@ from time import monotonic, sleep
 import msgspec
 
 from holdfast.engines.postgres.faults import lost
-from holdfast.engines.postgres.server import Server
+from holdfast.engines.postgres.server import PostgresServer
 from holdfast.engines.postgres.transaction import PostgresTransaction
-from holdfast.engines.postgres.values import Asked, asked
+from holdfast.engines.postgres.values import BoundStatement, asked
 from holdfast.engines.postgres.wire import Lost, Wire
 from holdfast.ground.clock import to_microseconds
 from holdfast.ground.errors import Unavailable
@@ -32,7 +32,9 @@ _FUTURE = "22023"
 _STEP = 0.05
 
 
-def settled(server: Server, looking: Asked, tx: PostgresTransaction, deadline: float) -> bool:
+def settled(
+    server: PostgresServer, looking: BoundStatement, tx: PostgresTransaction, deadline: float
+) -> bool:
     """Return whether *tx* was committed; Unavailable, `written` None, when nobody can tell."""
     if tx.xid is None:
         raise lost(written=None)
@@ -55,7 +57,7 @@ def settled(server: Server, looking: Asked, tx: PostgresTransaction, deadline: f
         sleep(_STEP)
 
 
-def _proof(tx: PostgresTransaction) -> tuple[Asked, ...]:
+def _proof(tx: PostgresTransaction) -> tuple[BoundStatement, ...]:
     if not tx.noted:
         return ()
     event = tx.noted[0]
@@ -69,7 +71,7 @@ def _proof(tx: PostgresTransaction) -> tuple[Asked, ...]:
     return (asked(_CHANGE, row),)
 
 
-def _ask(server: Server, wire: Wire, questions: tuple[Asked, ...]) -> bool | None:
+def _ask(server: PostgresServer, wire: Wire, questions: tuple[BoundStatement, ...]) -> bool | None:
     """Return whether it was committed, or None while it is under way."""
     try:
         answers = wire.exchange(questions)

@@ -4,14 +4,14 @@ from time import monotonic
 
 from holdfast.engines.base import EngineStatus
 from holdfast.engines.postgres.preamble import APP_ROLE
-from holdfast.engines.postgres.server import Server
+from holdfast.engines.postgres.server import PostgresServer
 from holdfast.engines.postgres.wire import Lost
 from holdfast.ground.errors import Unavailable
 
 _PATIENCE = 2.0
 
 
-def status_of(server: Server) -> EngineStatus:
+def status_of(server: PostgresServer) -> EngineStatus:
     """Return how *server* is; it is asked whether it answers."""
     reason = _ailment(server)
     found, pool = server.found, server.pool
@@ -39,7 +39,7 @@ def status_of(server: Server) -> EngineStatus:
     )
 
 
-def _ailment(server: Server) -> str | None:
+def _ailment(server: PostgresServer) -> str | None:
     try:
         wire = server.pool.take(monotonic() + _PATIENCE)
     except Unavailable as error:

@@ -7,7 +7,7 @@ from holdfast.engines.metrics import SECONDS, SIZES, Histogram
 from holdfast.engines.postgres.faults import Again
 
 
-class Tally:
+class EngineCounters:
     """Numbers for `status()`, and how many statements and round trips were made."""
 
     def __init__(self) -> None:

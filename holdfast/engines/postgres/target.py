@@ -26,7 +26,7 @@ _DEFAULTS: Mapping[str, str | int] = {
 }
 
 
-class Target(Struct, frozen=True, kw_only=True):
+class PostgresTarget(Struct, frozen=True, kw_only=True):
     """A database on a server, or on one of several that stand in for each other."""
 
     conninfo: str
@@ -36,7 +36,7 @@ class Target(Struct, frozen=True, kw_only=True):
     durability_off: bool = False
 
 
-def resolve(url: str) -> Target:
+def resolve(url: str) -> PostgresTarget:
     """Return what *url*, `postgresql://…`, names.
 
     `pool=N`, `prepare=0` and `durability=off` after the `?` are ours; the rest is the server
@@ -54,7 +54,7 @@ def resolve(url: str) -> Target:
     hosts = settings.get("host", "")
     if "," in hosts:
         settings.setdefault("target_session_attrs", "read-write")
-    return Target(
+    return PostgresTarget(
         conninfo=make_conninfo("", **{**_DEFAULTS, **settings}),
         shown=_shown(settings),
         most=_number(ours.get("pool")),

@@ -14,7 +14,7 @@ from holdfast.engines.base import Make, Row
 from holdfast.engines.postgres.faults import Fault, chained, fault_of, lost
 from holdfast.engines.postgres.feed import cursor_at
 from holdfast.engines.postgres.preamble import BEGIN, COMMIT, ROLLBACK
-from holdfast.engines.postgres.values import Asked, asked
+from holdfast.engines.postgres.values import BoundStatement, asked
 from holdfast.engines.postgres.wire import Answers, Lost, Wire
 from holdfast.engines.queries import name_of
 from holdfast.ground.clock import to_microseconds
@@ -71,7 +71,9 @@ class InDoubt(Exception):
 class Asking:
     """Statements on one connection, after what begins their transaction."""
 
-    def __init__(self, wire: Wire, begin: tuple[Asked, ...], owner: Owner, target: str) -> None:
+    def __init__(
+        self, wire: Wire, begin: tuple[BoundStatement, ...], owner: Owner, target: str
+    ) -> None:
         self._wire, self._begin, self._owner, self._target = wire, begin, owner, target
         self._ended = self._over = False
         self.fault: Fault | None = None
@@ -113,7 +115,7 @@ class Asking:
         if self.begun and not (self._over or self._wire.broken):
             self._wire.leave(ROLLBACK)
 
-    def _spell(self, sql: str, params: Mapping[str, object]) -> Asked:
+    def _spell(self, sql: str, params: Mapping[str, object]) -> BoundStatement:
         self._check()
         try:
             return asked(sql, {**self._owner, **params})
@@ -122,11 +124,11 @@ class Asking:
             fault = fault_of(error, target=self._target, name=name_of(sql))
             raise fault.error from error
 
-    def _ask(self, statement: Asked) -> PGresult:
+    def _ask(self, statement: BoundStatement) -> PGresult:
         self.statements += 1
         return self._trip((statement,))[0]
 
-    def _trip(self, batch: tuple[Asked, ...]) -> list[PGresult]:
+    def _trip(self, batch: tuple[BoundStatement, ...]) -> list[PGresult]:
         """Send *batch*, begun if it has to be, and return its results; raises what went wrong."""
         ahead = len(self._begin)
         whole = (*self._begin, *batch)
@@ -164,10 +166,10 @@ class Asking:
 class PostgresTransaction(Asking):
     """One write, on a connection of its own."""
 
-    def __init__(self, wire: Wire, opening: Asked, owner: Owner, target: str) -> None:
+    def __init__(self, wire: Wire, opening: BoundStatement, owner: Owner, target: str) -> None:
         super().__init__(wire, (BEGIN, opening), owner, target)
         self.writing = True
-        self._queue: list[Asked] = []
+        self._queue: list[BoundStatement] = []
         self._untouched = False
         self._seq: int | None = None
         self._drawn: int | None = None
@@ -288,7 +290,7 @@ class PostgresTransaction(Asking):
         self.fault = fault
         raise Trouble(fault)
 
-    def _ask(self, statement: Asked) -> PGresult:
+    def _ask(self, statement: BoundStatement) -> PGresult:
         self.statements += 1
         queue = self._take_queue()
         marks = _MARKS if self._seq is None else _XID
@@ -299,15 +301,15 @@ class PostgresTransaction(Asking):
             self._untouched = self._xid is None
         return results[len(queue)]
 
-    def _trip(self, batch: tuple[Asked, ...]) -> list[PGresult]:
+    def _trip(self, batch: tuple[BoundStatement, ...]) -> list[PGresult]:
         self._drawn, self._untouched = None, False
         return super()._trip(batch)
 
-    def _take_queue(self) -> list[Asked]:
+    def _take_queue(self) -> list[BoundStatement]:
         queue, self._queue = self._queue, []
         return queue
 
-    def _learn(self, statement: Asked, result: PGresult) -> None:
+    def _learn(self, statement: BoundStatement, result: PGresult) -> None:
         """Take the transaction's id and number, or those of what was noted, from *result*."""
         rows = self._wire.rows(statement, result, dict[str, int | None])
         self._xid = rows[0]["xid"] or self._xid
@@ -319,7 +321,7 @@ class PostgresTransaction(Asking):
         elif self._seq is None:
             self._drawn = rows[0].get("seq")
 
-    def _changes(self) -> Asked:
+    def _changes(self) -> BoundStatement:
         self.statements += 1
         rows = [_row_of(event, None) for event in self._noted]
         rows[0]["seq"] = self._seq

@@ -27,7 +27,7 @@ _UNTYPED = 0
 Sent = tuple[Buffer | None, int, Format]
 
 
-class Asked(NamedTuple):
+class BoundStatement(NamedTuple):
     """One statement with its values, ready to be sent."""
 
     name: str
@@ -56,7 +56,7 @@ def _spelled(sql: str) -> _Spelled:
     return _Spelled(text, tuple(names), name_of(sql))
 
 
-def asked(sql: str, params: Mapping[str, object]) -> Asked:
+def asked(sql: str, params: Mapping[str, object]) -> BoundStatement:
     """Return *sql*, as the loader spells it for PostgreSQL, with what it needs of *params*.
 
     Raises KeyError for a value that is missing, ValueError and psycopg.Error for one that
@@ -64,10 +64,10 @@ def asked(sql: str, params: Mapping[str, object]) -> Asked:
     """
     spelled = _spelled(sql)
     if not spelled.names:
-        return Asked(spelled.title, spelled.text)
+        return BoundStatement(spelled.title, spelled.text)
     sent = [_sent(params[name]) for name in spelled.names]
     values, types, formats = zip(*sent, strict=True)
-    return Asked(spelled.title, spelled.text, values, types, formats)
+    return BoundStatement(spelled.title, spelled.text, values, types, formats)
 
 
 def _sent(value: object) -> Sent:

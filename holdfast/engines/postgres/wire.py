@@ -17,7 +17,7 @@ from psycopg.pq import ConnStatus, DiagnosticField, ExecStatus, Format
 from psycopg.pq.abc import PGresult
 
 from holdfast.engines.base import Row
-from holdfast.engines.postgres.values import Asked, reading
+from holdfast.engines.postgres.values import BoundStatement, reading
 
 T = TypeVar("T")
 
@@ -49,12 +49,12 @@ class Answers:
 
     __slots__ = ("all_sent", "asked", "results")
 
-    def __init__(self, asked: Sequence[Asked]) -> None:
+    def __init__(self, asked: Sequence[BoundStatement]) -> None:
         self.asked = asked
         self.all_sent = False
         self.results: list[PGresult | None] = [None] * len(asked)
 
-    def failure(self) -> tuple[Asked, psycopg.Error] | None:
+    def failure(self) -> tuple[BoundStatement, psycopg.Error] | None:
         """Return the statement that failed and why; those after it were not run."""
         for asked, result in zip(self.asked, self.results, strict=True):
             if result is not None and result.status == ExecStatus.FATAL_ERROR:
@@ -108,7 +108,11 @@ class Wire:
         return self._pg.status != ConnStatus.OK
 
     def exchange(
-        self, batch: Sequence[Asked], *, before_last: bool = False, patience: float = PATIENCE
+        self,
+        batch: Sequence[BoundStatement],
+        *,
+        before_last: bool = False,
+        patience: float = PATIENCE,
     ) -> Answers:
         """Send *batch* and return its answers; raises Lost when the connection breaks.
 
@@ -133,7 +137,7 @@ class Wire:
             raise
         return answers
 
-    def leave(self, last: Asked) -> None:
+    def leave(self, last: BoundStatement) -> None:
         """Send *last* without waiting for its answer."""
         try:
             self._send(Answers([last]), before_last=False)
@@ -148,7 +152,7 @@ class Wire:
         self._rows.set_pgresult(result)
         return self._rows.load_rows(0, result.ntuples, tuple)
 
-    def rows(self, asked: Asked, result: PGresult, make: Callable[..., T]) -> list[T]:
+    def rows(self, asked: BoundStatement, result: PGresult, make: Callable[..., T]) -> list[T]:
         """Return each row of *result*, made by *make*."""
         if not result.ntuples:
             return []
@@ -184,7 +188,7 @@ class Wire:
         self._pg.pipeline_sync()
         self._expected.append(_Expected())
 
-    def _send_one(self, answers: Answers, place: int, asked: Asked) -> None:
+    def _send_one(self, answers: Answers, place: int, asked: BoundStatement) -> None:
         key = (asked.text, asked.types)
         name = self._prepared.get(key)
         if name is None and self._prepare and len(self._prepared) < _MOST_PREPARED:

@@ -12,7 +12,7 @@ from holdfast.engines.postgres import PostgresEngine
 from holdfast.engines.postgres.opening import open_server
 from holdfast.engines.postgres.pool import Pool
 from holdfast.engines.postgres.target import resolve
-from holdfast.engines.postgres.values import Asked
+from holdfast.engines.postgres.values import BoundStatement
 from holdfast.engines.postgres.wire import PATIENCE, Answers, Lost, Wire
 from holdfast.ground.errors import EngineFault, Unavailable
 from holdfast.ground.events import EventBus
@@ -30,7 +30,11 @@ class Hanging(Wire):
     heard = True
 
     def exchange(
-        self, batch: Sequence[Asked], *, before_last: bool = False, patience: float = PATIENCE
+        self,
+        batch: Sequence[BoundStatement],
+        *,
+        before_last: bool = False,
+        patience: float = PATIENCE,
     ) -> Answers:
         if not before_last:
             return super().exchange(batch, patience=patience)

@@ -12,7 +12,7 @@ from holdfast.engines.postgres import PostgresEngine
 from holdfast.engines.postgres.opening import open_server
 from holdfast.engines.postgres.pool import Pool
 from holdfast.engines.postgres.target import resolve
-from holdfast.engines.postgres.values import Asked
+from holdfast.engines.postgres.values import BoundStatement
 from holdfast.engines.postgres.wire import Answers, Wire
 from holdfast.engines.sqlite import SQLiteEngine
 from holdfast.ground.events import EventBus
@@ -123,19 +123,19 @@ class _Replacing(Wire):
         super().__init__(connection, prepare=True)
         self._plan = plan
 
-    def leave(self, last: Asked) -> None:
+    def leave(self, last: BoundStatement) -> None:
         # The end of a read, whose answer nobody waits for: no server fails there and lives on.
         number, self._plan.number = self._plan.number, 0
         super().leave(last)
         self._plan.number = number
 
-    def _send_one(self, answers: Answers, place: int, asked: Asked) -> None:
+    def _send_one(self, answers: Answers, place: int, asked: BoundStatement) -> None:
         plan = self._plan
         plan.seen += 1
         if plan.seen == plan.number and not plan.fired:
             plan.fired.append(asked.name or asked.text.decode())
             if plan.lose is None:
-                asked = Asked(asked.name, _FULL.encode())
+                asked = BoundStatement(asked.name, _FULL.encode())
             else:
                 plan.lose(self.raw.info.backend_pid)
         super()._send_one(answers, place, asked)
