@@ -14,8 +14,8 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from holdfast.library.evaluation.locomo import UNANSWERABLE, Conversation, Sample, read
-from holdfast.library.evaluation.measures import Answered, answered, figures
-from holdfast.library.evaluation.rows import Rows
+from holdfast.library.evaluation.measures import LocomoOutcome, answered, figures
+from holdfast.library.evaluation.rows import ConversationRows
 from holdfast.memories.longterm.lexical import CUES, Cues
 
 MEASURES = ("recall@5", "recall@10", "recall@20", "mrr")
@@ -34,31 +34,33 @@ NONE = Cues(
     link=0.0,
 )
 
-Make = Callable[[Conversation], Rows]
+Make = Callable[[Conversation], ConversationRows]
 
 
 def without(**cues: object) -> Make:
     """Return what makes a conversation with *cues* changed."""
-    return lambda conversation: Rows(conversation, replace(CUES, **cues))
+    return lambda conversation: ConversationRows(conversation, replace(CUES, **cues))
 
 
 VARIANTS: dict[str, Make] = {
-    "all cues": Rows,
-    "without what the turns before lend": lambda each: Rows(each, lent=NOTHING_LENT),
+    "all cues": ConversationRows,
+    "without what the turns before lend": lambda each: ConversationRows(each, lent=NOTHING_LENT),
     "without what the turns after add": without(followed=(0.0, 0.0)),
     "without the session": without(session=0.0),
     "without the speaker": without(speaker=0.0),
-    "without names: neither heard nor dropped": lambda each: Rows(each, names=False),
+    "without names: neither heard nor dropped": lambda each: ConversationRows(each, names=False),
     "without dates": without(date=0.0),
     "without times for when-questions": without(when=0.0),
     "without first person": without(first_person=0.0),
     "without questions": without(question=0.0),
-    "words of the turn and those before alone": lambda each: Rows(each, NONE, names=False),
-    "words of the turn alone": lambda each: Rows(each, NONE, NOTHING_LENT, names=False),
+    "words of the turn and those before alone": lambda each: ConversationRows(
+        each, NONE, names=False
+    ),
+    "words of the turn alone": lambda each: ConversationRows(each, NONE, NOTHING_LENT, names=False),
 }
 
 
-def ask(sample: Sample, make: Make) -> list[Answered]:
+def ask(sample: Sample, make: Make) -> list[LocomoOutcome]:
     """Return what came of the questions that can be answered."""
     return [
         answered(number, asked, subject.ranked(asked.question, DEPTH))
@@ -69,7 +71,7 @@ def ask(sample: Sample, make: Make) -> list[Answered]:
     ]
 
 
-def by_conversation(every: Sequence[Answered]) -> list[float]:
+def by_conversation(every: Sequence[LocomoOutcome]) -> list[float]:
     """Return recall@10 of each conversation."""
     groups = groupby(every, lambda each: each.conversation)
     return [figures(list(group))["recall@10"] for _, group in groups]

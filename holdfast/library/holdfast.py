@@ -13,7 +13,7 @@ from holdfast.ground.events import EventBus
 from holdfast.ground.pages import Page
 from holdfast.ground.scope import Actor, Scope, checked_actor, checked_name
 from holdfast.library.forget_report import ForgetReport
-from holdfast.library.opened import Opened
+from holdfast.library.opened import HandleTarget
 from holdfast.memories.durable.entry import AgentSummary, Swept
 from holdfast.memories.durable.limits import DurableLimits, LimitsChanged
 from holdfast.memories.longterm.options import LongTermOptions
@@ -52,7 +52,7 @@ class Holdfast:
         caller: Caller,
         *,
         root: "Holdfast | None" = None,
-        opened: Opened | None = None,
+        opened: HandleTarget | None = None,
     ) -> None:
         self.engine, self._caller, self._root = engine, caller, root
         self.opened = opened
@@ -202,9 +202,9 @@ class Holdfast:
         It is on where *enabled* or HOLDFAST_LTM_ENABLED says so, and neither says no. A
         *namespace* or *workspace_id* of the caller's own keeps collections apart.
         """
-        from holdfast.library.longterm import Asked, longterm
+        from holdfast.library.longterm import LongTermSpec, longterm
 
-        asked = Asked(
+        asked = LongTermSpec(
             user_id=user_id,
             namespace=namespace,
             workspace_id=workspace_id,
@@ -221,9 +221,9 @@ class Holdfast:
         self, user_id: str, *, namespace: str = "chat", workspace_id: str | None = None
     ) -> "LongTermData":
         """Return what is kept of a user, to see and to forget, whatever the switch says."""
-        from holdfast.library.longterm import Asked, longterm_data
+        from holdfast.library.longterm import LongTermSpec, longterm_data
 
-        asked = Asked(user_id=user_id, namespace=namespace, workspace_id=workspace_id)
+        asked = LongTermSpec(user_id=user_id, namespace=namespace, workspace_id=workspace_id)
         return longterm_data(
             self._caller, self.longterm_shared, asked, trace_content=self._trace_content
         )

@@ -29,7 +29,7 @@ D = TypeVar("D", bound=LongTermData)
 NAMESPACE = "chat"
 
 
-class Asked(Struct, frozen=True, kw_only=True):
+class LongTermSpec(Struct, frozen=True, kw_only=True):
     """Whose collection is asked for, and how it is to be."""
 
     user_id: str
@@ -42,7 +42,7 @@ class Asked(Struct, frozen=True, kw_only=True):
 
 
 def longterm(
-    caller: Caller, shared: Shared, asked: Asked, *, trace_content: bool = False
+    caller: Caller, shared: Shared, asked: LongTermSpec, *, trace_content: bool = False
 ) -> LongTermMemory | None:
     """Return the memory that *asked* names, or None where it is not switched on.
 
@@ -58,7 +58,7 @@ def longterm(
 
 
 def longterm_data(
-    caller: Caller, shared: Shared, asked: Asked, *, trace_content: bool = False
+    caller: Caller, shared: Shared, asked: LongTermSpec, *, trace_content: bool = False
 ) -> LongTermData:
     """Return a person's data, whatever the switch says."""
     refuse_narrowed(caller, "read")
@@ -68,7 +68,7 @@ def longterm_data(
 def forget_user(caller: Caller, shared: Shared, user_id: str) -> ForgetReport:
     """Forget all that is *user_id*'s in the caller's workspace, and the name."""
     refuse_narrowed(caller, "admin")
-    whole = _of(caller, shared, Asked(user_id=user_id))
+    whole = _of(caller, shared, LongTermSpec(user_id=user_id))
     shared.marks.flush()
     counts = forgetting.forget_user(whole)
     return ForgetReport(counts=counts, pending=whole.engine.scrub().pending)
@@ -79,7 +79,7 @@ def _traced(data: D, *, content: bool) -> D:
     return traced(data, LONGTERM, store=partial(collection_id, data.caller), content=content)
 
 
-def _of(caller: Caller, shared: Shared, asked: Asked) -> LongTermCaller:
+def _of(caller: Caller, shared: Shared, asked: LongTermSpec) -> LongTermCaller:
     user = checked_user(asked.user_id)
     namespace = checked_name("namespace", asked.namespace)
     workspace_id = (

@@ -8,7 +8,7 @@ from holdfast.ground.errors import InvalidInput
 from holdfast.ground.ids import Ids
 from holdfast.ground.scope import LOCAL, Actor, Scope, checked_actor, checked_name
 from holdfast.library.holdfast import Holdfast
-from holdfast.library.opened import Opened
+from holdfast.library.opened import HandleTarget
 from holdfast.memories.longterm.room import CACHE_BYTES
 from holdfast.memories.stores.caller import Caller
 
@@ -60,7 +60,7 @@ def open(
         clock=clock,
         ids=ids or Ids(),
     )
-    opened = Opened(target=reached, trace_content=trace_content, cache_bytes=cache_bytes)
+    opened = HandleTarget(target=reached, trace_content=trace_content, cache_bytes=cache_bytes)
     return Holdfast(engine, caller, opened=opened)
 
 

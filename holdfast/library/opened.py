@@ -5,7 +5,7 @@ from msgspec import Struct
 from holdfast.memories.longterm.room import CACHE_BYTES
 
 
-class Opened(Struct, frozen=True, kw_only=True):
+class HandleTarget(Struct, frozen=True, kw_only=True):
     """A target as `holdfast.open` takes it, the credential of a server, and the room for caches.
 
     With *trace_content* spans tell texts.
@@ -31,7 +31,7 @@ class Opened(Struct, frozen=True, kw_only=True):
         return "Opened(…)"
 
 
-def location(opened: Opened | None, workspace: str) -> str:
+def location(opened: HandleTarget | None, workspace: str) -> str:
     """Return where a handle looks, for a message: its target, and a workspace of a name."""
     where = opened.shown if opened else "the database"
     return where if workspace == "default" else f"{where}, workspace {workspace}"

@@ -137,10 +137,10 @@ class RemoteHoldfast:
         The server is asked, for it may switch it on, and off as well. Models are named; objects
         stay where they are.
         """
-        from holdfast.library.longterm import Asked
+        from holdfast.library.longterm import LongTermSpec
         from holdfast.library.remote_longterm import longterm
 
-        asked = Asked(
+        asked = LongTermSpec(
             user_id=user_id,
             namespace=namespace,
             workspace_id=workspace_id,
@@ -155,10 +155,10 @@ class RemoteHoldfast:
         self, user_id: str, *, namespace: str = "chat", workspace_id: str | None = None
     ) -> "RemoteLongTermData":
         """Return what is kept of a user, to see and to forget, whatever the switch says."""
-        from holdfast.library.longterm import Asked
+        from holdfast.library.longterm import LongTermSpec
         from holdfast.library.remote_longterm import longterm_data
 
-        asked = Asked(user_id=user_id, namespace=namespace, workspace_id=workspace_id)
+        asked = LongTermSpec(user_id=user_id, namespace=namespace, workspace_id=workspace_id)
         return longterm_data(self._client, asked, trace_content=self.opened.trace_content)
 
     def forget_user(self, user_id: str) -> ForgetReport:

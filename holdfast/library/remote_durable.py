@@ -64,7 +64,7 @@ class RemoteDurable:
         idempotency_key: str | None = None,
     ) -> StoredEntry:
         """Write the whole entry under *key*, replacing what was there."""
-        wanted = acts.Wanted(
+        wanted = acts.RemoteEntryWrite(
             content=content,
             category=category,
             tags=tags,
@@ -219,7 +219,7 @@ class RemoteDurable:
     ) -> StoredEntry:
         """Write what *memory* has under *key* as an entry; NotFound if that is nothing."""
         what = promotion(memory, key, as_key)
-        wanted = acts.Wanted(
+        wanted = acts.RemoteEntryWrite(
             content=what.content,
             category=category,
             tags=tags,

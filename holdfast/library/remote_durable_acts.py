@@ -24,7 +24,7 @@ from holdfast.memories.durable.setting import OnError
 ENTRIES = "entries"
 
 
-class Wanted(Struct, frozen=True, kw_only=True):
+class RemoteEntryWrite(Struct, frozen=True, kw_only=True):
     """An entry as it is to be written."""
 
     content: str
@@ -36,7 +36,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
 
 
 def set_one(
-    wire: DurableWire, key: str, wanted: Wanted, *, idempotency_key: str | None = None
+    wire: DurableWire, key: str, wanted: RemoteEntryWrite, *, idempotency_key: str | None = None
 ) -> StoredEntry:
     """Write one entry, whole."""
     with told():

@@ -42,7 +42,7 @@ class RemoteDurableRun:
         idempotency_key: str | None = None,
     ) -> StoredEntry:
         """Write the whole entry under *key*, replacing what was there."""
-        wanted = acts.Wanted(
+        wanted = acts.RemoteEntryWrite(
             content=content,
             category=category,
             tags=tags,

@@ -10,7 +10,7 @@ from msgspec.structs import asdict
 
 from holdfast.ground.errors import InvalidInput, NotFound
 from holdfast.ground.pages import Page
-from holdfast.library.longterm import Asked
+from holdfast.library.longterm import LongTermSpec
 from holdfast.library.remote_longterm_imports import imported
 from holdfast.library.remote_longterm_wire import (
     LongTermWire,
@@ -226,7 +226,7 @@ class RemoteLongTermMemory(RemoteLongTermData):
 
 
 def longterm(
-    client: WireClient, asked: Asked, *, trace_content: bool = False
+    client: WireClient, asked: LongTermSpec, *, trace_content: bool = False
 ) -> RemoteLongTermMemory | None:
     """Return the memory that *asked* names, or None where here or there it is not switched on.
 
@@ -237,7 +237,7 @@ def longterm(
 
 
 def longterm_data(
-    client: WireClient, asked: Asked, *, trace_content: bool = False
+    client: WireClient, asked: LongTermSpec, *, trace_content: bool = False
 ) -> RemoteLongTermData:
     """Return a person's data, whatever the switch says."""
     return _traced(RemoteLongTermData(wire_of(client, asked)), content=trace_content)

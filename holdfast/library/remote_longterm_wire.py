@@ -11,7 +11,7 @@ from msgspec.structs import asdict, replace
 
 from holdfast.ground.errors import EngineFault, InvalidInput
 from holdfast.ground.pages import Page
-from holdfast.library.longterm import Asked
+from holdfast.library.longterm import LongTermSpec
 from holdfast.library.wire_client import Method, WireClient
 from holdfast.library.wire_request import body_of, route
 from holdfast.memories.longterm.asked import checked_name, checked_user
@@ -78,7 +78,7 @@ class LongTermWire(Struct, frozen=True, kw_only=True):
         )
 
 
-def wire_of(client: WireClient, asked: Asked) -> LongTermWire:
+def wire_of(client: WireClient, asked: LongTermSpec) -> LongTermWire:
     """Return what asks about the collection that *asked* names.
 
     InvalidInput for a name that is none, and for what cannot be sent to a server.

@@ -41,7 +41,7 @@ def _nothing(answer: object) -> Sequence[Any]:
     return ()
 
 
-class Act(Struct, frozen=True, kw_only=True):
+class TracedMethod(Struct, frozen=True, kw_only=True):
     """A method of a memory: which operation it is, and what its span tells of the answer.
 
     *records* are what it found or wrote, of which an act on a *single* one tells the id. *count*
@@ -71,7 +71,7 @@ class Face(Struct, frozen=True, kw_only=True):
     *opens* are methods whose answer has such a face itself.
     """
 
-    acts: Mapping[str, Act]
+    acts: Mapping[str, TracedMethod]
     shown: Callable[[Any], Mapping[str, object]]
     opens: Mapping[str, "Face"] = field(default_factory=dict[str, "Face"])
 
@@ -85,7 +85,7 @@ class Spans(Struct, frozen=True, kw_only=True):
     content: bool
     remote: bool
 
-    def around(self, act: Act, given: Given, call: Callable[[], T]) -> T:
+    def around(self, act: TracedMethod, given: Given, call: Callable[[], T]) -> T:
         """Return what *call* returns, within a span; awaited there if that is an awaitable."""
         store = self._store()
         span = self._begun(act, given, store)
@@ -116,7 +116,7 @@ class Spans(Struct, frozen=True, kw_only=True):
             return self.store()
         return None
 
-    def _begun(self, act: Act, given: Given, store: str | None) -> "Span":
+    def _begun(self, act: TracedMethod, given: Given, store: str | None) -> "Span":
         from opentelemetry.trace import SpanKind
 
         attributes: dict[str, str | int] = {
@@ -147,7 +147,9 @@ class Spans(Struct, frozen=True, kw_only=True):
                 span.end()
                 raise
 
-    def _tell(self, span: "Span", act: Act, given: Given, answer: object, *, found: bool) -> None:
+    def _tell(
+        self, span: "Span", act: TracedMethod, given: Given, answer: object, *, found: bool
+    ) -> None:
         """Tell what *answer* says; and the store's id now if it was not *found* before the act."""
         if not found and (store := self._store()) is not None:
             span.set_attribute(_STORE, store)
@@ -163,7 +165,7 @@ class Spans(Struct, frozen=True, kw_only=True):
             span.set_attribute("gen_ai.memory.records", told.decode())
 
 
-class Traced:
+class TracedMemory:
     """A memory, with a span around each call that its face names; all else is the memory's own."""
 
     def __init__(self, of: Any, spans: Spans) -> None:
@@ -183,7 +185,7 @@ class Traced:
             return partial(self._opened, opened, found)
         return found
 
-    def _asked(self, act: Act, call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+    def _asked(self, act: TracedMethod, call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         names = (act.query if self._spans.content else None, act.record)
         given = Given()
         if any(names):
@@ -192,8 +194,10 @@ class Traced:
             given = Given(*[each if isinstance(each, str) else None for each in told])
         return self._spans.around(act, given, partial(call, *args, **kwargs))
 
-    def _opened(self, face: Face, call: Callable[..., Any], *args: Any, **kwargs: Any) -> "Traced":
-        return Traced(call(*args, **kwargs), msgspec.structs.replace(self._spans, face=face))
+    def _opened(
+        self, face: Face, call: Callable[..., Any], *args: Any, **kwargs: Any
+    ) -> "TracedMemory":
+        return TracedMemory(call(*args, **kwargs), msgspec.structs.replace(self._spans, face=face))
 
     def __enter__(self) -> Self:
         self._of.__enter__()
@@ -218,12 +222,12 @@ def traced(of: T, face: Face, *, store: Store, content: bool, remote: bool = Fal
     if tracer is None:
         return of
     spans = Spans(tracer=tracer, store=store, face=face, content=content, remote=remote)
-    return cast("T", Traced(of, spans))
+    return cast("T", TracedMemory(of, spans))
 
 
 def traced_as(like: object, of: T) -> T:
     """Return *of* with such spans as *like* has, if it has any."""
-    return cast("T", Traced(of, spans)) if (spans := _spans_of(like)) is not None else of
+    return cast("T", TracedMemory(of, spans)) if (spans := _spans_of(like)) is not None else of
 
 
 def within(like: object, name: str, call: Callable[[], T], *, query: str | None = None) -> T:
@@ -236,7 +240,7 @@ def within(like: object, name: str, call: Callable[[], T], *, query: str | None 
 
 
 def _spans_of(memory: object) -> Spans | None:
-    found = vars(memory).get("_spans") if type(memory) is Traced else None
+    found = vars(memory).get("_spans") if type(memory) is TracedMemory else None
     return cast("Spans | None", found)
 
 

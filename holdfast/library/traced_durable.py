@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from holdfast.library.traced import Act, Face
+from holdfast.library.traced import Face, TracedMethod
 from holdfast.memories.durable.entry import DurableEntry, StoredEntry, StoredMany
 from holdfast.memories.durable.reports import ImportReport
 
@@ -20,31 +20,33 @@ def _tried(many: StoredMany) -> int:
     return len(many.stored) + len(many.refused)
 
 
-def _taken_in(report: ImportReport) -> int:
+def _files_read(report: ImportReport) -> int:
     kept = len(report.created) + len(report.replaced) + len(report.unchanged)
     return kept + len(report.rejected)
 
 
-def _shown(entry: DurableEntry) -> Mapping[str, object]:
+def _entry_attributes(entry: DurableEntry) -> Mapping[str, object]:
     told = {"key": entry.key, "category": entry.category, "tags": entry.tags}
     return {"id": entry.id, "content": entry.content, "metadata": told}
 
 
-_MANY: Final = Act(operation="upsert_memory", records=lambda many: many.stored, count=_tried)
+_MANY: Final = TracedMethod(
+    operation="upsert_memory", records=lambda many: many.stored, count=_tried
+)
 _IN_A_RUN: Final = {
-    "get": Act(operation="search_memory", records=_found, single=True, query="key"),
-    "list": Act(operation="search_memory", records=lambda page: page.data, query="query"),
-    "hydrate": Act(operation="search_memory", records=lambda hydration: hydration.entries),
-    "set": Act(operation="upsert_memory", records=_stored, single=True),
+    "get": TracedMethod(operation="search_memory", records=_found, single=True, query="key"),
+    "list": TracedMethod(operation="search_memory", records=lambda page: page.data, query="query"),
+    "hydrate": TracedMethod(operation="search_memory", records=lambda hydration: hydration.entries),
+    "set": TracedMethod(operation="upsert_memory", records=_stored, single=True),
     "set_many": _MANY,
-    "forget": Act(operation="delete_memory", count=lambda _: 1),
+    "forget": TracedMethod(operation="delete_memory", count=lambda _: 1),
 }
 DURABLE: Final = Face(
     acts={
         **_IN_A_RUN,
-        "import_markdown": Act(operation="upsert_memory", count=_taken_in),
-        "promote": Act(operation="upsert_memory", records=_stored, single=True),
+        "import_markdown": TracedMethod(operation="upsert_memory", count=_files_read),
+        "promote": TracedMethod(operation="upsert_memory", records=_stored, single=True),
     },
-    shown=_shown,
-    opens={"run": Face(acts={**_IN_A_RUN, "capture": _MANY}, shown=_shown)},
+    shown=_entry_attributes,
+    opens={"run": Face(acts={**_IN_A_RUN, "capture": _MANY}, shown=_entry_attributes)},
 )

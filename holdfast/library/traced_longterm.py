@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from holdfast.library.traced import Act, Face
+from holdfast.library.traced import Face, TracedMethod
 from holdfast.memories.longterm.item import (
     Cleared,
     ForgetResult,
@@ -24,7 +24,7 @@ def _said(done: Recorded) -> int:
     return len(done.turns) + len(done.skipped)
 
 
-def _taken_in(done: Imported) -> int:
+def _records_read(done: Imported) -> int:
     return done.items + done.turns + done.skipped + len(done.rejected)
 
 
@@ -36,10 +36,10 @@ def _cleared(done: Cleared) -> int:
     return done.items + done.turns
 
 
-def _shown(record: Recalled | Item | Turn) -> Mapping[str, object]:
+def _record_attributes(record: Recalled | Item | Turn) -> Mapping[str, object]:
     if isinstance(record, Recalled):
         found = record.item or record.turn
-        return {} if found is None else {**_shown(found), "score": record.score}
+        return {} if found is None else {**_record_attributes(found), "score": record.score}
     if isinstance(record, Item):
         told: Mapping[str, object] = {
             "type": "item",
@@ -51,15 +51,23 @@ def _shown(record: Recalled | Item | Turn) -> Mapping[str, object]:
     return {"id": record.id, "content": record.text, "metadata": told}
 
 
-_RECORDED: Final = Act(operation="create_memory", records=lambda done: done.turns, count=_said)
+_RECORDED: Final = TracedMethod(
+    operation="create_memory", records=lambda done: done.turns, count=_said
+)
 _ACTS: Final = {
-    "recall": Act(operation="search_memory", records=lambda found: found, query="query"),
-    "remember": Act(operation="create_memory", records=_kept, count=lambda _: 1, single=True),
+    "recall": TracedMethod(operation="search_memory", records=lambda found: found, query="query"),
+    "remember": TracedMethod(
+        operation="create_memory", records=_kept, count=lambda _: 1, single=True
+    ),
     "record": _RECORDED,
     "remember_conversation": _RECORDED,
-    "update": Act(operation="update_memory", records=lambda item: (item,), single=True),
-    "import_": Act(operation="upsert_memory", count=_taken_in),
-    "forget": Act(operation="delete_memory", count=_gone, record="id"),
-    "clear": Act(operation="delete_memory", count=_cleared),
+    "update": TracedMethod(operation="update_memory", records=lambda item: (item,), single=True),
+    "import_": TracedMethod(operation="upsert_memory", count=_records_read),
+    "forget": TracedMethod(operation="delete_memory", count=_gone, record="id"),
+    "clear": TracedMethod(operation="delete_memory", count=_cleared),
 }
-LONGTERM: Final = Face(acts=_ACTS, shown=_shown, opens={"by_tool": Face(acts=_ACTS, shown=_shown)})
+LONGTERM: Final = Face(
+    acts=_ACTS,
+    shown=_record_attributes,
+    opens={"by_tool": Face(acts=_ACTS, shown=_record_attributes)},
+)

@@ -17,7 +17,7 @@ from typing import Literal
 import msgspec
 
 from holdfast.ground.errors import InvalidInput, MissingExtra, Unavailable
-from holdfast.library.opened import Opened
+from holdfast.library.opened import HandleTarget
 from holdfast.library.remote_errors import from_answer
 from holdfast.library.wire_request import body_of, query_of
 from holdfast.memories.stores.records import JSONObject
@@ -155,9 +155,9 @@ class WireClient:
             self._headers["anthropic-workspace-id"] = _checked_header("workspace", workspace)
 
     @property
-    def opened(self) -> Opened:
+    def opened(self) -> HandleTarget:
         """What another process asks the same server with."""
-        return Opened(target=self._connections.url, api_key=self._api_key or None)
+        return HandleTarget(target=self._connections.url, api_key=self._api_key or None)
 
     def acting(self, *, api_key: str | None = None, workspace: str | None = None) -> "WireClient":
         """Return a client on the same connections with another credential or workspace."""

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.library.opened import Opened
+from holdfast.library.opened import HandleTarget
 from holdfast.testing.shared import Server
 
 
@@ -13,21 +13,21 @@ def test_a_file_is_named_from_any_folder(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.chdir(tmp_path)
 
     with holdfast.open("h.db") as hf:
-        assert hf.opened == Opened(target=str(tmp_path / "h.db"))
+        assert hf.opened == HandleTarget(target=str(tmp_path / "h.db"))
 
 
 def test_a_handle_for_others_is_opened_as_the_one_it_came_from() -> None:
     with holdfast.open(":memory:") as hf:
-        assert hf.acting(workspace="other").opened == hf.opened == Opened(target=":memory:")
+        assert hf.acting(workspace="other").opened == hf.opened == HandleTarget(target=":memory:")
 
 
 def test_a_server_is_named_with_the_credential(server: Server) -> None:
     with holdfast.open(server.url, api_key="hf_1") as hf:
-        assert hf.opened == Opened(target=server.url, api_key="hf_1")
+        assert hf.opened == HandleTarget(target=server.url, api_key="hf_1")
 
 
 def test_neither_target_nor_credential_is_shown() -> None:
-    shown = repr(Opened(target="postgresql://ada:secret@host/db", api_key="hf_secret"))
+    shown = repr(HandleTarget(target="postgresql://ada:secret@host/db", api_key="hf_secret"))
 
     assert "secret" not in shown
 
@@ -42,4 +42,4 @@ def test_neither_target_nor_credential_is_shown() -> None:
     ],
 )
 def test_a_message_shows_a_target_without_its_password(target: str, shown: str) -> None:
-    assert Opened(target=target).shown == shown
+    assert HandleTarget(target=target).shown == shown

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from holdfast.library.evaluation.baseline import full_text
 from holdfast.library.evaluation.locomo import Conversation, Id, Sample
-from holdfast.library.evaluation.measures import DEEPEST, Answered, answered
+from holdfast.library.evaluation.measures import DEEPEST, LocomoOutcome, answered
 
 FOREIGN_STEP = 9
 """Of another conversation every ninth question is asked here."""
@@ -43,9 +43,9 @@ class Outcome(Struct, kw_only=True):
     """What came of asking; one answer a question, in the order of the file."""
 
     mode: str = "lexical"
-    ranked: list[Answered]
-    shipped: list[Answered]
-    plain: list[Answered]
+    ranked: list[LocomoOutcome]
+    shipped: list[LocomoOutcome]
+    plain: list[LocomoOutcome]
     foreign: list[bool]
     """Of each question that has nothing to do with the conversation, whether it got no answer."""
     inserting: float = 0.0

@@ -39,7 +39,7 @@ Id = tuple[int, int]
 """A turn of a conversation: its session and its number there."""
 
 
-class Said(Struct, frozen=True, kw_only=True):
+class LocomoTurn(Struct, frozen=True, kw_only=True):
     """One turn, as the file has it."""
 
     id: Id | None
@@ -51,7 +51,7 @@ class Said(Struct, frozen=True, kw_only=True):
     at: datetime
 
 
-class Asked(Struct, frozen=True, kw_only=True):
+class LocomoQuestion(Struct, frozen=True, kw_only=True):
     """A question, and the turns that answer it."""
 
     question: str
@@ -63,8 +63,8 @@ class Conversation(Struct, frozen=True, kw_only=True):
     """What was said, in order, and what is asked about it."""
 
     sample_id: str
-    turns: tuple[Said, ...]
-    questions: tuple[Asked, ...]
+    turns: tuple[LocomoTurn, ...]
+    questions: tuple[LocomoQuestion, ...]
     skipped: int
     """Questions left without evidence."""
 
@@ -124,7 +124,7 @@ def _conversation(given: Any, index: int) -> Conversation:
     )
 
 
-def _turns(said: dict[str, Any]) -> Iterator[Said]:
+def _turns(said: dict[str, Any]) -> Iterator[LocomoTurn]:
     """Give the turns of each session, in the order of their numbers."""
     found = ((_SESSION.fullmatch(key), value) for key, value in said.items())
     sessions = sorted((int(match[1]), match[1], value) for match, value in found if match)
@@ -136,13 +136,13 @@ def _turns(said: dict[str, Any]) -> Iterator[Said]:
                 yield _said(_object(turn), (session, number), at)
 
 
-def _said(turn: dict[str, Any], place: Id, at: datetime) -> Said:
+def _said(turn: dict[str, Any], place: Id, at: datetime) -> LocomoTurn:
     speaker = _cut(_text(turn.get("speaker")).strip(), LONGEST_NAME) or None
     named = _EVIDENCE.search(_text(turn.get("dia_id")))
     machine = speaker is not None and speaker.casefold() in MACHINES
     text = _cut(_text(turn.get("text")), LONGEST)
     caption = _cut(_text(turn.get("blip_caption")), LONGEST_CAPTION)
-    return Said(
+    return LocomoTurn(
         id=(int(named[1]), int(named[2])) if named else None if "dia_id" in turn else place,
         role="assistant" if machine else "user",
         speaker=speaker,
@@ -153,14 +153,14 @@ def _said(turn: dict[str, Any], place: Id, at: datetime) -> Said:
     )
 
 
-def _asked(question: dict[str, Any], known: set[Id | None]) -> Asked:
+def _asked(question: dict[str, Any], known: set[Id | None]) -> LocomoQuestion:
     ids = (
         (int(session), int(number))
         for text in _strings(question.get("evidence"))
         for session, number in _EVIDENCE.findall(text)
     )
     category = question.get("category")
-    return Asked(
+    return LocomoQuestion(
         question=_text(question.get("question")),
         evidence=frozenset(id for id in ids if id in known),
         category=_text(category).strip().removesuffix(".0") or "none",

@@ -5,7 +5,7 @@ from math import log2
 
 from msgspec import Struct
 
-from holdfast.library.evaluation.locomo import Asked, Id
+from holdfast.library.evaluation.locomo import Id, LocomoQuestion
 
 DEPTHS = (1, 5, 10, 20, 50)
 FEW, DEEPEST = 10, 50
@@ -14,7 +14,7 @@ FEW, DEEPEST = 10, 50
 Figures = dict[str, float]
 
 
-class Answered(Struct, frozen=True, kw_only=True):
+class LocomoOutcome(Struct, frozen=True, kw_only=True):
     """What came of a question."""
 
     conversation: int
@@ -27,13 +27,15 @@ class Answered(Struct, frozen=True, kw_only=True):
     """How many turns were recalled."""
 
 
-def answered(conversation: int, asked: Asked, ranking: Sequence[Id | None]) -> Answered:
+def answered(
+    conversation: int, asked: LocomoQuestion, ranking: Sequence[Id | None]
+) -> LocomoOutcome:
     """Return at which ranks *ranking* has the evidence."""
     ranks: dict[Id, int] = {}
     for rank, id in enumerate(ranking, 1):
         if id in asked.evidence:
             ranks.setdefault(id, rank)
-    return Answered(
+    return LocomoOutcome(
         conversation=conversation,
         category=asked.category,
         evidence=len(asked.evidence),
@@ -42,9 +44,9 @@ def answered(conversation: int, asked: Asked, ranking: Sequence[Id | None]) -> A
     )
 
 
-def figures(every: Sequence[Answered], k: int | None = None) -> Figures:
+def figures(every: Sequence[LocomoOutcome], k: int | None = None) -> Figures:
     """Return the measures of *every*, each the mean over questions, to 4 places."""
-    measured: dict[str, Callable[[Answered], float]] = {
+    measured: dict[str, Callable[[LocomoOutcome], float]] = {
         f"recall@{depth}": _recall_at(depth) for depth in sorted({*DEPTHS, k or DEEPEST})
     }
     few = _recall_at(FEW)
@@ -55,17 +57,17 @@ def figures(every: Sequence[Answered], k: int | None = None) -> Figures:
     return {"n": len(every)} | {name: mean(map(of, every)) for name, of in measured.items()}
 
 
-def _recall_at(depth: int) -> Callable[[Answered], float]:
+def _recall_at(depth: int) -> Callable[[LocomoOutcome], float]:
     """Return what gives the share of the evidence in the first *depth*."""
     return lambda each: sum(rank <= depth for rank in each.ranks) / each.evidence
 
 
-def reciprocal_rank(each: Answered) -> float:
+def reciprocal_rank(each: LocomoOutcome) -> float:
     """Return 1 for evidence that comes first, 1/2 for second, and 0 beyond the deepest."""
     return 1 / each.ranks[0] if each.ranks and each.ranks[0] <= DEEPEST else 0.0
 
 
-def ndcg(each: Answered) -> float:
+def ndcg(each: LocomoOutcome) -> float:
     """Return the discounted gain of the first few, as a share of the best possible."""
     gained = sum(1 / log2(rank + 1) for rank in each.ranks if rank <= FEW)
     return gained / sum(1 / log2(rank + 1) for rank in range(1, min(each.evidence, FEW) + 1))

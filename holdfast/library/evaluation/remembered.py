@@ -21,7 +21,7 @@ _KEPT = LongTermOptions(secrets="redact")
 """A turn that seems to hold a secret is asked about like any other."""
 
 
-class Standing(Struct, frozen=True):
+class FixedClock(Struct, frozen=True):
     """A clock that stands still."""
 
     at: datetime
@@ -31,7 +31,7 @@ class Standing(Struct, frozen=True):
         return self.at
 
 
-class Remembered:
+class RecalledConversation:
     """The turns of one conversation, recalled by the library's own call."""
 
     def __init__(self, memory: LongTermMemory, conversation: Conversation) -> None:
@@ -74,14 +74,14 @@ class Remembered:
 
 
 @contextmanager
-def remembered(conversation: Conversation) -> Generator[Remembered]:
+def remembered(conversation: Conversation) -> Generator[RecalledConversation]:
     """Give *conversation* as one user's long-term memory, in an engine of its own.
 
     Raises InvalidInput where a variable switches long-term memory off.
     """
-    with open(":memory:", clock=Standing(conversation.ends)) as hf:
+    with open(":memory:", clock=FixedClock(conversation.ends)) as hf:
         memory = hf.longterm("user", enabled=True, embedder=False, options=_KEPT)
         if memory is None:
             next = "Unset it for this command."
             raise InvalidInput("HOLDFAST_LTM_ENABLED", "switches recall off", next=next)
-        yield Remembered(memory, conversation)
+        yield RecalledConversation(memory, conversation)

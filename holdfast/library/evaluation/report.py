@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from holdfast.library.evaluation.evaluate import Outcome
 from holdfast.library.evaluation.locomo import UNANSWERABLE, Sample
-from holdfast.library.evaluation.measures import Answered, Figures, figures, mean
+from holdfast.library.evaluation.measures import Figures, LocomoOutcome, figures, mean
 
 Report = dict[str, object]
 
@@ -36,13 +36,13 @@ def report(sample: Sample, outcome: Outcome, *, k: int | None, version: str) -> 
     }
 
 
-def _main(every: Sequence[Answered]) -> list[Answered]:
+def _main(every: Sequence[LocomoOutcome]) -> list[LocomoOutcome]:
     return [each for each in every if each.category != UNANSWERABLE]
 
 
 def _by_conversation(sample: Sample, outcome: Outcome) -> list[Report]:
     """Return how each conversation did, in the order of the file."""
-    answers: list[list[Answered]] = [[] for _ in sample.conversations]
+    answers: list[list[LocomoOutcome]] = [[] for _ in sample.conversations]
     for each in _main(outcome.ranked):
         answers[each.conversation].append(each)
     return [

@@ -14,7 +14,7 @@ ALONE = Weights(1, 0, 0)
 """Similarity, and neither how fresh a turn is nor how important."""
 
 
-class Rows:
+class ConversationRows:
     """The turns of one conversation, recalled with any cues; without *names* nobody is known."""
 
     mode = "lexical"

@@ -47,7 +47,7 @@ class VersionRow(Struct, frozen=True, kw_only=True):
     link: bytes
 
 
-class Told(Struct, frozen=True):
+class ChainedHead(Struct, frozen=True):
     """What the chain says that a live memory's row must hold."""
 
     version_id: str
@@ -62,7 +62,7 @@ class Chained(Struct, kw_only=True):
     """What a walk found: findings, what it tells of each live memory, every link."""
 
     findings: list[Finding] = field(default_factory=list[Finding])
-    live: dict[str, Told] = field(default_factory=dict[str, Told])
+    live: dict[str, ChainedHead] = field(default_factory=dict[str, ChainedHead])
     links: set[str] = field(default_factory=set[str])
     count: int = 0
 
@@ -80,7 +80,9 @@ def check_chain(store: StoreRow, versions: Iterator[VersionRow]) -> Chained:
             "operation": (memory in walked.live) == (version.operation != "created"),
             **_contents(version),
         }
-        walked.findings += [_finding(rule, version) for rule, holds in rules.items() if not holds]
+        walked.findings += [
+            _chain_finding(rule, version) for rule, holds in rules.items() if not holds
+        ]
         link, at, seq = version.link, version.created_at, version.seq
         walked.count += 1
         walked.links.add(link.hex())
@@ -93,8 +95,8 @@ def check_chain(store: StoreRow, versions: Iterator[VersionRow]) -> Chained:
     return walked
 
 
-def _told(version: VersionRow, born: int) -> Told:
-    return Told(
+def _told(version: VersionRow, born: int) -> ChainedHead:
+    return ChainedHead(
         version.id,
         version.path,
         version.content_sha256,
@@ -153,7 +155,7 @@ def _contents(version: VersionRow) -> dict[str, bool]:
     return {"seal": sealed, "content": held == known}
 
 
-def _finding(rule: str, version: VersionRow) -> Finding:
+def _chain_finding(rule: str, version: VersionRow) -> Finding:
     check = {"forgotten": "forgotten", "content": "heads"}.get(rule, "chains")
     return Finding(
         check=check, table="versions", id=version.id, expected=rule, found=version.link.hex()

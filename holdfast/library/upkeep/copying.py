@@ -17,7 +17,7 @@ from holdfast.memories.longterm.vectors.table import from_stored, to_stored
 ROWS_AT_ONCE = 200
 
 
-class Table(Struct, frozen=True):
+class CopiedTable(Struct, frozen=True):
     """A table to copy, and the columns its rows are read in order of."""
 
     name: str
@@ -25,48 +25,48 @@ class Table(Struct, frozen=True):
 
 
 TABLES = (
-    Table("stores", ("id",)),
-    Table("memories", ("id",)),
-    Table("versions", ("number",)),
-    Table("store_edits", ("store_id", "id")),
-    Table("store_settings", ("workspace",)),
-    Table("sessions", ("id",)),
-    Table("session_stores", ("session_id", "memory_store_id")),
-    Table("session_tokens", ("id",)),
-    Table("agents", ("id", "version")),
-    Table("environments", ("id",)),
-    Table("api_keys", ("id",)),
-    Table("durable_entries", ("workspace", "agent", "run_id", "key")),
-    Table("durable_agents", ("workspace", "agent")),
-    Table("durable_limits", ("workspace", "agent")),
-    Table("durable_changes", ("seq",)),
-    Table("durable_tombstones", ("workspace", "agent", "run_id", "key_hash")),
-    Table("durable_secrets", ("workspace",)),
-    Table("durable_lanes", ("workspace", "agent", "lane")),
-    Table("durable_runs", ("workspace", "agent", "token")),
-    Table("durable_replays", ("workspace", "agent", "key_hash")),
-    Table("ltm_collections", ("number",)),
-    Table("ltm_items", ("collection", "number")),
-    Table("ltm_turns", ("collection", "number")),
-    Table("ltm_links", ("collection", "item", "turn")),
-    Table("ltm_access", ("collection", "number")),
-    Table("ltm_cursors", ("collection", "thread_id", "chunk")),
-    Table("ltm_tombstones", ("collection", "id")),
-    Table("user_tombstones", ("workspace", "user_hash")),
-    Table("ltm_secrets", ("workspace", "user_id")),
-    Table("ltm_jobs", ("number",)),
-    Table("ltm_vectors", ("collection", "id")),
-    Table("ltm_vector_sets", ("collection",)),
-    Table("runs", ("workspace", "id")),
-    Table("run_entries", ("workspace", "run_id", "key")),
-    Table("run_events", ("workspace", "run_id", "seq")),
-    Table("run_checkpoints", ("workspace", "run_id")),
-    Table("threads", ("workspace", "id")),
-    Table("thread_turns", ("seq",)),
-    Table("network_runs", ("workspace", "id")),
-    Table("thread_tombstones", ("workspace", "thread_hash")),
-    Table("tombstone_secrets", ("workspace",)),
-    Table("changes", ("seq",)),
+    CopiedTable("stores", ("id",)),
+    CopiedTable("memories", ("id",)),
+    CopiedTable("versions", ("number",)),
+    CopiedTable("store_edits", ("store_id", "id")),
+    CopiedTable("store_settings", ("workspace",)),
+    CopiedTable("sessions", ("id",)),
+    CopiedTable("session_stores", ("session_id", "memory_store_id")),
+    CopiedTable("session_tokens", ("id",)),
+    CopiedTable("agents", ("id", "version")),
+    CopiedTable("environments", ("id",)),
+    CopiedTable("api_keys", ("id",)),
+    CopiedTable("durable_entries", ("workspace", "agent", "run_id", "key")),
+    CopiedTable("durable_agents", ("workspace", "agent")),
+    CopiedTable("durable_limits", ("workspace", "agent")),
+    CopiedTable("durable_changes", ("seq",)),
+    CopiedTable("durable_tombstones", ("workspace", "agent", "run_id", "key_hash")),
+    CopiedTable("durable_secrets", ("workspace",)),
+    CopiedTable("durable_lanes", ("workspace", "agent", "lane")),
+    CopiedTable("durable_runs", ("workspace", "agent", "token")),
+    CopiedTable("durable_replays", ("workspace", "agent", "key_hash")),
+    CopiedTable("ltm_collections", ("number",)),
+    CopiedTable("ltm_items", ("collection", "number")),
+    CopiedTable("ltm_turns", ("collection", "number")),
+    CopiedTable("ltm_links", ("collection", "item", "turn")),
+    CopiedTable("ltm_access", ("collection", "number")),
+    CopiedTable("ltm_cursors", ("collection", "thread_id", "chunk")),
+    CopiedTable("ltm_tombstones", ("collection", "id")),
+    CopiedTable("user_tombstones", ("workspace", "user_hash")),
+    CopiedTable("ltm_secrets", ("workspace", "user_id")),
+    CopiedTable("ltm_jobs", ("number",)),
+    CopiedTable("ltm_vectors", ("collection", "id")),
+    CopiedTable("ltm_vector_sets", ("collection",)),
+    CopiedTable("runs", ("workspace", "id")),
+    CopiedTable("run_entries", ("workspace", "run_id", "key")),
+    CopiedTable("run_events", ("workspace", "run_id", "seq")),
+    CopiedTable("run_checkpoints", ("workspace", "run_id")),
+    CopiedTable("threads", ("workspace", "id")),
+    CopiedTable("thread_turns", ("seq",)),
+    CopiedTable("network_runs", ("workspace", "id")),
+    CopiedTable("thread_tombstones", ("workspace", "thread_hash")),
+    CopiedTable("tombstone_secrets", ("workspace",)),
+    CopiedTable("changes", ("seq",)),
 )
 """Every table that holds what cannot be made again, owners before what they own.
 
@@ -115,7 +115,7 @@ def copy(
     return copied
 
 
-def _stored(target: Engine, table: Table, row: dict[str, object]) -> dict[str, object]:
+def _stored(target: Engine, table: CopiedTable, row: dict[str, object]) -> dict[str, object]:
     """Return *row* as *target* has it: vectors are of another type on each engine."""
     if table.name != "ltm_vectors":
         return row
@@ -169,7 +169,7 @@ def _sql(engine: Engine) -> SimpleNamespace:
 
 
 def _select(
-    engine: Engine, table: Table, names: list[str], after: dict[str, object]
+    engine: Engine, table: CopiedTable, names: list[str], after: dict[str, object]
 ) -> LiteralString:
     key = ", ".join(table.key)
     start = ", ".join(f":{name}" for name in after)
@@ -180,7 +180,7 @@ def _select(
     )
 
 
-def _insert(engine: Engine, table: Table, names: list[str]) -> LiteralString:
+def _insert(engine: Engine, table: CopiedTable, names: list[str]) -> LiteralString:
     overriding = " overriding system value" if engine.dialect == "postgres" else ""
     values = ", ".join(f":{name}" for name in names)
     return _spelled(

@@ -16,7 +16,7 @@ from holdfast.ground.scope import EVERYBODY
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.upkeep.check import Check
 from holdfast.library.upkeep.doctor_longterm import look_at_longterm
-from holdfast.library.upkeep.entries import miscounted
+from holdfast.library.upkeep.entries import miscounted_agents
 from holdfast.library.upkeep.storage import check_storage
 from holdfast.library.upkeep.threads import look_at_threads
 from holdfast.memories.durable.fence import LAPSES_AFTER
@@ -197,7 +197,7 @@ def _pinned(status: EngineStatus) -> Check:
 
 
 def _counters(engine: Engine, sql: SimpleNamespace) -> Check:
-    wrong = len(list(miscounted(engine, sql)))
+    wrong = len(list(miscounted_agents(engine, sql)))
     return Check(
         name="durable counters",
         ok=not wrong,

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from holdfast.engines.base import Engine
 from holdfast.library.upkeep.check import Check
-from holdfast.library.upkeep.longterm import miscounted
+from holdfast.library.upkeep.longterm import miscounted_collections
 from holdfast.memories.longterm.analyze import VERSION
 
 
@@ -24,7 +24,7 @@ class _Others(Struct, frozen=True, kw_only=True):
 
 def look_at_longterm(engine: Engine, sql: SimpleNamespace) -> Iterator[Check]:
     """Give what there is to say of it; *engine* is scoped to everybody."""
-    wrong = len(list(miscounted(engine, sql)))
+    wrong = len(list(miscounted_collections(engine, sql)))
     yield Check(
         name="long-term counters",
         ok=not wrong,

@@ -16,7 +16,7 @@ ROWS_AT_ONCE = 500
 """Rows read at a time; changes come with their contents."""
 
 
-class Tombstone(Struct, frozen=True, kw_only=True):
+class StoredTombstone(Struct, frozen=True, kw_only=True):
     """What was forgotten, by a hash under its workspace's secret."""
 
     workspace: str
@@ -32,15 +32,15 @@ class Tombstone(Struct, frozen=True, kw_only=True):
 class Tombstones:
     """What was forgotten, to be asked whether a key is among it."""
 
-    def __init__(self, found: Iterable[Tombstone]) -> None:
-        self._by_owner: defaultdict[tuple[str, str], dict[tuple[str, bytes], Tombstone]]
+    def __init__(self, found: Iterable[StoredTombstone]) -> None:
+        self._by_owner: defaultdict[tuple[str, str], dict[tuple[str, bytes], StoredTombstone]]
         self._by_owner = defaultdict(dict)
         self._secrets: dict[str, bytes] = {}
         for each in found:
             self._secrets[each.workspace] = each.secret
             self._by_owner[each.workspace, each.agent][each.run_id, each.key_hash] = each
 
-    def over(self, row: "EntryRow | ChangeRow") -> Tombstone | None:
+    def over(self, row: "VerifiedEntry | LoggedChange") -> StoredTombstone | None:
         """Return what tells that the key of *row* was forgotten there after it was written."""
         if row.key is None or (row.workspace, row.agent) not in self._by_owner:
             return None
@@ -48,7 +48,7 @@ class Tombstones:
         found = self._by_owner[row.workspace, row.agent].get((row.run_id, hashed))
         return found if found is not None and found.seq > row.seq else None
 
-    def over_agent(self, workspace: str, agent: str, seq: int) -> Tombstone | None:
+    def over_agent(self, workspace: str, agent: str, seq: int) -> StoredTombstone | None:
         """Return what tells that the *agent* itself was forgotten after the number *seq*."""
         if not agent or (workspace, SHARED) not in self._by_owner:
             return None
@@ -57,7 +57,7 @@ class Tombstones:
         return found if found is not None and found.seq > seq else None
 
 
-class EntryRow(Struct, frozen=True, kw_only=True):
+class VerifiedEntry(Struct, frozen=True, kw_only=True):
     """A durable entry, without its content."""
 
     workspace: str
@@ -78,7 +78,7 @@ class EntryRow(Struct, frozen=True, kw_only=True):
         return self.content_bytes + sum(len(text.encode()) for text in texts)
 
 
-class ChangeRow(Struct, frozen=True, kw_only=True):
+class LoggedChange(Struct, frozen=True, kw_only=True):
     """A row of the log of durable entries."""
 
     seq: int
@@ -109,8 +109,8 @@ def check_entries(
 
     *quick* leaves out the hashes of what the log holds.
     """
-    yield from miscounted(reader, sql)
-    buried = Tombstones(reader.all(Tombstone, sql.tombstones))
+    yield from miscounted_agents(reader, sql)
+    buried = Tombstones(reader.all(StoredTombstone, sql.tombstones))
     for entry in entries(reader, sql):
         counts["durable_entries"] += 1
         if entry.size_bytes != entry.measured:
@@ -122,10 +122,10 @@ def check_entries(
         yield from _of_change(change, buried, quick=quick)
 
 
-def entries(reader: Reader, sql: SimpleNamespace) -> Iterator[EntryRow]:
+def entries(reader: Reader, sql: SimpleNamespace) -> Iterator[VerifiedEntry]:
     """Give every durable entry, without its content."""
     after = {"workspace_after": "", "agent_after": "", "run_after": "", "key_after": ""}
-    while rows := reader.all(EntryRow, sql.durable_entries_after, rows=ROWS_AT_ONCE, **after):
+    while rows := reader.all(VerifiedEntry, sql.durable_entries_after, rows=ROWS_AT_ONCE, **after):
         yield from rows
         last = rows[-1]
         after = {
@@ -136,15 +136,17 @@ def entries(reader: Reader, sql: SimpleNamespace) -> Iterator[EntryRow]:
         }
 
 
-def changes(reader: Reader, sql: SimpleNamespace) -> Iterator[ChangeRow]:
+def changes(reader: Reader, sql: SimpleNamespace) -> Iterator[LoggedChange]:
     """Give every row of the log."""
     after = 0
-    while rows := reader.all(ChangeRow, sql.durable_changes_after, after=after, rows=ROWS_AT_ONCE):
+    while rows := reader.all(
+        LoggedChange, sql.durable_changes_after, after=after, rows=ROWS_AT_ONCE
+    ):
         yield from rows
         after = rows[-1].seq
 
 
-def _of_change(change: ChangeRow, buried: Tombstones, *, quick: bool) -> Iterator[Finding]:
+def _of_change(change: LoggedChange, buried: Tombstones, *, quick: bool) -> Iterator[Finding]:
     table, id = "durable_changes", str(change.seq)
     if change.content is not None and not quick:
         found = sha256_hex(change.content.encode())
@@ -157,12 +159,12 @@ def _of_change(change: ChangeRow, buried: Tombstones, *, quick: bool) -> Iterato
         )
 
 
-def _is_buried(buried: Tombstones, row: EntryRow | ChangeRow) -> bool:
+def _is_buried(buried: Tombstones, row: VerifiedEntry | LoggedChange) -> bool:
     agents = buried.over_agent(row.workspace, row.agent, row.seq)
     return agents is not None or buried.over(row) is not None
 
 
-def miscounted(reader: Reader, sql: SimpleNamespace) -> Iterator[Finding]:
+def miscounted_agents(reader: Reader, sql: SimpleNamespace) -> Iterator[Finding]:
     """Give each counter of an agent that is not what its entries come to."""
     for row in reader.all(_Miscounted, sql.miscounted_agents):
         for name in ("entries", "core_entries", "size_bytes"):

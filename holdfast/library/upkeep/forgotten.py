@@ -12,7 +12,7 @@ from holdfast.ground.clock import Clock, from_microseconds
 from holdfast.ground.ids import Ids
 from holdfast.ground.scope import EVERYBODY, Scope
 from holdfast.library.forgetting import elsewhere
-from holdfast.library.upkeep.entries import Tombstone, Tombstones, changes, entries
+from holdfast.library.upkeep.entries import StoredTombstone, Tombstones, changes, entries
 from holdfast.library.upkeep.forgotten_longterm import (
     ClearedCollection,
     LongTermGrave,
@@ -38,10 +38,10 @@ class RedactedChange(Struct, frozen=True, kw_only=True):
     redacted_at: int
 
 
-class Forgotten(Struct, frozen=True, kw_only=True):
+class ForgottenRecords(Struct, frozen=True, kw_only=True):
     """What one database forgot and redacted, and the last number of its order."""
 
-    tombstones: tuple[Tombstone, ...] = ()
+    tombstones: tuple[StoredTombstone, ...] = ()
     redacted: tuple[RedactedChange, ...] = ()
     cleared: tuple[ClearedCollection, ...] = ()
     longterm: tuple[LongTermGrave, ...] = ()
@@ -69,10 +69,10 @@ class _At(Struct, frozen=True):
         return from_microseconds(self.at)
 
 
-def forgotten_of(reader: Reader, sql: SimpleNamespace) -> Forgotten:
+def forgotten_of(reader: Reader, sql: SimpleNamespace) -> ForgottenRecords:
     """Return all that there is."""
-    return Forgotten(
-        tombstones=tuple(reader.all(Tombstone, sql.tombstones)),
+    return ForgottenRecords(
+        tombstones=tuple(reader.all(StoredTombstone, sql.tombstones)),
         redacted=tuple(reader.all(RedactedChange, sql.redacted_changes)),
         cleared=tuple(reader.all(ClearedCollection, sql.cleared_collections)),
         longterm=tuple(reader.all(LongTermGrave, sql.longterm_graves)),
@@ -82,7 +82,7 @@ def forgotten_of(reader: Reader, sql: SimpleNamespace) -> Forgotten:
     )
 
 
-def forget_all_again(engine: Engine, made: Forgotten) -> int:
+def forget_all_again(engine: Engine, made: ForgottenRecords) -> int:
     """Forget in *engine* what *made* names and it still holds; return how much.
 
     What it does not hold shall not come back with an older copy either: so the tombstones are
@@ -90,7 +90,7 @@ def forget_all_again(engine: Engine, made: Forgotten) -> int:
     """
     sql = engine.queries("holdfast.library.upkeep")
     everybody = engine.scoped(EVERYBODY)
-    known = {_mark(each) for each in everybody.all(Tombstone, sql.tombstones)}
+    known = {_mark(each) for each in everybody.all(StoredTombstone, sql.tombstones)}
     new = [each for each in made.tombstones if _mark(each) not in known]
     count = _forget_agents(engine, sql, Tombstones(new)) + _forget_keys(
         engine, sql, Tombstones(new)
@@ -119,7 +119,7 @@ def _forget_agents(engine: Engine, sql: SimpleNamespace, buried: Tombstones) -> 
     for owner in engine.scoped(EVERYBODY).all(_Owner, sql.agents_with_memory):
         grave = buried.over_agent(owner.workspace, owner.agent, 0)
         if grave is not None:
-            caller = _caller(engine, grave)
+            caller = _agent_context(engine, grave)
             also = elsewhere(caller.engine, owner.workspace, owner.agent)
             forget_agent(caller, owner.agent, also)
             count += 1
@@ -127,7 +127,7 @@ def _forget_agents(engine: Engine, sql: SimpleNamespace, buried: Tombstones) -> 
 
 
 def _forget_keys(engine: Engine, sql: SimpleNamespace, buried: Tombstones) -> int:
-    found: dict[tuple[Place, str], Tombstone] = {}
+    found: dict[tuple[Place, str], StoredTombstone] = {}
 
     def look(reader: Reader) -> None:
         for rows in (entries(reader, sql), changes(reader, sql)):
@@ -138,7 +138,7 @@ def _forget_keys(engine: Engine, sql: SimpleNamespace, buried: Tombstones) -> in
 
     engine.scoped(EVERYBODY).read(look)
     for (place, key), grave in found.items():
-        forget_again(_caller(engine, grave), place, key, before=grave.seq)
+        forget_again(_agent_context(engine, grave), place, key, before=grave.seq)
     return len(found)
 
 
@@ -217,7 +217,7 @@ def _seq(*, seq: int) -> int:
     return seq
 
 
-def _carry(tx: Transaction, sql: SimpleNamespace, new: list[Tombstone]) -> None:
+def _carry(tx: Transaction, sql: SimpleNamespace, new: list[StoredTombstone]) -> None:
     for each in new:
         tx.run(sql.carry_secret, of=each.workspace, secret=each.secret)
         ours = tx.one(_Secret, sql.secret_of_workspace, of=each.workspace)
@@ -234,7 +234,7 @@ def _carry(tx: Transaction, sql: SimpleNamespace, new: list[Tombstone]) -> None:
             )
 
 
-def _mark(tombstone: Tombstone) -> tuple[str, str, str, bytes, int]:
+def _mark(tombstone: StoredTombstone) -> tuple[str, str, str, bytes, int]:
     return (
         tombstone.workspace,
         tombstone.agent,
@@ -244,7 +244,7 @@ def _mark(tombstone: Tombstone) -> tuple[str, str, str, bytes, int]:
     )
 
 
-def _caller(engine: Engine, grave: Tombstone) -> Caller:
+def _agent_context(engine: Engine, grave: StoredTombstone) -> Caller:
     """Return who forgets as who dug *grave* did, and then."""
     return Caller(
         engine=engine.scoped(Scope(workspace=grave.workspace, agent=grave.agent)),

@@ -64,7 +64,7 @@ class _At(Struct, frozen=True):
 def forget_user_again(engine: Engine, user: Named, clock: Clock) -> None:
     """Forget all that *engine* holds of *user*, at the instant of *clock*."""
     whose = _Whose(workspace=user.workspace, user_id=user.name)
-    forget_user(_caller(engine, Shared(), whose, clock))
+    forget_user(_collection_context(engine, Shared(), whose, clock))
 
 
 def clear_collections_again(engine: Engine, made: Iterable[ClearedCollection]) -> int:
@@ -81,7 +81,7 @@ def clear_collections_again(engine: Engine, made: Iterable[ClearedCollection]) -
                 namespace=each.namespace,
                 workspace_id=each.workspace_id,
             )
-            caller = _caller(engine, shared, whose, _At(0))
+            caller = _collection_context(engine, shared, whose, _At(0))
             count += clear_again(caller, each.collection_id, each.seq)
     return count
 
@@ -102,7 +102,7 @@ def _forget(engine: Engine, shared: Shared, each: LongTermGrave) -> bool:
         namespace=each.namespace,
         workspace_id=each.workspace_id,
     )
-    caller = _caller(engine, shared, whose, _At(each.at))
+    caller = _collection_context(engine, shared, whose, _At(each.at))
     return forget_again(caller, each.collection_id, each.grave, secret=each.secret)
 
 
@@ -115,7 +115,7 @@ class _Whose(Struct, frozen=True, kw_only=True):
     workspace_id: str = ""
 
 
-def _caller(engine: Engine, shared: Shared, whose: _Whose, clock: Clock) -> Caller:
+def _collection_context(engine: Engine, shared: Shared, whose: _Whose, clock: Clock) -> Caller:
     return Caller(
         engine=engine.scoped(Scope(workspace=whose.workspace, user=whose.user_id)),
         workspace=whose.workspace,

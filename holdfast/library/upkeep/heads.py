@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
-from holdfast.library.upkeep.chains import StoreRow, Told
+from holdfast.library.upkeep.chains import ChainedHead, StoreRow
 from holdfast.library.upkeep.finding import Finding
 
 GONE = "no live memory"
@@ -23,9 +23,9 @@ class HeadRow(Struct, frozen=True, kw_only=True):
     updated_at: int
 
     @property
-    def told(self) -> Told:
+    def told(self) -> ChainedHead:
         """What of it the chain tells, too."""
-        return Told(
+        return ChainedHead(
             self.version_id,
             self.path,
             self.content_sha256,
@@ -35,7 +35,7 @@ class HeadRow(Struct, frozen=True, kw_only=True):
         )
 
 
-def check_heads(heads: list[HeadRow], live: Mapping[str, Told]) -> Iterator[Finding]:
+def check_heads(heads: list[HeadRow], live: Mapping[str, ChainedHead]) -> Iterator[Finding]:
     """Give each memory whose row is not what the chain says, or is on one side alone."""
     rows = {head.id: head for head in heads}
     for memory in sorted({*rows, *live}):
@@ -50,11 +50,11 @@ def check_heads(heads: list[HeadRow], live: Mapping[str, Told]) -> Iterator[Find
             )
 
 
-def _said(told: Told | None) -> str:
+def _said(told: ChainedHead | None) -> str:
     return GONE if told is None else f"{told.version_id} {told.content_sha256}"
 
 
-def _differing(row: Told, told: Told | None) -> str:
+def _differing(row: ChainedHead, told: ChainedHead | None) -> str:
     if told is None or _said(row) != _said(told):
         return _said(row)
     # A path tells what is in it, so which fields differ must do.

@@ -97,7 +97,7 @@ def check_longterm(
             yield from _check_terms(reader, sql, each)
 
 
-def miscounted(engine: Engine, sql: SimpleNamespace) -> Iterator[Finding]:
+def miscounted_collections(engine: Engine, sql: SimpleNamespace) -> Iterator[Finding]:
     """Give each count of a collection that is not what its rows come to."""
     for each in engine.all(_Collection, sql.all_collections):
         yield from _miscounted(each)

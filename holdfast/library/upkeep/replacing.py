@@ -15,14 +15,14 @@ from holdfast.ground.errors import Corrupt, InvalidInput, Unavailable
 from holdfast.ground.scope import EVERYBODY
 from holdfast.library.upkeep.aside import beside, sync
 from holdfast.library.upkeep.copying import is_used
-from holdfast.library.upkeep.forgotten import Forgotten, forgotten_of
+from holdfast.library.upkeep.forgotten import ForgottenRecords, forgotten_of
 from holdfast.library.upkeep.redactions import Redaction, redactions
 from holdfast.library.upkeep.revocations import Revocation, revocations
 
 Stamp = tuple[int, int, int]
 
 
-class Present(Struct, frozen=True, kw_only=True):
+class PresentFile(Struct, frozen=True, kw_only=True):
     """What is in the place: a file as it was when looked at, or none.
 
     `readable` is False when it is too damaged to tell what it redacted, revoked and forgot.
@@ -31,7 +31,7 @@ class Present(Struct, frozen=True, kw_only=True):
     stamp: Stamp | None
     redactions: tuple[Redaction, ...] = ()
     revocations: tuple[Revocation, ...] = ()
-    forgotten: Forgotten = Forgotten()
+    forgotten: ForgottenRecords = ForgottenRecords()
     keep: bool = False
     readable: bool = True
 
@@ -43,10 +43,10 @@ class Present(Struct, frozen=True, kw_only=True):
         )
 
 
-def look_at(place: Path, *, replace: bool) -> Present:
+def look_at(place: Path, *, replace: bool) -> PresentFile:
     """Return what is at *place*; InvalidInput when it is used, or damaged, and not *replace*."""
     if not place.exists() or not place.stat().st_size:
-        return Present(stamp=_stamp(place))
+        return PresentFile(stamp=_stamp(place))
     try:
         engine = SQLiteEngine.open(str(place), clock=SystemClock())
     except Corrupt:
@@ -62,8 +62,8 @@ def look_at(place: Path, *, replace: bool) -> Present:
     finally:
         engine.close()
     if used and not replace:
-        raise Present.used(str(place))
-    return Present(
+        raise PresentFile.used(str(place))
+    return PresentFile(
         stamp=_stamp(place),
         redactions=tuple(redacted),
         revocations=tuple(revoked),
@@ -72,7 +72,7 @@ def look_at(place: Path, *, replace: bool) -> Present:
     )
 
 
-def put_in_place(part: Path, place: Path, present: Present) -> str | None:
+def put_in_place(part: Path, place: Path, present: PresentFile) -> str | None:
     """Rename *part* to *place*, where *present* is, and return where that is kept, if it is.
 
     Raises Unavailable when somebody has it open, or wrote to it since it was looked at.
@@ -97,7 +97,7 @@ def put_in_place(part: Path, place: Path, present: Present) -> str | None:
     return kept
 
 
-def _damaged(place: Path, *, replace: bool) -> Present:
+def _damaged(place: Path, *, replace: bool) -> PresentFile:
     if not replace:
         raise InvalidInput(
             "target",
@@ -105,7 +105,7 @@ def _damaged(place: Path, *, replace: bool) -> Present:
             given=str(place),
             next="Restore into another, or --replace it: what it redacted may come back.",
         )
-    return Present(stamp=_stamp(place), keep=True, readable=False)
+    return PresentFile(stamp=_stamp(place), keep=True, readable=False)
 
 
 def _keep(place: Path, kept: str) -> None:

@@ -23,7 +23,7 @@ from holdfast.library.upkeep.backup import unheard, write_rows
 from holdfast.library.upkeep.copying import copy, counted, empty, hold_writers, is_used
 from holdfast.library.upkeep.forgotten import forget_all_again, forgotten_of
 from holdfast.library.upkeep.redactions import Redone, redact_again, redactions
-from holdfast.library.upkeep.replacing import Present, look_at, put_in_place
+from holdfast.library.upkeep.replacing import PresentFile, look_at, put_in_place
 from holdfast.library.upkeep.revocations import revocations, revoke_again
 from holdfast.library.upkeep.schema import SCHEMA, drop_foreign
 from holdfast.library.upkeep.verify import verify
@@ -139,7 +139,7 @@ def _into_postgres(
                 tx.all(dict[str, object], sql.make_ready)
                 hold_writers(tx)
                 if not replace and is_used(tx):
-                    raise Present.used(shown)
+                    raise PresentFile.used(shown)
                 # Tried again, it finds in the copy what it redacted before.
                 redact_again(source, redactions(tx, sql), redone)
                 revoke_again(source, revocations(tx, sql))

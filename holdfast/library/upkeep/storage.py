@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 from holdfast.engines.base import Engine, Reader
 from holdfast.ground.errors import Corrupt
-from holdfast.library.upkeep.copying import TABLES, Table, ours
+from holdfast.library.upkeep.copying import TABLES, CopiedTable, ours
 from holdfast.library.upkeep.finding import Finding
 
 
@@ -35,7 +35,7 @@ def check_indexes(engine: Engine) -> Iterator[Finding]:
             yield _finding(name, "an index that fits its table", "a damaged one")
 
 
-def _scanned(reader: Reader, sql: SimpleNamespace, table: Table) -> Iterator[Finding]:
+def _scanned(reader: Reader, sql: SimpleNamespace, table: CopiedTable) -> Iterator[Finding]:
     """Count *table* by its rows and by its primary key, each with the other way closed."""
     key = ", ".join(table.key)
     counts: list[int] = []

@@ -10,7 +10,7 @@ from msgspec import Struct
 from holdfast.engines.base import Engine, Reader
 from holdfast.ground.errors import InvalidInput
 from holdfast.library.upkeep.check import Check
-from holdfast.library.upkeep.entries import Tombstone, Tombstones
+from holdfast.library.upkeep.entries import StoredTombstone, Tombstones
 from holdfast.library.upkeep.finding import Finding
 from holdfast.library.upkeep.tombstones import NameTombstone, NameTombstones
 from holdfast.memories.state.appending import checksum_of_turn
@@ -76,7 +76,7 @@ def check_threads(
         )
     yield from miscounted_threads(reader, sql)
     yield from _deleted(reader, sql)
-    buried = Tombstones(reader.all(Tombstone, sql.tombstones))
+    buried = Tombstones(reader.all(StoredTombstone, sql.tombstones))
     for turn in _turns(reader, sql, bodies=not quick):
         counts[_TURNS] += 1
         if turn.agent and buried.over_agent(turn.workspace, turn.agent, turn.seq):

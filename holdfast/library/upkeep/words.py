@@ -40,7 +40,7 @@ def check_counts(reader: Reader, sql: SimpleNamespace) -> Iterator[Finding]:
     counted = {row.id: row.words for row in reader.all(_Counted, sql.counted_words)}
     for memory in sorted({*indexed, *counted}, key=str):
         if indexed.get(memory, 0) != counted.get(memory, 0):
-            yield _finding(
+            yield _words_finding(
                 "memory_words", memory or "", counted.get(memory, 0), indexed.get(memory, 0)
             )
 
@@ -56,7 +56,7 @@ def check_words(reader: Reader, sql: SimpleNamespace, store: StoreRow) -> Iterat
     for head in _heads(reader, sql, store.id):
         words = _words_in(head)
         if len(words) != head.words:
-            yield _finding("memories", head.id, len(words), head.words)
+            yield _words_finding("memories", head.id, len(words), head.words)
         hits.update(words)
         memories.update(set(words))
     mark = marked(store.number, [""])
@@ -112,7 +112,7 @@ def _words_in(head: _Head) -> list[str]:
     return words_of(head.path) + words_of((head.content or b"").decode(errors="replace"))
 
 
-def _finding(table: str, memory: str, expected: int, found: int) -> Finding:
+def _words_finding(table: str, memory: str, expected: int, found: int) -> Finding:
     return Finding(
         check="derived",
         table=table,

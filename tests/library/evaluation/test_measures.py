@@ -4,12 +4,12 @@ from math import log2
 
 import pytest
 
-from holdfast.library.evaluation.locomo import Asked
-from holdfast.library.evaluation.measures import Answered, answered, figures
+from holdfast.library.evaluation.locomo import LocomoQuestion
+from holdfast.library.evaluation.measures import LocomoOutcome, answered, figures
 
 
-def answer(*ranking: int, evidence: tuple[int, ...] = (1,)) -> Answered:
-    asked = Asked(question="?", evidence=frozenset((1, n) for n in evidence), category="1")
+def answer(*ranking: int, evidence: tuple[int, ...] = (1,)) -> LocomoOutcome:
+    asked = LocomoQuestion(question="?", evidence=frozenset((1, n) for n in evidence), category="1")
     return answered(0, asked, [(1, n) for n in ranking])
 
 

@@ -8,7 +8,7 @@ import pytest
 from holdfast.ground.errors import InvalidInput
 from holdfast.library.evaluation.locomo import Conversation, read
 from holdfast.library.evaluation.remembered import remembered
-from holdfast.library.evaluation.rows import Rows
+from holdfast.library.evaluation.rows import ConversationRows
 
 TEXTS = [
     "I bought a kettle yesterday",
@@ -34,7 +34,7 @@ def conversation(tmp_path: Path) -> Conversation:
 
 @pytest.mark.parametrize("query", ["Who bought a kettle?", "What did Bo look like?", "soup", "the"])
 def test_an_engine_recalls_what_the_bare_rule_does(conversation: Conversation, query: str) -> None:
-    bare = Rows(conversation)
+    bare = ConversationRows(conversation)
     with remembered(conversation) as subject:
         assert subject.ranked(query, 50) == bare.ranked(query, 50)
         assert subject.as_shipped(query, 50) == bare.as_shipped(query, 50)

@@ -10,7 +10,7 @@ import pytest
 from holdfast.library.evaluation.evaluate import evaluate, foreign_questions
 from holdfast.library.evaluation.locomo import Sample, read
 from holdfast.library.evaluation.report import report
-from holdfast.library.evaluation.rows import Rows
+from holdfast.library.evaluation.rows import ConversationRows
 
 OVERALL = [
     "n", "recall@1", "recall@5", "recall@10", "recall@20", "recall@50",
@@ -50,7 +50,7 @@ def measured(given: Sample, k: int | None = None) -> dict[str, Any]:
     ticks = iter(range(1_000))
     outcome = evaluate(
         given,
-        lambda each: nullcontext(Rows(each)),
+        lambda each: nullcontext(ConversationRows(each)),
         k=k or 1,
         watch=lambda: next(ticks) / 1_000,
         told=lambda _: None,
