@@ -26,7 +26,7 @@ from holdfast.library.saving import Saved
 from holdfast.library.upkeep.backup import BackupReport
 from holdfast.library.upkeep.verify import VerifyReport
 from holdfast.memories.durable import runs
-from holdfast.memories.durable.changes import Change, Op
+from holdfast.memories.durable.changes import EntryChange, Op
 from holdfast.memories.durable.entry import (
     AgentSummary,
     DurableEntry,
@@ -903,7 +903,7 @@ class AsyncDurableMemory:
         since: datetime | timedelta | None = None,
         limit: int | None = LISTED,
         page: str | None = None,
-    ) -> AsyncPage[Change]:
+    ) -> AsyncPage[EntryChange]:
         """Return the changes of the agent's entries, its runs' and the workspace's, newest first.
 
         Those of *key* alone where it is given, also from before it was forgotten; a key that was
@@ -914,7 +914,7 @@ class AsyncDurableMemory:
         )
         return AsyncPage(answer, self._cross)
 
-    async def redact(self, seq: int) -> Change:
+    async def redact(self, seq: int) -> EntryChange:
         """Take the content out of the change *seq*, which stays and says so; NotFound without it.
 
         Again changes nothing. When this returns the bytes are in no file of the database, unless

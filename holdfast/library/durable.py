@@ -7,7 +7,7 @@ from holdfast.library.forgetting import elsewhere
 from holdfast.library.traced import traced
 from holdfast.library.traced_durable import DURABLE
 from holdfast.memories.durable import agents, forgetting_agents, limiting, sweeping
-from holdfast.memories.durable.caller import Caller as DurableCaller
+from holdfast.memories.durable.caller import AgentContext as DurableCaller
 from holdfast.memories.durable.codes import coded
 from holdfast.memories.durable.entry import AgentSummary, Swept
 from holdfast.memories.durable.limits import DurableLimits, LimitsChanged

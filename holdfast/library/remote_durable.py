@@ -24,7 +24,7 @@ from holdfast.library.remote_durable_wire import (
 from holdfast.library.wire_client import WireClient
 from holdfast.library.wire_request import route
 from holdfast.memories.durable.asked import checked_key
-from holdfast.memories.durable.changes import Change, Op
+from holdfast.memories.durable.changes import EntryChange, Op
 from holdfast.memories.durable.entry import (
     AgentSummary,
     DurableEntry,
@@ -38,10 +38,10 @@ from holdfast.memories.durable.hydrating import Hydration
 from holdfast.memories.durable.importing import Mode, read_markdown
 from holdfast.memories.durable.limits import DurableLimits, LimitsChanged
 from holdfast.memories.durable.promoting import Promotes, promotion
-from holdfast.memories.durable.reading import LISTED, MOST_LISTED, Filters
+from holdfast.memories.durable.reading import LISTED, MOST_LISTED, EntryQuery
 from holdfast.memories.durable.reports import Explanation, ExportReport, ImportReport
 from holdfast.memories.durable.setting import OnError
-from holdfast.memories.durable.wire import to_wire
+from holdfast.memories.durable.wire import entry_to_wire
 
 
 class RemoteDurable:
@@ -94,7 +94,7 @@ class RemoteDurable:
         page: str | None = None,
     ) -> Page[DurableEntry]:
         """Return the entries that pass all filters, newest first, shadowed ones included."""
-        filters = Filters(
+        filters = EntryQuery(
             category=category, tags=tags, since=since, key_prefix=key_prefix, query=query
         )
         return acts.list_entries(self._wire, filters, limit=limit, page=page)
@@ -135,12 +135,12 @@ class RemoteDurable:
         since: datetime | timedelta | None = None,
         limit: int | None = LISTED,
         page: str | None = None,
-    ) -> Page[Change]:
+    ) -> Page[EntryChange]:
         """Return changes of the agent's, its runs' and the workspace's entries, newest first."""
         with told():
             back, rows = since_of(since), checked_limit(limit, most=MOST_LISTED, default=LISTED)
         return self._wire.page(
-            lambda each: record(Change, each),
+            lambda each: record(EntryChange, each),
             "history",
             key=key,
             op=op,
@@ -149,11 +149,11 @@ class RemoteDurable:
             page=page,
         )
 
-    def redact(self, seq: int) -> Change:
+    def redact(self, seq: int) -> EntryChange:
         """Take the content out of the change *seq*, which stays and says so."""
         with told():
             number = _checked_seq(seq)
-        return record(Change, self._wire.write("POST", "history", number, "redact"))
+        return record(EntryChange, self._wire.write("POST", "history", number, "redact"))
 
     def restore(self, key: str, seq: int) -> StoredEntry:
         """Write what the change *seq* of *key* held, as a new write."""
@@ -204,7 +204,7 @@ class RemoteDurable:
             "mode": mode,
             "dry_run": dry_run,
             "rebind": rebind,
-            "rejected": [to_wire(each) for each in passed],
+            "rejected": [entry_to_wire(each) for each in passed],
         }
         return record(ImportReport, self._wire.write("POST", "import", body=body))
 

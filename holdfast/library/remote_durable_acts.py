@@ -17,7 +17,7 @@ from holdfast.library.remote_durable_wire import (
 from holdfast.memories.durable.asked import checked_key, checked_tags
 from holdfast.memories.durable.entry import DurableEntry, EntryScope, StoredEntry, StoredMany
 from holdfast.memories.durable.hydrating import Hydration, checked_budget
-from holdfast.memories.durable.reading import LISTED, MOST_LISTED, Filters
+from holdfast.memories.durable.reading import LISTED, MOST_LISTED, EntryQuery
 from holdfast.memories.durable.reports import Explanation
 from holdfast.memories.durable.setting import OnError
 
@@ -71,7 +71,7 @@ def get(wire: DurableWire, key: str) -> DurableEntry | None:
 
 
 def list_entries(
-    wire: DurableWire, filters: Filters, *, limit: int | None, page: str | None
+    wire: DurableWire, filters: EntryQuery, *, limit: int | None, page: str | None
 ) -> Page[DurableEntry]:
     """Return a page of the entries that pass *filters*, newest first."""
     with told():

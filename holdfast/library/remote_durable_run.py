@@ -11,7 +11,7 @@ from holdfast.library import remote_durable_acts as acts
 from holdfast.library.remote_durable_wire import DurableWire, record, value_of
 from holdfast.memories.durable.entry import DurableEntry, EntryScope, StoredEntry, StoredMany
 from holdfast.memories.durable.hydrating import Hydration
-from holdfast.memories.durable.reading import LISTED, Filters
+from holdfast.memories.durable.reading import LISTED, EntryQuery
 from holdfast.memories.durable.reports import Explanation, RunEnded
 from holdfast.memories.durable.runs import Ending
 from holdfast.memories.durable.setting import OnError
@@ -76,7 +76,7 @@ class RemoteDurableRun:
         page: str | None = None,
     ) -> Page[DurableEntry]:
         """Return the entries that pass all filters, newest first, shadowed ones included."""
-        filters = Filters(
+        filters = EntryQuery(
             category=category, tags=tags, since=since, key_prefix=key_prefix, query=query
         )
         return acts.list_entries(self._wire, filters, limit=limit, page=page)

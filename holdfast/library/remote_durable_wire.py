@@ -23,7 +23,7 @@ from holdfast.library.wire_request import body_of, route
 from holdfast.memories.durable.asked import checked_idempotency_key
 from holdfast.memories.durable.codes import give_code
 from holdfast.memories.durable.entry import DurableEntry, NotStored, StoredEntry, StoredMany
-from holdfast.memories.durable.reports import Rejected
+from holdfast.memories.durable.reports import RejectedFile
 from holdfast.memories.durable.wire import Wire, from_wire
 from holdfast.memories.stores.records import JSONObject
 
@@ -111,7 +111,7 @@ def _complete(error: HoldfastError) -> None:
     if isinstance(error, ImportRefused):
         given = cast("tuple[Any, ...]", error.rejected)
         error.rejected = tuple(
-            record(Rejected, cast("Wire", each)) if isinstance(each, dict) else each
+            record(RejectedFile, cast("Wire", each)) if isinstance(each, dict) else each
             for each in given
         )
 

@@ -21,7 +21,7 @@ from holdfast.ground.errors import InvalidInput, NotFound
 from holdfast.memories.durable.limits import RANGES
 from holdfast.memories.durable.memory import DurableMemory
 from holdfast.memories.durable.similar import similar_keys
-from holdfast.memories.durable.wire import to_wire
+from holdfast.memories.durable.wire import entry_to_wire
 
 durable_app = typer.Typer(rich_markup_mode=None)
 
@@ -92,7 +92,7 @@ def get(call: Call, agent: Agent, key: Key) -> None:
     entry = durable.get(key)
     if entry is None:
         raise _absent(durable, key)
-    fields = to_wire(entry)
+    fields = entry_to_wire(entry)
     if call.answer.as_json:
         call.answer.one(fields)
         return
@@ -121,7 +121,7 @@ def set_one(
     """Write an entry whole, new or not."""
     text = _piped() if content == "-" else content
     stored = call.hf.durable(agent).set(key, text, category=category, tags=tag or ())
-    call.answer.one(to_wire(stored))
+    call.answer.one(entry_to_wire(stored))
 
 
 @command(durable_app, "forget")
@@ -171,7 +171,7 @@ def hydrate(
     if render:
         put_bytes(hydration.render().encode())
     elif call.answer.as_json:
-        call.answer.one(to_wire(hydration))
+        call.answer.one(entry_to_wire(hydration))
     else:
         put_page(call, hydration.entries, rows_of_entries, None)
         call.answer.text(omitted_line(hydration), {})
@@ -181,13 +181,13 @@ def hydrate(
 def explain(call: Call, agent: Agent, key: Key, budget: Budget = None) -> None:
     """Say why an entry is hydrated, or is not."""
     explanation = call.hf.durable(agent).explain(key, budget)
-    call.answer.text(explanation.text, to_wire(explanation))
+    call.answer.text(explanation.text, entry_to_wire(explanation))
 
 
 @command(durable_app, "export")
 def export(call: Call, agent: Agent, folder: Folder) -> None:
     """Write the entries to a folder, a Markdown file for each."""
-    call.answer.one(to_wire(call.hf.durable(agent).export_markdown(folder)))
+    call.answer.one(entry_to_wire(call.hf.durable(agent).export_markdown(folder)))
 
 
 @command(durable_app, "import", creates=True)
@@ -209,7 +209,7 @@ def import_(
 ) -> None:
     """Take in the Markdown files of a folder, all at once."""
     report = call.hf.durable(agent).import_markdown(folder, mode, dry_run=dry_run, rebind=rebind)
-    call.answer.one(to_wire(report))
+    call.answer.one(entry_to_wire(report))
 
 
 @command(durable_app, "history")
@@ -229,7 +229,7 @@ def history(
 def agents(call: Call) -> None:
     """List the agents that have durable memory."""
     every = call.walk("Listing agents", call.hf.durable_agents(limit=MOST_LISTED).all())
-    call.answer.many(map(to_wire, every), ("agent", "entries", "size_bytes", "last_write"))
+    call.answer.many(map(entry_to_wire, every), ("agent", "entries", "size_bytes", "last_write"))
 
 
 @command(durable_app, "sweep")
@@ -241,7 +241,7 @@ def sweep(
 ) -> None:
     """Remove expired entries and lapsed runs."""
     swept = call.hf.sweep() if agent is None else call.hf.durable(agent).sweep()
-    call.answer.one(to_wire(swept))
+    call.answer.one(entry_to_wire(swept))
 
 
 def _limit(name: str, says: str) -> Any:
@@ -280,7 +280,7 @@ def limits(
     call.creates = bool(wanted)
     durable = call.hf.durable(agent)
     told = durable.set_limits(evict=evict, **wanted) if wanted else durable.limits()
-    call.answer.one(to_wire(told))
+    call.answer.one(entry_to_wire(told))
 
 
 def _piped() -> str:

@@ -8,10 +8,10 @@ from msgspec import Struct
 from holdfast.doors.cli.answer import brief, put_json
 from holdfast.doors.cli.call import Call
 from holdfast.doors.cli.printable import one_line
-from holdfast.memories.durable.changes import Change
+from holdfast.memories.durable.changes import EntryChange
 from holdfast.memories.durable.entry import DurableEntry
 from holdfast.memories.durable.hydrating import Hydration
-from holdfast.memories.durable.wire import to_wire, value_to_wire
+from holdfast.memories.durable.wire import entry_to_wire, value_to_wire
 
 T = TypeVar("T", bound=Struct)
 
@@ -28,7 +28,7 @@ def put_page(
 ) -> None:
     """Show *things*: as the server would tell them, or a table of *rows* and where it goes on."""
     if call.answer.as_json:
-        put_json({"data": [to_wire(each) for each in things], "next_page": next_page})
+        put_json({"data": [entry_to_wire(each) for each in things], "next_page": next_page})
         return
     shown = rows(things)
     call.answer.many(shown, tuple(shown[0]) if shown else ())
@@ -50,7 +50,7 @@ def rows_of_entries(entries: Iterable[DurableEntry]) -> list[Row]:
     ]
 
 
-def rows_of_changes(changes: Iterable[Change]) -> list[Row]:
+def rows_of_changes(changes: Iterable[EntryChange]) -> list[Row]:
     """Return a row for each of *changes*."""
     return [
         {

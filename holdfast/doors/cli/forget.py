@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from holdfast.doors.cli.call import Call
 from holdfast.doors.cli.command import command
-from holdfast.memories.durable.wire import to_wire
+from holdfast.memories.durable.wire import entry_to_wire
 
 forget_app = typer.Typer(rich_markup_mode=None)
 
@@ -33,4 +33,4 @@ def forget(
     report: Struct = (
         call.hf.forget_agent(agent or "") if user is None else call.hf.forget_user(user)
     )
-    call.answer.one({"type": "forget_report", **to_wire(report)})
+    call.answer.one({"type": "forget_report", **entry_to_wire(report)})

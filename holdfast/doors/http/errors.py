@@ -19,7 +19,7 @@ from holdfast.doors.http.answers import JSON, Answer
 from holdfast.ground import errors
 from holdfast.ground.clock import to_rfc3339
 from holdfast.ground.errors import HoldfastError
-from holdfast.memories.durable.wire import to_wire
+from holdfast.memories.durable.wire import entry_to_wire
 
 HEADER = b"holdfast-error"
 
@@ -187,7 +187,7 @@ def _plain(fact: object) -> object:
     if isinstance(fact, datetime):
         return to_rfc3339(fact)
     if isinstance(fact, msgspec.Struct):
-        return to_wire(fact)
+        return entry_to_wire(fact)
     if isinstance(fact, list | tuple):
         return [_plain(each) for each in cast("tuple[object, ...]", fact)]
     return _text(str(fact))

@@ -21,10 +21,10 @@ from holdfast.library.upkeep.forgotten_longterm import (
     forget_user_again,
 )
 from holdfast.library.upkeep.tombstones import Named, NameTombstone, NameTombstones
-from holdfast.memories.durable.caller import Caller
-from holdfast.memories.durable.forgetting import forget_again
+from holdfast.memories.durable.caller import AgentContext
+from holdfast.memories.durable.forgetting import forget_entries_again
 from holdfast.memories.durable.forgetting_agents import forget_agent
-from holdfast.memories.durable.rows import Place, by_of
+from holdfast.memories.durable.rows import EntryLocation, by_of
 from holdfast.memories.longterm.hashes import user_hash
 from holdfast.memories.state.caller import Caller as ThreadCaller
 from holdfast.memories.state.forgetting import delete_thread_again, thread_hash
@@ -127,18 +127,18 @@ def _forget_agents(engine: Engine, sql: SimpleNamespace, buried: Tombstones) -> 
 
 
 def _forget_keys(engine: Engine, sql: SimpleNamespace, buried: Tombstones) -> int:
-    found: dict[tuple[Place, str], StoredTombstone] = {}
+    found: dict[tuple[EntryLocation, str], StoredTombstone] = {}
 
     def look(reader: Reader) -> None:
         for rows in (entries(reader, sql), changes(reader, sql)):
             for row in rows:
                 grave = buried.over(row)
                 if grave is not None and row.key is not None:
-                    found[Place(grave.agent, grave.run_id), row.key] = grave
+                    found[EntryLocation(grave.agent, grave.run_id), row.key] = grave
 
     engine.scoped(EVERYBODY).read(look)
     for (place, key), grave in found.items():
-        forget_again(_agent_context(engine, grave), place, key, before=grave.seq)
+        forget_entries_again(_agent_context(engine, grave), place, key, before=grave.seq)
     return len(found)
 
 
@@ -244,9 +244,9 @@ def _mark(tombstone: StoredTombstone) -> tuple[str, str, str, bytes, int]:
     )
 
 
-def _agent_context(engine: Engine, grave: StoredTombstone) -> Caller:
+def _agent_context(engine: Engine, grave: StoredTombstone) -> AgentContext:
     """Return who forgets as who dug *grave* did, and then."""
-    return Caller(
+    return AgentContext(
         engine=engine.scoped(Scope(workspace=grave.workspace, agent=grave.agent)),
         workspace=grave.workspace,
         agent=grave.agent,

@@ -5,7 +5,7 @@ from msgspec import Struct
 from holdfast.ground.clock import from_microseconds_or_none
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.pages import Key, Page, checked_limit, digest, read_cursor, write_cursor
-from holdfast.memories.durable.caller import Caller
+from holdfast.memories.durable.caller import AgentContext
 from holdfast.memories.durable.entry import AgentSummary
 from holdfast.memories.durable.reading import LISTED, MOST_LISTED
 
@@ -28,7 +28,7 @@ class _Row(Struct, frozen=True, kw_only=True):
 
 
 def list_agents(
-    caller: Caller, *, limit: int | None = LISTED, page: str | None = None
+    caller: AgentContext, *, limit: int | None = LISTED, page: str | None = None
 ) -> Page[AgentSummary]:
     """Return the agents of *caller*'s workspace by name; *caller* is of no agent."""
     rows = checked_limit(limit, most=MOST_LISTED, default=LISTED)

@@ -8,8 +8,8 @@ from msgspec import Struct, field
 
 from holdfast.ground.clock import from_microseconds, to_microseconds
 from holdfast.ground.errors import Forgotten, HoldfastError, InvalidInput, MemoryFull, RunRequired
-from holdfast.memories.durable.asked import Asked, refuse_long
-from holdfast.memories.durable.book import Book
+from holdfast.memories.durable.asked import CheckedEntry, refuse_long
+from holdfast.memories.durable.book import AgentTransaction
 from holdfast.memories.durable.entry import (
     CONVERSATION,
     WORKSPACE,
@@ -68,7 +68,7 @@ class ManyAnswer(Struct, frozen=True, kw_only=True):
     refused: dict[int, RefusalAnswer] = field(default_factory=dict[int, RefusalAnswer])
 
 
-def kept_of(book: Book, entry: StoredEntry) -> EntryAnswer:
+def kept_of(book: AgentTransaction, entry: StoredEntry) -> EntryAnswer:
     """Return what is kept of *entry*, just written in *book*."""
     return EntryAnswer(
         id=entry.id,
@@ -87,7 +87,7 @@ def kept_of(book: Book, entry: StoredEntry) -> EntryAnswer:
     )
 
 
-def entry_again(book: Book, asked: Asked, answer: EntryAnswer) -> StoredEntry:
+def entry_again(book: AgentTransaction, asked: CheckedEntry, answer: EntryAnswer) -> StoredEntry:
     """Return the entry that *answer* is of, which was asked for in the same words."""
     of_run = asked.category == CONVERSATION
     row = EntryRow(
@@ -130,7 +130,7 @@ def kept_refusal(error: HoldfastError) -> RefusalAnswer:
             return RefusalAnswer()
 
 
-def refusal_again(asked: Asked, answer: RefusalAnswer) -> HoldfastError:
+def refusal_again(asked: CheckedEntry, answer: RefusalAnswer) -> HoldfastError:
     """Return the error that *answer* is of; it no longer names the coldest keys."""
     if answer.forgotten_at is not None:
         return Forgotten(from_microseconds(answer.forgotten_at), answer.by)
@@ -152,13 +152,13 @@ class _Named(Struct, frozen=True, kw_only=True):
     category: str | None
 
 
-def _kept_gone(book: Book, gone: Iterable[Gone]) -> tuple[GoneAnswer, ...]:
+def _kept_gone(book: AgentTransaction, gone: Iterable[Gone]) -> tuple[GoneAnswer, ...]:
     return tuple(
         GoneAnswer(book.taken[each.seq], each.seq, each.size_bytes, each.scope) for each in gone
     )
 
 
-def _names(book: Book, gone: Iterable[GoneAnswer]) -> Mapping[int, _Named]:
+def _names(book: AgentTransaction, gone: Iterable[GoneAnswer]) -> Mapping[int, _Named]:
     seqs = [each.logged for each in gone]
     if not seqs:
         return {}

@@ -24,7 +24,7 @@ from holdfast.memories.durable.limits import (
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
-class Asked(Struct, frozen=True, kw_only=True):
+class CheckedEntry(Struct, frozen=True, kw_only=True):
     """An entry as it is to be kept: checked, its tags in order, its sizes in UTF-8 bytes."""
 
     key: str
@@ -35,7 +35,7 @@ class Asked(Struct, frozen=True, kw_only=True):
     size_bytes: int
 
 
-def checked_entry(key: object, content: object, category: object, tags: object) -> Asked:
+def checked_entry(key: object, content: object, category: object, tags: object) -> CheckedEntry:
     """Return the entry that is asked for; InvalidInput names the field that breaks a rule.
 
     How long a content may be the database says: `refuse_long` asks that in the transaction.
@@ -43,7 +43,7 @@ def checked_entry(key: object, content: object, category: object, tags: object) 
     named, labelled = checked_key(key), checked_category(category)
     told, length = _checked_content(content)
     marks = checked_tags(tags)
-    return Asked(
+    return CheckedEntry(
         key=named,
         content=told,
         category=labelled,
@@ -53,7 +53,7 @@ def checked_entry(key: object, content: object, category: object, tags: object) 
     )
 
 
-def refuse_long(asked: Asked, *, most: int) -> None:
+def refuse_long(asked: CheckedEntry, *, most: int) -> None:
     """Raise InvalidInput if *asked*'s content has more than *most* bytes."""
     if asked.content_bytes > most:
         raise _sized("content", asked.content_bytes, most, given=asked.content)

@@ -15,16 +15,16 @@ from msgspec.structs import replace
 
 from holdfast.engines.base import Numbered, Row, Transaction
 from holdfast.ground.events import Event, Fact
-from holdfast.memories.durable.caller import Caller
+from holdfast.memories.durable.caller import AgentContext
 from holdfast.memories.durable.changes import Cause, Op
 from holdfast.memories.durable.counts import Count, counts
 from holdfast.memories.durable.entry import CORE, Gone, label_of
-from holdfast.memories.durable.evict import Held
-from holdfast.memories.durable.fence import Standing, refuse_stale
+from holdfast.memories.durable.evict import ScopeSize
+from holdfast.memories.durable.fence import RunState, refuse_stale
 from holdfast.memories.durable.keeping import TIDY_EVERY
 from holdfast.memories.durable.limits import DurableLimits
 from holdfast.memories.durable.pending import Logged, Pending
-from holdfast.memories.durable.rows import SHARED, EntryRow, Place, by_text
+from holdfast.memories.durable.rows import SHARED, EntryLocation, EntryRow, by_text
 from holdfast.memories.durable.writing import event_of
 
 T = TypeVar("T")
@@ -39,7 +39,7 @@ _TOLD_OF: Final[dict[Op, str]] = {"evict": "evicted", "expire": "expired"}
 """How many go so is told by an event, and counted."""
 
 
-class Opened(Struct, frozen=True):
+class AgentTotals(Struct, frozen=True):
     """What is held and what may be, as the book was opened; in the order of the statement."""
 
     entries: int
@@ -76,11 +76,11 @@ class Opened(Struct, frozen=True):
         )
 
     @property
-    def standing(self) -> Standing | None:
+    def standing(self) -> RunState | None:
         """How the caller's run stands; None if there is no such run."""
         if self.lane is None:
             return None
-        return Standing(
+        return RunState(
             lane=self.lane,
             live_token=self.live_token or 0,
             seen_at=self.seen_at or 0,
@@ -98,18 +98,18 @@ def _limits(*given: int | None) -> DurableLimits:
     return DurableLimits(**{name: value for name, value in named if value is not None})
 
 
-_HEAD: Final = len(Opened.__struct_fields__)
+_HEAD: Final = len(AgentTotals.__struct_fields__)
 """Columns of an opened book that come before those of an entry."""
 
 
-class Book:
+class AgentTransaction:
     """An agent's entries, locked for one transaction.
 
     `open` comes first, `close` last. What it finds expired goes with whatever else is written.
     `taken` has, by the number of each entry that was taken away, that of the log's row on it.
     """
 
-    def __init__(self, caller: Caller, tx: Transaction, *, source: str = "write") -> None:
+    def __init__(self, caller: AgentContext, tx: Transaction, *, source: str = "write") -> None:
         self.caller, self.tx, self._source = caller, tx, source
         self.sql = caller.engine.queries("holdfast.memories.durable")
         self.now, self.by = caller.now(), by_text(caller.by)
@@ -118,10 +118,12 @@ class Book:
         self.taken: dict[int, int] = {}
         self._remote = caller.engine.dialect == "postgres"
         self.pending = Pending(self.sql, batched=self._remote)
-        self._at: dict[tuple[Place, str], EntryRow | None] = {}
-        self._held: dict[Place, Held] = {}
-        self._more: defaultdict[Place, Held] = defaultdict(lambda: Held(entries=0))
-        self._cold: dict[tuple[Place, bool], _Cold] = {}
+        self._at: dict[tuple[EntryLocation, str], EntryRow | None] = {}
+        self._held: dict[EntryLocation, ScopeSize] = {}
+        self._more: defaultdict[EntryLocation, ScopeSize] = defaultdict(
+            lambda: ScopeSize(entries=0)
+        )
+        self._cold: dict[tuple[EntryLocation, bool], _Cold] = {}
         self._numbers: deque[int] = deque()
         self._mutations, self._drew = 1, False
         self.events: list[Event] = []
@@ -165,11 +167,11 @@ class Book:
         rows = self.lock(lambda: self._ask(key), shared=shared, making=making)
         if not rows:
             return False
-        self.opened = Opened(*rows[0][:_HEAD])
+        self.opened = AgentTotals(*rows[0][:_HEAD])
         if shared and self.opened.shared_entries is None:
             self._make_agents(shared=True)
             rows = self._ask(key)
-            self.opened = Opened(*rows[0][:_HEAD])
+            self.opened = AgentTotals(*rows[0][:_HEAD])
         self.limits, self.secret = self.opened.limits, self.opened.secret
         self._mutations = mutations
         if live and self.caller.run is not None:
@@ -196,18 +198,18 @@ class Book:
         self._due = due
         self.expired = tuple(row.gone() for row in due)
 
-    def at(self, place: Place, key: str) -> EntryRow | None:
+    def at(self, place: EntryLocation, key: str) -> EntryRow | None:
         """Return the entry under *key* at *place*, as the book now has it, or None."""
         return self._at[place, key]
 
-    def held(self, place: Place) -> Held:
+    def held(self, place: EntryLocation) -> ScopeSize:
         """Return how much *place* now holds."""
         found, more = self._held.get(place), self._more[place]
         if found is None:
             found = self._held[place] = self._held_before(place)
-        return Held(entries=found.entries + more.entries, core=found.core + more.core)
+        return ScopeSize(entries=found.entries + more.entries, core=found.core + more.core)
 
-    def coldest(self, place: Place, *, pinned: bool) -> EntryRow | None:
+    def coldest(self, place: EntryLocation, *, pinned: bool) -> EntryRow | None:
         """Return the coldest entry of one tier of *place*, or None."""
         cold = self._cold.get((place, pinned))
         if cold is None:
@@ -335,30 +337,30 @@ class Book:
             self._at[row.place, row.key] = row
             self.pending.found(row)
 
-    def _held_before(self, place: Place) -> Held:
+    def _held_before(self, place: EntryLocation) -> ScopeSize:
         opened = self.opened
         if place.run:
-            return self.tx.one(Held, self.sql.held_by_run, run=place.run)
+            return self.tx.one(ScopeSize, self.sql.held_by_run, run=place.run)
         if place.owner:
-            return Held(entries=opened.entries, core=opened.core_entries)
-        return Held(entries=opened.shared_entries or 0)
+            return ScopeSize(entries=opened.entries, core=opened.core_entries)
+        return ScopeSize(entries=opened.shared_entries or 0)
 
-    def _hold(self, place: Place, entries: int, core: int) -> None:
+    def _hold(self, place: EntryLocation, entries: int, core: int) -> None:
         if not (entries or core):
             return
         more = self._more[place]
-        self._more[place] = Held(entries=more.entries + entries, core=more.core + core)
+        self._more[place] = ScopeSize(entries=more.entries + entries, core=more.core + core)
 
 
 class _Cold:
     """The entries of one tier of a place as the database has them, coldest first."""
 
-    def __init__(self, place: Place, *, pinned: bool, rows: int) -> None:
+    def __init__(self, place: EntryLocation, *, pinned: bool, rows: int) -> None:
         self._place, self._pinned, self._rows = place, pinned, rows
         self._next: deque[EntryRow] = deque()
         self._after, self._more = 0, True
 
-    def first(self, book: Book) -> EntryRow | None:
+    def first(self, book: AgentTransaction) -> EntryRow | None:
         """Return the coldest that was not dropped, or None."""
         if not self._next and self._more:
             rows = book.tx.all(

@@ -8,7 +8,7 @@ from holdfast.ground.clock import Clock
 from holdfast.ground.ids import Ids
 from holdfast.ground.scope import Actor
 from holdfast.memories.durable.entry import By
-from holdfast.memories.durable.rows import SHARED, Place
+from holdfast.memories.durable.rows import SHARED, EntryLocation
 from holdfast.memories.durable.times import to_milliseconds
 
 NO_TOKEN = 0
@@ -22,7 +22,7 @@ class InRun(Struct, frozen=True, kw_only=True):
     token: int
 
 
-class Caller(Struct, frozen=True, kw_only=True):
+class AgentContext(Struct, frozen=True, kw_only=True):
     """Whose entries, who acts, and with which engine, clock and ids.
 
     `engine` is scoped to `workspace` and `agent`.
@@ -36,11 +36,11 @@ class Caller(Struct, frozen=True, kw_only=True):
     ids: Ids
     run: InRun | None = None
 
-    def within(self, run_id: str, token: int) -> "Caller":
+    def within(self, run_id: str, token: int) -> "AgentContext":
         """Return the like of it that acts in a run."""
         return replace(self, run=InRun(run_id=run_id, token=token))
 
-    def as_agent(self) -> "Caller":
+    def as_agent(self) -> "AgentContext":
         """Return the like of it whose writes are the agent's own, as in a run."""
         return replace(self, actor=Actor.agent(self.agent))
 
@@ -62,10 +62,10 @@ class Caller(Struct, frozen=True, kw_only=True):
         return NO_TOKEN if self.run is None else self.run.token
 
     @property
-    def places(self) -> tuple[Place, ...]:
+    def places(self) -> tuple[EntryLocation, ...]:
         """Where entries are visible to it, nearest first."""
-        places = (Place(self.agent), Place(SHARED))
-        return places if self.run is None else (Place(self.agent, self.run.run_id), *places)
+        places = (EntryLocation(self.agent), EntryLocation(SHARED))
+        return places if self.run is None else (EntryLocation(self.agent, self.run.run_id), *places)
 
     def now(self) -> int:
         """Return the present instant in microseconds since 1970, cut to a whole millisecond."""

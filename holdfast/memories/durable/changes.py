@@ -23,7 +23,7 @@ Cause = dict[str, str]
 """What brought a change about, such as `{"evicted_for": key}` or `{"source": "sweep"}`."""
 
 
-class Change(Struct, frozen=True, kw_only=True):
+class EntryChange(Struct, frozen=True, kw_only=True):
     """One mutation: `key` is None once it was forgotten, `content` once it was let go."""
 
     seq: int

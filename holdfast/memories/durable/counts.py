@@ -33,7 +33,7 @@ COUNTERS: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
 """What each counter says, its label if it has one, and the values that has."""
 
 
-class Tally:
+class CounterCell:
     """One number that only rises, without a lock: a read by key is over in microseconds."""
 
     __slots__ = ("_ticks", "tick")
@@ -49,7 +49,7 @@ class Tally:
         return cast("tuple[int]", self._ticks.__reduce__()[1])[0]
 
 
-class Counts:
+class DurableCounters:
     """The numbers of this process, which only rise.
 
     `hits` and `misses` are of entries asked for by key.
@@ -57,7 +57,7 @@ class Counts:
 
     def __init__(self) -> None:
         self._counts: Counter[tuple[str, str]] = Counter()
-        self.hits, self.misses = Tally(), Tally()
+        self.hits, self.misses = CounterCell(), CounterCell()
         self._lock = Lock()
 
     def add(self, name: str, label: str = "", by: int = 1) -> None:
@@ -82,5 +82,5 @@ class Counts:
                 yield name, value, counts.get((name, value), 0)
 
 
-counts = Counts()
+counts = DurableCounters()
 """What this process did."""

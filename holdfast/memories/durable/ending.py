@@ -4,7 +4,7 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-from holdfast.memories.durable.book import Book
+from holdfast.memories.durable.book import AgentTransaction
 from holdfast.memories.durable.fence import LAPSES_AFTER
 from holdfast.memories.durable.rows import EntryRow
 from holdfast.memories.durable.writing import event_of
@@ -31,7 +31,9 @@ class _Run(Struct, frozen=True, kw_only=True):
     token: int
 
 
-def put_to_end(book: Book, run_id: str, token: int, outcome: Outcome, *, keep: bool = False) -> int:
+def put_to_end(
+    book: AgentTransaction, run_id: str, token: int, outcome: Outcome, *, keep: bool = False
+) -> int:
     """End a run of *book*'s agent; return how many conversation entries went, unless *keep*."""
     rows = [] if keep else book.tx.all(EntryRow, book.sql.entries_of_run, run=run_id)
     for row in rows:
@@ -45,7 +47,7 @@ def put_to_end(book: Book, run_id: str, token: int, outcome: Outcome, *, keep: b
     return len(rows)
 
 
-def end_lapsed(book: Book) -> Ended:
+def end_lapsed(book: AgentTransaction) -> Ended:
     """End the runs of *book*'s agent that were not heard of for too long."""
     lapsed = book.tx.all(_Run, book.sql.lapsed_runs, lapsed=book.now - LAPSES_AFTER)
     removed = sum(put_to_end(book, run.run_id, run.token, "lapsed") for run in lapsed)

@@ -8,7 +8,7 @@ NEARLY_FULL: Final = 0.9
 """The share of the cap, held by core entries, from which each write of one says so."""
 
 
-class Held(Struct, frozen=True, kw_only=True):
+class ScopeSize(Struct, frozen=True, kw_only=True):
     """What a scope holds: all its entries, and those of them that are core."""
 
     entries: int
@@ -22,7 +22,7 @@ class Leaving(Struct, frozen=True, kw_only=True):
     core: int
 
 
-def who_goes(held: Held, *, cap: int, core: bool) -> Leaving | Literal["full"]:
+def who_goes(held: ScopeSize, *, cap: int, core: bool) -> Leaving | Literal["full"]:
     """Say what a new entry, which is *core* or not, costs a scope that holds *held*.
 
     Windowed entries go first, core ones where there is no other. `full`: the new one would be
@@ -32,7 +32,7 @@ def who_goes(held: Held, *, cap: int, core: bool) -> Leaving | Literal["full"]:
     return "full" if leaving.core and not core else leaving
 
 
-def excess(held: Held, *, cap: int) -> Leaving:
+def excess(held: ScopeSize, *, cap: int) -> Leaving:
     """Return who goes for no more than *cap* entries to stay."""
     over = max(0, held.entries - cap)
     windowed = min(over, held.entries - held.core)

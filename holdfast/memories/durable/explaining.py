@@ -8,11 +8,11 @@ from holdfast.engines.base import Reader
 from holdfast.ground.clock import from_microseconds
 from holdfast.ground.errors import shortened
 from holdfast.memories.durable.asked import checked_key
-from holdfast.memories.durable.caller import Caller
+from holdfast.memories.durable.caller import AgentContext
 from holdfast.memories.durable.codes import coded
 from holdfast.memories.durable.entry import CORE, By
 from holdfast.memories.durable.fence import pass_fence
-from holdfast.memories.durable.hydrate import Candidate, Considered
+from holdfast.memories.durable.hydrate import Considered, HydrationCandidate
 from holdfast.memories.durable.hydrating import ToSee, checked_budget, plan_in
 from holdfast.memories.durable.reports import Explanation, Verdict
 from holdfast.memories.durable.rows import NO_RUN, by_of, scope_of
@@ -56,7 +56,7 @@ class _Secret(Struct, frozen=True):
     secret: bytes
 
 
-def explain(caller: Caller, key: str, budget: int | None = None) -> Explanation:
+def explain(caller: AgentContext, key: str, budget: int | None = None) -> Explanation:
     """Say whether a hydration with *budget* bytes, the agent's limit for None, takes *key*.
 
     It is about the nearest entry under the key; if there is none, about what became of it.
@@ -67,7 +67,7 @@ def explain(caller: Caller, key: str, budget: int | None = None) -> Explanation:
         return caller.engine.read(lambda reader: _explain(caller, reader, key, budget))
 
 
-def _explain(caller: Caller, reader: Reader, key: str, budget: int | None) -> Explanation:
+def _explain(caller: AgentContext, reader: Reader, key: str, budget: int | None) -> Explanation:
     pass_fence(caller, reader)
     sql = caller.engine.queries("holdfast.memories.durable")
     allowed = reader.one(ToSee, sql.to_see).allowed if budget is None else budget
@@ -78,7 +78,7 @@ def _explain(caller: Caller, reader: Reader, key: str, budget: int | None) -> Ex
     return _of_absent(caller, reader, key, allowed)
 
 
-def _of_candidate(each: Considered[Candidate], budget: int) -> Explanation:
+def _of_candidate(each: Considered[HydrationCandidate], budget: int) -> Explanation:
     there = each.candidate
     core = there.category == CORE
     reason: Verdict = each.reason or ("core" if core else "window")
@@ -97,7 +97,7 @@ def _of_candidate(each: Considered[Candidate], budget: int) -> Explanation:
     )
 
 
-def _said_of(each: Considered[Candidate], reason: Verdict, budget: int) -> str:
+def _said_of(each: Considered[HydrationCandidate], reason: Verdict, budget: int) -> str:
     name = _named(each.candidate.key)
     size, left = f"{each.candidate.size_bytes:,} bytes", f"{each.left_before:,}"
     match reason:
@@ -114,7 +114,7 @@ def _said_of(each: Considered[Candidate], reason: Verdict, budget: int) -> str:
             return f"{name} is not hydrated: {turn}, and it has {size}."
 
 
-def _of_absent(caller: Caller, reader: Reader, key: str, budget: int) -> Explanation:
+def _of_absent(caller: AgentContext, reader: Reader, key: str, budget: int) -> Explanation:
     sql = caller.engine.queries("holdfast.memories.durable")
     secret = reader.first(_Secret, sql.get_secret)
     hashed = _NOBODYS if secret is None else key_hash(secret.secret, key)

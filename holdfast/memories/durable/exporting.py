@@ -6,10 +6,10 @@ from typing import Final
 import msgspec
 
 from holdfast.ground.errors import HoldfastError, InvalidInput
-from holdfast.memories.durable.caller import Caller
+from holdfast.memories.durable.caller import AgentContext
 from holdfast.memories.durable.codes import coded
 from holdfast.memories.durable.entry import DurableEntry
-from holdfast.memories.durable.folders import Target, target
+from holdfast.memories.durable.folders import ExportFolder, target
 from holdfast.memories.durable.markdown import (
     FORMAT,
     MARKER,
@@ -27,7 +27,7 @@ _ELSEWHERE: Final = "Choose a folder that is absent or empty, or an earlier expo
 
 
 def export_markdown(
-    caller: Caller, directory: str | os.PathLike[str], *, include_workspace: bool = True
+    caller: AgentContext, directory: str | os.PathLike[str], *, include_workspace: bool = True
 ) -> ExportReport:
     """Write the agent's entries to *directory*: absent, empty, or an earlier export of them.
 
@@ -37,7 +37,7 @@ def export_markdown(
     return write_export(directory, export_files(caller, include_workspace=include_workspace))
 
 
-def export_files(caller: Caller, *, include_workspace: bool = True) -> tuple[File, ...]:
+def export_files(caller: AgentContext, *, include_workspace: bool = True) -> tuple[File, ...]:
     """Return the export of one moment: the marker, then a file for each entry, by path."""
     sql = caller.engine.queries("holdfast.memories.durable")
     shared = SHARED if include_workspace else caller.agent
@@ -77,7 +77,7 @@ def _marker_of(files: tuple[File, ...]) -> Marker:
     return marker
 
 
-def _refuse_other(place: Target, marker: Marker) -> None:
+def _refuse_other(place: ExportFolder, marker: Marker) -> None:
     """Raise InvalidInput unless *place* is empty, or an earlier export of the same entries."""
     if place.is_empty():
         return

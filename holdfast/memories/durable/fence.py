@@ -6,14 +6,14 @@ from msgspec import Struct
 
 from holdfast.engines.base import Reader
 from holdfast.ground.errors import StaleRun
-from holdfast.memories.durable.caller import Caller
+from holdfast.memories.durable.caller import AgentContext
 from holdfast.memories.durable.times import DAY
 
 LAPSES_AFTER: Final = DAY
 """Microseconds from a run's last write or heartbeat."""
 
 
-class Standing(Struct, frozen=True, kw_only=True):
+class RunState(Struct, frozen=True, kw_only=True):
     """How a run stands: its lane, who holds that, when it was seen last, and how it ended."""
 
     lane: str
@@ -26,15 +26,17 @@ class _Token(Struct, frozen=True):
     token: int
 
 
-def pass_fence(caller: Caller, reader: Reader) -> None:
+def pass_fence(caller: AgentContext, reader: Reader) -> None:
     """Return if *caller* is in no run or in a live one; else StaleRun."""
     if caller.run is not None:
         sql = caller.engine.queries("holdfast.memories.durable")
-        standing = reader.first(Standing, sql.fence, token=caller.token, run_id=caller.run_id)
+        standing = reader.first(RunState, sql.fence, token=caller.token, run_id=caller.run_id)
         refuse_stale(caller, reader, standing, now=caller.now())
 
 
-def refuse_stale(caller: Caller, reader: Reader, standing: Standing | None, *, now: int) -> None:
+def refuse_stale(
+    caller: AgentContext, reader: Reader, standing: RunState | None, *, now: int
+) -> None:
     """Raise StaleRun unless a run that stands like this may act; None is a run of nobody."""
     reason = _stale(standing, caller.token, now)
     if reason is None:
@@ -46,7 +48,7 @@ def refuse_stale(caller: Caller, reader: Reader, standing: Standing | None, *, n
     raise StaleRun(reason, token=caller.token, live_token=token)
 
 
-def _stale(standing: Standing | None, token: int, now: int) -> str | None:
+def _stale(standing: RunState | None, token: int, now: int) -> str | None:
     if standing is None:
         # A token that was never given out, or so long ago that nobody knows.
         return "superseded"

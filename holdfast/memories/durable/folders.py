@@ -24,7 +24,7 @@ MOST_BYTES: Final = 262_144
 """Of one file: the longest content there may be, with front matter, and to spare."""
 
 
-class Bounds(Struct, frozen=True, kw_only=True):
+class FolderLimits(Struct, frozen=True, kw_only=True):
     """How much of a folder is read: bytes of Markdown, names of any kind, folders in folders.
 
     An export of what may be kept at most stays within them, and has one folder in the other.
@@ -35,7 +35,7 @@ class Bounds(Struct, frozen=True, kw_only=True):
     depth: int = 8
 
 
-ROOMY: Final = Bounds()
+ROOMY: Final = FolderLimits()
 
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -67,7 +67,7 @@ class Folder(Struct, frozen=True, kw_only=True):
     passed: tuple[Passed, ...]
 
 
-def read_folder(directory: str | os.PathLike[str], bounds: Bounds = ROOMY) -> Folder:
+def read_folder(directory: str | os.PathLike[str], bounds: FolderLimits = ROOMY) -> Folder:
     """Return the Markdown files in *directory* and the folders in it.
 
     InvalidInput when that is no folder or holds too much. What is hidden is left out, but for
@@ -83,7 +83,7 @@ def read_folder(directory: str | os.PathLike[str], bounds: Bounds = ROOMY) -> Fo
 class _Reading:
     """What was found so far, held against the bounds."""
 
-    def __init__(self, bounds: Bounds) -> None:
+    def __init__(self, bounds: FolderLimits) -> None:
         self._bounds = bounds
         self.files: list[File] = []
         self.passed: list[Passed] = []
@@ -160,7 +160,7 @@ def read_bytes(name: str, folder: int) -> bytes | None:
         os.close(file)
 
 
-class Target:
+class ExportFolder:
     """A folder that is written to: absent, empty, or as it was left by an earlier export.
 
     Made by `target`. Nothing is changed until `write`.
@@ -254,7 +254,7 @@ class Target:
 
 
 @contextmanager
-def target(directory: str | os.PathLike[str]) -> Generator[Target, None, None]:
+def target(directory: str | os.PathLike[str]) -> Generator[ExportFolder, None, None]:
     """Give *directory*, made if it is not there, to be written to.
 
     What is made of folders and files has the modes 0700 and 0600; a folder that exists keeps its.
@@ -264,7 +264,7 @@ def target(directory: str | os.PathLike[str]) -> Generator[Target, None, None]:
     with _asked_of(named):
         create_folders(Path(named))
         with _opened(named, within=None) as folder:
-            yield Target(folder)
+            yield ExportFolder(folder)
 
 
 def _checked(directory: object) -> str:

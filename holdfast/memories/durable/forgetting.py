@@ -8,18 +8,18 @@ from msgspec import Struct
 from holdfast.engines.base import Transaction
 from holdfast.ground.errors import InvalidInput, RunRequired
 from holdfast.memories.durable.asked import checked_key
-from holdfast.memories.durable.book import Book
-from holdfast.memories.durable.caller import Caller
+from holdfast.memories.durable.book import AgentTransaction
+from holdfast.memories.durable.caller import AgentContext
 from holdfast.memories.durable.entry import EntryScope
 from holdfast.memories.durable.replays import Replay
-from holdfast.memories.durable.rows import SHARED, EntryRow, Place
+from holdfast.memories.durable.rows import SHARED, EntryLocation, EntryRow
 from holdfast.memories.durable.secret import secret_of
 from holdfast.memories.durable.tombstones import key_hash
 from holdfast.memories.durable.writing import refusals, write
 
 
 def forget(
-    caller: Caller,
+    caller: AgentContext,
     key: str,
     scope: EntryScope | None = None,
     *,
@@ -62,13 +62,13 @@ class _Done(Struct, frozen=True, kw_only=True):
     erased: bool = False
 
 
-def forget_rows(book: Book, rows: Sequence[EntryRow]) -> None:
+def forget_rows(book: AgentTransaction, rows: Sequence[EntryRow]) -> None:
     """Take *rows* of the book away, and all that the log says of their keys; tombstones stay."""
     for row in rows:
         hashed = key_hash(secret_of(book), row.key)
         seq = book.take(row, "forget", key_hash=hashed)
         _erase(book, row.agent, row.key, hashed)
-        if not row.agent and book.at(Place(book.caller.agent), row.key) is None:
+        if not row.agent and book.at(EntryLocation(book.caller.agent), row.key) is None:
             # What the agent itself had under the key before it was the workspace's.
             _erase(book, book.caller.agent, row.key, hashed)
         book.tx.send(
@@ -86,14 +86,16 @@ def forget_rows(book: Book, rows: Sequence[EntryRow]) -> None:
         book.count("forgotten_total", by=len(rows))
 
 
-def forget_again(caller: Caller, place: Place, key: str, *, before: int) -> None:
+def forget_entries_again(
+    caller: AgentContext, place: EntryLocation, key: str, *, before: int
+) -> None:
     """Forget what *place* has under *key* from before the number *before*, and its traces.
 
     For a copy that does not know that it was forgotten. Whoever calls this scrubs.
     """
 
     def work(tx: Transaction) -> None:
-        book = Book(caller, tx)
+        book = AgentTransaction(caller, tx)
         book.open([key], shared=place.owner == SHARED)
         rows = tx.all(
             EntryRow, book.sql.entry_before, owner=place.owner, run=place.run, key=key, seq=before
@@ -109,10 +111,10 @@ def forget_again(caller: Caller, place: Place, key: str, *, before: int) -> None
 
 
 def _opened(
-    caller: Caller, tx: Transaction, key: str, scope: EntryScope | None
-) -> tuple[Book, list[EntryRow]]:
+    caller: AgentContext, tx: Transaction, key: str, scope: EntryScope | None
+) -> tuple[AgentTransaction, list[EntryRow]]:
     """Return the book open at *key*, and what is to go; the workspace locked only if it loses."""
-    book = Book(caller, tx)
+    book = AgentTransaction(caller, tx)
     # An agent that never had anything is made by what it writes, and not by asking in vain.
     if book.open([key], making=caller.run is not None):
         gone = _chosen(book, key, scope)
@@ -120,12 +122,12 @@ def _opened(
             return book, gone
     elif scope == "agent" or not tx.rows(book.sql.get_entries, key=key):
         return book, []
-    book = Book(caller, tx)
+    book = AgentTransaction(caller, tx)
     book.open([key], shared=True)
     return book, _chosen(book, key, scope)
 
 
-def _chosen(book: Book, key: str, scope: EntryScope | None) -> list[EntryRow]:
+def _chosen(book: AgentTransaction, key: str, scope: EntryScope | None) -> list[EntryRow]:
     found = [row for place in book.caller.places if (row := book.at(place, key)) is not None]
     if scope is not None:
         return [row for row in found if row.scope == scope]
@@ -133,7 +135,7 @@ def _chosen(book: Book, key: str, scope: EntryScope | None) -> list[EntryRow]:
     return own or found
 
 
-def _forget_traces(book: Book, key: str, scope: EntryScope | None) -> bool:
+def _forget_traces(book: AgentTransaction, key: str, scope: EntryScope | None) -> bool:
     """Take *key*, of which no entry is left, out of the log; tell whether it was there."""
     owners = (SHARED,) if scope == "workspace" else (book.caller.agent,)
     if scope is None:
@@ -146,7 +148,7 @@ def _forget_traces(book: Book, key: str, scope: EntryScope | None) -> bool:
     return bool(left)
 
 
-def _erase(book: Book, owner: str, key: str, hashed: bytes) -> None:
+def _erase(book: AgentTransaction, owner: str, key: str, hashed: bytes) -> None:
     book.tx.send(book.sql.forget_changes, owner=owner, key=key, key_hash=hashed)
     book.tx.send(book.sql.forget_causes, owner=owner, key=key)
     book.tx.send(book.sql.trim_forgotten, owner=owner, key_hash=hashed)

@@ -11,8 +11,8 @@ from holdfast.engines.base import Transaction
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.scope import Actor
 from holdfast.ground.text import first_of_category, within
-from holdfast.memories.durable.book import Book
-from holdfast.memories.durable.caller import Caller
+from holdfast.memories.durable.book import AgentTransaction
+from holdfast.memories.durable.caller import AgentContext
 from holdfast.memories.durable.entry import By
 from holdfast.memories.durable.on_behalf import OnBehalf
 from holdfast.memories.durable.rows import NO_RUN, SHARED, by_text
@@ -32,7 +32,7 @@ class _There(Struct, frozen=True, kw_only=True):
 
 
 def forget_agent(
-    caller: Caller, agent: str, also: Callable[[Transaction], dict[str, int]]
+    caller: AgentContext, agent: str, also: Callable[[Transaction], dict[str, int]]
 ) -> dict[str, int]:
     """Forget *agent*; return how many rows went, or lost its name, by table.
 
@@ -45,7 +45,7 @@ def forget_agent(
 
     def work(tx: Transaction) -> dict[str, int]:
         behalf = OnBehalf(tx, workspace=caller.workspace, agent=agent)
-        book = Book(replace(caller, agent=agent), behalf)
+        book = AgentTransaction(replace(caller, agent=agent), behalf)
         there = behalf.one(_There, book.sql.count_agent).agents
         book.open(shared=True)
         behalf.run(book.sql.forget_agents)
@@ -73,7 +73,7 @@ def _checked(agent: str) -> None:
         raise InvalidInput("agent", "must name an agent", given=agent)
 
 
-def _forgotten(tx: OnBehalf, book: Book, agent: str) -> dict[str, int]:
+def _forgotten(tx: OnBehalf, book: AgentTransaction, agent: str) -> dict[str, int]:
     sql = book.sql
     # As it begins wherever it is stored: neither kind nor name needs an escape.
     prefix = msgspec.json.encode(["agent", agent]).decode().removesuffix("]") + ","

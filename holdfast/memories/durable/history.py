@@ -12,12 +12,12 @@ from holdfast.ground.clock import from_microseconds, from_microseconds_or_none
 from holdfast.ground.errors import InvalidInput, NotFound
 from holdfast.ground.pages import Page, checked_limit, digest, read_cursor, write_cursor
 from holdfast.memories.durable.asked import checked_key, checked_since
-from holdfast.memories.durable.book import Book
-from holdfast.memories.durable.caller import Caller
-from holdfast.memories.durable.changes import Cause, Change, Op
+from holdfast.memories.durable.book import AgentTransaction
+from holdfast.memories.durable.caller import AgentContext
+from holdfast.memories.durable.changes import Cause, EntryChange, Op
 from holdfast.memories.durable.pending import Logged
 from holdfast.memories.durable.reading import EVER, LISTED, MOST_LISTED, NEWEST, seq_in
-from holdfast.memories.durable.rows import SHARED, Place, by_of, scope_of
+from holdfast.memories.durable.rows import SHARED, EntryLocation, by_of, scope_of
 from holdfast.memories.durable.tombstones import key_hash
 from holdfast.memories.durable.writing import refusals, write
 
@@ -49,12 +49,12 @@ class ChangeRow(Struct, frozen=True, kw_only=True):
     redacted_at: int | None
     key_hash: bytes | None = None
 
-    def record(self) -> Change:
+    def record(self) -> EntryChange:
         """Return the change that this row tells of."""
         cause = _cause.decode(self.cause)
         if self.evicted_for is not None:
             cause["evicted_for"] = self.evicted_for
-        return Change(
+        return EntryChange(
             seq=self.seq,
             at=from_microseconds(self.at),
             op=cast("Op", self.op),
@@ -80,14 +80,14 @@ class _Expired(Struct, frozen=True):
 
 
 def history(
-    caller: Caller,
+    caller: AgentContext,
     key: str | None = None,
     *,
     op: Op | None = None,
     since: datetime | timedelta | None = None,
     limit: int | None = LISTED,
     page: str | None = None,
-) -> Page[Change]:
+) -> Page[EntryChange]:
     """Return the changes of the agent's entries, its runs' and the workspace's, newest first.
 
     Of *key* alone where it is given: then also those from before it was forgotten.
@@ -117,7 +117,7 @@ def history(
 
 
 def _changes(
-    caller: Caller, reader: Reader, key: str | None, params: dict[str, object]
+    caller: AgentContext, reader: Reader, key: str | None, params: dict[str, object]
 ) -> list[ChangeRow]:
     sql = caller.engine.queries("holdfast.memories.durable")
     if key is None:
@@ -128,7 +128,9 @@ def _changes(
     return _without_expired(caller, reader, rows)
 
 
-def _without_expired(caller: Caller, reader: Reader, rows: list[ChangeRow]) -> list[ChangeRow]:
+def _without_expired(
+    caller: AgentContext, reader: Reader, rows: list[ChangeRow]
+) -> list[ChangeRow]:
     """Return *rows* without the contents of entries that expired and are still on disk."""
     if all(row.content_sha256 is None for row in rows):
         return rows
@@ -145,7 +147,7 @@ def _without_expired(caller: Caller, reader: Reader, rows: list[ChangeRow]) -> l
     ]
 
 
-def change_at(caller: Caller, reader: Reader, seq: object) -> ChangeRow:
+def change_at(caller: AgentContext, reader: Reader, seq: object) -> ChangeRow:
     """Return the change with the number *seq* that the caller may see; else NotFound."""
     if not isinstance(seq, int) or isinstance(seq, bool):
         raise InvalidInput("seq", "must be the number of a change", given=seq)
@@ -157,15 +159,15 @@ def change_at(caller: Caller, reader: Reader, seq: object) -> ChangeRow:
     return _without_expired(caller, reader, [row])[0]
 
 
-def redact(caller: Caller, seq: int) -> Change:
+def redact(caller: AgentContext, seq: int) -> EntryChange:
     """Take content and hash out of one change, which stays and says so; again changes nothing.
 
     The entry itself is not touched. When this returns the bytes are in no file of the database
     but as the entry's own.
     """
 
-    def work(tx: Transaction) -> tuple[Change, bool]:
-        book = Book(caller, tx)
+    def work(tx: Transaction) -> tuple[EntryChange, bool]:
+        book = AgentTransaction(caller, tx)
         row = change_at(caller, tx, seq)
         book.open(shared=row.agent == SHARED)
         row = change_at(caller, tx, seq)
@@ -176,7 +178,7 @@ def redact(caller: Caller, seq: int) -> Change:
             Logged(
                 seq=book.number(),
                 op="redact",
-                place=Place(row.agent, row.run_id),
+                place=EntryLocation(row.agent, row.run_id),
                 key=row.key,
                 key_hash=row.key_hash,
                 category=row.category,

@@ -15,7 +15,7 @@ _SEQ, _KEY = attrgetter("seq"), attrgetter("key")
 _NEARER: dict[EntryScope, int] = {"run": 0, "agent": 1, "workspace": 2}
 
 
-class Weighed(Protocol):
+class Weighable(Protocol):
     """What the plan asks of an entry, which its `seq` tells from all others."""
 
     @property
@@ -44,10 +44,10 @@ class Weighed(Protocol):
         ...
 
 
-W = TypeVar("W", bound=Weighed)
+W = TypeVar("W", bound=Weighable)
 
 
-class Candidate(Struct, frozen=True, gc=False):
+class HydrationCandidate(Struct, frozen=True, gc=False):
     """An entry without its content; made by position, of which a plan takes a thousand."""
 
     key: str
@@ -57,7 +57,7 @@ class Candidate(Struct, frozen=True, gc=False):
     seq: int
 
 
-class Omitted(Struct, frozen=True, gc=False):
+class OmittedEntry(Struct, frozen=True, gc=False):
     """An entry that a hydration left out, and why."""
 
     key: str
@@ -80,7 +80,7 @@ class Considered(Struct, Generic[W], frozen=True, kw_only=True):
     reason: Literal["too_big", "over_budget"] | None
 
 
-class Plan(Struct, Generic[W], frozen=True, kw_only=True):
+class HydrationPlan(Struct, Generic[W], frozen=True, kw_only=True):
     """Who is considered, in order; and who never is because a nearer entry has the key."""
 
     ordered: tuple[W, ...]
@@ -106,11 +106,11 @@ class Plan(Struct, Generic[W], frozen=True, kw_only=True):
         return self.divided()[0]
 
     @property
-    def omitted(self) -> tuple[Omitted, ...]:
+    def omitted(self) -> tuple[OmittedEntry, ...]:
         """Who is left out, in the order considered; the shadowed last, newest first."""
         return self.divided()[1]
 
-    def divided(self) -> tuple[tuple[W, ...], tuple[Omitted, ...]]:
+    def divided(self) -> tuple[tuple[W, ...], tuple[OmittedEntry, ...]]:
         """Return who is taken, in that order; and who is left out, the shadowed last."""
         ordered, left = self.ordered, self.budget
         taken: Sequence[W] = ordered
@@ -120,7 +120,7 @@ class Plan(Struct, Generic[W], frozen=True, kw_only=True):
         # A thousand may be left out, so nothing is called for each but what makes it.
         budget = self.budget
         omitted = [
-            Omitted(each.key, each.category, each.scope, size, each.seq, reason)
+            OmittedEntry(each.key, each.category, each.scope, size, each.seq, reason)
             for each in passed
             for size in (each.size_bytes,)
             for reason in ("over_budget" if size <= budget else "too_big",)
@@ -145,7 +145,7 @@ def _fitting(ordered: Sequence[W], left: int) -> tuple[list[W], list[W]]:
     return taken, passed
 
 
-def plan(candidates: Iterable[W], *, budget: int) -> Plan[W]:
+def plan(candidates: Iterable[W], *, budget: int) -> HydrationPlan[W]:
     """Take core entries newest first, then the others newest first, within *budget* bytes.
 
     One that does not fit what is left is passed over, never cut. Of several under one key only
@@ -159,7 +159,7 @@ def plan(candidates: Iterable[W], *, budget: int) -> Plan[W]:
         newest = [each for each in newest if nearest[each.key] is each]
     core = [each for each in newest if each.category == CORE]
     others = [each for each in newest if each.category != CORE]
-    return Plan(ordered=(*core, *others), shadowed=tuple(shadowed), budget=budget)
+    return HydrationPlan(ordered=(*core, *others), shadowed=tuple(shadowed), budget=budget)
 
 
 def _nearest(candidates: Iterable[W]) -> dict[str, W]:
@@ -171,7 +171,7 @@ def _nearest(candidates: Iterable[W]) -> dict[str, W]:
     return nearest
 
 
-def digest(chosen: Iterable[Weighed]) -> str:
+def digest(chosen: Iterable[Weighable]) -> str:
     """Return the sha256 over the ordered scope, key and seq of what was chosen."""
     told = [f"{each.scope}\0{each.key}\0{each.seq}\n" for each in chosen]
     return sha256("".join(told).encode()).hexdigest()
@@ -181,5 +181,5 @@ def _reason(size_bytes: int, budget: int) -> Literal["too_big", "over_budget"]:
     return "too_big" if size_bytes > budget else "over_budget"
 
 
-def _shadowed(each: Weighed) -> Omitted:
-    return Omitted(each.key, each.category, each.scope, each.size_bytes, each.seq, "shadowed")
+def _shadowed(each: Weighable) -> OmittedEntry:
+    return OmittedEntry(each.key, each.category, each.scope, each.size_bytes, each.seq, "shadowed")

@@ -13,11 +13,18 @@ from msgspec import Struct
 from holdfast.engines.base import Reader, Row
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.events import Fact
-from holdfast.memories.durable.caller import Caller
+from holdfast.memories.durable.caller import AgentContext
 from holdfast.memories.durable.counts import Count, counts
 from holdfast.memories.durable.entry import DurableEntry, EntryScope
 from holdfast.memories.durable.fence import pass_fence
-from holdfast.memories.durable.hydrate import Candidate, Omitted, Plan, Weighed, digest, plan
+from holdfast.memories.durable.hydrate import (
+    HydrationCandidate,
+    HydrationPlan,
+    OmittedEntry,
+    Weighable,
+    digest,
+    plan,
+)
 from holdfast.memories.durable.limits import RANGES, DurableLimits
 from holdfast.memories.durable.render import render
 from holdfast.memories.durable.rows import SEQ, entry_of, scope_of
@@ -36,7 +43,7 @@ class Hydration(Struct, frozen=True, kw_only=True, dict=True):
     """
 
     entries: tuple[DurableEntry, ...]
-    omitted: tuple[Omitted, ...]
+    omitted: tuple[OmittedEntry, ...]
     size_bytes: int
     omitted_bytes: int
     budget: int
@@ -68,7 +75,7 @@ class ToSee(Struct, frozen=True, kw_only=True):
         return DurableLimits().budget if self.budget is None else self.budget
 
 
-def hydrate(caller: Caller, budget: int | None) -> Hydration:
+def hydrate(caller: AgentContext, budget: int | None) -> Hydration:
     """Choose what fits *budget* bytes, the agent's limit for None, of one moment."""
     checked_budget(budget)
     sql = caller.engine.queries("holdfast.memories.durable")
@@ -84,7 +91,7 @@ def hydrate(caller: Caller, budget: int | None) -> Hydration:
 
 
 def hydrate_in(
-    caller: Caller, reader: Reader, budget: int | None, there: ToSee, *, fresh: bool = False
+    caller: AgentContext, reader: Reader, budget: int | None, there: ToSee, *, fresh: bool = False
 ) -> Hydration:
     """Hydrate within a read or a transaction under way; a *fresh* run has no entries yet."""
     allowed = there.allowed if budget is None else budget
@@ -103,9 +110,12 @@ def hydrate_in(
 
 
 def _hydration(
-    caller: Caller, budget: int, entries: Sequence[DurableEntry], omitted: tuple[Omitted, ...]
+    caller: AgentContext,
+    budget: int,
+    entries: Sequence[DurableEntry],
+    omitted: tuple[OmittedEntry, ...],
 ) -> Hydration:
-    everything: tuple[Weighed, ...] = (*entries, *omitted)
+    everything: tuple[Weighable, ...] = (*entries, *omitted)
     return Hydration(
         entries=tuple(entries),
         omitted=omitted,
@@ -120,7 +130,7 @@ def _hydration(
     )
 
 
-def plan_in(caller: Caller, reader: Reader, budget: int) -> Plan[Candidate]:
+def plan_in(caller: AgentContext, reader: Reader, budget: int) -> HydrationPlan[HydrationCandidate]:
     """Plan by sizes alone, within a read or a transaction under way."""
     sql = caller.engine.queries("holdfast.memories.durable")
     there = reader.rows(sql.candidates, run_id=caller.run_id, now=caller.now())
@@ -157,13 +167,15 @@ def checked_budget(given: object) -> None:
         raise InvalidInput("budget", f"must be {least} to {most:,} bytes", limit=most, given=given)
 
 
-def _all(caller: Caller, reader: Reader) -> list[DurableEntry]:
+def _all(caller: AgentContext, reader: Reader) -> list[DurableEntry]:
     sql = caller.engine.queries("holdfast.memories.durable")
     rows = reader.rows(sql.all_entries, run_id=caller.run_id, now=caller.now())
     return [entry_of(caller.workspace, row) for row in rows]
 
 
-def _read(caller: Caller, reader: Reader, wanted: Sequence[Weighed]) -> Mapping[int, DurableEntry]:
+def _read(
+    caller: AgentContext, reader: Reader, wanted: Sequence[Weighable]
+) -> Mapping[int, DurableEntry]:
     """Return those of *wanted* that are there as they were seen, by their numbers."""
     if not wanted:
         return {}
@@ -174,17 +186,17 @@ def _read(caller: Caller, reader: Reader, wanted: Sequence[Weighed]) -> Mapping[
     return {row[SEQ]: entry_of(caller.workspace, row) for row in rows if row[SEQ] in numbers}
 
 
-def _spot(caller: Caller, candidate: Weighed) -> tuple[str, str, str]:
+def _spot(caller: AgentContext, candidate: Weighable) -> tuple[str, str, str]:
     agent = "" if candidate.scope == "workspace" else caller.agent
     return agent, caller.run_id if candidate.scope == "run" else "", candidate.key
 
 
-def _candidates(row: Row) -> Iterable[Candidate]:
+def _candidates(row: Row) -> Iterable[HydrationCandidate]:
     """Give the candidates of one place, whose columns *row* has."""
     agent, run_id, keys, categories, sizes, seqs = row
     scope: EntryScope = scope_of(agent, run_id)
     return map(
-        Candidate,
+        HydrationCandidate,
         _texts.decode(keys),
         _texts.decode(categories),
         cast("Iterable[EntryScope]", repeat(scope)),

@@ -16,15 +16,15 @@ from holdfast.ground.errors import (
     ScopeDenied,
     shortened,
 )
-from holdfast.memories.durable.book import Book
-from holdfast.memories.durable.caller import Caller
+from holdfast.memories.durable.book import AgentTransaction
+from holdfast.memories.durable.caller import AgentContext
 from holdfast.memories.durable.codes import CODES
 from holdfast.memories.durable.entry import CONVERSATION
 from holdfast.memories.durable.folders import read_folder
 from holdfast.memories.durable.intake import Intake, is_shared, rejected
-from holdfast.memories.durable.markdown import MARKER, File, Said, read_file
+from holdfast.memories.durable.markdown import MARKER, File, MarkdownEntry, read_file
 from holdfast.memories.durable.replays import Replay
-from holdfast.memories.durable.reports import ImportReport, Rejected
+from holdfast.memories.durable.reports import ImportReport, RejectedFile
 from holdfast.memories.durable.writing import refusals, write
 
 Mode = Literal["upsert", "replace"]
@@ -52,7 +52,7 @@ UPSERT: Final = How()
 
 
 def import_markdown(
-    caller: Caller, directory: str | os.PathLike[str], how: How = UPSERT
+    caller: AgentContext, directory: str | os.PathLike[str], how: How = UPSERT
 ) -> ImportReport:
     """Take in the Markdown files of *directory*, as `import_files` does."""
     with refusals(caller):
@@ -62,16 +62,20 @@ def import_markdown(
 
 def read_markdown(
     directory: str | os.PathLike[str],
-) -> tuple[tuple[File, ...], tuple[Rejected, ...]]:
+) -> tuple[tuple[File, ...], tuple[RejectedFile, ...]]:
     """Return the Markdown files of *directory*, and what of it is rejected unread."""
     folder = read_folder(directory)
     code = CODES[InvalidInput]
-    passed = [Rejected(path=each.path, code=code, reason=each.reason) for each in folder.passed]
+    passed = [RejectedFile(path=each.path, code=code, reason=each.reason) for each in folder.passed]
     return folder.files, tuple(passed)
 
 
 def import_files(
-    caller: Caller, files: Iterable[File], how: How = UPSERT, *, passed: Sequence[Rejected] = ()
+    caller: AgentContext,
+    files: Iterable[File],
+    how: How = UPSERT,
+    *,
+    passed: Sequence[RejectedFile] = (),
 ) -> ImportReport:
     """Take in *files*, with those *passed* over rejected already; return what became of them.
 
@@ -128,8 +132,8 @@ class _Done(Struct, frozen=True):
 class _Read(Struct, frozen=True, kw_only=True):
     """The files that may be tried, and those that were rejected as they were read."""
 
-    files: tuple[Said, ...]
-    rejected: tuple[Rejected, ...]
+    files: tuple[MarkdownEntry, ...]
+    rejected: tuple[RejectedFile, ...]
     ignored: int
 
 
@@ -163,8 +167,10 @@ class _Named(Struct, frozen=True, kw_only=True):
     category: str | None
 
 
-def _read(caller: Caller, files: Sequence[File], how: How, passed: Sequence[Rejected]) -> _Read:
-    told: list[Said] = []
+def _read(
+    caller: AgentContext, files: Sequence[File], how: How, passed: Sequence[RejectedFile]
+) -> _Read:
+    told: list[MarkdownEntry] = []
     refused = list(passed)
     ignored = 0
     for path, text in files:
@@ -188,7 +194,7 @@ def _read(caller: Caller, files: Sequence[File], how: How, passed: Sequence[Reje
     return _Read(files=alone, rejected=tuple(refused), ignored=ignored)
 
 
-def _refuse_foreign(caller: Caller, said: Said, how: How) -> None:
+def _refuse_foreign(caller: AgentContext, said: MarkdownEntry, how: How) -> None:
     """Raise RunRequired for a run's entry, ScopeDenied for another agent's."""
     if said.asked.category == CONVERSATION:
         raise RunRequired
@@ -197,13 +203,13 @@ def _refuse_foreign(caller: Caller, said: Said, how: How) -> None:
         raise ScopeDenied(f"The file is another agent's, {whose}.", needed=f"agent {whose}")
 
 
-def _spot(said: Said) -> tuple[bool, str]:
+def _spot(said: MarkdownEntry) -> tuple[bool, str]:
     """Return where the entry is to be: whether it is the workspace's, and its key."""
     return is_shared(said), said.asked.key
 
 
-def _opened(caller: Caller, tx: Transaction, read: _Read) -> Book:
-    book = Book(caller, tx)
+def _opened(caller: AgentContext, tx: Transaction, read: _Read) -> AgentTransaction:
+    book = AgentTransaction(caller, tx)
     book.open(
         sorted({each.asked.key for each in read.files}),
         shared=any(map(is_shared, read.files)),
@@ -235,12 +241,12 @@ def _report(intake: Intake, read: _Read, how: How) -> ImportReport:
     )
 
 
-def _again(book: Book, read: _Read, answer: _Answer) -> ImportReport:
+def _again(book: AgentTransaction, read: _Read, answer: _Answer) -> ImportReport:
     """Return the report that *answer* is of, which was asked for with the same files."""
     seqs = msgspec.json.encode(answer.removed).decode()
     known = {each.seq: each.key for each in book.tx.all(_Named, book.sql.changes_at, seqs=seqs)}
     refused = [
-        Rejected(path=read.files[number].path, code=code, reason=reason)
+        RejectedFile(path=read.files[number].path, code=code, reason=reason)
         for number, (code, reason) in answer.rejected.items()
     ]
     return ImportReport(
@@ -258,11 +264,11 @@ def _keys(read: _Read, numbers: Iterable[int]) -> tuple[str, ...]:
     return tuple(read.files[number].asked.key for number in sorted(numbers))
 
 
-def _in_order(refused: Iterable[Rejected]) -> tuple[Rejected, ...]:
+def _in_order(refused: Iterable[RejectedFile]) -> tuple[RejectedFile, ...]:
     return tuple(sorted(refused, key=lambda each: each.path))
 
 
-def _tell(book: Book, report: ImportReport, how: How) -> None:
+def _tell(book: AgentTransaction, report: ImportReport, how: How) -> None:
     book.note(
         "imported",
         mode=how.mode,

@@ -7,14 +7,14 @@ from msgspec.json import encode
 
 from holdfast.ground.errors import HoldfastError, ImportRefused, InvalidInput, MemoryFull
 from holdfast.memories.durable.asked import refuse_long
-from holdfast.memories.durable.book import Book
+from holdfast.memories.durable.book import AgentTransaction
 from holdfast.memories.durable.codes import code_of
 from holdfast.memories.durable.entry import DAILY, WORKSPACE
 from holdfast.memories.durable.forgetting import forget_rows
-from holdfast.memories.durable.markdown import Said, told_path
-from holdfast.memories.durable.reports import Rejected
-from holdfast.memories.durable.rows import NO_RUN, SHARED, EntryRow, Place, tags_text
-from holdfast.memories.durable.storing import Wish, store
+from holdfast.memories.durable.markdown import MarkdownEntry, told_path
+from holdfast.memories.durable.reports import RejectedFile
+from holdfast.memories.durable.rows import NO_RUN, SHARED, EntryLocation, EntryRow, tags_text
+from holdfast.memories.durable.storing import EntryWrite, store
 from holdfast.memories.durable.times import HOUR
 
 _NEVER: Final = 2**63
@@ -27,18 +27,18 @@ class Intake:
     `removed` has the keys that went for it, by the number of the log's row on that.
     """
 
-    def __init__(self, book: Book, files: Sequence[Said]) -> None:
+    def __init__(self, book: AgentTransaction, files: Sequence[MarkdownEntry]) -> None:
         self._book, self._files = book, files
         self._own = {said.asked.key for said in files if not is_shared(said)}
         self._writing: list[int] = []
         self.created: list[int] = []
         self.replaced: list[int] = []
         self.unchanged: list[int] = []
-        self.rejected: dict[int, Rejected] = {}
+        self.rejected: dict[int, RejectedFile] = {}
         self.removed: dict[int, str] = {}
         self._sort_out()
 
-    def refuse_rejected(self, before: Iterable[Rejected]) -> None:
+    def refuse_rejected(self, before: Iterable[RejectedFile]) -> None:
         """Raise ImportRefused if any file is rejected, here or *before*."""
         rejected = (*before, *self.rejected.values())
         if rejected:
@@ -67,7 +67,7 @@ class Intake:
         book = self._book
         own, cap = len(self._own), book.limits.cap
         new = [n for n in self._writing if self._is_shared(n) and self._before(n) is None]
-        shared = book.held(Place(SHARED)).entries + len(new) if new else 0
+        shared = book.held(EntryLocation(SHARED)).entries + len(new) if new else 0
         if own > cap or shared > book.limits.workspace_cap:
             many, most = (own, cap) if own > cap else (shared, book.limits.workspace_cap)
             raise ImportRefused(
@@ -104,7 +104,7 @@ class Intake:
             else:
                 self._writing.append(number)
 
-    def _refuse(self, said: Said) -> None:
+    def _refuse(self, said: MarkdownEntry) -> None:
         """Raise InvalidInput if *said* is too long, or a daily entry whose time is over."""
         book = self._book
         refuse_long(said.asked, most=book.limits.content_bytes)
@@ -116,14 +116,14 @@ class Intake:
 
     def _before(self, number: int) -> EntryRow | None:
         owner = SHARED if self._is_shared(number) else self._book.caller.agent
-        return self._book.at(Place(owner), self._files[number].asked.key)
+        return self._book.at(EntryLocation(owner), self._files[number].asked.key)
 
     def _moving(self) -> list[EntryRow]:
         """Return the agent's own entries that, by their files, are now the workspace's."""
         shared = [
             self._files[number].asked.key for number in self._writing if self._is_shared(number)
         ]
-        own = Place(self._book.caller.agent)
+        own = EntryLocation(self._book.caller.agent)
         rows = [self._book.at(own, key) for key in shared if key not in self._own]
         return [row for row in rows if row is not None]
 
@@ -141,7 +141,7 @@ class Intake:
 
     def _store(self, number: int, *, changed: bool) -> None:
         said = self._files[number]
-        wish = Wish(
+        wish = EntryWrite(
             refresh=False,
             moves=False,
             cause={"imported_from": told_path(said.path, said.asked.key)},
@@ -160,17 +160,17 @@ class Intake:
         self.removed.update((self._book.taken[seq], key) for seq, key in gone)
 
 
-def is_shared(said: Said) -> bool:
+def is_shared(said: MarkdownEntry) -> bool:
     """Tell whether the entry is to be the workspace's."""
     return said.asked.category == WORKSPACE
 
 
-def rejected(path: str, error: HoldfastError) -> Rejected:
+def rejected(path: str, error: HoldfastError) -> RejectedFile:
     """Return what a report says of the file at *path*, which was rejected with *error*."""
-    return Rejected(path=path, code=code_of(error) or "", reason=error.message)
+    return RejectedFile(path=path, code=code_of(error) or "", reason=error.message)
 
 
-def _is_same(before: EntryRow, said: Said) -> bool:
+def _is_same(before: EntryRow, said: MarkdownEntry) -> bool:
     asked = said.asked
     told = (before.content, before.category, before.tags)
     return told == (asked.content, asked.category, tags_text(asked.tags))

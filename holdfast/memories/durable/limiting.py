@@ -7,13 +7,13 @@ from msgspec.structs import replace
 
 from holdfast.engines.base import Reader, Transaction
 from holdfast.ground.errors import InvalidInput, MemoryFull
-from holdfast.memories.durable.book import Book
-from holdfast.memories.durable.caller import Caller
+from holdfast.memories.durable.book import AgentTransaction
+from holdfast.memories.durable.caller import AgentContext
 from holdfast.memories.durable.entry import Gone
-from holdfast.memories.durable.evict import Held, Leaving, excess
+from holdfast.memories.durable.evict import Leaving, ScopeSize, excess
 from holdfast.memories.durable.limits import RANGES, DurableLimits, LimitsChanged
 from holdfast.memories.durable.on_behalf import OnBehalf
-from holdfast.memories.durable.rows import SHARED, Place
+from holdfast.memories.durable.rows import SHARED, EntryLocation
 from holdfast.memories.durable.storing import evict
 from holdfast.memories.durable.writing import refusals, write
 
@@ -41,12 +41,12 @@ class _Over(Struct, frozen=True, kw_only=True):
     core_entries: int
 
 
-def limits_of(caller: Caller) -> DurableLimits:
+def limits_of(caller: AgentContext) -> DurableLimits:
     """Return the limits in force for the caller's agent, or for the workspace."""
     return _in_force(caller, caller.engine)
 
 
-def set_limits(caller: Caller, given: Given, *, evict: bool) -> LimitsChanged:
+def set_limits(caller: AgentContext, given: Given, *, evict: bool) -> LimitsChanged:
     """Set the agent's own limits; MemoryFull when it holds more than a new cap, unless *evict*."""
     with refusals(caller):
         changed = _checked(given)
@@ -55,17 +55,17 @@ def set_limits(caller: Caller, given: Given, *, evict: bool) -> LimitsChanged:
             raise InvalidInput(OF_WORKSPACE, reason, next="Use hf.set_durable_limits.")
 
     def work(tx: Transaction) -> LimitsChanged:
-        book = Book(caller, tx)
+        book = AgentTransaction(caller, tx)
         book.open()
         _put(book, changed)
         limits = _in_force(caller, tx)
-        evicted = _fit(book, Place(caller.agent), limits.cap, evicting=evict)
+        evicted = _fit(book, EntryLocation(caller.agent), limits.cap, evicting=evict)
         return _closed(book, limits, changed, evicted)
 
     return write(caller, work)
 
 
-def set_workspace_limits(caller: Caller, given: Given, *, evict: bool) -> LimitsChanged:
+def set_workspace_limits(caller: AgentContext, given: Given, *, evict: bool) -> LimitsChanged:
     """Set the workspace's limits; MemoryFull when anybody holds more than a cap, unless *evict*.
 
     *caller* is of no agent, with an engine scoped to all of the workspace's.
@@ -79,12 +79,12 @@ def set_workspace_limits(caller: Caller, given: Given, *, evict: bool) -> Limits
         if agents and not evict:
             raise _full(cap, agents)
         evicted = [gone for each in agents for gone in _fit_agent(caller, tx, each.agent, cap)]
-        book = Book(caller, OnBehalf(tx, workspace=caller.workspace, agent=SHARED))
+        book = AgentTransaction(caller, OnBehalf(tx, workspace=caller.workspace, agent=SHARED))
         book.open(shared=True)
         _put(book, changed)
         limits = _in_force(caller, book.tx)
         if "workspace_cap" in changed:
-            evicted += _fit(book, Place(SHARED), limits.workspace_cap, evicting=evict)
+            evicted += _fit(book, EntryLocation(SHARED), limits.workspace_cap, evicting=evict)
         return _closed(book, limits, changed, evicted)
 
     return write(caller, work)
@@ -101,7 +101,7 @@ def merged(*rows: LimitsRow) -> DurableLimits:
     return DurableLimits(**given)
 
 
-def _in_force(caller: Caller, reader: Reader) -> DurableLimits:
+def _in_force(caller: AgentContext, reader: Reader) -> DurableLimits:
     sql = caller.engine.queries("holdfast.memories.durable")
     return merged(*reader.all(LimitsRow, sql.limits_of_agent, agent=caller.agent))
 
@@ -124,14 +124,14 @@ def _within(name: str, value: object) -> int:
     return value
 
 
-def _put(book: Book, changed: Given) -> None:
+def _put(book: AgentTransaction, changed: Given) -> None:
     owner = book.caller.agent
     now = book.tx.first(LimitsRow, book.sql.own_limits, owner=owner) or LimitsRow()
     row = replace(now, **changed)
     book.tx.run(book.sql.put_limits, owner=owner, **{name: getattr(row, name) for name in RANGES})
 
 
-def _fit(book: Book, place: Place, cap: int, *, evicting: bool) -> list[Gone]:
+def _fit(book: AgentTransaction, place: EntryLocation, cap: int, *, evicting: bool) -> list[Gone]:
     """Evict what *place* holds beyond *cap*, coldest first."""
     held = book.held(place)
     leaving = excess(held, cap=cap)
@@ -141,27 +141,27 @@ def _fit(book: Book, place: Place, cap: int, *, evicting: bool) -> list[Gone]:
     return _evicted(book, place, leaving)
 
 
-def _evicted(book: Book, place: Place, leaving: Leaving) -> list[Gone]:
+def _evicted(book: AgentTransaction, place: EntryLocation, leaving: Leaving) -> list[Gone]:
     windowed = evict(book, place, pinned=False, count=leaving.windowed, cause=_CAUSE)
     return windowed + evict(book, place, pinned=True, count=leaving.core, cause=_CAUSE)
 
 
-def _fit_agent(caller: Caller, tx: Transaction, agent: str, cap: int) -> list[Gone]:
+def _fit_agent(caller: AgentContext, tx: Transaction, agent: str, cap: int) -> list[Gone]:
     behalf = OnBehalf(tx, workspace=caller.workspace, agent=agent)
-    book = Book(replace(caller, agent=agent), behalf)
+    book = AgentTransaction(replace(caller, agent=agent), behalf)
     book.open()
-    evicted = _fit(book, Place(agent), cap, evicting=True)
+    evicted = _fit(book, EntryLocation(agent), cap, evicting=True)
     book.close()
     return evicted
 
 
-def _over(caller: Caller, tx: Transaction, cap: int) -> list[_Over]:
+def _over(caller: AgentContext, tx: Transaction, cap: int) -> list[_Over]:
     sql = caller.engine.queries("holdfast.memories.durable")
     return tx.all(_Over, sql.agents_over, cap=cap)
 
 
 def _full(cap: int, agents: list[_Over]) -> MemoryFull:
-    held = [Held(entries=each.entries, core=each.core_entries) for each in agents]
+    held = [ScopeSize(entries=each.entries, core=each.core_entries) for each in agents]
     leaving = [excess(each, cap=cap) for each in held]
     return MemoryFull(
         cap=cap,
@@ -172,7 +172,7 @@ def _full(cap: int, agents: list[_Over]) -> MemoryFull:
 
 
 def _closed(
-    book: Book, limits: DurableLimits, changed: Given, evicted: list[Gone]
+    book: AgentTransaction, limits: DurableLimits, changed: Given, evicted: list[Gone]
 ) -> LimitsChanged:
     book.note("limits_changed", evicted=len(evicted), **changed)
     book.close()

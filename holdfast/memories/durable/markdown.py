@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.ground.errors import InvalidInput
-from holdfast.memories.durable.asked import Asked, checked_entry
+from holdfast.memories.durable.asked import CheckedEntry, checked_entry
 from holdfast.memories.durable.entry import DurableEntry
 from holdfast.memories.durable.times import to_milliseconds, to_milliseconds_text
 
@@ -59,14 +59,14 @@ class Marker(Struct, frozen=True, kw_only=True):
     count: int
 
 
-class Said(Struct, frozen=True, kw_only=True):
+class MarkdownEntry(Struct, frozen=True, kw_only=True):
     """What one file says. Times are whole milliseconds in microseconds since 1970, or None.
 
     `ignored` counts the fields that nobody knows.
     """
 
     path: str
-    asked: Asked
+    asked: CheckedEntry
     agent: str | None
     created: int | None
     updated: int | None
@@ -144,7 +144,7 @@ def read_marker(text: str) -> Marker | None:
         return None
 
 
-def read_file(path: str, text: str) -> Said:
+def read_file(path: str, text: str) -> MarkdownEntry:
     """Return what the file at *path* says; InvalidInput if that breaks a rule.
 
     Whether its content is too long only the database knows.
@@ -153,7 +153,7 @@ def read_file(path: str, text: str) -> Said:
     for name in ("key", "category"):
         if not fields.get(name):
             raise InvalidInput(name, "is needed in the front matter")
-    return Said(
+    return MarkdownEntry(
         path=path,
         asked=checked_entry(
             _text("key", fields["key"]),

@@ -5,8 +5,8 @@ from datetime import datetime, timedelta
 from os import PathLike
 
 from holdfast.ground.pages import Page
-from holdfast.memories.durable.caller import Caller
-from holdfast.memories.durable.changes import Change, Op
+from holdfast.memories.durable.caller import AgentContext
+from holdfast.memories.durable.changes import EntryChange, Op
 from holdfast.memories.durable.codes import coded
 from holdfast.memories.durable.entry import DurableEntry, EntryScope, StoredEntry, StoredMany, Swept
 from holdfast.memories.durable.explaining import explain
@@ -18,13 +18,13 @@ from holdfast.memories.durable.importing import How, Mode, import_markdown
 from holdfast.memories.durable.limiting import limits_of, set_limits
 from holdfast.memories.durable.limits import DurableLimits, LimitsChanged
 from holdfast.memories.durable.promoting import Promotes, promote, promotion
-from holdfast.memories.durable.reading import LISTED, Filters, get, list_entries
+from holdfast.memories.durable.reading import LISTED, EntryQuery, get, list_entries
 from holdfast.memories.durable.reports import Explanation, ExportReport, ImportReport
 from holdfast.memories.durable.restoring import restore
 from holdfast.memories.durable.run import DurableRun
 from holdfast.memories.durable.runs import begin
 from holdfast.memories.durable.setting import OnError, set_many, set_one
-from holdfast.memories.durable.storing import Wish
+from holdfast.memories.durable.storing import EntryWrite
 from holdfast.memories.durable.sweeping import sweep
 
 
@@ -39,7 +39,7 @@ class DurableMemory:
     True
     """
 
-    def __init__(self, caller: Caller) -> None:
+    def __init__(self, caller: AgentContext) -> None:
         self.caller = caller
 
     def set(
@@ -60,7 +60,9 @@ class DurableMemory:
         *idempotency_key*, nothing is written and the first answer is given. Raises InvalidInput,
         PreconditionFailed, MemoryFull, RunRequired, Forgotten, IdempotencyMismatch.
         """
-        wish = Wish(refresh=refresh, expected_seq=expected_seq, idempotency_key=idempotency_key)
+        wish = EntryWrite(
+            refresh=refresh, expected_seq=expected_seq, idempotency_key=idempotency_key
+        )
         return set_one(self.caller, key, content, category, tags, wish=wish)
 
     def set_many(
@@ -94,7 +96,7 @@ class DurableMemory:
         An entry has all of *tags*, and each word of *query*, by case folding, in its key, its
         content or a tag. *since* is an instant, or a span back from now. *limit* is 1 to 1,000.
         """
-        filters = Filters(
+        filters = EntryQuery(
             category=category, tags=tags, since=since, key_prefix=key_prefix, query=query
         )
         with coded():
@@ -141,7 +143,7 @@ class DurableMemory:
         since: datetime | timedelta | None = None,
         limit: int | None = LISTED,
         page: str | None = None,
-    ) -> Page[Change]:
+    ) -> Page[EntryChange]:
         """Return the changes of the agent's entries, its runs' and the workspace's, newest first.
 
         Those of *key* alone where it is given, also from before it was forgotten; a key that was
@@ -150,7 +152,7 @@ class DurableMemory:
         with coded():
             return history(self.caller, key, op=op, since=since, limit=limit, page=page)
 
-    def redact(self, seq: int) -> Change:
+    def redact(self, seq: int) -> EntryChange:
         """Take the content out of the change *seq*, which stays and says so; NotFound without it.
 
         Again changes nothing. When this returns the bytes are in no file of the database, unless

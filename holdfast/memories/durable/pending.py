@@ -13,12 +13,12 @@ from msgspec import Struct
 from holdfast.engines.base import Transaction
 from holdfast.memories.durable.changes import Cause, Op
 from holdfast.memories.durable.entry import CORE
-from holdfast.memories.durable.rows import EntryRow, Place
+from holdfast.memories.durable.rows import EntryLocation, EntryRow
 
 _WITHOUT_CONTENT: Final = frozenset({"move", "expire", "end", "forget", "redact"})
 """What is logged without content: it is let go, or stands in an earlier row."""
 
-Spot = tuple[Place, str]
+Spot = tuple[EntryLocation, str]
 """A place, and a key there."""
 
 
@@ -31,7 +31,7 @@ class Logged(Struct, frozen=True, kw_only=True):
 
     seq: int
     op: Op
-    place: Place
+    place: EntryLocation
     key: str | None
     category: str | None
     size_bytes: int
@@ -99,7 +99,7 @@ class Pending:
         """Have the log tell of it."""
         self._log.append(logged)
 
-    def coldest_put(self, place: Place, *, pinned: bool) -> EntryRow | None:
+    def coldest_put(self, place: EntryLocation, *, pinned: bool) -> EntryRow | None:
         """Return the coldest of what is to be put into one tier of *place*, or None."""
         rows = [
             row

@@ -9,11 +9,11 @@ from msgspec.structs import replace
 
 from holdfast.ground.errors import InvalidInput, NotFound
 from holdfast.memories.durable.asked import checked_origin, checked_promoted_from
-from holdfast.memories.durable.caller import Caller
+from holdfast.memories.durable.caller import AgentContext
 from holdfast.memories.durable.codes import coded
 from holdfast.memories.durable.entry import StoredEntry
 from holdfast.memories.durable.setting import set_one
-from holdfast.memories.durable.storing import PLAIN, Wish
+from holdfast.memories.durable.storing import PLAIN, EntryWrite
 
 PROMOTED_FROM: Final = "promoted_from"
 """What the log calls the key that an entry was promoted from."""
@@ -49,7 +49,9 @@ class Promotes(Protocol):
         ...
 
 
-class Origin(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class PromotionSource(
+    Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
     """Where a value was promoted from: its key, and of which run, by whom, in which version."""
 
     key: str
@@ -70,7 +72,7 @@ class Promotion(Struct, frozen=True, kw_only=True):
 
     key: str
     content: str
-    origin: Origin
+    origin: PromotionSource
 
 
 def promotion(memory: Promotes, key: str, as_key: str | None = None) -> Promotion:
@@ -91,22 +93,22 @@ def promotion(memory: Promotes, key: str, as_key: str | None = None) -> Promotio
 
 
 def promote(
-    caller: Caller,
+    caller: AgentContext,
     what: Promotion,
     *,
     category: str,
     tags: Iterable[str] = (),
-    wish: Wish = PLAIN,
+    wish: EntryWrite = PLAIN,
 ) -> StoredEntry:
     """Write the entry that *what* asks for."""
     told = replace(wish, cause=what.origin.cause())
     return set_one(caller, what.key, what.content, category, tags, wish=told)
 
 
-def _origin(memory: Promotes, key: str, found: Promotable) -> Origin:
+def _origin(memory: Promotes, key: str, found: Promotable) -> PromotionSource:
     """Return where *found* is from, as far as its memory knows."""
     version = getattr(found, "version", None)
-    return Origin(
+    return PromotionSource(
         key=key,
         run_id=_fitting("run_id", getattr(memory, "run_id", None)),
         source=_fitting("source", found.source),

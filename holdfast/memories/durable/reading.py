@@ -12,7 +12,7 @@ from holdfast.ground.errors import InvalidInput
 from holdfast.ground.pages import Page, checked_limit, digest, read_cursor, write_cursor
 from holdfast.ground.text import encoded
 from holdfast.memories.durable.asked import checked_key, checked_since, checked_tags
-from holdfast.memories.durable.caller import Caller
+from holdfast.memories.durable.caller import AgentContext
 from holdfast.memories.durable.counts import counts
 from holdfast.memories.durable.entry import DurableEntry
 from holdfast.memories.durable.fence import pass_fence
@@ -35,7 +35,7 @@ SCANNED: Final = 500
 """Rows that are looked through at a time."""
 
 
-class Filters(Struct, frozen=True, kw_only=True):
+class EntryQuery(Struct, frozen=True, kw_only=True):
     """Which entries are wanted; what is None or "" filters nothing."""
 
     category: str | None = None
@@ -45,7 +45,7 @@ class Filters(Struct, frozen=True, kw_only=True):
     query: str | None = None
 
 
-def get(caller: Caller, key: str) -> DurableEntry | None:
+def get(caller: AgentContext, key: str) -> DurableEntry | None:
     """Return the nearest entry under exactly *key*: the run's, the agent's, the workspace's."""
     checked_key(key)
     if caller.run is None:
@@ -60,14 +60,14 @@ def get(caller: Caller, key: str) -> DurableEntry | None:
     return entry_of(caller.workspace, row)
 
 
-def _get_in_run(caller: Caller, key: str, reader: Reader) -> Row | None:
+def _get_in_run(caller: AgentContext, key: str, reader: Reader) -> Row | None:
     pass_fence(caller, reader)
     sql = caller.engine.queries("holdfast.memories.durable")
     ours = reader.rows(sql.get_entry_of_run, run=caller.run_id, key=key)
     return ours[0] if ours else _nearest(caller, reader.rows(sql.get_entries, key=key))
 
 
-def _nearest(caller: Caller, rows: list[Row]) -> Row | None:
+def _nearest(caller: AgentContext, rows: list[Row]) -> Row | None:
     """Return the agent's own row, or the workspace's, whichever is there and not expired."""
     found: Row | None = None
     for row in rows:
@@ -99,7 +99,7 @@ class _Wanted(Struct, frozen=True, kw_only=True):
 
 
 def list_entries(
-    caller: Caller, filters: Filters, *, limit: int | None, page: str | None
+    caller: AgentContext, filters: EntryQuery, *, limit: int | None, page: str | None
 ) -> Page[DurableEntry]:
     """Return the visible entries that pass *filters*, newest first, shadowed ones included."""
     rows = checked_limit(limit, most=MOST_LISTED, default=LISTED)
@@ -124,7 +124,9 @@ def list_entries(
     )
 
 
-def _look(caller: Caller, reader: Reader, wanted: _Wanted, *, before: int, rows: int) -> list[Row]:
+def _look(
+    caller: AgentContext, reader: Reader, wanted: _Wanted, *, before: int, rows: int
+) -> list[Row]:
     sql = caller.engine.queries("holdfast.memories.durable")
     scanning = bool(wanted.tags or wanted.terms)
     asked = SCANNED if scanning else rows
@@ -137,7 +139,7 @@ def _look(caller: Caller, reader: Reader, wanted: _Wanted, *, before: int, rows:
         before = batch[-1][SEQ]
 
 
-def _wanted(caller: Caller, filters: Filters) -> _Wanted:
+def _wanted(caller: AgentContext, filters: EntryQuery) -> _Wanted:
     category = text_or_none("category", filters.category) or ""
     prefix = text_or_none("key_prefix", filters.key_prefix) or ""
     tags = frozenset(checked_tags(filters.tags or ()))

@@ -7,7 +7,7 @@ from typing import Final
 
 from holdfast.ground.text import CONTROLS, INVISIBLE
 from holdfast.memories.durable.entry import DurableEntry
-from holdfast.memories.durable.hydrate import Omitted
+from holdfast.memories.durable.hydrate import OmittedEntry
 from holdfast.memories.durable.times import to_milliseconds_text
 
 MOST_NAMED: Final = 20
@@ -34,7 +34,7 @@ _SUSPECT = bytes({*_SUSPECT_IN_TEXT, *b'"\n'})
 
 
 def render(
-    agent: str, entries: Sequence[DurableEntry], omitted: Sequence[Omitted], omitted_bytes: int
+    agent: str, entries: Sequence[DurableEntry], omitted: Sequence[OmittedEntry], omitted_bytes: int
 ) -> str:
     """Return the block, or "" when there is nothing and nothing was left out."""
     if not entries and not omitted:

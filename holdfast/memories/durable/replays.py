@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from holdfast.ground.errors import IdempotencyMismatch
 from holdfast.memories.durable.asked import checked_idempotency_key
-from holdfast.memories.durable.book import Book
+from holdfast.memories.durable.book import AgentTransaction
 from holdfast.memories.durable.keeping import REPLAYS_KEPT
 from holdfast.memories.durable.secret import secret_of
 
@@ -42,7 +42,7 @@ class Replay:
         key = checked_idempotency_key(idempotency_key)
         return None if key is None else cls(key, msgspec.json.encode([act, *asked]))
 
-    def answer(self, book: Book, make: type[Any]) -> Any:
+    def answer(self, book: AgentTransaction, make: type[Any]) -> Any:
         """Return the answer that was kept of this write, as *make*; None if it was not made yet.
 
         IdempotencyMismatch if another write was made under the key.
@@ -54,7 +54,7 @@ class Replay:
             raise IdempotencyMismatch(self._key)
         return msgspec.json.decode(kept.answer, type=make)
 
-    def keep(self, book: Book, answer: object) -> None:
+    def keep(self, book: AgentTransaction, answer: object) -> None:
         """Keep *answer* with what the book writes."""
         book.tx.send(
             book.sql.keep_replay,
@@ -65,6 +65,6 @@ class Replay:
         )
 
     @staticmethod
-    def _hash(book: Book, what: bytes, given: str | bytes) -> bytes:
+    def _hash(book: AgentTransaction, what: bytes, given: str | bytes) -> bytes:
         text = given.encode() if isinstance(given, str) else given
         return hmac.digest(secret_of(book), what + text, "sha256")

@@ -50,7 +50,7 @@ class RunEnded(Struct, frozen=True, kw_only=True):
     removed: int
 
 
-class Rejected(Struct, frozen=True, kw_only=True):
+class RejectedFile(Struct, frozen=True, kw_only=True):
     """A file that was not imported: where, which code, and why."""
 
     path: str
@@ -72,6 +72,6 @@ class ImportReport(Struct, frozen=True, kw_only=True):
     replaced: tuple[str, ...]
     unchanged: tuple[str, ...]
     removed: tuple[str, ...]
-    rejected: tuple[Rejected, ...]
+    rejected: tuple[RejectedFile, ...]
     ignored: int
     dry_run: bool

@@ -4,17 +4,17 @@ from holdfast.engines.base import Transaction
 from holdfast.ground.errors import NotFound
 from holdfast.memories.durable.answers import EntryAnswer, entry_again, kept_of
 from holdfast.memories.durable.asked import checked_entry, checked_key
-from holdfast.memories.durable.book import Book
-from holdfast.memories.durable.caller import Caller
+from holdfast.memories.durable.book import AgentTransaction
+from holdfast.memories.durable.caller import AgentContext
 from holdfast.memories.durable.entry import StoredEntry
 from holdfast.memories.durable.history import CHANGE, change_at
 from holdfast.memories.durable.replays import Replay
-from holdfast.memories.durable.storing import Wish, needs_shared, store
+from holdfast.memories.durable.storing import EntryWrite, needs_shared, store
 from holdfast.memories.durable.writing import refusals, write
 
 
 def restore(
-    caller: Caller, key: str, seq: int, *, idempotency_key: str | None = None
+    caller: AgentContext, key: str, seq: int, *, idempotency_key: str | None = None
 ) -> StoredEntry:
     """Write what the change *seq* of *key* held; NotFound when it holds nothing.
 
@@ -32,12 +32,12 @@ def restore(
                 CHANGE, str(seq), next="Look at the history of the key for one that holds content."
             )
         asked = checked_entry(key, row.content, row.category, ())
-        book = Book(caller, tx)
+        book = AgentTransaction(caller, tx)
         book.open([key], shared=needs_shared(asked.category))
         first = None if replay is None else replay.answer(book, EntryAnswer)
         if first is not None:
             return entry_again(book, asked, first)
-        entry = store(book, asked, Wish(op="restore", cause={"restored": str(seq)}))
+        entry = store(book, asked, EntryWrite(op="restore", cause={"restored": str(seq)}))
         if replay is not None:
             replay.keep(book, kept_of(book, entry))
         book.close()

@@ -23,7 +23,7 @@ _tags = msgspec.json.Decoder(tuple[str, ...])
 _by = msgspec.json.Decoder(tuple[str, str, str | None, int | None])
 
 
-class Place(Struct, frozen=True):
+class EntryLocation(Struct, frozen=True):
     """Where an entry is: whose, and of which run; the nearest that a caller sees stands first."""
 
     owner: str
@@ -64,9 +64,9 @@ class EntryRow(Struct, frozen=True):
     updated_by: str
 
     @property
-    def place(self) -> Place:
+    def place(self) -> EntryLocation:
         """Where it is."""
-        return Place(self.agent, self.run_id)
+        return EntryLocation(self.agent, self.run_id)
 
     @property
     def scope(self) -> EntryScope:

@@ -8,16 +8,16 @@ from typing import Self
 from holdfast.ground.errors import StaleRun
 from holdfast.ground.pages import Page
 from holdfast.memories.durable import runs
-from holdfast.memories.durable.caller import Caller
+from holdfast.memories.durable.caller import AgentContext
 from holdfast.memories.durable.codes import coded
 from holdfast.memories.durable.entry import DurableEntry, EntryScope, StoredEntry, StoredMany
 from holdfast.memories.durable.explaining import explain
 from holdfast.memories.durable.forgetting import forget
 from holdfast.memories.durable.hydrating import Hydration, hydrate
-from holdfast.memories.durable.reading import LISTED, Filters, get, list_entries
+from holdfast.memories.durable.reading import LISTED, EntryQuery, get, list_entries
 from holdfast.memories.durable.reports import Explanation, RunEnded
 from holdfast.memories.durable.setting import OnError, set_many, set_one
-from holdfast.memories.durable.storing import Wish
+from holdfast.memories.durable.storing import EntryWrite
 
 
 class DurableRun:
@@ -27,7 +27,7 @@ class DurableRun:
     """
 
     def __init__(self, begun: runs.Begun) -> None:
-        self.caller: Caller = begun.caller
+        self.caller: AgentContext = begun.caller
         self.hydration: Hydration = begun.hydration
         self.run_id, self.token, self.lane = begun.run_id, begun.token, begun.lane
         self._over = False
@@ -44,7 +44,9 @@ class DurableRun:
         idempotency_key: str | None = None,
     ) -> StoredEntry:
         """Write the whole entry under *key*, replacing what was there."""
-        wish = Wish(refresh=refresh, expected_seq=expected_seq, idempotency_key=idempotency_key)
+        wish = EntryWrite(
+            refresh=refresh, expected_seq=expected_seq, idempotency_key=idempotency_key
+        )
         return set_one(self.caller, key, content, category, tags, wish=wish)
 
     def set_many(
@@ -73,7 +75,7 @@ class DurableRun:
         page: str | None = None,
     ) -> Page[DurableEntry]:
         """Return the entries that pass all filters, newest first, shadowed ones included."""
-        filters = Filters(
+        filters = EntryQuery(
             category=category, tags=tags, since=since, key_prefix=key_prefix, query=query
         )
         with coded():

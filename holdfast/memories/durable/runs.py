@@ -9,8 +9,8 @@ from holdfast.engines.base import Transaction
 from holdfast.ground.clock import from_microseconds
 from holdfast.ground.errors import InvalidInput, RunRequired
 from holdfast.ground.scope import checked_name
-from holdfast.memories.durable.book import Book
-from holdfast.memories.durable.caller import Caller
+from holdfast.memories.durable.book import AgentTransaction
+from holdfast.memories.durable.caller import AgentContext
 from holdfast.memories.durable.ending import put_to_end
 from holdfast.memories.durable.fence import LAPSES_AFTER, refuse_stale
 from holdfast.memories.durable.hydrating import (
@@ -32,7 +32,7 @@ Ending = Literal["ok", "failed"]
 class Begun(Struct, frozen=True, kw_only=True):
     """A run that has begun: its caller, its lane, and what its agent sees at the start."""
 
-    caller: Caller
+    caller: AgentContext
     hydration: Hydration
     run_id: str
     token: int
@@ -62,7 +62,7 @@ class _Opening(Struct, frozen=True, kw_only=True):
 
 
 def begin(
-    caller: Caller, run_id: str | None, *, lane: str, budget: int | None, resume: bool
+    caller: AgentContext, run_id: str | None, *, lane: str, budget: int | None, resume: bool
 ) -> Begun:
     """Take the next token of *lane*, supersede the run that was open there, and hydrate.
 
@@ -80,8 +80,8 @@ def begin(
     return write(caller, lambda tx: _begin(caller, tx, opening))
 
 
-def _begin(caller: Caller, tx: Transaction, opening: _Opening) -> Begun:
-    book = Book(caller, tx)
+def _begin(caller: AgentContext, tx: Transaction, opening: _Opening) -> Begun:
+    book = AgentTransaction(caller, tx)
     rows = book.lock(
         lambda: tx.all(_Lane, book.sql.open_lane, lane=opening.lane, run=opening.run_id)
     )
@@ -119,7 +119,7 @@ def _begin(caller: Caller, tx: Transaction, opening: _Opening) -> Begun:
     return Begun(caller=within, hydration=hydration, run_id=run_id, token=token, lane=lane)
 
 
-def end(caller: Caller, outcome: Ending, *, idempotency_key: str | None = None) -> RunEnded:
+def end(caller: AgentContext, outcome: Ending, *, idempotency_key: str | None = None) -> RunEnded:
     """End the caller's run and delete its conversation entries; StaleRun if it is not live."""
     with refusals(caller):
         if outcome not in get_args(Ending):
@@ -130,7 +130,7 @@ def end(caller: Caller, outcome: Ending, *, idempotency_key: str | None = None) 
         replay = Replay.of(idempotency_key, "end", run, outcome)
 
     def work(tx: Transaction) -> RunEnded:
-        book = Book(caller, tx)
+        book = AgentTransaction(caller, tx)
         book.open(live=replay is None)
         first = None if replay is None else replay.answer(book, RunEnded)
         if first is not None:
@@ -147,14 +147,14 @@ def end(caller: Caller, outcome: Ending, *, idempotency_key: str | None = None) 
     return write(caller, work)
 
 
-def heartbeat(caller: Caller) -> datetime:
+def heartbeat(caller: AgentContext) -> datetime:
     """Say that the caller's run is alive; return when it would lapse."""
     with refusals(caller):
         if caller.run is None:
             raise RunRequired
 
     def work(tx: Transaction) -> datetime:
-        book = Book(caller, tx)
+        book = AgentTransaction(caller, tx)
         book.open()
         book.close()
         return from_microseconds(book.now + LAPSES_AFTER)

@@ -1,10 +1,10 @@
 """The random key with which a workspace hashes what it must not keep."""
 
-from holdfast.memories.durable.book import Book
+from holdfast.memories.durable.book import AgentTransaction
 from holdfast.memories.durable.tombstones import new_secret
 
 
-def secret_of(book: Book) -> bytes:
+def secret_of(book: AgentTransaction) -> bytes:
     """Return the secret of *book*'s workspace; made now if this is its first use."""
     if book.secret is None:
         book.tx.run(book.sql.make_secret, secret=new_secret())

@@ -15,14 +15,14 @@ from holdfast.memories.durable.answers import (
     kept_refusal,
     refusal_again,
 )
-from holdfast.memories.durable.asked import Asked, checked_entry
-from holdfast.memories.durable.book import Book
-from holdfast.memories.durable.caller import Caller
+from holdfast.memories.durable.asked import CheckedEntry, checked_entry
+from holdfast.memories.durable.book import AgentTransaction
+from holdfast.memories.durable.caller import AgentContext
 from holdfast.memories.durable.codes import give_code
 from holdfast.memories.durable.entry import NotStored, StoredEntry, StoredMany
 from holdfast.memories.durable.limits import MOST_BATCH
 from holdfast.memories.durable.replays import Replay
-from holdfast.memories.durable.storing import PLAIN, Wish, needs_shared, store
+from holdfast.memories.durable.storing import PLAIN, EntryWrite, needs_shared, store
 from holdfast.memories.durable.tidying import tidy_when_due
 from holdfast.memories.durable.writing import refusals, tell_refused, write
 
@@ -33,13 +33,13 @@ _KNOWN: Final = _NEEDED | {"tags"}
 
 
 def set_one(
-    caller: Caller,
+    caller: AgentContext,
     key: object,
     content: object,
     category: object,
     tags: object = (),
     *,
-    wish: Wish = PLAIN,
+    wish: EntryWrite = PLAIN,
 ) -> StoredEntry:
     """Write one entry, whole."""
     with refusals(caller):
@@ -48,7 +48,7 @@ def set_one(
         replay = Replay.of(wish.idempotency_key, "set", asked, wish.refresh, expected, wish.cause)
 
     def work(tx: Transaction) -> StoredEntry:
-        book = Book(caller, tx)
+        book = AgentTransaction(caller, tx)
         book.open([asked.key], shared=needs_shared(asked.category))
         tidy_when_due(book)
         first = None if replay is None else replay.answer(book, EntryAnswer)
@@ -67,12 +67,12 @@ def set_one(
 class _Given(Struct, frozen=True):
     """The items of `set_many`: those that may be tried, and why the others may not, by index."""
 
-    tried: dict[int, Asked]
+    tried: dict[int, CheckedEntry]
     refused: dict[int, NotStored]
 
 
 def set_many(
-    caller: Caller,
+    caller: AgentContext,
     items: Iterable[object],
     *,
     on_error: OnError = "abort",
@@ -90,10 +90,10 @@ def set_many(
         given = _given(items)
         whys = [(index, each.error.message) for index, each in given.refused.items()]
         replay = Replay.of(idempotency_key, "set_many", given.tried, whys, on_error, refresh)
-    wish = Wish(refresh=refresh)
+    wish = EntryWrite(refresh=refresh)
 
     def work(tx: Transaction) -> StoredMany:
-        book = Book(caller, tx)
+        book = AgentTransaction(caller, tx)
         keys = sorted({asked.key for asked in given.tried.values()})
         shared = any(needs_shared(asked.category) for asked in given.tried.values())
         book.open(keys, shared=shared, mutations=len(given.tried))
@@ -122,7 +122,7 @@ class _Tried(Struct, frozen=True):
     here: dict[int, HoldfastError]
 
 
-def _tried(book: Book, given: _Given, wish: Wish, on_error: OnError) -> _Tried:
+def _tried(book: AgentTransaction, given: _Given, wish: EntryWrite, on_error: OnError) -> _Tried:
     tried = _Tried({}, {}, {})
     for index in range(len(given.tried) + len(given.refused)):
         asked = given.tried.get(index)
@@ -138,14 +138,14 @@ def _tried(book: Book, given: _Given, wish: Wish, on_error: OnError) -> _Tried:
     return tried
 
 
-def _kept(book: Book, tried: _Tried) -> ManyAnswer:
+def _kept(book: AgentTransaction, tried: _Tried) -> ManyAnswer:
     return ManyAnswer(
         stored={index: kept_of(book, entry) for index, entry in tried.stored.items()},
         refused={index: kept_refusal(error) for index, error in tried.here.items()},
     )
 
 
-def _again(book: Book, given: _Given, answer: ManyAnswer) -> StoredMany:
+def _again(book: AgentTransaction, given: _Given, answer: ManyAnswer) -> StoredMany:
     stored: dict[int, StoredEntry] = {}
     refused = dict(given.refused)
     for index, asked in given.tried.items():

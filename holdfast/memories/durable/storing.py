@@ -10,8 +10,8 @@ from msgspec import UNSET, Struct, UnsetType
 
 from holdfast.ground.clock import from_microseconds
 from holdfast.ground.errors import Forgotten, MemoryFull, PreconditionFailed, RunRequired
-from holdfast.memories.durable.asked import Asked, near_miss, refuse_long
-from holdfast.memories.durable.book import Book
+from holdfast.memories.durable.asked import CheckedEntry, near_miss, refuse_long
+from holdfast.memories.durable.book import AgentTransaction
 from holdfast.memories.durable.changes import Cause, Op
 from holdfast.memories.durable.entry import (
     CONVERSATION,
@@ -25,7 +25,7 @@ from holdfast.memories.durable.entry import (
     label_of,
 )
 from holdfast.memories.durable.evict import Leaving, crowded, who_goes
-from holdfast.memories.durable.rows import SHARED, EntryRow, Place, by_of, tags_text
+from holdfast.memories.durable.rows import SHARED, EntryLocation, EntryRow, by_of, tags_text
 from holdfast.memories.durable.times import HOUR
 from holdfast.memories.durable.tombstones import Tombstone, key_hash
 
@@ -34,7 +34,7 @@ OPS: dict[Outcome, Op] = {"created": "create", "replaced": "replace", "refreshed
 Shadowed = Literal["workspace", "agent"]
 
 
-class Wish(Struct, frozen=True, kw_only=True):
+class EntryWrite(Struct, frozen=True, kw_only=True):
     """How an entry is to be written.
 
     *expected_seq* is that of the entry to be written over, 0 for none. *born* and *written* are
@@ -53,7 +53,7 @@ class Wish(Struct, frozen=True, kw_only=True):
     moves: bool = True
 
 
-PLAIN = Wish()
+PLAIN = EntryWrite()
 
 
 def needs_shared(category: str) -> bool:
@@ -61,7 +61,7 @@ def needs_shared(category: str) -> bool:
     return category == WORKSPACE
 
 
-def store(book: Book, asked: Asked, wish: Wish = PLAIN) -> StoredEntry:
+def store(book: AgentTransaction, asked: CheckedEntry, wish: EntryWrite = PLAIN) -> StoredEntry:
     """Write *asked*, whose key *book* was opened at; return it with what that brings about.
 
     Raises RunRequired, Forgotten, PreconditionFailed, MemoryFull, InvalidInput; then nothing is
@@ -114,12 +114,12 @@ def stored(
     )
 
 
-def core_held(book: Book) -> int:
+def core_held(book: AgentTransaction) -> int:
     """Return how many core entries the agent now has."""
-    return book.held(Place(book.caller.agent)).core
+    return book.held(EntryLocation(book.caller.agent)).core
 
 
-def refuse_forgotten(book: Book, key: str) -> None:
+def refuse_forgotten(book: AgentTransaction, key: str) -> None:
     """Raise Forgotten if somebody else forgot *key* after the caller's run began."""
     opened, run = book.opened, book.caller.run
     knew = {book.caller.agent: opened.knew_seq or 0, SHARED: opened.knew_shared_seq or 0}
@@ -134,15 +134,17 @@ def refuse_forgotten(book: Book, key: str) -> None:
             raise Forgotten(from_microseconds(each.at), str(by))
 
 
-def _place(book: Book, asked: Asked) -> Place:
+def _place(book: AgentTransaction, asked: CheckedEntry) -> EntryLocation:
     if asked.category == CONVERSATION:
         if book.caller.run is None:
             raise RunRequired
-        return Place(book.caller.agent, book.caller.run.run_id)
-    return Place(SHARED if asked.category == WORKSPACE else book.caller.agent)
+        return EntryLocation(book.caller.agent, book.caller.run.run_id)
+    return EntryLocation(SHARED if asked.category == WORKSPACE else book.caller.agent)
 
 
-def _refuse_unexpected(book: Book, key: str, before: EntryRow | None, wish: Wish) -> None:
+def _refuse_unexpected(
+    book: AgentTransaction, key: str, before: EntryRow | None, wish: EntryWrite
+) -> None:
     expected = wish.expected_seq
     if expected is UNSET or expected is None or expected == (before.seq if before else 0):
         return
@@ -150,7 +152,7 @@ def _refuse_unexpected(book: Book, key: str, before: EntryRow | None, wish: Wish
     raise PreconditionFailed(key, expected=expected, current=current)
 
 
-def _outcome(before: EntryRow | None, asked: Asked, wish: Wish) -> Outcome:
+def _outcome(before: EntryRow | None, asked: CheckedEntry, wish: EntryWrite) -> Outcome:
     if before is None:
         return "created"
     same = before.content == asked.content and before.category == asked.category
@@ -159,7 +161,7 @@ def _outcome(before: EntryRow | None, asked: Asked, wish: Wish) -> Outcome:
     return "refreshed" if wish.refresh else "unchanged"
 
 
-def _leaving(book: Book, asked: Asked, place: Place) -> Leaving:
+def _leaving(book: AgentTransaction, asked: CheckedEntry, place: EntryLocation) -> Leaving:
     """Return who goes for a new entry at *place*; MemoryFull if nobody may."""
     held, limits = book.held(place), book.limits
     cap = limits.run_cap if place.run else limits.cap if place.owner else limits.workspace_cap
@@ -170,7 +172,9 @@ def _leaving(book: Book, asked: Asked, place: Place) -> Leaving:
     raise MemoryFull(cap=cap, entries=held.entries, core_entries=held.core, coldest=tuple(coldest))
 
 
-def _evict(book: Book, key: str, place: Place, leaving: Leaving) -> tuple[Gone, ...]:
+def _evict(
+    book: AgentTransaction, key: str, place: EntryLocation, leaving: Leaving
+) -> tuple[Gone, ...]:
     return tuple(
         gone
         for pinned, count in ((False, leaving.windowed), (True, leaving.core))
@@ -179,8 +183,8 @@ def _evict(book: Book, key: str, place: Place, leaving: Leaving) -> tuple[Gone, 
 
 
 def evict(
-    book: Book,
-    place: Place,
+    book: AgentTransaction,
+    place: EntryLocation,
     *,
     pinned: bool,
     count: int,
@@ -195,7 +199,7 @@ def evict(
     return gone
 
 
-def _move_nearer(book: Book, key: str, place: Place) -> Shadowed | None:
+def _move_nearer(book: AgentTransaction, key: str, place: EntryLocation) -> Shadowed | None:
     """Take away what stands nearer than *place*, and name the next that stands farther."""
     shadows: Shadowed | None = None
     for other in book.caller.places:
@@ -209,7 +213,13 @@ def _move_nearer(book: Book, key: str, place: Place) -> Shadowed | None:
     return shadows
 
 
-def _row(book: Book, asked: Asked, wish: Wish, before: EntryRow | None, place: Place) -> EntryRow:
+def _row(
+    book: AgentTransaction,
+    asked: CheckedEntry,
+    wish: EntryWrite,
+    before: EntryRow | None,
+    place: EntryLocation,
+) -> EntryRow:
     """Return the row to be, its number still to come."""
     written = book.now if wish.written is None else wish.written
     lasts = book.limits.daily_hours * HOUR
@@ -231,7 +241,7 @@ def _row(book: Book, asked: Asked, wish: Wish, before: EntryRow | None, place: P
     )
 
 
-def notices(asked: Asked, *, core: int, cap: int) -> tuple[str, ...]:
+def notices(asked: CheckedEntry, *, core: int, cap: int) -> tuple[str, ...]:
     """Return what to say to whoever wrote *asked*, with *core* core entries of at most *cap*."""
     said = [near_miss(asked.category)]
     if asked.category == CORE:

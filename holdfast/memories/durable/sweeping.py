@@ -6,8 +6,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.engines.base import Engine, Transaction
-from holdfast.memories.durable.book import Book
-from holdfast.memories.durable.caller import Caller
+from holdfast.memories.durable.book import AgentTransaction
+from holdfast.memories.durable.caller import AgentContext
 from holdfast.memories.durable.codes import coded
 from holdfast.memories.durable.ending import end_lapsed
 from holdfast.memories.durable.entry import Swept
@@ -47,7 +47,7 @@ class _Moment(Struct, frozen=True, kw_only=True):
     at: int | None
 
 
-def sweep(caller: Caller) -> Swept:
+def sweep(caller: AgentContext) -> Swept:
     """Remove what is over of one agent, and what of its log is no longer kept.
 
     When this returns the bytes of what expired are in no file of the database, unless a reader
@@ -66,7 +66,7 @@ def sweep(caller: Caller) -> Swept:
     return swept
 
 
-def sweep_all(caller: Caller) -> Swept:
+def sweep_all(caller: AgentContext) -> Swept:
     """Remove what is over of every agent within *caller*'s engine, in batches, and its bytes.
 
     *caller* is of no agent; its workspace is `*` for all of them.
@@ -75,7 +75,7 @@ def sweep_all(caller: Caller) -> Swept:
         return _sweep_all(caller)
 
 
-def _sweep_all(caller: Caller) -> Swept:
+def _sweep_all(caller: AgentContext) -> Swept:
     now, swept = caller.now(), NOTHING
     sql = caller.engine.queries("holdfast.memories.durable")
     over = {"now": now, "lapsed": now - LAPSES_AFTER, "rows": BATCH}
@@ -107,8 +107,8 @@ def added(swept: Swept, more: Swept) -> Swept:
     )
 
 
-def _sweep(caller: Caller, tx: Transaction, *, tidying: bool) -> Swept:
-    book = Book(caller, tx, source=_SOURCE)
+def _sweep(caller: AgentContext, tx: Transaction, *, tidying: bool) -> Swept:
+    book = AgentTransaction(caller, tx, source=_SOURCE)
     book.open()
     ended = end_lapsed(book)
     if tidying:
@@ -117,7 +117,7 @@ def _sweep(caller: Caller, tx: Transaction, *, tidying: bool) -> Swept:
     return Swept(expired=book.expired, ended_runs=ended.runs, removed=ended.removed)
 
 
-def _sweep_some(caller: Caller, tx: Transaction, owners: list[_Owner]) -> Swept:
+def _sweep_some(caller: AgentContext, tx: Transaction, owners: list[_Owner]) -> Swept:
     swept = NOTHING
     for owner in owners:
         behalf = OnBehalf(tx, workspace=owner.workspace, agent=owner.agent)
@@ -126,7 +126,7 @@ def _sweep_some(caller: Caller, tx: Transaction, owners: list[_Owner]) -> Swept:
     return swept
 
 
-def _erase_evicted(caller: Caller, now: int) -> bool:
+def _erase_evicted(caller: AgentContext, now: int) -> bool:
     """Erase what the log holds of evicted entries whose time is over; tell whether it did any."""
     sql = caller.engine.queries("holdfast.memories.durable")
 
@@ -139,7 +139,7 @@ def _erase_evicted(caller: Caller, now: int) -> bool:
     return erased > 0
 
 
-def _drop_old(caller: Caller, now: int) -> None:
+def _drop_old(caller: AgentContext, now: int) -> None:
     engine, sql = caller.engine, caller.engine.queries("holdfast.memories.durable")
     for statement, before in (
         (sql.drop_old_changes, now - CHANGES_KEPT),

@@ -1,6 +1,6 @@
 """Dropping what is no longer kept of one agent, with a write of its own."""
 
-from holdfast.memories.durable.book import Book
+from holdfast.memories.durable.book import AgentTransaction
 from holdfast.memories.durable.ending import end_lapsed
 from holdfast.memories.durable.keeping import (
     CHANGES_KEPT,
@@ -11,14 +11,14 @@ from holdfast.memories.durable.keeping import (
 )
 
 
-def tidy_when_due(book: Book) -> None:
+def tidy_when_due(book: AgentTransaction) -> None:
     """Do what the sweep does for *book*'s agent, once a day, for where nobody sweeps."""
     if book.now >= book.opened.tidy_at:
         end_lapsed(book)
         tidy(book)
 
 
-def tidy(book: Book) -> None:
+def tidy(book: AgentTransaction) -> None:
     """Drop what is no longer kept of *book*'s agent, and of the log of what it shares."""
     tx, sql, now = book.tx, book.sql, book.now
     tx.send(sql.drop_changes, before=now - CHANGES_KEPT)

@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.ground.scope import Actor
-from holdfast.memories.durable.changes import Change
+from holdfast.memories.durable.changes import EntryChange
 from holdfast.memories.durable.entry import By
 from holdfast.memories.durable.hydrating import Hydration
 from holdfast.memories.durable.times import to_milliseconds_text
@@ -16,12 +16,12 @@ R = TypeVar("R", bound=Struct)
 Wire = dict[str, Any]
 
 
-def to_wire(record: Struct) -> Wire:
+def entry_to_wire(record: Struct) -> Wire:
     """Return *record* as the JSON object of the wire."""
     if isinstance(record, By):
         return _by(record)
     told = {name: value_to_wire(getattr(record, name)) for name in record.__struct_fields__}
-    if isinstance(record, Change):
+    if isinstance(record, EntryChange):
         told["actor"] = record.actor.actor.to_wire()
         told |= {"run_id": record.run_id, "run_token": record.run_token}
     if isinstance(record, Hydration):
@@ -38,7 +38,7 @@ def value_to_wire(value: object) -> object:
     if isinstance(value, Actor):
         return value.to_wire()
     if isinstance(value, Struct):
-        return to_wire(value)
+        return entry_to_wire(value)
     if isinstance(value, tuple | list):
         return [value_to_wire(each) for each in cast("tuple[object, ...]", value)]
     return value
@@ -46,7 +46,7 @@ def value_to_wire(value: object) -> object:
 
 def from_wire(make: type[R], wire: Wire) -> R:
     """Return the *make* that *wire* tells of; msgspec.ValidationError for something else."""
-    if make is Change:
+    if make is EntryChange:
         wire = {**wire, "actor": {**wire["actor"], **_run_of(wire)}}
     return msgspec.convert(_read(wire), make)
 

@@ -9,14 +9,14 @@ from holdfast.engines.base import Transaction
 from holdfast.ground.clock import from_microseconds
 from holdfast.ground.errors import HoldfastError
 from holdfast.ground.events import Event, Fact
-from holdfast.memories.durable.caller import Caller
+from holdfast.memories.durable.caller import AgentContext
 from holdfast.memories.durable.codes import give_code
 from holdfast.memories.durable.counts import counts
 
 T = TypeVar("T")
 
 
-def write(caller: Caller, work: Callable[[Transaction], T]) -> T:
+def write(caller: AgentContext, work: Callable[[Transaction], T]) -> T:
     """Return what *work* returns, once it is durable.
 
     With an engine whose writes are awaited that is an awaitable, here as there.
@@ -29,7 +29,7 @@ def write(caller: Caller, work: Callable[[Transaction], T]) -> T:
 
 
 @contextmanager
-def refusals(caller: Caller) -> Generator[None, None, None]:
+def refusals(caller: AgentContext) -> Generator[None, None, None]:
     """Let an error raised within carry its code, and tell of it, once."""
     try:
         yield
@@ -40,21 +40,21 @@ def refusals(caller: Caller) -> Generator[None, None, None]:
         raise
 
 
-def tell_refused(caller: Caller, error: HoldfastError) -> None:
+def tell_refused(caller: AgentContext, error: HoldfastError) -> None:
     """Tell that a write was refused with *error*, which carries its code."""
     if error.code is not None:
         counts.add("refused_total", error.code)
         publish(caller, "refused", code=error.code)
 
 
-def publish(caller: Caller, what: str, **data: Fact) -> None:
+def publish(caller: AgentContext, what: str, **data: Fact) -> None:
     """Tell this process alone that `durable.<what>` happened, in which nothing was written."""
     if caller.engine.events.heard:
         caller.engine.events.publish(event_of(caller, what, data))
 
 
 def event_of(
-    caller: Caller,
+    caller: AgentContext,
     what: str,
     data: Mapping[str, Fact],
     *,
@@ -77,6 +77,6 @@ def event_of(
     )
 
 
-async def _awaited(caller: Caller, written: Awaitable[T]) -> T:
+async def _awaited(caller: AgentContext, written: Awaitable[T]) -> T:
     with refusals(caller):
         return await written

@@ -19,11 +19,11 @@ from holdfast.ground.errors import (
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.durable.asked import checked_entry
 from holdfast.memories.durable.exporting import export_files, export_markdown
-from holdfast.memories.durable.folders import MOST_BYTES, ROOMY, Bounds, read_folder
+from holdfast.memories.durable.folders import MOST_BYTES, ROOMY, FolderLimits, read_folder
 from holdfast.memories.durable.importing import How, import_files, import_markdown
 from holdfast.memories.durable.markdown import File, path_of
 from holdfast.memories.durable.memory import DurableMemory
-from holdfast.memories.durable.reports import ImportReport, Rejected
+from holdfast.memories.durable.reports import ImportReport, RejectedFile
 from holdfast.testing.fakes import FrozenClock
 
 REPLACE = How(mode="replace")
@@ -343,7 +343,7 @@ def test_replace_changes_nothing_when_a_file_is_rejected(
         )
 
     assert refused.value.code == "HF-MEM-011"
-    rejected = cast("tuple[Rejected, ...]", refused.value.rejected)
+    rejected = cast("tuple[RejectedFile, ...]", refused.value.rejected)
     assert [each.path for each in rejected] == ["x.md", "notes/long.md"]
     assert told(durable) == before
 
@@ -556,9 +556,9 @@ def test_a_hostile_folder_is_read_without_harm(durable: DurableMemory, tmp_path:
     assert durable.history("named").data[0].cause == {"imported_from": "*.md"}
 
 
-@pytest.mark.parametrize("bounds", [Bounds(names=2), Bounds(together=5)])
+@pytest.mark.parametrize("bounds", [FolderLimits(names=2), FolderLimits(together=5)])
 def test_a_folder_that_holds_too_much_is_not_read_to_its_end(
-    tmp_path: Path, bounds: Bounds
+    tmp_path: Path, bounds: FolderLimits
 ) -> None:
     for name in ("a.md", "b.md", "c.md"):
         (tmp_path / name).write_text("xx")

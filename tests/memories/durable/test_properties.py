@@ -7,22 +7,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.memories.durable.entry import EntryScope
-from holdfast.memories.durable.evict import Held, Leaving, excess, who_goes
-from holdfast.memories.durable.hydrate import Candidate, Omitted, digest, plan
+from holdfast.memories.durable.evict import Leaving, ScopeSize, excess, who_goes
+from holdfast.memories.durable.hydrate import HydrationCandidate, OmittedEntry, digest, plan
 
 scopes: list[EntryScope] = ["run", "agent", "workspace"]
 budgets = st.integers(min_value=0, max_value=400)
 
 
 @st.composite
-def candidates(draw: st.DrawFn) -> list[Candidate]:
+def candidates(draw: st.DrawFn) -> list[HydrationCandidate]:
     """Draw what may be hydrated: one entry at most of each scope and key, in any order."""
     names = draw(
         st.lists(st.tuples(st.sampled_from(scopes), st.sampled_from("abcdefgh")), unique=True)
     )
     numbers = draw(st.permutations(range(1, len(names) + 1)))
     return [
-        Candidate(
+        HydrationCandidate(
             key=key,
             category=draw(st.sampled_from(["core", "note"])) if scope == "agent" else scope,
             scope=scope,
@@ -34,19 +34,21 @@ def candidates(draw: st.DrawFn) -> list[Candidate]:
 
 
 def divided(
-    there: list[Candidate], budget: int
-) -> tuple[tuple[Candidate, ...], tuple[Omitted, ...]]:
+    there: list[HydrationCandidate], budget: int
+) -> tuple[tuple[HydrationCandidate, ...], tuple[OmittedEntry, ...]]:
     """Return who is taken of *there*, in that order, and who is left out."""
     return plan(there, budget=budget).divided()
 
 
 @given(candidates(), budgets)
-def test_a_budget_is_never_exceeded(there: list[Candidate], budget: int) -> None:
+def test_a_budget_is_never_exceeded(there: list[HydrationCandidate], budget: int) -> None:
     assert sum(each.size_bytes for each in divided(there, budget)[0]) <= budget
 
 
 @given(candidates(), budgets)
-def test_each_candidate_is_taken_or_left_out_once(there: list[Candidate], budget: int) -> None:
+def test_each_candidate_is_taken_or_left_out_once(
+    there: list[HydrationCandidate], budget: int
+) -> None:
     chosen, omitted = divided(there, budget)
 
     numbers = [each.seq for each in (*chosen, *omitted)]
@@ -55,14 +57,18 @@ def test_each_candidate_is_taken_or_left_out_once(there: list[Candidate], budget
 
 
 @given(candidates(), budgets)
-def test_core_stands_first_and_each_tier_newest_first(there: list[Candidate], budget: int) -> None:
+def test_core_stands_first_and_each_tier_newest_first(
+    there: list[HydrationCandidate], budget: int
+) -> None:
     chosen, _ = divided(there, budget)
 
     assert list(chosen) == sorted(chosen, key=lambda each: (each.category != "core", -each.seq))
 
 
 @given(candidates(), budgets)
-def test_what_was_left_out_did_not_fit_at_its_turn(there: list[Candidate], budget: int) -> None:
+def test_what_was_left_out_did_not_fit_at_its_turn(
+    there: list[HydrationCandidate], budget: int
+) -> None:
     chosen, omitted = divided(there, budget)
 
     for each in omitted:
@@ -78,7 +84,7 @@ def test_what_was_left_out_did_not_fit_at_its_turn(there: list[Candidate], budge
 
 @given(candidates(), budgets)
 def test_no_windowed_entry_changes_which_core_are_taken(
-    there: list[Candidate], budget: int
+    there: list[HydrationCandidate], budget: int
 ) -> None:
     chosen, omitted = divided(there, budget)
     shadowed = {each.seq for each in omitted if each.reason == "shadowed"}
@@ -90,7 +96,9 @@ def test_no_windowed_entry_changes_which_core_are_taken(
 
 
 @given(candidates(), budgets)
-def test_of_one_key_only_the_nearest_is_considered(there: list[Candidate], budget: int) -> None:
+def test_of_one_key_only_the_nearest_is_considered(
+    there: list[HydrationCandidate], budget: int
+) -> None:
     planned = plan(there, budget=budget)
 
     considered: dict[str, EntryScope] = {
@@ -103,7 +111,7 @@ def test_of_one_key_only_the_nearest_is_considered(there: list[Candidate], budge
 
 @given(candidates(), budgets, st.randoms())
 def test_the_order_in_which_entries_are_found_is_nothing(
-    there: list[Candidate], budget: int, random: Random
+    there: list[HydrationCandidate], budget: int, random: Random
 ) -> None:
     shuffled = there.copy()
     random.shuffle(shuffled)
@@ -114,21 +122,23 @@ def test_the_order_in_which_entries_are_found_is_nothing(
 
 
 @given(candidates(), candidates())
-def test_a_digest_tells_what_was_taken_apart(one: list[Candidate], two: list[Candidate]) -> None:
+def test_a_digest_tells_what_was_taken_apart(
+    one: list[HydrationCandidate], two: list[HydrationCandidate]
+) -> None:
     names = [[(each.scope, each.key, each.seq) for each in there] for there in (one, two)]
 
     assert (digest(one) == digest(two)) == (names[0] == names[1])
 
 
 @st.composite
-def holdings(draw: st.DrawFn) -> Held:
+def holdings(draw: st.DrawFn) -> ScopeSize:
     """Draw how many entries there are, and how many of them are core."""
     entries = draw(st.integers(min_value=0, max_value=12))
-    return Held(entries=entries, core=draw(st.integers(min_value=0, max_value=entries)))
+    return ScopeSize(entries=entries, core=draw(st.integers(min_value=0, max_value=entries)))
 
 
 @given(holdings(), st.integers(min_value=1, max_value=12))
-def test_core_goes_only_when_nothing_else_is_left(held: Held, cap: int) -> None:
+def test_core_goes_only_when_nothing_else_is_left(held: ScopeSize, cap: int) -> None:
     leaving = excess(held, cap=cap)
 
     assert leaving.windowed + leaving.core == max(0, held.entries - cap)
@@ -137,7 +147,7 @@ def test_core_goes_only_when_nothing_else_is_left(held: Held, cap: int) -> None:
 
 @pytest.mark.parametrize("core", [True, False])
 @given(holdings(), st.integers(min_value=1, max_value=12))
-def test_a_new_entry_has_a_place_or_is_refused(core: bool, held: Held, cap: int) -> None:
+def test_a_new_entry_has_a_place_or_is_refused(core: bool, held: ScopeSize, cap: int) -> None:
     leaving = who_goes(held, cap=cap, core=core)
 
     if leaving == "full":

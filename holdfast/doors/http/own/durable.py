@@ -22,16 +22,16 @@ from holdfast.memories.durable.entry import EntryScope, NotStored, StoredEntry, 
 from holdfast.memories.durable.explaining import explain
 from holdfast.memories.durable.forgetting import forget
 from holdfast.memories.durable.hydrating import hydrate
-from holdfast.memories.durable.promoting import Origin
-from holdfast.memories.durable.reading import LISTED, Filters, get, list_entries
+from holdfast.memories.durable.promoting import PromotionSource
+from holdfast.memories.durable.reading import LISTED, EntryQuery, get, list_entries
 from holdfast.memories.durable.restoring import restore as restore_change
 from holdfast.memories.durable.setting import OnError, set_many, set_one
-from holdfast.memories.durable.storing import Wish
-from holdfast.memories.durable.wire import Wire, to_wire
+from holdfast.memories.durable.storing import EntryWrite
+from holdfast.memories.durable.wire import Wire, entry_to_wire
 
 ENTRIES, ENTRY = "/entries", "/entries/{key}"
 
-_FILTERS = frozenset(Filters.__struct_fields__)
+_FILTERS = frozenset(EntryQuery.__struct_fields__)
 
 
 class PutEntry(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -42,7 +42,7 @@ class PutEntry(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tags: list[str] = field(default_factory=list[str])
     refresh: bool = True
     expected_seq: int | UnsetType | None = UNSET
-    promoted_from: str | Origin | None = None
+    promoted_from: str | PromotionSource | None = None
 
 
 class PostEntries(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -62,7 +62,7 @@ class Restore(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
 async def list_all(call: Call) -> Answer:
     """List entries, newest first."""
     asked = dict(call.query)
-    filters = Filters(**{name: asked.pop(name) for name in _FILTERS & asked.keys()})
+    filters = EntryQuery(**{name: asked.pop(name) for name in _FILTERS & asked.keys()})
     limit: int = asked.get("limit", LISTED)
     page = await call.slow(
         lambda hf: acted(
@@ -73,7 +73,9 @@ async def list_all(call: Call) -> Answer:
             query=filters.query,
         )
     )
-    return of_json({"data": [to_wire(each) for each in page.data], "next_page": page.next_page})
+    return of_json(
+        {"data": [entry_to_wire(each) for each in page.data], "next_page": page.next_page}
+    )
 
 
 async def put_many(call: Call) -> Answer:
@@ -101,7 +103,7 @@ async def put_many(call: Call) -> Answer:
 async def put(call: Call) -> Answer:
     """Write one entry, whole."""
     body = call.body(PutEntry)
-    wish = Wish(
+    wish = EntryWrite(
         refresh=body.refresh,
         expected_seq=body.expected_seq,
         cause=_cause(body.promoted_from),
@@ -128,7 +130,7 @@ async def retrieve(call: Call) -> Answer:
     )
     if entry is None:
         raise NotFound("entry", key, next="Check the key, or list the entries.")
-    return of_json(to_wire(entry))
+    return of_json(entry_to_wire(entry))
 
 
 async def delete(call: Call) -> Answer:
@@ -150,7 +152,7 @@ async def explanation(call: Call) -> Answer:
     """Tell why an entry is hydrated, or is not."""
     budget: int | None = call.query.get("budget")
     told = await call.slow(lambda hf: explain(caller_of(call, hf), call["key"], budget))
-    return of_json(to_wire(told))
+    return of_json(entry_to_wire(told))
 
 
 async def restore(call: Call) -> Answer:
@@ -171,16 +173,16 @@ async def hydration(call: Call) -> Answer:
     told = await call.slow(
         lambda hf: acted(call, hf, "hydrate", lambda caller: hydrate(caller, budget))
     )
-    return of_json(to_wire(told))
+    return of_json(entry_to_wire(told))
 
 
 def _stored(stored: StoredEntry) -> Answer:
-    return of_json(to_wire(stored), status=201 if stored.outcome == "created" else 200)
+    return of_json(entry_to_wire(stored), status=201 if stored.outcome == "created" else 200)
 
 
 def _many(many: StoredMany) -> Wire:
     return {
-        "stored": [to_wire(each) for each in many.stored],
+        "stored": [entry_to_wire(each) for each in many.stored],
         "refused": [_refused(each) for each in many.refused],
     }
 
@@ -189,10 +191,10 @@ def _refused(refused: NotStored) -> Wire:
     return {"index": refused.index, "key": refused.key, "error": told_of(refused.error)}
 
 
-def _cause(promoted_from: str | Origin | None) -> Cause:
+def _cause(promoted_from: str | PromotionSource | None) -> Cause:
     if promoted_from is None:
         return {}
-    origin = Origin(key=promoted_from) if isinstance(promoted_from, str) else promoted_from
+    origin = PromotionSource(key=promoted_from) if isinstance(promoted_from, str) else promoted_from
     return origin.cause()
 
 

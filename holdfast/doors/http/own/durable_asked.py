@@ -9,7 +9,7 @@ from holdfast.ground.errors import InvalidInput
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.traced import within
 from holdfast.memories.durable.asked import checked_idempotency_key
-from holdfast.memories.durable.caller import Caller, InRun
+from holdfast.memories.durable.caller import AgentContext, InRun
 from holdfast.memories.durable.memory import DurableMemory
 
 T = TypeVar("T")
@@ -38,14 +38,19 @@ def agents_route(
     )
 
 
-def caller_of(call: Call, hf: Holdfast) -> Caller:
+def caller_of(call: Call, hf: Holdfast) -> AgentContext:
     """Return the caller that *call* is by: the agent of its path, in the run of its headers."""
     caller, run = hf.durable(call["agent"]).caller, run_of(call)
     return caller if run is None else caller.within(run.run_id, run.token)
 
 
 def acted(
-    call: Call, hf: Holdfast, act: str, work: Callable[[Caller], T], *, query: str | None = None
+    call: Call,
+    hf: Holdfast,
+    act: str,
+    work: Callable[[AgentContext], T],
+    *,
+    query: str | None = None,
 ) -> T:
     """Return *work*(the caller of *call*), which the memory's spans are told of as its *act*."""
     memory, run = hf.durable(call["agent"]), run_of(call)

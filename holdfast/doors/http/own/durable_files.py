@@ -15,8 +15,8 @@ from holdfast.library.holdfast import Holdfast
 from holdfast.library.traced import within
 from holdfast.memories.durable.exporting import export_files
 from holdfast.memories.durable.importing import How, Mode, import_files
-from holdfast.memories.durable.reports import ImportReport, Rejected
-from holdfast.memories.durable.wire import to_wire
+from holdfast.memories.durable.reports import ImportReport, RejectedFile
+from holdfast.memories.durable.wire import entry_to_wire
 
 
 class SentFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -65,14 +65,14 @@ async def take_in(call: Call) -> Answer:
         idempotency_key=idempotency_key_of(call),
     )
     files = [(each.path, each.text) for each in body.files]
-    passed = [Rejected(path=e.path, code=e.code, reason=e.reason) for e in body.rejected]
+    passed = [RejectedFile(path=e.path, code=e.code, reason=e.reason) for e in body.rejected]
 
     def taken_in(hf: Holdfast) -> ImportReport:
         memory = memory_of(call, hf)
         work = partial(import_files, memory.caller, files, how, passed=passed)
         return within(memory, "import_markdown", work)
 
-    return of_json(to_wire(await call.slow(taken_in)))
+    return of_json(entry_to_wire(await call.slow(taken_in)))
 
 
 ROUTES = (

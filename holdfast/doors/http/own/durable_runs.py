@@ -14,10 +14,10 @@ from holdfast.doors.http.own.durable_asked import (
 )
 from holdfast.ground.errors import InvalidInput
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.durable.caller import Caller
+from holdfast.memories.durable.caller import AgentContext
 from holdfast.memories.durable.runs import Ending, begin, end, heartbeat
 from holdfast.memories.durable.times import to_milliseconds_text
-from holdfast.memories.durable.wire import to_wire
+from holdfast.memories.durable.wire import entry_to_wire
 
 OF_RUN = "/runs/{run_id}"
 
@@ -51,7 +51,7 @@ async def open_run(call: Call) -> Answer:
         )
     )
     told = {"run_id": begun.run_id, "token": begun.token, "lane": begun.lane}
-    return of_json({**told, "hydration": to_wire(begun.hydration)}, status=201)
+    return of_json({**told, "hydration": entry_to_wire(begun.hydration)}, status=201)
 
 
 async def keep_alive(call: Call) -> Answer:
@@ -68,10 +68,10 @@ async def end_run(call: Call) -> Answer:
     ended = await call.write(
         lambda hf: end(_within(call, hf), outcome, idempotency_key=idempotency_key_of(call))
     )
-    return of_json(to_wire(ended))
+    return of_json(entry_to_wire(ended))
 
 
-def _within(call: Call, hf: Holdfast) -> Caller:
+def _within(call: Call, hf: Holdfast) -> AgentContext:
     """Return the run's caller; InvalidInput if the headers name another than the path."""
     caller = caller_of(call, hf)
     if caller.run is not None and caller.run.run_id != call["run_id"]:

@@ -10,7 +10,7 @@ from holdfast.doors.http.own.durable_asked import agents_route, idempotency_key_
 from holdfast.doors.http.query import PAGE, moment, text
 from holdfast.ground.errors import NotFound
 from holdfast.memories.durable.history import CHANGE
-from holdfast.memories.durable.wire import to_wire
+from holdfast.memories.durable.wire import entry_to_wire
 
 _DIGITS_MOST = 18
 
@@ -37,7 +37,9 @@ async def history(call: Call) -> Answer:
     """List changes, newest first."""
     query = call.query
     page = await call.slow(lambda hf: memory_of(call, hf).history(**query))
-    return of_json({"data": [to_wire(each) for each in page.data], "next_page": page.next_page})
+    return of_json(
+        {"data": [entry_to_wire(each) for each in page.data], "next_page": page.next_page}
+    )
 
 
 async def redact(call: Call) -> Answer:
@@ -46,12 +48,14 @@ async def redact(call: Call) -> Answer:
     idempotency_key_of(call)
     if not (digits.isascii() and digits.isdigit()) or len(digits) > _DIGITS_MOST:
         raise NotFound(CHANGE, digits, next="Find its number in the history.")
-    return of_json(to_wire(await call.slow(lambda hf: memory_of(call, hf).redact(int(digits)))))
+    return of_json(
+        entry_to_wire(await call.slow(lambda hf: memory_of(call, hf).redact(int(digits))))
+    )
 
 
 async def limits(call: Call) -> Answer:
     """Tell the limits in force."""
-    return of_json(to_wire(await call.quick(lambda hf: memory_of(call, hf).limits())))
+    return of_json(entry_to_wire(await call.quick(lambda hf: memory_of(call, hf).limits())))
 
 
 async def set_limits(call: Call) -> Answer:
@@ -61,13 +65,13 @@ async def set_limits(call: Call) -> Answer:
     changed = await call.write(
         lambda hf: memory_of(call, hf).set_limits(evict=body.evict, **body.given())
     )
-    return of_json(to_wire(changed))
+    return of_json(entry_to_wire(changed))
 
 
 async def sweep(call: Call) -> Answer:
     """Remove expired entries and lapsed runs."""
     idempotency_key_of(call)
-    return of_json(to_wire(await call.slow(lambda hf: memory_of(call, hf).sweep())))
+    return of_json(entry_to_wire(await call.slow(lambda hf: memory_of(call, hf).sweep())))
 
 
 ROUTES = (

@@ -13,7 +13,7 @@ from holdfast.doors.http.routes import Handler, Method, Needs, Route
 from holdfast.ground.errors import InvalidInput
 from holdfast.library.forget_report import ForgetReport
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.durable.wire import to_wire
+from holdfast.memories.durable.wire import entry_to_wire
 
 SETTINGS = "/api/settings/durable"
 
@@ -29,24 +29,26 @@ async def agents(call: Call) -> Answer:
     """List the agents that have durable memory, by name."""
     query = call.query
     page = await call.quick(lambda hf: hf.durable_agents(**query))
-    return of_json({"data": [to_wire(each) for each in page.data], "next_page": page.next_page})
+    return of_json(
+        {"data": [entry_to_wire(each) for each in page.data], "next_page": page.next_page}
+    )
 
 
 async def limits(call: Call) -> Answer:
     """Tell the workspace's limits."""
-    return of_json(to_wire(await call.quick(lambda hf: hf.durable_limits())))
+    return of_json(entry_to_wire(await call.quick(lambda hf: hf.durable_limits())))
 
 
 async def set_limits(call: Call) -> Answer:
     """Set the workspace's limits."""
     body = call.body(SetLimits)
     changed = await call.write(lambda hf: hf.set_durable_limits(evict=body.evict, **body.given()))
-    return of_json(to_wire(changed))
+    return of_json(entry_to_wire(changed))
 
 
 async def sweep(call: Call) -> Answer:
     """Remove what is over of every agent; that may be many transactions."""
-    return of_json(to_wire(await call.slow(lambda hf: hf.sweep())))
+    return of_json(entry_to_wire(await call.slow(lambda hf: hf.sweep())))
 
 
 async def forget(call: Call) -> Answer:
@@ -55,7 +57,7 @@ async def forget(call: Call) -> Answer:
     if (body.agent is None) == (body.user is None):
         raise InvalidInput("agent", "or user is required, and not both")
     report: Struct = await call.slow(lambda hf: _forgotten(hf, body))
-    return of_json({"type": "forget_report", **to_wire(report)})
+    return of_json({"type": "forget_report", **entry_to_wire(report)})
 
 
 def _forgotten(hf: Holdfast, whom: Forget) -> ForgetReport:
