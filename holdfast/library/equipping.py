@@ -9,29 +9,29 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from holdfast.memories.longterm.background.tending import Waiting
-from holdfast.memories.longterm.caller import Caller
+from holdfast.memories.longterm.background.tending import PendingWork
+from holdfast.memories.longterm.caller import CollectionContext
 from holdfast.memories.longterm.choosing import choose, configured
 from holdfast.memories.longterm.extractors import mines_with
 from holdfast.memories.longterm.meaning import degraded
 from holdfast.memories.longterm.providers import Keys
-from holdfast.memories.longterm.vectors.keepers import PROVIDER, Keeper, Where, provider_in
+from holdfast.memories.longterm.vectors.keepers import PROVIDER, ProviderChoice, Where, provider_in
 
 
-def opens(caller: Caller) -> Callable[[str | None], Keeper]:
+def opens(caller: CollectionContext) -> Callable[[str | None], ProviderChoice]:
     """Return what opens a keeper of vectors by its name, None for the engine's own."""
     where = _where(caller)
     return lambda name: caller.shared.keepers.get(name, caller.engine, caller.workspace, where)
 
 
-def equip(caller: Caller, embedder: object, extractor: object) -> Caller:
+def equip(caller: CollectionContext, embedder: object, extractor: object) -> CollectionContext:
     """Return *caller* with what it recalls and mines with."""
     keys = keys_of(caller)
     choice = choose(embedder, os.environ, keys, caller.shared.models)
     mining = mines_with(extractor, keys, caller.shared.models)
     equipped = replace(
         caller,
-        background=Waiting(),
+        background=PendingWork(),
         degraded=choice.reason,
         extractor=mining.extractor,
         mines=mining.extractor is not None and caller.options.mine,
@@ -55,7 +55,7 @@ def configured_embedder() -> str | None:
     return configured(os.environ, os.environ.get)
 
 
-def keys_of(caller: Caller) -> Keys:
+def keys_of(caller: CollectionContext) -> Keys:
     """Return where keys are looked up: with the caller's credentials, or in the environment."""
     credentials = caller.options.credentials
     if credentials is None:
@@ -64,7 +64,7 @@ def keys_of(caller: Caller) -> Keys:
     return lambda name: credentials(user, name)
 
 
-def _where(caller: Caller) -> Callable[[], Where]:
+def _where(caller: CollectionContext) -> Callable[[], Where]:
     def find() -> Where:
         from platformdirs import user_data_path
 

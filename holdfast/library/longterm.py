@@ -14,13 +14,12 @@ from holdfast.library.traced import traced
 from holdfast.library.traced_longterm import LONGTERM
 from holdfast.memories.longterm import forgetting
 from holdfast.memories.longterm.asked import checked_name, checked_user
-from holdfast.memories.longterm.caller import Caller as LongTermCaller
+from holdfast.memories.longterm.caller import CollectionContext as LongTermCaller
 from holdfast.memories.longterm.listing import collection_id
 from holdfast.memories.longterm.memory import LongTermData, LongTermMemory
 from holdfast.memories.longterm.options import MAX_ITEMS, LongTermOptions
 from holdfast.memories.longterm.shared import Shared
-from holdfast.memories.longterm.switch import ENABLED, cap_in, is_on
-from holdfast.memories.longterm.switch import MAX_ITEMS as MAX_ITEMS_VARIABLE
+from holdfast.memories.longterm.switch import ENABLED, MAX_ITEMS_VARIABLE, cap_in, is_on
 from holdfast.memories.stores.caller import Caller
 from holdfast.memories.stores.session_access import refuse_narrowed
 

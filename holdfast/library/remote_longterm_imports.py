@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from holdfast.ground.errors import InvalidInput
 from holdfast.library.remote_longterm_wire import LongTermWire, record, sendable
 from holdfast.library.wire_request import json_of
-from holdfast.memories.longterm.item import Imported, Rejected
+from holdfast.memories.longterm.item import Imported, RejectedRecord
 
 BYTES_AT_ONCE: Final = 8_388_608
 """Of lines, in one request; a server reads four times as much."""
@@ -22,7 +22,7 @@ class _Sending:
         self._lines: list[bytes] = []
         self._places: list[int] = []
         self._size = 0
-        self.rejected: list[Rejected] = []
+        self.rejected: list[RejectedRecord] = []
         self.done: list[Imported] = []
 
     def add(self, index: int, line: bytes) -> None:
@@ -51,7 +51,7 @@ def imported(wire: LongTermWire, records: Iterable[object]) -> Imported:
         try:
             sending.add(index, json_of("record", sendable(each)))
         except InvalidInput as error:
-            sending.rejected.append(Rejected(index, f"{error.field}: {error.reason}"))
+            sending.rejected.append(RejectedRecord(index, f"{error.field}: {error.reason}"))
     sending.send()
     return Imported(
         items=sum(each.items for each in sending.done),

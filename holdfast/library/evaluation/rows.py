@@ -8,7 +8,7 @@ from holdfast.memories.longterm.lexical import CUES, Cues
 from holdfast.memories.longterm.postings import LENT, Postings, Row
 from holdfast.memories.longterm.question import read
 from holdfast.memories.longterm.recall import rank
-from holdfast.memories.longterm.score import Wanted, Weights
+from holdfast.memories.longterm.score import RecallOptions, Weights
 
 ALONE = Weights(1, 0, 0)
 """Similarity, and neither how fresh a turn is nor how important."""
@@ -34,13 +34,15 @@ class ConversationRows:
 
     def ranked(self, question: str, k: int) -> list[Id | None]:
         """Return the turns that answer best, by similarity alone, whatever it is."""
-        return self._recall(question, Wanted(k=k, what="turns", weights=ALONE, min_relevance=0))
+        return self._recall(
+            question, RecallOptions(k=k, what="turns", weights=ALONE, min_relevance=0)
+        )
 
     def as_shipped(self, question: str, k: int) -> list[Id | None]:
         """Return the turns that a recall with nothing but defaults gives."""
-        return self._recall(question, Wanted(k=k, what="turns"))
+        return self._recall(question, RecallOptions(k=k, what="turns"))
 
-    def _recall(self, question: str, wanted: Wanted) -> list[Id | None]:
+    def _recall(self, question: str, wanted: RecallOptions) -> list[Id | None]:
         postings = self._postings
         asked = read(question, self._participants)
         found = rank(postings, asked, wanted, now=self._now, cues=self._cues)

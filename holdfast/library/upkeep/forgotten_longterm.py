@@ -10,8 +10,13 @@ from holdfast.ground.clock import Clock, from_microseconds
 from holdfast.ground.ids import Ids
 from holdfast.ground.scope import EVERYBODY, LOCAL, Scope
 from holdfast.library.upkeep.tombstones import Named
-from holdfast.memories.longterm.caller import Caller
-from holdfast.memories.longterm.forgetting import Grave, clear_again, forget_again, forget_user
+from holdfast.memories.longterm.caller import CollectionContext
+from holdfast.memories.longterm.forgetting import (
+    Grave,
+    clear_again,
+    forget_items_again,
+    forget_user,
+)
 from holdfast.memories.longterm.shared import Shared
 
 
@@ -103,7 +108,7 @@ def _forget(engine: Engine, shared: Shared, each: LongTermGrave) -> bool:
         workspace_id=each.workspace_id,
     )
     caller = _collection_context(engine, shared, whose, _At(each.at))
-    return forget_again(caller, each.collection_id, each.grave, secret=each.secret)
+    return forget_items_again(caller, each.collection_id, each.grave, secret=each.secret)
 
 
 class _Whose(Struct, frozen=True, kw_only=True):
@@ -115,8 +120,10 @@ class _Whose(Struct, frozen=True, kw_only=True):
     workspace_id: str = ""
 
 
-def _collection_context(engine: Engine, shared: Shared, whose: _Whose, clock: Clock) -> Caller:
-    return Caller(
+def _collection_context(
+    engine: Engine, shared: Shared, whose: _Whose, clock: Clock
+) -> CollectionContext:
+    return CollectionContext(
         engine=engine.scoped(Scope(workspace=whose.workspace, user=whose.user_id)),
         workspace=whose.workspace,
         user=whose.user_id,

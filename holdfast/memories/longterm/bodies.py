@@ -6,12 +6,12 @@ from msgspec import Struct
 
 from holdfast.engines.base import Engine, Reader
 from holdfast.engines.base import Row as EngineRow
-from holdfast.memories.longterm.kept import Entry
+from holdfast.memories.longterm.kept import CachedPostings
 from holdfast.memories.longterm.postings import Postings, Row
 from holdfast.memories.longterm.rows import FIRST_PERSON, QUESTION, TIME, Collection
 
 
-class Source(Struct):
+class ItemSource(Struct):
     """What an item came from: the turns' ids and speakers, and where and when the first was."""
 
     ids: tuple[str, ...] = ()
@@ -28,7 +28,7 @@ class Accessed(Struct, frozen=True):
     last_accessed_at: int
 
 
-def bring_up(entry: Entry, engine: Engine, reader: Reader, collection: Collection) -> bool:
+def bring_up(entry: CachedPostings, engine: Engine, reader: Reader, collection: Collection) -> bool:
     """Let *entry* hold the postings of *collection* as *reader* sees it; tell whether they grew.
 
     Rows recorded since are added; where others changed or went, all is read anew.
@@ -63,7 +63,7 @@ def rows_after(engine: Engine, reader: Reader, collection: int, after: int) -> l
     if not items:
         return turns
     sources = sources_of(reader.rows(sql.link_rows, **place))
-    return [*turns, *(item_row(each, sources.get(each[1], Source())) for each in items)]
+    return [*turns, *(item_row(each, sources.get(each[1], ItemSource())) for each in items)]
 
 
 def turn_row(row: EngineRow) -> Row:
@@ -88,7 +88,7 @@ def turn_row(row: EngineRow) -> Row:
     )
 
 
-def item_row(row: EngineRow, source: Source) -> Row:
+def item_row(row: EngineRow, source: ItemSource) -> Row:
     """Return an item as recall sees it; *row* is of `item_rows`."""
     id, number, body, created_at, kind, importance, flags, text, accessed = row
     return Row(
@@ -111,13 +111,13 @@ def item_row(row: EngineRow, source: Source) -> Row:
     )
 
 
-def sources_of(rows: Iterable[EngineRow]) -> dict[int, Source]:
+def sources_of(rows: Iterable[EngineRow]) -> dict[int, ItemSource]:
     """Return what items came from, by their numbers; *rows* are of `link_rows`."""
-    found: dict[int, Source] = {}
+    found: dict[int, ItemSource] = {}
     for item, id, at, thread, session, speaker in rows:
         source = found.get(item)
         if source is None:
-            source = found[item] = Source(at=at, thread=thread or None, session=session or None)
+            source = found[item] = ItemSource(at=at, thread=thread or None, session=session or None)
         source.ids += (id,)
         source.at = min(source.at, at)
         if speaker and speaker not in source.speakers:
@@ -125,6 +125,6 @@ def sources_of(rows: Iterable[EngineRow]) -> dict[int, Source]:
     return found
 
 
-def _as_of(entry: Entry, collection: Collection, postings: Postings) -> None:
+def _as_of(entry: CachedPostings, collection: Collection, postings: Postings) -> None:
     entry.version, entry.marks = collection.version, collection.marks
     entry.last = postings.rows[-1].seq if postings.rows else 0

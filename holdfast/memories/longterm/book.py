@@ -13,9 +13,9 @@ from holdfast.engines.base import Transaction
 from holdfast.ground.errors import EngineFault
 from holdfast.ground.events import Event, Fact
 from holdfast.memories.longterm.analyze import VERSION
-from holdfast.memories.longterm.caller import Caller
+from holdfast.memories.longterm.caller import CollectionContext
 from holdfast.memories.longterm.hashes import new_secret
-from holdfast.memories.longterm.indexing import Change, index
+from holdfast.memories.longterm.indexing import PostingChange, index
 from holdfast.memories.longterm.rows import Locked
 from holdfast.memories.longterm.telling import event_of
 from holdfast.memories.longterm.vectored import Vectored
@@ -60,18 +60,18 @@ class NewTurn(Struct, frozen=True, kw_only=True):
     text: str
 
 
-class Book:
+class CollectionTransaction:
     """The open book of one collection. Opening it locks the collection; `close` settles it."""
 
-    def __init__(self, caller: Caller, tx: Transaction, *, make: bool = True) -> None:
+    def __init__(self, caller: CollectionContext, tx: Transaction, *, make: bool = True) -> None:
         self.caller, self.tx = caller, tx
         self.sql = caller.engine.queries("holdfast.memories.longterm")
         self.now = caller.now()
         self._made = False
         self.found = self._open(make=make)
         self._items = self._superseded = self._turns = 0
-        self._added: list[Change] = []
-        self._removed: list[Change] = []
+        self._added: list[PostingChange] = []
+        self._removed: list[PostingChange] = []
         self._wrote = self._redone = False
         self._events: list[Event] = []
         self._secret = None if self.found is None else self.found.secret
@@ -119,7 +119,7 @@ class Book:
             self._items += 1
             self._superseded += item.superseded_at is not None
             if item.superseded_at is None:
-                self._added.append(Change(number, item.body))
+                self._added.append(PostingChange(number, item.body))
                 self.vectors.due(number)
 
     def put_turns(self, turns: Sequence[tuple[int, NewTurn]]) -> None:
@@ -129,7 +129,7 @@ class Book:
             self._wrote = True
             self.tx.run_many(self.sql.put_turn, rows)
         self._turns += len(rows)
-        self._added += [Change(number, turn.body) for number, turn in turns]
+        self._added += [PostingChange(number, turn.body) for number, turn in turns]
         if self.caller.options.embed_turns:
             self.vectors.due(*(number for number, _ in turns))
 
@@ -138,13 +138,13 @@ class Book:
         for turn in turns:
             self.tx.send(self.sql.put_link, collection=self.number, item=item, turn=turn)
 
-    def changed(self, gone: Change | None = None, come: Change | None = None) -> None:
+    def changed(self, gone: PostingChange | None = None, come: PostingChange | None = None) -> None:
         """Note that a row that was there is another now: with other words, if they are given."""
         self._redone = True
         self._removed += [gone] if gone else []
         self._added += [come] if come else []
 
-    def dropped(self, gone: Change, *, item: bool, superseded: bool = False) -> None:
+    def dropped(self, gone: PostingChange, *, item: bool, superseded: bool = False) -> None:
         """Note that a row that was there is gone; one that was superseded was in no index."""
         self._redone = True
         if item:
@@ -155,7 +155,7 @@ class Book:
         if not superseded:
             self._removed.append(gone)
 
-    def superseded(self, gone: Change) -> None:
+    def superseded(self, gone: PostingChange) -> None:
         """Note that an item was superseded."""
         self._redone = True
         self._superseded += 1

@@ -14,7 +14,7 @@ from holdfast.memories.longterm.item import Origin
 from holdfast.memories.longterm.options import MAX_ITEMS, LongTermOptions
 from holdfast.memories.longterm.shared import Shared
 from holdfast.memories.longterm.vectors.base import VectorProvider, WithRows
-from holdfast.memories.longterm.vectors.keepers import Keeper
+from holdfast.memories.longterm.vectors.keepers import ProviderChoice
 
 Extractor = Callable[[Any], str]
 """Given an ExtractionRequest, returns what a model says is worth remembering of it."""
@@ -23,12 +23,12 @@ Extractor = Callable[[Any], str]
 class Background(Protocol):
     """Does what waits to be done for a caller."""
 
-    def wake(self, caller: "Caller") -> None:
+    def wake(self, caller: "CollectionContext") -> None:
         """See to what waits for *caller*."""
         ...
 
 
-class Caller(Struct, frozen=True, kw_only=True):
+class CollectionContext(Struct, frozen=True, kw_only=True):
     """Whose collection, who acts, and with which engine, clock and ids.
 
     `engine` is scoped to `workspace` and `user`; `workspace_id` is "" for none. `shared` is what
@@ -56,7 +56,7 @@ class Caller(Struct, frozen=True, kw_only=True):
     extractor: Extractor | None = None
     miner: str | None = None
     background: Background | None = None
-    opens: Callable[[str], Keeper] | None = None
+    opens: Callable[[str], ProviderChoice] | None = None
     origin: Origin = "api"
 
     def now(self) -> int:

@@ -10,17 +10,17 @@ from holdfast.memories.longterm.asked import (
     checked_kind,
     is_id,
 )
-from holdfast.memories.longterm.book import Book
-from holdfast.memories.longterm.caller import Caller
-from holdfast.memories.longterm.indexing import Change
+from holdfast.memories.longterm.book import CollectionTransaction
+from holdfast.memories.longterm.caller import CollectionContext
+from holdfast.memories.longterm.indexing import PostingChange
 from holdfast.memories.longterm.item import Item
 from holdfast.memories.longterm.remembering import item_numbered
-from holdfast.memories.longterm.rows import Numbered
+from holdfast.memories.longterm.rows import NumberedRow
 from holdfast.memories.longterm.screening import screen
 from holdfast.memories.longterm.writing import Ready, ready
 
 
-class Wanted(Struct, frozen=True, kw_only=True):
+class ItemUpdate(Struct, frozen=True, kw_only=True):
     """What is to be so of an item; UNSET stays as it is."""
 
     text: str | UnsetType = UNSET
@@ -40,7 +40,7 @@ class _Held(Struct, frozen=True, kw_only=True):
     superseded_at: int | None
 
 
-def update(caller: Caller, id: str, wanted: Wanted) -> Item:
+def update(caller: CollectionContext, id: str, wanted: ItemUpdate) -> Item:
     """Change the item *id* as *wanted* says, and return it.
 
     Raises NotFound, SecretRefused, and InvalidInput for a turn, which stays as it was said.
@@ -56,9 +56,9 @@ def update(caller: Caller, id: str, wanted: Wanted) -> Item:
         raise _missing(id)
 
     def work(tx: Transaction) -> Item:
-        book = Book(caller, tx, make=False)
+        book = CollectionTransaction(caller, tx, make=False)
         number = book.found and tx.first(
-            Numbered, book.sql.item_number, collection=book.number, id=id
+            NumberedRow, book.sql.item_number, collection=book.number, id=id
         )
         if not number:
             raise _missing(id)
@@ -73,7 +73,9 @@ def update(caller: Caller, id: str, wanted: Wanted) -> Item:
             **place,
         )
         if held.superseded_at is None and text is not None:
-            book.changed(Change(held.number, held.body), Change(held.number, text.body))
+            book.changed(
+                PostingChange(held.number, held.body), PostingChange(held.number, text.body)
+            )
         else:
             book.changed()
         if text is not None:
@@ -86,7 +88,7 @@ def update(caller: Caller, id: str, wanted: Wanted) -> Item:
     return caller.engine.write(work)
 
 
-def _checked_text(caller: Caller, given: str) -> Ready:
+def _checked_text(caller: CollectionContext, given: str) -> Ready:
     text = checked_item_text(given)
     if not text:
         raise InvalidInput("text", "must not be blank", next="Forget the item instead.")

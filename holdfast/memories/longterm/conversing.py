@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from holdfast.engines.base import Transaction
 from holdfast.memories.longterm.asked import checked_thread
-from holdfast.memories.longterm.book import Book
-from holdfast.memories.longterm.caller import Caller
+from holdfast.memories.longterm.book import CollectionTransaction
+from holdfast.memories.longterm.caller import CollectionContext
 from holdfast.memories.longterm.cursor import seen
 from holdfast.memories.longterm.evicting import evict_turns
 from holdfast.memories.longterm.hashes import fingerprint, in_order
@@ -17,14 +17,14 @@ from holdfast.memories.longterm.item import Recorded, Skipped
 from holdfast.memories.longterm.messages import read_messages
 from holdfast.memories.longterm.recording import append_to_cursor, cursor_of
 from holdfast.memories.longterm.remembering import graves
-from holdfast.memories.longterm.writing import ReadyTurn, put_turns, ready_turns
+from holdfast.memories.longterm.writing import PreparedTurn, put_turns, ready_turns
 
 EXTRACT: Final = "extract"
 """The kind of a job that mines turns."""
 
 
 def remember_conversation(
-    caller: Caller, messages: Iterable[object], thread_id: str | None = None
+    caller: CollectionContext, messages: Iterable[object], thread_id: str | None = None
 ) -> Recorded:
     """Record what is new of *messages*, and queue it to be mined where somebody extracts.
 
@@ -45,7 +45,7 @@ def remember_conversation(
     def work(tx: Transaction) -> Recorded:
         if not fit:
             return Recorded(turns=(), skipped=_in_order(skipped))
-        book = Book(caller, tx)
+        book = CollectionTransaction(caller, tx)
         new, passed = _new_of(book, fit)
         numbers, stored = put_turns(book, new)
         queued = bool(numbers) and caller.mines
@@ -66,7 +66,7 @@ def remember_conversation(
     return caller.engine.write(work)
 
 
-def queue(book: Book, kind: str, numbers: Sequence[int]) -> None:
+def queue(book: CollectionTransaction, kind: str, numbers: Sequence[int]) -> None:
     """Queue a job about the rows *numbers*."""
     book.tx.send(
         book.sql.queue_job,
@@ -79,16 +79,18 @@ def queue(book: Book, kind: str, numbers: Sequence[int]) -> None:
     )
 
 
-def _new_of(book: Book, turns: Sequence[ReadyTurn]) -> tuple[list[ReadyTurn], list[Skipped]]:
+def _new_of(
+    book: CollectionTransaction, turns: Sequence[PreparedTurn]
+) -> tuple[list[PreparedTurn], list[Skipped]]:
     """Return which of *turns* are new to their threads; note all of them in the cursors."""
     buried = graves(book) if book.there.buried else []
     dead = {grave.fingerprint for grave in buried}
-    threads: dict[str, list[tuple[ReadyTurn, bytes]]] = {}
+    threads: dict[str, list[tuple[PreparedTurn, bytes]]] = {}
     for each in turns:
         turn = each.turn
         print_of = fingerprint(book.secret, turn.role, turn.speaker, turn.text)
         threads.setdefault(turn.thread_id or "", []).append((each, print_of))
-    new: list[ReadyTurn] = []
+    new: list[PreparedTurn] = []
     passed: list[Skipped] = []
     for thread, told in threads.items():
         prints = [print_of for _, print_of in told]

@@ -39,7 +39,7 @@ class Timing:
         self.seconds += seconds
 
 
-class Counts:
+class LongTermCounters:
     """The numbers of this process, which only rise."""
 
     def __init__(self) -> None:
@@ -78,5 +78,5 @@ class Counts:
         yield from ((name, label, *told) for (name, label), told in each.items())
 
 
-counts = Counts()
+counts = LongTermCounters()
 """What this process did."""

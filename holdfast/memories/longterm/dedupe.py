@@ -45,7 +45,7 @@ _LEFT_OUT = frozenset("PZ")
 """The first letters of the categories of punctuation and white space."""
 
 
-class Said(Struct, frozen=True, kw_only=True):
+class ComparedText(Struct, frozen=True, kw_only=True):
     """A text as it is compared with others."""
 
     terms: tuple[str, ...]
@@ -65,9 +65,9 @@ class Like(Struct, frozen=True, kw_only=True):
     text: str
 
 
-def said(text: str) -> Said:
+def said(text: str) -> ComparedText:
     """Return *text* as it is compared."""
-    return Said(
+    return ComparedText(
         terms=tuple(analyze(text)),
         fold=fold_of(text),
         numbers=numbers_of(text),
@@ -94,7 +94,7 @@ def negations_of(text: str) -> int:
     return sum(word in WORDS.negations or word.endswith("n't") for word in words)
 
 
-class Bounds(Struct, frozen=True, kw_only=True):
+class SimilarityBounds(Struct, frozen=True, kw_only=True):
     """What a text must be like to be similar enough: its count of terms, and how its body reads.
 
     The two patterns are of SQL; one of them must match.
@@ -106,7 +106,7 @@ class Bounds(Struct, frozen=True, kw_only=True):
     tail: str = ANY
 
 
-def bounds(terms: Sequence[str], least: float) -> Bounds:
+def bounds(terms: Sequence[str], least: float) -> SimilarityBounds:
     """Return what any text at least as similar as *least* to one of *terms* is like.
 
     Texts so short that a single term may be too many begin or end alike.
@@ -115,8 +115,10 @@ def bounds(terms: Sequence[str], least: float) -> Bounds:
     fewest = ceil(count * least / (2 - least) - TINY)
     most = int(count * (2 - least) / least + TINY)
     if not terms or (1 - least) * (count + most) >= BOTH_ENDS:
-        return Bounds(least=max(1, fewest), most=most)
-    return Bounds(least=max(1, fewest), most=most, head=f"{terms[0]}%", tail=f"%{terms[-1]}")
+        return SimilarityBounds(least=max(1, fewest), most=most)
+    return SimilarityBounds(
+        least=max(1, fewest), most=most, head=f"{terms[0]}%", tail=f"%{terms[-1]}"
+    )
 
 
 def similarity(one: Sequence[str], other: Sequence[str]) -> float:
@@ -126,7 +128,7 @@ def similarity(one: Sequence[str], other: Sequence[str]) -> float:
 
 
 def twin(
-    new: Said,
+    new: ComparedText,
     others: Iterable[Like],
     least: float,
     cosines: Mapping[str, float] | None = None,
@@ -153,7 +155,7 @@ def _by_cosine(cosines: Mapping[str, float]) -> Callable[[Like], float]:
     return lambda each: cosines.get(each.id, 0.0)
 
 
-def _by_terms(new: Said, least: float) -> Callable[[Like], float]:
+def _by_terms(new: ComparedText, least: float) -> Callable[[Like], float]:
     wanted = frozenset(new.terms)
 
     def share(each: Like) -> float:
@@ -167,7 +169,7 @@ def _by_terms(new: Said, least: float) -> Callable[[Like], float]:
     return share
 
 
-def _guarded(new: Said, text: str) -> bool:
+def _guarded(new: ComparedText, text: str) -> bool:
     return new.numbers == numbers_of(text) and new.negations == negations_of(text)
 
 

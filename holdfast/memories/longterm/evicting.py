@@ -4,7 +4,7 @@ from heapq import nsmallest
 
 from msgspec import Struct
 
-from holdfast.memories.longterm.book import Book
+from holdfast.memories.longterm.book import CollectionTransaction
 from holdfast.memories.longterm.postings import DAY
 from holdfast.memories.longterm.removing import GoneItem, GoneTurn, remove_item, remove_turn
 from holdfast.memories.longterm.rows import numbers_text
@@ -12,7 +12,7 @@ from holdfast.memories.longterm.rows import numbers_text
 _RECENCY, _IMPORTANCE = 0.2, 0.1
 
 
-class Weighed(Struct, frozen=True):
+class ItemWeight(Struct, frozen=True):
     """An item, by what it is kept for."""
 
     number: int
@@ -22,21 +22,21 @@ class Weighed(Struct, frozen=True):
     last_accessed_at: int | None
 
 
-def retention(item: Weighed, *, now: int, half_life_days: float) -> float:
+def retention(item: ItemWeight, *, now: int, half_life_days: float) -> float:
     """Return how much *item* is worth keeping, 0 to 1."""
     seen = max(item.created_at, item.last_accessed_at or item.created_at)
     fresh = 2.0 ** (-max(0, now - seen) / (DAY * half_life_days))
     return (_RECENCY * fresh + _IMPORTANCE * item.importance) / (_RECENCY + _IMPORTANCE)
 
 
-def order(item: Weighed, *, now: int, half_life_days: float) -> tuple[int, float, int]:
+def order(item: ItemWeight, *, now: int, half_life_days: float) -> tuple[int, float, int]:
     """Return the place of *item* among those that go: superseded first, then the least worth."""
     if item.superseded_at is not None:
         return 0, 0.0, item.number
     return 1, retention(item, now=now, half_life_days=half_life_days), item.number
 
 
-def evict_items(book: Book, *, keep: int) -> tuple[str, ...]:
+def evict_items(book: CollectionTransaction, *, keep: int) -> tuple[str, ...]:
     """Take away as many items as are over the cap, but not the one numbered *keep*."""
     cap = book.caller.max_items
     over = book.items - cap if cap else 0
@@ -44,7 +44,7 @@ def evict_items(book: Book, *, keep: int) -> tuple[str, ...]:
         return ()
     half_life = book.caller.options.half_life_days
     rows = book.tx.rows(book.sql.items_to_weigh, collection=book.number)
-    there = (Weighed(*row) for row in rows if row[0] != keep)
+    there = (ItemWeight(*row) for row in rows if row[0] != keep)
     going = nsmallest(
         over, there, key=lambda item: order(item, now=book.now, half_life_days=half_life)
     )
@@ -61,7 +61,7 @@ def evict_items(book: Book, *, keep: int) -> tuple[str, ...]:
     return _told(book, "item", ids)
 
 
-def evict_turns(book: Book) -> tuple[str, ...]:
+def evict_turns(book: CollectionTransaction) -> tuple[str, ...]:
     """Take away as many turns as are over the cap, those said first."""
     cap = book.caller.options.max_turns
     over = book.turns - cap if cap else 0
@@ -73,7 +73,7 @@ def evict_turns(book: Book) -> tuple[str, ...]:
     return _told(book, "turn", tuple(turn.id for turn in going))
 
 
-def _told(book: Book, kind: str, ids: tuple[str, ...]) -> tuple[str, ...]:
+def _told(book: CollectionTransaction, kind: str, ids: tuple[str, ...]) -> tuple[str, ...]:
     if ids:
         book.note("evicted", {kind: ids}, **{f"{kind}s": len(ids)})
         counts = book.caller.shared.counts

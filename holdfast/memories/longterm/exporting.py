@@ -19,15 +19,15 @@ from holdfast.memories.longterm.asked import (
     is_id,
     microseconds,
 )
-from holdfast.memories.longterm.book import Book, NewItem
-from holdfast.memories.longterm.caller import Caller
+from holdfast.memories.longterm.book import CollectionTransaction, NewItem
+from holdfast.memories.longterm.caller import CollectionContext
 from holdfast.memories.longterm.evicting import evict_items, evict_turns
-from holdfast.memories.longterm.item import Imported, Item, Rejected, Turn
+from holdfast.memories.longterm.item import Imported, Item, RejectedRecord, Turn
 from holdfast.memories.longterm.listing import collection_of
 from holdfast.memories.longterm.remembering import Linked
-from holdfast.memories.longterm.rows import ItemRow, Numbered, TurnRow, ids_text, numbers_text
+from holdfast.memories.longterm.rows import ItemRow, NumberedRow, TurnRow, ids_text, numbers_text
 from holdfast.memories.longterm.screening import screen
-from holdfast.memories.longterm.writing import ReadyTurn, put_turns, ready, ready_turns
+from holdfast.memories.longterm.writing import PreparedTurn, put_turns, ready, ready_turns
 
 AT_ONCE: Final = 500
 """Records that are read, or written in one transaction, at a time."""
@@ -43,7 +43,7 @@ class _Taken(Struct, kw_only=True):
     items: int = 0
     turns: int = 0
     skipped: int = 0
-    rejected: list[Rejected]
+    rejected: list[RejectedRecord]
     evicted: list[str]
 
 
@@ -54,7 +54,7 @@ class _NewItem(Struct, frozen=True, kw_only=True):
     access_count: int
 
 
-def export(caller: Caller) -> Iterator[dict[str, object]]:
+def export(caller: CollectionContext) -> Iterator[dict[str, object]]:
     """Give every turn and then every item, each as a dict with its type, in order of recording."""
     sql = caller.engine.queries("holdfast.memories.longterm")
     for kind, make, numbers, rows in (
@@ -68,7 +68,7 @@ def export(caller: Caller) -> Iterator[dict[str, object]]:
             after = batch[-1].number
 
 
-def import_(caller: Caller, records: Iterable[object]) -> Imported:
+def import_(caller: CollectionContext, records: Iterable[object]) -> Imported:
     """Take in *records*, as `export` gives them; those whose id is here already are skipped.
 
     What cannot be taken in is in `rejected`; secrets are treated as everywhere.
@@ -97,7 +97,7 @@ def _plain(record: Item | Turn) -> dict[str, object]:
 
 
 def _batch(
-    caller: Caller,
+    caller: CollectionContext,
     make: type[TurnRow] | type[ItemRow],
     statements: tuple[LiteralString, LiteralString],
     after: int,
@@ -107,7 +107,7 @@ def _batch(
         if collection is None:
             return []
         place = {"collection": collection.number}
-        chosen = reader.all(Numbered, statements[0], after=after, rows=AT_ONCE, **place)
+        chosen = reader.all(NumberedRow, statements[0], after=after, rows=AT_ONCE, **place)
         numbers = numbers_text([each.number for each in chosen])
         rows = reader.all(make, statements[1], numbers=numbers, **place) if chosen else []
         return cast("list[TurnRow]", sorted(rows, key=lambda row: row.number))
@@ -115,9 +115,9 @@ def _batch(
     return caller.engine.read(work)
 
 
-def _take(caller: Caller, batch: list[tuple[int, object]], taken: _Taken) -> None:
+def _take(caller: CollectionContext, batch: list[tuple[int, object]], taken: _Taken) -> None:
     now = caller.now()
-    turns: list[ReadyTurn] = []
+    turns: list[PreparedTurn] = []
     items: list[_NewItem] = []
     for index, each in batch:
         try:
@@ -126,10 +126,10 @@ def _take(caller: Caller, batch: list[tuple[int, object]], taken: _Taken) -> Non
             else:
                 items += _ready_item(caller, index, cast("Mapping[str, object]", each), taken, now)
         except InvalidInput as error:
-            taken.rejected.append(Rejected(index, f"{error.field}: {error.reason}"))
+            taken.rejected.append(RejectedRecord(index, f"{error.field}: {error.reason}"))
 
     def work(tx: Transaction) -> tuple[int, int, tuple[str, ...]]:
-        book = Book(caller, tx)
+        book = CollectionTransaction(caller, tx)
         ids = [each.turn.id for each in turns if each.turn.id] + [each.item.id for each in items]
         there = {
             each["id"]
@@ -157,16 +157,16 @@ def _take(caller: Caller, batch: list[tuple[int, object]], taken: _Taken) -> Non
         taken.evicted += gone
 
 
-def _unbury(book: Book, ids: Iterable[str]) -> None:
+def _unbury(book: CollectionTransaction, ids: Iterable[str]) -> None:
     """Remove what says that *ids* were forgotten: they are meant to be there again."""
     if book.there.buried:
         for id in ids:
             book.tx.send(book.sql.unbury, collection=book.number, id=id)
 
 
-def _distinct(turns: list[ReadyTurn]) -> list[ReadyTurn]:
+def _distinct(turns: list[PreparedTurn]) -> list[PreparedTurn]:
     seen: set[str] = set()
-    kept: list[ReadyTurn] = []
+    kept: list[PreparedTurn] = []
     for each in turns:
         if not each.turn.id or each.turn.id not in seen:
             kept.append(each)
@@ -174,7 +174,7 @@ def _distinct(turns: list[ReadyTurn]) -> list[ReadyTurn]:
     return kept
 
 
-def _put_items(book: Book, items: list[_NewItem]) -> int:
+def _put_items(book: CollectionTransaction, items: list[_NewItem]) -> int:
     """Write *items* with what they came from; return the number of the last."""
     numbers = book.numbers(len(items))
     named = tuple(dict.fromkeys(id for each in items for id in each.turns))
@@ -213,27 +213,27 @@ def _type_of(given: object) -> str:
 
 
 def _ready_turn(
-    caller: Caller, index: int, told: Mapping[str, object], taken: _Taken
-) -> list[ReadyTurn]:
+    caller: CollectionContext, index: int, told: Mapping[str, object], taken: _Taken
+) -> list[PreparedTurn]:
     fields = {name: value for name, value in told.items() if name not in {"type", "items"}}
     id, created = fields.pop("id", None), checked_instant("created_at", fields.get("created_at"))
     turn = replace(checked_turn(fields), id=_checked_id("turn", id), created_at=created)
     fit, skipped = ready_turns(caller, [(index, turn)])
-    taken.rejected += [Rejected(each.index, each.reason) for each in skipped]
+    taken.rejected += [RejectedRecord(each.index, each.reason) for each in skipped]
     return fit
 
 
 def _ready_item(
-    caller: Caller, index: int, told: Mapping[str, object], taken: _Taken, now: int
+    caller: CollectionContext, index: int, told: Mapping[str, object], taken: _Taken, now: int
 ) -> list[_NewItem]:
     text = checked_item_text(told.get("text"))
     source = checked_source(told.get("source", ""))
     if not text:
-        taken.rejected.append(Rejected(index, "blank"))
+        taken.rejected.append(RejectedRecord(index, "blank"))
         return []
     found = screen(caller, (text, source))
     if found.refused:
-        taken.rejected.append(Rejected(index, "secret"))
+        taken.rejected.append(RejectedRecord(index, "secret"))
         return []
     prepared = ready(found.texts[0])
     created = _instant(told, "created_at") or now

@@ -68,7 +68,7 @@ class ExtractionRequest(Struct, frozen=True, kw_only=True):
     max_items: int = MOST_ITEMS
 
 
-class Part(Struct, frozen=True, kw_only=True):
+class ConversationChunk(Struct, frozen=True, kw_only=True):
     """Turns of a conversation that fit one request, as they are and as they are shown."""
 
     turns: tuple[Turn, ...]
@@ -76,7 +76,7 @@ class Part(Struct, frozen=True, kw_only=True):
     conversation: str
 
 
-class Candidate(Struct, frozen=True, kw_only=True):
+class ExtractedItem(Struct, frozen=True, kw_only=True):
     """An item as a model gave it. `turns` and `supersedes` are places in what it was asked.
 
     `outcome` says why it is not to be stored, where the answer alone tells that.
@@ -90,7 +90,7 @@ class Candidate(Struct, frozen=True, kw_only=True):
     outcome: Literal["unconfirmed", "over_limit"] | None = None
 
 
-def parts(turns: Iterable[Turn]) -> Iterator[Part]:
+def parts(turns: Iterable[Turn]) -> Iterator[ConversationChunk]:
     """Give *turns*, oldest first, in parts each of which fits one request; nothing is dropped."""
     taken: list[tuple[Turn, ExtractionTurn, str]] = []
     size = 0
@@ -111,7 +111,7 @@ def parts(turns: Iterable[Turn]) -> Iterator[Part]:
         yield _part(taken)
 
 
-def request(part: Part, existing: Iterable[Item] = ()) -> ExtractionRequest:
+def request(part: ConversationChunk, existing: Iterable[Item] = ()) -> ExtractionRequest:
     """Return what is asked about *part*.
 
     *existing* are the live items nearest to it, of which the first ten are shown.
@@ -134,7 +134,7 @@ def instructions() -> str:
     return place.read_text(encoding="utf-8").strip()
 
 
-def candidates(answer: str, asked: ExtractionRequest) -> tuple[Candidate, ...]:
+def candidates(answer: str, asked: ExtractionRequest) -> tuple[ExtractedItem, ...]:
     """Return the items that *answer* to *asked* gives; UnreadableAnswer if it gives no list.
 
     What has no text, or none that an item can have, is left out. The first 8 are taken.
@@ -146,9 +146,9 @@ def candidates(answer: str, asked: ExtractionRequest) -> tuple[Candidate, ...]:
     return (*given[: asked.max_items], *over)
 
 
-def _part(taken: Iterable[tuple[Turn, ExtractionTurn, str]]) -> Part:
+def _part(taken: Iterable[tuple[Turn, ExtractionTurn, str]]) -> ConversationChunk:
     turns, shown, lines = zip(*taken, strict=True)
-    return Part(turns=turns, shown=shown, conversation="\n".join(lines))
+    return ConversationChunk(turns=turns, shown=shown, conversation="\n".join(lines))
 
 
 def _told(role: str, speaker: str | None, text: str) -> str:
@@ -199,7 +199,7 @@ def _entries(answer: str) -> list[Json]:
     return other
 
 
-def _candidate(entry: Json, asked: ExtractionRequest) -> Candidate | None:
+def _candidate(entry: Json, asked: ExtractionRequest) -> ExtractedItem | None:
     """Return what *entry* says; None if it is no object, or has no text that an item can have."""
     text = _text(entry.get("text")) if isinstance(entry, dict) else None
     if text is None or not isinstance(entry, dict):
@@ -207,7 +207,7 @@ def _candidate(entry: Json, asked: ExtractionRequest) -> Candidate | None:
     users = [place for place, turn in enumerate(asked.turns) if turn.role == "user"]
     known = _places(entry.get("turns"), [turn.ref for turn in asked.turns])
     turns = known or users
-    return Candidate(
+    return ExtractedItem(
         text=text,
         kind=_kind(entry.get("kind")),
         importance=_importance(entry.get("importance")),

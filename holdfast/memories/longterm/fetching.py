@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import Struct
 
 from holdfast.engines.base import Reader, Row
-from holdfast.memories.longterm.caller import Caller
+from holdfast.memories.longterm.caller import CollectionContext
 from holdfast.memories.longterm.item import Item, Recalled, Turn
 from holdfast.memories.longterm.rows import ItemRow, TurnRow, numbers_text
 from holdfast.memories.longterm.score import Ranked
@@ -43,7 +43,7 @@ class Fetched(Struct, frozen=True, kw_only=True):
     turns: dict[int, Turn]
 
 
-def fetch(caller: Caller, reader: Reader, placed: Sequence[Placed]) -> Fetched:
+def fetch(caller: CollectionContext, reader: Reader, placed: Sequence[Placed]) -> Fetched:
     """Return the records of *placed*, and of the turns beside them."""
     sql = caller.engine.queries("holdfast.memories.longterm")
     turns = {

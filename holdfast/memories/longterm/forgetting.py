@@ -10,8 +10,8 @@ from msgspec import Struct
 
 from holdfast.engines.base import Make, Transaction
 from holdfast.memories.longterm.asked import is_id
-from holdfast.memories.longterm.book import Book
-from holdfast.memories.longterm.caller import Caller
+from holdfast.memories.longterm.book import CollectionTransaction
+from holdfast.memories.longterm.caller import CollectionContext
 from holdfast.memories.longterm.hashes import new_secret, user_hash
 from holdfast.memories.longterm.indexing import unindex_all
 from holdfast.memories.longterm.item import Cleared, ForgetResult
@@ -23,7 +23,7 @@ from holdfast.memories.longterm.removing import (
     remove_item,
     remove_turn,
 )
-from holdfast.memories.longterm.rows import Locked, Numbered, numbers_text
+from holdfast.memories.longterm.rows import Locked, NumberedRow, numbers_text
 from holdfast.memories.longterm.telling import event_of
 from holdfast.memories.longterm.vectored import follow
 
@@ -51,7 +51,7 @@ class Owned(Struct, frozen=True, kw_only=True):
     workspace_id: str
 
 
-def forget(caller: Caller, id: str) -> ForgetResult:
+def forget(caller: CollectionContext, id: str) -> ForgetResult:
     """Forget the item or turn *id*, and say what went with it.
 
     With an item go the turns it came from; with a turn the items that came from it alone.
@@ -60,7 +60,7 @@ def forget(caller: Caller, id: str) -> ForgetResult:
         return ForgetResult()
 
     def work(tx: Transaction) -> ForgetResult:
-        book = Book(caller, tx, make=False)
+        book = CollectionTransaction(caller, tx, make=False)
         if book.found is None:
             return ForgetResult()
         items, turns = _going(book, id)
@@ -90,7 +90,9 @@ def forget(caller: Caller, id: str) -> ForgetResult:
     return done
 
 
-def forget_again(caller: Caller, collection: str, grave: Grave, *, secret: bytes) -> bool:
+def forget_items_again(
+    caller: CollectionContext, collection: str, grave: Grave, *, secret: bytes
+) -> bool:
     """Forget the row that *grave* is of, if it is in the collection of that id; tell whether.
 
     The grave itself goes into the collection where that hashes with the same *secret*. Whoever
@@ -98,7 +100,7 @@ def forget_again(caller: Caller, collection: str, grave: Grave, *, secret: bytes
     """
 
     def work(tx: Transaction) -> bool:
-        book = Book(caller, tx, make=False)
+        book = CollectionTransaction(caller, tx, make=False)
         if book.found is None or book.found.id != collection:
             return False
         items, turns = _named(book, grave.id)
@@ -123,14 +125,14 @@ def forget_again(caller: Caller, collection: str, grave: Grave, *, secret: bytes
     return caller.engine.write(work)
 
 
-def clear_again(caller: Caller, collection: str, seq: int) -> bool:
+def clear_again(caller: CollectionContext, collection: str, seq: int) -> bool:
     """Clear the collection of that id, as it was at the number *seq*; tell if it is there.
 
     Whoever calls this scrubs.
     """
 
     def work(tx: Transaction) -> bool:
-        book = Book(caller, tx, make=False)
+        book = CollectionTransaction(caller, tx, make=False)
         if book.found is None or book.found.id != collection:
             return False
         _emptied(tx, book.sql, book.found)
@@ -140,14 +142,14 @@ def clear_again(caller: Caller, collection: str, seq: int) -> bool:
     return caller.engine.write(work)
 
 
-def clear(caller: Caller) -> Cleared:
+def clear(caller: CollectionContext) -> Cleared:
     """Forget all of the collection, and that anything of it was ever forgotten.
 
     Its row stays, with the number of the clearing.
     """
 
     def work(tx: Transaction) -> Cleared:
-        book = Book(caller, tx, make=False)
+        book = CollectionTransaction(caller, tx, make=False)
         if book.found is None:
             return Cleared()
         counts = _emptied(tx, book.sql, book.found)
@@ -167,7 +169,7 @@ def clear(caller: Caller) -> Cleared:
     return done
 
 
-def forget_user(caller: Caller) -> dict[str, int]:
+def forget_user(caller: CollectionContext) -> dict[str, int]:
     """Forget all that is of the caller's user, and the name; return how many rows, by table.
 
     A keyed hash of the name stays, with a number, so that a restored backup does not bring the
@@ -202,21 +204,21 @@ def forget_user(caller: Caller) -> dict[str, int]:
     return caller.engine.write(work)
 
 
-def _going(book: Book, id: str) -> tuple[list[GoneItem], list[GoneTurn]]:
+def _going(book: CollectionTransaction, id: str) -> tuple[list[GoneItem], list[GoneTurn]]:
     """Return what is to go when *id* is forgotten."""
     tx, sql, place = book.tx, book.sql, {"collection": book.number}
     items: set[int] = set()
     turns: set[int] = set()
     if is_id("item", id):
-        items = {each.number for each in tx.all(Numbered, sql.item_number, id=id, **place)}
+        items = {each.number for each in tx.all(NumberedRow, sql.item_number, id=id, **place)}
         for item in items:
             turns |= {
-                each.number for each in tx.all(Numbered, sql.turns_of_item, item=item, **place)
+                each.number for each in tx.all(NumberedRow, sql.turns_of_item, item=item, **place)
             }
     else:
-        turns = {each.number for each in tx.all(Numbered, sql.turn_number, id=id, **place)}
+        turns = {each.number for each in tx.all(NumberedRow, sql.turn_number, id=id, **place)}
     if turns:
-        alone = tx.all(Numbered, sql.items_of_turns_alone, numbers=numbers_text(turns), **place)
+        alone = tx.all(NumberedRow, sql.items_of_turns_alone, numbers=numbers_text(turns), **place)
         items |= {each.number for each in alone}
     return (
         _rows(book, GoneItem, sql.items_to_bury, items),
@@ -224,18 +226,20 @@ def _going(book: Book, id: str) -> tuple[list[GoneItem], list[GoneTurn]]:
     )
 
 
-def _named(book: Book, id: str) -> tuple[list[GoneItem], list[GoneTurn]]:
+def _named(book: CollectionTransaction, id: str) -> tuple[list[GoneItem], list[GoneTurn]]:
     """Return the row called *id* alone."""
     tx, sql, place = book.tx, book.sql, {"collection": book.number, "id": id}
-    items = {each.number for each in tx.all(Numbered, sql.item_number, **place)}
-    turns = {each.number for each in tx.all(Numbered, sql.turn_number, **place)}
+    items = {each.number for each in tx.all(NumberedRow, sql.item_number, **place)}
+    turns = {each.number for each in tx.all(NumberedRow, sql.turn_number, **place)}
     return (
         _rows(book, GoneItem, sql.items_to_bury, items),
         _rows(book, GoneTurn, sql.turns_to_bury, turns),
     )
 
 
-def _rows(book: Book, make: Make[T], statement: LiteralString, numbers: set[int]) -> list[T]:
+def _rows(
+    book: CollectionTransaction, make: Make[T], statement: LiteralString, numbers: set[int]
+) -> list[T]:
     if not numbers:
         return []
     return book.tx.all(make, statement, collection=book.number, numbers=numbers_text(numbers))
@@ -258,7 +262,7 @@ def _secret(*, secret: bytes) -> bytes:
     return secret
 
 
-def _let_go(caller: Caller, collection: Locked, seq: int) -> None:
+def _let_go(caller: CollectionContext, collection: Locked, seq: int) -> None:
     caller.shared.kept.drop(collection.number)
     caller.shared.marks.forget(collection.number)
     follow(caller, collection.vector_provider, collection.id, seq, None)

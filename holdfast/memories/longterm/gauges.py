@@ -5,14 +5,14 @@ from msgspec import Struct
 from holdfast.engines.base import Engine
 
 
-class Held(Struct, frozen=True, kw_only=True):
+class CollectionSize(Struct, frozen=True, kw_only=True):
     """How many items, superseded ones among them, and how many turns there are."""
 
     items: int
     turns: int
 
 
-class Jobs(Struct, frozen=True, kw_only=True):
+class JobCount(Struct, frozen=True, kw_only=True):
     """How many jobs of one kind are in one state."""
 
     kind: str
@@ -20,13 +20,13 @@ class Jobs(Struct, frozen=True, kw_only=True):
     jobs: int
 
 
-def held(engine: Engine) -> Held:
+def held(engine: Engine) -> CollectionSize:
     """Return what is held of every user within *engine*'s scope."""
     sql = engine.queries("holdfast.memories.longterm")
-    return engine.one(Held, sql.held_by_all)
+    return engine.one(CollectionSize, sql.held_by_all)
 
 
-def jobs(engine: Engine) -> list[Jobs]:
+def jobs(engine: Engine) -> list[JobCount]:
     """Return how many jobs wait, run and failed within *engine*'s scope."""
     sql = engine.queries("holdfast.memories.longterm")
-    return engine.all(Jobs, sql.jobs_of_all)
+    return engine.all(JobCount, sql.jobs_of_all)

@@ -20,7 +20,7 @@ from holdfast.memories.longterm.means import means_of
 from holdfast.memories.longterm.rows import Collection
 
 if TYPE_CHECKING:
-    from holdfast.memories.longterm.book import Book
+    from holdfast.memories.longterm.book import CollectionTransaction
 
 LARGE: Final = 5_000
 """Rows beyond which a collection is looked through in the engine first."""
@@ -32,14 +32,19 @@ MOST_DISTINCT: Final = 20_000
 _AT_ONCE: Final = 2_000
 
 
-class Change(Struct, frozen=True):
+class PostingChange(Struct, frozen=True):
     """A row whose words came or went."""
 
     number: int
     body: str
 
 
-def index(book: "Book", *, added: Sequence[Change], removed: Sequence[Change]) -> None:
+def index(
+    book: "CollectionTransaction",
+    *,
+    added: Sequence[PostingChange],
+    removed: Sequence[PostingChange],
+) -> None:
     """Bring the index up to what a write did."""
     if book.there.indexed:
         _take_out(book.tx, book.sql, book.number, removed)
@@ -54,7 +59,7 @@ def index(book: "Book", *, added: Sequence[Change], removed: Sequence[Change]) -
         take_means(book)
 
 
-def take_means(book: "Book") -> None:
+def take_means(book: "CollectionTransaction") -> None:
     """Take the means of the lengths of the collection's first rows."""
     first = first_rows(book.rows)
     found = means_of(book.tx.rows(book.sql.lengths, collection=book.number, rows=first))
@@ -73,7 +78,7 @@ def unindex_all(tx: Transaction, sql: SimpleNamespace, collection: Collection) -
         return
     after = 0
     while batch := tx.all(
-        Change, sql.bodies_after, collection=collection.number, after=after, rows=_AT_ONCE
+        PostingChange, sql.bodies_after, collection=collection.number, after=after, rows=_AT_ONCE
     ):
         _take_out(tx, sql, collection.number, batch)
         after = batch[-1].number
@@ -97,16 +102,16 @@ def terms_of(body: str) -> list[str]:
     return terms
 
 
-def _batches(book: "Book") -> Iterator[list[Change]]:
+def _batches(book: "CollectionTransaction") -> Iterator[list[PostingChange]]:
     after = 0
     while batch := book.tx.all(
-        Change, book.sql.bodies_after, collection=book.number, after=after, rows=_AT_ONCE
+        PostingChange, book.sql.bodies_after, collection=book.number, after=after, rows=_AT_ONCE
     ):
         yield batch
         after = batch[-1].number
 
 
-def _put_in(book: "Book", rows: Sequence[Change]) -> None:
+def _put_in(book: "CollectionTransaction", rows: Sequence[PostingChange]) -> None:
     words = [(row.number, " ".join(terms_of(row.body))) for row in rows]
     place = book.number
     told = [{"collection": place, "number": number, "words": text} for number, text in words]
@@ -115,7 +120,9 @@ def _put_in(book: "Book", rows: Sequence[Change]) -> None:
         _count(book.tx, book.sql, place, (text for _, text in words), 1)
 
 
-def _take_out(tx: Transaction, sql: SimpleNamespace, place: int, rows: Sequence[Change]) -> None:
+def _take_out(
+    tx: Transaction, sql: SimpleNamespace, place: int, rows: Sequence[PostingChange]
+) -> None:
     words = [(row.number, " ".join(terms_of(row.body))) for row in rows]
     told = [{"collection": place, "number": number, "words": text} for number, text in words]
     if told:

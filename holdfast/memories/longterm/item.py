@@ -176,11 +176,11 @@ class Imported(Struct, frozen=True, kw_only=True):
     items: int = 0
     turns: int = 0
     skipped: int = 0
-    rejected: tuple["Rejected", ...] = ()
+    rejected: tuple["RejectedRecord", ...] = ()
     evicted: tuple[str, ...] = ()
 
 
-class Rejected(Struct, frozen=True):
+class RejectedRecord(Struct, frozen=True):
     """A record that was not imported, by its place, and why."""
 
     index: int

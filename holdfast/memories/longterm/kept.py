@@ -7,14 +7,14 @@ import threading
 
 from holdfast.memories.longterm.gathered import Gathered
 from holdfast.memories.longterm.postings import Postings
-from holdfast.memories.longterm.room import POSTINGS, Room, Tenant
+from holdfast.memories.longterm.room import POSTINGS, ByteBudget, Tenant
 from holdfast.memories.longterm.rows import Collection
 
 Place = tuple[str, str, str, str]
 """What names a collection: its workspace, user, namespace and workspace_id."""
 
 
-class Entry:
+class CachedPostings:
     """The postings of one collection, as of a version of its rows; used with `lock` held."""
 
     def __init__(self, collection: int, place: Place) -> None:
@@ -67,13 +67,13 @@ class Entry:
         )
 
 
-class Kept:
+class PostingsCache:
     """Entries by collection, in the room that they share with other caches."""
 
-    def __init__(self, room: Room) -> None:
+    def __init__(self, room: ByteBudget) -> None:
         self._room = room
         self._lock = threading.Lock()
-        self._entries: dict[int, Entry] = {}
+        self._entries: dict[int, CachedPostings] = {}
         self._places: dict[Place, int] = {}
 
     @property
@@ -81,17 +81,17 @@ class Kept:
         """About how much memory it takes."""
         return self._room.sizes()[POSTINGS]
 
-    def entry(self, collection: int, place: Place) -> Entry:
+    def entry(self, collection: int, place: Place) -> CachedPostings:
         """Return the entry of *collection*, which *place* names; a new one if there is none."""
         with self._lock:
             entry = self._entries.get(collection)
             if entry is None:
-                entry = self._entries[collection] = Entry(collection, place)
+                entry = self._entries[collection] = CachedPostings(collection, place)
                 self._places[place] = collection
         self._room.used(Tenant(POSTINGS, collection))
         return entry
 
-    def at(self, place: Place) -> Entry | None:
+    def at(self, place: Place) -> CachedPostings | None:
         """Return the entry of the collection that *place* names, as far as is known here."""
         with self._lock:
             collection = self._places.get(place)
@@ -101,7 +101,7 @@ class Kept:
         self._room.used(Tenant(POSTINGS, collection))
         return entry
 
-    def weigh(self, collection: int, entry: Entry) -> None:
+    def weigh(self, collection: int, entry: CachedPostings) -> None:
         """Note that *entry* grew, and have what is too much go; this one stays."""
         if self._entries.get(collection) is entry:
             self._room.take(

@@ -13,8 +13,8 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.engines.base import Reader
-from holdfast.memories.longterm.bodies import Source, item_row, sources_of, turn_row
-from holdfast.memories.longterm.caller import Caller
+from holdfast.memories.longterm.bodies import ItemSource, item_row, sources_of, turn_row
+from holdfast.memories.longterm.caller import CollectionContext
 from holdfast.memories.longterm.dates import AskedDate, closeness
 from holdfast.memories.longterm.fetching import Placed
 from holdfast.memories.longterm.gathered import WINDOW, Beside, Gathered, Speaking
@@ -29,10 +29,10 @@ from holdfast.memories.longterm.postings import (
 )
 from holdfast.memories.longterm.question import Question, read
 from holdfast.memories.longterm.recall import rank
-from holdfast.memories.longterm.rows import Collection, Numbered, ids_text, numbers_text
+from holdfast.memories.longterm.rows import Collection, NumberedRow, ids_text, numbers_text
 
 if TYPE_CHECKING:
-    from holdfast.memories.longterm.recalling import Answering
+    from holdfast.memories.longterm.recalling import RecallSearch
 
 DATED: Final = 1_000
 """Rows of the days asked about that are looked at, the closest days first."""
@@ -69,7 +69,7 @@ class Look:
     """One look into a large collection."""
 
     def __init__(
-        self, caller: Caller, reader: Reader, collection: Collection, known: Gathered
+        self, caller: CollectionContext, reader: Reader, collection: Collection, known: Gathered
     ) -> None:
         self._reader, self._collection, self._known = reader, collection, known
         self._sql = caller.engine.queries("holdfast.memories.longterm")
@@ -166,7 +166,7 @@ class Look:
         rows = self._reader.rows(self._sql.item_rows_of, numbers=numbers_text(items), **self._place)
         sources = sources_of(link[:-1] for link in links)
         for row in rows:
-            made = item_row(row, sources.get(row[1], Source()))
+            made = item_row(row, sources.get(row[1], ItemSource()))
             yield made if row[1] in wanted else msgspec.structs.replace(made, context=True)
 
     def _around(self, numbers: set[int], chains: Chains) -> Iterator[Beside]:
@@ -187,7 +187,7 @@ class Look:
 
     def _citing(self, numbers: set[int]) -> set[int]:
         rows = self._reader.all(
-            Numbered, self._sql.items_citing, numbers=numbers_text(numbers), **self._place
+            NumberedRow, self._sql.items_citing, numbers=numbers_text(numbers), **self._place
         )
         return {each.number for each in rows}
 
@@ -198,7 +198,7 @@ class Look:
         found: set[int] = set()
         for first, last in spans(dates, span.first // DAY, span.last // DAY):
             rows = self._reader.all(
-                Numbered,
+                NumberedRow,
                 self._sql.turns_between,
                 since=first * DAY,
                 until=(last + 1) * DAY,
@@ -223,7 +223,7 @@ def spans(dates: tuple[AskedDate, ...], first: int, last: int) -> list[tuple[int
 
 
 def rank_large(
-    caller: Caller, reader: Reader, collection: Collection, answering: "Answering"
+    caller: CollectionContext, reader: Reader, collection: Collection, answering: "RecallSearch"
 ) -> list[Placed]:
     """Return the rows that answer, best first."""
     entry = caller.shared.kept.entry(collection.number, caller.place)

@@ -12,7 +12,7 @@ from msgspec import Struct
 from holdfast.memories.longterm.dates import closeness
 from holdfast.memories.longterm.postings import Postings
 from holdfast.memories.longterm.question import Question, calls
-from holdfast.memories.longterm.score import Wanted
+from holdfast.memories.longterm.score import RecallOptions
 
 CANDIDATES, NEAREST = 400, 200
 """Rows that are looked at closely for their words, and for their vectors."""
@@ -72,7 +72,7 @@ def rare_terms(terms: Sequence[str], df: Callable[[str], int], rows: int) -> tup
 def fit(
     postings: Postings,
     question: Question,
-    wanted: Wanted,
+    wanted: RecallOptions,
     cosines: Mapping[str, float] | None = None,
     cues: Cues = CUES,
 ) -> Fits:
@@ -120,7 +120,7 @@ def _lex(postings: Postings, terms: Sequence[str]) -> tuple[list[float], list[fl
     return lex, told, touched
 
 
-def _allowed(postings: Postings, wanted: Wanted, rows: Iterable[int]) -> list[int]:
+def _allowed(postings: Postings, wanted: RecallOptions, rows: Iterable[int]) -> list[int]:
     """Return those of *rows* that may be recalled."""
     if postings.has_context:
         rows = (row for row in rows if not postings.rows[row].context)
@@ -140,7 +140,7 @@ def _best(lex: list[float], rows: list[int]) -> list[int]:
     return sorted(sorted(rows, key=lex.__getitem__, reverse=True)[:CANDIDATES])
 
 
-def _dates(postings: Postings, question: Question, wanted: Wanted) -> dict[int, float]:
+def _dates(postings: Postings, question: Question, wanted: RecallOptions) -> dict[int, float]:
     if not question.dates:
         return {}
     found: dict[int, float] = {}
@@ -151,7 +151,7 @@ def _dates(postings: Postings, question: Question, wanted: Wanted) -> dict[int, 
 
 
 def _cosines(
-    postings: Postings, wanted: Wanted, cosines: Mapping[str, float] | None
+    postings: Postings, wanted: RecallOptions, cosines: Mapping[str, float] | None
 ) -> tuple[dict[int, float], list[int]]:
     """Return the cosines by row, and the rows of the largest."""
     if not cosines:

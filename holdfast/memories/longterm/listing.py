@@ -10,9 +10,9 @@ from holdfast.engines.base import Reader
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.pages import Page, checked_limit, digest, read_cursor, write_cursor
 from holdfast.memories.longterm.asked import checked_kinds, checked_query, is_id
-from holdfast.memories.longterm.caller import Caller
+from holdfast.memories.longterm.caller import CollectionContext
 from holdfast.memories.longterm.item import Item, Turn
-from holdfast.memories.longterm.rows import Collection, ItemRow, Numbered, TurnRow, numbers_text
+from holdfast.memories.longterm.rows import Collection, ItemRow, NumberedRow, TurnRow, numbers_text
 
 MOST_LISTED: Final = 1_000
 LISTED: Final = 100
@@ -21,7 +21,7 @@ _SCANNED: Final = 500
 """Rows that are looked through at a time."""
 
 
-class Filters(Struct, frozen=True, kw_only=True):
+class ItemFilter(Struct, frozen=True, kw_only=True):
     """Which rows are wanted."""
 
     what: str = "items"
@@ -47,7 +47,7 @@ class _Wanted(Struct, frozen=True, kw_only=True):
         return all(any(term in text for text in texts) for term in self.terms)
 
 
-def get(caller: Caller, id: str) -> Item | Turn | None:
+def get(caller: CollectionContext, id: str) -> Item | Turn | None:
     """Return the item or turn called *id*, or None."""
     prefix = next((each for each in ("item", "turn") if is_id(each, id)), None)
     if prefix is None:
@@ -63,7 +63,7 @@ def get(caller: Caller, id: str) -> Item | Turn | None:
         found = collection_of(caller, reader)
         if found is None:
             return None
-        row = reader.first(Numbered, look, collection=found.number, id=id)
+        row = reader.first(NumberedRow, look, collection=found.number, id=id)
         if row is None:
             return None
         numbers = numbers_text([row.number])
@@ -73,7 +73,7 @@ def get(caller: Caller, id: str) -> Item | Turn | None:
 
 
 def list_rows(
-    caller: Caller, filters: Filters, *, limit: int | None, page: str | None
+    caller: CollectionContext, filters: ItemFilter, *, limit: int | None, page: str | None
 ) -> Page[Item | Turn]:
     """Return the rows that pass *filters*, newest first; *limit* is 1 to 1,000."""
     rows = checked_limit(limit, most=MOST_LISTED, default=LISTED)
@@ -86,20 +86,20 @@ def list_rows(
     return Page(records, more, more=lambda page: list_rows(caller, filters, limit=limit, page=page))
 
 
-def collection_of(caller: Caller, reader: Reader) -> Collection | None:
+def collection_of(caller: CollectionContext, reader: Reader) -> Collection | None:
     """Return the caller's collection, or None before anything was kept in it."""
     sql = caller.engine.queries("holdfast.memories.longterm")
     return reader.first(Collection, sql.find_collection, **caller.named)
 
 
-def collection_id(caller: Caller) -> str | None:
+def collection_id(caller: CollectionContext) -> str | None:
     """Return the id of the caller's collection, or None before anything was kept in it."""
     found = caller.engine.read(lambda reader: collection_of(caller, reader))
     return None if found is None else found.id
 
 
 def _look(
-    caller: Caller, wanted: _Wanted, before: int, rows: int, reader: Reader
+    caller: CollectionContext, wanted: _Wanted, before: int, rows: int, reader: Reader
 ) -> list[ItemRow | TurnRow]:
     collection = collection_of(caller, reader)
     if collection is None:
@@ -115,21 +115,25 @@ def _look(
 
 
 def _batch(
-    caller: Caller, reader: Reader, collection: int, wanted: _Wanted, span: tuple[int, int]
+    caller: CollectionContext,
+    reader: Reader,
+    collection: int,
+    wanted: _Wanted,
+    span: tuple[int, int],
 ) -> list[ItemRow | TurnRow]:
     sql = caller.engine.queries("holdfast.memories.longterm")
     before, rows = span
     place = {"collection": collection, "before": before, "rows": rows}
     if wanted.items:
         chosen = reader.all(
-            Numbered,
+            NumberedRow,
             sql.item_numbers,
             kinds=wanted.kinds,
             superseded=int(wanted.superseded),
             **place,
         )
     else:
-        chosen = reader.all(Numbered, sql.turn_numbers, **place)
+        chosen = reader.all(NumberedRow, sql.turn_numbers, **place)
     if not chosen:
         return []
     numbers = numbers_text([each.number for each in chosen])
@@ -141,7 +145,7 @@ def _batch(
     return sorted(found, key=lambda row: row.number, reverse=True)
 
 
-def _wanted(caller: Caller, filters: Filters) -> _Wanted:
+def _wanted(caller: CollectionContext, filters: ItemFilter) -> _Wanted:
     if filters.what not in {"items", "turns"}:
         raise InvalidInput("what", "must be items or turns", given=filters.what)
     kinds = checked_kinds(filters.kinds)

@@ -11,7 +11,7 @@ from typing import Final
 from msgspec import Struct
 
 from holdfast.memories.longterm.background.bounded import bounded
-from holdfast.memories.longterm.caller import Caller
+from holdfast.memories.longterm.caller import CollectionContext
 from holdfast.memories.longterm.embed import (
     Embedder,
     EmbeddingFailed,
@@ -31,7 +31,7 @@ _ONE_TABLE: Final = frozenset(("sqlite", "pgvector"))
 _log = logging.getLogger(__name__)
 
 
-class Standing(Struct, frozen=True, kw_only=True):
+class EmbeddingState(Struct, frozen=True, kw_only=True):
     """By which model a collection is compared, and how much there is to compare."""
 
     number: int
@@ -59,20 +59,20 @@ class Compared(Struct, frozen=True, kw_only=True):
     vectors: VectorProvider
 
 
-def compared(caller: Caller) -> Compared | None:
+def compared(caller: CollectionContext) -> Compared | None:
     """Return with what *caller* compares by meaning; None for one who goes by words."""
     if caller.embedder is None or caller.vectors is None:
         return None
     return Compared(embedder=caller.embedder, vectors=caller.vectors)
 
 
-def standing_of(caller: Caller) -> Standing | None:
+def standing_of(caller: CollectionContext) -> EmbeddingState | None:
     """Return how the caller's collection stands; None if there is none."""
     sql = caller.engine.queries(PACKAGE)
-    return caller.engine.first(Standing, sql.standing, **caller.named)
+    return caller.engine.first(EmbeddingState, sql.standing, **caller.named)
 
 
-def cosines_to(caller: Caller, query: str) -> Mapping[str, float] | None:
+def cosines_to(caller: CollectionContext, query: str) -> Mapping[str, float] | None:
     """Return how near rows are to *query*, by id; None where recall is to go by words.
 
     Waits for the query's vector no longer than the caller's `query_seconds`.
@@ -92,7 +92,7 @@ def cosines_to(caller: Caller, query: str) -> Mapping[str, float] | None:
         return None
 
 
-def meant(caller: Caller, text: str) -> Meant | None:
+def meant(caller: CollectionContext, text: str) -> Meant | None:
     """Return what *text*, which is to be remembered, means; None where it goes by words."""
     by = compared(caller)
     if by is None:
@@ -111,7 +111,7 @@ def meant(caller: Caller, text: str) -> Meant | None:
 
 
 def vector_of(
-    caller: Caller, by: Compared, text: str, input_type: InputType, dimension: int | None
+    caller: CollectionContext, by: Compared, text: str, input_type: InputType, dimension: int | None
 ) -> Vector:
     """Return the vector of *text*; EmbeddingFailed if it does not come in time."""
     seconds = caller.shared.query_seconds
@@ -127,7 +127,7 @@ def vector_of(
     return vector
 
 
-def near(by: Compared, standing: Standing, vector: Sequence[float]) -> Mapping[str, float]:
+def near(by: Compared, standing: EmbeddingState, vector: Sequence[float]) -> Mapping[str, float]:
     """Return how near rows are to *vector*; EmbeddingFailed where their keeper cannot be asked."""
     rows, vectors = standing.items + standing.turns, by.vectors
     if isinstance(vectors, TellsAll) and rows <= MOST_COMPARED:
@@ -135,7 +135,7 @@ def near(by: Compared, standing: Standing, vector: Sequence[float]) -> Mapping[s
     return dict(asked(lambda: vectors.nearest(standing.id, vector, min(rows, MOST_COMPARED))))
 
 
-def fits(by: Compared, standing: Standing) -> bool:
+def fits(by: Compared, standing: EmbeddingState) -> bool:
     """Tell whether the collection's vectors are of the caller's model, in the caller's keeper.
 
     A collection that never had any fits too.
@@ -151,7 +151,7 @@ def one_place(one: str | None, other: str | None) -> bool:
     return one == other or (one in _ONE_TABLE and other in _ONE_TABLE)
 
 
-def degraded(caller: Caller, reason: str) -> None:
+def degraded(caller: CollectionContext, reason: str) -> None:
     """Tell, once until it is mended, that recall goes by words because of *reason*."""
     model = caller.embedder.model if caller.embedder else ""
     if caller.shared.troubles.get(model) != reason:

@@ -10,20 +10,20 @@ from holdfast.memories.longterm.postings import LENT, SHORT, is_machine
 WINDOW = len(LENT)
 
 
-class Means(Struct, frozen=True):
+class FieldLengths(Struct, frozen=True):
     """The mean length of a body, and of a body with what its window lends it."""
 
     length: float
     window: float
 
 
-def means_of(rows: Sequence[Row]) -> Means:
+def means_of(rows: Sequence[Row]) -> FieldLengths:
     """Return the means of *rows*, which stand in order of recording.
 
     Each is whether it is a turn, its length, its thread, its session, its role and its speaker.
     """
     if not rows:
-        return Means(0.0, 0.0)
+        return FieldLengths(0.0, 0.0)
     mean = sum(row[1] for row in rows) / len(rows)
     floor = 0.9 / max(mean, SHORT)
     whole = 0.0
@@ -37,4 +37,4 @@ def means_of(rows: Sequence[Row]) -> Means:
             whole += sum(lent * each for lent, each in zip(LENT, before, strict=False))
             lends = 0.0 if is_machine(role, speaker or None) else own
             lending[key] = (lends, *before)[:WINDOW]
-    return Means(mean, whole / len(rows))
+    return FieldLengths(mean, whole / len(rows))

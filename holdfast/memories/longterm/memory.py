@@ -17,7 +17,7 @@ from holdfast.memories.longterm import (
     standing,
 )
 from holdfast.memories.longterm.background import tending
-from holdfast.memories.longterm.caller import Caller
+from holdfast.memories.longterm.caller import CollectionContext
 from holdfast.memories.longterm.item import (
     Cleared,
     Flushed,
@@ -31,16 +31,16 @@ from holdfast.memories.longterm.item import (
     Turn,
     What,
 )
-from holdfast.memories.longterm.recalling import Asked, K, recall
+from holdfast.memories.longterm.recalling import K, RecallQuery, recall
 from holdfast.memories.longterm.remembering import remember
 from holdfast.memories.longterm.score import Weights
-from holdfast.memories.longterm.writing import Wish
+from holdfast.memories.longterm.writing import ItemRequest
 
 
 class LongTermData:
     """A person's data, to see, to take along and to forget, whatever the switch says."""
 
-    def __init__(self, caller: Caller) -> None:
+    def __init__(self, caller: CollectionContext) -> None:
         self.caller = caller
 
     def list(
@@ -58,7 +58,7 @@ class LongTermData:
         Each word of *query* is, by case folding, in the text. Items that were superseded come
         only with *include_superseded*.
         """
-        filters = listing.Filters(
+        filters = listing.ItemFilter(
             what=what, kinds=kinds, query=query, include_superseded=include_superseded
         )
         return listing.list_rows(self.caller, filters, limit=limit, page=page)
@@ -101,7 +101,7 @@ class LongTermMemory(LongTermData):
     ['Ada prefers tabs over spaces']
     """
 
-    def __init__(self, caller: Caller) -> None:
+    def __init__(self, caller: CollectionContext) -> None:
         super().__init__(caller)
         self._results = caller.shared.mined.listen(caller.place)
 
@@ -125,7 +125,7 @@ class LongTermMemory(LongTermData):
         Nothing when nothing is relevant enough; *min_relevance* 0 asks for the nearest however
         far. Without *touch* it is not noted that they were recalled.
         """
-        asked = Asked(
+        asked = RecallQuery(
             query=query,
             k=k,
             what=what,
@@ -150,7 +150,7 @@ class LongTermMemory(LongTermData):
         *turns* are the ids of those it came from. One that says the same is refreshed instead; a
         text that holds a secret, or nothing, is not kept, and `outcome` says so.
         """
-        wish = Wish(
+        wish = ItemRequest(
             text=text,
             kind=kind,
             importance=importance,
@@ -186,7 +186,7 @@ class LongTermMemory(LongTermData):
 
         Raises NotFound, InvalidInput for a turn, and SecretRefused for a text that holds one.
         """
-        wanted = changing.Wanted(text=text, kind=kind, importance=importance)
+        wanted = changing.ItemUpdate(text=text, kind=kind, importance=importance)
         return changing.update(self.caller, id, wanted)
 
     def import_(self, records: Iterable[object]) -> Imported:

@@ -6,7 +6,7 @@ from heapq import heappush, heapreplace, nsmallest
 from holdfast.memories.longterm.lexical import CUES, Cues, Fits, fit
 from holdfast.memories.longterm.postings import DAY, Postings
 from holdfast.memories.longterm.question import Question
-from holdfast.memories.longterm.score import Ranked, Wanted, Weights
+from holdfast.memories.longterm.score import Ranked, RecallOptions, Weights
 from holdfast.memories.longterm.why import why
 
 LOOKED_AT = 10
@@ -25,7 +25,7 @@ _Scored = tuple[float, float, tuple[str, str], int]
 def rank(
     postings: Postings,
     question: Question,
-    wanted: Wanted,
+    wanted: RecallOptions,
     *,
     now: int,
     cosines: Mapping[str, float] | None = None,
@@ -64,7 +64,7 @@ class _Judge:
     """Decides which of the rows that fit are recalled."""
 
     def __init__(
-        self, postings: Postings, question: Question, wanted: Wanted, fits: Fits, now: int
+        self, postings: Postings, question: Question, wanted: RecallOptions, fits: Fits, now: int
     ) -> None:
         self._postings, self._wanted, self._fits, self._now = postings, wanted, fits, now
         self._rate = 1 / (DAY * wanted.half_life_days)

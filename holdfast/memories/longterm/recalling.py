@@ -15,11 +15,11 @@ from holdfast.memories.longterm.asked import (
     checked_what,
 )
 from holdfast.memories.longterm.bodies import bring_up
-from holdfast.memories.longterm.caller import Caller
+from holdfast.memories.longterm.caller import CollectionContext
 from holdfast.memories.longterm.fetching import Placed, Stamp, fetch, recalled_of
 from holdfast.memories.longterm.indexing import LARGE
 from holdfast.memories.longterm.item import Item, Recalled
-from holdfast.memories.longterm.kept import Entry
+from holdfast.memories.longterm.kept import CachedPostings
 from holdfast.memories.longterm.large import rank_large
 from holdfast.memories.longterm.meaning import cosines_to
 from holdfast.memories.longterm.options import checked_share
@@ -27,13 +27,13 @@ from holdfast.memories.longterm.question import read
 from holdfast.memories.longterm.recall import rank
 from holdfast.memories.longterm.reindexing import bring_up_to_date
 from holdfast.memories.longterm.rows import Collection
-from holdfast.memories.longterm.score import Wanted, Weights
+from holdfast.memories.longterm.score import RecallOptions, Weights
 from holdfast.memories.longterm.telling import publish
 
 K: Final = 5
 
 
-class Asked(Struct, frozen=True, kw_only=True):
+class RecallQuery(Struct, frozen=True, kw_only=True):
     """A recall as it was asked for."""
 
     query: str
@@ -45,16 +45,16 @@ class Asked(Struct, frozen=True, kw_only=True):
     touch: bool = True
 
 
-class Answering(Struct, frozen=True, kw_only=True):
+class RecallSearch(Struct, frozen=True, kw_only=True):
     """What is looked for, and how rows are compared."""
 
     query: str
-    wanted: Wanted
+    wanted: RecallOptions
     now: int
     cosines: Mapping[str, float] | None = None
 
 
-class Found(Struct, frozen=True, kw_only=True):
+class RecallCandidates(Struct, frozen=True, kw_only=True):
     """What a look came to: the collection, if there is one, and what answers, with numbers."""
 
     stamp: Stamp | None
@@ -63,7 +63,7 @@ class Found(Struct, frozen=True, kw_only=True):
 
 
 def recall(
-    caller: Caller, asked: Asked, *, cosines: Mapping[str, float] | None = None
+    caller: CollectionContext, asked: RecallQuery, *, cosines: Mapping[str, float] | None = None
 ) -> list[Recalled]:
     """Return what answers *asked*, best first.
 
@@ -74,7 +74,7 @@ def recall(
     query = checked_query(asked.query)
     if cosines is None and asked.k:
         cosines = cosines_to(caller, query)
-    answering = Answering(
+    answering = RecallSearch(
         query=query,
         wanted=_wanted(caller, asked),
         now=caller.now(),
@@ -96,12 +96,12 @@ def recall(
     return recalled
 
 
-def nearest_items(caller: Caller, text: str, k: int) -> list[Item]:
+def nearest_items(caller: CollectionContext, text: str, k: int) -> list[Item]:
     """Return the *k* live items nearest to *text*, however far; nobody is told that they were."""
-    asked = Asked(
+    asked = RecallQuery(
         query=text, k=k, what="items", min_relevance=0.0, weights=Weights(1, 0, 0), touch=False
     )
-    answering = Answering(
+    answering = RecallSearch(
         query=checked_query(text),
         wanted=_wanted(caller, asked),
         now=caller.now(),
@@ -111,12 +111,12 @@ def nearest_items(caller: Caller, text: str, k: int) -> list[Item]:
     return [each.item for each in found.recalled if each.item is not None]
 
 
-def _wanted(caller: Caller, asked: Asked) -> Wanted:
+def _wanted(caller: CollectionContext, asked: RecallQuery) -> RecallOptions:
     options = caller.options
     least = options.min_relevance
     if asked.min_relevance is not None:
         least = checked_share("min_relevance", asked.min_relevance)
-    return Wanted(
+    return RecallOptions(
         k=checked_k(asked.k),
         what=checked_what(asked.what),
         kinds=checked_kinds(asked.kinds),
@@ -129,7 +129,7 @@ def _wanted(caller: Caller, asked: Asked) -> Wanted:
     )
 
 
-def _warm(caller: Caller, answering: Answering) -> Found | None:
+def _warm(caller: CollectionContext, answering: RecallSearch) -> RecallCandidates | None:
     """Return what the postings that are kept answer, if they are of this moment.
 
     That is told by the one statement that also fetches what they found.
@@ -151,14 +151,14 @@ def _warm(caller: Caller, answering: Answering) -> Found | None:
     ):
         return None
     recalled, numbers = recalled_of(fetched, placed)
-    return Found(stamp=stamp, recalled=recalled, numbers=numbers)
+    return RecallCandidates(stamp=stamp, recalled=recalled, numbers=numbers)
 
 
-def _look(caller: Caller, answering: Answering, reader: Reader) -> Found:
+def _look(caller: CollectionContext, answering: RecallSearch, reader: Reader) -> RecallCandidates:
     sql = caller.engine.queries("holdfast.memories.longterm")
     collection = reader.first(Collection, sql.find_collection, **caller.named)
     if collection is None or not collection.rows:
-        return Found(stamp=None, recalled=[], numbers=[])
+        return RecallCandidates(stamp=None, recalled=[], numbers=[])
     bring_up_to_date(caller, collection.analyzer)
     if collection.rows > LARGE and collection.indexed:
         placed = rank_large(caller, reader, collection, answering)
@@ -166,11 +166,11 @@ def _look(caller: Caller, answering: Answering, reader: Reader) -> Found:
         placed = _rank_kept(caller, reader, collection, answering)
     fetched = fetch(caller, reader, placed)
     recalled, numbers = recalled_of(fetched, placed)
-    return Found(stamp=fetched.stamp, recalled=recalled, numbers=numbers)
+    return RecallCandidates(stamp=fetched.stamp, recalled=recalled, numbers=numbers)
 
 
 def _rank_kept(
-    caller: Caller, reader: Reader, collection: Collection, answering: Answering
+    caller: CollectionContext, reader: Reader, collection: Collection, answering: RecallSearch
 ) -> list[Placed]:
     kept = caller.shared.kept
     entry = kept.entry(collection.number, caller.place)
@@ -182,7 +182,7 @@ def _rank_kept(
     return placed
 
 
-def _placed(entry: Entry, answering: Answering) -> list[Placed]:
+def _placed(entry: CachedPostings, answering: RecallSearch) -> list[Placed]:
     """Return what the postings of *entry*, which is locked, answer."""
     postings = entry.postings
     if postings is None:
@@ -200,7 +200,7 @@ def _placed(entry: Entry, answering: Answering) -> list[Placed]:
     return placed
 
 
-def _tell(caller: Caller, stamp: Stamp, recalled: list[Recalled]) -> None:
+def _tell(caller: CollectionContext, stamp: Stamp, recalled: list[Recalled]) -> None:
     items = [each.item.id for each in recalled if each.item]
     turns = [each.turn.id for each in recalled if each.turn]
     publish(

@@ -8,25 +8,27 @@ from msgspec.structs import replace
 
 from holdfast.engines.base import Transaction
 from holdfast.memories.longterm.asked import checked_thread, checked_turns
-from holdfast.memories.longterm.book import Book
-from holdfast.memories.longterm.caller import Caller
+from holdfast.memories.longterm.book import CollectionTransaction
+from holdfast.memories.longterm.caller import CollectionContext
 from holdfast.memories.longterm.evicting import evict_turns
 from holdfast.memories.longterm.hashes import HASH_BYTES, fingerprint
 from holdfast.memories.longterm.item import Recorded, Turn
-from holdfast.memories.longterm.writing import ReadyTurn, put_turns, ready_turns
+from holdfast.memories.longterm.writing import PreparedTurn, put_turns, ready_turns
 
 CHUNK: Final = 256
 """Fingerprints that stand in one row of a cursor."""
 
 
-class Chunk(Struct, frozen=True):
+class CursorChunk(Struct, frozen=True):
     """A part of a thread's cursor."""
 
     chunk: int
     fingerprints: bytes
 
 
-def record(caller: Caller, turns: Iterable[Turn], *, thread_id: str | None = None) -> Recorded:
+def record(
+    caller: CollectionContext, turns: Iterable[Turn], *, thread_id: str | None = None
+) -> Recorded:
     """Store *turns*, those without a thread of their own in *thread_id*; mine nothing."""
     thread = checked_thread(thread_id)
     asked = [_in_thread(turn, thread) for turn in checked_turns(turns)]
@@ -35,7 +37,7 @@ def record(caller: Caller, turns: Iterable[Turn], *, thread_id: str | None = Non
     def work(tx: Transaction) -> Recorded:
         if not fit:
             return Recorded(turns=(), skipped=tuple(skipped))
-        book = Book(caller, tx)
+        book = CollectionTransaction(caller, tx)
         _, stored = put_turns(book, fit)
         remember_seen(book, fit)
         book.note("stored", {"turn": [turn.id for turn in stored]}, turns=len(stored))
@@ -46,7 +48,7 @@ def record(caller: Caller, turns: Iterable[Turn], *, thread_id: str | None = Non
     return caller.engine.write(work)
 
 
-def remember_seen(book: Book, turns: Sequence[ReadyTurn]) -> None:
+def remember_seen(book: CollectionTransaction, turns: Sequence[PreparedTurn]) -> None:
     """Add *turns* to the cursors of their threads."""
     threads: dict[str, list[bytes]] = {}
     for each in turns:
@@ -57,15 +59,17 @@ def remember_seen(book: Book, turns: Sequence[ReadyTurn]) -> None:
         append_to_cursor(book, thread, b"".join(prints))
 
 
-def cursor_of(book: Book, thread: str) -> bytes:
+def cursor_of(book: CollectionTransaction, thread: str) -> bytes:
     """Return the fingerprints of all that was recorded of *thread*, in order."""
-    chunks = book.tx.all(Chunk, book.sql.cursor_chunks, collection=book.number, thread_id=thread)
+    chunks = book.tx.all(
+        CursorChunk, book.sql.cursor_chunks, collection=book.number, thread_id=thread
+    )
     return b"".join(each.fingerprints for each in chunks)
 
 
-def append_to_cursor(book: Book, thread: str, prints: bytes) -> None:
+def append_to_cursor(book: CollectionTransaction, thread: str, prints: bytes) -> None:
     """Add *prints*, fingerprints one after the other, to what was recorded of *thread*."""
-    last = book.tx.first(Chunk, book.sql.last_chunk, collection=book.number, thread_id=thread)
+    last = book.tx.first(CursorChunk, book.sql.last_chunk, collection=book.number, thread_id=thread)
     place, held = (0, b"") if last is None else (last.chunk, last.fingerprints)
     size = CHUNK * HASH_BYTES
     whole = held + prints

@@ -11,9 +11,9 @@ from msgspec import Struct
 
 from holdfast.engines.base import Transaction
 from holdfast.memories.longterm.analyze import VERSION
-from holdfast.memories.longterm.book import Book
-from holdfast.memories.longterm.caller import Caller
-from holdfast.memories.longterm.indexing import Change, take_means
+from holdfast.memories.longterm.book import CollectionTransaction
+from holdfast.memories.longterm.caller import CollectionContext
+from holdfast.memories.longterm.indexing import PostingChange, take_means
 from holdfast.memories.longterm.rows import bits_of
 from holdfast.memories.longterm.writing import ready, turn_terms
 
@@ -43,7 +43,7 @@ class _Turn(Struct, frozen=True, kw_only=True):
 class Reindexing:
     """Whoever makes the terms of one collection anew."""
 
-    def __init__(self, caller: Caller) -> None:
+    def __init__(self, caller: CollectionContext) -> None:
         self._caller = caller
         self._after: dict[str, int] = {"turns": 0, "items": 0}
 
@@ -57,7 +57,7 @@ class Reindexing:
         return 0.0
 
 
-def bring_up_to_date(caller: Caller, analyzer: int) -> None:
+def bring_up_to_date(caller: CollectionContext, analyzer: int) -> None:
     """See to it that terms of the caller's collection, of version *analyzer*, become ours."""
     if analyzer < VERSION:
         shared = caller.shared
@@ -65,9 +65,11 @@ def bring_up_to_date(caller: Caller, analyzer: int) -> None:
         shared.worker.wake(("analyze", caller.place), tender)
 
 
-def _piece(caller: Caller, tx: Transaction, after: dict[str, int]) -> dict[str, int] | None:
+def _piece(
+    caller: CollectionContext, tx: Transaction, after: dict[str, int]
+) -> dict[str, int] | None:
     """Make the rows next *after* those numbers anew; return the last numbers, None at the end."""
-    book = Book(caller, tx, make=False)
+    book = CollectionTransaction(caller, tx, make=False)
     if book.found is None or book.found.analyzer >= VERSION:
         return None
     last = {"turns": _turns(book, after["turns"]), "items": _items(book, after["items"])}
@@ -79,7 +81,7 @@ def _piece(caller: Caller, tx: Transaction, after: dict[str, int]) -> dict[str, 
     return None if last == after else last
 
 
-def _turns(book: Book, after: int) -> int:
+def _turns(book: CollectionTransaction, after: int) -> int:
     place = {"collection": book.number}
     rows = book.tx.all(_Turn, book.sql.turn_texts, after=after, rows=ROWS_AT_ONCE, **place)
     for row in rows:
@@ -89,11 +91,11 @@ def _turns(book: Book, after: int) -> int:
             continue
         told = {"number": row.number, "body": body, "flags": flags, "terms": len(terms)}
         book.tx.send(book.sql.set_turn_terms, **told, **place)
-        book.changed(Change(row.number, row.body), Change(row.number, body))
+        book.changed(PostingChange(row.number, row.body), PostingChange(row.number, body))
     return rows[-1].number if rows else after
 
 
-def _items(book: Book, after: int) -> int:
+def _items(book: CollectionTransaction, after: int) -> int:
     place = {"collection": book.number}
     rows = book.tx.all(_Item, book.sql.item_texts, after=after, rows=ROWS_AT_ONCE, **place)
     for row in rows:
@@ -108,7 +110,7 @@ def _items(book: Book, after: int) -> int:
             continue
         book.tx.send(book.sql.set_item_terms, number=row.number, **told, **place)
         if row.superseded_at is None:
-            book.changed(Change(row.number, row.body), Change(row.number, text.body))
+            book.changed(PostingChange(row.number, row.body), PostingChange(row.number, text.body))
         else:
             book.changed()
     return rows[-1].number if rows else after

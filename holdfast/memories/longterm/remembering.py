@@ -7,9 +7,9 @@ from msgspec.structs import replace
 
 from holdfast.engines.base import Transaction
 from holdfast.ground.errors import InvalidInput
-from holdfast.memories.longterm.book import Book
-from holdfast.memories.longterm.caller import Caller
-from holdfast.memories.longterm.dedupe import EVERY, Bounds, Like, bounds, twin
+from holdfast.memories.longterm.book import CollectionTransaction
+from holdfast.memories.longterm.caller import CollectionContext
+from holdfast.memories.longterm.dedupe import EVERY, Like, SimilarityBounds, bounds, twin
 from holdfast.memories.longterm.evicting import evict_items
 from holdfast.memories.longterm.hashes import alike, terms_hash
 from holdfast.memories.longterm.item import Item, Outcome, Remembered
@@ -17,7 +17,7 @@ from holdfast.memories.longterm.meaning import Meant, meant
 from holdfast.memories.longterm.rows import ItemRow, ids_text, numbers_text
 from holdfast.memories.longterm.screening import screen
 from holdfast.memories.longterm.telling import publish
-from holdfast.memories.longterm.writing import Ready, Wish, item_of, new_item, ready
+from holdfast.memories.longterm.writing import ItemRequest, Ready, item_of, new_item, ready
 
 
 class Linked(Struct, frozen=True):
@@ -36,7 +36,7 @@ class Grave(Struct, frozen=True, kw_only=True):
     fingerprint: bytes | None
 
 
-def remember(caller: Caller, wish: Wish) -> Remembered:
+def remember(caller: CollectionContext, wish: ItemRequest) -> Remembered:
     """Remember what *wish* says, unless it is blank or holds a secret."""
     wish = wish.checked()
     if not wish.text:
@@ -45,7 +45,7 @@ def remember(caller: Caller, wish: Wish) -> Remembered:
     if found.refused:
         return _not_kept(caller, "secret", found.refused)
     text, source = found.texts
-    kept = Wish(
+    kept = ItemRequest(
         text=text,
         kind=wish.kind,
         importance=wish.importance,
@@ -57,7 +57,7 @@ def remember(caller: Caller, wish: Wish) -> Remembered:
     means = meant(caller, text)
 
     def work(tx: Transaction) -> Remembered:
-        book = Book(caller, tx)
+        book = CollectionTransaction(caller, tx)
         done = replace(store(book, kept, prepared, meant=means), reasons=found.redacted)
         unbury(book, prepared)
         book.close()
@@ -66,7 +66,9 @@ def remember(caller: Caller, wish: Wish) -> Remembered:
     return caller.engine.write(work)
 
 
-def store(book: Book, wish: Wish, text: Ready, *, meant: Meant | None = None) -> Remembered:
+def store(
+    book: CollectionTransaction, wish: ItemRequest, text: Ready, *, meant: Meant | None = None
+) -> Remembered:
     """Write an item in the transaction of *book*, or refresh the one that says the same.
 
     Texts are compared by what they mean where *meant* says it, else by their terms.
@@ -92,13 +94,19 @@ def store(book: Book, wish: Wish, text: Ready, *, meant: Meant | None = None) ->
     return done
 
 
-def find_twin(book: Book, text: Ready, cosines: Mapping[str, float] | None) -> Like | None:
+def find_twin(
+    book: CollectionTransaction, text: Ready, cosines: Mapping[str, float] | None
+) -> Like | None:
     """Return the live item that says what *text* says, or None."""
     least = book.caller.options.dedupe_similarity
     if not least or book.there.items == book.there.superseded:
         return None
     # With vectors any item may be near, however many terms it has.
-    like = Bounds(least=0, most=EVERY) if cosines is not None else bounds(text.said.terms, least)
+    like = (
+        SimilarityBounds(least=0, most=EVERY)
+        if cosines is not None
+        else bounds(text.said.terms, least)
+    )
     near = book.tx.all(
         Like,
         book.sql.alike,
@@ -112,7 +120,7 @@ def find_twin(book: Book, text: Ready, cosines: Mapping[str, float] | None) -> L
     return twin(text.said, near, least, cosines)
 
 
-def turns_named(book: Book, ids: Sequence[str]) -> list[Linked]:
+def turns_named(book: CollectionTransaction, ids: Sequence[str]) -> list[Linked]:
     """Return the turns called *ids*, oldest first; InvalidInput for one that is not there."""
     if not ids:
         return []
@@ -126,7 +134,7 @@ def turns_named(book: Book, ids: Sequence[str]) -> list[Linked]:
     return sorted(found, key=lambda each: each.number)
 
 
-def unbury(book: Book, text: Ready) -> None:
+def unbury(book: CollectionTransaction, text: Ready) -> None:
     """Remove what says that *text* was forgotten: somebody means it again."""
     if not book.there.buried:
         return
@@ -136,7 +144,7 @@ def unbury(book: Book, text: Ready) -> None:
             book.tx.send(book.sql.unbury, collection=book.number, id=grave.id)
 
 
-def is_buried(book: Book, text: Ready) -> bool:
+def is_buried(book: CollectionTransaction, text: Ready) -> bool:
     """Tell whether *text* says mostly what something that was forgotten said."""
     if not book.there.buried:
         return False
@@ -144,12 +152,12 @@ def is_buried(book: Book, text: Ready) -> bool:
     return any(alike(terms, grave.terms) for grave in graves(book))
 
 
-def graves(book: Book) -> list[Grave]:
+def graves(book: CollectionTransaction) -> list[Grave]:
     """Return all that says what was forgotten."""
     return book.tx.all(Grave, book.sql.graves, collection=book.number)
 
 
-def item_numbered(book: Book, number: int) -> Item:
+def item_numbered(book: CollectionTransaction, number: int) -> Item:
     """Return the item of that number as it is now."""
     numbers = numbers_text([number])
     return book.tx.one(
@@ -157,7 +165,9 @@ def item_numbered(book: Book, number: int) -> Item:
     ).record()
 
 
-def _refreshed(book: Book, same: Like, wish: Wish, turns: Sequence[Linked]) -> Item:
+def _refreshed(
+    book: CollectionTransaction, same: Like, wish: ItemRequest, turns: Sequence[Linked]
+) -> Item:
     place = {"collection": book.number, "number": same.number}
     book.tx.send(book.sql.refresh_item, importance=wish.importance, now=book.now, **place)
     book.tx.send(book.sql.mark_access, at=book.now, times=0, **place)
@@ -166,7 +176,9 @@ def _refreshed(book: Book, same: Like, wish: Wish, turns: Sequence[Linked]) -> I
     return item_numbered(book, same.number)
 
 
-def _not_kept(caller: Caller, outcome: Outcome, reasons: tuple[str, ...] = ()) -> Remembered:
+def _not_kept(
+    caller: CollectionContext, outcome: Outcome, reasons: tuple[str, ...] = ()
+) -> Remembered:
     caller.shared.counts.add("outcomes_total", outcome)
     publish(caller, "refused", outcome=outcome, reasons=" ".join(reasons))
     done = Remembered(stored=None, outcome=outcome, reasons=reasons)

@@ -2,9 +2,9 @@
 
 from msgspec import Struct
 
-from holdfast.memories.longterm.book import Book
+from holdfast.memories.longterm.book import CollectionTransaction
 from holdfast.memories.longterm.hashes import terms_hash
-from holdfast.memories.longterm.indexing import Change
+from holdfast.memories.longterm.indexing import PostingChange
 
 
 class GoneItem(Struct, frozen=True, kw_only=True):
@@ -25,7 +25,7 @@ class GoneTurn(Struct, frozen=True, kw_only=True):
     fingerprint: bytes
 
 
-def remove_item(book: Book, item: GoneItem) -> None:
+def remove_item(book: CollectionTransaction, item: GoneItem) -> None:
     """Take *item* away."""
     tx, sql, place = book.tx, book.sql, {"collection": book.number, "number": item.number}
     tx.send(sql.drop_item, **place)
@@ -33,20 +33,20 @@ def remove_item(book: Book, item: GoneItem) -> None:
     tx.send(sql.drop_successor, collection=book.number, id=item.id)
     _remove(book, item.number, item.id)
     superseded = item.superseded_at is not None
-    book.dropped(Change(item.number, item.body), item=True, superseded=superseded)
+    book.dropped(PostingChange(item.number, item.body), item=True, superseded=superseded)
 
 
-def remove_turn(book: Book, turn: GoneTurn) -> None:
+def remove_turn(book: CollectionTransaction, turn: GoneTurn) -> None:
     """Take *turn* away; items that came from it lose the link."""
     place = {"collection": book.number, "number": turn.number}
     book.vectors.drop_after(turn.number)
     book.tx.send(book.sql.drop_turn, **place)
     book.tx.send(book.sql.drop_links_of_turn, **place)
     _remove(book, turn.number, turn.id)
-    book.dropped(Change(turn.number, turn.body), item=False)
+    book.dropped(PostingChange(turn.number, turn.body), item=False)
 
 
-def bury(book: Book, gone: GoneItem | GoneTurn) -> None:
+def bury(book: CollectionTransaction, gone: GoneItem | GoneTurn) -> None:
     """Leave what keeps *gone* from being learnt again."""
     book.tx.send(
         book.sql.bury,
@@ -58,6 +58,6 @@ def bury(book: Book, gone: GoneItem | GoneTurn) -> None:
     )
 
 
-def _remove(book: Book, number: int, id: str) -> None:
+def _remove(book: CollectionTransaction, number: int, id: str) -> None:
     book.tx.send(book.sql.drop_access, collection=book.number, number=number)
     book.vectors.drop(id)

@@ -19,7 +19,7 @@ class Tenant(NamedTuple):
     name: Hashable
 
 
-class Room:
+class ByteBudget:
     """So many bytes. No cache is called with the lock held, so each may hold its own."""
 
     def __init__(self, most_bytes: int = CACHE_BYTES) -> None:

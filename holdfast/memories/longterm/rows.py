@@ -117,7 +117,7 @@ class TurnRow(Struct, frozen=True, kw_only=True):
         )
 
 
-class Numbered(Struct, frozen=True):
+class NumberedRow(Struct, frozen=True):
     """A row, by its number."""
 
     number: int

@@ -27,7 +27,7 @@ class Weights(Struct, frozen=True):
             raise InvalidInput("weights", "must not all be 0")
 
 
-class Wanted(Struct, frozen=True, kw_only=True):
+class RecallOptions(Struct, frozen=True, kw_only=True):
     """What a recall is to give."""
 
     k: int = 5

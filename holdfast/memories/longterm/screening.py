@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from holdfast.ground import secrets
-from holdfast.memories.longterm.caller import Caller
+from holdfast.memories.longterm.caller import CollectionContext
 
 
 class Screened(Struct, frozen=True, kw_only=True):
@@ -19,7 +19,7 @@ class Screened(Struct, frozen=True, kw_only=True):
     redacted: tuple[str, ...] = ()
 
 
-def screen(caller: Caller, texts: Iterable[str]) -> Screened:
+def screen(caller: CollectionContext, texts: Iterable[str]) -> Screened:
     """Return *texts*, with secrets redacted where the caller wants that, else refused."""
     given = tuple(texts)
     hits = [hit for text in given if text for hit in secrets.find(text)]

@@ -2,11 +2,11 @@
 
 from holdfast.memories.longterm.background.mined import Mined
 from holdfast.memories.longterm.background.worker import Tender, Worker
-from holdfast.memories.longterm.counts import Counts, counts
-from holdfast.memories.longterm.kept import Kept, Place
+from holdfast.memories.longterm.counts import LongTermCounters, counts
+from holdfast.memories.longterm.kept import Place, PostingsCache
 from holdfast.memories.longterm.marks import Marks
 from holdfast.memories.longterm.model_thread import ModelThread
-from holdfast.memories.longterm.room import CACHE_BYTES, Room
+from holdfast.memories.longterm.room import CACHE_BYTES, ByteBudget
 from holdfast.memories.longterm.vectors.keepers import Keepers
 
 QUERY_SECONDS = 2.0
@@ -17,8 +17,8 @@ class Shared:
     """What is kept in memory, what waits to be written, and who works in the background."""
 
     def __init__(self, cache_bytes: int = CACHE_BYTES) -> None:
-        self.room = Room(cache_bytes)
-        self.kept = Kept(self.room)
+        self.room = ByteBudget(cache_bytes)
+        self.kept = PostingsCache(self.room)
         self.marks = Marks()
         self.worker = Worker()
         self.models = ModelThread()
@@ -29,7 +29,7 @@ class Shared:
         """Why an embedder's vectors could not be had last, by its model."""
         self.reindexing: dict[Place, Tender] = {}
         """Who makes the terms of a collection anew, by what names it."""
-        self.counts: Counts = counts
+        self.counts: LongTermCounters = counts
 
     def close(self) -> None:
         """Write what waits, and let go of the rest; the engine is still open."""

@@ -3,16 +3,16 @@
 from msgspec import Struct
 
 from holdfast.engines.base import Reader, Transaction
-from holdfast.memories.longterm.book import Book
-from holdfast.memories.longterm.caller import Caller
+from holdfast.memories.longterm.book import CollectionTransaction
+from holdfast.memories.longterm.caller import CollectionContext
 from holdfast.memories.longterm.item import LongTermStatus, Mode
 from holdfast.memories.longterm.listing import collection_of
-from holdfast.memories.longterm.meaning import PACKAGE, Standing, compared, fits
+from holdfast.memories.longterm.meaning import PACKAGE, EmbeddingState, compared, fits
 
 EXTRACT, FAILED = "extract", "failed"
 
 
-class Jobs(Struct, frozen=True, kw_only=True):
+class JobStatus(Struct, frozen=True, kw_only=True):
     """How many jobs of one kind are in one state."""
 
     kind: str
@@ -20,13 +20,17 @@ class Jobs(Struct, frozen=True, kw_only=True):
     jobs: int
 
 
-def status(caller: Caller) -> LongTermStatus:
+def status(caller: CollectionContext) -> LongTermStatus:
     """Return how the caller's collection stands."""
     sql = caller.engine.queries("holdfast.memories.longterm")
 
     def work(reader: Reader) -> LongTermStatus:
         collection = collection_of(caller, reader)
-        jobs = reader.all(Jobs, sql.count_jobs, collection=collection.number) if collection else []
+        jobs = (
+            reader.all(JobStatus, sql.count_jobs, collection=collection.number)
+            if collection
+            else []
+        )
         waiting = [each for each in jobs if each.state != FAILED]
         return LongTermStatus(
             mode=_mode(caller, reader),
@@ -45,41 +49,41 @@ def status(caller: Caller) -> LongTermStatus:
     return caller.engine.read(work)
 
 
-def _mode(caller: Caller, reader: Reader) -> Mode:
+def _mode(caller: CollectionContext, reader: Reader) -> Mode:
     """Return how the caller recalls from the collection."""
     by = compared(caller)
     if by is None:
         return "lexical"
-    found = reader.first(Standing, caller.engine.queries(PACKAGE).standing, **caller.named)
+    found = reader.first(EmbeddingState, caller.engine.queries(PACKAGE).standing, **caller.named)
     if found is None or (fits(by, found) and not found.reembedding):
         return "hybrid"
     return "re-embedding"
 
 
-def reason_of(caller: Caller) -> str | None:
+def reason_of(caller: CollectionContext) -> str | None:
     """Return why vectors could not be had last; None while they can."""
     model = caller.embedder.model if caller.embedder else ""
     return caller.shared.troubles.get(model) if caller.embedder else None
 
 
-def jobs_of(caller: Caller) -> list[Jobs]:
+def jobs_of(caller: CollectionContext) -> list[JobStatus]:
     """Return how many jobs of the caller's collection are in which state."""
     sql = caller.engine.queries("holdfast.memories.longterm")
 
-    def work(reader: Reader) -> list[Jobs]:
+    def work(reader: Reader) -> list[JobStatus]:
         collection = collection_of(caller, reader)
         if collection is None:
             return []
-        return reader.all(Jobs, sql.count_jobs, collection=collection.number)
+        return reader.all(JobStatus, sql.count_jobs, collection=collection.number)
 
     return caller.engine.read(work)
 
 
-def retry(caller: Caller) -> int:
+def retry(caller: CollectionContext) -> int:
     """Queue the jobs again that failed; return how many."""
 
     def work(tx: Transaction) -> int:
-        book = Book(caller, tx, make=False)
+        book = CollectionTransaction(caller, tx, make=False)
         if book.found is None:
             return 0
         return tx.run(book.sql.retry_jobs, collection=book.number, now=book.now)

@@ -3,7 +3,7 @@
 from holdfast.ground.errors import InvalidInput
 
 ENABLED = "HOLDFAST_LTM_ENABLED"
-MAX_ITEMS = "HOLDFAST_LTM_MAX_ITEMS"
+MAX_ITEMS_VARIABLE = "HOLDFAST_LTM_MAX_ITEMS"
 
 _ON, _OFF = frozenset(("1", "true", "yes", "on")), frozenset(("0", "false", "no", "off"))
 
@@ -40,5 +40,7 @@ def cap_in(variable: str | None) -> int | None:
     if not word:
         return None
     if not (word.isascii() and word.isdigit()):
-        raise InvalidInput(MAX_ITEMS, "must be a whole number of at least 0", given=variable)
+        raise InvalidInput(
+            MAX_ITEMS_VARIABLE, "must be a whole number of at least 0", given=variable
+        )
     return int(word)

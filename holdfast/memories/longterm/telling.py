@@ -5,14 +5,14 @@ from typing import Final
 
 from holdfast.ground.clock import from_microseconds
 from holdfast.ground.events import Event, Fact
-from holdfast.memories.longterm.caller import Caller
+from holdfast.memories.longterm.caller import CollectionContext
 
 MOST_IDS: Final = 100
 """Ids of one kind that an event names; how many there are it says besides."""
 
 
 def event_of(
-    caller: Caller,
+    caller: CollectionContext,
     what: str,
     collection: str | None,
     ids: Mapping[str, Iterable[str]],
@@ -41,7 +41,7 @@ def event_of(
 
 
 def publish(
-    caller: Caller,
+    caller: CollectionContext,
     what: str,
     *,
     collection: str | None = None,

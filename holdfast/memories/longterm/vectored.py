@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from holdfast.memories.longterm.background.following import Following
-from holdfast.memories.longterm.caller import Caller
+from holdfast.memories.longterm.caller import CollectionContext
 from holdfast.memories.longterm.embed import Vector
 from holdfast.memories.longterm.meaning import PACKAGE, Compared, compared, one_place
 from holdfast.memories.longterm.rows import numbers_text
@@ -14,7 +14,7 @@ from holdfast.memories.longterm.vectors.base import WithRows
 from holdfast.memories.longterm.vectors.table import QUERIES
 
 if TYPE_CHECKING:
-    from holdfast.memories.longterm.book import Book
+    from holdfast.memories.longterm.book import CollectionTransaction
 
 
 class _Turn(Struct, frozen=True):
@@ -25,7 +25,7 @@ class _Turn(Struct, frozen=True):
 class Vectored:
     """What a write does to vectors. A collection that has none, and gets none, costs nothing."""
 
-    def __init__(self, book: "Book") -> None:
+    def __init__(self, book: "CollectionTransaction") -> None:
         self._book = book
         self._sql = book.caller.engine.queries(PACKAGE)
         found = book.found
@@ -161,7 +161,11 @@ class Vectored:
 
 
 def follow(
-    caller: Caller, keeper: str | None, collection: str, seq: int, ids: tuple[str, ...] | None
+    caller: CollectionContext,
+    keeper: str | None,
+    collection: str,
+    seq: int,
+    ids: tuple[str, ...] | None,
 ) -> None:
     """Have a *keeper* that is not beside the rows let go of *ids*, or of all with None."""
     vectors = caller.apart(keeper)

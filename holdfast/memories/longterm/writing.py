@@ -16,16 +16,16 @@ from holdfast.memories.longterm.asked import (
     checked_turn_ids,
     microseconds,
 )
-from holdfast.memories.longterm.book import Book, NewItem, NewTurn
-from holdfast.memories.longterm.caller import Caller
-from holdfast.memories.longterm.dedupe import Said, said
+from holdfast.memories.longterm.book import CollectionTransaction, NewItem, NewTurn
+from holdfast.memories.longterm.caller import CollectionContext
+from holdfast.memories.longterm.dedupe import ComparedText, said
 from holdfast.memories.longterm.hashes import fingerprint
 from holdfast.memories.longterm.item import Item, Kind, Origin, Skipped, Turn
 from holdfast.memories.longterm.rows import bits_of
 from holdfast.memories.longterm.screening import Screened, screen
 
 
-class Wish(Struct, frozen=True, kw_only=True):
+class ItemRequest(Struct, frozen=True, kw_only=True):
     """An item that somebody wants remembered."""
 
     text: str
@@ -35,7 +35,7 @@ class Wish(Struct, frozen=True, kw_only=True):
     turns: Iterable[str] = ()
     origin: Origin = "api"
 
-    def checked(self) -> "Wish":
+    def checked(self) -> "ItemRequest":
         """Return it as it is to be kept; InvalidInput names the field that breaks a rule."""
         return replace(
             self,
@@ -51,7 +51,7 @@ class Ready(Struct, frozen=True, kw_only=True):
     """The text of an item, with all that follows from it."""
 
     text: str
-    said: Said
+    said: ComparedText
     flags: int
 
     @property
@@ -60,7 +60,7 @@ class Ready(Struct, frozen=True, kw_only=True):
         return " ".join(self.said.terms)
 
 
-class ReadyTurn(Struct, frozen=True, kw_only=True):
+class PreparedTurn(Struct, frozen=True, kw_only=True):
     """A turn of a batch, with all that follows from it; `index` is its place there."""
 
     index: int
@@ -80,7 +80,7 @@ def turn_terms(text: str, caption: str | None) -> list[str]:
     return analyze(f"{text} {caption}" if caption else text)
 
 
-def screened_turn(caller: Caller, turn: Turn) -> tuple[Turn, Screened]:
+def screened_turn(caller: CollectionContext, turn: Turn) -> tuple[Turn, Screened]:
     """Return *turn* as it may be kept, and what was found in it."""
     given = (turn.text, turn.speaker or "", turn.caption or "")
     found = screen(caller, given)
@@ -91,10 +91,10 @@ def screened_turn(caller: Caller, turn: Turn) -> tuple[Turn, Screened]:
 
 
 def ready_turns(
-    caller: Caller, turns: Sequence[tuple[int, Turn]]
-) -> tuple[list[ReadyTurn], list[Skipped]]:
+    caller: CollectionContext, turns: Sequence[tuple[int, Turn]]
+) -> tuple[list[PreparedTurn], list[Skipped]]:
     """Return *turns*, each with its place, ready to be written, and those that are not."""
-    fit: list[ReadyTurn] = []
+    fit: list[PreparedTurn] = []
     skipped: list[Skipped] = []
     for index, given in turns:
         if not given.text.strip() and not (given.caption or "").strip():
@@ -107,11 +107,11 @@ def ready_turns(
         terms = turn_terms(turn.text, turn.caption)
         flags = bits_of(turn.text, turn.caption)
         body = " ".join(terms)
-        fit.append(ReadyTurn(index=index, turn=turn, terms=len(terms), body=body, flags=flags))
+        fit.append(PreparedTurn(index=index, turn=turn, terms=len(terms), body=body, flags=flags))
     return fit, skipped
 
 
-def new_item(wish: Wish, text: Ready, *, id: str, now: int) -> NewItem:
+def new_item(wish: ItemRequest, text: Ready, *, id: str, now: int) -> NewItem:
     """Return the item that *wish*, checked, is to become."""
     return NewItem(
         id=id,
@@ -149,7 +149,9 @@ def item_of(new: NewItem, turns: Sequence[str]) -> Item:
     )
 
 
-def put_turns(book: Book, turns: Sequence[ReadyTurn]) -> tuple[list[int], list[Turn]]:
+def put_turns(
+    book: CollectionTransaction, turns: Sequence[PreparedTurn]
+) -> tuple[list[int], list[Turn]]:
     """Write *turns*; return their numbers, and the turns as they are stored."""
     numbers = list(book.numbers(len(turns)))
     new = [_new_turn(book, each) for each in turns]
@@ -162,7 +164,7 @@ def put_turns(book: Book, turns: Sequence[ReadyTurn]) -> tuple[list[int], list[T
     return numbers, stored
 
 
-def _new_turn(book: Book, ready: ReadyTurn) -> NewTurn:
+def _new_turn(book: CollectionTransaction, ready: PreparedTurn) -> NewTurn:
     turn = ready.turn
     return NewTurn(
         id=turn.id or book.caller.ids.new("turn", book.now),

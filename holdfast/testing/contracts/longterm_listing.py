@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.longterm.item import Rejected
+from holdfast.memories.longterm.item import RejectedRecord
 from holdfast.memories.longterm.memory import LongTermMemory
 from holdfast.testing.contracts.longterm_given import (
     GivenAUser,
@@ -156,7 +156,7 @@ class LongTermExportContract(GivenAUser):
             (5, "id"),
             (6, "record"),
         ]
-        assert taken.rejected[0] == Rejected(1, "blank")
+        assert taken.rejected[0] == RejectedRecord(1, "blank")
         assert items(ltm) == ["Likes tabs"]
 
     def test_what_says_not_where_it_is_from_is_imported(self, ltm: LongTermMemory) -> None:

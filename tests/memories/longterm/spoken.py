@@ -10,7 +10,7 @@ from holdfast.memories.longterm.lexical import Fits, fit
 from holdfast.memories.longterm.postings import DAY, Postings, Row
 from holdfast.memories.longterm.question import read
 from holdfast.memories.longterm.recall import rank
-from holdfast.memories.longterm.score import Ranked, Wanted, Weights
+from holdfast.memories.longterm.score import Ranked, RecallOptions, Weights
 
 NOW = 20_000 * DAY
 ALONE = Weights(1, 0, 0)
@@ -46,7 +46,7 @@ def fit_of(rows: list[Row], query: str, **wanted: Any) -> Fits:
     """Return how the rows answer."""
     postings = Postings(rows)
     cosines = wanted.pop("cosines", None)
-    return fit(postings, read(query, postings.participants), Wanted(**wanted), cosines)
+    return fit(postings, read(query, postings.participants), RecallOptions(**wanted), cosines)
 
 
 def ask(rows: list[Row], query: str, *, now: int = NOW, **wanted: Any) -> list[Ranked]:
@@ -54,7 +54,7 @@ def ask(rows: list[Row], query: str, *, now: int = NOW, **wanted: Any) -> list[R
     postings = Postings(rows)
     cosines = wanted.pop("cosines", None)
     question = read(query, postings.participants)
-    return rank(postings, question, Wanted(**wanted), now=now, cosines=cosines)
+    return rank(postings, question, RecallOptions(**wanted), now=now, cosines=cosines)
 
 
 def ids(found: list[Ranked]) -> list[int]:

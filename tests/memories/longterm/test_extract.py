@@ -11,7 +11,7 @@ from memories.longterm.found import item, turn
 
 from holdfast.memories.longterm.extract import (
     MOST_CHARACTERS,
-    Candidate,
+    ExtractedItem,
     ExtractionRequest,
     UnreadableAnswer,
     candidates,
@@ -33,7 +33,7 @@ def asked(*turns: Turn) -> ExtractionRequest:
     return request(part, [item("Lives in Porto", kind="fact"), item("Likes tea")])
 
 
-def read(entry: Any, *more: Any) -> tuple[Candidate, ...]:
+def read(entry: Any, *more: Any) -> tuple[ExtractedItem, ...]:
     return candidates(json.dumps({"items": [entry, *more]}), asked())
 
 
@@ -129,7 +129,7 @@ def test_an_answer_gives_its_items() -> None:
         }
     )
 
-    assert found == Candidate(
+    assert found == ExtractedItem(
         text="Ana lives in Lisbon.", kind="fact", importance=0.8, turns=(0,), supersedes=(0,)
     )
 

@@ -12,7 +12,7 @@ from holdfast.memories.longterm.item import Recalled, Turn
 from holdfast.memories.longterm.postings import DAY, Postings, Row
 from holdfast.memories.longterm.question import read
 from holdfast.memories.longterm.recall import rank
-from holdfast.memories.longterm.score import Wanted, Weights
+from holdfast.memories.longterm.score import RecallOptions, Weights
 
 SMALL_TALK = (
     "the lake was cold and the boat was slow",
@@ -113,7 +113,7 @@ def test_what_was_recalled_lately_is_fresh() -> None:
     postings.touch("turn_0000", NOW - 30 * DAY)
     postings.touch("turn_none", NOW)
 
-    found = rank(postings, read("lake boat"), Wanted(k=2), now=NOW)
+    found = rank(postings, read("lake boat"), RecallOptions(k=2), now=NOW)
 
     assert {each.id: round(each.recency, 3) for each in found} == {
         "turn_0000": 0.5,
@@ -167,7 +167,7 @@ def test_the_first_few_are_those_of_all(weights: Weights) -> None:
 def test_the_same_question_has_the_same_answer_to_the_last_digit() -> None:
     rows = talk(*SMALL_TALK, *SMALL_TALK)
     postings = Postings(rows)
-    wanted = Wanted(k=10)
+    wanted = RecallOptions(k=10)
     first = rank(postings, read("cat boat soup"), wanted, now=NOW)
     for query in ("train", "roses bread", "lake"):
         rank(postings, read(query), wanted, now=NOW)

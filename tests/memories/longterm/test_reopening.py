@@ -13,10 +13,10 @@ from holdfast.engines.queries import load
 from holdfast.ground.errors import NotPermitted
 from holdfast.ground.scope import EVERYBODY, Scope
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.longterm.gauges import Held, held, jobs
-from holdfast.memories.longterm.kept import Kept
+from holdfast.memories.longterm.gauges import CollectionSize, held, jobs
+from holdfast.memories.longterm.kept import PostingsCache
 from holdfast.memories.longterm.postings import Postings, Row
-from holdfast.memories.longterm.room import Room
+from holdfast.memories.longterm.room import ByteBudget
 from holdfast.testing.contracts.longterm_given import items, kept, memory_of, said, texts
 from holdfast.testing.shared import new_workspace
 
@@ -147,7 +147,7 @@ def test_a_statement_names_whose_rows_it_means(dialect: Dialect, name: str) -> N
 
 def test_the_least_recently_used_postings_are_dropped() -> None:
     row = Row(id="turn_1", seq=1, body="tab " * 50, at=0)
-    kept_here = Kept(Room(2 * Postings([row]).size_bytes + 10))
+    kept_here = PostingsCache(ByteBudget(2 * Postings([row]).size_bytes + 10))
     for number in (1, 2, 3):
         entry = kept_here.entry(number, ("w", "u", "n", str(number)))
         entry.postings = Postings([row])
@@ -165,6 +165,6 @@ def test_upkeep_counts_what_everybody_has(hf: Holdfast, workspace: str) -> None:
     everybody = hf.engine.scoped(EVERYBODY)
     own = hf.engine.scoped(Scope(workspace=workspace, user="*"))
 
-    assert held(own) == Held(items=2, turns=2)
+    assert held(own) == CollectionSize(items=2, turns=2)
     assert held(everybody).items >= 2
     assert jobs(own) == []

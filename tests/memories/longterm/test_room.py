@@ -4,14 +4,14 @@ import pytest
 
 import holdfast
 from holdfast.ground.errors import InvalidInput
-from holdfast.memories.longterm.room import Room, Tenant
+from holdfast.memories.longterm.room import ByteBudget, Tenant
 from holdfast.testing.contracts.longterm_given import kept, memory_of
 
 ONE, OTHER, THIRD = Tenant("postings", 1), Tenant("vectors", 1), Tenant("postings", 2)
 
 
 def test_who_was_used_least_lately_leaves_whatever_cache_it_is_of() -> None:
-    room, left = Room(100), list[str]()
+    room, left = ByteBudget(100), list[str]()
     room.take(ONE, 50, lambda: left.append("one"))
     room.take(OTHER, 50, lambda: left.append("other"))
     room.used(ONE)
@@ -23,7 +23,7 @@ def test_who_was_used_least_lately_leaves_whatever_cache_it_is_of() -> None:
 
 
 def test_one_that_needs_more_than_there_is_stays_alone() -> None:
-    room, left = Room(100), list[str]()
+    room, left = ByteBudget(100), list[str]()
     room.take(ONE, 50, lambda: left.append("one"))
 
     room.take(OTHER, 500, lambda: left.append("other"))
@@ -33,7 +33,7 @@ def test_one_that_needs_more_than_there_is_stays_alone() -> None:
 
 
 def test_one_that_grew_is_counted_once() -> None:
-    room = Room(100)
+    room = ByteBudget(100)
     for size in (10, 30, 20):
         room.take(ONE, size, lambda: None)
 

@@ -20,13 +20,13 @@ from holdfast.memories.longterm.background.jobs import (
     renew,
     seconds_to_next,
 )
-from holdfast.memories.longterm.book import Book
-from holdfast.memories.longterm.caller import Caller
+from holdfast.memories.longterm.book import CollectionTransaction
+from holdfast.memories.longterm.caller import CollectionContext
 from holdfast.memories.longterm.embed import MOST_TEXTS, EmbeddingFailed, Vector, embedded
 from holdfast.memories.longterm.meaning import (
     PACKAGE,
     Compared,
-    Standing,
+    EmbeddingState,
     compared,
     degraded,
     fits,
@@ -70,7 +70,7 @@ class Texts(Struct, frozen=True):
 class Embedding(Struct, frozen=True):
     """Whoever embeds the rows of one collection."""
 
-    caller: Caller
+    caller: CollectionContext
     by: Compared
 
     def tend(self) -> float | None:
@@ -90,7 +90,7 @@ class Embedding(Struct, frozen=True):
             self._do(standing, job)
         return 0.0
 
-    def _do(self, standing: Standing, job: Job) -> None:
+    def _do(self, standing: EmbeddingState, job: Job) -> None:
         try:
             embed(self.caller, self.by, standing, job)
             self.caller.shared.troubles.pop(self.by.embedder.model, None)
@@ -101,24 +101,24 @@ class Embedding(Struct, frozen=True):
             put_off(self.caller, job, failed.reason)
 
 
-def tender_of(caller: Caller) -> Embedding | None:
+def tender_of(caller: CollectionContext) -> Embedding | None:
     """Return who embeds for *caller*; None for a caller who goes by words."""
     by = compared(caller)
     return None if by is None else Embedding(caller, by)
 
 
-def settled(caller: Caller) -> bool:
+def settled(caller: CollectionContext) -> bool:
     """Tell whether the caller's collection is compared by the caller's model, if by any."""
     by = compared(caller)
     standing = standing_of(caller) if by else None
     return by is None or standing is None or fits(by, standing)
 
 
-def adopt(caller: Caller, by: Compared) -> None:
+def adopt(caller: CollectionContext, by: Compared) -> None:
     """Have the caller's collection compared by the caller's model from now on."""
 
     def work(tx: Transaction) -> str | None:
-        book = Book(caller, tx, make=False)
+        book = CollectionTransaction(caller, tx, make=False)
         if book.found is None:
             return None
         book.vectors.adopt(by)
@@ -130,7 +130,7 @@ def adopt(caller: Caller, by: Compared) -> None:
         _drop(caller, by, collection)
 
 
-def embed(caller: Caller, by: Compared, standing: Standing, job: Job) -> None:
+def embed(caller: CollectionContext, by: Compared, standing: EmbeddingState, job: Job) -> None:
     """Embed what *job* is about, a batch at a time, each committed by itself.
 
     Raises EmbeddingFailed, and LostJob for one that is no longer ours.
@@ -142,7 +142,7 @@ def embed(caller: Caller, by: Compared, standing: Standing, job: Job) -> None:
     _embed_batch(caller, by, job, batches[-1] if batches else (), last=True)
 
 
-def missing(caller: Caller, by: Compared, standing: Standing) -> Sequence[int]:
+def missing(caller: CollectionContext, by: Compared, standing: EmbeddingState) -> Sequence[int]:
     """Return the numbers of the rows without a vector."""
     sql, place = caller.engine.queries(PACKAGE), {"collection": standing.number}
     there = set(asked(lambda: list(by.vectors.ids(standing.id))))
@@ -156,7 +156,7 @@ def missing(caller: Caller, by: Compared, standing: Standing) -> Sequence[int]:
 
 
 def _embed_batch(
-    caller: Caller, by: Compared, job: Job, numbers: Sequence[int], *, last: bool
+    caller: CollectionContext, by: Compared, job: Job, numbers: Sequence[int], *, last: bool
 ) -> None:
     standing = standing_of(caller)
     if standing is None:
@@ -169,7 +169,7 @@ def _embed_batch(
         asked(lambda: by.vectors.upsert(standing.id, size, made))
 
     def work(tx: Transaction) -> None:
-        book = Book(caller, tx, make=False)
+        book = CollectionTransaction(caller, tx, make=False)
         if book.found is None or book.vectors.model != by.embedder.model:
             raise LostJob
         check_held(caller, tx, job)
@@ -209,7 +209,9 @@ def _vectors(
         raise EmbeddingFailed(f"no vectors came within {SECONDS:g} s") from error
 
 
-def _texts(caller: Caller, reader: Reader, collection: int, numbers: Sequence[int]) -> Texts:
+def _texts(
+    caller: CollectionContext, reader: Reader, collection: int, numbers: Sequence[int]
+) -> Texts:
     sql = caller.engine.queries(PACKAGE)
     place = {"collection": collection, "numbers": numbers_text(list(numbers))}
     if not numbers:
@@ -228,7 +230,7 @@ def _said(turn: _Turn) -> str:
     return f"{redact(turn.earlier)[-_EARLIER:]}\n{own}" if turn.earlier else own
 
 
-def _drop(caller: Caller, by: Compared, collection: str) -> None:
+def _drop(caller: CollectionContext, by: Compared, collection: str) -> None:
     try:
         asked(lambda: by.vectors.drop(collection))
     except EmbeddingFailed as failed:

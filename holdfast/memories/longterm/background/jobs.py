@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.engines.base import Transaction
-from holdfast.memories.longterm.caller import Caller
+from holdfast.memories.longterm.caller import CollectionContext
 from holdfast.memories.longterm.rows import numbers_text
 
 Kind = Literal["extract", "embed"]
@@ -52,7 +52,7 @@ class _Due(Struct, frozen=True, kw_only=True):
     attempts: int
 
 
-def claim(caller: Caller, collection: int, kind: Kind) -> Job | None:
+def claim(caller: CollectionContext, collection: int, kind: Kind) -> Job | None:
     """Return a job of the collection that is due, claimed; None if there is none."""
     sql, now = caller.engine.queries(PACKAGE), caller.now()
     which = {"kind": kind, "other": "reembed" if kind == "embed" else kind}
@@ -85,7 +85,7 @@ def claim(caller: Caller, collection: int, kind: Kind) -> Job | None:
     return caller.engine.write(work)
 
 
-def renew(caller: Caller, job: Job) -> None:
+def renew(caller: CollectionContext, job: Job) -> None:
     """Hold on to *job*; LostJob if it is no longer ours."""
     sql = caller.engine.queries(PACKAGE)
     until = caller.now() + LEASE
@@ -96,21 +96,21 @@ def renew(caller: Caller, job: Job) -> None:
         raise LostJob
 
 
-def check_held(caller: Caller, tx: Transaction, job: Job) -> None:
+def check_held(caller: CollectionContext, tx: Transaction, job: Job) -> None:
     """Let *tx* go on if *job* is ours; LostJob else. The collection is locked before."""
     sql = caller.engine.queries(PACKAGE)
     if tx.first(_held, sql.hold_job, number=job.number, token=job.token) is None:
         raise LostJob
 
 
-def end(caller: Caller, tx: Transaction, job: Job) -> None:
+def end(caller: CollectionContext, tx: Transaction, job: Job) -> None:
     """End *job* in the transaction of what it came to; LostJob if it is no longer ours."""
     sql = caller.engine.queries(PACKAGE)
     if not tx.run(sql.end_job, number=job.number, token=job.token):
         raise LostJob
 
 
-def shrink(caller: Caller, tx: Transaction, job: Job, left: Sequence[int]) -> None:
+def shrink(caller: CollectionContext, tx: Transaction, job: Job, left: Sequence[int]) -> None:
     """Have *job* be about the rows *left* alone from now on; LostJob if it is no longer ours."""
     sql = caller.engine.queries(PACKAGE)
     about = numbers_text(list(left))
@@ -118,7 +118,7 @@ def shrink(caller: Caller, tx: Transaction, job: Job, left: Sequence[int]) -> No
         raise LostJob
 
 
-def put_off(caller: Caller, job: Job, error: str) -> bool:
+def put_off(caller: CollectionContext, job: Job, error: str) -> bool:
     """Have *job*, which failed with *error*, tried again later; return whether it has failed."""
     sql = caller.engine.queries(PACKAGE)
     failed = job.attempts >= len(AGAIN)
@@ -137,7 +137,7 @@ def put_off(caller: Caller, job: Job, error: str) -> bool:
     return failed
 
 
-def seconds_to_next(caller: Caller, collection: int, kind: Kind) -> float | None:
+def seconds_to_next(caller: CollectionContext, collection: int, kind: Kind) -> float | None:
     """Return in how many seconds a job may be due; None if none waits or runs."""
     sql = caller.engine.queries(PACKAGE)
     at = caller.engine.one(

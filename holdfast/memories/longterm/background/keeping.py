@@ -6,17 +6,17 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.memories.longterm.book import Book
-from holdfast.memories.longterm.caller import Caller
-from holdfast.memories.longterm.extract import Candidate, Part
+from holdfast.memories.longterm.book import CollectionTransaction
+from holdfast.memories.longterm.caller import CollectionContext
+from holdfast.memories.longterm.extract import ConversationChunk, ExtractedItem
 from holdfast.memories.longterm.hashes import alike, terms_hash
-from holdfast.memories.longterm.indexing import Change
+from holdfast.memories.longterm.indexing import PostingChange
 from holdfast.memories.longterm.item import Item, Outcome, Remembered
 from holdfast.memories.longterm.meaning import Meant, meant
 from holdfast.memories.longterm.remembering import Grave, Linked, graves, item_numbered, store
-from holdfast.memories.longterm.rows import Numbered, ids_text
+from holdfast.memories.longterm.rows import NumberedRow, ids_text
 from holdfast.memories.longterm.screening import screen
-from holdfast.memories.longterm.writing import Ready, Wish, ready
+from holdfast.memories.longterm.writing import ItemRequest, Ready, ready
 
 _MOST_SOURCE: Final = 256
 
@@ -24,7 +24,7 @@ _MOST_SOURCE: Final = 256
 class Ripe(Struct, frozen=True, kw_only=True):
     """A candidate that is to be stored, if what is in the collection lets it."""
 
-    wish: Wish
+    wish: ItemRequest
     text: Ready
     meant: Meant | None
     reasons: tuple[str, ...]
@@ -35,7 +35,7 @@ class Ripe(Struct, frozen=True, kw_only=True):
 class Proposed(Struct, frozen=True, kw_only=True):
     """What came of a part: candidates to store, and those of which that is known already."""
 
-    part: Part
+    part: ConversationChunk
     ripe: tuple[Ripe | Remembered, ...] = ()
 
 
@@ -46,13 +46,16 @@ class _Held(Struct, frozen=True, kw_only=True):
 
 
 def propose(
-    caller: Caller, part: Part, known: Sequence[Item], given: Sequence[Candidate]
+    caller: CollectionContext,
+    part: ConversationChunk,
+    known: Sequence[Item],
+    given: Sequence[ExtractedItem],
 ) -> Proposed:
     """Make *given* ready before their transaction: screened, analysed, embedded."""
     return Proposed(part=part, ripe=tuple(_ripe(caller, part, known, each) for each in given))
 
 
-def keep(book: Book, proposed: Proposed) -> tuple[Remembered, ...]:
+def keep(book: CollectionTransaction, proposed: Proposed) -> tuple[Remembered, ...]:
     """Store what was proposed in the transaction of *book*; return what became of each."""
     named = {turn.id for turn in proposed.part.turns}
     there = _there(book, named)
@@ -72,7 +75,9 @@ def keep(book: Book, proposed: Proposed) -> tuple[Remembered, ...]:
     return tuple(results)
 
 
-def _ripe(caller: Caller, part: Part, known: Sequence[Item], given: Candidate) -> Ripe | Remembered:
+def _ripe(
+    caller: CollectionContext, part: ConversationChunk, known: Sequence[Item], given: ExtractedItem
+) -> Ripe | Remembered:
     if given.outcome is not None:
         return _not_kept(given.outcome)
     if not given.text:
@@ -85,7 +90,7 @@ def _ripe(caller: Caller, part: Part, known: Sequence[Item], given: Candidate) -
     text = ready(found.texts[0])
     ids = tuple(turn.id for turn in turns)
     return Ripe(
-        wish=Wish(
+        wish=ItemRequest(
             text=found.texts[0],
             kind=given.kind,
             importance=given.importance,
@@ -101,7 +106,7 @@ def _ripe(caller: Caller, part: Part, known: Sequence[Item], given: Candidate) -
     )
 
 
-def _stored(book: Book, ripe: Ripe) -> Remembered:
+def _stored(book: CollectionTransaction, ripe: Ripe) -> Remembered:
     done = replace(store(book, ripe.wish, ripe.text, meant=ripe.meant), reasons=ripe.reasons)
     new = done.stored
     if done.outcome != "stored" or new is None:
@@ -110,30 +115,32 @@ def _stored(book: Book, ripe: Ripe) -> Remembered:
     superseded = [id for id in older if _supersede(book, id, by=new.id)]
     if not superseded:
         return done
-    number = book.tx.one(Numbered, book.sql.item_number, collection=book.number, id=new.id).number
+    number = book.tx.one(
+        NumberedRow, book.sql.item_number, collection=book.number, id=new.id
+    ).number
     return replace(done, stored=item_numbered(book, number))
 
 
-def _supersede(book: Book, id: str, *, by: str) -> bool:
+def _supersede(book: CollectionTransaction, id: str, *, by: str) -> bool:
     """Mark the item *id* as superseded, if it is live; return whether it was.
 
     It keeps its text, and is not recalled.
     """
     place = {"collection": book.number}
-    number = book.tx.first(Numbered, book.sql.item_number, id=id, **place)
+    number = book.tx.first(NumberedRow, book.sql.item_number, id=id, **place)
     if number is None:
         return False
     held = book.tx.one(_held_item, book.sql.held_item, number=number.number, **place)
     if held.superseded_at is not None:
         return False
     book.tx.send(book.sql.supersede_item, by=by, id=id, now=book.now, **place)
-    book.superseded(Change(held.number, held.body))
+    book.superseded(PostingChange(held.number, held.body))
     book.vectors.drop(id)
     book.note("superseded", {"item": [id]}, by=by)
     return True
 
 
-def _is_buried(book: Book, ripe: Ripe, buried: Sequence[Grave]) -> bool:
+def _is_buried(book: CollectionTransaction, ripe: Ripe, buried: Sequence[Grave]) -> bool:
     """Tell whether what *ripe* says was forgotten."""
     if not buried:
         return False
@@ -141,7 +148,7 @@ def _is_buried(book: Book, ripe: Ripe, buried: Sequence[Grave]) -> bool:
     return any(alike(terms, grave.terms) for grave in buried)
 
 
-def _there(book: Book, ids: set[str]) -> set[str]:
+def _there(book: CollectionTransaction, ids: set[str]) -> set[str]:
     """Return which of the turns *ids* are still there."""
     if not ids:
         return set()

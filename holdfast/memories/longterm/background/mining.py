@@ -27,20 +27,20 @@ from holdfast.memories.longterm.background.jobs import (
     shrink,
 )
 from holdfast.memories.longterm.background.keeping import Proposed, keep, propose
-from holdfast.memories.longterm.book import Book
-from holdfast.memories.longterm.caller import Caller, Extractor
+from holdfast.memories.longterm.book import CollectionTransaction
+from holdfast.memories.longterm.caller import CollectionContext, Extractor
 from holdfast.memories.longterm.extract import (
     MOST_EXISTING,
+    ConversationChunk,
     ExtractionRequest,
-    Part,
     UnreadableAnswer,
     candidates,
     parts,
     request,
 )
 from holdfast.memories.longterm.item import Item, Remembered
-from holdfast.memories.longterm.listing import Filters, list_rows
-from holdfast.memories.longterm.meaning import Standing, standing_of
+from holdfast.memories.longterm.listing import ItemFilter, list_rows
+from holdfast.memories.longterm.meaning import EmbeddingState, standing_of
 from holdfast.memories.longterm.recalling import nearest_items
 from holdfast.memories.longterm.rows import TurnRow, numbers_text
 from holdfast.memories.longterm.telling import publish
@@ -62,7 +62,7 @@ class ExtractionFailed(Exception):
 class Mining(Struct, frozen=True):
     """Whoever mines what was said in one collection."""
 
-    caller: Caller
+    caller: CollectionContext
 
     def tend(self) -> float | None:
         """Do one job that is due; see `Tender`."""
@@ -83,13 +83,15 @@ class Mining(Struct, frozen=True):
             self._failed(standing, job, failed.reason)
         return 0.0
 
-    def _failed(self, standing: Standing, job: Job, reason: str) -> None:
+    def _failed(self, standing: EmbeddingState, job: Job, reason: str) -> None:
         _log.warning("an extraction failed: %s", reason)
         if put_off(self.caller, job, reason):
             publish(self.caller, "extraction_failed", collection=standing.id, error=reason)
 
 
-def mine(caller: Caller, extractor: Extractor, standing: Standing, job: Job) -> None:
+def mine(
+    caller: CollectionContext, extractor: Extractor, standing: EmbeddingState, job: Job
+) -> None:
     """Mine the turns that *job* is about, each part committed by itself.
 
     Raises ExtractionFailed, and LostJob for one that is no longer ours.
@@ -105,10 +107,14 @@ def mine(caller: Caller, extractor: Extractor, standing: Standing, job: Job) -> 
         proposed = _proposed(caller, extractor, job, part)
         _keep(caller, job, proposed, left)
     if not found:
-        _keep(caller, job, Proposed(part=Part(turns=(), shown=(), conversation="")), ())
+        _keep(
+            caller, job, Proposed(part=ConversationChunk(turns=(), shown=(), conversation="")), ()
+        )
 
 
-def _proposed(caller: Caller, extractor: Extractor, job: Job, part: Part) -> Proposed:
+def _proposed(
+    caller: CollectionContext, extractor: Extractor, job: Job, part: ConversationChunk
+) -> Proposed:
     said = "\n".join(turn.text for turn in part.turns if turn.role == "user")
     known = _known(caller, said)
     asked = request(part, known)
@@ -120,17 +126,19 @@ def _proposed(caller: Caller, extractor: Extractor, job: Job, part: Part) -> Pro
     return propose(caller, part, known, given)
 
 
-def _known(caller: Caller, said: str) -> list[Item]:
+def _known(caller: CollectionContext, said: str) -> list[Item]:
     """Return the live items nearest to what was *said*, and the newest where few are near."""
     near = nearest_items(caller, said, MOST_EXISTING)
     if len(near) < MOST_EXISTING:
-        newest = list_rows(caller, Filters(), limit=MOST_EXISTING, page=None).data
+        newest = list_rows(caller, ItemFilter(), limit=MOST_EXISTING, page=None).data
         ids = {item.id for item in near}
         near += [each for each in newest if isinstance(each, Item) and each.id not in ids]
     return near[:MOST_EXISTING]
 
 
-def _answer(caller: Caller, extractor: Extractor, job: Job, asked: ExtractionRequest) -> str:
+def _answer(
+    caller: CollectionContext, extractor: Extractor, job: Job, asked: ExtractionRequest
+) -> str:
     def ask() -> str:
         try:
             answer = extractor(asked)
@@ -150,11 +158,11 @@ def _answer(caller: Caller, extractor: Extractor, job: Job, asked: ExtractionReq
     return answer
 
 
-def _keep(caller: Caller, job: Job, proposed: Proposed, left: Sequence[int]) -> None:
+def _keep(caller: CollectionContext, job: Job, proposed: Proposed, left: Sequence[int]) -> None:
     """Keep what was proposed, and note that of *job* the rows *left* remain."""
 
     def work(tx: Transaction) -> tuple[Remembered, ...]:
-        book = Book(caller, tx, make=False)
+        book = CollectionTransaction(caller, tx, make=False)
         if book.found is None:
             raise LostJob
         check_held(caller, tx, job)
@@ -171,7 +179,7 @@ def _keep(caller: Caller, job: Job, proposed: Proposed, left: Sequence[int]) -> 
     caller.shared.mined.tell(caller.place, caller.engine.write(work))
 
 
-def _turns(caller: Caller, standing: Standing, job: Job) -> list[TurnRow]:
+def _turns(caller: CollectionContext, standing: EmbeddingState, job: Job) -> list[TurnRow]:
     """Return the turns that *job* is about and that are still there, in order of recording."""
     sql = caller.engine.queries("holdfast.memories.longterm")
 

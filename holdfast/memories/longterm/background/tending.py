@@ -7,18 +7,18 @@ from typing import Final
 from holdfast.memories.longterm.background import embedding
 from holdfast.memories.longterm.background.mined import Results
 from holdfast.memories.longterm.background.mining import Mining
-from holdfast.memories.longterm.caller import Caller
+from holdfast.memories.longterm.caller import CollectionContext
 from holdfast.memories.longterm.item import Flushed
-from holdfast.memories.longterm.standing import FAILED, Jobs, jobs_of
+from holdfast.memories.longterm.standing import FAILED, JobStatus, jobs_of
 
 _PIECE: Final = 0.25
 """Seconds after which is looked again at what other processes have done."""
 
 
-class Waiting:
+class PendingWork:
     """Has what waits for callers done by the worker that they share."""
 
-    def wake(self, caller: Caller) -> None:
+    def wake(self, caller: CollectionContext) -> None:
         """See to what waits for *caller*."""
         tender = embedding.tender_of(caller)
         if tender is not None:
@@ -27,7 +27,7 @@ class Waiting:
             caller.shared.worker.wake(("extract", caller.place), Mining(caller))
 
 
-def flush(caller: Caller, results: Results, timeout: float | None) -> Flushed:
+def flush(caller: CollectionContext, results: Results, timeout: float | None) -> Flushed:
     """Wait until nothing is left that can be done for *caller*, at most *timeout* seconds.
 
     *results* is what this caller's memory has heard of mining. What waits to be tried again is
@@ -50,11 +50,11 @@ def flush(caller: Caller, results: Results, timeout: float | None) -> Flushed:
     return Flushed(done=not pending, results=results.take(), pending=pending, failed=failed)
 
 
-def kinds_of(caller: Caller) -> Collection[str]:
+def kinds_of(caller: CollectionContext) -> Collection[str]:
     """Return the kinds of jobs that are done for *caller* in this process."""
     embeds = ("embed", "reembed") if embedding.tender_of(caller) is not None else ()
     return (*embeds, "extract") if caller.mines else embeds
 
 
-def _waiting(jobs: list[Jobs], kinds: Collection[str]) -> bool:
+def _waiting(jobs: list[JobStatus], kinds: Collection[str]) -> bool:
     return any(each.kind in kinds and each.state != FAILED for each in jobs)

@@ -12,7 +12,7 @@ from msgspec import Struct
 from holdfast.engines.base import Engine
 from holdfast.ground.errors import InvalidInput, MissingExtra
 from holdfast.ground.permissions import create_file, create_folder, create_folders
-from holdfast.memories.longterm.room import Room
+from holdfast.memories.longterm.room import ByteBudget
 from holdfast.memories.longterm.vectors.base import VectorProvider
 from holdfast.memories.longterm.vectors.matrix import Matrices
 from holdfast.memories.longterm.vectors.pgvector import PgVectors, schema_of_extension
@@ -24,7 +24,7 @@ PROVIDER: Final = "HOLDFAST_VECTOR_PROVIDER"
 _CREATE: Final = "pgvector needs, in this database: create extension vector"
 
 
-class Keeper(Struct, frozen=True, kw_only=True):
+class ProviderChoice(Struct, frozen=True, kw_only=True):
     """A keeper of vectors; or why there is none."""
 
     vectors: VectorProvider | None = None
@@ -45,7 +45,7 @@ class Where(Struct, frozen=True, kw_only=True):
 class Keepers:
     """The keepers of one engine. Those that hold something open are shared by all handles."""
 
-    def __init__(self, room: Room) -> None:
+    def __init__(self, room: ByteBudget) -> None:
         self.matrices = Matrices(room)
         self._lock = threading.Lock()
         self._open: dict[str, VectorProvider] = {}
@@ -53,7 +53,7 @@ class Keepers:
 
     def get(
         self, name: str | None, engine: Engine, workspace: str, where: Callable[[], Where]
-    ) -> Keeper:
+    ) -> ProviderChoice:
         """Return the keeper called *name*, None for the engine's own; *engine* is scoped.
 
         On PostgreSQL without the extension `vector` the engine's own compares in process. Raises
@@ -67,10 +67,10 @@ class Keepers:
             raise InvalidInput("vector_provider", "pgvector is for PostgreSQL", given=name)
         schema = None if name == "sqlite" else self._extension(engine)
         if schema is not None:
-            return Keeper(vectors=PgVectors(engine, workspace, schema))
+            return ProviderChoice(vectors=PgVectors(engine, workspace, schema))
         if name == "pgvector":
-            return Keeper(reason=_CREATE)
-        return Keeper(vectors=TableVectors(engine, workspace, self.matrices))
+            return ProviderChoice(reason=_CREATE)
+        return ProviderChoice(vectors=TableVectors(engine, workspace, self.matrices))
 
     def close(self) -> None:
         """Let go of everything."""
@@ -85,19 +85,19 @@ class Keepers:
             self._schema = schema_of_extension(engine)
         return self._schema
 
-    def _apart(self, name: str, where: Callable[[], Where]) -> Keeper:
+    def _apart(self, name: str, where: Callable[[], Where]) -> ProviderChoice:
         opening = _sqlite_vec if name == "sqlite-vec" else _chroma
         with self._lock:
             found = self._open.get(name)
             if found is not None:
-                return Keeper(vectors=found)
+                return ProviderChoice(vectors=found)
             try:
                 found = self._open[name] = opening(where())
             except MissingExtra as missing:
-                return Keeper(reason=f"{name} needs: {missing.command}")
+                return ProviderChoice(reason=f"{name} needs: {missing.command}")
             except Exception as error:  # noqa: BLE001 - anybody's code; down is no error of the call
-                return Keeper(reason=f"{name} could not be opened: {type(error).__name__}")
-        return Keeper(vectors=found)
+                return ProviderChoice(reason=f"{name} could not be opened: {type(error).__name__}")
+        return ProviderChoice(vectors=found)
 
 
 def provider_in(variable: str | None) -> str | None:

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from operator import mul
 from typing import Any, Final
 
-from holdfast.memories.longterm.room import VECTORS, Room, Tenant
+from holdfast.memories.longterm.room import VECTORS, ByteBudget, Tenant
 from holdfast.memories.longterm.vectors.base import Near, in_order
 
 PLACES: Final = 7
@@ -69,8 +69,8 @@ class Matrix:
 class Matrices:
     """Matrices by collection, in the room that they share with other caches."""
 
-    def __init__(self, room: Room | None = None) -> None:
-        self._room = Room() if room is None else room
+    def __init__(self, room: ByteBudget | None = None) -> None:
+        self._room = ByteBudget() if room is None else room
         self._lock = threading.Lock()
         self._kept: dict[tuple[str, str], tuple[int, Matrix]] = {}
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from holdfast.engines.base import Engine, Reader
 from holdfast.engines.queries import read
-from holdfast.memories.longterm.room import Room
+from holdfast.memories.longterm.room import ByteBudget
 from holdfast.memories.longterm.vectors.base import Near
 from holdfast.memories.longterm.vectors.matrix import PLACES, Matrices
 from holdfast.memories.longterm.vectors.table import QUERIES, TableVectors
@@ -27,7 +27,7 @@ class PgVectors(TableVectors):
     name = "pgvector"
 
     def __init__(self, engine: Engine, workspace: str, schema: str) -> None:
-        super().__init__(engine, workspace, Matrices(Room(0)))
+        super().__init__(engine, workspace, Matrices(ByteBudget(0)))
         self._schema = schema
 
     def nearest(self, collection: str, vector: Sequence[float], k: int) -> Near:
