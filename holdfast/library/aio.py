@@ -69,7 +69,7 @@ from holdfast.memories.run.control import RunControl
 from holdfast.memories.run.filters import OneOrMany
 from holdfast.memories.run.looking import EntryOrder, ListedEntry, ReadEntry
 from holdfast.memories.run.memory import RunMemory
-from holdfast.memories.run.reading import RunEvent
+from holdfast.memories.run.reading import RecordedRunEvent
 from holdfast.memories.run.record import RunState, WatchedRun
 from holdfast.memories.run.runs import Runs
 from holdfast.memories.state.appending import GivenTurn
@@ -1252,7 +1252,7 @@ class AsyncRuns:
         """
         return await self._cross(self._of.entry, id, key, path=path, offset=offset)
 
-    async def follow(self, id: str, *, after: int = 0) -> AsyncLive[RunEvent]:
+    async def follow(self, id: str, *, after: int = 0) -> AsyncLive[RecordedRunEvent]:
         """Give what happened in the run *id* past the event *after*, and what happens, to its end.
 
         The last 1,000 events are kept; where others were, a `gap` tells how many. Raises NotFound.

@@ -20,7 +20,7 @@ from holdfast.memories.run.attaching import Attached, Attachments, Shown, attach
 from holdfast.memories.run.control import RunControl
 from holdfast.memories.run.filters import EVERYTHING, OneOrMany, filter_of
 from holdfast.memories.run.following import ENDED, checked_after
-from holdfast.memories.run.listing import Asked
+from holdfast.memories.run.listing import EntryPageRequest
 from holdfast.memories.run.looking import (
     EntryOrder,
     ListedEntry,
@@ -32,9 +32,9 @@ from holdfast.memories.run.looking import (
     read_in,
 )
 from holdfast.memories.run.memory import RunMemory
-from holdfast.memories.run.reading import RunEvent
+from holdfast.memories.run.reading import RecordedRunEvent
 from holdfast.memories.run.record import RunState, WatchedRun, checked_state
-from holdfast.memories.run.report import Opening, Report
+from holdfast.memories.run.report import RunReport, RunStart
 from holdfast.memories.run.wire import event_from_wire, run_from_wire
 
 RUNS: Final = "/api/runs"
@@ -53,12 +53,12 @@ class OnServer:
     def __init__(self, client: WireClient) -> None:
         self._client = client
 
-    def begin(self, opening: Opening) -> None:
+    def begin(self, opening: RunStart) -> None:
         """Show a run; again does nothing."""
         body = asdict(opening)
         self._client.write("PUT", route(RUNS, body.pop("run_id")), body, again=True)
 
-    def take(self, run_id: str, report: Report) -> None:
+    def take(self, run_id: str, report: RunReport) -> None:
         """Bring a run's record up to date; again does nothing."""
         told = asdict(report)
         for name in ("events", "entries"):
@@ -113,7 +113,7 @@ class RemoteRuns:
         self.attachments.flush()
         return entries_page(lambda asked: self._entries(id, asked), asked)
 
-    def _entries(self, id: str, asked: Asked) -> Told:
+    def _entries(self, id: str, asked: EntryPageRequest) -> Told:
         """Return what the server tells; what nothing meets is not asked for, but for the run."""
         told = (asked.among or EVERYTHING).told()
         if [] in told.values():
@@ -138,7 +138,7 @@ class RemoteRuns:
         checked = run_keys.checked(key)
         return read_in(self._client.read(route(RUNS, id, "entries", checked), query))
 
-    def follow(self, id: str, *, after: int = 0) -> Generator[RunEvent]:
+    def follow(self, id: str, *, after: int = 0) -> Generator[RecordedRunEvent]:
         """Give what happened in the run *id* past the event *after*, and what happens, to its end.
 
         When the connection breaks it goes on after the last event that was given.
@@ -147,7 +147,7 @@ class RemoteRuns:
         self.retrieve(id)
         return self._followed(id, number)
 
-    def _followed(self, id: str, after: int) -> Generator[RunEvent]:
+    def _followed(self, id: str, after: int) -> Generator[RecordedRunEvent]:
         rest, pause = Ring(), PAUSE
         while True:
             try:
@@ -162,7 +162,7 @@ class RemoteRuns:
             rest.wait(pause)
             pause = min(2 * pause, PAUSE_MOST)
 
-    def _stream(self, id: str, after: int) -> Generator[RunEvent | None]:
+    def _stream(self, id: str, after: int) -> Generator[RecordedRunEvent | None]:
         """Give what one connection tells; None when it tells that the run is over."""
         with self._client.follow(route(RUNS, id, "events"), {"after": after}, {}) as stream:
             for frame in frames(stream.lines()):

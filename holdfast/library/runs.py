@@ -3,7 +3,7 @@
 from functools import partial
 
 from holdfast.memories.run.attaching import Attachments
-from holdfast.memories.run.caller import Caller as RunCaller
+from holdfast.memories.run.caller import RunsContext as RunCaller
 from holdfast.memories.run.runs import Runs
 from holdfast.memories.stores.caller import Caller
 from holdfast.memories.stores.session_access import refuse_narrowed

@@ -20,7 +20,7 @@ from holdfast.ground.errors import (
 )
 from holdfast.memories.run.entry import RunEntry
 from holdfast.memories.run.filters import filter_of
-from holdfast.memories.run.listing import PAGE_MOST, Asked, checked_order, list_page
+from holdfast.memories.run.listing import PAGE_MOST, EntryPageRequest, checked_order, list_page
 from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.rendering import one_line
 from holdfast.tools.base import JSON, Tool
@@ -161,7 +161,7 @@ def _list(memory: RunMemory, asked: Arguments, budget: int | None) -> Answer:
     kinds, prefix = asked.texts("kind"), asked.text("key_prefix")
     sources, order = asked.texts("sources"), asked.text("order")
     given = kinds is not None or prefix is not None or sources is not None
-    wanted = Asked(
+    wanted = EntryPageRequest(
         among=filter_of(kinds, None, prefix, sources) if given else None,
         order=None if order is None else checked_order(order),
         limit=asked.whole("limit", 1, PAGE_MOST) or PAGE_MOST,

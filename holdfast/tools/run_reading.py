@@ -11,7 +11,7 @@ from holdfast.ground.errors import InvalidInput
 from holdfast.memories.run import keys as run_keys
 from holdfast.memories.run.entry import RunEntry
 from holdfast.memories.run.memory import RunMemory
-from holdfast.memories.run.pieces import Piece, Wanted, chars, checked_path, read_entry
+from holdfast.memories.run.pieces import Piece, ValuePart, chars, checked_path, read_entry
 from holdfast.tools.base import JSON
 from holdfast.tools.run_arguments import KEYS_MOST, Arguments
 
@@ -38,7 +38,7 @@ class _Found(Struct, frozen=True):
 def read_keys(memory: RunMemory, asked: Arguments, *, reader: str, budget: int | None) -> Answer:
     """Return the answer of the read tool; *budget* is the most characters of its compact JSON."""
     names = _names(asked)
-    wanted = Wanted(
+    wanted = ValuePart(
         path=checked_path(asked.text("path") or ""),
         offset=asked.whole("offset", 0, 2**63 - 1) or 0,
         budget=budget,
@@ -81,7 +81,7 @@ def _entry(memory: RunMemory, name: str) -> RunEntry | None:
 
 
 def _served(
-    found: Sequence[_Found], missing: Sequence[str], wanted: Wanted
+    found: Sequence[_Found], missing: Sequence[str], wanted: ValuePart
 ) -> tuple[Answer, list[tuple[str, bool]]]:
     """Return the answer, and which keys it has, and whether a part of them."""
     names = [each.name for each in found]
@@ -107,7 +107,7 @@ def _served(
 
 
 def _piece(
-    found: _Found, wanted: Wanted, spent: int, later: Sequence[str], *, must: bool
+    found: _Found, wanted: ValuePart, spent: int, later: Sequence[str], *, must: bool
 ) -> Piece | None:
     """Return as much of *found* as has room when *spent* is gone and *later* ones are named."""
     room = None

@@ -13,7 +13,7 @@ from holdfast.doors.cli.printable import one_line, printable
 from holdfast.memories.run.following import GAP
 from holdfast.memories.run.listing import described
 from holdfast.memories.run.looking import told_of
-from holdfast.memories.run.reading import RunEvent
+from holdfast.memories.run.reading import RecordedRunEvent
 from holdfast.memories.run.wire import event_to_wire, run_to_wire
 
 runs_app = typer.Typer(rich_markup_mode=None)
@@ -116,12 +116,12 @@ def delete(call: Call, run: Run) -> None:
     call.answer.one({"id": run, "type": "run_deleted"})
 
 
-def _as_json(run: str, event: RunEvent) -> bytes:
+def _as_json(run: str, event: RecordedRunEvent) -> bytes:
     told = msgspec.json.decode(event_to_wire(run, event), type=dict[str, Any])
     return msgspec.json.encode({"seq": event.seq, "type": event.type, **told}) + b"\n"
 
 
-def _line(event: RunEvent) -> str:
+def _line(event: RecordedRunEvent) -> str:
     """Return *event* on one line: when, what, which key, and whatever else is told."""
     if event.type == GAP:
         return f"… {event.data['missed']} earlier events are not kept"

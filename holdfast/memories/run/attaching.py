@@ -9,22 +9,22 @@ from holdfast.ground.clock import Clock, to_microseconds
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.events import EventBus
 from holdfast.ground.scope import checked_name
-from holdfast.memories.run.caller import Caller
+from holdfast.memories.run.caller import RunsContext
 from holdfast.memories.run.control import Controls, RunControl, this_process
 from holdfast.memories.run.events import RunMemoryEvent
 from holdfast.memories.run.keeping import begin, take
 from holdfast.memories.run.memory import RunMemory
-from holdfast.memories.run.mirror import PAUSE, Keeper, Mirror
+from holdfast.memories.run.mirror import PAUSE, Mirror, RunRecorder
 from holdfast.memories.run.mirroring import Mirroring
 from holdfast.memories.run.record import Ending, checked_ending, checked_metadata, checked_name_of
-from holdfast.memories.run.report import MILLISECOND, Opening, Report, ReportedEvent
+from holdfast.memories.run.report import MILLISECOND, ReportedEvent, RunReport, RunStart
 
 
 class Shown(Struct, frozen=True, kw_only=True):
     """Where a run is shown: in which workspace, by which keeper, on which bus if there is one."""
 
     workspace: str
-    keeper: Keeper
+    keeper: RunRecorder
     bus: EventBus | None = None
 
 
@@ -52,14 +52,14 @@ class InEngine:
 
     pause = PAUSE
 
-    def __init__(self, caller: Caller) -> None:
+    def __init__(self, caller: RunsContext) -> None:
         self._caller = caller
 
-    def begin(self, opening: Opening) -> None:
+    def begin(self, opening: RunStart) -> None:
         """Show a run; again does nothing."""
         begin(self._caller, opening)
 
-    def take(self, run_id: str, report: Report) -> None:
+    def take(self, run_id: str, report: RunReport) -> None:
         """Bring a run's record up to date; again does nothing."""
         take(self._caller, run_id, report)
 
@@ -77,11 +77,11 @@ class Attached:
 
 def opening_of(
     memory: RunMemory, *, name: str, agent: str | None, metadata: object, clock: Clock
-) -> Opening:
+) -> RunStart:
     """Return how the run of *memory* is shown; InvalidInput for what cannot be told of it."""
     if not isinstance(memory, RunMemory):  # pyright: ignore[reportUnnecessaryIsInstance] - what a caller gave
         raise InvalidInput("memory", "must be a RunMemory", given=type(memory).__name__)
-    return Opening(
+    return RunStart(
         run_id=checked_name("run_id", memory.run_id),
         holder=secrets.token_hex(12),
         name=checked_name_of("name", name),
@@ -95,7 +95,7 @@ def opening_of(
 def attach(
     attachments: Attachments,
     memory: RunMemory,
-    opening: Opening,
+    opening: RunStart,
     shown: Shown,
     control: RunControl | None,
 ) -> Attached:

@@ -8,7 +8,7 @@ from holdfast.engines.base import Engine
 from holdfast.ground.clock import Clock, to_microseconds
 
 
-class Caller(Struct, frozen=True, kw_only=True):
+class RunsContext(Struct, frozen=True, kw_only=True):
     """A workspace, and the engine and clock to act on it with; `engine` is scoped to it.
 
     `demand` raises NotPermitted when who acts has not the right that it is given.

@@ -4,7 +4,7 @@ from msgspec import Struct
 
 from holdfast.engines.base import Transaction
 from holdfast.ground.scope import checked_name
-from holdfast.memories.run.caller import Caller
+from holdfast.memories.run.caller import RunsContext
 from holdfast.memories.run.keeping import statements
 
 
@@ -15,7 +15,7 @@ class _Content(Struct, frozen=True):
 class CheckpointRows:
     """The checkpoints of a workspace's runs, as bytes."""
 
-    def __init__(self, caller: Caller) -> None:
+    def __init__(self, caller: RunsContext) -> None:
         self._caller = caller
 
     def load(self, run_id: str) -> bytes | None:

@@ -3,7 +3,7 @@
 from holdfast.ground.errors import Conflict, InvalidInput
 from holdfast.ground.text import encoded
 from holdfast.memories.run.attaching import Attachments
-from holdfast.memories.run.caller import Caller
+from holdfast.memories.run.caller import RunsContext
 from holdfast.memories.run.control import RunControl, held_by, this_process
 from holdfast.memories.run.reading import run_row
 
@@ -11,14 +11,16 @@ CANCELLED = "cancelled"
 """Why a run was cancelled, when nobody said."""
 
 
-def cancel(caller: Caller, attachments: Attachments, run_id: str, reason: str = CANCELLED) -> None:
+def cancel(
+    caller: RunsContext, attachments: Attachments, run_id: str, reason: str = CANCELLED
+) -> None:
     """Cancel the run *run_id*; NotFound without it, Conflict when it is over or elsewhere."""
     demand_words("reason", reason)
     _control_of(caller, attachments, run_id).cancel(reason)
 
 
 def steer(
-    caller: Caller, attachments: Attachments, run_id: str, text: str, step: str | None = None
+    caller: RunsContext, attachments: Attachments, run_id: str, text: str, step: str | None = None
 ) -> list[str]:
     """Tell the run's *step*, or every running one, *text* before its next request; say which."""
     demand_words("text", text)
@@ -27,7 +29,7 @@ def steer(
     return _control_of(caller, attachments, run_id).steer(text, step=step)
 
 
-def _control_of(caller: Caller, attachments: Attachments, run_id: str) -> RunControl:
+def _control_of(caller: RunsContext, attachments: Attachments, run_id: str) -> RunControl:
     held = attachments.controls.of(caller.workspace, run_id)
     if held is not None:
         return held

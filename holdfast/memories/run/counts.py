@@ -4,14 +4,14 @@ import itertools
 from collections.abc import Callable, Iterator
 from typing import Final, cast
 
-KINDS: Final = ("task_result", "step_result", "input", "shared")
+COUNTED_KINDS: Final = ("task_result", "step_result", "input", "shared")
 """What each written entry is one of."""
 
 REASONS: Final = ("invalid_input", "limit_exceeded", "precondition_failed")
 """Why a write was refused."""
 
 COUNTERS: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
-    "writes_total": ("Entries written to run memories.", "kind", KINDS),
+    "writes_total": ("Entries written to run memories.", "kind", COUNTED_KINDS),
     "reads_total": ("Entries that models read.", "", ("",)),
     "refused_total": ("Writes refused.", "reason", REASONS),
     "listener_errors_total": ("Listeners that failed.", "", ("",)),
@@ -36,7 +36,7 @@ class Ticks:
         return cast("tuple[int]", self._ticks.__reduce__()[1])[0]
 
 
-class Counts:
+class RunCounters:
     """The numbers of this process, which only rise. Threads may count at once.
 
     `writes` has what counts one entry written, by its kind.
@@ -46,7 +46,7 @@ class Counts:
         self._ticks = {
             (name, value): Ticks() for name, (_, _, values) in COUNTERS.items() for value in values
         }
-        self.writes = {kind: self._ticks["writes_total", kind].tick for kind in KINDS}
+        self.writes = {kind: self._ticks["writes_total", kind].tick for kind in COUNTED_KINDS}
 
     def wrote(self, kind: str) -> None:
         """Count one entry of *kind* that was written."""
@@ -74,5 +74,5 @@ class Counts:
         yield from ((name, value, ticks.value) for (name, value), ticks in self._ticks.items())
 
 
-counts = Counts()
+counts = RunCounters()
 """What this process did."""

@@ -13,7 +13,7 @@ from holdfast.memories.run.keys import Kind, checked, checked_kind
 OneOrMany: TypeAlias = "str | Iterable[str] | None"
 
 
-class Told(Protocol):
+class Filterable(Protocol):
     """What a filter looks at."""
 
     @property
@@ -32,7 +32,7 @@ class Told(Protocol):
         ...
 
 
-E = TypeVar("E", bound=Told)
+E = TypeVar("E", bound=Filterable)
 
 
 class EntryFilter(Struct, frozen=True, kw_only=True):

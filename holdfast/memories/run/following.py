@@ -7,9 +7,9 @@ from msgspec import Struct
 
 from holdfast.engines.base import Reader
 from holdfast.ground.errors import InvalidInput
-from holdfast.memories.run.caller import Caller
+from holdfast.memories.run.caller import RunsContext
 from holdfast.memories.run.keeping import missing, statements
-from holdfast.memories.run.reading import EventRow, RunEvent
+from holdfast.memories.run.reading import EventRow, RecordedRunEvent
 from holdfast.memories.run.record import RunRow, RunState
 
 GAP = "gap"
@@ -25,26 +25,26 @@ LOOKS_EVERY = 0.25
 """Seconds between two looks, for what another process reports."""
 
 
-class Seen(Struct, frozen=True, kw_only=True):
+class RunProgress(Struct, frozen=True, kw_only=True):
     """What one look saw: events, the number to go on from, and how the run is.
 
     `over` says that nothing follows: the run is not running, and all of it was told.
     """
 
-    events: list[RunEvent]
+    events: list[RecordedRunEvent]
     after: int
     state: RunState
     over: bool
 
 
-def look(caller: Caller, run_id: str, after: int) -> Seen:
+def look(caller: RunsContext, run_id: str, after: int) -> RunProgress:
     """Return what happened past the number *after*; NotFound without the run.
 
     What happened and is not kept stands as a `gap` where it was, with the number `missed`.
     """
     now = caller.now()
 
-    def work(reader: Reader) -> Seen:
+    def work(reader: Reader) -> RunProgress:
         sql = statements(caller)
         run = reader.first(RunRow, sql.get_run, run=run_id)
         if run is None:
@@ -54,7 +54,7 @@ def look(caller: Caller, run_id: str, after: int) -> Seen:
         # A full look may have more behind it; a run begun anew may have fewer than were seen.
         last = run.seq if len(rows) < AT_ONCE else events[-1].seq
         state = run.state_at(now)
-        return Seen(
+        return RunProgress(
             events=list(_with_gaps(events, after, last, run.seen_at // 1_000)),
             after=max(after, last),
             state=state,
@@ -64,7 +64,7 @@ def look(caller: Caller, run_id: str, after: int) -> Seen:
     return caller.engine.read(work)
 
 
-def follow(caller: Caller, run_id: str, after: int) -> Generator[RunEvent]:
+def follow(caller: RunsContext, run_id: str, after: int) -> Generator[RecordedRunEvent]:
     """Give each event past the number *after* as it happens, until the run is over."""
     rest = Ring()
     while True:
@@ -83,7 +83,9 @@ def checked_after(given: object) -> int:
     return given
 
 
-def _with_gaps(events: list[RunEvent], after: int, last: int, now: int) -> Generator[RunEvent]:
+def _with_gaps(
+    events: list[RecordedRunEvent], after: int, last: int, now: int
+) -> Generator[RecordedRunEvent]:
     for event in events:
         if event.seq > after + 1:
             yield _gap(after, event.seq - 1, event.at)
@@ -93,5 +95,5 @@ def _with_gaps(events: list[RunEvent], after: int, last: int, now: int) -> Gener
         yield _gap(after, last, now)
 
 
-def _gap(after: int, last: int, at: int) -> RunEvent:
-    return RunEvent(seq=last, type=GAP, at=at, data={"missed": last - after})
+def _gap(after: int, last: int, at: int) -> RecordedRunEvent:
+    return RecordedRunEvent(seq=last, type=GAP, at=at, data={"missed": last - after})

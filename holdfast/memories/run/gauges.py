@@ -7,7 +7,7 @@ from holdfast.memories.run.keeping import PACKAGE
 from holdfast.memories.run.record import LOST_AFTER
 
 
-class Held(Struct, frozen=True, kw_only=True):
+class RunsSize(Struct, frozen=True, kw_only=True):
     """Entries and bytes of all records, and how many runs are alive."""
 
     entries: int
@@ -15,7 +15,7 @@ class Held(Struct, frozen=True, kw_only=True):
     live: int
 
 
-def held(engine: Engine, now: int) -> Held:
+def held(engine: Engine, now: int) -> RunsSize:
     """Return what is held within *engine*'s scope at *now*, microseconds since 1970."""
     sql = engine.queries(PACKAGE)
-    return engine.one(Held, sql.held, lost_before=now - LOST_AFTER)
+    return engine.one(RunsSize, sql.held, lost_before=now - LOST_AFTER)

@@ -14,10 +14,10 @@ from holdfast.engines.base import Engine, Transaction
 from holdfast.ground.clock import from_microseconds
 from holdfast.ground.errors import Conflict, NotFound
 from holdfast.ground.events import Event
-from holdfast.memories.run.caller import Caller
+from holdfast.memories.run.caller import RunsContext
 from holdfast.memories.run.counts import counts
 from holdfast.memories.run.record import LOST_AFTER, RunRow
-from holdfast.memories.run.report import MILLISECOND, Opening, Report, ReportedEntry, notice_of
+from holdfast.memories.run.report import MILLISECOND, ReportedEntry, RunReport, RunStart, notice_of
 
 ENDED_MOST: Final = 1_000
 """Runs of a workspace that are over and still told of; the oldest make room."""
@@ -41,7 +41,7 @@ class _Id(Struct, frozen=True):
     id: str
 
 
-def begin(caller: Caller, opening: Opening, *, cap: int = ENDED_MOST) -> None:
+def begin(caller: RunsContext, opening: RunStart, *, cap: int = ENDED_MOST) -> None:
     """Show the run that *opening* tells of as running; once more by the same holder does nothing.
 
     A run that was there is begun anew: its entries go, and who reported it before is refused.
@@ -72,7 +72,12 @@ def begin(caller: Caller, opening: Opening, *, cap: int = ENDED_MOST) -> None:
 
 
 def take(
-    caller: Caller, run_id: str, report: Report, *, relay: bool = False, cap: int = ENDED_MOST
+    caller: RunsContext,
+    run_id: str,
+    report: RunReport,
+    *,
+    relay: bool = False,
+    cap: int = ENDED_MOST,
 ) -> None:
     """Bring the record up to date with *report*, which is a sign of life even when empty.
 
@@ -107,7 +112,7 @@ def take(
     return caller.engine.write(work)
 
 
-def delete(caller: Caller, run_id: str) -> None:
+def delete(caller: RunsContext, run_id: str) -> None:
     """Delete the record of a run that is over, and its checkpoint; their bytes are gone then.
 
     Raises NotFound, and Conflict for a run that is running.
@@ -142,7 +147,7 @@ def forget_runs(engine: Engine, tx: Transaction, *, workspace: str, agent: str) 
     return {"runs": len(found)}
 
 
-def statements(caller: Caller) -> SimpleNamespace:
+def statements(caller: RunsContext) -> SimpleNamespace:
     """Return the statements about records of runs."""
     return caller.engine.queries(PACKAGE)
 
@@ -155,7 +160,9 @@ def missing(run_id: str) -> NotFound:
 class _Taking:
     """One report being taken into the record of *run*."""
 
-    def __init__(self, tx: Transaction, sql: SimpleNamespace, run: RunRow, report: Report) -> None:
+    def __init__(
+        self, tx: Transaction, sql: SimpleNamespace, run: RunRow, report: RunReport
+    ) -> None:
         self._tx, self._sql, self._run, self._report = tx, sql, run, report
 
     def entries(self) -> tuple[int, int]:
@@ -217,7 +224,7 @@ def _stored(entry: ReportedEntry) -> dict[str, object]:
     }
 
 
-def _held(run: RunRow | None, run_id: str, report: Report) -> RunRow:
+def _held(run: RunRow | None, run_id: str, report: RunReport) -> RunRow:
     """Return *run* if *report* is of its holder, and nothing after its end."""
     if run is None:
         raise missing(run_id)
@@ -235,7 +242,7 @@ def _held(run: RunRow | None, run_id: str, report: Report) -> RunRow:
 
 
 def _make_room(
-    caller: Caller, tx: Transaction, sql: SimpleNamespace, *, now: int, cap: int
+    caller: RunsContext, tx: Transaction, sql: SimpleNamespace, *, now: int, cap: int
 ) -> None:
     """Delete the oldest records past *cap* of runs that are over, and tell so."""
     surplus = tx.all(_Id, sql.surplus_runs, lost_before=now - LOST_AFTER, cap=cap)
@@ -258,7 +265,7 @@ def _drop(tx: Transaction, sql: SimpleNamespace, run_id: str, **whose: str) -> N
         tx.run(statement, run=run_id, **whose)
 
 
-def _relay(caller: Caller, run_id: str, report: Report) -> None:
+def _relay(caller: RunsContext, run_id: str, report: RunReport) -> None:
     if caller.engine.events.heard:
         for event in report.events:
             caller.engine.events.publish(notice_of(caller.workspace, run_id, event))

@@ -28,7 +28,7 @@ ABSENT: Final = RunEntry(
 _count: Final = counts.writes
 
 
-class Kept:
+class EntryTable:
     """The entries by key, in the order of their first write, and the keys by their last.
 
     `entries` may be read without the lock: it is changed in one step at a time.

@@ -82,7 +82,7 @@ class Listed(Protocol):
 L = TypeVar("L", bound=Listed)
 
 
-class Asked(Struct, frozen=True, kw_only=True):
+class EntryPageRequest(Struct, frozen=True, kw_only=True):
     """Which page is asked for; what is None is as the cursor says, or else as usual."""
 
     among: EntryFilter | None = None
@@ -102,7 +102,7 @@ class _Position(Struct, frozen=True, kw_only=True):
 def list_page(
     entries: Sequence[L],
     numbers: Mapping[str, int],
-    asked: Asked,
+    asked: EntryPageRequest,
     *,
     run_id: str,
     budget: int | None = None,
@@ -132,7 +132,7 @@ def list_page(
 
     if budget is None:
         return answer(len(told))
-    count = _fitting(told, budget)
+    count = _count_within(told, budget)
     while count > 1 and len(_encode(answer(count)).decode()) > budget:
         count -= 1
     return answer(count)
@@ -193,7 +193,7 @@ def _more(matches: Sequence[L], numbers: Mapping[str, int], last: L, order: Orde
     return numbers[end.key] != numbers[last.key]
 
 
-def _fitting(told: Sequence[JSON], budget: int) -> int:
+def _count_within(told: Sequence[JSON], budget: int) -> int:
     """Return how many of *told* are not by themselves over *budget*, and at least one."""
     left = budget
     for count, each in enumerate(told):
@@ -209,7 +209,7 @@ def _cursor(start: _Position, last: Listed, numbers: Mapping[str, int], run_id: 
     return write_cursor(_LIST, digest(run_id), place)
 
 
-def _position(asked: Asked, run_id: str) -> _Position:
+def _position(asked: EntryPageRequest, run_id: str) -> _Position:
     """Return where the page that is *asked* for begins; InvalidInput for a bad cursor."""
     if asked.page is None:
         return _Position(among=asked.among or EVERYTHING, order=asked.order or "newest")

@@ -15,12 +15,18 @@ from holdfast.ground.clock import to_microseconds
 from holdfast.ground.errors import EngineFault, InvalidInput
 from holdfast.ground.json_values import JSON, decode
 from holdfast.ground.pages import Page, checked_limit
-from holdfast.memories.run.caller import Caller
+from holdfast.memories.run.caller import RunsContext
 from holdfast.memories.run.entry import checked_version
 from holdfast.memories.run.filters import EntryFilter
 from holdfast.memories.run.keys import Kind
-from holdfast.memories.run.listing import PAGE_MOST, Asked, Order, checked_order, list_page
-from holdfast.memories.run.pieces import Wanted, checked_path, read_entry
+from holdfast.memories.run.listing import (
+    PAGE_MOST,
+    EntryPageRequest,
+    Order,
+    checked_order,
+    list_page,
+)
+from holdfast.memories.run.pieces import ValuePart, checked_path, read_entry
 from holdfast.memories.run.reading import entries_of, entry_of
 from holdfast.memories.run.report import MILLISECOND, Value
 
@@ -45,7 +51,7 @@ class ListedEntry(Struct, frozen=True, kw_only=True):
     failed: bool = False
 
 
-class Part(Struct, frozen=True, kw_only=True):
+class RecordValuePart(Struct, frozen=True, kw_only=True):
     """Which part of a value is told: of its text, its elements or the characters of its JSON.
 
     `next_offset` is where the next one begins. Where not all of the value is kept, `kept` is how
@@ -73,7 +79,7 @@ class ReadEntry(Struct, frozen=True, kw_only=True):
     updated_at: int = field(name="updatedAt")
     version: int
     failed: bool = False
-    part: Part | None = None
+    part: RecordValuePart | None = None
     path_error: str | None = None
 
 
@@ -92,9 +98,9 @@ class _Readable(Struct, frozen=True, kw_only=True):
 
 def asked_for(
     among: EntryFilter, *, order: Order | None, limit: int | None, page: str | None
-) -> Asked:
+) -> EntryPageRequest:
     """Return which page is asked for; InvalidInput for what is none."""
-    return Asked(
+    return EntryPageRequest(
         among=among if among.told() else None,
         order=None if order is None else checked_order(order),
         limit=checked_limit(limit, most=PAGE_MOST, default=PAGE_MOST),
@@ -102,21 +108,21 @@ def asked_for(
     )
 
 
-def entries_told(caller: Caller, run_id: str, asked: Asked) -> Told:
+def entries_told(caller: RunsContext, run_id: str, asked: EntryPageRequest) -> Told:
     """Return a page of what the run's memory held, as its list tool tells it."""
     rows = sorted(entries_of(caller, run_id), key=lambda row: (row.updated_at, row.written))
     return list_page(rows, {row.key: row.written for row in rows}, asked, run_id=run_id)
 
 
-def checked_wish(path: str | None, offset: int) -> Wanted:
+def checked_wish(path: str | None, offset: int) -> ValuePart:
     """Return what of a value is wanted; InvalidInput for what is no path or offset."""
-    return Wanted(
+    return ValuePart(
         path=None if path is None else checked_path(path),
         offset=checked_version("offset", offset),
     )
 
 
-def entry_told(caller: Caller, run_id: str, key: str, wanted: Wanted) -> Told:
+def entry_told(caller: RunsContext, run_id: str, key: str, wanted: ValuePart) -> Told:
     """Return one entry as the read tool tells it; NotFound without it."""
     row, value = entry_of(caller, run_id, key)
     readable = _Readable(
@@ -139,7 +145,9 @@ def entry_told(caller: Caller, run_id: str, key: str, wanted: Wanted) -> Told:
     return {} if piece is None else piece.told
 
 
-def entries_page(ask: Callable[[Asked], Told], asked: Asked) -> Page[ListedEntry]:
+def entries_page(
+    ask: Callable[[EntryPageRequest], Told], asked: EntryPageRequest
+) -> Page[ListedEntry]:
     """Return the page that *ask* tells for *asked*; it walks on by itself."""
     told = ask(asked)
     cursor = told["next_page"]
@@ -168,7 +176,7 @@ def read_in(told: object) -> ReadEntry:
         raise EngineFault(f"The response is not an entry: {error}.") from error
 
 
-def _kept_part(value: Value, wanted: Wanted) -> Told:
+def _kept_part(value: Value, wanted: ValuePart) -> Told:
     if wanted.path:
         return {"value": None, "path_error": _NOT_KEPT}
     kept = cast("str", decode(value.value.encode()))

@@ -31,7 +31,7 @@ from holdfast.memories.run.entry import (
     value_json,
 )
 from holdfast.memories.run.filters import OneOrMany, filter_of
-from holdfast.memories.run.kept import Kept, over
+from holdfast.memories.run.kept import EntryTable, over
 from holdfast.memories.run.limits import UNLESS_SAID, RunLimits
 from holdfast.memories.run.listening import EntryListener, EventListener, Listeners
 from holdfast.memories.run.rendering import render
@@ -80,7 +80,7 @@ class RunMemory:
         )
         self._bus = bus
         self._listeners = Listeners(self.run_id)
-        self._kept = Kept(limits, self._clock, self._listeners)
+        self._kept = EntryTable(limits, self._clock, self._listeners)
         if bus is not None:
             publish = bus.publish
             self._listeners.to_events(lambda event: publish(event.notice()))

@@ -27,10 +27,10 @@ from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.record import Ending
 from holdfast.memories.run.report import (
     EVENTS_MOST,
-    Opening,
-    Report,
     ReportedEntry,
     ReportedEvent,
+    RunReport,
+    RunStart,
     kept_value,
 )
 
@@ -50,16 +50,16 @@ _encode: Final = msgspec.json.Encoder().encode
 _log = logging.getLogger(__name__)
 
 
-class Keeper(Protocol):
+class RunRecorder(Protocol):
     """Where records of runs are kept; `pause` is the least time between reports, in seconds."""
 
     pause: float
 
-    def begin(self, opening: Opening) -> None:
+    def begin(self, opening: RunStart) -> None:
         """Show a run; again does nothing."""
         ...
 
-    def take(self, run_id: str, report: Report) -> None:
+    def take(self, run_id: str, report: RunReport) -> None:
         """Bring a run's record up to date; again does nothing."""
         ...
 
@@ -72,7 +72,7 @@ class Mirror:
     """
 
     def __init__(
-        self, memory: RunMemory, opening: Opening, keeper: Keeper, *, ring: Callable[[], None]
+        self, memory: RunMemory, opening: RunStart, keeper: RunRecorder, *, ring: Callable[[], None]
     ) -> None:
         self._memory, self._opening, self._keeper, self._ring = memory, opening, keeper, ring
         self._lock = Lock()
@@ -82,7 +82,7 @@ class Mirror:
         self._missed, self._number = 0, 0
         self._shown: dict[str, RunEntry] = {}
         self._final: Mapping[str, RunEntry] | None = None
-        self._sending: Report | None = None
+        self._sending: RunReport | None = None
         self._telling: dict[str, RunEntry] = {}
         self._ending: Ending | None = None
         self.over, self.pause, self.failures = False, keeper.pause, 0
@@ -161,7 +161,7 @@ class Mirror:
         } | self._telling
         self.over = report.ended is not None
 
-    def _collected(self) -> Report:
+    def _collected(self) -> RunReport:
         """Return what happened, as much as one report may hold."""
         room = _Room(REPORT_BYTES)
         with self._lock:
@@ -175,7 +175,7 @@ class Mirror:
         there = [(key, get(key)) for key in keys]
         entries = self._taken_entries([entry for _, entry in there if entry is not None], room)
         left = [key for key, entry in there if entry is not None and key not in self._telling]
-        return Report(
+        return RunReport(
             holder=self._opening.holder,
             number=self._number + 1,
             events=events,

@@ -74,7 +74,7 @@ class Readable(Protocol):
         ...
 
 
-class Wanted(Struct, frozen=True, kw_only=True):
+class ValuePart(Struct, frozen=True, kw_only=True):
     """What of a value is wanted: what *path* leads to, from *offset* on.
 
     `room` is how many characters of compact JSON the entry may take, `budget` how many the whole
@@ -94,10 +94,10 @@ class Piece(Struct, frozen=True):
     part: bool
 
 
-ALL: Final = Wanted()
+ALL: Final = ValuePart()
 
 
-def read_entry(entry: Readable, wanted: Wanted = ALL, *, must: bool = True) -> Piece | None:
+def read_entry(entry: Readable, wanted: ValuePart = ALL, *, must: bool = True) -> Piece | None:
     """Return as much of *entry* as has room.
 
     With *must* that is never nothing; else None when not even one character or element fits.
@@ -141,7 +141,7 @@ def _told(entry: Readable, value: JSON) -> dict[str, JSON]:
     return told
 
 
-def _part(whole: dict[str, JSON], value: JSON, wanted: Wanted, *, must: bool) -> Piece | None:
+def _part(whole: dict[str, JSON], value: JSON, wanted: ValuePart, *, must: bool) -> Piece | None:
     of = _paged_by(value, wanted.budget)
     pieces = cast("Sequence[JSON]", value if of != "json" else _encode(value).decode())
     total, offset = len(pieces), wanted.offset
@@ -157,7 +157,7 @@ def _part(whole: dict[str, JSON], value: JSON, wanted: Wanted, *, must: bool) ->
     room = wanted.room
     if room is not None:
         room -= chars({**whole, "value": empty, "part": _about(of, offset, total, total)})
-    count = total - offset if room is None else _fitting(pieces, offset, room)
+    count = total - offset if room is None else _count_fitting(pieces, offset, room)
     if not count and offset < total:
         if not must:
             return None
@@ -188,7 +188,7 @@ def _paged_by(value: JSON, budget: int | None) -> Of:
     return "array" if most is None or all(chars(each) <= most for each in value) else "json"
 
 
-def _fitting(pieces: Sequence[JSON], offset: int, room: int) -> int:
+def _count_fitting(pieces: Sequence[JSON], offset: int, room: int) -> int:
     """Return how many of *pieces* from *offset* on take at most *room* characters of JSON."""
     if isinstance(pieces, str):
         return _fitting_text(pieces, offset, room)

@@ -9,7 +9,7 @@ from holdfast.ground.errors import InvalidInput, NotFound
 from holdfast.ground.json_values import JSON
 from holdfast.ground.pages import Key, Page, checked_limit, digest, read_cursor, write_cursor
 from holdfast.memories.run import keys
-from holdfast.memories.run.caller import Caller
+from holdfast.memories.run.caller import RunsContext
 from holdfast.memories.run.keeping import missing, statements
 from holdfast.memories.run.record import (
     LOST_AFTER,
@@ -28,7 +28,7 @@ _told: Final = msgspec.json.Decoder(dict[str, str | None])
 _data: Final = msgspec.json.Decoder(dict[str, Any])
 
 
-class RunEvent(Struct, frozen=True, kw_only=True):
+class RecordedRunEvent(Struct, frozen=True, kw_only=True):
     """Something that happened in a run, without any value.
 
     `seq` rises within the run, `at` is in milliseconds since 1970.
@@ -101,14 +101,14 @@ class EventRow(Struct, frozen=True, kw_only=True):
     at: int
     data: str
 
-    def event(self) -> RunEvent:
+    def event(self) -> RecordedRunEvent:
         """Return the event that this row tells of."""
         at = self.at // MILLISECOND
-        return RunEvent(seq=self.seq, type=self.type, at=at, data=_data.decode(self.data))
+        return RecordedRunEvent(seq=self.seq, type=self.type, at=at, data=_data.decode(self.data))
 
 
 def list_runs(
-    caller: Caller, *, state: RunState | None, limit: int | None, page: str | None
+    caller: RunsContext, *, state: RunState | None, limit: int | None, page: str | None
 ) -> Page[WatchedRun]:
     """Return the runs of *state*, or all, those that began last first."""
     wanted, rows, now = checked_state(state), checked_limit(limit), caller.now()
@@ -140,7 +140,7 @@ def list_runs(
     )
 
 
-def run_row(caller: Caller, run_id: str) -> RunRow:
+def run_row(caller: RunsContext, run_id: str) -> RunRow:
     """Return the run *run_id* as it is stored; NotFound without it."""
     found = caller.engine.first(RunRow, statements(caller).get_run, run=_text("run", run_id))
     if found is None:
@@ -148,14 +148,14 @@ def run_row(caller: Caller, run_id: str) -> RunRow:
     return found
 
 
-def entries_of(caller: Caller, run_id: str) -> list[KeptEntry]:
+def entries_of(caller: RunsContext, run_id: str) -> list[KeptEntry]:
     """Return every entry of the run *run_id*, in the order of last writes; NotFound without it."""
     run_row(caller, run_id)
     rows = caller.engine.all(_EntryRow, statements(caller).list_entries, run=run_id)
     return [row.kept() for row in rows]
 
 
-def entry_of(caller: Caller, run_id: str, key: str) -> tuple[KeptEntry, Value]:
+def entry_of(caller: RunsContext, run_id: str, key: str) -> tuple[KeptEntry, Value]:
     """Return the entry under *key*, and its value as it is kept; NotFound without one."""
     checked = keys.checked(key)
     run_row(caller, run_id)

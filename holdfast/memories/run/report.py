@@ -32,7 +32,7 @@ EVENT_TYPES: Final = (
 _encode: Final = msgspec.json.Encoder().encode
 
 
-class Opening(Struct, frozen=True, kw_only=True):
+class RunStart(Struct, frozen=True, kw_only=True):
     """A run that begins: who reports it, where it runs, and since when, in milliseconds."""
 
     run_id: str
@@ -78,7 +78,7 @@ class ReportedEntry(Value, frozen=True, kw_only=True):
     updated_at: int
 
 
-class Report(Struct, frozen=True, kw_only=True):
+class RunReport(Struct, frozen=True, kw_only=True):
     """What happened since the last report; `number` counts the holder's reports from 1.
 
     `entries` are in the order in which they were last written. `missed` events came before

@@ -21,17 +21,17 @@ from holdfast.memories.run.report import (
     EVENT_TYPES,
     EVENTS_MOST,
     PART_BYTES,
-    Opening,
-    Report,
     ReportedEntry,
     ReportedEvent,
+    RunReport,
+    RunStart,
 )
 
 KEPT_MOST: Final = 6 * PART_BYTES + 2
 """Bytes of the JSON of a value as it is kept: a part's characters may each take six."""
 
 
-def checked_opening(opening: Opening) -> Opening:
+def checked_opening(opening: RunStart) -> RunStart:
     """Return *opening* if a run may begin so; else InvalidInput."""
     checked_name("run", opening.run_id)
     checked_name("holder", opening.holder)
@@ -44,7 +44,7 @@ def checked_opening(opening: Opening) -> Opening:
     return opening
 
 
-def checked_report(report: Report) -> Report:
+def checked_report(report: RunReport) -> RunReport:
     """Return *report* if a run may be reported so; else InvalidInput."""
     checked_name("holder", report.holder)
     checked_version("number", report.number, least=1)

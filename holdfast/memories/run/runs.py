@@ -16,7 +16,7 @@ from holdfast.memories.run.attaching import (
     attach,
     opening_of,
 )
-from holdfast.memories.run.caller import Caller
+from holdfast.memories.run.caller import RunsContext
 from holdfast.memories.run.checkpoints import CheckpointRows
 from holdfast.memories.run.control import RunControl
 from holdfast.memories.run.filters import OneOrMany, filter_of
@@ -33,14 +33,14 @@ from holdfast.memories.run.looking import (
     read_in,
 )
 from holdfast.memories.run.memory import RunMemory
-from holdfast.memories.run.reading import RunEvent, list_runs, run_row
+from holdfast.memories.run.reading import RecordedRunEvent, list_runs, run_row
 from holdfast.memories.run.record import RunState, WatchedRun
 
 
 class Runs:
     """The runs of a workspace, those of this process and what others report of theirs."""
 
-    def __init__(self, caller: Caller, attachments: Attachments) -> None:
+    def __init__(self, caller: RunsContext, attachments: Attachments) -> None:
         self.caller, self._attachments = caller, attachments
 
     def attach(
@@ -96,7 +96,7 @@ class Runs:
         wanted = checked_wish(path, offset)
         return read_in(entry_told(self._looking(), id, key, wanted))
 
-    def follow(self, id: str, *, after: int = 0) -> Generator[RunEvent]:
+    def follow(self, id: str, *, after: int = 0) -> Generator[RecordedRunEvent]:
         """Give what happened in the run *id* past the event *after*, and what happens, to its end.
 
         The last 1,000 events are kept; where others were, a `gap` tells how many. Raises NotFound.
@@ -134,7 +134,7 @@ class Runs:
         self.caller.demand("write")
         return CheckpointRows(self.caller)
 
-    def _looking(self) -> Caller:
+    def _looking(self) -> RunsContext:
         """Return who looks, once all that happened here is in the records."""
         self.caller.demand("read")
         self._attachments.flush()

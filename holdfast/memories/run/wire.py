@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.ground.clock import from_microseconds, to_microseconds
 from holdfast.ground.errors import EngineFault
-from holdfast.memories.run.reading import RunEvent
+from holdfast.memories.run.reading import RecordedRunEvent
 from holdfast.memories.run.record import WatchedRun
 from holdfast.memories.run.report import MILLISECOND
 
@@ -31,19 +31,19 @@ def run_from_wire(wire: Wire) -> WatchedRun:
     return _read(lambda: msgspec.convert(wire, WatchedRun))
 
 
-def event_from_wire(seq: int, type: str, data: str) -> RunEvent:
+def event_from_wire(seq: int, type: str, data: str) -> RecordedRunEvent:
     """Return the event that a live route told."""
 
-    def made() -> RunEvent:
+    def made() -> RecordedRunEvent:
         told = msgspec.json.decode(data, type=dict[str, Any])
         at = to_microseconds(datetime.fromisoformat(told.pop("at"))) // MILLISECOND
         told.pop("run_id", None)
-        return RunEvent(seq=seq, type=type, at=at, data=told)
+        return RecordedRunEvent(seq=seq, type=type, at=at, data=told)
 
     return _read(made)
 
 
-def event_to_wire(run_id: str, event: RunEvent) -> bytes:
+def event_to_wire(run_id: str, event: RecordedRunEvent) -> bytes:
     """Return what a live route tells of *event*, but for its number and its type."""
     at = _instant(from_microseconds(event.at * MILLISECOND))
     return msgspec.json.encode({"run_id": run_id, "at": at, **event.data})

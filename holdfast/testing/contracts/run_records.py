@@ -5,9 +5,9 @@ import pytest
 from holdfast.ground.errors import NotFound
 from holdfast.ground.json_values import JSON
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.run.looking import Part
+from holdfast.memories.run.looking import RecordValuePart
 from holdfast.memories.run.memory import RunMemory
-from holdfast.memories.run.reading import RunEvent
+from holdfast.memories.run.reading import RecordedRunEvent
 from holdfast.testing.contracts.given import invalid
 from holdfast.testing.contracts.runs_given import GivenARun, Show
 
@@ -20,7 +20,7 @@ def keys_of(hf: Holdfast, memory: RunMemory, **filters: object) -> list[str]:
     return [entry.key for entry in found.all()]
 
 
-def told(events: list[RunEvent]) -> list[str]:
+def told(events: list[RecordedRunEvent]) -> list[str]:
     """Return what happened, and to which key."""
     return [f"{event.type} {event.data.get('key', '')}".strip() for event in events]
 
@@ -155,7 +155,7 @@ class RunRecordEntriesContract(GivenARun):
         entry = hf.runs.entry(memory.run_id, "shared:a")
         kept = KEPT_BYTES // 2
         assert entry.value == text[:kept]
-        assert entry.part == Part(
+        assert entry.part == RecordValuePart(
             of="text", offset=0, returned=kept, total=KEPT_BYTES, next_offset=None, kept=kept
         )
         assert hf.runs.entries(memory.run_id).data[0].value_bytes == 2 * KEPT_BYTES + 2

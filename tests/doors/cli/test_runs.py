@@ -8,7 +8,7 @@ import holdfast
 from holdfast import RunMemory
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.run.keeping import begin
-from holdfast.memories.run.report import Opening
+from holdfast.memories.run.report import RunStart
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_a_run_that_is_over_is_deleted(run: Run, fails: Run, ended: str) -> None
 
 
 def test_what_runs_elsewhere_is_neither_cancelled_nor_steered(hf: Holdfast, fails: Run) -> None:
-    opening = Opening(
+    opening = RunStart(
         run_id="run_1",
         holder="h",
         name="n",

@@ -11,15 +11,15 @@ from holdfast.library.holdfast import Holdfast
 from holdfast.memories.run.counts import counts
 from holdfast.memories.run.keeping import begin, take
 from holdfast.memories.run.memory import RunMemory
-from holdfast.memories.run.report import Ending, Opening, Report, ReportedEntry
+from holdfast.memories.run.report import Ending, ReportedEntry, RunReport, RunStart
 from holdfast.testing.fakes import FrozenClock
 from holdfast.testing.shared import Server
 
 MARK = "zqvalueMARKERwvk"
 
 
-def opening(run: str, holder: str = "h") -> Opening:
-    return Opening(
+def opening(run: str, holder: str = "h") -> RunStart:
+    return RunStart(
         run_id=run,
         holder=holder,
         name="n",
@@ -46,8 +46,8 @@ def entry(key: str = "shared:a", value: str = "1") -> ReportedEntry:
     )
 
 
-def report(number: int, *entries: ReportedEntry, ended: Ending | None = None) -> Report:
-    return Report(holder="h", number=number, entries=entries, ended=ended)
+def report(number: int, *entries: ReportedEntry, ended: Ending | None = None) -> RunReport:
+    return RunReport(holder="h", number=number, entries=entries, ended=ended)
 
 
 def ended(hf: Holdfast, run: str, *, cap: int = 1_000) -> None:

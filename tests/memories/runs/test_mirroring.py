@@ -9,7 +9,7 @@ from holdfast.ground.errors import EngineFault, HoldfastError, NotFound, Unavail
 from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.mirror import WAITING_MOST, Mirror
 from holdfast.memories.run.mirroring import BEAT, Mirroring
-from holdfast.memories.run.report import Opening, Report, ReportedEvent
+from holdfast.memories.run.report import ReportedEvent, RunReport, RunStart
 
 PATIENCE = 10.0
 """Seconds after which a test that waits has failed."""
@@ -22,15 +22,15 @@ class Keeper:
 
     def __init__(self, *fail: HoldfastError) -> None:
         self.open, self.fail = threading.Event(), list(fail)
-        self.reports: list[Report] = []
-        self.begun: list[Opening] = []
+        self.reports: list[RunReport] = []
+        self.begun: list[RunStart] = []
 
-    def begin(self, opening: Opening) -> None:
+    def begin(self, opening: RunStart) -> None:
         """Note that a run begins."""
         assert self.open.wait(PATIENCE)
         self.begun.append(opening)
 
-    def take(self, run_id: str, report: Report) -> None:
+    def take(self, run_id: str, report: RunReport) -> None:
         """Note a report of the run *run_id*."""
         assert run_id
         self.reports.append(report)
@@ -46,7 +46,7 @@ def mirroring() -> Iterator[Mirroring]:
 
 
 def mirrored(memory: RunMemory, keeper: Keeper, mirroring: Mirroring) -> Mirror:
-    opening = Opening(
+    opening = RunStart(
         run_id=memory.run_id,
         holder="h",
         name="n",

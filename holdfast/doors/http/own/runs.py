@@ -8,7 +8,7 @@ from holdfast.doors.http.call import Call
 from holdfast.doors.http.query import PAGE, integer, one_of, several, text
 from holdfast.doors.http.routes import Route
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.run.caller import Caller
+from holdfast.memories.run.caller import RunsContext
 from holdfast.memories.run.commanding import CANCELLED
 from holdfast.memories.run.filters import filter_of
 from holdfast.memories.run.listing import ORDERS
@@ -67,7 +67,7 @@ async def entry(call: Call) -> Answer:
     return await call.slow(look)
 
 
-def _looking(hf: Holdfast) -> Caller:
+def _looking(hf: Holdfast) -> RunsContext:
     """Return who looks, once all that happened in this process is in the records."""
     caller = hf.runs.caller
     caller.demand("read")

@@ -13,7 +13,7 @@ from holdfast.doors.http.query import integer
 from holdfast.doors.http.routes import Route
 from holdfast.ground.errors import InvalidInput, NotFound
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.run.following import ENDED, LOOKS_EVERY, Seen, checked_after, look
+from holdfast.memories.run.following import ENDED, LOOKS_EVERY, RunProgress, checked_after, look
 from holdfast.memories.run.wire import event_to_wire
 
 _DIGITS = 18
@@ -48,7 +48,7 @@ async def follow(call: Call) -> LiveAnswer:
     return LiveAnswer(run=run)
 
 
-def _first(hf: Holdfast, run_id: str, after: int) -> Seen:
+def _first(hf: Holdfast, run_id: str, after: int) -> RunProgress:
     """Return what can be seen now, what happened in this process included."""
     hf.run_attachments.flush()
     return look(hf.runs.caller, run_id, after)
@@ -64,7 +64,7 @@ def _after(call: Call) -> int:
     return checked_after(int(header))
 
 
-def _told(run_id: str, seen: Seen) -> bytes:
+def _told(run_id: str, seen: RunProgress) -> bytes:
     """Return what *seen* comes to as messages of a stream."""
     told = [lines(str(each.seq), each.type, event_to_wire(run_id, each)) for each in seen.events]
     if seen.over:

@@ -11,10 +11,10 @@ from holdfast.doors.http.call import Call
 from holdfast.doors.http.own.runs import RUN
 from holdfast.doors.http.routes import Route
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.run.caller import Caller
+from holdfast.memories.run.caller import RunsContext
 from holdfast.memories.run.keeping import begin, take
 from holdfast.memories.run.record import Ending
-from holdfast.memories.run.report import Opening, Report, ReportedEntry, ReportedEvent
+from holdfast.memories.run.report import ReportedEntry, ReportedEvent, RunReport, RunStart
 from holdfast.memories.run.reported import checked_opening, checked_report
 from holdfast.memories.run.wire import run_to_wire
 
@@ -71,7 +71,7 @@ class PostEvents(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
 async def put(call: Call) -> Answer:
     """Show a run that begins."""
     body, run_id = call.body(PutRun), call["run"]
-    opening = checked_opening(Opening(run_id=run_id, **asdict(body)))
+    opening = checked_opening(RunStart(run_id=run_id, **asdict(body)))
     await call.write(lambda hf: begin(_writing(hf), opening))
     return of_json(run_to_wire(await call.quick(lambda hf: hf.runs.retrieve(run_id))))
 
@@ -80,7 +80,7 @@ async def post(call: Call) -> Answer:
     """Take a report of a run."""
     body, run_id = call.body(PostEvents), call["run"]
     report = checked_report(
-        Report(
+        RunReport(
             holder=body.holder,
             number=body.number,
             events=tuple(ReportedEvent(**asdict(each)) for each in body.events),
@@ -94,7 +94,7 @@ async def post(call: Call) -> Answer:
     return of_json({"id": run_id, "number": report.number})
 
 
-def _writing(hf: Holdfast) -> Caller:
+def _writing(hf: Holdfast) -> RunsContext:
     """Return who reports, if it may."""
     caller = hf.runs.caller
     caller.demand("write")
