@@ -88,7 +88,7 @@ from holdfast.memories.stores.memories import Memories
 from holdfast.memories.stores.records import (
     ApiKey,
     Applied,
-    Changes,
+    ChangesPage,
     Deleted,
     JSONObject,
     KeyScope,
@@ -99,7 +99,7 @@ from holdfast.memories.stores.records import (
     Operation,
     Precondition,
     Resource,
-    Session,
+    SessionRecord,
     SessionToken,
     Snapshot,
     Store,
@@ -239,7 +239,7 @@ class AsyncMemories:
         """
         return await self._cross(self._of.snapshot, memory_store_id)
 
-    async def changes(self, memory_store_id: str, after: int, *, wait: float = 0.0) -> Changes:
+    async def changes(self, memory_store_id: str, after: int, *, wait: float = 0.0) -> ChangesPage:
         """Return what changed after the number *after*, oldest first, each memory's last alone.
 
         *after* is the `seq` of a snapshot, of changes or of what was applied. Waits up to *wait*
@@ -476,7 +476,7 @@ class AsyncSessions:
         budget: object = UNSET,
         vault_ids: object = UNSET,
         strict: bool = False,
-    ) -> Session:
+    ) -> SessionRecord:
         """Return a new session that attaches the stores of *resources*, for good.
 
         With *strict* the agent and the environment must be known here; else an unknown agent is
@@ -497,7 +497,7 @@ class AsyncSessions:
             strict=strict,
         )
 
-    async def retrieve(self, session_id: str) -> Session:
+    async def retrieve(self, session_id: str) -> SessionRecord:
         """Return the session, an archived one too."""
         return await self._cross(self._of.retrieve, session_id)
 
@@ -510,7 +510,7 @@ class AsyncSessions:
         agent: object = UNSET,
         budget: object = UNSET,
         vault_ids: object = UNSET,
-    ) -> Session:
+    ) -> SessionRecord:
         """Return the session with a new *title*, or *metadata* patched; None leaves as it is."""
         return await self._cross(
             self._of.update,
@@ -522,7 +522,7 @@ class AsyncSessions:
             vault_ids=vault_ids,
         )
 
-    async def archive(self, session_id: str) -> Session:
+    async def archive(self, session_id: str) -> SessionRecord:
         """Return the session, ended: its tokens are good no more. Again: unchanged."""
         return await self._cross(self._of.archive, session_id)
 
@@ -571,7 +571,7 @@ class AsyncSessions:
         order: Order | None = None,
         page: str | None = None,
         statuses: Iterable[Status] | None = None,
-    ) -> AsyncPage[Session]:
+    ) -> AsyncPage[SessionRecord]:
         """Return a page of the sessions, newest first unless *order* is `asc`."""
         answer = await self._cross(
             self._of.list,

@@ -13,14 +13,14 @@ from holdfast.memories.durable.entry import AgentSummary, Swept
 from holdfast.memories.durable.limits import DurableLimits, LimitsChanged
 from holdfast.memories.durable.memory import DurableMemory
 from holdfast.memories.durable.rows import SHARED
-from holdfast.memories.stores.caller import Caller
+from holdfast.memories.stores.caller import StoresContext
 from holdfast.memories.stores.session_access import refuse_narrowed
 
 EVERY = "*"
 """Stands for every agent, or every workspace, in a scope of upkeep."""
 
 
-def durable(caller: Caller, agent: str, *, trace_content: bool = False) -> DurableMemory:
+def durable(caller: StoresContext, agent: str, *, trace_content: bool = False) -> DurableMemory:
     """Return the memory of *agent* in *caller*'s workspace; a session's handle has none.
 
     With *trace_content* its spans tell texts.
@@ -32,32 +32,36 @@ def durable(caller: Caller, agent: str, *, trace_content: bool = False) -> Durab
     return traced(memory, DURABLE, store=agent, content=trace_content)
 
 
-def durable_agents(caller: Caller, limit: int | None, page: str | None) -> Page[AgentSummary]:
+def durable_agents(
+    caller: StoresContext, limit: int | None, page: str | None
+) -> Page[AgentSummary]:
     """Return the agents of *caller*'s workspace, by name."""
     with coded():
         return agents.list_agents(_of_workspace(caller, "read"), limit=limit, page=page)
 
 
-def durable_limits(caller: Caller) -> DurableLimits:
+def durable_limits(caller: StoresContext) -> DurableLimits:
     """Return the limits of *caller*'s workspace."""
     with coded():
         return limiting.limits_of(_of_workspace(caller, "read"))
 
 
-def set_durable_limits(caller: Caller, given: limiting.Given, *, evict: bool) -> LimitsChanged:
+def set_durable_limits(
+    caller: StoresContext, given: limiting.Given, *, evict: bool
+) -> LimitsChanged:
     """Set the limits of *caller*'s workspace."""
     with coded():
         whole = _of_workspace(caller, "admin")
     return limiting.set_workspace_limits(whole, given, evict=evict)
 
 
-def sweep(caller: Caller) -> Swept:
+def sweep(caller: StoresContext) -> Swept:
     """Remove what is over of every agent of *caller*'s workspace."""
     with coded():
         return sweeping.sweep_all(_of_workspace(caller, "admin"))
 
 
-def forget_agent(caller: Caller, agent: str) -> ForgetReport:
+def forget_agent(caller: StoresContext, agent: str) -> ForgetReport:
     """Forget all of *agent*'s durable memory, its results in threads, its runs, and its name."""
     with coded():
         whole = _of_workspace(caller, "admin")
@@ -66,12 +70,12 @@ def forget_agent(caller: Caller, agent: str) -> ForgetReport:
     return ForgetReport(counts=counts, pending=whole.engine.scrub().pending)
 
 
-def _of_workspace(caller: Caller, needed: str) -> DurableCaller:
+def _of_workspace(caller: StoresContext, needed: str) -> DurableCaller:
     refuse_narrowed(caller, needed)
     return _of(caller, SHARED, Scope(workspace=caller.workspace, agent=EVERY))
 
 
-def _of(caller: Caller, agent: str, scope: Scope) -> DurableCaller:
+def _of(caller: StoresContext, agent: str, scope: Scope) -> DurableCaller:
     return DurableCaller(
         engine=caller.engine.scoped(scope),
         workspace=caller.workspace,

@@ -18,7 +18,7 @@ from holdfast.memories.durable.entry import AgentSummary, Swept
 from holdfast.memories.durable.limits import DurableLimits, LimitsChanged
 from holdfast.memories.longterm.options import LongTermOptions
 from holdfast.memories.longterm.room import CACHE_BYTES
-from holdfast.memories.stores.caller import Caller
+from holdfast.memories.stores.caller import StoresContext
 from holdfast.memories.stores.session_access import refuse_narrowed
 from holdfast.memories.stores.stores import MemoryStores
 
@@ -49,7 +49,7 @@ class Holdfast:
     def __init__(
         self,
         engine: Engine,
-        caller: Caller,
+        caller: StoresContext,
         *,
         root: "Holdfast | None" = None,
         opened: HandleTarget | None = None,
@@ -266,7 +266,7 @@ class Holdfast:
         engine = self.engine.scoped(Scope(workspace=workspace))
         return Holdfast(
             self.engine,
-            Caller(
+            StoresContext(
                 engine=through(engine) if through else engine,
                 workspace=workspace,
                 actor=checked_actor(actor or caller.actor),

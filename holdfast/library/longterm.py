@@ -20,7 +20,7 @@ from holdfast.memories.longterm.memory import LongTermData, LongTermMemory
 from holdfast.memories.longterm.options import MAX_ITEMS, LongTermOptions
 from holdfast.memories.longterm.shared import Shared
 from holdfast.memories.longterm.switch import ENABLED, MAX_ITEMS_VARIABLE, cap_in, is_on
-from holdfast.memories.stores.caller import Caller
+from holdfast.memories.stores.caller import StoresContext
 from holdfast.memories.stores.session_access import refuse_narrowed
 
 D = TypeVar("D", bound=LongTermData)
@@ -41,7 +41,7 @@ class LongTermSpec(Struct, frozen=True, kw_only=True):
 
 
 def longterm(
-    caller: Caller, shared: Shared, asked: LongTermSpec, *, trace_content: bool = False
+    caller: StoresContext, shared: Shared, asked: LongTermSpec, *, trace_content: bool = False
 ) -> LongTermMemory | None:
     """Return the memory that *asked* names, or None where it is not switched on.
 
@@ -57,14 +57,14 @@ def longterm(
 
 
 def longterm_data(
-    caller: Caller, shared: Shared, asked: LongTermSpec, *, trace_content: bool = False
+    caller: StoresContext, shared: Shared, asked: LongTermSpec, *, trace_content: bool = False
 ) -> LongTermData:
     """Return a person's data, whatever the switch says."""
     refuse_narrowed(caller, "read")
     return _traced(LongTermData(_of(caller, shared, asked)), content=trace_content)
 
 
-def forget_user(caller: Caller, shared: Shared, user_id: str) -> ForgetReport:
+def forget_user(caller: StoresContext, shared: Shared, user_id: str) -> ForgetReport:
     """Forget all that is *user_id*'s in the caller's workspace, and the name."""
     refuse_narrowed(caller, "admin")
     whole = _of(caller, shared, LongTermSpec(user_id=user_id))
@@ -78,7 +78,7 @@ def _traced(data: D, *, content: bool) -> D:
     return traced(data, LONGTERM, store=partial(collection_id, data.caller), content=content)
 
 
-def _of(caller: Caller, shared: Shared, asked: LongTermSpec) -> LongTermCaller:
+def _of(caller: StoresContext, shared: Shared, asked: LongTermSpec) -> LongTermCaller:
     user = checked_user(asked.user_id)
     namespace = checked_name("namespace", asked.namespace)
     workspace_id = (

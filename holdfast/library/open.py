@@ -10,7 +10,7 @@ from holdfast.ground.scope import LOCAL, Actor, Scope, checked_actor, checked_na
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.opened import HandleTarget
 from holdfast.memories.longterm.room import CACHE_BYTES
-from holdfast.memories.stores.caller import Caller
+from holdfast.memories.stores.caller import StoresContext
 
 
 def open(
@@ -53,7 +53,7 @@ def open(
         )
     clock = clock or SystemClock()
     engine, reached = _engine(text, clock, migrate=migrate, create=create)
-    caller = Caller(
+    caller = StoresContext(
         engine=engine.scoped(Scope(workspace=workspace)),
         workspace=workspace,
         actor=actor or LOCAL,

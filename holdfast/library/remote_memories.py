@@ -15,7 +15,7 @@ from holdfast.memories.stores.changes import WAIT_MAX
 from holdfast.memories.stores.edits import Edit
 from holdfast.memories.stores.records import (
     Applied,
-    Changes,
+    ChangesPage,
     Deleted,
     JSONObject,
     Match,
@@ -110,11 +110,11 @@ class RemoteMemories:
         """Return all memories of the store at one moment, in the basic view, by path."""
         return record(Snapshot, self._client.read(route(OURS, memory_store_id, "snapshot")))
 
-    def changes(self, memory_store_id: str, after: int, *, wait: float = 0.0) -> Changes:
+    def changes(self, memory_store_id: str, after: int, *, wait: float = 0.0) -> ChangesPage:
         """Return what changed after the number *after*, waiting up to *wait* seconds for it."""
         query = {"after": after, "wait": wait}
         path = route(OURS, memory_store_id, "changes")
-        return record(Changes, self._client.read(path, query, waits=WAIT_MAX if wait else 0.0))
+        return record(ChangesPage, self._client.read(path, query, waits=WAIT_MAX if wait else 0.0))
 
     def apply(
         self, memory_store_id: str, edits: Sequence[Edit], *, edit_id: str

@@ -17,7 +17,7 @@ from holdfast.memories.stores.records import (
     JSONObject,
     Metadata,
     Resource,
-    Session,
+    SessionRecord,
     SessionToken,
 )
 from holdfast.memories.stores.session_input import Status
@@ -46,7 +46,7 @@ class RemoteSessions:
         budget: object = UNSET,
         vault_ids: object = UNSET,
         strict: bool = False,
-    ) -> Session:
+    ) -> SessionRecord:
         """Make a session that attaches the stores of *resources*, for good.
 
         Unsupported with *strict*: that is for the server to decide.
@@ -63,11 +63,11 @@ class RemoteSessions:
             "budget": budget,
             "vault_ids": vault_ids,
         }
-        return record(Session, self._client.write("POST", SESSIONS, body))
+        return record(SessionRecord, self._client.write("POST", SESSIONS, body))
 
-    def retrieve(self, session_id: str) -> Session:
+    def retrieve(self, session_id: str) -> SessionRecord:
         """Return the session, an archived one too."""
-        return record(Session, self._client.read(route(SESSIONS, session_id)))
+        return record(SessionRecord, self._client.read(route(SESSIONS, session_id)))
 
     def update(
         self,
@@ -78,7 +78,7 @@ class RemoteSessions:
         agent: object = UNSET,
         budget: object = UNSET,
         vault_ids: object = UNSET,
-    ) -> Session:
+    ) -> SessionRecord:
         """Change *title*, or patch *metadata*; None leaves as it is."""
         body = {
             "title": title,
@@ -87,12 +87,12 @@ class RemoteSessions:
             "budget": budget,
             "vault_ids": vault_ids,
         }
-        return record(Session, self._client.write("POST", route(SESSIONS, session_id), body))
+        return record(SessionRecord, self._client.write("POST", route(SESSIONS, session_id), body))
 
-    def archive(self, session_id: str) -> Session:
+    def archive(self, session_id: str) -> SessionRecord:
         """End the session: its tokens are good no more. Again: unchanged."""
         path = route(SESSIONS, session_id, "archive")
-        return record(Session, self._client.write("POST", path, again=True))
+        return record(SessionRecord, self._client.write("POST", path, again=True))
 
     def delete(self, session_id: str) -> Deleted:
         """Delete the session with its attachments and tokens."""
@@ -142,7 +142,7 @@ class RemoteSessions:
         order: Order | None = None,
         page: str | None = None,
         statuses: Iterable[Status] | None = None,
-    ) -> Page[Session]:
+    ) -> Page[SessionRecord]:
         """Return a page of the sessions, newest first unless *order* is `asc`."""
         query = {
             "agent_id": agent_id,
@@ -158,4 +158,4 @@ class RemoteSessions:
             "page": page,
             "statuses[]": None if statuses is None else [*statuses],
         }
-        return paged(self._client, SESSIONS, query, lambda wire: record(Session, wire))
+        return paged(self._client, SESSIONS, query, lambda wire: record(SessionRecord, wire))

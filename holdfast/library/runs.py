@@ -5,16 +5,16 @@ from functools import partial
 from holdfast.memories.run.attaching import Attachments
 from holdfast.memories.run.caller import RunsContext as RunCaller
 from holdfast.memories.run.runs import Runs
-from holdfast.memories.stores.caller import Caller
+from holdfast.memories.stores.caller import StoresContext
 from holdfast.memories.stores.session_access import refuse_narrowed
 
 
-def runs(caller: Caller, attachments: Attachments) -> Runs:
+def runs(caller: StoresContext, attachments: Attachments) -> Runs:
     """Return the runs of *caller*'s workspace; a session reaches none of them."""
     return Runs(run_caller(caller), attachments)
 
 
-def run_caller(caller: Caller) -> RunCaller:
+def run_caller(caller: StoresContext) -> RunCaller:
     """Return *caller* as records of runs see it."""
     return RunCaller(
         engine=caller.engine,

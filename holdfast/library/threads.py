@@ -5,21 +5,21 @@ from functools import partial
 from holdfast.memories.state.caller import Caller as StateCaller
 from holdfast.memories.state.network_runs import NetworkRuns
 from holdfast.memories.state.threads import Threads
-from holdfast.memories.stores.caller import Caller
+from holdfast.memories.stores.caller import StoresContext
 from holdfast.memories.stores.session_access import refuse_narrowed
 
 
-def threads(caller: Caller) -> Threads:
+def threads(caller: StoresContext) -> Threads:
     """Return the threads of *caller*'s workspace; a session reaches none of them."""
     return Threads(state_caller(caller))
 
 
-def network_runs(caller: Caller) -> NetworkRuns:
+def network_runs(caller: StoresContext) -> NetworkRuns:
     """Return the records of runs of *caller*'s workspace; a session reaches none of them."""
     return NetworkRuns(state_caller(caller))
 
 
-def state_caller(caller: Caller) -> StateCaller:
+def state_caller(caller: StoresContext) -> StateCaller:
     """Return *caller* as threads see it."""
     return StateCaller(
         engine=caller.engine,

@@ -19,7 +19,7 @@ from holdfast.ground.errors import (
 from holdfast.ground.events import Event
 from holdfast.ground.scope import LOCAL, Actor
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.stores.records import Session, Store
+from holdfast.memories.stores.records import SessionRecord, Store
 from holdfast.testing.fakes import FrozenClock
 from holdfast.testing.serving import serving
 from holdfast.testing.shared import Server, new_workspace
@@ -31,7 +31,7 @@ def store(remote: Holdfast) -> Store:
 
 
 @pytest.fixture
-def session(remote: Holdfast, store: Store) -> Session:
+def session(remote: Holdfast, store: Store) -> SessionRecord:
     return remote.sessions.create(
         agent="agent_7",
         environment_id="env_1",
@@ -82,7 +82,7 @@ class TestWho:
 
 class TestForSession:
     def test_it_writes_as_the_session(
-        self, remote: Holdfast, store: Store, session: Session
+        self, remote: Holdfast, store: Store, session: SessionRecord
     ) -> None:
         with remote.for_session(session.id) as narrowed:
             memory = narrowed.memory_stores.memories.create(store.id, path="/a.md", content="x")
@@ -92,20 +92,22 @@ class TestForSession:
 
         assert version.created_by == Actor.session(session.id)
 
-    def test_it_reaches_nothing_else(self, remote: Holdfast, session: Session) -> None:
+    def test_it_reaches_nothing_else(self, remote: Holdfast, session: SessionRecord) -> None:
         other = remote.memory_stores.create(name="Other")
 
         with remote.for_session(session.id) as narrowed, pytest.raises(NotPermitted):
             narrowed.memory_stores.retrieve(other.id)
 
-    def test_its_token_is_gone_when_it_closes(self, remote: Holdfast, session: Session) -> None:
+    def test_its_token_is_gone_when_it_closes(
+        self, remote: Holdfast, session: SessionRecord
+    ) -> None:
         with remote.for_session(session.id):
             assert len(remote.sessions.list_tokens(session.id)) == 1
 
         assert remote.sessions.list_tokens(session.id) == []
 
     def test_there_is_none_for_a_session_that_ended(
-        self, remote: Holdfast, session: Session
+        self, remote: Holdfast, session: SessionRecord
     ) -> None:
         remote.sessions.archive(session.id)
 
@@ -113,7 +115,7 @@ class TestForSession:
             remote.for_session(session.id)
 
     def test_the_note_is_the_one_the_server_would_write(
-        self, server: Server, remote: Holdfast, session: Session
+        self, server: Server, remote: Holdfast, session: SessionRecord
     ) -> None:
         here = server.hf.acting(workspace=remote.workspace)
 

@@ -13,8 +13,8 @@ from holdfast.ground.events import Event
 from holdfast.ground.scope import Scope
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.credentials import Credential, Credentials
-from holdfast.memories.stores.records import ApiKey, Session
-from holdfast.memories.stores.wire import to_wire
+from holdfast.memories.stores.records import ApiKey, SessionRecord
+from holdfast.memories.stores.wire import record_to_wire
 from holdfast.testing.fakes import FrozenClock
 
 SECRET = re.compile(r"hf_[A-Za-z0-9_-]{43}")
@@ -68,7 +68,7 @@ def credentials(hf: Holdfast, clock: FrozenClock, watch: Watch) -> Credentials:
 
 
 @pytest.fixture
-def session(hf: Holdfast) -> Session:
+def session(hf: Holdfast) -> SessionRecord:
     return hf.sessions.create(agent="a", environment_id="e")
 
 
@@ -87,12 +87,12 @@ class TestKeys:
         key = hf.keys.create("ci", scope="admin")
 
         assert SECRET.fullmatch(shown(key))
-        assert " ".join(to_wire(key)) == (
+        assert " ".join(record_to_wire(key)) == (
             "type id name scope workspace agent user secret created_at last_used_at revoked_at"
         )
         (listed,) = hf.keys.list()
-        assert "secret" not in to_wire(listed)
-        assert {**to_wire(listed), "secret": key.secret} == to_wire(key)
+        assert "secret" not in record_to_wire(listed)
+        assert {**record_to_wire(listed), "secret": key.secret} == record_to_wire(key)
 
     def test_only_a_hash_of_a_secret_is_in_the_file(
         self, tmp_path: Path, clock: FrozenClock
@@ -235,7 +235,7 @@ class TestFindingAKey:
 
 class TestTokens:
     def test_a_token_is_shown_once_and_acts_as_its_session(
-        self, hf: Holdfast, session: Session, credentials: Credentials
+        self, hf: Holdfast, session: SessionRecord, credentials: Credentials
     ) -> None:
         made = hf.sessions.create_token(session.id)
 
@@ -244,8 +244,8 @@ class TestTokens:
         assert made.id.startswith("sestok_")
         assert made.expires_at is None
         (listed,) = hf.sessions.list_tokens(session.id)
-        assert to_wire(listed) == {
-            key: value for key, value in to_wire(made).items() if key != "token"
+        assert record_to_wire(listed) == {
+            key: value for key, value in record_to_wire(made).items() if key != "token"
         }
         assert credentials.find(made.token) == Credential(
             kind="session_token",
@@ -258,7 +258,7 @@ class TestTokens:
         )
 
     def test_a_token_ends_when_it_expires(
-        self, hf: Holdfast, session: Session, credentials: Credentials, clock: FrozenClock
+        self, hf: Holdfast, session: SessionRecord, credentials: Credentials, clock: FrozenClock
     ) -> None:
         made = hf.sessions.create_token(session.id, expires_in=1.5)
         secret = str(made.token)
@@ -272,7 +272,7 @@ class TestTokens:
 
     @pytest.mark.parametrize("end", ["revoke", "archive", "delete"])
     def test_a_token_ends_at_once_with(
-        self, hf: Holdfast, session: Session, credentials: Credentials, end: str
+        self, hf: Holdfast, session: SessionRecord, credentials: Credentials, end: str
     ) -> None:
         made = hf.sessions.create_token(session.id)
         assert credentials.find(str(made.token)) is not None
@@ -287,7 +287,7 @@ class TestTokens:
         assert credentials.find(str(made.token)) is None
 
     def test_revoking_answers_the_token_without_its_secret(
-        self, hf: Holdfast, session: Session
+        self, hf: Holdfast, session: SessionRecord
     ) -> None:
         made, other = (hf.sessions.create_token(session.id) for _ in range(2))
 
@@ -301,12 +301,12 @@ class TestTokens:
 
     @pytest.mark.parametrize("expires_in", [0, -1, float("nan"), float("inf"), 1e12, True])
     def test_a_time_that_cannot_be_is_refused(
-        self, hf: Holdfast, session: Session, expires_in: float
+        self, hf: Holdfast, session: SessionRecord, expires_in: float
     ) -> None:
         with pytest.raises(InvalidInput, match="expires_in"):
             hf.sessions.create_token(session.id, expires_in=expires_in)
 
-    def test_only_a_live_session_takes_tokens(self, hf: Holdfast, session: Session) -> None:
+    def test_only_a_live_session_takes_tokens(self, hf: Holdfast, session: SessionRecord) -> None:
         hf.sessions.archive(session.id)
 
         with pytest.raises(InvalidInput, match="archived"):

@@ -18,10 +18,10 @@ from holdfast.ground.errors import (
 from holdfast.ground.pages import write_cursor
 from holdfast.ground.scope import Actor
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.stores.records import Session, Store
+from holdfast.memories.stores.records import SessionRecord, Store
 from holdfast.memories.stores.session_list import SessionFilter, window
 from holdfast.memories.stores.slugs import slug
-from holdfast.memories.stores.wire import from_wire, to_wire
+from holdfast.memories.stores.wire import from_wire, record_to_wire
 from holdfast.testing.fakes import FrozenClock
 
 OTHER = "memstore_" + "0" * 24
@@ -48,11 +48,11 @@ def attach(store_id: str, **more: object) -> dict[str, Any]:
     return {"type": "memory_store", "memory_store_id": store_id, **more}
 
 
-def made(hf: Holdfast, *resources: dict[str, Any], **more: Any) -> Session:
+def made(hf: Holdfast, *resources: dict[str, Any], **more: Any) -> SessionRecord:
     return hf.sessions.create(agent="agent_7", environment_id="env_1", resources=resources, **more)
 
 
-def narrowed(hf: Holdfast, session: Session) -> Holdfast:
+def narrowed(hf: Holdfast, session: SessionRecord) -> Holdfast:
     return hf.acting(actor=Actor.session(session.id), session_id=session.id)
 
 
@@ -66,10 +66,10 @@ class TestCreating:
         assert session.resources[0].mount_path == "/mnt/memory/user-preferences"
         assert session.resources[0].access == "read_write"
         assert hf.sessions.retrieve(session.id) == session
-        assert from_wire(Session, to_wire(session)) == session
+        assert from_wire(SessionRecord, record_to_wire(session)) == session
 
     def test_every_key_is_on_the_wire(self, hf: Holdfast) -> None:
-        wire = to_wire(made(hf))
+        wire = record_to_wire(made(hf))
 
         assert " ".join(wire) == (
             "type id status title environment_id agent resources vault_ids metadata"
@@ -214,8 +214,8 @@ class TestCreating:
 
 class TestListing:
     @pytest.fixture
-    def sessions(self, hf: Holdfast, clock: FrozenClock) -> list[Session]:
-        made_: list[Session] = []
+    def sessions(self, hf: Holdfast, clock: FrozenClock) -> list[SessionRecord]:
+        made_: list[SessionRecord] = []
         for number in range(7):
             made_.append(made(hf, title=str(number)))
             clock.tick() if number % 2 else None
@@ -225,7 +225,7 @@ class TestListing:
         return "".join(str(session.title) for session in page)
 
     def test_the_newest_come_first_unless_asked_otherwise(
-        self, hf: Holdfast, sessions: list[Session]
+        self, hf: Holdfast, sessions: list[SessionRecord]
     ) -> None:
         assert self.titles(hf.sessions.list()) == "6543210"
         assert self.titles(hf.sessions.list(order="asc")) == "0123456"
@@ -259,7 +259,7 @@ class TestListing:
         assert self.titles(hf.sessions.list(page=page)) == "3210"
 
     def test_filters_narrow_the_list(
-        self, hf: Holdfast, sessions: list[Session], store: Store
+        self, hf: Holdfast, sessions: list[SessionRecord], store: Store
     ) -> None:
         at = sessions[2].created_at
         attached = made(hf, attach(store.id), title="s")
@@ -357,7 +357,7 @@ class TestChanging:
 
         deleted = hf.sessions.delete(session.id)
 
-        assert to_wire(deleted) == {"id": session.id, "type": "session_deleted"}
+        assert record_to_wire(deleted) == {"id": session.id, "type": "session_deleted"}
         assert list(hf.sessions.list(include_archived=True)) == []
         for act in (hf.sessions.retrieve, hf.sessions.archive, hf.sessions.delete):
             with pytest.raises(NotFound):

@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.doors.cli.printable import one_line, printable
 from holdfast.memories.stores.records import Record
-from holdfast.memories.stores.wire import to_wire
+from holdfast.memories.stores.wire import record_to_wire
 
 Wire = dict[str, Any]
 
@@ -93,4 +93,4 @@ def put_bytes(content: bytes) -> None:
 
 
 def _wire(thing: Record | Wire) -> Wire:
-    return to_wire(thing) if isinstance(thing, Record) else thing
+    return record_to_wire(thing) if isinstance(thing, Record) else thing

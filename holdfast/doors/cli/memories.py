@@ -14,7 +14,7 @@ from holdfast.doors.cli.command import command
 from holdfast.ground.errors import InvalidInput, PathTaken, PreconditionFailed
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.records import Memory, Precondition
-from holdfast.memories.stores.wire import to_wire
+from holdfast.memories.stores.wire import record_to_wire
 
 memories_app = typer.Typer(rich_markup_mode=None)
 
@@ -60,7 +60,7 @@ def show(
     if raw:
         put_bytes(content.encode())
         return
-    fields = to_wire(found)
+    fields = record_to_wire(found)
     if not call.answer.as_json:
         del fields["content"]
     call.answer.one(fields)

@@ -8,7 +8,7 @@ from holdfast.doors.cli import named
 from holdfast.doors.cli.call import Call
 from holdfast.doors.cli.command import command
 from holdfast.memories.stores.records import JSONObject
-from holdfast.memories.stores.wire import to_wire
+from holdfast.memories.stores.wire import record_to_wire
 
 sessions_app = typer.Typer(rich_markup_mode=None)
 
@@ -56,7 +56,7 @@ def list_all(call: Call) -> None:
         return
     rows: list[JSONObject] = [
         {
-            **to_wire(each),
+            **record_to_wire(each),
             "agent": each.agent.get("id"),
             "stores": ", ".join(resource.name for resource in each.resources),
         }

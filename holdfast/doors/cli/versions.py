@@ -8,7 +8,7 @@ from holdfast.doors.cli import named
 from holdfast.doors.cli.call import Call
 from holdfast.doors.cli.command import command
 from holdfast.memories.stores.records import Version
-from holdfast.memories.stores.wire import to_wire
+from holdfast.memories.stores.wire import record_to_wire
 
 versions_app = typer.Typer(rich_markup_mode=None)
 
@@ -40,7 +40,7 @@ def show(call: Call, store: Store, id: Id) -> None:
     version = call.hf.memory_stores.memory_versions.retrieve(
         id, memory_store_id=named.store_id(call.hf, store), view="full"
     )
-    fields = to_wire(version)
+    fields = record_to_wire(version)
     if not call.answer.as_json:
         del fields["content"]
     call.answer.one(fields)

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from holdfast.ground.pages import Page
 from holdfast.memories.stores.records import JSONObject, Memory, Record
-from holdfast.memories.stores.wire import to_wire
+from holdfast.memories.stores.wire import record_to_wire
 
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Headers = tuple[tuple[bytes, bytes], ...]
@@ -70,7 +70,7 @@ def encodable(value: object) -> object:
     """
     if isinstance(value, Memory) and value.created_at.microsecond and value.updated_at.microsecond:
         return value
-    return to_wire(value) if isinstance(value, Record) else value
+    return record_to_wire(value) if isinstance(value, Record) else value
 
 
 def of_json(told: JSONObject, *, status: int = 200) -> Answer:

@@ -3,7 +3,7 @@
 from holdfast.doors.http.call import Call
 from holdfast.ground.scope import Scope
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.stores.caller import Caller
+from holdfast.memories.stores.caller import StoresContext
 from holdfast.memories.stores.session_access import reach
 
 
@@ -65,10 +65,10 @@ def _memory(hf: Holdfast, call: Call) -> None:
     hf.memory_stores.memories.retrieve(call["m"], memory_store_id=call["s"], view="basic")
 
 
-def caller_of(call: Call) -> Caller:
+def caller_of(call: Call) -> StoresContext:
     """Return who asks, as the memories see it."""
     house, visitor = call.house, call.visitor
-    return Caller(
+    return StoresContext(
         engine=house.hf.engine.scoped(Scope(workspace=visitor.workspace)),
         workspace=visitor.workspace,
         actor=visitor.actor,

@@ -121,7 +121,7 @@ def _end(store: StoreRow, link: bytes, at: int) -> Iterator[Finding]:
 def _expected_link(previous: bytes, version: VersionRow) -> bytes | None:
     if version.actor_kind not in get_args(ActorKind):
         return None
-    return chain.link(
+    return chain.next_link(
         previous,
         version_id=version.id,
         memory_id=version.memory_id,
@@ -145,7 +145,7 @@ def _contents(version: VersionRow) -> dict[str, bool]:
     sealed = (
         version.salt is not None
         and version.path is not None
-        and chain.seal(version.salt, version.path, content) == version.seal
+        and chain.content_seal(version.salt, version.path, content) == version.seal
     )
     known = (
         (None, None, None)

@@ -11,7 +11,7 @@ from holdfast.ground.clock import from_microseconds
 from holdfast.ground.ids import Ids
 from holdfast.ground.scope import EVERYBODY, Actor, ActorKind, Scope
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.stores.caller import Caller
+from holdfast.memories.stores.caller import StoresContext
 
 
 class Redaction(Struct, frozen=True, kw_only=True):
@@ -78,7 +78,7 @@ def redact_again(engine: Engine, made: Iterable[Redaction], redone: Redone) -> N
 
 def _as(engine: Engine, workspace: str, redaction: Redaction, ids: Ids) -> Holdfast:
     """Return a handle of *workspace* that writes as who made *redaction*, and when."""
-    caller = Caller(
+    caller = StoresContext(
         engine=engine.scoped(Scope(workspace=workspace)),
         workspace=workspace,
         actor=Actor(redaction.redacted_by_kind, redaction.redacted_by_id),

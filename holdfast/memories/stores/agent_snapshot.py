@@ -9,7 +9,7 @@ from holdfast.ground.text import within
 from holdfast.memories.stores.metadata import checked_metadata, patched_metadata
 from holdfast.memories.stores.records import JSONObject
 
-MOST_NAME, MOST_DESCRIPTION, MOST_SYSTEM = 256, 2_048, 100_000
+MOST_AGENT_NAME, MOST_AGENT_DESCRIPTION, MOST_SYSTEM = 256, 2_048, 100_000
 """Code points."""
 MOST_ID = 128
 EXTERNAL = "external"
@@ -21,7 +21,7 @@ PARTS = ("name", "description", "model", "system", *LISTS, "multiagent", "execut
 
 def new_agent(body: JSONObject) -> JSONObject:
     """Return the parts of the agent that *body* asks for; InvalidInput names what is wrong."""
-    _refuse_unknown(body, (*PARTS, "metadata"))
+    _refuse_unknown_agent_keys(body, (*PARTS, "metadata"))
     for key in ("name", "model"):
         if body.get(key) is None:
             raise InvalidInput(key, "is required")
@@ -37,7 +37,7 @@ def changed_agent(present: JSONObject, body: JSONObject) -> JSONObject:
 
     What *body* leaves out stays; None clears what can be cleared.
     """
-    _refuse_unknown(body, (*PARTS, "metadata", "version"))
+    _refuse_unknown_agent_keys(body, (*PARTS, "metadata", "version"))
     changes = {part: checked_part(part, body[part]) for part in PARTS if part in body}
     if (patch := body.get("metadata")) is not None:
         changes["metadata"] = patched_metadata(present["metadata"], patch)
@@ -75,19 +75,26 @@ def checked_part(part: str, given: object, *, field: str | None = None) -> objec
     if part == "model":
         return _model(field, given)
     if part == "name":
-        return within(field, _text(field, given), least=1, most=MOST_NAME)
+        return within(field, _checked_string(field, given), least=1, most=MOST_AGENT_NAME)
     if part == "multiagent":
         return None if given is None else _object(field, given)
     if part == "execution_identity":
         # The service account carries no identifier: it claims no identity the caller did not.
         return {"type": "service_account"} if given is None else _object(field, given)
-    most = MOST_SYSTEM if part == "system" else MOST_DESCRIPTION
-    return None if given is None else within(field, _text(field, given), most=most) or None
+    most = MOST_SYSTEM if part == "system" else MOST_AGENT_DESCRIPTION
+    return (
+        None if given is None else within(field, _checked_string(field, given), most=most) or None
+    )
 
 
 def _model(field: str, given: object) -> JSONObject:
     model = {"id": given} if isinstance(given, str) else _object(field, given)
-    within(f"{field}.id", _text(f"{field}.id", model.get("id")), least=1, most=MOST_NAME)
+    within(
+        f"{field}.id",
+        _checked_string(f"{field}.id", model.get("id")),
+        least=1,
+        most=MOST_AGENT_NAME,
+    )
     effort = model.get("effort")
     return {
         "effort": None,
@@ -99,13 +106,13 @@ def _model(field: str, given: object) -> JSONObject:
     }
 
 
-def _refuse_unknown(body: JSONObject, known: tuple[str, ...]) -> None:
+def _refuse_unknown_agent_keys(body: JSONObject, known: tuple[str, ...]) -> None:
     for key in body:
         if key not in known:
             raise InvalidInput(key, "is not a key of an agent", next="Leave it out.")
 
 
-def _text(field: str, given: object) -> str:
+def _checked_string(field: str, given: object) -> str:
     if not isinstance(given, str):
         raise InvalidInput(field, "must be a string", given=repr(given))
     return given

@@ -18,7 +18,7 @@ from holdfast.memories.stores.agent_snapshot import (
     session_agent,
 )
 from holdfast.memories.stores.bounds import END, after_age, bounds
-from holdfast.memories.stores.caller import Caller
+from holdfast.memories.stores.caller import StoresContext
 from holdfast.memories.stores.missing import missing, shaped
 from holdfast.memories.stores.records import JSONObject
 from holdfast.memories.stores.session_access import refuse_narrowed
@@ -52,7 +52,7 @@ class _AgentRow(Struct, frozen=True, kw_only=True):
 class Agents:
     """The agents of a workspace. Each is a JSON object with every key of the wire."""
 
-    def __init__(self, caller: Caller) -> None:
+    def __init__(self, caller: StoresContext) -> None:
         self._caller = caller
         self._sql = caller.engine.queries("holdfast.memories.stores")
 

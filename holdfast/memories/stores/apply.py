@@ -14,7 +14,7 @@ from msgspec import Struct
 from holdfast.engines.base import Transaction
 from holdfast.ground.clock import from_microseconds, to_microseconds
 from holdfast.ground.errors import IdempotencyMismatch
-from holdfast.memories.stores.caller import Caller
+from holdfast.memories.stores.caller import StoresContext
 from holdfast.memories.stores.edit_acts import EditActs
 from holdfast.memories.stores.edit_input import checked_edit_id, checked_edits
 from holdfast.memories.stores.edits import Edit
@@ -31,7 +31,9 @@ TIDIED = timedelta(hours=25) // _MICROSECOND
 """Age of a store's oldest edit at which those past their day are dropped, all at once."""
 
 
-def apply(caller: Caller, store_id: str, edits: Sequence[Edit], edit_id: str) -> list[Applied]:
+def apply(
+    caller: StoresContext, store_id: str, edits: Sequence[Edit], edit_id: str
+) -> list[Applied]:
     """Do *edits* together; see `Memories.apply`."""
     with existence_first(caller, store_id, write=True):
         name = checked_edit_id(edit_id)

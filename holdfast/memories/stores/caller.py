@@ -8,7 +8,7 @@ from holdfast.ground.ids import Ids
 from holdfast.ground.scope import Actor
 
 
-class Caller(Struct, frozen=True, kw_only=True):
+class StoresContext(Struct, frozen=True, kw_only=True):
     """Whose stores, who acts on them, and with which engine, clock and ids.
 
     `engine` is scoped to `workspace`. With a `session_id` only the stores which that session

@@ -20,12 +20,12 @@ def first_link(store_id: str) -> bytes:
     return sha256(store_id.encode()).digest()
 
 
-def seal(salt: bytes, path: str, content: bytes) -> bytes:
+def content_seal(salt: bytes, path: str, content: bytes) -> bytes:
     """Return sha256(salt ‖ path ‖ 0 ‖ content); *content* is empty for a `deleted` version."""
     return sha256(salt + path.encode() + b"\0" + content).digest()
 
 
-def link(
+def next_link(
     previous: bytes,
     *,
     version_id: str,

@@ -13,9 +13,9 @@ from msgspec import Struct
 from holdfast.engines.base import Reader
 from holdfast.ground.clock import from_microseconds, from_microseconds_or_none
 from holdfast.ground.errors import CursorExpired, InvalidInput
-from holdfast.memories.stores.caller import Caller
+from holdfast.memories.stores.caller import StoresContext
 from holdfast.memories.stores.existence import existence_first
-from holdfast.memories.stores.records import Change, Changes, Memory, Operation
+from holdfast.memories.stores.records import ChangesPage, Memory, MemoryChange, Operation
 from holdfast.memories.stores.snapshots import StoreState, store_state
 
 WAIT_MAX = 30.0
@@ -33,7 +33,7 @@ _LAST = 2**63 - 1
 class Awaited:
     """Somebody who waits for changes of a store after a number."""
 
-    def __init__(self, caller: Caller, store_id: str, after: int, *, wait: float) -> None:
+    def __init__(self, caller: StoresContext, store_id: str, after: int, *, wait: float) -> None:
         with existence_first(caller, store_id):
             self._after = _checked_after(after)
             self._until = monotonic() + checked_wait(wait)
@@ -50,7 +50,7 @@ class Awaited:
         """Let the next look be the last."""
         self._until = monotonic()
 
-    def look(self) -> Changes | None:
+    def look(self) -> ChangesPage | None:
         """Return what to answer, or None to wait on.
 
         That is the changes, or none of them when the store itself is not as it was at the first
@@ -61,14 +61,14 @@ class Awaited:
         same = msgspec.structs.replace(state, seq=self._first.seq) == self._first
         if not found and same and self.left > 0:
             return None
-        return Changes(
+        return ChangesPage(
             seq=seq,
             changes=tuple(found),
             cap=state.cap,
             archived_at=from_microseconds_or_none(state.archived_at),
         )
 
-    def _look(self, reader: Reader) -> tuple[StoreState, int, list[Change]]:
+    def _look(self, reader: Reader) -> tuple[StoreState, int, list[MemoryChange]]:
         """Return how the store is, what changed, and the number to go on from."""
         state = store_state(self._caller, reader, self._store_id)
         if self._after == state.seq:
@@ -86,7 +86,7 @@ class Awaited:
         found = whole or self._found(reader, beyond, _LAST)
         return state, found[-1].seq, found
 
-    def _found(self, reader: Reader, until: int, rows: int) -> list[Change]:
+    def _found(self, reader: Reader, until: int, rows: int) -> list[MemoryChange]:
         rows_found = reader.all(
             _Row,
             self._sql.changes_after,
@@ -98,7 +98,7 @@ class Awaited:
         return [row.change(self._store_id) for row in rows_found]
 
 
-def changes(caller: Caller, store_id: str, after: int, *, wait: float) -> Changes:
+def changes(caller: StoresContext, store_id: str, after: int, *, wait: float) -> ChangesPage:
     """Return what changed, waiting for it; see `Memories.changes`."""
     awaited = Awaited(caller, store_id, after, wait=wait)
     if (answer := awaited.look()) is not None:
@@ -144,9 +144,9 @@ class _Row(Struct, frozen=True, kw_only=True):
     created_at: int | None
     updated_at: int | None
 
-    def change(self, store_id: str) -> Change:
+    def change(self, store_id: str) -> MemoryChange:
         """Return the change that this row tells of."""
-        return Change(
+        return MemoryChange(
             seq=self.seq,
             memory_id=self.memory_id,
             operation=self.operation,

@@ -5,11 +5,11 @@ from typing import LiteralString
 
 from holdfast.engines.base import Transaction
 from holdfast.ground.errors import InvalidInput
-from holdfast.memories.stores.caller import Caller
+from holdfast.memories.stores.caller import StoresContext
 from holdfast.memories.stores.existence import existence_first
 from holdfast.memories.stores.ledger import Ledger, seen
 from holdfast.memories.stores.missing import missing
-from holdfast.memories.stores.moves import Place, carry, refuse_taken, step_aside
+from holdfast.memories.stores.moves import MemoryLocation, carry, refuse_taken, step_aside
 from holdfast.memories.stores.paths import checked_path, checked_place, just_after, span_below
 from holdfast.memories.stores.records import Memory
 from holdfast.memories.stores.rows import Head
@@ -18,7 +18,7 @@ HEADS_AT_ONCE = 100
 """Heads that are read at a time; with their contents 10 MiB at most."""
 
 
-def rename(caller: Caller, store_id: str, old_path: str, new_path: str) -> list[Memory]:
+def rename(caller: StoresContext, store_id: str, old_path: str, new_path: str) -> list[Memory]:
     """Move what is at or below *old_path* to *new_path*, ids kept."""
     with existence_first(caller, store_id, write=True):
         old = checked_place(old_path, field="old_path")
@@ -32,7 +32,7 @@ def rename(caller: Caller, store_id: str, old_path: str, new_path: str) -> list[
         ledger.refuse_archived()
         low, high = span_below(old)
         span = {"store": store_id, "path": old, "low": low, "high": high}
-        places = tx.all(Place, sql.places_under, **span)
+        places = tx.all(MemoryLocation, sql.places_under, **span)
         if not places:
             raise missing("mem", old)
         if new == old:
@@ -49,7 +49,7 @@ def rename(caller: Caller, store_id: str, old_path: str, new_path: str) -> list[
     return caller.engine.write(work)
 
 
-def delete_under(caller: Caller, store_id: str, path: str) -> int:
+def delete_under(caller: StoresContext, store_id: str, path: str) -> int:
     """Delete what is at or below *path*; return how many memories went."""
     with existence_first(caller, store_id, write=True):
         place = checked_place(path, field="path")

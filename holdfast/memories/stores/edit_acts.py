@@ -11,7 +11,7 @@ from holdfast.memories.stores.edit_input import AskedEdit, AskedReplace, AskedSa
 from holdfast.memories.stores.edits import Move, Remove
 from holdfast.memories.stores.ledger import NOBODY, Ledger, Text, seen
 from holdfast.memories.stores.missing import missing, sought
-from holdfast.memories.stores.moves import Place, carry, refuse_taken, step_aside
+from holdfast.memories.stores.moves import MemoryLocation, carry, refuse_taken, step_aside
 from holdfast.memories.stores.paths import lineage
 from holdfast.memories.stores.records import Applied, Memory
 from holdfast.memories.stores.rows import Head
@@ -74,7 +74,7 @@ class EditActs:
         store_id = self._ledger.store.id
         ids = [sought("mem", move.memory_id) for move in edit.moves]
         found = self._tx.all(
-            Place,
+            MemoryLocation,
             self._sql.places_of,
             store=store_id,
             memories=msgspec.json.encode(ids).decode(),
@@ -83,7 +83,7 @@ class EditActs:
         for move in edit.moves:
             if move.memory_id not in sits:
                 raise missing("mem", move.memory_id)
-        _refuse_one_above_another([Place(id=m.memory_id, path=m.path) for m in edit.moves])
+        _refuse_one_above_another([MemoryLocation(id=m.memory_id, path=m.path) for m in edit.moves])
         going = [move for move in edit.moves if move.path != sits[move.memory_id].path]
         memories: dict[str, Memory] = {}
         if going:
@@ -163,7 +163,7 @@ def _onto(head: Head, asked: AskedSave) -> Text:
     return Text.of(content)
 
 
-def _refuse_one_above_another(goals: list[Place]) -> None:
+def _refuse_one_above_another(goals: list[MemoryLocation]) -> None:
     """Raise PathTaken if of two places that are to be taken together one is at or above another."""
     taken: dict[str, str] = {}
     for goal in sorted(goals, key=lambda goal: goal.path):

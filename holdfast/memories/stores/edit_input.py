@@ -39,7 +39,7 @@ class AskedReplace(Struct, frozen=True):
 AskedEdit = AskedSave | AskedReplace | Move | Remove
 
 
-class Asked(Struct, frozen=True):
+class CheckedEdits(Struct, frozen=True):
     """Edits that were checked, and the digest of all of them."""
 
     edits: list[AskedEdit]
@@ -55,7 +55,7 @@ def checked_edit_id(given: object) -> str:
     )
 
 
-def checked_edits(given: object) -> Asked:
+def checked_edits(given: object) -> CheckedEdits:
     """Return *given*, 1 to 1,000 edits, checked; InvalidInput tells the index of a wrong one."""
     if isinstance(given, str) or not isinstance(given, Sequence):
         raise InvalidInput("edits", "must be a list", given=given)
@@ -72,7 +72,7 @@ def checked_edits(given: object) -> Asked:
             raise _at(wrong, index) from None
         asked.append(checked)
         stated.append(said)
-    return Asked(asked, sha256(msgspec.json.encode(stated)).digest())
+    return CheckedEdits(asked, sha256(msgspec.json.encode(stated)).digest())
 
 
 def _checked(edit: object) -> tuple[AskedEdit, Stated]:

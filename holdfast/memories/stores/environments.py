@@ -13,13 +13,13 @@ from holdfast.ground.pages import Page, checked_limit, digest, write_cursor
 from holdfast.ground.text import within
 from holdfast.memories.stores.agent_snapshot import as_json
 from holdfast.memories.stores.bounds import END, after_age
-from holdfast.memories.stores.caller import Caller
+from holdfast.memories.stores.caller import StoresContext
 from holdfast.memories.stores.metadata import checked_metadata, patched_metadata
 from holdfast.memories.stores.missing import missing, shaped
 from holdfast.memories.stores.records import JSONObject
 from holdfast.memories.stores.session_access import refuse_narrowed
 
-MOST_NAME, MOST_DESCRIPTION = 256, 2_048
+MOST_ENVIRONMENT_NAME, MOST_ENVIRONMENT_DESCRIPTION = 256, 2_048
 """Code points."""
 
 _PARTS = ("name", "description", "config", "metadata", "scope")
@@ -52,7 +52,7 @@ class _EnvironmentRow(Struct, frozen=True, kw_only=True):
 class Environments:
     """The environments of a workspace. Each is a JSON object with every key of the wire."""
 
-    def __init__(self, caller: Caller) -> None:
+    def __init__(self, caller: StoresContext) -> None:
         self._caller = caller
         self._sql = caller.engine.queries("holdfast.memories.stores")
 
@@ -191,11 +191,13 @@ def changed_environment(present: JSONObject, body: JSONObject) -> JSONObject:
             raise InvalidInput(key, "is not a key of an environment", next="Leave it out.")
     parts = dict(present)
     if body.get("name") is not None:
-        parts["name"] = _text("name", body["name"], least=1, most=MOST_NAME)
+        parts["name"] = _text("name", body["name"], least=1, most=MOST_ENVIRONMENT_NAME)
     if "description" in body:
         given = body["description"]
         parts["description"] = (
-            None if given is None else _text("description", given, most=MOST_DESCRIPTION)
+            None
+            if given is None
+            else _text("description", given, most=MOST_ENVIRONMENT_DESCRIPTION)
         )
     if body.get("config") is not None:
         parts["config"] = _config(present["config"], body["config"])

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 from holdfast.engines.base import Reader
 from holdfast.ground.errors import InvalidInput
-from holdfast.memories.stores.caller import Caller
+from holdfast.memories.stores.caller import StoresContext
 from holdfast.memories.stores.missing import missing, sought
 from holdfast.memories.stores.rows import memory_of, store_of
 from holdfast.memories.stores.session_access import reach
@@ -13,7 +13,7 @@ from holdfast.memories.stores.session_access import reach
 
 @contextmanager
 def existence_first(
-    caller: Caller, store_id: str, memory_id: str | None = None, *, write: bool = False
+    caller: StoresContext, store_id: str, memory_id: str | None = None, *, write: bool = False
 ) -> Generator[None, None, None]:
     """Let InvalidInput out only once the store, and the memory if one is named, are there.
 
@@ -35,7 +35,7 @@ def existence_first(
         raise
 
 
-def demand_store(caller: Caller, reader: Reader, store_id: str) -> None:
+def demand_store(caller: StoresContext, reader: Reader, store_id: str) -> None:
     """Raise NotFound unless the store is there."""
     sql = caller.engine.queries("holdfast.memories.stores")
     if reader.first(store_of, sql.get_store, store=sought("memstore", store_id)) is None:

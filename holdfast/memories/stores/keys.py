@@ -10,7 +10,7 @@ from holdfast.ground.errors import InvalidInput
 from holdfast.ground.events import Event
 from holdfast.ground.scope import Scope, checked_name
 from holdfast.ground.text import within
-from holdfast.memories.stores.caller import Caller
+from holdfast.memories.stores.caller import StoresContext
 from holdfast.memories.stores.missing import missing, shaped
 from holdfast.memories.stores.records import ApiKey, KeyScope
 from holdfast.memories.stores.session_access import refuse_narrowed
@@ -20,7 +20,7 @@ MOST_NAME = 255
 """Code points."""
 
 
-class _KeyRow(Struct, frozen=True, kw_only=True):
+class _ListedKeyRow(Struct, frozen=True, kw_only=True):
     id: str
     workspace: str
     name: str
@@ -49,7 +49,7 @@ class _KeyRow(Struct, frozen=True, kw_only=True):
 class Keys:
     """The keys of a workspace."""
 
-    def __init__(self, caller: Caller) -> None:
+    def __init__(self, caller: StoresContext) -> None:
         self._caller = caller
         self._sql = caller.engine.queries("holdfast.memories.stores")
 
@@ -72,7 +72,7 @@ class Keys:
         if scope not in get_args(KeyScope):
             raise InvalidInput("scope", "must be read, write or admin", given=scope)
         now, secret = self._caller.now(), new_secret(KEY_PREFIX)
-        row = _KeyRow(
+        row = _ListedKeyRow(
             id=self._caller.ids.new("apikey", now),
             workspace=home,
             name=within("name", name, least=1, most=MOST_NAME),
@@ -96,7 +96,7 @@ class Keys:
     def list(self) -> list[ApiKey]:
         """Return the workspace's keys, revoked ones too, newest first, without their secrets."""
         refuse_narrowed(self._caller, "admin")
-        rows = self._caller.engine.all(_KeyRow, self._sql.list_keys)
+        rows = self._caller.engine.all(_ListedKeyRow, self._sql.list_keys)
         return [row.record() for row in rows]
 
     def revoke(self, id: str) -> ApiKey:
@@ -107,7 +107,7 @@ class Keys:
 
         def work(tx: Transaction) -> ApiKey:
             changed = tx.run(self._sql.revoke_key, id=id, now=now)
-            row = tx.first(_KeyRow, self._sql.get_key, id=id)
+            row = tx.first(_ListedKeyRow, self._sql.get_key, id=id)
             if row is None:
                 raise missing("apikey", id)
             if changed:
@@ -116,7 +116,7 @@ class Keys:
 
         return self._caller.engine.write(work)
 
-    def _insert(self, tx: Transaction, row: _KeyRow, secret: str) -> None:
+    def _insert(self, tx: Transaction, row: _ListedKeyRow, secret: str) -> None:
         tx.run(
             self._sql.insert_key,
             id=row.id,
@@ -129,7 +129,7 @@ class Keys:
         )
         tx.note(self._event("key.created", row, row.created_at))
 
-    def _event(self, type: str, row: _KeyRow, at: int) -> Event:
+    def _event(self, type: str, row: _ListedKeyRow, at: int) -> Event:
         return Event(
             type=type,
             at=from_microseconds(at),

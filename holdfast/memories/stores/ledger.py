@@ -15,7 +15,7 @@ from holdfast.ground.errors import PathTaken, StoreArchived, StoreFull
 from holdfast.ground.events import Event
 from holdfast.ground.text import sha256_hex
 from holdfast.memories.stores import chain
-from holdfast.memories.stores.caller import Caller
+from holdfast.memories.stores.caller import StoresContext
 from holdfast.memories.stores.missing import missing, sought
 from holdfast.memories.stores.paths import lineage, span_below
 from holdfast.memories.stores.records import Memory, Operation, Store, View
@@ -47,7 +47,7 @@ class Ledger:
     """The open book of one store. Opening it locks the store; `close` writes the totals."""
 
     def __init__(
-        self, caller: Caller, tx: Transaction, store_id: str, *, write: bool = True
+        self, caller: StoresContext, tx: Transaction, store_id: str, *, write: bool = True
     ) -> None:
         self._caller, self._tx = caller, tx
         self._sql = caller.engine.queries("holdfast.memories.stores")
@@ -177,8 +177,8 @@ class Ledger:
     def _version(self, memory_id: str, operation: Operation, path: str, text: Text | None) -> str:
         version_id = self._caller.ids.new("memver", self.now)
         actor, salt = self._caller.actor, secrets.token_bytes(chain.SALT_BYTES)
-        seal = chain.seal(salt, path, text.content if text else b"")
-        self._link = chain.link(
+        seal = chain.content_seal(salt, path, text.content if text else b"")
+        self._link = chain.next_link(
             self._link,
             version_id=version_id,
             memory_id=memory_id,

@@ -17,7 +17,7 @@ from holdfast.memories.stores.asked import (
     checked_view,
     given_or_none,
 )
-from holdfast.memories.stores.caller import Caller
+from holdfast.memories.stores.caller import StoresContext
 from holdfast.memories.stores.changes import changes
 from holdfast.memories.stores.directories import delete_under, rename
 from holdfast.memories.stores.edits import Edit
@@ -27,7 +27,7 @@ from holdfast.memories.stores.missing import missing, sought
 from holdfast.memories.stores.paths import checked_path, checked_prefix, just_after
 from holdfast.memories.stores.records import (
     Applied,
-    Changes,
+    ChangesPage,
     Deleted,
     Match,
     Memory,
@@ -45,7 +45,7 @@ from holdfast.memories.stores.snapshots import snapshot
 class Memories:
     """The memories of a workspace's stores."""
 
-    def __init__(self, caller: Caller) -> None:
+    def __init__(self, caller: StoresContext) -> None:
         self._caller = caller
         self._sql = caller.engine.queries("holdfast.memories.stores")
 
@@ -291,7 +291,7 @@ class Memories:
         """
         return snapshot(self._caller, memory_store_id)
 
-    def changes(self, memory_store_id: str, after: int, *, wait: float = 0.0) -> Changes:
+    def changes(self, memory_store_id: str, after: int, *, wait: float = 0.0) -> ChangesPage:
         """Return what changed after the number *after*, oldest first, each memory's last alone.
 
         *after* is the `seq` of a snapshot, of changes or of what was applied. Waits up to *wait*

@@ -17,7 +17,7 @@ from holdfast.memories.stores.paths import lineage
 from holdfast.memories.stores.records import Memory
 
 
-class Place(Struct, frozen=True, kw_only=True):
+class MemoryLocation(Struct, frozen=True, kw_only=True):
     """A live memory and where it sits."""
 
     id: str
@@ -25,7 +25,7 @@ class Place(Struct, frozen=True, kw_only=True):
 
 
 def step_aside(
-    tx: Transaction, sql: SimpleNamespace, store_id: str, places: Sequence[Place]
+    tx: Transaction, sql: SimpleNamespace, store_id: str, places: Sequence[MemoryLocation]
 ) -> None:
     """Take the memories at *places* off their paths, until `carry` gives them new ones."""
     tx.send(sql.step_aside, store=store_id, memories=_json(place.id for place in places))
@@ -49,7 +49,7 @@ def refuse_taken(
         raise blocker
 
 
-def carry(ledger: Ledger, places: Sequence[Place], targets: Sequence[str]) -> list[Memory]:
+def carry(ledger: Ledger, places: Sequence[MemoryLocation], targets: Sequence[str]) -> list[Memory]:
     """Give each memory that stepped aside from its place its target; return their basic views."""
     moved: list[Memory] = []
     for place, target in zip(places, targets, strict=True):

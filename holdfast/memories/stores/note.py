@@ -14,7 +14,7 @@ from string import Template
 from holdfast.memories.stores.records import Resource
 from holdfast.memories.stores.slugs import ROOT
 
-MOST_NAME, MOST_DESCRIPTION, MOST_INSTRUCTIONS, MOST_PATH = 255, 1_024, 4_096, 4_096
+MOST_NOTE_NAME, MOST_NOTE_DESCRIPTION, MOST_NOTE_INSTRUCTIONS, MOST_PATH = 255, 1_024, 4_096, 4_096
 MOST_REASON = 80
 """Code points before escaping."""
 
@@ -56,14 +56,14 @@ def _entry(resource: Resource, root: str) -> str:
     place = f"{root.rstrip('/')}/{resource.mount_path.rpartition('/')[2]}"
     lines = [
         "<memory_store>",
-        f"name: {_line(resource.name, MOST_NAME)}",
+        f"name: {_line(resource.name, MOST_NOTE_NAME)}",
         f"mount_path: {_line(place, MOST_PATH)}",
         f"access: {resource.access}",
     ]
     if resource.description:
-        lines.append(f"description: {_line(resource.description, MOST_DESCRIPTION)}")
+        lines.append(f"description: {_line(resource.description, MOST_NOTE_DESCRIPTION)}")
     if resource.instructions:
-        lines.append(f"instructions: {_line(resource.instructions, MOST_INSTRUCTIONS)}")
+        lines.append(f"instructions: {_line(resource.instructions, MOST_NOTE_INSTRUCTIONS)}")
     return "\n".join([*lines, "</memory_store>"])
 
 

@@ -103,7 +103,7 @@ class Snapshot(Record, frozen=True, kw_only=True):
     archived_at: datetime | None
 
 
-class Change(Record, frozen=True, kw_only=True):
+class MemoryChange(Record, frozen=True, kw_only=True):
     """What last happened to one memory; `memory` is its head in the basic view, or None."""
 
     type: Literal["memory_change"] = "memory_change"
@@ -113,12 +113,12 @@ class Change(Record, frozen=True, kw_only=True):
     memory: Memory | None
 
 
-class Changes(Record, frozen=True, kw_only=True):
+class ChangesPage(Record, frozen=True, kw_only=True):
     """The heads that changed after a number, oldest first, and the number to go on from."""
 
     type: Literal["memory_changes"] = "memory_changes"
     seq: int
-    changes: tuple[Change, ...]
+    changes: tuple[MemoryChange, ...]
     cap: int
     archived_at: datetime | None
 
@@ -157,7 +157,7 @@ class Resource(Record, frozen=True, kw_only=True):
     mount_path: str
 
 
-class Session(Record, frozen=True, kw_only=True):
+class SessionRecord(Record, frozen=True, kw_only=True):
     """An attachment record: which stores an agent at work reaches, and how far."""
 
     type: Literal["session"] = "session"

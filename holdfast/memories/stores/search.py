@@ -11,7 +11,7 @@ from holdfast.engines.base import Reader
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.pages import checked_limit
 from holdfast.ground.text import encoded
-from holdfast.memories.stores.caller import Caller
+from holdfast.memories.stores.caller import StoresContext
 from holdfast.memories.stores.existence import existence_first
 from holdfast.memories.stores.missing import missing, sought
 from holdfast.memories.stores.paths import checked_prefix
@@ -41,7 +41,7 @@ class _Hit(Struct, frozen=True, kw_only=True):
 
 
 def search(
-    caller: Caller, store_id: str, query: str, *, limit: int, path_prefix: str
+    caller: StoresContext, store_id: str, query: str, *, limit: int, path_prefix: str
 ) -> list[Match]:
     """Return the memories that match *query* best, at most *limit* of them."""
     with existence_first(caller, store_id):

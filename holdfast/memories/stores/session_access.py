@@ -4,7 +4,7 @@ from msgspec import Struct
 
 from holdfast.engines.base import Reader
 from holdfast.ground.errors import NotAuthenticated, NotPermitted
-from holdfast.memories.stores.caller import Caller
+from holdfast.memories.stores.caller import StoresContext
 from holdfast.memories.stores.missing import is_id
 from holdfast.memories.stores.records import Access
 
@@ -15,7 +15,7 @@ class _Attachment(Struct, frozen=True, kw_only=True):
     name: str | None
 
 
-def reach(caller: Caller, reader: Reader, store_id: str, *, write: bool) -> None:
+def reach(caller: StoresContext, reader: Reader, store_id: str, *, write: bool) -> None:
     """Return if *caller* may read, or with *write* change, the memories of the store *store_id*.
 
     Only a caller narrowed to a session is asked about; *reader* is its engine, or the read or
@@ -48,7 +48,7 @@ def reach(caller: Caller, reader: Reader, store_id: str, *, write: bool) -> None
         )
 
 
-def refuse_narrowed(caller: Caller, needed: str) -> None:
+def refuse_narrowed(caller: StoresContext, needed: str) -> None:
     """Raise NotPermitted, naming the right *needed*, if *caller* is narrowed to a session."""
     if caller.session_id is not None:
         raise NotPermitted(

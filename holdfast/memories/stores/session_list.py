@@ -13,7 +13,7 @@ from holdfast.ground.pages import Key, checked_limit, digest, read_cursor, write
 from holdfast.ground.text import within
 from holdfast.memories.stores.agent_snapshot import MOST_ID, checked_version
 from holdfast.memories.stores.bounds import BEGINNING, END, LAST_ID, bounds, checked_age
-from holdfast.memories.stores.records import Session
+from holdfast.memories.stores.records import SessionRecord
 from holdfast.memories.stores.session_input import Status, checked_statuses
 from holdfast.memories.stores.session_rows import SessionRow, as_records
 
@@ -37,7 +37,7 @@ class SessionFilter(Struct, frozen=True, kw_only=True):
     statuses: Iterable[Status] | None = None
 
 
-class Window(Struct, frozen=True, kw_only=True):
+class SessionListFilter(Struct, frozen=True, kw_only=True):
     """A filter as the statements take it, with a place to stand and a way to look."""
 
     since: int
@@ -74,7 +74,7 @@ class Window(Struct, frozen=True, kw_only=True):
         return found if ahead else found[::-1]
 
 
-def window(asked: SessionFilter, workspace: str) -> Window:
+def window(asked: SessionFilter, workspace: str) -> SessionListFilter:
     """Return *asked* of *workspace* as the statements take it; InvalidInput names what is wrong."""
     if asked.order not in (None, "asc", "desc"):
         raise InvalidInput("order", "must be asc or desc", given=asked.order)
@@ -90,7 +90,7 @@ def window(asked: SessionFilter, workspace: str) -> Window:
     )
     statuses = checked_statuses(asked.statuses or ())
     ascending = asked.order == "asc"
-    return Window(
+    return SessionListFilter(
         since=since,
         until=until,
         idle=int(not statuses or "idle" in statuses),
@@ -116,13 +116,18 @@ def window(asked: SessionFilter, workspace: str) -> Window:
 class SessionsPage(Struct, frozen=True):
     """Sessions, with the cursors of the pages beside them."""
 
-    data: list[Session]
+    data: list[SessionRecord]
     next_page: str | None
     prev_page: str | None
 
 
 def session_page(
-    reader: Reader, sql: SimpleNamespace, asked: Window, *, limit: int | None, page: str | None
+    reader: Reader,
+    sql: SimpleNamespace,
+    asked: SessionListFilter,
+    *,
+    limit: int | None,
+    page: str | None,
 ) -> SessionsPage:
     """Return the page of *asked* that the cursor *page* leads to, or the first."""
     most = checked_limit(limit)

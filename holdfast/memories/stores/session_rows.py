@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from holdfast.engines.base import Reader
 from holdfast.ground.clock import from_microseconds, from_microseconds_or_none
-from holdfast.memories.stores.records import Access, JSONObject, Metadata, Resource, Session
+from holdfast.memories.stores.records import Access, JSONObject, Metadata, Resource, SessionRecord
 from holdfast.memories.stores.session_input import NewSession
 
 
@@ -30,9 +30,9 @@ class SessionRow(Struct, frozen=True, kw_only=True):
         """Return its metadata."""
         return msgspec.json.decode(self.metadata, type=Metadata)
 
-    def record(self, resources: tuple[Resource, ...]) -> Session:
+    def record(self, resources: tuple[Resource, ...]) -> SessionRecord:
         """Return the session, which attaches *resources*."""
-        return Session(
+        return SessionRecord(
             id=self.id,
             status="idle" if self.archived_at is None else "terminated",
             title=self.title,
@@ -95,7 +95,9 @@ def resources_of(
     }
 
 
-def as_records(reader: Reader, sql: SimpleNamespace, rows: Sequence[SessionRow]) -> list[Session]:
+def as_records(
+    reader: Reader, sql: SimpleNamespace, rows: Sequence[SessionRow]
+) -> list[SessionRecord]:
     """Return *rows* as sessions, with what they attach."""
     attached = resources_of(reader, sql, [row.id for row in rows]) if rows else {}
     return [row.record(attached.get(row.id, ())) for row in rows]

@@ -10,7 +10,7 @@ from holdfast.engines.base import Transaction
 from holdfast.ground.clock import from_microseconds, from_microseconds_or_none
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.text import sha256_hex
-from holdfast.memories.stores.caller import Caller
+from holdfast.memories.stores.caller import StoresContext
 from holdfast.memories.stores.missing import missing, shaped
 from holdfast.memories.stores.records import SessionToken
 from holdfast.memories.stores.session_rows import SessionRow
@@ -30,7 +30,7 @@ def secret_hash(secret: str) -> str:
     return sha256_hex(secret.encode("utf-8", "surrogatepass"))
 
 
-class _TokenRow(Struct, frozen=True, kw_only=True):
+class _ListedTokenRow(Struct, frozen=True, kw_only=True):
     id: str
     session_id: str
     created_at: int
@@ -49,7 +49,7 @@ class _TokenRow(Struct, frozen=True, kw_only=True):
 class SessionTokens:
     """The tokens of a workspace's sessions."""
 
-    def __init__(self, caller: Caller) -> None:
+    def __init__(self, caller: StoresContext) -> None:
         self._caller = caller
         self._sql = caller.engine.queries("holdfast.memories.stores")
 
@@ -62,7 +62,9 @@ class SessionTokens:
         now = self._caller.now()
         expires_at = None if expires_in is None else now + _microseconds(expires_in)
         token_id, token = self._caller.ids.new("sestok", now), new_secret(TOKEN_PREFIX)
-        row = _TokenRow(id=token_id, session_id=session_id, created_at=now, expires_at=expires_at)
+        row = _ListedTokenRow(
+            id=token_id, session_id=session_id, created_at=now, expires_at=expires_at
+        )
 
         def work(tx: Transaction) -> SessionToken:
             session = tx.first(SessionRow, self._sql.lock_session, session_id=session_id)
@@ -90,7 +92,7 @@ class SessionTokens:
         now, engine = self._caller.now(), self._caller.engine
         if engine.first(SessionRow, self._sql.get_session, session_id=session_id) is None:
             raise missing("sesn", session_id)
-        rows = engine.all(_TokenRow, self._sql.live_tokens, session_id=session_id, now=now)
+        rows = engine.all(_ListedTokenRow, self._sql.live_tokens, session_id=session_id, now=now)
         return [row.record() for row in rows]
 
     def revoke(self, token_id: str, *, session_id: str) -> SessionToken:
@@ -101,7 +103,7 @@ class SessionTokens:
 
         def work(tx: Transaction) -> SessionToken:
             found = tx.first(
-                _TokenRow, self._sql.get_token, token_id=token_id, session_id=session_id
+                _ListedTokenRow, self._sql.get_token, token_id=token_id, session_id=session_id
             )
             if found is None:
                 raise missing("sestok", token_id)

@@ -13,7 +13,7 @@ from holdfast.ground.errors import NotAuthenticated, NotFound, NotPermitted, Sto
 from holdfast.ground.events import Event
 from holdfast.ground.pages import Page
 from holdfast.memories.stores.agents import agent_for_session
-from holdfast.memories.stores.caller import Caller
+from holdfast.memories.stores.caller import StoresContext
 from holdfast.memories.stores.environments import require_environment
 from holdfast.memories.stores.missing import missing, shaped
 from holdfast.memories.stores.note import note
@@ -22,7 +22,7 @@ from holdfast.memories.stores.records import (
     JSONObject,
     Metadata,
     Resource,
-    Session,
+    SessionRecord,
     SessionToken,
 )
 from holdfast.memories.stores.session_access import refuse_narrowed
@@ -49,7 +49,7 @@ class _StoreRow(Struct, frozen=True, kw_only=True):
 class Sessions:
     """The sessions of a workspace. A caller narrowed to a session reads that one alone."""
 
-    def __init__(self, caller: Caller) -> None:
+    def __init__(self, caller: StoresContext) -> None:
         self._caller = caller
         self._sql = caller.engine.queries("holdfast.memories.stores")
         self._tokens = SessionTokens(caller)
@@ -66,7 +66,7 @@ class Sessions:
         budget: object = UNSET,
         vault_ids: object = UNSET,
         strict: bool = False,
-    ) -> Session:
+    ) -> SessionRecord:
         """Return a new session that attaches the stores of *resources*, for good.
 
         With *strict* the agent and the environment must be known here; else an unknown agent is
@@ -86,7 +86,7 @@ class Sessions:
         now = self._caller.now()
         session_id = self._caller.ids.new("sesn", now)
 
-        def work(tx: Transaction) -> Session:
+        def work(tx: Transaction) -> SessionRecord:
             snapshot = agent_for_session(tx, self._sql, asked.agent, strict=strict)
             if strict:
                 require_environment(tx, self._sql, asked.environment_id)
@@ -98,7 +98,7 @@ class Sessions:
 
         return self._caller.engine.write(work)
 
-    def retrieve(self, session_id: str) -> Session:
+    def retrieve(self, session_id: str) -> SessionRecord:
         """Return the session, an archived one too."""
         caller = self._caller
         if caller.session_id not in (None, session_id):
@@ -134,7 +134,7 @@ class Sessions:
         order: Order | None = None,
         page: str | None = None,
         statuses: Iterable[Status] | None = None,
-    ) -> Page[Session]:
+    ) -> Page[SessionRecord]:
         """Return a page of the sessions, newest first unless *order* is `asc`."""
         return self._list(
             SessionFilter(
@@ -153,7 +153,9 @@ class Sessions:
             page,
         )
 
-    def _list(self, asked: SessionFilter, limit: int | None, page: str | None) -> Page[Session]:
+    def _list(
+        self, asked: SessionFilter, limit: int | None, page: str | None
+    ) -> Page[SessionRecord]:
         refuse_narrowed(self._caller, "read")
         found = self._caller.engine.read(
             partial(
@@ -180,12 +182,12 @@ class Sessions:
         agent: object = UNSET,
         budget: object = UNSET,
         vault_ids: object = UNSET,
-    ) -> Session:
+    ) -> SessionRecord:
         """Return the session with a new *title*, or *metadata* patched; None leaves as it is."""
         refuse_narrowed(self._caller, "write")
         now = self._caller.now()
 
-        def work(tx: Transaction) -> Session:
+        def work(tx: Transaction) -> SessionRecord:
             row = self._locked(tx, session_id)
             Refusable(agent=agent, budget=budget, vault_ids=vault_ids).check()
             new_title, new_metadata = changed(
@@ -209,12 +211,12 @@ class Sessions:
 
         return self._caller.engine.write(work)
 
-    def archive(self, session_id: str) -> Session:
+    def archive(self, session_id: str) -> SessionRecord:
         """Return the session, ended: its tokens are good no more. Again: unchanged."""
         refuse_narrowed(self._caller, "write")
         now = self._caller.now()
 
-        def work(tx: Transaction) -> Session:
+        def work(tx: Transaction) -> SessionRecord:
             row = self._locked(tx, session_id)
             if row.archived_at is None:
                 at = max(now, row.updated_at)

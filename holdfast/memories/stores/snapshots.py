@@ -4,7 +4,7 @@ from msgspec import Struct
 
 from holdfast.engines.base import Reader
 from holdfast.ground.clock import from_microseconds_or_none
-from holdfast.memories.stores.caller import Caller
+from holdfast.memories.stores.caller import StoresContext
 from holdfast.memories.stores.ledger import MEMORIES_CAP
 from holdfast.memories.stores.missing import missing, sought
 from holdfast.memories.stores.records import Snapshot
@@ -28,7 +28,7 @@ class StoreState(Struct, frozen=True, kw_only=True):
         return self.memories_cap or MEMORIES_CAP
 
 
-def store_state(caller: Caller, reader: Reader, store_id: str) -> StoreState:
+def store_state(caller: StoresContext, reader: Reader, store_id: str) -> StoreState:
     """Return how the store is; NotFound, or what `reach` raises."""
     reach(caller, reader, store_id, write=False)
     sql = caller.engine.queries("holdfast.memories.stores")
@@ -38,7 +38,7 @@ def store_state(caller: Caller, reader: Reader, store_id: str) -> StoreState:
     return state
 
 
-def snapshot(caller: Caller, store_id: str) -> Snapshot:
+def snapshot(caller: StoresContext, store_id: str) -> Snapshot:
     """Return the store at one moment; see `Memories.snapshot`."""
     sql = caller.engine.queries("holdfast.memories.stores")
 

@@ -14,7 +14,7 @@ from holdfast.ground.text import first_of_category, within
 from holdfast.memories.stores import chain
 from holdfast.memories.stores.asked import given_or_none
 from holdfast.memories.stores.bounds import after_age, age_key, bounds
-from holdfast.memories.stores.caller import Caller
+from holdfast.memories.stores.caller import StoresContext
 from holdfast.memories.stores.directories import heads_under
 from holdfast.memories.stores.existence import existence_first
 from holdfast.memories.stores.ledger import MEMORIES_CAP, Ledger
@@ -34,7 +34,7 @@ EMPTY: Metadata = {}
 class MemoryStores:
     """The memory stores of a workspace; `memories` and `memory_versions` act within one."""
 
-    def __init__(self, caller: Caller) -> None:
+    def __init__(self, caller: StoresContext) -> None:
         self._caller = caller
         self._sql = caller.engine.queries("holdfast.memories.stores")
         self.memories = Memories(caller)

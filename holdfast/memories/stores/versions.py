@@ -16,7 +16,7 @@ from holdfast.ground.scope import Actor, ActorKind
 from holdfast.ground.text import within
 from holdfast.memories.stores.asked import FULL_VIEW_MAX, checked_view
 from holdfast.memories.stores.bounds import after_age, age_key, bounds
-from holdfast.memories.stores.caller import Caller
+from holdfast.memories.stores.caller import StoresContext
 from holdfast.memories.stores.existence import demand_store, existence_first
 from holdfast.memories.stores.ledger import Ledger, Text, seen
 from holdfast.memories.stores.missing import missing, sought
@@ -55,7 +55,7 @@ class _Asked(Struct, frozen=True):
 class Versions:
     """The versions of a workspace's memories."""
 
-    def __init__(self, caller: Caller) -> None:
+    def __init__(self, caller: StoresContext) -> None:
         self._caller = caller
         self._sql = caller.engine.queries("holdfast.memories.stores")
 

@@ -18,7 +18,7 @@ R = TypeVar("R", bound=Record)
 SHOWN_ONCE = frozenset({"token", "secret"})
 
 
-def to_wire(record: Record) -> JSONObject:
+def record_to_wire(record: Record) -> JSONObject:
     """Return *record* as the JSON object of the wire."""
     return {
         name: _value(value)
@@ -31,7 +31,7 @@ def _value(value: object) -> object:
     if isinstance(value, datetime):
         return to_rfc3339(value)
     if isinstance(value, Record):
-        return to_wire(value)
+        return record_to_wire(value)
     if isinstance(value, Actor):
         return value.to_wire()
     if isinstance(value, tuple):

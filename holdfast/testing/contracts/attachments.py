@@ -6,11 +6,11 @@ import pytest
 
 from holdfast.ground.errors import InvalidInput, NotFound
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.stores.records import Resource, Session, Store
+from holdfast.memories.stores.records import Resource, SessionRecord, Store
 from holdfast.testing.contracts.given import GivenAStore, invalid
 
 
-def attached(hf: Holdfast, *stores: Store, **how: Any) -> Session:
+def attached(hf: Holdfast, *stores: Store, **how: Any) -> SessionRecord:
     """Return a new session that attaches *stores*, each as *how* says."""
     return hf.sessions.create(
         agent="coder",

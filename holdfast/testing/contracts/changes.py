@@ -5,7 +5,7 @@ import pytest
 from holdfast.ground.errors import CursorExpired, NotFound
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.edits import Move, Moved, Save
-from holdfast.memories.stores.records import Changes, Memory, Store
+from holdfast.memories.stores.records import ChangesPage, Memory, Store
 from holdfast.testing.contracts.given import GivenAStore, invalid, written
 
 LONG = 30.0
@@ -75,7 +75,7 @@ class ChangesContract(GivenAStore):
     def test_nothing_changed_at_first(self, hf: Holdfast, store: Store, after: int) -> None:
         cap = hf.memory_stores.settings().memories_cap
 
-        assert hf.memory_stores.memories.changes(store.id, after) == Changes(
+        assert hf.memory_stores.memories.changes(store.id, after) == ChangesPage(
             seq=after, changes=(), cap=cap, archived_at=None
         )
 

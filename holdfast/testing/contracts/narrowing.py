@@ -14,7 +14,7 @@ from holdfast.ground.errors import (
 from holdfast.ground.scope import Actor
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.edits import Save
-from holdfast.memories.stores.records import Memory, Session, Store
+from holdfast.memories.stores.records import Memory, SessionRecord, Store
 from holdfast.testing.contracts.attachments import attached
 from holdfast.testing.contracts.given import GivenAStore, written
 
@@ -89,18 +89,18 @@ class NarrowingContract(GivenAStore):
         return memory
 
     @pytest.fixture
-    def session(self, hf: Holdfast, store: Store) -> Session:
+    def session(self, hf: Holdfast, store: Store) -> SessionRecord:
         return attached(hf, store)
 
     @pytest.mark.parametrize("act", [*READS.values(), *WRITES.values()], ids=[*READS, *WRITES])
     def test_a_session_may_read_and_write_what_it_attaches(
-        self, hf: Holdfast, memory: Memory, session: Session, act: Act
+        self, hf: Holdfast, memory: Memory, session: SessionRecord, act: Act
     ) -> None:
         assert act(hf.for_session(session.id), memory) is not None
 
     @pytest.mark.parametrize("act", NEVER.values(), ids=NEVER)
     def test_what_a_session_may_never_do(
-        self, hf: Holdfast, memory: Memory, session: Session, act: Act
+        self, hf: Holdfast, memory: Memory, session: SessionRecord, act: Act
     ) -> None:
         with pytest.raises(NotPermitted):
             act(hf.for_session(session.id), memory)
@@ -133,12 +133,12 @@ class NarrowingContract(GivenAStore):
         with pytest.raises(NotPermitted):
             act(hf.for_session(session.id), memory)
 
-    def test_so_is_a_store_that_does_not_exist(self, hf: Holdfast, session: Session) -> None:
+    def test_so_is_a_store_that_does_not_exist(self, hf: Holdfast, session: SessionRecord) -> None:
         with pytest.raises(NotPermitted):
             hf.for_session(session.id).memory_stores.memories.list("memstore_" + "0" * 24)
 
     def test_its_writes_are_its_own(
-        self, hf: Holdfast, store: Store, memory: Memory, session: Session
+        self, hf: Holdfast, store: Store, memory: Memory, session: SessionRecord
     ) -> None:
         for act in (WRITES["update"], WRITES["rename"], WRITES["create"]):
             if act is WRITES["create"]:
@@ -150,7 +150,7 @@ class NarrowingContract(GivenAStore):
         assert {each.created_by for each in of_session} == {Actor.session(session.id)}
 
     def test_it_sees_itself_and_its_attachments_and_no_other_session(
-        self, hf: Holdfast, session: Session, store: Store
+        self, hf: Holdfast, session: SessionRecord, store: Store
     ) -> None:
         other = attached(hf, store)
         narrowed = hf.for_session(session.id)
@@ -161,7 +161,7 @@ class NarrowingContract(GivenAStore):
             narrowed.sessions.retrieve(other.id)
 
     def test_it_meets_the_same_conflicts(
-        self, hf: Holdfast, store: Store, memory: Memory, session: Session
+        self, hf: Holdfast, store: Store, memory: Memory, session: SessionRecord
     ) -> None:
         with pytest.raises(PathTaken) as refusal:
             written(hf.for_session(session.id), store, "/a/b")
@@ -169,7 +169,7 @@ class NarrowingContract(GivenAStore):
         assert refusal.value.conflicting_memory_id == memory.id
 
     def test_a_deleted_store_is_not_found(
-        self, hf: Holdfast, store: Store, memory: Memory, session: Session
+        self, hf: Holdfast, store: Store, memory: Memory, session: SessionRecord
     ) -> None:
         narrowed = hf.for_session(session.id)
         hf.memory_stores.delete(store.id)
@@ -180,7 +180,7 @@ class NarrowingContract(GivenAStore):
             WRITES["create"](narrowed, memory)
 
     def test_an_archived_store_can_be_read_and_not_written(
-        self, hf: Holdfast, store: Store, memory: Memory, session: Session
+        self, hf: Holdfast, store: Store, memory: Memory, session: SessionRecord
     ) -> None:
         narrowed = hf.for_session(session.id)
         hf.memory_stores.archive(store.id)
@@ -193,7 +193,7 @@ class NarrowingContract(GivenAStore):
 
     @pytest.mark.parametrize("end", ["archive", "delete"])
     def test_it_ends_with_its_session(
-        self, hf: Holdfast, memory: Memory, session: Session, end: str
+        self, hf: Holdfast, memory: Memory, session: SessionRecord, end: str
     ) -> None:
         narrowed = hf.for_session(session.id)
         READS["retrieve"](narrowed, memory)

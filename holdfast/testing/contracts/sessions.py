@@ -7,14 +7,14 @@ import pytest
 
 from holdfast.ground.errors import InvalidInput, NotFound
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.stores.records import Session
+from holdfast.memories.stores.records import SessionRecord
 from holdfast.testing.contracts.given import GivenAStore, invalid
 from holdfast.testing.fakes import FrozenClock
 
 UNKNOWN = "sesn_" + "0" * 24
 
 
-def begun(hf: Holdfast, *, agent: Any = "coder", **more: Any) -> Session:
+def begun(hf: Holdfast, *, agent: Any = "coder", **more: Any) -> SessionRecord:
     """Return a new session of *agent*."""
     return hf.sessions.create(agent=agent, environment_id="laptop", **more)
 
@@ -167,22 +167,26 @@ class SessionListsContract(GivenAStore):
     """Subclass it, and give it `hf` and `clock` fixtures."""
 
     @pytest.fixture
-    def three(self, hf: Holdfast, clock: FrozenClock) -> list[Session]:
+    def three(self, hf: Holdfast, clock: FrozenClock) -> list[SessionRecord]:
         """Give three sessions a second apart, the oldest first."""
-        sessions: list[Session] = []
+        sessions: list[SessionRecord] = []
         for n in range(3):
             clock.tick()
             agent = {"type": "agent", "id": f"agent {n}", "version": n + 1}
             sessions.append(begun(hf, agent=agent))
         return sessions
 
-    def test_the_newest_comes_first_unless_told(self, hf: Holdfast, three: list[Session]) -> None:
+    def test_the_newest_comes_first_unless_told(
+        self, hf: Holdfast, three: list[SessionRecord]
+    ) -> None:
         assert list(hf.sessions.list()) == three[::-1]
         assert list(hf.sessions.list(order="desc")) == three[::-1]
         assert list(hf.sessions.list(order="asc")) == three
 
     @pytest.mark.parametrize("order", ["asc", "desc"])
-    def test_pages_lead_on_and_back(self, hf: Holdfast, three: list[Session], order: Any) -> None:
+    def test_pages_lead_on_and_back(
+        self, hf: Holdfast, three: list[SessionRecord], order: Any
+    ) -> None:
         expected = three if order == "asc" else three[::-1]
         first = hf.sessions.list(limit=2, order=order)
         second = hf.sessions.list(limit=2, order=order, page=first.next_page)
@@ -201,14 +205,14 @@ class SessionListsContract(GivenAStore):
             hf.sessions.list(limit=1, page=page.next_page, order="asc")
 
     def test_sessions_of_an_agent_and_of_its_version(
-        self, hf: Holdfast, three: list[Session]
+        self, hf: Holdfast, three: list[SessionRecord]
     ) -> None:
         assert list(hf.sessions.list(agent_id="agent 1")) == [three[1]]
         assert list(hf.sessions.list(agent_id="agent 1", agent_version=2)) == [three[1]]
         assert list(hf.sessions.list(agent_id="agent 1", agent_version=1)) == []
         assert list(hf.sessions.list(agent_id="nobody")) == []
 
-    def test_bounds_of_created_at(self, hf: Holdfast, three: list[Session]) -> None:
+    def test_bounds_of_created_at(self, hf: Holdfast, three: list[SessionRecord]) -> None:
         middle = three[1].created_at
 
         assert list(hf.sessions.list(created_at_gt=middle)) == [three[2]]
@@ -218,14 +222,14 @@ class SessionListsContract(GivenAStore):
         assert list(hf.sessions.list(created_at_gt=middle + timedelta(days=1))) == []
 
     def test_archived_sessions_are_listed_when_asked_for(
-        self, hf: Holdfast, three: list[Session]
+        self, hf: Holdfast, three: list[SessionRecord]
     ) -> None:
         archived = hf.sessions.archive(three[0].id)
 
         assert list(hf.sessions.list()) == three[:0:-1]
         assert list(hf.sessions.list(include_archived=True)) == [three[2], three[1], archived]
 
-    def test_sessions_of_a_status(self, hf: Holdfast, three: list[Session]) -> None:
+    def test_sessions_of_a_status(self, hf: Holdfast, three: list[SessionRecord]) -> None:
         archived = hf.sessions.archive(three[0].id)
 
         idle = hf.sessions.list(statuses=["idle"], include_archived=True)

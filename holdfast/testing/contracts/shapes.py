@@ -4,7 +4,7 @@ import re
 
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.records import Store
-from holdfast.memories.stores.wire import to_wire
+from holdfast.memories.stores.wire import record_to_wire
 from holdfast.testing.contracts.attachments import attached
 from holdfast.testing.contracts.given import GivenAStore, written
 
@@ -30,7 +30,7 @@ class ShapesContract(GivenAStore):
     """Subclass it, and give it `hf` and `clock` fixtures."""
 
     def test_a_store(self, hf: Holdfast, store: Store) -> None:
-        wire = to_wire(hf.memory_stores.retrieve(store.id))
+        wire = record_to_wire(hf.memory_stores.retrieve(store.id))
 
         assert list(wire) == STORE.split()
         assert wire["archived_at"] is None
@@ -39,7 +39,7 @@ class ShapesContract(GivenAStore):
     def test_a_memory(self, hf: Holdfast, store: Store) -> None:
         (memory,) = written(hf, store, "/a")
 
-        wire = to_wire(memory)
+        wire = record_to_wire(memory)
 
         assert list(wire) == MEMORY.split()
         assert wire["content"] is None
@@ -48,21 +48,21 @@ class ShapesContract(GivenAStore):
     def test_a_version(self, hf: Holdfast, store: Store) -> None:
         written(hf, store, "/a")
 
-        wire = to_wire(hf.memory_stores.memory_versions.list(store.id).data[0])
+        wire = record_to_wire(hf.memory_stores.memory_versions.list(store.id).data[0])
 
         assert list(wire) == VERSION.split()
         assert wire["created_by"] == {"type": "api_actor", "api_key_id": "apikey_local"}
         assert (wire["redacted_at"], wire["redacted_by"]) == (None, None)
 
     def test_a_session(self, hf: Holdfast, store: Store) -> None:
-        wire = to_wire(attached(hf, store))
+        wire = record_to_wire(attached(hf, store))
 
         assert list(wire) == SESSION.split()
         assert list(wire["resources"][0]) == RESOURCE.split()
         assert (wire["vault_ids"], wire["outcome_evaluations"]) == ([], [])
 
     def test_what_was_deleted(self, hf: Holdfast, store: Store) -> None:
-        assert to_wire(hf.memory_stores.delete(store.id)) == {
+        assert record_to_wire(hf.memory_stores.delete(store.id)) == {
             "id": store.id,
             "type": "memory_store_deleted",
         }

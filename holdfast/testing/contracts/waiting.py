@@ -9,7 +9,7 @@ import pytest
 from holdfast.ground.errors import NotAuthenticated, NotFound
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.edits import Remove
-from holdfast.memories.stores.records import Changes, Memory, Store
+from holdfast.memories.stores.records import ChangesPage, Memory, Store
 from holdfast.testing.contracts.attachments import attached
 from holdfast.testing.contracts.changes import LONG
 from holdfast.testing.contracts.given import GivenAStore, written
@@ -24,17 +24,17 @@ class WaitingContract(GivenAStore):
 
     def met(
         self, hf: Holdfast, store: Store, act: Callable[[], object], *, by: Holdfast | None = None
-    ) -> Changes:
+    ) -> ChangesPage:
         """Return what one who waits for changes, as *by*, is told once *act* was done."""
         after = hf.memory_stores.memories.snapshot(store.id).seq
         with ThreadPoolExecutor(1) as pool:
-            waiting: Future[Changes] = pool.submit(
+            waiting: Future[ChangesPage] = pool.submit(
                 (by or hf).memory_stores.memories.changes, store.id, after, wait=LONG
             )
             act()
             return waiting.result(2 * LONG)
 
-    def told(self, hf: Holdfast, act: Callable[[Store], object]) -> Changes:
+    def told(self, hf: Holdfast, act: Callable[[Store], object]) -> ChangesPage:
         """Return what one who waits is told of *act*, which changes no memory.
 
         It only counts if the waiting had begun, so it is tried with one store after another.

@@ -9,7 +9,7 @@ from holdfast.doors.mount.life.asked import MountRequest, asked
 from holdfast.ground.errors import InvalidInput, NotFound, NotPermitted
 from holdfast.ground.scope import Actor
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.stores.records import JSONObject, Session, Store
+from holdfast.memories.stores.records import JSONObject, SessionRecord, Store
 from holdfast.testing.fakes import FrozenClock
 from holdfast.testing.serving import serving
 from holdfast.testing.shared import Server, new_workspace
@@ -25,7 +25,7 @@ def store(hf: Holdfast, name: str = "Notes") -> Store:
     return hf.memory_stores.create(name=name)
 
 
-def session(hf: Holdfast, *stores: Store, read_only: tuple[Store, ...] = ()) -> Session:
+def session(hf: Holdfast, *stores: Store, read_only: tuple[Store, ...] = ()) -> SessionRecord:
     resources: list[JSONObject] = [
         {
             "type": "memory_store",

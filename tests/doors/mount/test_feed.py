@@ -12,11 +12,11 @@ from holdfast.doors.mount.storage.feed import StoreFeed
 from holdfast.doors.mount.storage.source import StoreSource
 from holdfast.ground.errors import CursorExpired, HoldfastError, NotFound, Unavailable
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.stores.records import Changes, Snapshot
+from holdfast.memories.stores.records import ChangesPage, Snapshot
 
 T = TypeVar("T")
 LONG = 60.0
-Answer = Changes | Snapshot | HoldfastError
+Answer = ChangesPage | Snapshot | HoldfastError
 
 
 class Ear:
@@ -55,9 +55,9 @@ class Ear:
         with self._heard:
             return [what for what, _ in self.told]
 
-    def changes(self) -> list[Changes]:
+    def changes(self) -> list[ChangesPage]:
         """Return the answers that held changes."""
-        return [fact for _, fact in self.told if isinstance(fact, Changes) and fact.changes]
+        return [fact for _, fact in self.told if isinstance(fact, ChangesPage) and fact.changes]
 
     def errors(self) -> list[HoldfastError]:
         return [fact for _, fact in self.told if isinstance(fact, HoldfastError)]
@@ -106,7 +106,7 @@ class TestOnEachTarget:
 
         ear.wait(
             lambda: any(
-                isinstance(fact, Changes) and fact.archived_at == archived.archived_at
+                isinstance(fact, ChangesPage) and fact.archived_at == archived.archived_at
                 for _, fact in ear.told
             )
         )
@@ -132,10 +132,10 @@ class Scripted:
         self.asked: list[int | None] = []
         self.waits, self.over = threading.Event(), threading.Event()
 
-    def changes(self, after: int, wait: float) -> Changes:
+    def changes(self, after: int, wait: float) -> ChangesPage:
         assert wait == self.longest_wait
         self.asked.append(after)
-        return self._answer(Changes)
+        return self._answer(ChangesPage)
 
     def snapshot(self) -> Snapshot:
         self.asked.append(None)
@@ -153,8 +153,8 @@ class Scripted:
         return answer
 
 
-def changes(seq: int) -> Changes:
-    return Changes(seq=seq, changes=(), cap=10, archived_at=None)
+def changes(seq: int) -> ChangesPage:
+    return ChangesPage(seq=seq, changes=(), cap=10, archived_at=None)
 
 
 def snapshot(seq: int) -> Snapshot:

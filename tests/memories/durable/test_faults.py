@@ -17,7 +17,7 @@ from holdfast.library.holdfast import Holdfast
 from holdfast.memories.durable.entry import StoredEntry, StoredMany
 from holdfast.memories.durable.memory import DurableMemory
 from holdfast.memories.durable.run import DurableRun
-from holdfast.memories.stores.caller import Caller
+from holdfast.memories.stores.caller import StoresContext
 from holdfast.testing.fakes import FrozenClock
 from holdfast.testing.postgres import TEMPLATE, PostgresServer
 from holdfast.testing.shared import new_workspace
@@ -252,7 +252,7 @@ def given(failing: Failing, fault_clock: FrozenClock) -> Callable[[], Given]:
 
     def make() -> Given:
         workspace = new_workspace()
-        caller = Caller(
+        caller = StoresContext(
             engine=failing.engine.scoped(Scope(workspace=workspace)),
             workspace=workspace,
             actor=LOCAL,

@@ -13,7 +13,7 @@ from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.changes import Awaited
 from holdfast.memories.stores.edits import Edit
 from holdfast.memories.stores.records import Applied
-from holdfast.memories.stores.wire import to_wire
+from holdfast.memories.stores.wire import record_to_wire
 
 
 class Apply(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -28,7 +28,7 @@ async def snapshot(call: Call) -> Answer:
 
     def look(hf: Holdfast) -> Answer:
         found = hf.memory_stores.memories.snapshot(call["s"])
-        told = to_wire(msgspec.structs.replace(found, memories=()))
+        told = record_to_wire(msgspec.structs.replace(found, memories=()))
         return of_json({**told, "memories": [encodable(memory) for memory in found.memories]})
 
     return await call.slow(look)

@@ -7,7 +7,7 @@ from holdfast.doors.mount.files.handles import HandleTable
 from holdfast.doors.mount.files.nodes import Directory, File, work_of
 from holdfast.doors.mount.files.parts import Parts
 from holdfast.ground.errors import HoldfastError, NotAuthenticated, Unavailable
-from holdfast.memories.stores.records import Changes, Snapshot
+from holdfast.memories.stores.records import ChangesPage, Snapshot
 
 
 class Absorbing:
@@ -17,7 +17,7 @@ class Absorbing:
         self._parts, self._branch, self._handles = parts, parts.branch, handles
         parts.branch.on_gone = self.lost
 
-    def changed(self, changes: Changes) -> None:
+    def changed(self, changes: ChangesPage) -> None:
         """Take in heads that changed, those of this mount's own edits for the second time."""
         branch = self._branch
         with branch.lock:
@@ -58,7 +58,7 @@ class Absorbing:
             self._branch.ended = False
             self._judge()
 
-    def _heard(self, told: Changes | Snapshot) -> None:
+    def _heard(self, told: ChangesPage | Snapshot) -> None:
         branch = self._branch
         if (told.cap, told.archived_at) != (branch.cap, branch.archived_at):
             branch.cap, branch.archived_at = told.cap, told.archived_at

@@ -12,7 +12,7 @@ from time import monotonic
 
 from holdfast.doors.mount.storage.source import StoreSource
 from holdfast.ground.errors import CursorExpired, HoldfastError
-from holdfast.memories.stores.records import Changes, Snapshot
+from holdfast.memories.stores.records import ChangesPage, Snapshot
 
 AGAIN_SECONDS = 1.0
 """Between one try and the next while the storage is away."""
@@ -40,7 +40,7 @@ class StoreFeed:
         source: StoreSource,
         *,
         seq: int,
-        changed: Callable[[Changes], None],
+        changed: Callable[[ChangesPage], None],
         resynced: Callable[[Snapshot], None],
         lost: Callable[[HoldfastError], None],
         back: Callable[[], None],

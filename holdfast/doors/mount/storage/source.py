@@ -19,7 +19,7 @@ from holdfast.doors.mount.storage.deadline import Deadline
 from holdfast.ground.errors import Corrupt, TooNew, Unavailable
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.edits import Edit
-from holdfast.memories.stores.records import Applied, Changes, Memory, Snapshot, Store
+from holdfast.memories.stores.records import Applied, ChangesPage, Memory, Snapshot, Store
 
 T = TypeVar("T")
 
@@ -70,7 +70,7 @@ class StoreSource:
         """Return all heads of one moment, in the basic view; for a thread that nobody waits for."""
         return self._patiently(lambda: self._memories.snapshot(self.id), each=SNAPSHOT_SECONDS)
 
-    def changes(self, after: int, wait: float) -> Changes:
+    def changes(self, after: int, wait: float) -> ChangesPage:
         """Return the heads changed after *after*, waiting *wait* seconds for the first.
 
         It is asked once. Raises CursorExpired, and Unavailable when there is no answer a

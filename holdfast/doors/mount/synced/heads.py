@@ -3,7 +3,7 @@
 from holdfast.doors.mount.names import is_shown
 from holdfast.doors.mount.synced import own
 from holdfast.doors.mount.synced.merge import Agreed
-from holdfast.memories.stores.records import Applied, Changes, Memory, Snapshot
+from holdfast.memories.stores.records import Applied, ChangesPage, Memory, Snapshot
 
 
 def agreed(memory: Memory | None) -> Agreed | None:
@@ -47,7 +47,7 @@ class LocalHeads:
         """The ids of the memories that have no place on disk."""
         return [memory.id for path, memory in list(self._by_path.items()) if not fits(path)]
 
-    def absorb(self, changes: Changes) -> set[str]:
+    def absorb(self, changes: ChangesPage) -> set[str]:
         """Take in what the feed told; return the paths at which something else is now."""
         self.cap = changes.cap
         touched: set[str] = set()

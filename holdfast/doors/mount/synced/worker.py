@@ -17,7 +17,7 @@ from holdfast.doors.mount.synced.scan import Scan
 from holdfast.doors.mount.synced.settling import Settling
 from holdfast.ground.clock import to_rfc3339
 from holdfast.ground.errors import HoldfastError
-from holdfast.memories.stores.records import Changes, Snapshot
+from holdfast.memories.stores.records import ChangesPage, Snapshot
 
 AT_ONCE = 200
 """Paths of one turn; each may hold a content in memory."""
@@ -215,7 +215,7 @@ class SyncWorker:
         elif not own.is_own(path):
             self._settling.touch(path, appeared=appeared)
 
-    def _changed(self, changes: Changes) -> None:
+    def _changed(self, changes: ChangesPage) -> None:
         self.replica.hear(changes.archived_at)
         self.replica.soon(*self.replica.heads.absorb(changes))
 

@@ -11,7 +11,7 @@ from holdfast.doors.mount.storage.source import StoreSource
 from holdfast.doors.mount.storage.spool import Spool, Spooled, SpoolEntry
 from holdfast.ground.errors import Unavailable
 from holdfast.memories.stores.edits import Edit
-from holdfast.memories.stores.records import Applied, Changes, Memory, Snapshot
+from holdfast.memories.stores.records import Applied, ChangesPage, Memory, Snapshot
 from holdfast.testing.fakes import FrozenClock
 
 BOUND = 10.0
@@ -59,7 +59,7 @@ class Troubled(StoreSource):
         self._raise(self.deaf)
         return self._real.snapshot()
 
-    def changes(self, after: int, wait: float) -> Changes:
+    def changes(self, after: int, wait: float) -> ChangesPage:
         with self._heard:
             self._caught_up = max(self._caught_up, after)
             self._heard.notify_all()

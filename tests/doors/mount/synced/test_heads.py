@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 from holdfast.doors.mount.synced.heads import LocalHeads
-from holdfast.memories.stores.records import Applied, Change, Changes, Memory, Snapshot
+from holdfast.memories.stores.records import Applied, ChangesPage, Memory, MemoryChange, Snapshot
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -22,9 +22,9 @@ def memory(path: str, id: str = "mem_1", sha256: str = "aa") -> Memory:
     )
 
 
-def changes(seq: int, *changed: tuple[int, str, Memory | None]) -> Changes:
+def changes(seq: int, *changed: tuple[int, str, Memory | None]) -> ChangesPage:
     told = tuple(
-        Change(
+        MemoryChange(
             seq=at,
             memory_id=id,
             operation="deleted" if head is None else "modified",
@@ -32,7 +32,7 @@ def changes(seq: int, *changed: tuple[int, str, Memory | None]) -> Changes:
         )
         for at, id, head in changed
     )
-    return Changes(seq=seq, changes=told, cap=10, archived_at=None)
+    return ChangesPage(seq=seq, changes=told, cap=10, archived_at=None)
 
 
 def answer(seq: int, *memories: Memory, deleted: tuple[str, ...] = ()) -> Applied:
