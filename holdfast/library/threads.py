@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from holdfast.memories.state.caller import Caller as StateCaller
+from holdfast.memories.state.caller import ThreadsContext as StateCaller
 from holdfast.memories.state.network_runs import NetworkRuns
 from holdfast.memories.state.threads import Threads
 from holdfast.memories.stores.caller import StoresContext

@@ -26,7 +26,7 @@ from holdfast.memories.durable.forgetting import forget_entries_again
 from holdfast.memories.durable.forgetting_agents import forget_agent
 from holdfast.memories.durable.rows import EntryLocation, by_of
 from holdfast.memories.longterm.hashes import user_hash
-from holdfast.memories.state.caller import Caller as ThreadCaller
+from holdfast.memories.state.caller import ThreadsContext as ThreadCaller
 from holdfast.memories.state.forgetting import delete_thread_again, thread_hash
 
 

@@ -13,7 +13,7 @@ from holdfast.engines.base import Transaction
 from holdfast.ground.errors import InvalidInput, LimitExceeded, ResultDiffers
 from holdfast.ground.text import sha256_hex
 from holdfast.memories.state import checks
-from holdfast.memories.state.caller import Caller, cut, queries_of
+from holdfast.memories.state.caller import ThreadsContext, cut, queries_of
 from holdfast.memories.state.counts import counts
 from holdfast.memories.state.result import InferenceResult, encoded_result
 from holdfast.memories.state.run_record import checked_name
@@ -31,7 +31,7 @@ MOST_BYTES: Final = 16_777_216
 _canonical: Final = msgspec.json.Encoder(order="sorted").encode
 
 
-class ReadyTurn(Struct, frozen=True, kw_only=True):
+class PreparedThreadTurn(Struct, frozen=True, kw_only=True):
     """A turn as its row will be; `at` is in microseconds since 1970."""
 
     id: str
@@ -44,13 +44,13 @@ class ReadyTurn(Struct, frozen=True, kw_only=True):
     size_bytes: int
 
 
-class _Held(Struct, frozen=True, kw_only=True):
+class _StoredTurn(Struct, frozen=True, kw_only=True):
     id: str
     seq: int
     checksum: str
 
 
-def append(caller: Caller, thread_id: str, turns: Iterable[GivenTurn]) -> Appended:
+def append(caller: ThreadsContext, thread_id: str, turns: Iterable[GivenTurn]) -> Appended:
     """Add *turns*, all or none, to the thread, which is made if it is not there.
 
     One whose id the thread has is passed over where it is the same, and else ResultDiffers.
@@ -126,7 +126,7 @@ def checksum_of_turn(turn: ThreadTurn) -> str:
     return f"sha256:{sha256_hex(_canonical(said))}"
 
 
-def _ready(turn: ThreadTurn) -> ReadyTurn:
+def _ready(turn: ThreadTurn) -> PreparedThreadTurn:
     result = turn.result
     if result is not None:
         body = encoded_result(result)
@@ -134,7 +134,7 @@ def _ready(turn: ThreadTurn) -> ReadyTurn:
         body = _canonical(cast("ThreadMessage", turn.message).export())
     if len(body) > MOST_BYTES:
         raise LimitExceeded("turn_bytes", allowed=MOST_BYTES, actual=len(body), what=turn.id)
-    return ReadyTurn(
+    return PreparedThreadTurn(
         id=turn.id,
         kind=turn.kind,
         run_id=turn.run_id,
@@ -151,11 +151,11 @@ def _known(
     sql: SimpleNamespace,
     thread: str,
     numbers: Sequence[int],
-    ready: Sequence[ReadyTurn],
+    ready: Sequence[PreparedThreadTurn],
 ) -> set[int]:
     """Return at which places of *ready* the same was there before; ResultDiffers for another."""
     ids = msgspec.json.encode([turn.id for turn in ready]).decode()
-    held = {row.id: row for row in tx.all(_Held, sql.held_turns, thread=thread, ids=ids)}
+    held = {row.id: row for row in tx.all(_StoredTurn, sql.held_turns, thread=thread, ids=ids)}
     for turn in ready:
         if held[turn.id].checksum != turn.checksum:
             raise ResultDiffers(turn.id, stored=held[turn.id].checksum, given=turn.checksum)
@@ -166,7 +166,9 @@ def _known(
     }
 
 
-def _write(caller: Caller, work: Callable[[Transaction], T], ready: Sequence[ReadyTurn]) -> T:
+def _write(
+    caller: ThreadsContext, work: Callable[[Transaction], T], ready: Sequence[PreparedThreadTurn]
+) -> T:
     """Return what *work* returns, once it is durable; what is refused is counted.
 
     With an engine whose writes are awaited that is an awaitable, here as there.
@@ -178,13 +180,13 @@ def _write(caller: Caller, work: Callable[[Transaction], T], ready: Sequence[Rea
     return written
 
 
-async def _awaited(written: Awaitable[T], ready: Sequence[ReadyTurn]) -> T:
+async def _awaited(written: Awaitable[T], ready: Sequence[PreparedThreadTurn]) -> T:
     with _refusals(ready):
         return await written
 
 
 @contextmanager
-def _refusals(ready: Sequence[ReadyTurn]) -> Generator[None, None, None]:
+def _refusals(ready: Sequence[PreparedThreadTurn]) -> Generator[None, None, None]:
     try:
         yield
     except ResultDiffers as error:
@@ -192,6 +194,6 @@ def _refusals(ready: Sequence[ReadyTurn]) -> Generator[None, None, None]:
         raise
 
 
-def _count(new: Sequence[ReadyTurn], old: Sequence[ReadyTurn]) -> None:
+def _count(new: Sequence[PreparedThreadTurn], old: Sequence[PreparedThreadTurn]) -> None:
     counts.add((turn.kind for turn in new), "stored")
     counts.add((turn.kind for turn in old), "duplicate")

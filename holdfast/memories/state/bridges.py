@@ -12,7 +12,7 @@ NAMESPACE = "shared:"
 """How the keys of a run's memory begin that its agents share."""
 
 
-class Entry(Protocol):
+class DurableSource(Protocol):
     """What an agent remembers under a key."""
 
     @property
@@ -30,7 +30,7 @@ class Hydrated(Protocol):
     """What an agent remembers at a run's start, and what was left out."""
 
     @property
-    def entries(self) -> Sequence[Entry]:
+    def entries(self) -> Sequence[DurableSource]:
         """What there is."""
         ...
 

@@ -16,7 +16,7 @@ MILLISECOND: Final = 1_000
 """In microseconds."""
 
 
-class Caller(Struct, frozen=True, kw_only=True):
+class ThreadsContext(Struct, frozen=True, kw_only=True):
     """Whose threads, with which engine and clock; `engine` is scoped to `workspace`.
 
     `demand` raises NotPermitted for a right, `read` or `write`, that the caller does not have.
@@ -38,6 +38,6 @@ def cut(instant: datetime) -> int:
     return microseconds - microseconds % MILLISECOND
 
 
-def queries_of(caller: Caller) -> SimpleNamespace:
+def queries_of(caller: ThreadsContext) -> SimpleNamespace:
     """Return the statements of threads, as *caller*'s engine spells them."""
     return caller.engine.queries(QUERIES)

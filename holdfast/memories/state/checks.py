@@ -122,7 +122,7 @@ def items(field: str, value: object, read: Callable[[object], T]) -> list[T]:
     return ReadOnlyList(made)
 
 
-def extras(value: object, fields: Collection[str]) -> dict[str, JSON]:
+def extra_members(value: object, fields: Collection[str]) -> dict[str, JSON]:
     """Return the members *value* that are none of *fields*, read-only; else InvalidInput."""
     if value is NO_EXTRAS:
         return NO_EXTRAS

@@ -19,7 +19,7 @@ COUNTERS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
 """What each counter says, and its labels."""
 
 
-class Counts:
+class StateCounters:
     """The numbers of this process, which only rise."""
 
     def __init__(self) -> None:
@@ -41,5 +41,5 @@ class Counts:
                 yield THREAD_TURNS, (kind, outcome), counts.get((kind, outcome), 0)
 
 
-counts = Counts()
+counts = StateCounters()
 """What this process took in."""

@@ -7,7 +7,7 @@ from holdfast.ground import json_values
 from holdfast.ground.json_values import JSON
 from holdfast.memories.state.frozen import shown
 from holdfast.memories.state.info import Cell
-from holdfast.memories.state.store import Store
+from holdfast.memories.state.store import CellTable
 from holdfast.memories.state.values import Values
 
 
@@ -18,7 +18,7 @@ class Data(MutableMapping[str, JSON]):
     would be lost.
     """
 
-    def __init__(self, store: Store, values: Values) -> None:
+    def __init__(self, store: CellTable, values: Values) -> None:
         self._store, self._values = store, values
 
     def __getitem__(self, key: str) -> JSON:

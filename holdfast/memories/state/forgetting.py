@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.engines.base import Engine, Transaction
-from holdfast.memories.state.caller import QUERIES, Caller, queries_of
+from holdfast.memories.state.caller import QUERIES, ThreadsContext, queries_of
 from holdfast.memories.state.run_record import RunRecord
 from holdfast.memories.state.run_records import body_of, record_of
 from holdfast.memories.state.thread_ids import checked_id
@@ -22,7 +22,7 @@ class _InThread(Struct, frozen=True, kw_only=True):
     thread_id: str
 
 
-class _Held(Struct, frozen=True, kw_only=True):
+class _ThreadId(Struct, frozen=True, kw_only=True):
     id: str
 
 
@@ -31,7 +31,7 @@ class _Run(Struct, frozen=True, kw_only=True):
     body: str
 
 
-def delete_thread(caller: Caller, thread_id: str) -> bool:
+def delete_thread(caller: ThreadsContext, thread_id: str) -> bool:
     """Delete the thread with its turns and runs; tell whether there was anything.
 
     When this returns the bytes are in no file of the database, unless a reader holds the log. A
@@ -43,7 +43,7 @@ def delete_thread(caller: Caller, thread_id: str) -> bool:
     return deleted
 
 
-def delete_thread_again(caller: Caller, thread: str) -> bool:
+def delete_thread_again(caller: ThreadsContext, thread: str) -> bool:
     """Delete the thread as `delete_thread` does; whoever calls this scrubs."""
 
     def work(tx: Transaction) -> bool:
@@ -80,7 +80,7 @@ def forget_results(
     if found:
         ids = msgspec.json.encode([each.thread_id for each in found]).decode()
         # Ours until the commit, so that what is counted is what will be there.
-        tx.all(_Held, sql.hold_threads, ids=ids, **whose)
+        tx.all(_ThreadId, sql.hold_threads, ids=ids, **whose)
         gone = tx.run(sql.forget_results, ids=ids, agent=agent, **whose)
         tx.send(sql.recount_turns, ids=ids, **whose)
     renamed = 0

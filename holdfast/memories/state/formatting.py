@@ -18,7 +18,7 @@ from holdfast.memories.state.message import (
 from holdfast.memories.state.note import note
 from holdfast.memories.state.result import InferenceResult
 from holdfast.memories.state.view import EVERYTHING, View, selected
-from holdfast.memories.state.window import Said
+from holdfast.memories.state.window import WindowMessage
 
 Formatter = Callable[[InferenceResult], Iterable[GivenMessage]]
 
@@ -38,7 +38,7 @@ def formatted(
     formatter: Formatter | None = None,
     agent: str | None = None,
     view: View | None = None,
-) -> Iterator[Said]:
+) -> Iterator[WindowMessage]:
     """Give *opening*, then what *results* tell, oldest first, as *agent* sees it through *view*.
 
     *formatter* says what one result tells, instead of its input, texts, calls and their results.
@@ -46,7 +46,7 @@ def formatted(
     view = view or EVERYTHING
     if agent is None and view.turns == "own":
         raise InvalidInput("agent", "must be given where turns are its own")
-    yield from (Said(each, None) for each in selected(list(opening), view))
+    yield from (WindowMessage(each, None) for each in selected(list(opening), view))
     previous: InferenceResult | None = None
     for result in results:
         other = agent is not None and result.agent != agent
@@ -59,7 +59,7 @@ def formatted(
         shown = selected(told, view)
         if other and view.others == "note":
             shown = note(result.agent, shown)
-        yield from (Said(each, result.id) for each in shown)
+        yield from (WindowMessage(each, result.id) for each in shown)
 
 
 def _told(result: InferenceResult, previous: InferenceResult | None) -> list[Message]:

@@ -12,7 +12,7 @@ from holdfast.memories.state.instants import to_milliseconds
 What = Literal["value", "deleted", "message", "result", "results", "thread_id"]
 
 
-class Origin(Struct, frozen=True, kw_only=True):
+class WriteOrigin(Struct, frozen=True, kw_only=True):
     """Through whom a write came; all None where it came from outside a run."""
 
     agent: str | None = None
@@ -21,7 +21,7 @@ class Origin(Struct, frozen=True, kw_only=True):
     call_id: str | None = None
 
 
-OUTSIDE = Origin()
+OUTSIDE = WriteOrigin()
 
 
 class Cell(Struct, frozen=True, gc=False):
@@ -31,7 +31,7 @@ class Cell(Struct, frozen=True, gc=False):
     version: int
     created_at: datetime
     updated_at: datetime
-    origin: Origin
+    origin: WriteOrigin
 
 
 class ValueInfo(Struct, frozen=True, kw_only=True):
@@ -64,7 +64,7 @@ class StateChange(Struct, frozen=True, kw_only=True):
     what: What
     revision: int
     key: str | None
-    origin: Origin
+    origin: WriteOrigin
 
 
 def info_of(key: str, cell: Cell) -> ValueInfo:

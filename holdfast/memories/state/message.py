@@ -55,7 +55,7 @@ class ToolCall(Struct, frozen=True, kw_only=True, gc=False):
         checks.text("name", self.name)
         force_setattr(self, "input", kept(self.input, "input"))
         if self.extras is not NO_EXTRAS:
-            force_setattr(self, "extras", checks.extras(self.extras, _CALL))
+            force_setattr(self, "extras", checks.extra_members(self.extras, _CALL))
 
     def export(self) -> dict[str, JSON]:
         """Return it as a plain dict."""
@@ -248,7 +248,7 @@ def _check_told(told: Message, fields: frozenset[str]) -> None:
     if told.step is not None:
         checks.whole("step", told.step)
     if told.extras is not NO_EXTRAS:
-        force_setattr(told, "extras", checks.extras(told.extras, fields))
+        force_setattr(told, "extras", checks.extra_members(told.extras, fields))
 
 
 def _part(given: object) -> dict[str, JSON]:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from holdfast.ground.pages import Page
 from holdfast.memories.state import run_records
 from holdfast.memories.state.by_age import PER_PAGE
-from holdfast.memories.state.caller import Caller
+from holdfast.memories.state.caller import ThreadsContext
 from holdfast.memories.state.run_record import RunRecord, RunStatus
 from holdfast.memories.state.run_records import RunFilters
 
@@ -18,7 +18,7 @@ class NetworkRuns:
     []
     """
 
-    def __init__(self, caller: Caller) -> None:
+    def __init__(self, caller: ThreadsContext) -> None:
         self._caller = caller
 
     def put(self, record: RunRecord | Mapping[str, object]) -> RunRecord:

@@ -54,7 +54,7 @@ class Usage(Struct, frozen=True, kw_only=True, gc=False):
         if self.details is not _NO_DETAILS:
             force_setattr(self, "details", _details(self.details))
         if self.extras is not NO_EXTRAS:
-            force_setattr(self, "extras", checks.extras(self.extras, _USAGE))
+            force_setattr(self, "extras", checks.extra_members(self.extras, _USAGE))
 
     def __add__(self, other: "Usage") -> "Usage":
         details = dict(self.details)
@@ -139,7 +139,7 @@ class InferenceResult(Struct, frozen=True, kw_only=True, gc=False):
         if self.error is not None:
             force_setattr(self, "error", _error(self.error))
         if self.extras is not NO_EXTRAS:
-            force_setattr(self, "extras", checks.extras(self.extras, _RESULT | {"checksum"}))
+            force_setattr(self, "extras", checks.extra_members(self.extras, _RESULT | {"checksum"}))
 
     @property
     def text(self) -> str:

@@ -56,7 +56,7 @@ class RunRecord(Struct, frozen=True, kw_only=True):
             raise InvalidInput("ended_at", "must be given when the run has ended, and only then")
         if self.ended_at is not None:
             force_setattr(self, "ended_at", to_milliseconds("ended_at", self.ended_at))
-        force_setattr(self, "extras", checks.extras(self.extras, _FIELDS))
+        force_setattr(self, "extras", checks.extra_members(self.extras, _FIELDS))
 
     @property
     def ended(self) -> bool:

@@ -10,7 +10,7 @@ from holdfast.ground.errors import Conflict, LimitExceeded, NotFound
 from holdfast.ground.pages import Page, checked_limit, digest, write_cursor
 from holdfast.memories.state import checks
 from holdfast.memories.state.by_age import MOST_LISTED, PER_PAGE, by_age
-from holdfast.memories.state.caller import Caller, cut, queries_of
+from holdfast.memories.state.caller import ThreadsContext, cut, queries_of
 from holdfast.memories.state.run_record import STATUSES, RunRecord, checked_name_or_none
 from holdfast.memories.state.thread_ids import checked_id, checked_id_or_none
 from holdfast.memories.state.thread_lists import retrieve_thread
@@ -44,7 +44,7 @@ class RunFilters(Struct, frozen=True, kw_only=True):
             checks.one_of("status", self.status, STATUSES)
 
 
-def put_run(caller: Caller, given: object) -> RunRecord:
+def put_run(caller: ThreadsContext, given: object) -> RunRecord:
     """Write a run's record, as it is now, and return it; the same twice is once.
 
     Its thread is made if it is not there. A run that has ended is not changed: Conflict.
@@ -86,7 +86,7 @@ def already_ended(run_id: str) -> Conflict:
     )
 
 
-def retrieve_run(caller: Caller, run_id: str) -> RunRecord:
+def retrieve_run(caller: ThreadsContext, run_id: str) -> RunRecord:
     """Return the record of the run; NotFound if it is not there."""
     id = checked_id("run_id", run_id)
     body = caller.engine.first(_body, queries_of(caller).get_run, id=id)
@@ -96,7 +96,7 @@ def retrieve_run(caller: Caller, run_id: str) -> RunRecord:
 
 
 def list_runs(
-    caller: Caller, filters: RunFilters, limit: int | None, page: str | None
+    caller: ThreadsContext, filters: RunFilters, limit: int | None, page: str | None
 ) -> Page[RunRecord]:
     """Return a page of the runs that pass *filters*, newest first."""
     most = checked_limit(limit, most=MOST_LISTED, default=PER_PAGE)
@@ -122,7 +122,7 @@ def list_runs(
     )
 
 
-def runs_of(caller: Caller, thread_id: str) -> list[RunRecord]:
+def runs_of(caller: ThreadsContext, thread_id: str) -> list[RunRecord]:
     """Return the records of the thread's runs, newest first; NotFound if it is not there."""
     filters = RunFilters(thread_id=checked_id("thread_id", thread_id))
     found = list(list_runs(caller, filters, MOST_LISTED, None).all())

@@ -10,7 +10,7 @@ from holdfast.memories.state import checks
 from holdfast.memories.state.bridges import Hydrated, Shares, share
 from holdfast.memories.state.data import Data
 from holdfast.memories.state.formatting import Formatter, formatted
-from holdfast.memories.state.info import OUTSIDE, Origin, StateChange, ValueInfo
+from holdfast.memories.state.info import OUTSIDE, StateChange, ValueInfo, WriteOrigin
 from holdfast.memories.state.intake import fitting
 from holdfast.memories.state.limits import UNLESS_SAID, StateLimits
 from holdfast.memories.state.message import GivenMessage, Message, messages_of
@@ -18,11 +18,11 @@ from holdfast.memories.state.messages import from_dict
 from holdfast.memories.state.result import InferenceResult, result_of
 from holdfast.memories.state.schema import schema_of
 from holdfast.memories.state.state_json import from_wire, parsed, to_json
-from holdfast.memories.state.store import Store, nothing
+from holdfast.memories.state.store import CellTable, nothing
 from holdfast.memories.state.thread_ids import checked_id, checked_id_or_none
 from holdfast.memories.state.values import Values
 from holdfast.memories.state.view import EVERYTHING, View
-from holdfast.memories.state.window import Said, Window, windowed
+from holdfast.memories.state.window import Window, WindowMessage, windowed
 
 E = TypeVar("E")
 
@@ -56,18 +56,20 @@ class NetworkState:
         held.messages = list(messages_of("messages", list(messages)))
         held.results = _results(results, limits)
         held.thread_id = checked_id_or_none("thread_id", thread_id)
-        store = Store(held, limits=limits, schema=schema_of(schema), clock=clock or SystemClock())
+        store = CellTable(
+            held, limits=limits, schema=schema_of(schema), clock=clock or SystemClock()
+        )
         self._be(store, OUTSIDE)
         self.data.update({} if data is None else cast("Mapping[str, JSON]", data))
 
     @classmethod
-    def _of(cls, store: Store, origin: Origin) -> Self:
+    def _of(cls, store: CellTable, origin: WriteOrigin) -> Self:
         """Return a handle to *store*, for writes that come through *origin*."""
         state = cls.__new__(cls)
         cls._be(state, store, origin)
         return state
 
-    def _be(self, store: Store, origin: Origin) -> None:
+    def _be(self, store: CellTable, origin: WriteOrigin) -> None:
         self._store, self._origin = store, origin
         self.kv = Values(store, origin)
         self.data = Data(store, self.kv)
@@ -169,7 +171,7 @@ class NetworkState:
         call_id: str | None = None,
     ) -> Self:
         """Return this very state for writes that are known to come from these."""
-        origin = Origin(agent=agent, run_id=run_id, tool=tool, call_id=call_id)
+        origin = WriteOrigin(agent=agent, run_id=run_id, tool=tool, call_id=call_id)
         return self._of(self._store, origin)
 
     def to_json(self) -> str:
@@ -211,7 +213,7 @@ class NetworkState:
         """Return the state that the dict *given*, as `to_dict` makes it, tells of."""
         typed = schema_of(schema)
         held = from_wire(given, verify=verify, limits=limits, schema=typed)
-        store = Store(held, limits=limits, schema=typed, clock=clock or SystemClock())
+        store = CellTable(held, limits=limits, schema=typed, clock=clock or SystemClock())
         return cls._of(store, OUTSIDE)
 
     @classmethod
@@ -236,7 +238,7 @@ class NetworkState:
 
     def _said(
         self, formatter: Formatter | None, agent: str | None, view: View | None
-    ) -> Iterator[Said]:
+    ) -> Iterator[WindowMessage]:
         held = self._store.held()
         return formatted(held.messages, held.results, formatter=formatter, agent=agent, view=view)
 

@@ -8,7 +8,7 @@ from msgspec.structs import asdict
 from holdfast.ground.errors import InvalidInput, UnknownFormat
 from holdfast.ground.text import encoded
 from holdfast.memories.state import checks
-from holdfast.memories.state.info import Cell, Origin
+from holdfast.memories.state.info import Cell, WriteOrigin
 from holdfast.memories.state.instants import from_text, to_milliseconds, to_text
 from holdfast.memories.state.intake import check_room, check_size, encoded_value
 from holdfast.memories.state.keys import checked_key
@@ -22,21 +22,21 @@ from holdfast.memories.state.result import (
     read_result,
 )
 from holdfast.memories.state.schema import Schema
-from holdfast.memories.state.store import Held
+from holdfast.memories.state.store import StateContents
 
 FORMAT: Final = "holdfast.network_state"
 VERSION: Final = 1
 
 _MEMBERS: Final = ("thread_id", "revision", "values", "messages", "results")
 _TIMES: Final = ("created_at", "updated_at")
-_ORIGIN: Final = Origin.__struct_fields__
+_ORIGIN: Final = WriteOrigin.__struct_fields__
 _VALUE: Final = ("key", "value", "version", *_TIMES, *_ORIGIN)
 
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder().decode
 
 
-def to_json(held: Held) -> bytes:
+def to_json(held: StateContents) -> bytes:
     """Return *held* as one line of JSON."""
     return _encode(
         {
@@ -59,7 +59,9 @@ def parsed(text: object) -> object:
         raise _unknown(None, None) from error
 
 
-def from_wire(given: object, *, verify: bool, limits: StateLimits, schema: Schema | None) -> Held:
+def from_wire(
+    given: object, *, verify: bool, limits: StateLimits, schema: Schema | None
+) -> StateContents:
     """Return what a state is to hold as *given*, what its JSON says, tells.
 
     UnknownFormat if it is of no state, or of a later release; InvalidInput for a broken member;
@@ -69,7 +71,7 @@ def from_wire(given: object, *, verify: bool, limits: StateLimits, schema: Schem
     revision = checks.whole("revision", found["revision"])
     read = _Cells(revision, limits, schema)
     results = checks.items("results", found["results"], lambda each: _result(each, verify, limits))
-    return Held(
+    return StateContents(
         cells=read.all(found["values"]),
         messages=list(messages_of("messages", found["messages"])),
         results=list(results),
@@ -107,7 +109,7 @@ class _Cells:
             version,
             from_text("created_at", found["created_at"]),
             from_text("updated_at", found["updated_at"]),
-            Origin(**{name: checks.text_or_none(name, found[name]) for name in _ORIGIN}),
+            WriteOrigin(**{name: checks.text_or_none(name, found[name]) for name in _ORIGIN}),
         )
         check_room(key, len(self._cells), self.total_bytes, self._limits)
 

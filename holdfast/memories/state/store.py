@@ -15,7 +15,7 @@ from msgspec import Struct
 from holdfast.ground.clock import Clock
 from holdfast.ground.errors import InvalidInput, PreconditionFailed
 from holdfast.memories.state.bridges import Hydrated
-from holdfast.memories.state.info import Cell, Origin, StateChange, What, info_of
+from holdfast.memories.state.info import Cell, StateChange, What, WriteOrigin, info_of
 from holdfast.memories.state.intake import check_room
 from holdfast.memories.state.keys import checked_key
 from holdfast.memories.state.limits import StateLimits
@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 Listener = Callable[[StateChange], object]
 
 
-class Held(Struct, kw_only=True):
+class StateContents(Struct, kw_only=True):
     """All that a state holds at one moment; the cells, messages and results never change."""
 
     cells: dict[str, Cell]
@@ -38,9 +38,9 @@ class Held(Struct, kw_only=True):
     revision: int
     total_bytes: int
 
-    def copied(self) -> "Held":
+    def copied(self) -> "StateContents":
         """Return a copy that no write to this one changes."""
-        return Held(
+        return StateContents(
             cells=dict(self.cells),
             messages=list(self.messages),
             results=list(self.results),
@@ -50,16 +50,18 @@ class Held(Struct, kw_only=True):
         )
 
 
-def nothing() -> Held:
+def nothing() -> StateContents:
     """Return what a new state holds."""
-    return Held(cells={}, messages=[], results=[], thread_id=None, revision=0, total_bytes=0)
+    return StateContents(
+        cells={}, messages=[], results=[], thread_id=None, revision=0, total_bytes=0
+    )
 
 
-class Store:
+class CellTable:
     """The cells, messages and results of one state, for all who have a handle to it."""
 
     def __init__(
-        self, held: Held, *, limits: StateLimits, schema: Schema | None, clock: Clock
+        self, held: StateContents, *, limits: StateLimits, schema: Schema | None, clock: Clock
     ) -> None:
         self._held = held
         self.limits, self.schema, self.clock = limits, schema, clock
@@ -67,7 +69,7 @@ class Store:
         self.subscriber_errors = 0
         self._writing, self._gate = RLock(), RLock()
         self._scopes, self._batches = 0, 0
-        self._before: Held | None = None
+        self._before: StateContents | None = None
         self._pending: list[StateChange] = []
         self._listeners: tuple[Listener, ...] = ()
 
@@ -113,18 +115,18 @@ class Store:
         with self._gate:
             return self._held.revision
 
-    def cloned(self) -> "Store":
+    def cloned(self) -> "CellTable":
         """Return a store with what this one holds, and with none who listen."""
-        store = Store(self.held(), limits=self.limits, schema=self.schema, clock=self.clock)
+        store = CellTable(self.held(), limits=self.limits, schema=self.schema, clock=self.clock)
         store.hydration = self.hydration
         return store
 
-    def held(self) -> Held:
+    def held(self) -> StateContents:
         """Return a copy of all that there is, of one moment."""
         with self._gate:
             return self._held.copied()
 
-    def put(self, key: str, data: bytes, origin: Origin, expected: int | None = None) -> int:
+    def put(self, key: str, data: bytes, origin: WriteOrigin, expected: int | None = None) -> int:
         """Write *data* under *key* and return the new version."""
         now = self.clock.now()
         with self._writing, self._gate:
@@ -148,7 +150,7 @@ class Store:
             self._tell(told)
         return version
 
-    def drop(self, key: str, origin: Origin, expected: int | None = None) -> bool:
+    def drop(self, key: str, origin: WriteOrigin, expected: int | None = None) -> bool:
         """Delete what is under *key*; tell whether there was anything."""
         with self._writing, self._gate:
             old = self._held.cells.get(key)
@@ -163,7 +165,7 @@ class Store:
         self._tell(told)
         return True
 
-    def say(self, message: Message, origin: Origin) -> None:
+    def say(self, message: Message, origin: WriteOrigin) -> None:
         """Add *message* to the opening; InvalidInput once there is a result."""
         with self._writing, self._gate:
             if self._held.results:
@@ -173,7 +175,7 @@ class Store:
             told = self._note("message", None, origin)
         self._tell(told)
 
-    def append(self, result: InferenceResult, origin: Origin) -> None:
+    def append(self, result: InferenceResult, origin: WriteOrigin) -> None:
         """Add *result* after all others."""
         with self._writing, self._gate:
             self._begin()
@@ -181,7 +183,7 @@ class Store:
             told = self._note("result", result.id, origin)
         self._tell(told)
 
-    def replace(self, results: Iterable[InferenceResult], origin: Origin) -> None:
+    def replace(self, results: Iterable[InferenceResult], origin: WriteOrigin) -> None:
         """Have *results* in place of those there are."""
         with self._writing, self._gate:
             self._begin()
@@ -189,7 +191,7 @@ class Store:
             told = self._note("results", None, origin)
         self._tell(told)
 
-    def join(self, thread_id: str, origin: Origin) -> None:
+    def join(self, thread_id: str, origin: WriteOrigin) -> None:
         """Have the run belong to the thread *thread_id*, if it belongs to none."""
         with self._writing, self._gate:
             if self._held.thread_id == thread_id:
@@ -256,7 +258,7 @@ class Store:
         self._held.revision += 1
         return self._held.revision
 
-    def _note(self, what: What, key: str | None, origin: Origin) -> Sequence[StateChange]:
+    def _note(self, what: What, key: str | None, origin: WriteOrigin) -> Sequence[StateChange]:
         """Return what is to be told once nothing is locked: the write just made, or nothing yet."""
         if not self._listeners:
             return ()

@@ -11,7 +11,7 @@ from holdfast.ground.errors import NotFound
 from holdfast.ground.pages import Key, Page, checked_limit, digest, read_cursor, write_cursor
 from holdfast.memories.state import checks
 from holdfast.memories.state.by_age import MOST_LISTED, NEWEST, PER_PAGE, by_age, no_cursor
-from holdfast.memories.state.caller import Caller, queries_of
+from holdfast.memories.state.caller import ThreadsContext, queries_of
 from holdfast.memories.state.result import InferenceResult
 from holdfast.memories.state.thread import KINDS, Thread, ThreadMessage, ThreadTurn, TurnKind
 from holdfast.memories.state.thread_ids import checked_id
@@ -61,7 +61,7 @@ class _TurnRow(Struct, frozen=True, kw_only=True):
         return ThreadTurn.said(message, run_id=self.run_id, seq=self.seq)
 
 
-def retrieve_thread(caller: Caller, thread_id: str) -> Thread:
+def retrieve_thread(caller: ThreadsContext, thread_id: str) -> Thread:
     """Return the thread; NotFound if it is not there."""
     thread = checked_id("thread_id", thread_id)
     row = caller.engine.first(_ThreadRow, queries_of(caller).get_thread, thread=thread)
@@ -70,7 +70,7 @@ def retrieve_thread(caller: Caller, thread_id: str) -> Thread:
     return row.record()
 
 
-def list_threads(caller: Caller, limit: int | None, page: str | None) -> Page[Thread]:
+def list_threads(caller: ThreadsContext, limit: int | None, page: str | None) -> Page[Thread]:
     """Return a page of the threads, newest first."""
     most, stamp = checked_limit(limit, most=MOST_LISTED, default=PER_PAGE), digest(caller.workspace)
     at, after = by_age(_THREADS, stamp, page)
@@ -86,7 +86,7 @@ def list_threads(caller: Caller, limit: int | None, page: str | None) -> Page[Th
 
 
 def list_turns(
-    caller: Caller,
+    caller: ThreadsContext,
     thread_id: str,
     limit: int | None,
     page: str | None,
@@ -118,7 +118,7 @@ def list_turns(
     )
 
 
-def results_of(caller: Caller, thread_id: str) -> list[InferenceResult]:
+def results_of(caller: ThreadsContext, thread_id: str) -> list[InferenceResult]:
     """Return the thread's results, oldest first; NotFound if it is not there."""
     page = list_turns(caller, thread_id, MOST_LISTED, None, "result")
     return [turn.result for turn in page.all() if turn.result is not None]

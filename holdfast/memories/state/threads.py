@@ -6,7 +6,7 @@ from holdfast.ground.pages import Page
 from holdfast.memories.state import appending, forgetting, run_records, thread_lists
 from holdfast.memories.state.appending import GivenTurn
 from holdfast.memories.state.by_age import PER_PAGE
-from holdfast.memories.state.caller import Caller
+from holdfast.memories.state.caller import ThreadsContext
 from holdfast.memories.state.result import InferenceResult
 from holdfast.memories.state.run_record import RunRecord
 from holdfast.memories.state.thread import Appended, Thread, ThreadTurn, TurnKind
@@ -25,7 +25,7 @@ class Threads:
     ['result']
     """
 
-    def __init__(self, caller: Caller) -> None:
+    def __init__(self, caller: ThreadsContext) -> None:
         self._caller = caller
 
     def retrieve(self, id: str) -> Thread:

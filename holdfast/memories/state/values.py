@@ -7,10 +7,10 @@ from typing import Any, TypeVar, overload
 
 from holdfast.ground import json_values
 from holdfast.ground.json_values import JSON
-from holdfast.memories.state.info import Origin, ValueInfo, info_of
+from holdfast.memories.state.info import ValueInfo, WriteOrigin, info_of
 from holdfast.memories.state.intake import encoded_value
 from holdfast.memories.state.keys import checked_key
-from holdfast.memories.state.store import Store
+from holdfast.memories.state.store import CellTable
 
 T = TypeVar("T")
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 class Values:
     """The values of a state, by key; what it hands out is a copy of the caller's own."""
 
-    def __init__(self, store: Store, origin: Origin) -> None:
+    def __init__(self, store: CellTable, origin: WriteOrigin) -> None:
         self._store, self._origin = store, origin
 
     def set(self, key: str, value: object, *, expected_version: int | None = None) -> int:

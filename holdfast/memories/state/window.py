@@ -49,7 +49,7 @@ class Window(Struct, frozen=True, kw_only=True):
     over_budget: bool
 
 
-class Said(Struct, frozen=True):
+class WindowMessage(Struct, frozen=True):
     """A message, and the id of the result it came from; None for the opening."""
 
     message: Message
@@ -66,11 +66,13 @@ def window(
     """
     checks.whole("budget", budget)
     with checks.whole_is("messages"):
-        said = [Said(each, None) for each in messages_of("messages", list(messages))]
+        said = [WindowMessage(each, None) for each in messages_of("messages", list(messages))]
     return windowed(said, budget=budget, measure=measure)
 
 
-def windowed(said: Sequence[Said], *, budget: int | None, measure: Measure | None) -> Window:
+def windowed(
+    said: Sequence[WindowMessage], *, budget: int | None, measure: Measure | None
+) -> Window:
     """Return the newest of *said* that fit the *budget*; all of it if there is none."""
     sizes = [_measured(each.message, measure) for each in said]
     left = sum(sizes) if budget is None else budget
@@ -123,7 +125,7 @@ def _measured(message: Message, measure: Measure | None) -> int:
     return checks.whole("measure", measure(message))
 
 
-def _pinned(said: Sequence[Said]) -> list[int]:
+def _pinned(said: Sequence[WindowMessage]) -> list[int]:
     """Return the places of what is kept always: system messages and the newest user message."""
     pinned = [index for index, each in enumerate(said) if each.message.role == "system"]
     asked = [index for index, each in enumerate(said) if each.message.role == "user"]
@@ -132,7 +134,7 @@ def _pinned(said: Sequence[Said]) -> list[int]:
     return [*pinned, *(own or asked)[-1:]]
 
 
-def _units(said: Sequence[Said], pinned: Sequence[int]) -> list[list[int]]:
+def _units(said: Sequence[WindowMessage], pinned: Sequence[int]) -> list[list[int]]:
     """Return the places of all but the *pinned*, those together that stay or go together.
 
     What stands between a call and its result goes with both, or their going would leave a gap.

@@ -17,7 +17,7 @@ from holdfast.memories.state.message import (
 from holdfast.memories.state.result import InferenceResult, text_of
 from holdfast.memories.state.state import NetworkState
 from holdfast.memories.state.view import View
-from holdfast.memories.state.window import Said, Window, windowed
+from holdfast.memories.state.window import Window, WindowMessage, windowed
 from holdfast.runtime.calling.from_model import texts, tool_results
 from holdfast.runtime.calling.to_model import to_model, told
 
@@ -66,7 +66,7 @@ def turns_of(state: NetworkState, *, agent: str, run_id: str, view: View) -> Tur
     return Turns(opening=opening, earlier=earlier, later=later, window=window)
 
 
-def _is_input(said: Said, results: dict[str, InferenceResult], run_id: str) -> bool:
+def _is_input(said: WindowMessage, results: dict[str, InferenceResult], run_id: str) -> bool:
     message = said.message
     if said.result_id is None or not isinstance(message, TextMessage) or message.role != "user":
         return False
@@ -75,7 +75,7 @@ def _is_input(said: Said, results: dict[str, InferenceResult], run_id: str) -> b
     return result.run_id == run_id and message.agent is None and text_of(message) == result.input
 
 
-def _grouped(said: Iterable[Said]) -> dict[str, list[Message]]:
+def _grouped(said: Iterable[WindowMessage]) -> dict[str, list[Message]]:
     groups: dict[str, list[Message]] = {}
     for each in said:
         if each.result_id is not None:
