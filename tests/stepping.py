@@ -6,7 +6,7 @@ from typing import Any
 from pydantic_ai.messages import ToolReturnPart
 
 from holdfast.runtime import Context, Step, StepExecutor, Task
-from holdfast.runtime.events import Event
+from holdfast.runtime.events import ExecutionEvent
 from holdfast.testing import ScriptedModel
 from holdfast.testing.fakes import FrozenClock
 from holdfast.testing.scripted import Asked, Turn
@@ -33,11 +33,11 @@ class Stepping:
         given: dict[str, Any] = {"model": self.model} | fields
         self.executor = StepExecutor(task=self.task, step=self.step, context=self.context, **given)
 
-    async def events(self) -> list[Event]:
+    async def events(self) -> list[ExecutionEvent]:
         """Execute the step; return all its events."""
         return [event async for event in self.executor.execute()]
 
-    async def told(self, kind: type[Event]) -> list[Any]:
+    async def told(self, kind: type[ExecutionEvent]) -> list[Any]:
         """Execute the step; return its events of *kind*."""
         return [event for event in await self.events() if isinstance(event, kind)]
 
@@ -48,6 +48,6 @@ class Stepping:
         return [part.content for part in parts if isinstance(part, ToolReturnPart)]
 
 
-def names(events: Sequence[Event]) -> list[str]:
+def names(events: Sequence[ExecutionEvent]) -> list[str]:
     """Return what *events* say happened, their type where they say no more."""
     return [str(getattr(event, "event", event.type)) for event in events]

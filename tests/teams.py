@@ -8,7 +8,7 @@ from pydantic_ai.messages import ToolReturnPart, UserPromptPart
 
 from holdfast.runtime import Agent
 from holdfast.runtime.context import Context
-from holdfast.runtime.events import Event, TeamUpdate
+from holdfast.runtime.events import ExecutionEvent, TeamUpdate
 from holdfast.runtime.team.board import TaskBoard
 from holdfast.runtime.team.executor import TeamExecutor
 from holdfast.runtime.team.task import BoardTask
@@ -115,16 +115,18 @@ def a_team(*agents: Agent, **more: Any) -> TeamExecutor:
     return TeamExecutor(agents=agents, **(told | more))
 
 
-async def all_events(team: TeamExecutor) -> list[Event]:
+async def all_events(team: TeamExecutor) -> list[ExecutionEvent]:
     return [event async for event in team.execute()]
 
 
-def updates(events: Sequence[Event], *wanted: str) -> list[TeamUpdate]:
+def updates(events: Sequence[ExecutionEvent], *wanted: str) -> list[TeamUpdate]:
     found = [event for event in events if isinstance(event, TeamUpdate)]
     return [event for event in found if not wanted or event.event in wanted]
 
 
-async def until(events: AsyncIterator[Event], wanted: Callable[[Event], bool]) -> Event:
+async def until(
+    events: AsyncIterator[ExecutionEvent], wanted: Callable[[ExecutionEvent], bool]
+) -> ExecutionEvent:
     """Return the first event that is *wanted*."""
     async for event in events:
         if wanted(event):

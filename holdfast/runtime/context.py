@@ -18,7 +18,7 @@ from holdfast.memories.run.memory import RunMemory
 from holdfast.runtime import watching
 from holdfast.runtime.cancelling import Cancelling
 from holdfast.runtime.counts import counts
-from holdfast.runtime.events import Event, Spending
+from holdfast.runtime.events import ExecutionEvent, Spending
 from holdfast.runtime.feed import feed
 from holdfast.runtime.mcp_servers import Remote
 from holdfast.runtime.parts import AnyModel
@@ -173,19 +173,19 @@ class Context:
         """Return the present instant in milliseconds since 1970."""
         return to_microseconds(self.clock.now()) // 1000
 
-    async def tell(self, event: Event) -> None:
+    async def tell(self, event: ExecutionEvent) -> None:
         """Tell whoever looks on of *event*, the run's next; wait while they are behind."""
         looking = feed.get()
         if looking is not None:
             await looking.tell(lambda: self.stamped(event))
 
-    def tell_soon(self, event: Event) -> None:
+    def tell_soon(self, event: ExecutionEvent) -> None:
         """Tell whoever looks on of *event*, from plain code, without waiting."""
         looking = feed.get()
         if looking is not None:
             looking.tell_soon(lambda: self.stamped(event))
 
-    def stamped(self, event: Event) -> Event:
+    def stamped(self, event: ExecutionEvent) -> ExecutionEvent:
         """Return *event* as the next one of this run, now."""
         return event.of(self.run_id, seq=self._numbers.next(), at=self.now())
 

@@ -52,7 +52,7 @@ ENDS: Final = (("completed", ""), ("cancelled", ""), *(("failed", each) for each
 _BUCKETS: Final = {STEP_SECONDS: SECONDS, STEP_ITERATIONS: ITERATIONS}
 
 
-class Histogram:
+class RuntimeHistogram:
     """How often a value fell under each bound, their sum and their number."""
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
@@ -75,7 +75,7 @@ class Histogram:
         yield f"{name}_count", (), self.count
 
 
-class Counts:
+class RuntimeCounters:
     """The numbers of this process. Threads may count at once."""
 
     def __init__(self) -> None:
@@ -85,7 +85,7 @@ class Counts:
             self._counts[STEPS, (("state", state), ("reason", reason))] = 0
         for direction in ("input", "output"):
             self._counts[TOKENS, (("direction", direction),)] = 0
-        self._histograms = {name: Histogram(bounds) for name, bounds in _BUCKETS.items()}
+        self._histograms = {name: RuntimeHistogram(bounds) for name, bounds in _BUCKETS.items()}
         self._waiting = 0
         self._lock = Lock()
 
@@ -129,5 +129,5 @@ class Counts:
         yield from lines
 
 
-counts = Counts()
+counts = RuntimeCounters()
 """What this process did."""

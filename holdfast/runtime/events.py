@@ -41,7 +41,7 @@ class Spending(Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Event:
+class ExecutionEvent:
     """Something that happened in the run *run_id*: *seq* rises within it, *at* is ms since 1970.
 
     `Context.tell` fills in these three when it sends the event on its way.
@@ -65,7 +65,7 @@ class Event:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunUpdate(Event):
+class RunUpdate(ExecutionEvent):
     """The run as a whole: the first and the last event, from the outermost executor alone."""
 
     type: ClassVar[str] = "run_update"
@@ -77,7 +77,7 @@ class RunUpdate(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlanningUpdate(Event):
+class PlanningUpdate(ExecutionEvent):
     """How far the making of a plan is."""
 
     type: ClassVar[str] = "planning_update"
@@ -108,7 +108,7 @@ TaskMoment: TypeAlias = Literal[
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaskUpdate(Event):
+class TaskUpdate(ExecutionEvent):
     """What became of a task or a step; *cause* says why, *blocked_by* what it waited for."""
 
     type: ClassVar[str] = "task_update"
@@ -123,7 +123,7 @@ class TaskUpdate(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StepResult(Event):
+class StepResult(ExecutionEvent):
     """What a step gave: its result, or the error instead of one."""
 
     type: ClassVar[str] = "step_result"
@@ -136,7 +136,7 @@ class StepResult(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ToolCallUpdate(Event):
+class ToolCallUpdate(ExecutionEvent):
     """A model called a tool; *message* says so in one line for a person."""
 
     type: ClassVar[str] = "tool_call_update"
@@ -149,7 +149,7 @@ class ToolCallUpdate(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ToolResultUpdate(Event):
+class ToolResultUpdate(ExecutionEvent):
     """A tool answered: whether well, at which length, and whether the model got only a part."""
 
     type: ClassVar[str] = "tool_result_update"
@@ -163,7 +163,7 @@ class ToolResultUpdate(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Chunk(Event):
+class Chunk(ExecutionEvent):
     """A piece of what a model is saying or thinking; *done* ends a response."""
 
     type: ClassVar[str] = "chunk"
@@ -174,7 +174,7 @@ class Chunk(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MemoryUpdate(Event):
+class MemoryUpdate(ExecutionEvent):
     """An entry of the run's memory was written; never its value."""
 
     type: ClassVar[str] = "memory_update"
@@ -205,7 +205,7 @@ TeamMoment: TypeAlias = Literal[
 
 
 @dataclass(frozen=True, kw_only=True)
-class TeamUpdate(Event):
+class TeamUpdate(ExecutionEvent):
     """What became of a team, of one of its agents, tasks or messages."""
 
     type: ClassVar[str] = "team_update"
@@ -221,7 +221,7 @@ class TeamUpdate(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LogUpdate(Event):
+class LogUpdate(ExecutionEvent):
     """Something worth a line to whoever watches."""
 
     type: ClassVar[str] = "log_update"
@@ -231,7 +231,7 @@ class LogUpdate(Event):
     step_id: str | None = None
 
 
-KINDS: dict[str, type[Event]] = {
+KINDS: dict[str, type[ExecutionEvent]] = {
     kind.type: kind
     for kind in (
         RunUpdate,
@@ -249,7 +249,7 @@ KINDS: dict[str, type[Event]] = {
 """The class of each `type`."""
 
 
-def from_json(text: str) -> Event:
+def from_json(text: str) -> ExecutionEvent:
     """Return the event that `to_json` told as *text*."""
     try:
         told = msgspec.json.decode(text, type=dict[str, Any])

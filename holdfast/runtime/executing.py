@@ -16,13 +16,13 @@ from holdfast.ground.errors import HoldfastError, InvalidInput, RunCancelled
 from holdfast.memories.run.entry import RunEntry
 from holdfast.memories.run.record import NAME_MOST
 from holdfast.runtime.context import Context
-from holdfast.runtime.events import Event, MemoryUpdate, RunUpdate
-from holdfast.runtime.feed import Feed, feed
+from holdfast.runtime.events import ExecutionEvent, MemoryUpdate, RunUpdate
+from holdfast.runtime.feed import EventFeed, feed
 
 State: TypeAlias = Literal["completed", "failed", "cancelled"]
 
 
-class Ending(Struct, frozen=True, kw_only=True):
+class ExecutionOutcome(Struct, frozen=True, kw_only=True):
     """What came of an execution: *failure* is what `run` raises, *completed* what is kept."""
 
     state: Literal["completed", "failed"]
@@ -57,17 +57,17 @@ class Executor(Protocol):
         """
         ...
 
-    def ending(self) -> Ending:
+    def ending(self) -> ExecutionOutcome:
         """Return what came of it; asked after `perform`, also after a cancelled one."""
         ...
 
 
-async def events(executor: Executor) -> AsyncGenerator[Event]:
+async def events(executor: Executor) -> AsyncGenerator[ExecutionEvent]:
     """Execute *executor*; give its events as they happen.
 
     Whoever stops looking stops the work: all of it is cancelled and awaited first.
     """
-    told = Feed()
+    told = EventFeed()
     token = feed.set(told)
     try:
         work = asyncio.create_task(_performed(executor))

@@ -10,22 +10,22 @@ from collections.abc import AsyncGenerator, Callable
 from contextvars import ContextVar
 from threading import Lock
 
-from holdfast.runtime.events import Event
+from holdfast.runtime.events import ExecutionEvent
 
 BOUND = 256
 """Events that wait to be looked at before those who tell them wait as well."""
 
-Make = Callable[[], Event]
+Make = Callable[[], ExecutionEvent]
 """Makes the event at the moment it takes its place, so that numbers rise in the queue."""
 
 
-class Feed:
+class EventFeed:
     """Events in the order they were told, for one reader on one event loop."""
 
     def __init__(self, bound: int = BOUND) -> None:
         self._loop = asyncio.get_running_loop()
         self._room = asyncio.Semaphore(bound)
-        self._events: deque[tuple[Event, bool]] = deque()
+        self._events: deque[tuple[ExecutionEvent, bool]] = deque()
         self._lock = Lock()
         self._news = asyncio.Event()
         self._closed = False
@@ -62,7 +62,7 @@ class Feed:
         elif not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._news.set)
 
-    async def events(self, work: "asyncio.Task[bool]") -> AsyncGenerator[Event]:
+    async def events(self, work: "asyncio.Task[bool]") -> AsyncGenerator[ExecutionEvent]:
         """Give what is told until *work* is over and all of it was given."""
         work.add_done_callback(lambda _: self._news.set())
         while True:
@@ -83,5 +83,5 @@ class Feed:
         self._room.release()
 
 
-feed: ContextVar[Feed | None] = ContextVar("feed", default=None)
+feed: ContextVar[EventFeed | None] = ContextVar("feed", default=None)
 """Where what runs here tells its events; None when nobody looks on."""

@@ -16,7 +16,7 @@ from holdfast.runtime.checkpoints.checkpoint import Checkpoints
 from holdfast.runtime.context import Context
 from holdfast.runtime.designing import design_step, designed, refused
 from holdfast.runtime.events import StepError
-from holdfast.runtime.executing import Ending
+from holdfast.runtime.executing import ExecutionOutcome
 from holdfast.runtime.models import model_of
 from holdfast.runtime.parts import AnyModel, AnyTool, AnyToolset, Instructions
 from holdfast.runtime.plans.checks import ID_LENGTH
@@ -112,12 +112,12 @@ class ModeRun:
         else:
             self.error = self._error(ending)
 
-    def ending(self) -> Ending:
+    def ending(self) -> ExecutionOutcome:
         """Return what came of it."""
         ending = self._last.ending() if self._last else None
         if ending is None or (ending.state == "completed" and self._last is self._first):
             # What prepares the work has no result that anybody asked for.
-            return Ending(state="failed")
+            return ExecutionOutcome(state="failed")
         if ending.state == "failed" and ending.failure is None:
             # A team leaves its failure in what it returns; an agent that failed says so.
             error = self._error(ending)
@@ -138,7 +138,7 @@ class ModeRun:
         self._last = part
         await part.perform()
 
-    def _error(self, ending: Ending) -> StepError:
+    def _error(self, ending: ExecutionOutcome) -> StepError:
         part = self._last
         if isinstance(part, StepExecutor) and part.error is not None:
             return part.error

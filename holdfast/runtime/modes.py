@@ -6,7 +6,7 @@ from typing import Any
 
 from holdfast.runtime import executing
 from holdfast.runtime.context import Context
-from holdfast.runtime.events import Event, StepError
+from holdfast.runtime.events import ExecutionEvent, StepError
 from holdfast.runtime.mode_run import ModeRun, MultiModeSpec
 
 
@@ -34,7 +34,7 @@ class MultiModeAgent(MultiModeSpec):
         """Return the result of the last execution; None when it failed, or there was none."""
         return self._run.result if self._run else None
 
-    def execute(self, context: Context) -> AsyncGenerator[Event]:
+    def execute(self, context: Context) -> AsyncGenerator[ExecutionEvent]:
         """Work in *context*; give the events as they happen.
 
         What cannot be executed is refused at once: NoModel, InvalidPlan, ToolNameTaken and others.

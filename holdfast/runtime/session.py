@@ -35,7 +35,7 @@ from holdfast.runtime.parts import AnyModel
 from holdfast.runtime.run_events import RunEvent
 from holdfast.runtime.session_events import SessionEvent
 from holdfast.runtime.session_history import Discreet
-from holdfast.runtime.session_memories import Durably, Recalling, Told
+from holdfast.runtime.session_memories import Durably, Recalling, SessionEvents
 from holdfast.runtime.slots import awaited
 from holdfast.runtime.user_message import UserMessage
 
@@ -85,7 +85,7 @@ class Session:
         at = to_microseconds(self.clock.now())
         self.thread_id: str = checked_id_or_none("id", self.id) or _ids.new("thread", at)
         self.id = self.thread_id
-        self._told = Told(self.clock)
+        self._told = SessionEvents(self.clock)
         self._durably = Durably(self._told)
         self._recalling = Recalling(self._told, k=self.recall_k, budget=self.block_budget)
         self._equipped: Agent | None = None

@@ -28,7 +28,7 @@ UNAVAILABLE: Final = '<durable_memory unavailable="true"/>'
 """What a system text says where hydration failed: the memory is not empty, it is not to be had."""
 
 
-class Told:
+class SessionEvents:
     """The events of a session, in the order they happened."""
 
     def __init__(self, clock: Clock) -> None:
@@ -50,7 +50,7 @@ class Told:
 class Durably:
     """The durable run of a session: opened, hydrated, ended."""
 
-    def __init__(self, told: Told) -> None:
+    def __init__(self, told: SessionEvents) -> None:
         self._told = told
         self.run: durable.DurableRun | None = None
 
@@ -111,7 +111,7 @@ class Durably:
 class Recalling:
     """The long-term memory of a session, or none: recalled from before a turn, told of it after."""
 
-    def __init__(self, told: Told, *, k: int, budget: int) -> None:
+    def __init__(self, told: SessionEvents, *, k: int, budget: int) -> None:
         recalled_block((), budget)
         self._told, self._k, self._budget = told, k, budget
         self.memory: longterm.LongTermMemory | None = None

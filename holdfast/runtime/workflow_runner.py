@@ -16,8 +16,8 @@ from holdfast.ground.errors import (
 from holdfast.runtime import executing
 from holdfast.runtime.agent_step import AgentStepExecutor, AgentStepNode
 from holdfast.runtime.context import Context
-from holdfast.runtime.events import Event, StepError, TaskMoment, TaskUpdate
-from holdfast.runtime.executing import Ending
+from holdfast.runtime.events import ExecutionEvent, StepError, TaskMoment, TaskUpdate
+from holdfast.runtime.executing import ExecutionOutcome
 from holdfast.runtime.parts import AnyModel, AnyTool
 from holdfast.runtime.plans.schedule import Blocked
 from holdfast.runtime.plans.shapes import State
@@ -60,7 +60,7 @@ class WorkflowRunner:
         self._given: dict[str, dict[str, Any]] = {}
         self._reset()
 
-    def execute(self, inputs: Mapping[str, Values] | None = None) -> AsyncGenerator[Event]:
+    def execute(self, inputs: Mapping[str, Values] | None = None) -> AsyncGenerator[ExecutionEvent]:
         """Run it with *inputs*, by node and name; give its events as they happen."""
         self._given = self._checked(inputs)
         return executing.events(self)
@@ -89,16 +89,16 @@ class WorkflowRunner:
                     self.context.tell_soon(_update("step_cancelled", id, cause=why))
             raise
 
-    def ending(self) -> Ending:
+    def ending(self) -> ExecutionOutcome:
         """Return what came of it."""
         completed = self._in_state("completed")
         if not self.errors:
-            return Ending(state="completed", result=self.outputs, completed=completed)
+            return ExecutionOutcome(state="completed", result=self.outputs, completed=completed)
         cause = "; ".join(f"node {id} failed: {error}" for id, error in self.errors.items())
         failure = TaskFailed(
             "workflow", cause, failed=tuple(self.errors), blocked=self._in_state("blocked")
         )
-        return Ending(state="failed", reason=cause, failure=failure, completed=completed)
+        return ExecutionOutcome(state="failed", reason=cause, failure=failure, completed=completed)
 
     def _reset(self) -> None:
         self.outputs: dict[str, dict[str, Any]] = {}

@@ -9,7 +9,7 @@ from stepping import Stepping
 
 from holdfast.ground.errors import InvalidInput, UnknownFormat
 from holdfast.runtime import events
-from holdfast.runtime.events import KINDS, Event, Spending, StepError, StepResult
+from holdfast.runtime.events import KINDS, ExecutionEvent, Spending, StepError, StepResult
 from holdfast.testing import call
 
 FILLED: dict[str, Any] = {
@@ -93,7 +93,7 @@ def test_the_moments_of_tasks_and_teams_are_those_that_are_documented() -> None:
 async def test_events_of_a_run_are_numbered_as_they_come() -> None:
     stepping = Stepping([["Let me see. " * 20, call("memory_list")], "Three."])
 
-    told: list[Event] = await stepping.events()
+    told: list[ExecutionEvent] = await stepping.events()
 
     assert [each.seq for each in told] == list(range(1, len(told) + 1))
     assert {each.run_id for each in told} == {"run_1"}
@@ -120,7 +120,7 @@ async def test_what_a_model_says_is_told_piece_by_piece() -> None:
     ],
 )
 def test_half_a_character_does_not_keep_an_event_from_being_told(
-    event: Event, told: dict[str, Any]
+    event: ExecutionEvent, told: dict[str, Any]
 ) -> None:
     said = json.loads(event.to_json())
 

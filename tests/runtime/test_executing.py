@@ -8,7 +8,7 @@ from stepping import Stepping, names
 
 from holdfast.ground.errors import InvalidInput
 from holdfast.runtime import Context, LogUpdate, executing
-from holdfast.runtime.executing import Ending
+from holdfast.runtime.executing import ExecutionOutcome
 from holdfast.runtime.feed import BOUND
 from holdfast.testing import call
 from holdfast.testing.fakes import FrozenClock
@@ -31,9 +31,9 @@ class Work:
             self.told += 1
         self.context.memory.set("shared:lines", self.lines)
 
-    def ending(self) -> Ending:
+    def ending(self) -> ExecutionOutcome:
         """Return how many it told."""
-        return Ending(state="completed", result=self.told)
+        return ExecutionOutcome(state="completed", result=self.told)
 
 
 async def test_the_run_is_told_first_and_last_and_what_is_written_between() -> None:

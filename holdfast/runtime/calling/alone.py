@@ -23,7 +23,7 @@ from holdfast.runtime.agent import AgentSpec
 from holdfast.runtime.calling.asking import HookFailed, is_enabled
 from holdfast.runtime.calling.bare import bare_agent
 from holdfast.runtime.calling.call import AgentCall, no_model
-from holdfast.runtime.calling.ends import Ending, failure
+from holdfast.runtime.calling.ends import RunEnd, failure
 from holdfast.runtime.calling.remembering import HistoryFailed, Remembering
 from holdfast.runtime.calling.run import MAX_ITER, MAX_TOOL_ERRORS, check_max_iter
 from holdfast.runtime.context import Context
@@ -41,7 +41,7 @@ _TERMINAL: dict[str, RunEventType] = {
 }
 
 
-class RunOptions(TypedDict, total=False):
+class AgentRunArguments(TypedDict, total=False):
     """How an agent is to be called by itself; all may be left out.
 
     *model* goes before the agent's own, *network*'s default after it. The result is appended to
@@ -62,7 +62,7 @@ class RunOptions(TypedDict, total=False):
     raises: bool
 
 
-class Options(Struct, frozen=True, kw_only=True):
+class AgentRunOptions(Struct, frozen=True, kw_only=True):
     """The same with what stands where nothing was said."""
 
     model: AnyModel | None = None
@@ -91,26 +91,30 @@ class Agent(AgentSpec):
     'Hello.'
     """
 
-    async def run(self, input: str | UserMessage, **options: Unpack[RunOptions]) -> InferenceResult:
+    async def run(
+        self, input: str | UserMessage, **options: Unpack[AgentRunArguments]
+    ) -> InferenceResult:
         """Return what one call of it with *input* came to; RunFailed, with it, if it failed.
 
         NoModel, NoAgentEnabled and NotRunnable, before anything is stored or sent, if it cannot
         be called as it is.
         """
-        return await run_alone(self, input, Options(**options))
+        return await run_alone(self, input, AgentRunOptions(**options))
 
-    def run_sync(self, input: str | UserMessage, **options: Unpack[RunOptions]) -> InferenceResult:
+    def run_sync(
+        self, input: str | UserMessage, **options: Unpack[AgentRunArguments]
+    ) -> InferenceResult:
         """Do as `run` does, from plain code, and close its MCP servers."""
-        return asyncio.run(self._run_and_close(input, Options(**options)))
+        return asyncio.run(self._run_and_close(input, AgentRunOptions(**options)))
 
     def stream(
-        self, input: str | UserMessage, **options: Unpack[RunOptions]
+        self, input: str | UserMessage, **options: Unpack[AgentRunArguments]
     ) -> AsyncGenerator[RunEvent]:
         """Give what happens as `run` would do it; leaving early cancels that.
 
         The last event tells how it ended; RunFailed is raised after it.
         """
-        return stream_alone(self, input, Options(**options))
+        return stream_alone(self, input, AgentRunOptions(**options))
 
     def to_pydantic_ai(self, context: Context) -> ModelAgent[Any, str]:
         """Return the pydantic-ai agent it is, its tools knowing *context*, for going on there."""
@@ -126,7 +130,9 @@ class Agent(AgentSpec):
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
-    async def _run_and_close(self, input: str | UserMessage, options: Options) -> InferenceResult:
+    async def _run_and_close(
+        self, input: str | UserMessage, options: AgentRunOptions
+    ) -> InferenceResult:
         # A connection belongs to an event loop, and this one ends here.
         try:
             return await run_alone(self, input, options)
@@ -135,7 +141,11 @@ class Agent(AgentSpec):
 
 
 async def run_alone(
-    agent: AgentSpec, input: str | UserMessage, options: Options, *, sink: Sink | None = None
+    agent: AgentSpec,
+    input: str | UserMessage,
+    options: AgentRunOptions,
+    *,
+    sink: Sink | None = None,
 ) -> InferenceResult:
     """Return what one call of *agent* with *input* came to."""
     check_max_iter(options.max_iter)
@@ -147,7 +157,7 @@ async def run_alone(
 
 
 def stream_alone(
-    agent: AgentSpec, input: str | UserMessage, options: Options
+    agent: AgentSpec, input: str | UserMessage, options: AgentRunOptions
 ) -> AsyncGenerator[RunEvent]:
     """Give the events of one call of *agent* with *input*, then raise RunFailed if it failed."""
     # The generator itself: closing one that goes through another would leave that one open.
@@ -173,7 +183,7 @@ class Alone:
     """The run of an agent that is called by itself."""
 
     def __init__(
-        self, agent: AgentSpec, message: UserMessage, options: Options, sink: Sink | None
+        self, agent: AgentSpec, message: UserMessage, options: AgentRunOptions, sink: Sink | None
     ) -> None:
         self._agent, self._message, self._options = agent, message, options
         self._network: Any = getattr(options.network, "network", options.network)
@@ -185,7 +195,7 @@ class Alone:
         self.usage, self.usage_limits = RunUsage(), options.usage_limits
         self.max_tool_errors: int = getattr(self._network, "max_tool_errors", MAX_TOOL_ERRORS)
         self.mcp: dict[str, dict[str, Any]] = {}
-        self.ending = Ending()
+        self.ending = RunEnd()
         self._used = NO_USAGE
         self._left_out: list[Window] = []
         self._remembering = Remembering(
@@ -285,7 +295,7 @@ class Alone:
             await self._finish(call.ending)
             raise
         except HoldfastError as error:
-            await self._finish(Ending("model_error", "", error))
+            await self._finish(RunEnd("model_error", "", error))
             raise
         await self._keep(call)
         await self._finish(self.ending)
@@ -305,7 +315,7 @@ class Alone:
             try:
                 await self._remembering.add([result])
             except HistoryFailed as error:
-                self.ending = Ending("history_error", error.method, error.__cause__)
+                self.ending = RunEnd("history_error", error.method, error.__cause__)
         data = {
             "result_id": result.id,
             "stop_reason": result.stop_reason,
@@ -313,7 +323,7 @@ class Alone:
         }
         await self.tell("agent.finished", data, agent=self._agent.name)
 
-    async def _finish(self, ending: Ending) -> None:
+    async def _finish(self, ending: RunEnd) -> None:
         """Keep in the history how the run ended, and tell it."""
         record = RunRecord(
             id=self.id,
@@ -332,10 +342,10 @@ class Alone:
             await self._remembering.end(record)
         except HistoryFailed as failed:
             if ending.status == "completed":
-                self.ending = ending = Ending("history_error", failed.method, failed.__cause__)
+                self.ending = ending = RunEnd("history_error", failed.method, failed.__cause__)
         await self._tell_end(ending)
 
-    async def _tell_end(self, ending: Ending) -> None:
+    async def _tell_end(self, ending: RunEnd) -> None:
         data: dict[str, Any] = {
             "stop_reason": ending.reason,
             "detail": ending.detail,
@@ -348,9 +358,9 @@ class Alone:
     async def _never_begun(self, error: HookFailed | HistoryFailed) -> InferenceResult:
         """Return a result with nothing in it: a hook or the history failed before anything ran."""
         if isinstance(error, HookFailed):
-            self.ending = Ending("hook_error", error.hook, error.__cause__)
+            self.ending = RunEnd("hook_error", error.hook, error.__cause__)
         else:
-            self.ending = Ending("history_error", error.method, error.__cause__)
+            self.ending = RunEnd("history_error", error.method, error.__cause__)
         self._telling.thread_id = self.state.thread_id
         await self._tell_end(self.ending)
         return InferenceResult(

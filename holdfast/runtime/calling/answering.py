@@ -13,10 +13,10 @@ from pydantic_ai.messages import ToolReturn, is_multi_modal_content
 from pydantic_ai.toolsets import ToolsetTool, WrapperToolset
 
 from holdfast.memories.state.message import ErrorKind
-from holdfast.runtime.calling.from_model import Answer, Content, failure
+from holdfast.runtime.calling.from_model import Content, ToolOutcome, failure
 from holdfast.runtime.calling.json_form import NotJSON, json_form
-from holdfast.runtime.calling.to_model import told
-from holdfast.runtime.calling.tool_calls import Terms, ToolCalls, working
+from holdfast.runtime.calling.to_model import error_text
+from holdfast.runtime.calling.tool_calls import ToolCalls, ToolContract, working
 from holdfast.runtime.mcp_servers import is_remote
 from holdfast.runtime.tooling import OURS
 from holdfast.tools.base import Tool
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass
-class Answering(WrapperToolset[Any]):
+class ToolErrorToolset(WrapperToolset[Any]):
     """Tools one after another, whose failures are answers. The `deps` are `CallDeps`."""
 
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
@@ -35,7 +35,7 @@ class Answering(WrapperToolset[Any]):
         calls.offer(tools)
         for name, tool in tools.items():
             definition = tool.tool_def
-            calls.terms[name] = Terms(definition.timeout, definition.kind)
+            calls.terms[name] = ToolContract(definition.timeout, definition.kind)
             plain = replace(definition, timeout=None, kind="function", sequential=True)
             # The ceiling on errors of all tools together acts before one tool's own could.
             tools[name] = replace(tool, tool_def=plain, max_retries=calls.most_errors + 1)
@@ -53,14 +53,14 @@ class Answering(WrapperToolset[Any]):
         token = working.set(calls.at_work(name, call_id))
         try:
             value = await _worked(
-                lambda: super(Answering, self).call_tool(name, tool_args, ctx, tool), terms
+                lambda: super(ToolErrorToolset, self).call_tool(name, tool_args, ctx, tool), terms
             )
             content, given = _answer(value, tool)
         except Exception as error:  # noqa: BLE001 - whatever a user's tool raises is its answer
             content, cause = _failed(error, name, tool), error
         finally:
             working.reset(token)
-        await calls.answered(call_id, Answer(content, calls.since(began)), cause)
+        await calls.answered(call_id, ToolOutcome(content, calls.since(began)), cause)
         if "error" in content:
             raise ToolFailed(_shown(content, given))
         return given
@@ -77,7 +77,7 @@ class _TooSlow(Exception):
         super().__init__(f"it ran past its {seconds:g} s")
 
 
-async def _worked(work: Callable[[], Awaitable[Any]], terms: Terms) -> Any:
+async def _worked(work: Callable[[], Awaitable[Any]], terms: ToolContract) -> Any:
     if terms.kind != "function":
         raise _NotHere
     if terms.timeout is None:
@@ -140,4 +140,4 @@ def _shown(content: Content, given: object) -> str:
     """Return what the model sees of an error: a tool's own answer where it gave one."""
     if given is not None:
         return encode(given).decode()
-    return told(cast("dict[str, Any]", content["error"]))
+    return error_text(cast("dict[str, Any]", content["error"]))

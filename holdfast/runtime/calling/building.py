@@ -11,7 +11,7 @@ from pydantic_ai.messages import InstructionPart
 from pydantic_ai.models import ModelRequestContext
 
 from holdfast.runtime.agent import AgentSpec
-from holdfast.runtime.calling.answering import Answering
+from holdfast.runtime.calling.answering import ToolErrorToolset
 from holdfast.runtime.calling.sending import Sent
 from holdfast.runtime.calling.tool_calls import ToolCalls
 from holdfast.runtime.left_running import NOTING
@@ -44,8 +44,11 @@ def built(agent: AgentSpec) -> ModelAgent[Any, Any]:
             name=agent.name,
             # A reply without a word, or with reasoning alone, is an answer too.
             output_type=[str, type(None)],
-            toolsets=[Answering(tools)],
-            capabilities=[NOTING, *([Rewriting()] if agent.hooks and agent.hooks.on_start else [])],
+            toolsets=[ToolErrorToolset(tools)],
+            capabilities=[
+                NOTING,
+                *([RequestRewrite()] if agent.hooks and agent.hooks.on_start else []),
+            ],
         )
         _built[agent] = found
     return found
@@ -56,7 +59,7 @@ def _context_of(ctx: RunContext[Any]) -> ToolContext:
     return deps.tools.context(ctx)
 
 
-class Rewriting(AbstractCapability[Any]):
+class RequestRewrite(AbstractCapability[Any]):
     """Sends what a hook wants sent with one request, in place of what went before the loop."""
 
     async def before_model_request(

@@ -21,11 +21,11 @@ from holdfast.runtime.agent import AgentSpec, AgentStart
 from holdfast.runtime.calling import asking
 from holdfast.runtime.calling.asking import HookFailed
 from holdfast.runtime.calling.building import CallDeps, built
-from holdfast.runtime.calling.ends import Ending, StopReason
-from holdfast.runtime.calling.record import Record
+from holdfast.runtime.calling.ends import RunEnd, StopReason
+from holdfast.runtime.calling.record import CallRecord
 from holdfast.runtime.calling.retelling import retell
 from holdfast.runtime.calling.run import MAX_ITER, Run, check_max_iter
-from holdfast.runtime.calling.sending import Sending, Sent, sending
+from holdfast.runtime.calling.sending import AgentRequest, Sent, sending
 from holdfast.runtime.calling.streaming import DeltaType, can_stream, deltas, whole
 from holdfast.runtime.calling.tool_calls import ToolCalls
 from holdfast.runtime.left_running import none_left
@@ -56,12 +56,12 @@ class AgentCall:
     ) -> None:
         check_max_iter(max_iter)
         self.agent, self.run = agent, run
-        self.ending = Ending()
+        self.ending = RunEnd()
         self.result: InferenceResult | None = None
         self._tools = ToolCalls(agent, run)
         self._deps = CallDeps(self._tools)
         self._max_iter, self._timeout = max_iter, timeout
-        self._record = Record(agent, run, index=index, answers=self._tools.answers)
+        self._record = CallRecord(agent, run, index=index, answers=self._tools.answers)
         self._graph: Graph | None = None
         self._next: ModelRequest | None = None
         self._steps = 0
@@ -98,7 +98,7 @@ class AgentCall:
     def _end(
         self, reason: StopReason, cause: BaseException | None = None, *, detail: str = ""
     ) -> None:
-        self.ending = Ending(reason, detail, cause)
+        self.ending = RunEnd(reason, detail, cause)
 
     async def _work(self) -> None:
         model = self.run.model_of(self.agent)
@@ -150,7 +150,7 @@ class AgentCall:
             "infer_name": False,
         }
 
-    async def _drive(self, graph: Graph, begin: Sending) -> None:
+    async def _drive(self, graph: Graph, begin: AgentRequest) -> None:
         node = graph.next_node
         while not isinstance(node, End):
             if ModelAgent.is_model_request_node(node):
@@ -170,7 +170,7 @@ class AgentCall:
             else:
                 node = await graph.next(node)
 
-    async def _may_ask(self, begin: Sending) -> bool:
+    async def _may_ask(self, begin: AgentRequest) -> bool:
         """Tell whether one more request is to be made; else how the call ends is known."""
         if self._steps == self._max_iter:
             self._end("max_steps", detail=f"{self._steps} requests")

@@ -26,7 +26,7 @@ Status = Literal["completed", "failed", "cancelled"]
 COMPLETED: Final[frozenset[str]] = frozenset({"done", "no_agent", "max_steps", "hook_stop"})
 
 
-class Ending(Struct, frozen=True):
+class RunEnd(Struct, frozen=True):
     """Why a call or a run ended; `cause` is what was raised, if that is why."""
 
     reason: StopReason = "done"
@@ -47,7 +47,7 @@ class Ending(Struct, frozen=True):
         return {"name": type(self.cause).__name__, "message": whole(str(self.cause))}
 
 
-def failure(agent: str, ending: Ending, *, result: object, run: object) -> RunFailed:
+def failure(agent: str, ending: RunEnd, *, result: object, run: object) -> RunFailed:
     """Return the error that tells that *agent* failed, with its cause chained."""
     why = str(ending.cause) if ending.cause else ending.detail
     error = RunFailed(

@@ -27,14 +27,14 @@ from holdfast.runtime.calling.json_form import NotJSON, json_form
 Content: TypeAlias = dict[str, JSON]
 
 
-class Answer:
+class ToolOutcome:
     """What one call of a tool came to: its content, and how long it took."""
 
     def __init__(self, content: Content, duration_ms: int | None = None) -> None:
         self.content, self.duration_ms = content, duration_ms
 
 
-Answers: TypeAlias = Mapping[tuple[int, str], Answer]
+Answers: TypeAlias = Mapping[tuple[int, str], ToolOutcome]
 """By the step and the id of the call."""
 
 
@@ -151,13 +151,13 @@ def tool_results(
             answer = answers.get((step, part.tool_call_id))
             back = parts.get(part.tool_call_id)
             if answer is None and back is not None:
-                answer = Answer(content_of(back))
+                answer = ToolOutcome(content_of(back))
             if answer is not None:
                 found.append(_result(part, agent, step, answer))
     return found
 
 
-def _result(part: ToolCallPart, agent: str, step: int, answer: Answer) -> ToolResultMessage:
+def _result(part: ToolCallPart, agent: str, step: int, answer: ToolOutcome) -> ToolResultMessage:
     make: Callable[..., ToolResultMessage] = ToolResultMessage
     return make(
         tool=tool_call(part),

@@ -20,7 +20,7 @@ from holdfast.runtime.calling.from_model import Answers, texts, tool_results
 from holdfast.runtime.calling.run import Run
 
 
-class Record:
+class CallRecord:
     """What one call has come to: what it was given, what its tools answered, what it cost."""
 
     def __init__(self, agent: AgentSpec, run: Run, *, index: int, answers: Answers) -> None:

@@ -15,7 +15,7 @@ from holdfast.memories.state.result import text_of
 from holdfast.runtime.agent import AgentSpec
 from holdfast.runtime.calling.run import Run
 from holdfast.runtime.calling.to_model import to_model
-from holdfast.runtime.calling.turns import Turn, turns_of
+from holdfast.runtime.calling.turns import HistoryTurn, turns_of
 
 GO_ON = "Continue."
 """What closes a request that would end with an agent's words; it is not stored."""
@@ -28,7 +28,7 @@ class Sent(Struct, frozen=True):
     messages: list[ModelMessage]
 
 
-class Sending(Struct, frozen=True, kw_only=True):
+class AgentRequest(Struct, frozen=True, kw_only=True):
     """What a call of an agent begins with.
 
     `prompt` is system text, opening and new input, `history` what was said before; of its turns,
@@ -38,8 +38,8 @@ class Sending(Struct, frozen=True, kw_only=True):
     prompt: tuple[Message, ...]
     history: tuple[Message, ...]
     input: Message | None
-    earlier: tuple[Turn, ...]
-    later: tuple[Turn, ...]
+    earlier: tuple[HistoryTurn, ...]
+    later: tuple[HistoryTurn, ...]
 
     def sent(self, prompt: Sequence[Message], history: Sequence[Message]) -> Sent:
         """Return what is sent when a hook wants *prompt* and *history*."""
@@ -75,7 +75,7 @@ class Sending(Struct, frozen=True, kw_only=True):
         return history[:at], history[at:]
 
 
-async def sending(agent: AgentSpec, run: Run, system: str) -> Sending:
+async def sending(agent: AgentSpec, run: Run, system: str) -> AgentRequest:
     """Return what a call of *agent* in *run* begins with, under the *system* text."""
     view = run.view_of(agent)
     found = turns_of(run.state, agent=agent.name, run_id=run.id, view=view)
@@ -89,7 +89,7 @@ async def sending(agent: AgentSpec, run: Run, system: str) -> Sending:
     if asked is not None:
         spoken.append(asked)
     history = [message for turn in (*found.earlier, *found.later) for message in turn.messages]
-    return Sending(
+    return AgentRequest(
         prompt=tuple(spoken),
         history=tuple(history),
         input=asked,
@@ -105,7 +105,7 @@ def closed(found: list[ModelMessage]) -> list[ModelMessage]:
     return found
 
 
-def _native(said: Sequence[Message], turns: Sequence[Turn]) -> list[ModelMessage]:
+def _native(said: Sequence[Message], turns: Sequence[HistoryTurn]) -> list[ModelMessage]:
     """Return *said* as it is sent; a turn that is in it whole goes as its provider knows it."""
     found: list[ModelMessage] = []
     loose: list[Message] = []
@@ -122,7 +122,7 @@ def _native(said: Sequence[Message], turns: Sequence[Turn]) -> list[ModelMessage
     return [*found, *to_model(loose)]
 
 
-def _is_there(turn: Turn, said: Sequence[Message], at: int) -> bool:
+def _is_there(turn: HistoryTurn, said: Sequence[Message], at: int) -> bool:
     there = said[at : at + len(turn.messages)]
     return len(there) == len(turn.messages) and all(
         one is other for one, other in zip(there, turn.messages, strict=True)

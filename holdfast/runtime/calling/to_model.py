@@ -46,7 +46,7 @@ def to_model(messages: Iterable[Message]) -> list[ModelMessage]:
     return found
 
 
-def told(error: dict[str, JSON]) -> str:
+def error_text(error: dict[str, JSON]) -> str:
     """Return what a model is told of the *error* of a tool."""
     name, message = error["name"], error["message"]
     return f"{name}: {message}" if message else str(name)
@@ -77,6 +77,6 @@ def _returned(message: ToolResultMessage) -> ToolReturnPart:
     error = content.get("error")
     if not isinstance(error, dict):
         return ToolReturnPart(call.name, content["data"], call.id)
-    part = ToolReturnPart(call.name, told(error), call.id)
+    part = ToolReturnPart(call.name, error_text(error), call.id)
     part.outcome = "interrupted" if error["kind"] == "interrupted" else "failed"
     return part

@@ -14,7 +14,7 @@ from pydantic_ai.settings import ModelSettings, ToolChoice
 from holdfast.ground.errors import InvalidInput
 from holdfast.memories.state.message import ToolCall
 from holdfast.runtime.agent import AgentSpec
-from holdfast.runtime.calling.from_model import Answer, calls, content_of, tool_call
+from holdfast.runtime.calling.from_model import ToolOutcome, calls, content_of, tool_call
 from holdfast.runtime.calling.run import Run
 from holdfast.runtime.tool_context import ToolContext
 
@@ -22,7 +22,7 @@ working: ContextVar[tuple[str, str, str] | None] = ContextVar("working", default
 """The run whose tool is at work, the tool's name, and its call's id."""
 
 
-class Terms(Struct, frozen=True):
+class ToolContract(Struct, frozen=True):
     """What a tool's definition said before it was made to answer always."""
 
     timeout: float | None
@@ -37,8 +37,8 @@ class ToolCalls:
         self._asked: dict[str, ToolCall] = {}
         self._offered: Collection[str] = ()
         self._step = 0
-        self.answers: dict[tuple[int, str], Answer] = {}
-        self.terms: dict[str, Terms] = {}
+        self.answers: dict[tuple[int, str], ToolOutcome] = {}
+        self.terms: dict[str, ToolContract] = {}
 
     @property
     def most_errors(self) -> int:
@@ -105,7 +105,7 @@ class ToolCalls:
         return (self._run.clock.now() - began) // timedelta(milliseconds=1)
 
     async def answered(
-        self, call_id: str, answer: Answer, cause: BaseException | None = None
+        self, call_id: str, answer: ToolOutcome, cause: BaseException | None = None
     ) -> None:
         """Keep and tell the *answer* of a call; *cause* is what its tool raised."""
         self.answers[self._step, call_id] = answer
@@ -123,4 +123,4 @@ class ToolCalls:
         call_id = part.tool_call_id
         if (self._step, call_id) not in self.answers:
             began = await self.called(call_id)
-            await self.answered(call_id, Answer(content_of(part), self.since(began)))
+            await self.answered(call_id, ToolOutcome(content_of(part), self.since(began)))

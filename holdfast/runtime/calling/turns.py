@@ -19,28 +19,28 @@ from holdfast.memories.state.state import NetworkState
 from holdfast.memories.state.view import View
 from holdfast.memories.state.window import Window, WindowMessage, windowed
 from holdfast.runtime.calling.from_model import texts, tool_results
-from holdfast.runtime.calling.to_model import to_model, told
+from holdfast.runtime.calling.to_model import error_text, to_model
 
 Signature: TypeAlias = list[tuple[object, ...]]
 
 
-class Turn(Struct, frozen=True):
+class HistoryTurn(Struct, frozen=True):
     """What one result tells, and the same as its provider knows it, where that is to be had."""
 
     messages: tuple[Message, ...]
     native: list[ModelMessage] | None = None
 
 
-class Turns(Struct, frozen=True, kw_only=True):
+class HistoryTurns(Struct, frozen=True, kw_only=True):
     """The opening, the turns of earlier runs, those of this run, and what a budget left out."""
 
     opening: list[Message]
-    earlier: list[Turn]
-    later: list[Turn]
+    earlier: list[HistoryTurn]
+    later: list[HistoryTurn]
     window: Window | None
 
 
-def turns_of(state: NetworkState, *, agent: str, run_id: str, view: View) -> Turns:
+def turns_of(state: NetworkState, *, agent: str, run_id: str, view: View) -> HistoryTurns:
     """Return what *agent*, in the run *run_id*, sees of *state* through *view*.
 
     The input of this run is in none of the turns: it is sent once, by itself.
@@ -57,13 +57,15 @@ def turns_of(state: NetworkState, *, agent: str, run_id: str, view: View) -> Tur
         kept = {id(each) for each in window.messages}
         said = [each for each in said if id(each.message) in kept]
     opening = [each.message for each in said if each.result_id is None]
-    earlier: list[Turn] = []
-    later: list[Turn] = []
+    earlier: list[HistoryTurn] = []
+    later: list[HistoryTurn] = []
     for result_id, spoken in _grouped(said).items():
         result = results[result_id]
-        turn = Turn(tuple(spoken), _native(result, spoken) if result.agent == agent else None)
+        turn = HistoryTurn(
+            tuple(spoken), _native(result, spoken) if result.agent == agent else None
+        )
         (later if result.run_id == run_id else earlier).append(turn)
-    return Turns(opening=opening, earlier=earlier, later=later, window=window)
+    return HistoryTurns(opening=opening, earlier=earlier, later=later, window=window)
 
 
 def _is_input(said: WindowMessage, results: dict[str, InferenceResult], run_id: str) -> bool:
@@ -111,7 +113,7 @@ def _signature(messages: Iterable[Message]) -> Signature:
     for message in messages:
         if isinstance(message, ToolResultMessage):
             error = message.content.get("error")
-            came = told(error) if isinstance(error, dict) else message.content["data"]
+            came = error_text(error) if isinstance(error, dict) else message.content["data"]
             returned.append((message.tool.id, message.tool.name, message.tool.input, came))
         elif not isinstance(message, ToolCallMessage):
             said.append((message.role, text_of(message)))

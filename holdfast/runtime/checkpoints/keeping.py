@@ -16,7 +16,7 @@ from holdfast.runtime.events import LogUpdate
 log = logging.getLogger(__name__)
 
 
-class Keeper:
+class CheckpointWriter:
     """Keeps one run: what is complete, and when it was last saved.
 
     `failed` is why the last failed save failed; a run goes on without its checkpoint.

@@ -9,7 +9,7 @@ from holdfast.runtime.calling.alone import Agent
 AgentOrName: TypeAlias = Agent | str
 
 
-class Agents:
+class AgentRoster:
     """Agents with names that differ: iterated in their order, looked up by name or place.
 
     >>> from holdfast.runtime import Agent

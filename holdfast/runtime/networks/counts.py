@@ -7,8 +7,8 @@ from typing import Final, get_args
 
 from holdfast.memories.state.message import ErrorKind
 from holdfast.runtime.calling.call import AgentCall
-from holdfast.runtime.counts import SECONDS, Histogram, Sample
-from holdfast.runtime.networks.running import Running
+from holdfast.runtime.counts import SECONDS, RuntimeHistogram, Sample
+from holdfast.runtime.networks.running import NetworkExecution
 
 RUNS: Final = "runs_total"
 AGENT_CALLS: Final = "agent_calls_total"
@@ -33,7 +33,7 @@ _Key = tuple[str, tuple[tuple[str, str], ...]]
 _BARE: Final = (ROUTER_CALLS, EVENT_ERRORS, OMITTED)
 
 
-class Counts:
+class NetworkCounters:
     """The numbers of this process. Threads may count at once."""
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class Counts:
         self._counts: Counter[_Key] = Counter({(name, ()): 0 for name in _BARE})
         for kind in get_args(ErrorKind):
             self._counts[TOOL_ERRORS, (("kind", kind),)] = 0
-        self._seconds = Histogram(SECONDS)
+        self._seconds = RuntimeHistogram(SECONDS)
 
     def asked(self) -> None:
         """Count that a router was asked."""
@@ -55,7 +55,7 @@ class Counts:
             if isinstance(error, dict):
                 self._add(TOOL_ERRORS, kind=str(error["kind"]))
 
-    def ended(self, run: Running) -> None:
+    def ended(self, run: NetworkExecution) -> None:
         """Count *run*, which is over."""
         if run.ending is None or run.ended_at is None:
             return
@@ -87,5 +87,5 @@ class Counts:
             self._counts[name, tuple(labels.items())] += by
 
 
-counts = Counts()
+counts = NetworkCounters()
 """What this process did."""

@@ -9,7 +9,7 @@ from holdfast.memories.state.run_record import RunRecord
 from holdfast.runtime.calling.alone import Agent
 from holdfast.runtime.calling.asking import HookFailed, is_enabled
 from holdfast.runtime.calling.call import AgentCall, no_model
-from holdfast.runtime.calling.ends import Ending, StopReason
+from holdfast.runtime.calling.ends import RunEnd, StopReason
 from holdfast.runtime.calling.remembering import HistoryFailed
 from holdfast.runtime.mcp_servers import require
 from holdfast.runtime.networks.counts import counts
@@ -19,7 +19,7 @@ from holdfast.runtime.networks.route import BadRoute, known
 from holdfast.runtime.networks.routing import AnyRouter, enabled, routed
 from holdfast.runtime.networks.routing_agent import RoutingAgent
 from holdfast.runtime.networks.run import NetworkRun
-from holdfast.runtime.networks.running import Running
+from holdfast.runtime.networks.running import NetworkExecution
 from holdfast.runtime.run_events import RunEventType
 
 IDLE_MOST = 16
@@ -32,7 +32,7 @@ _TERMINAL: dict[str, RunEventType] = {
 }
 
 
-async def made(run: Running, router: AnyRouter | None) -> NetworkRun:
+async def made(run: NetworkExecution, router: AnyRouter | None) -> NetworkRun:
     """Return *run*, in which *router* chooses, once it has ended; RunFailed if it is to raise.
 
     What keeps it from beginning is raised before anything is stored or told.
@@ -43,7 +43,7 @@ async def made(run: Running, router: AnyRouter | None) -> NetworkRun:
     return run.handle
 
 
-async def _ended(run: Running, given: AnyRouter | None) -> None:
+async def _ended(run: NetworkExecution, given: AnyRouter | None) -> None:
     run.begin_time()
     begun = False
     unwatch: Callable[[], None] | None = None
@@ -61,17 +61,17 @@ async def _ended(run: Running, given: AnyRouter | None) -> None:
     except Over as over:
         await _finish(run, over.ending, begun=begun)
     except HistoryFailed as error:
-        ending = Ending("history_error", error.method, error.__cause__)
+        ending = RunEnd("history_error", error.method, error.__cause__)
         await _finish(run, ending, begun=begun)
     except asyncio.CancelledError:
-        await _finish(run, Ending("cancelled", "its task was cancelled"), begun=begun)
+        await _finish(run, RunEnd("cancelled", "its task was cancelled"), begun=begun)
         raise
     finally:
         if unwatch is not None:
             unwatch()
 
 
-async def _checked(run: Running, router: AnyRouter | None) -> AnyRouter:
+async def _checked(run: NetworkExecution, router: AnyRouter | None) -> AnyRouter:
     """Return *router*; NotRunnable without one, an agent for it, or a server they need."""
     network = run.network
     chosen = await enabled(run)
@@ -90,7 +90,7 @@ async def _checked(run: Running, router: AnyRouter | None) -> AnyRouter:
     return router
 
 
-async def _over_before(run: Running) -> bool:
+async def _over_before(run: NetworkExecution) -> bool:
     """Join the run's thread; tell whether the run has ended before, which is then told again."""
     record = await run.remembering.open(run.options.thread_id, again=run.options.run_id is not None)
     run.telling.thread_id = run.state.thread_id
@@ -100,7 +100,7 @@ async def _over_before(run: Running) -> bool:
     cause = None if record.error is None else _Before(record.error)
     reason = record.stop_reason or "done"
     run.started_at, run.ended_at, run.told = record.started_at, record.ended_at, record.usage
-    run.ending = Ending(cast("StopReason", reason), record.stop_detail or "", cause)
+    run.ending = RunEnd(cast("StopReason", reason), record.stop_detail or "", cause)
     run.queue.close()
     await _tell_end(run, run.ending)
     return True
@@ -113,12 +113,12 @@ class _Before(HoldfastError):
         super().__init__(f"{error['name']}: {error['message']}")
 
 
-async def _rounds(run: Running, router: AnyRouter) -> None:
+async def _rounds(run: NetworkExecution, router: AnyRouter) -> None:
     """Ask, call, and so on; ends by Over."""
     idle = 0
     while True:
         if run.max_iter is not None and run.calls >= run.max_iter:
-            raise Over(Ending("max_steps", f"{run.calls} calls of agents"))
+            raise Over(RunEnd("max_steps", f"{run.calls} calls of agents"))
         _heed(run)
         await _route(run, router)
         _heed(run)
@@ -127,14 +127,14 @@ async def _rounds(run: Running, router: AnyRouter) -> None:
             idle += 1
             if idle == IDLE_MOST:
                 why = f"{idle} times in a row it chose only agents that are switched off"
-                raise Over(Ending("router_error", why))
+                raise Over(RunEnd("router_error", why))
             continue
         idle = 0
         await _call(run, agent)
         _heed(run)
 
 
-def _heed(run: Running) -> None:
+def _heed(run: NetworkExecution) -> None:
     """Over if somebody asked for the end, or time has passed."""
     if run.interrupting.asked:
         raise cancelled(run)
@@ -144,7 +144,7 @@ def _heed(run: Running) -> None:
         raise timed_out(run)
 
 
-async def _route(run: Running, router: AnyRouter) -> None:
+async def _route(run: NetworkExecution, router: AnyRouter) -> None:
     """Ask *router*, tell what it decided, and do that."""
     route = await routed(run, router)
     counts.asked()
@@ -161,7 +161,7 @@ async def _route(run: Running, router: AnyRouter) -> None:
         raise finished(run)
 
 
-async def _next(run: Running) -> Agent | None:
+async def _next(run: NetworkExecution) -> Agent | None:
     """Return the first pending agent that may be called; None if there is none left."""
     while (given := run.queue.next()) is not None:
         try:
@@ -169,16 +169,16 @@ async def _next(run: Running) -> Agent | None:
             if await is_enabled(agent, run.handle):
                 return agent
         except BadRoute as error:
-            raise Over(Ending("router_error", error.detail, error.__cause__)) from error
+            raise Over(RunEnd("router_error", error.detail, error.__cause__)) from error
         except HookFailed as error:
-            raise Over(Ending("hook_error", error.hook, error.__cause__)) from error
+            raise Over(RunEnd("hook_error", error.hook, error.__cause__)) from error
         why = "it is switched off"
         run.skipped.append((agent.name, why))
         await run.tell("agent.skipped", {"why": why}, agent=agent.name)
     return None
 
 
-async def _call(run: Running, agent: Agent) -> None:
+async def _call(run: NetworkExecution, agent: Agent) -> None:
     """Call *agent*, and keep what that came to; Over if it failed."""
     await run.remembering_of(agent)
     await run.tell("agent.started", {"index": run.calls}, agent=agent.name)
@@ -194,7 +194,7 @@ async def _call(run: Running, agent: Agent) -> None:
         await _keep(run, call)
         raise
     except HoldfastError as error:
-        raise Over(Ending("model_error", f"the agent {agent.name}", error)) from error
+        raise Over(RunEnd("model_error", f"the agent {agent.name}", error)) from error
     finally:
         run.current = None
     broken = await _keep(run, call)
@@ -207,7 +207,7 @@ async def _call(run: Running, agent: Agent) -> None:
         raise Over(broken)
 
 
-async def _keep(run: Running, call: AgentCall) -> Ending | None:
+async def _keep(run: NetworkExecution, call: AgentCall) -> RunEnd | None:
     """Put the result of *call* in the state, then in the history, then tell of it.
 
     How the run ends is returned, where the history failed.
@@ -226,7 +226,7 @@ async def _keep(run: Running, call: AgentCall) -> Ending | None:
         try:
             await (await run.remembering_of(call.agent)).add([result])
         except HistoryFailed as error:
-            broken = Ending("history_error", error.method, error.__cause__)
+            broken = RunEnd("history_error", error.method, error.__cause__)
     data = {
         "result_id": result.id,
         "stop_reason": result.stop_reason,
@@ -236,7 +236,7 @@ async def _keep(run: Running, call: AgentCall) -> Ending | None:
     return broken
 
 
-async def _finish(run: Running, ending: Ending, *, begun: bool) -> None:
+async def _finish(run: NetworkExecution, ending: RunEnd, *, begun: bool) -> None:
     """Keep in the history how the run ended, and tell it, even to one cancelled once more."""
     run.queue.close()
     run.ended_at, run.ending = run.clock.now(), ending
@@ -245,13 +245,13 @@ async def _finish(run: Running, ending: Ending, *, begun: bool) -> None:
             await each.end(_record(run, ending))
     except HistoryFailed as error:
         if ending.status == "completed":
-            run.ending = Ending("history_error", error.method, error.__cause__)
+            run.ending = RunEnd("history_error", error.method, error.__cause__)
     finally:
         counts.ended(run)
         await _tell_end(run, run.ending)
 
 
-def _record(run: Running, ending: Ending) -> RunRecord:
+def _record(run: NetworkExecution, ending: RunEnd) -> RunRecord:
     return RunRecord(
         id=run.id,
         network=run.network.name,
@@ -268,7 +268,7 @@ def _record(run: Running, ending: Ending) -> RunRecord:
     )
 
 
-async def _tell_end(run: Running, ending: Ending) -> None:
+async def _tell_end(run: NetworkExecution, ending: RunEnd) -> None:
     data = {
         "stop_reason": ending.reason,
         "detail": ending.detail,

@@ -16,15 +16,15 @@ from holdfast.runtime.calling.alone import Agent
 from holdfast.runtime.calling.run import MAX_TOOL_ERRORS, check_max_iter
 from holdfast.runtime.history import History
 from holdfast.runtime.mcp_servers import close
-from holdfast.runtime.networks.agents import Agents
+from holdfast.runtime.networks.agents import AgentRoster
 from holdfast.runtime.networks.loop import made
 from holdfast.runtime.networks.notices import notices_of
-from holdfast.runtime.networks.options import MAX_ITER, Options
+from holdfast.runtime.networks.options import MAX_ITER, NetworkOptions
 from holdfast.runtime.networks.route import Router
 from holdfast.runtime.networks.routing import AnyRouter
 from holdfast.runtime.networks.routing_agent import DEFAULT, RoutingAgent
 from holdfast.runtime.networks.run import NetworkRun, NetworkSpec
-from holdfast.runtime.networks.running import Running
+from holdfast.runtime.networks.running import NetworkExecution
 from holdfast.runtime.parts import AnyModel
 from holdfast.runtime.run_events import OnEvent, RunEvent, Sink, followed
 from holdfast.runtime.user_message import UserMessage, user_message
@@ -32,7 +32,7 @@ from holdfast.runtime.user_message import UserMessage, user_message
 _going: set[asyncio.Task[NetworkRun]] = set()
 
 
-class RunOptions(TypedDict, total=False):
+class NetworkRunArguments(TypedDict, total=False):
     """How a run is to be; all may be left out, and goes before what the network says.
 
     A run works on *state* itself (a state, its JSON text or its dict), or on a copy of the
@@ -85,7 +85,7 @@ class Network(NetworkSpec):
         usage_limits: UsageLimits | None = None,
     ) -> None:
         check_max_iter(max_iter)
-        name, roster = checked_name("name", name), Agents(agents)
+        name, roster = checked_name("name", name), AgentRoster(agents)
         self.router = _checked_router(router)
         super().__init__(
             name=name,
@@ -106,31 +106,35 @@ class Network(NetworkSpec):
         """The router it makes for itself where it was given none."""
         return RoutingAgent("router", instructions=DEFAULT)
 
-    async def run(self, input: str | UserMessage, **options: Unpack[RunOptions]) -> NetworkRun:
+    async def run(
+        self, input: str | UserMessage, **options: Unpack[NetworkRunArguments]
+    ) -> NetworkRun:
         """Return the run that *input* begins, once it has ended; RunFailed if it failed.
 
         NoAgentEnabled, NoRouter and InvalidInput, before anything is stored or sent, if it cannot
         be run as it is.
         """
-        return await self._made(self._running(input, Options(**options)))
+        return await self._made(self._running(input, NetworkOptions(**options)))
 
-    def start(self, input: str | UserMessage, **options: Unpack[RunOptions]) -> NetworkRun:
+    def start(self, input: str | UserMessage, **options: Unpack[NetworkRunArguments]) -> NetworkRun:
         """Return the run that *input* begins at once; `wait` for it, or `cancel` it."""
-        return self._started(input, Options(**options))
+        return self._started(input, NetworkOptions(**options))
 
     def stream(
-        self, input: str | UserMessage, **options: Unpack[RunOptions]
+        self, input: str | UserMessage, **options: Unpack[NetworkRunArguments]
     ) -> AsyncGenerator[RunEvent]:
         """Give what happens as `run` would do it; leaving early cancels that.
 
         The last event tells how it ended; RunFailed is raised after it.
         """
-        given = Options(**options)
+        given = NetworkOptions(**options)
         return followed(lambda sink: self._made(self._running(input, given, sink)))
 
-    def run_sync(self, input: str | UserMessage, **options: Unpack[RunOptions]) -> NetworkRun:
+    def run_sync(
+        self, input: str | UserMessage, **options: Unpack[NetworkRunArguments]
+    ) -> NetworkRun:
         """Do as `run` does, from plain code, and close the MCP servers of its agents."""
-        return asyncio.run(self._run_and_close(input, Options(**options)))
+        return asyncio.run(self._run_and_close(input, NetworkOptions(**options)))
 
     async def aclose(self) -> None:
         """Close the connections to its agents' MCP servers; the next run makes new ones."""
@@ -143,7 +147,7 @@ class Network(NetworkSpec):
         await self.aclose()
 
     def _started(
-        self, input: str | UserMessage, options: Options, sink: Sink | None = None
+        self, input: str | UserMessage, options: NetworkOptions, sink: Sink | None = None
     ) -> NetworkRun:
         running = self._running(input, options, sink)
         task = asyncio.get_running_loop().create_task(self._made(running))
@@ -154,20 +158,20 @@ class Network(NetworkSpec):
         return running.handle
 
     def _running(
-        self, input: str | UserMessage, options: Options, sink: Sink | None = None
-    ) -> Running:
+        self, input: str | UserMessage, options: NetworkOptions, sink: Sink | None = None
+    ) -> NetworkExecution:
         also = notices_of(options.history or self.history)
         _checked_router(options.router)
-        return Running(self, user_message(input), options, sink=sink, also=also)
+        return NetworkExecution(self, user_message(input), options, sink=sink, also=also)
 
-    def _made(self, running: Running) -> Coroutine[Any, Any, NetworkRun]:
+    def _made(self, running: NetworkExecution) -> Coroutine[Any, Any, NetworkRun]:
         options = running.options
         router: AnyRouter | None = options.router or self.router
         if router is None and (options.model or self.default_model):
             router = self.own_router
         return made(running, router)
 
-    async def _run_and_close(self, input: str | UserMessage, options: Options) -> NetworkRun:
+    async def _run_and_close(self, input: str | UserMessage, options: NetworkOptions) -> NetworkRun:
         # A connection belongs to an event loop, and this one ends here.
         try:
             return await self._made(self._running(input, options))
@@ -200,7 +204,7 @@ def _checked_view(field: str, given: object) -> View:
     return given
 
 
-def _checked_views(given: Mapping[str, Any], agents: Agents) -> Mapping[str, View]:
+def _checked_views(given: Mapping[str, Any], agents: AgentRoster) -> Mapping[str, View]:
     for name in given:
         if name not in agents:
             there = ", ".join(agents.names) or "none"

@@ -11,7 +11,7 @@ MAX_ITER = 25
 """Calls of agents in one run, unless told otherwise."""
 
 
-class Options(Struct, frozen=True, kw_only=True):
+class NetworkOptions(Struct, frozen=True, kw_only=True):
     """What `RunOptions` say, with what stands where nothing was said."""
 
     state: Any = None

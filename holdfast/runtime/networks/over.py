@@ -1,37 +1,37 @@
 """The end of a run, raised from wherever it is found."""
 
 from holdfast.ground.errors import RunFailed
-from holdfast.runtime.calling.ends import Ending
-from holdfast.runtime.networks.running import Running
+from holdfast.runtime.calling.ends import RunEnd
+from holdfast.runtime.networks.running import NetworkExecution
 
 
 class Over(Exception):
     """The run ends, as *ending* says."""
 
-    def __init__(self, ending: Ending) -> None:
+    def __init__(self, ending: RunEnd) -> None:
         super().__init__(ending.reason)
         self.ending = ending
 
 
-def cancelled(run: Running) -> Over:
+def cancelled(run: NetworkExecution) -> Over:
     """Return the end of *run* that somebody asked for."""
-    return Over(Ending("cancelled", run.cancelling))
+    return Over(RunEnd("cancelled", run.cancelling))
 
 
-def timed_out(run: Running, cause: BaseException | None = None) -> Over:
+def timed_out(run: NetworkExecution, cause: BaseException | None = None) -> Over:
     """Return the end of *run*, whose time has passed."""
     seconds = run.options.timeout or 0
-    return Over(Ending("timeout", f"it ran past its {seconds:g} s", cause or TimeoutError()))
+    return Over(RunEnd("timeout", f"it ran past its {seconds:g} s", cause or TimeoutError()))
 
 
-def finished(run: Running, reason: str = "") -> Over:
+def finished(run: NetworkExecution, reason: str = "") -> Over:
     """Return the end of *run* for *reason*, with nothing left to do."""
-    return Over(Ending("done" if run.calls else "no_agent", reason))
+    return Over(RunEnd("done" if run.calls else "no_agent", reason))
 
 
-def failed(run: Running) -> RunFailed:
+def failed(run: NetworkExecution) -> RunFailed:
     """Return the error that tells that *run* failed, with its cause chained."""
-    ending = run.ending or Ending()
+    ending = run.ending or RunEnd()
     why = ": ".join(filter(None, (ending.detail, str(ending.cause or ""))))
     error = RunFailed(
         f"The run of {run.network.name} ended with {ending.reason}" + (f": {why}" if why else "."),

@@ -6,7 +6,7 @@ from holdfast.ground.errors import Conflict
 from holdfast.runtime.networks.agents import AgentOrName
 
 
-class Queue:
+class AgentQueue:
     """Agents in the order they are to run. Tools on other threads may add to it."""
 
     def __init__(self) -> None:

@@ -9,7 +9,7 @@ from holdfast.ground.errors import InvalidInput
 from holdfast.memories.state.result import InferenceResult
 from holdfast.memories.state.state import NetworkState
 from holdfast.runtime.calling.alone import Agent
-from holdfast.runtime.networks.agents import AgentOrName, Agents
+from holdfast.runtime.networks.agents import AgentOrName, AgentRoster
 from holdfast.runtime.networks.run import NetworkRun
 
 RouteKind = Literal["continue", "add", "replace", "stop"]
@@ -66,7 +66,7 @@ class RouterContext(Struct, frozen=True, kw_only=True):
     last_result: InferenceResult | None
     results: list[InferenceResult]
     state: NetworkState
-    agents: Agents
+    agents: AgentRoster
     result: InferenceResult | None = None
 
 
@@ -86,7 +86,7 @@ class BadRoute(Exception):
         self.detail = detail
 
 
-def route_of(given: object, agents: Agents) -> Route:
+def route_of(given: object, agents: AgentRoster) -> Route:
     """Return the decision that *given* stands for; BadRoute if *agents* cannot follow it."""
     route = _route(given)
     for each in route.agents:
@@ -94,7 +94,7 @@ def route_of(given: object, agents: Agents) -> Route:
     return route
 
 
-def known(given: object, agents: Agents) -> Agent:
+def known(given: object, agents: AgentRoster) -> Agent:
     """Return the one of *agents* that *given* is or names; BadRoute if it is none of them."""
     if given in agents:
         return given if isinstance(given, Agent) else agents[cast("str", given)]

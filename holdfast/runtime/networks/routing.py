@@ -11,14 +11,14 @@ from holdfast.memories.state.window import Window
 from holdfast.runtime.agent import AgentSpec
 from holdfast.runtime.calling.asking import HookFailed, is_enabled
 from holdfast.runtime.calling.call import AgentCall
-from holdfast.runtime.calling.ends import Ending
+from holdfast.runtime.calling.ends import RunEnd
 from holdfast.runtime.calling.run import MAX_ITER, MAX_TOOL_ERRORS
-from holdfast.runtime.networks.agents import Agents
+from holdfast.runtime.networks.agents import AgentRoster
 from holdfast.runtime.networks.interrupting import Interrupted
 from holdfast.runtime.networks.over import Over, cancelled, timed_out
 from holdfast.runtime.networks.route import BadRoute, Route, Router, RouterContext, route_of
 from holdfast.runtime.networks.routing_agent import Decision, RoutingAgent, deciding
-from holdfast.runtime.networks.running import Running
+from holdfast.runtime.networks.running import NetworkExecution
 from holdfast.runtime.parts import AnyModel
 from holdfast.runtime.slots import awaited
 
@@ -27,7 +27,7 @@ AnyRouter: TypeAlias = Router | RoutingAgent
 _VIEW = View(tools="drop")
 
 
-async def routed(run: Running, router: AnyRouter) -> Route:
+async def routed(run: NetworkExecution, router: AnyRouter) -> Route:
     """Return what *router* decides in *run* now; Over if that is an end, or fails."""
     agents = await enabled(run)
     ctx = RouterContext(
@@ -51,23 +51,25 @@ async def routed(run: Running, router: AnyRouter) -> Route:
     except Interrupted:
         raise cancelled(run) from None
     except BadRoute as error:
-        raise Over(Ending("router_error", error.detail, error.__cause__)) from error
+        raise Over(RunEnd("router_error", error.detail, error.__cause__)) from error
     except Exception as error:
         if isinstance(error, TimeoutError) and limit.expired():
             raise timed_out(run, error) from error
         # Whatever a user's code raises; it is the cause, by which the run's end is told.
-        raise Over(Ending("router_error", "the router raised", error)) from error
+        raise Over(RunEnd("router_error", "the router raised", error)) from error
 
 
-async def enabled(run: Running) -> Agents:
+async def enabled(run: NetworkExecution) -> AgentRoster:
     """Return the agents that may be called now; Over if it cannot be told."""
     try:
-        return Agents([each for each in run.network.agents if await is_enabled(each, run.handle)])
+        return AgentRoster(
+            [each for each in run.network.agents if await is_enabled(each, run.handle)]
+        )
     except HookFailed as error:
-        raise Over(Ending("hook_error", error.hook, error.__cause__)) from error
+        raise Over(RunEnd("hook_error", error.hook, error.__cause__)) from error
 
 
-async def _answer(run: Running, router: AnyRouter, ctx: RouterContext) -> object:
+async def _answer(run: NetworkExecution, router: AnyRouter, ctx: RouterContext) -> object:
     if not isinstance(router, RoutingAgent):
         return await awaited(router(ctx))
     decision = Decision(ctx.agents)
@@ -84,7 +86,7 @@ async def _answer(run: Running, router: AnyRouter, ctx: RouterContext) -> object
     return decision.route or Route.stop(result.text)
 
 
-async def _consulted(run: Running, router: RoutingAgent) -> InferenceResult:
+async def _consulted(run: NetworkExecution, router: RoutingAgent) -> InferenceResult:
     """Return what one call of *router*'s agent came to; Over if it failed."""
     most = None if run.max_iter is None else 2 * run.max_iter + 2
     asked = sum(each.usage.requests for each in run.router_calls)
@@ -108,10 +110,10 @@ async def _consulted(run: Running, router: RoutingAgent) -> InferenceResult:
             raise BadRoute(f"it chose no agent in {bound} requests")
         case _:
             detail = f"the router ended with {call.ending.reason}"
-            raise Over(Ending("router_error", detail, call.ending.cause))
+            raise Over(RunEnd("router_error", detail, call.ending.cause))
 
 
-def _recorded(run: Running, result: InferenceResult) -> InferenceResult:
+def _recorded(run: NetworkExecution, result: InferenceResult) -> InferenceResult:
     index = len(run.router_calls)
     reason = "done" if result.stop_reason == "hook_stop" else result.stop_reason
     return result.replace(id=result_id(f"{run.id}:router", index), index=index, stop_reason=reason)
@@ -122,7 +124,7 @@ class Consulting:
 
     watched = False
 
-    def __init__(self, run: Running) -> None:
+    def __init__(self, run: NetworkExecution) -> None:
         self._run = run
         self.id, self.input, self.system_prompt = run.id, run.input, ""
         self.state, self.usage, self.usage_limits = run.state, run.usage, run.usage_limits

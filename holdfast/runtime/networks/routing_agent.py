@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 from holdfast.ground.errors import InvalidInput
 from holdfast.runtime.agent import AgentHooks, AgentStart
 from holdfast.runtime.calling.alone import Agent
-from holdfast.runtime.networks.agents import Agents
+from holdfast.runtime.networks.agents import AgentRoster
 from holdfast.runtime.networks.route import AnyRoute, BadRoute, Route, RouterContext, bad
 from holdfast.runtime.parts import AnyModel, AnyTool, Instructions
 from holdfast.runtime.slots import awaited
@@ -64,7 +64,7 @@ class Decision:
     A name that is none of *agents*' is told those there are, once.
     """
 
-    def __init__(self, agents: Agents) -> None:
+    def __init__(self, agents: AgentRoster) -> None:
         self.agents = agents
         self.route: Route | None = None
         self.failed: BadRoute | None = None

@@ -15,12 +15,12 @@ from holdfast.memories.state.state import NetworkState
 from holdfast.memories.state.view import View
 from holdfast.memories.state.window import Window
 from holdfast.runtime.calling.alone import Agent
-from holdfast.runtime.calling.ends import Ending
+from holdfast.runtime.calling.ends import RunEnd
 from holdfast.runtime.calling.tool_calls import working
 from holdfast.runtime.history import History
-from holdfast.runtime.networks.agents import AgentOrName, Agents
+from holdfast.runtime.networks.agents import AgentOrName, AgentRoster
 from holdfast.runtime.networks.interrupting import Interrupting
-from holdfast.runtime.networks.queue import Queue
+from holdfast.runtime.networks.queue import AgentQueue
 from holdfast.runtime.parts import AnyModel
 from holdfast.runtime.run_events import Telling
 
@@ -31,7 +31,7 @@ class NetworkSpec:
 
     name: str
     description: str
-    agents: Agents
+    agents: AgentRoster
     default_model: AnyModel | None
     max_iter: int | None
     history: History | None
@@ -59,13 +59,13 @@ class NetworkProgress:
         self.started_at, self.telling = started_at, telling
         self.usage = RunUsage()
         self.mcp: dict[str, dict[str, Any]] = {}
-        self.queue, self.interrupting = Queue(), Interrupting()
+        self.queue, self.interrupting = AgentQueue(), Interrupting()
         self.calls = 0
         self.router_calls: list[InferenceResult] = []
         self.skipped: list[tuple[str, str]] = []
         self.omitted: list[Window] = []
         self.told: Usage | None = None
-        self.ending: Ending | None = None
+        self.ending: RunEnd | None = None
         self.ended_at: datetime | None = None
         self.current: str | None = None
         self.stopping: str | None = None

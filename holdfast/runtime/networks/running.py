@@ -19,7 +19,7 @@ from holdfast.runtime.calling.alone import as_state
 from holdfast.runtime.calling.remembering import Remembering
 from holdfast.runtime.calling.run import check_max_iter
 from holdfast.runtime.history import History
-from holdfast.runtime.networks.options import Options
+from holdfast.runtime.networks.options import NetworkOptions
 from holdfast.runtime.networks.run import NetworkProgress, NetworkRun, NetworkSpec
 from holdfast.runtime.parts import AnyModel
 from holdfast.runtime.run_events import RunEvent, RunEventType, Sink, Telling
@@ -29,14 +29,14 @@ _ids = Ids()
 _clock: Clock = SystemClock()
 
 
-class Running(NetworkProgress):
+class NetworkExecution(NetworkProgress):
     """A run of *network*: the port its agents' calls need."""
 
     def __init__(
         self,
         network: NetworkSpec,
         message: UserMessage,
-        options: Options,
+        options: NetworkOptions,
         *,
         sink: Sink | None = None,
         also: Callable[[RunEvent], object] | None = None,

@@ -61,7 +61,7 @@ class Draft:
 
     def add(self, arguments: Mapping[str, Any]) -> Answer:
         """Add the task that *arguments* describe, if nothing is wrong with it."""
-        told = {"id": self._id_for(arguments.get("title")), **_said(arguments)}
+        told = {"id": self._id_for(arguments.get("title")), **_given_arguments(arguments)}
         id = told["id"] if isinstance(told["id"], str) else ""
         if self._failed[id] >= self._max_failures:
             closed = PlanProblem("task", "closed", self._closed(id))
@@ -174,12 +174,12 @@ def with_schema(plan: TaskPlan, schema: Schema | str | None) -> TaskPlan:
     return replace(plan, tasks=[changed if task is final else task for task in plan.tasks])
 
 
-def _said(arguments: Mapping[str, Any]) -> dict[str, Any]:
+def _given_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return what was said in *arguments*: null is as good as nothing, in steps too."""
     said = {name: value for name, value in arguments.items() if value is not None}
     if isinstance(steps := said.get("steps"), list):
         said["steps"] = [
-            _said(cast("Mapping[str, Any]", each)) if isinstance(each, dict) else each
+            _given_arguments(cast("Mapping[str, Any]", each)) if isinstance(each, dict) else each
             for each in cast("list[object]", steps)
         ]
     return said

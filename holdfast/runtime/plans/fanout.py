@@ -10,7 +10,7 @@ from holdfast.runtime.counts import counts
 from holdfast.runtime.events import LogUpdate, StepError, StepResult, TaskMoment, TaskUpdate
 from holdfast.runtime.plans.crew import Crew
 from holdfast.runtime.plans.items import NotAList, bad, good, item_step, items_of
-from holdfast.runtime.plans.means import Means
+from holdfast.runtime.plans.means import PlanContext
 from holdfast.runtime.plans.shapes import State, Step, Task
 from holdfast.runtime.plans.spent import Spent
 from holdfast.runtime.steps.leaving import leave_failure, leave_result
@@ -25,7 +25,9 @@ class FanOut:
     What its items cost is added to *spent*.
     """
 
-    def __init__(self, task: Task, step: Step, means: Means, *, finish: bool, spent: Spent) -> None:
+    def __init__(
+        self, task: Task, step: Step, means: PlanContext, *, finish: bool, spent: Spent
+    ) -> None:
         self._task, self._step, self._means, self._finish = task, step, means, finish
         self._context = means.context
         self._failed: dict[int, StepError] = {}

@@ -7,7 +7,7 @@ from holdfast.ground.json_values import JSON, decode, encode
 from holdfast.memories.run import keys
 from holdfast.memories.run.entry import TITLE_CHARS, VALUE_DEPTH
 from holdfast.runtime.calling.alone import Agent
-from holdfast.runtime.checkpoints.keeping import Keeper
+from holdfast.runtime.checkpoints.keeping import CheckpointWriter
 from holdfast.runtime.context import Context
 from holdfast.runtime.parts import AnyModel, AnyTool, AnyToolset, named
 from holdfast.runtime.plans.shapes import Step, Task
@@ -15,7 +15,7 @@ from holdfast.runtime.steps.executor import StepExecutor
 
 
 @dataclass(frozen=True)
-class Means:
+class PlanContext:
     """What every step gets."""
 
     context: Context
@@ -28,13 +28,13 @@ class Means:
     upstream_memory_keys: Sequence[str] = ()
     max_iterations: int = 10
     token_budget: int = 120_000
-    keeper: Keeper | None = None
+    keeper: CheckpointWriter | None = None
 
-    def reading(self, upstream: Iterable[str]) -> "Means":
+    def reading(self, upstream: Iterable[str]) -> "PlanContext":
         """Return the same for steps that are told of the entries *upstream*."""
         return replace(self, upstream_memory_keys=tuple(upstream))
 
-    def keeping(self, keeper: Keeper | None) -> "Means":
+    def keeping(self, keeper: CheckpointWriter | None) -> "PlanContext":
         """Return the same, with *keeper* keeping what is complete."""
         return replace(self, keeper=keeper)
 

@@ -12,12 +12,12 @@ from holdfast.memories.run.entry import RunEntry
 from holdfast.runtime import executing
 from holdfast.runtime.calling.alone import Agent
 from holdfast.runtime.checkpoints.checkpoint import Checkpoint, Checkpoints, differing, hashed
-from holdfast.runtime.checkpoints.keeping import Keeper
+from holdfast.runtime.checkpoints.keeping import CheckpointWriter
 from holdfast.runtime.context import Context
-from holdfast.runtime.events import Event, LogUpdate
-from holdfast.runtime.executing import Ending
+from holdfast.runtime.events import ExecutionEvent, LogUpdate
+from holdfast.runtime.executing import ExecutionOutcome
 from holdfast.runtime.parts import AnyModel, AnyTool, AnyToolset
-from holdfast.runtime.plans.means import Means, supply, taken
+from holdfast.runtime.plans.means import PlanContext, supply, taken
 from holdfast.runtime.plans.parts import parts_of
 from holdfast.runtime.plans.plan import TaskPlan
 from holdfast.runtime.plans.report import Report, reported
@@ -58,7 +58,7 @@ class ParallelTaskExecutor:
         on_mismatch: OnMismatch = "refuse",
     ) -> None:
         within = context if max_concurrency is None else context.narrowed(max_concurrency)
-        means = Means(
+        means = PlanContext(
             within,
             model=model,
             agent=agent,
@@ -76,10 +76,10 @@ class ParallelTaskExecutor:
             raise InvalidInput("on_mismatch", "must be refuse or restart", given=on_mismatch)
         self._means, self._max_steps = means, max_steps
         self._checkpoints, self._on_mismatch = checkpoint, on_mismatch
-        self._keeper: Keeper | None = None
+        self._keeper: CheckpointWriter | None = None
         self._works = self._made(means)
 
-    def execute(self) -> AsyncGenerator[Event]:
+    def execute(self) -> AsyncGenerator[ExecutionEvent]:
         """Execute it; give its events as they happen."""
         return executing.events(self)
 
@@ -105,19 +105,21 @@ class ParallelTaskExecutor:
             if self._keeper:
                 await self._keeper.close()
 
-    def ending(self) -> Ending:
+    def ending(self) -> ExecutionOutcome:
         """Return what came of it."""
         completed = tuple(task.id for task in self.plan.tasks if task.completed)
         failed = {task.id: task.error for task in self.plan.tasks if task.failed}
         if not failed:
-            return Ending(state="completed", result=self.get_final_result(), completed=completed)
+            return ExecutionOutcome(
+                state="completed", result=self.get_final_result(), completed=completed
+            )
         cause = "; ".join(
             f"task {id}: {error.message if error else ''}" for id, error in failed.items()
         )
         failure = Failed(
             cause, failed=tuple(failed), blocked=self.blocked_task_ids(), report=self.report()
         )
-        return Ending(state="failed", reason=cause, failure=failure, completed=completed)
+        return ExecutionOutcome(state="failed", reason=cause, failure=failure, completed=completed)
 
     def get_final_result(self) -> JSON:
         """Return the result of the final task; None unless it is complete."""
@@ -168,7 +170,7 @@ class ParallelTaskExecutor:
         if self._keeper:
             await self._keeper.keep()
 
-    def _made(self, means: Means) -> dict[str, TaskWork]:
+    def _made(self, means: PlanContext) -> dict[str, TaskWork]:
         """Return the work on each task; it may read what its task needs."""
         return {
             task.id: TaskWork(
@@ -185,7 +187,7 @@ class ParallelTaskExecutor:
         if self._checkpoints is None:
             return None
         parts = parts_of(self.plan, self._inputs, self._means)
-        self._keeper = Keeper(self._checkpoints, self.context, parts)
+        self._keeper = CheckpointWriter(self._checkpoints, self.context, parts)
         kept = await asyncio.to_thread(self._checkpoints.load, self.context.run_id)
         if kept is None:
             return None

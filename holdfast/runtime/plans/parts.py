@@ -10,13 +10,13 @@ from holdfast.runtime.calling.alone import Agent
 from holdfast.runtime.checkpoints.checkpoint import hashed
 from holdfast.runtime.models import model_of
 from holdfast.runtime.parts import AnyModel, AnyTool, AnyToolset
-from holdfast.runtime.plans.means import Means
+from holdfast.runtime.plans.means import PlanContext
 from holdfast.runtime.plans.plan import TaskPlan
 from holdfast.runtime.plans.reading import plain
 from holdfast.runtime.tooling import offered
 
 
-def parts_of(plan: TaskPlan, inputs: Mapping[str, JSON], means: Means) -> dict[str, str]:
+def parts_of(plan: TaskPlan, inputs: Mapping[str, JSON], means: PlanContext) -> dict[str, str]:
     """Return the hash of each part of a run by its name."""
     agent = means.agent
     told: dict[str, Any] = {

@@ -27,8 +27,8 @@ from holdfast.ground.errors import InvalidInput, PlanningFailed
 from holdfast.ground.json_values import JSON
 from holdfast.runtime import executing
 from holdfast.runtime.context import Context
-from holdfast.runtime.events import Event, PlanningUpdate, TaskUpdate
-from holdfast.runtime.executing import Ending
+from holdfast.runtime.events import ExecutionEvent, PlanningUpdate, TaskUpdate
+from holdfast.runtime.executing import ExecutionOutcome
 from holdfast.runtime.models import model_of
 from holdfast.runtime.parts import AnyModel, AnyTool, named
 from holdfast.runtime.plans.drafting import Answer, Draft, with_schema
@@ -115,7 +115,7 @@ class TaskPlanner:
         self.plan: TaskPlan | None = None
         self.error: PlanningFailed | None = None
 
-    def execute(self) -> AsyncGenerator[Event]:
+    def execute(self) -> AsyncGenerator[ExecutionEvent]:
         """Execute it; give its events as they happen."""
         return executing.events(self)
 
@@ -143,11 +143,11 @@ class TaskPlanner:
             return await self._tell("complete", "failed", error.message)
         return await self._tell("complete", "success", self.plan.to_json())
 
-    def ending(self) -> Ending:
+    def ending(self) -> ExecutionOutcome:
         """Return what came of it."""
         if self.error is not None:
-            return Ending(state="failed", reason=self.error.message, failure=self.error)
-        return Ending(state="completed", result=self.plan)
+            return ExecutionOutcome(state="failed", reason=self.error.message, failure=self.error)
+        return ExecutionOutcome(state="completed", result=self.plan)
 
     async def _planned(self) -> TaskPlan:
         """Ask until a plan is finished and approved."""

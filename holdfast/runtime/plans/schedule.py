@@ -16,7 +16,7 @@ class Blocked(Struct, frozen=True):
     by: tuple[str, ...]
 
 
-class Change(Struct, frozen=True):
+class ScheduleChange(Struct, frozen=True):
     """What follows when one is settled: who may start now, who never will."""
 
     ready: tuple[str, ...]
@@ -48,15 +48,15 @@ class Schedule:
         """Return those that need nothing."""
         return tuple(id for id, left in self._left.items() if left == 0)
 
-    def completed(self, id: str) -> Change:
+    def completed(self, id: str) -> ScheduleChange:
         """Settle *id* as done."""
         return self._settle(id, ())
 
-    def failed(self, id: str) -> Change:
+    def failed(self, id: str) -> ScheduleChange:
         """Settle *id* as failed: what needs it, directly or not, is blocked by it."""
         return self._settle(id, (id,))
 
-    def _settle(self, id: str, causes: Iterable[str]) -> Change:
+    def _settle(self, id: str, causes: Iterable[str]) -> ScheduleChange:
         ready: list[str] = []
         blocked: list[str] = []
         settled = [(id, set(causes))]
@@ -72,7 +72,7 @@ class Schedule:
                     settled.append((each, self._causes[each]))
                 else:
                     ready.append(each)
-        return Change(
+        return ScheduleChange(
             tuple(self._in_order(ready)),
             tuple(Blocked(each, self._named(each)) for each in self._in_order(blocked)),
         )

@@ -7,11 +7,11 @@ from holdfast.ground.json_values import JSON
 from holdfast.runtime import executing
 from holdfast.runtime.calling.alone import Agent
 from holdfast.runtime.context import Context
-from holdfast.runtime.events import Event, StepError
-from holdfast.runtime.executing import Ending
+from holdfast.runtime.events import ExecutionEvent, StepError
+from holdfast.runtime.executing import ExecutionOutcome
 from holdfast.runtime.parts import AnyModel, AnyTool, AnyToolset
 from holdfast.runtime.plans.checks import problems_of_task
-from holdfast.runtime.plans.means import Means, supply, taken
+from holdfast.runtime.plans.means import PlanContext, supply, taken
 from holdfast.runtime.plans.shapes import Task
 from holdfast.runtime.plans.working import TaskWork
 
@@ -40,7 +40,7 @@ class TaskExecutor:
         max_step_iterations: int = 10,
         step_token_budget: int = 120_000,
     ) -> None:
-        means = Means(
+        means = PlanContext(
             context,
             model=model,
             agent=agent,
@@ -72,7 +72,7 @@ class TaskExecutor:
         """Why the task failed; None unless it did."""
         return self.task.error
 
-    def execute(self) -> AsyncGenerator[Event]:
+    def execute(self) -> AsyncGenerator[ExecutionEvent]:
         """Execute it; give its events as they happen."""
         return executing.events(self)
 
@@ -90,15 +90,17 @@ class TaskExecutor:
         supply(self.context, self._inputs)
         await self._work.perform()
 
-    def ending(self) -> Ending:
+    def ending(self) -> ExecutionOutcome:
         """Return what came of it."""
         error, completed = self.error, self._work.ids("completed")
         if error is None:
-            return Ending(state="completed", result=self.result, completed=completed)
+            return ExecutionOutcome(state="completed", result=self.result, completed=completed)
         failure = TaskFailed(
             self.task.id,
             error.message,
             failed=self._work.ids("failed"),
             blocked=self._work.ids("blocked"),
         )
-        return Ending(state="failed", reason=error.message, failure=failure, completed=completed)
+        return ExecutionOutcome(
+            state="failed", reason=error.message, failure=failure, completed=completed
+        )

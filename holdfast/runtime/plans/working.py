@@ -12,7 +12,7 @@ from holdfast.ground.json_values import JSON
 from holdfast.memories.run import keys
 from holdfast.runtime.events import StepError, StepResult, TaskMoment, TaskUpdate
 from holdfast.runtime.plans.fanout import FanOut
-from holdfast.runtime.plans.means import Means
+from holdfast.runtime.plans.means import PlanContext
 from holdfast.runtime.plans.schedule import Blocked
 from holdfast.runtime.plans.shapes import State, Step, Task
 from holdfast.runtime.plans.spent import Spent
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 class TaskWork:
     """The steps of *task*, of which *finish* gives its result; at most *max_steps* are begun."""
 
-    def __init__(self, task: Task, means: Means, *, finish: str, max_steps: int) -> None:
+    def __init__(self, task: Task, means: PlanContext, *, finish: str, max_steps: int) -> None:
         self.task, self._means, self._finish = task, means, finish
         self._max_steps, self._begun = max_steps, 0
         self._context = means.context

@@ -8,7 +8,7 @@ from pydantic_ai import ModelRetry
 
 from holdfast.runtime.slots import awaited
 from holdfast.runtime.steps.assignment import AcceptResult
-from holdfast.runtime.steps.finish import Wanted
+from holdfast.runtime.steps.finish import ResultSchema
 from holdfast.runtime.steps.stopped import Stopped
 
 REFUSALS: Final = 3
@@ -24,13 +24,13 @@ class Acceptance:
     request.
     """
 
-    def __init__(self, wanted: Wanted | None, accept_result: AcceptResult | None) -> None:
+    def __init__(self, wanted: ResultSchema | None, accept_result: AcceptResult | None) -> None:
         self.result: Any = UNSET
         self.finished = False
         self._wanted, self._accept_result = wanted, accept_result
         self._refusals = 0
 
-    async def of_arguments(self, wanted: Wanted, arguments: dict[str, Any]) -> Any:
+    async def of_arguments(self, wanted: ResultSchema, arguments: dict[str, Any]) -> Any:
         """Return the result that *arguments* of `finish_step` hold; ModelRetry if they do not."""
         candidate = wanted.candidate(arguments)
         if problems := wanted.problems(candidate):

@@ -10,7 +10,7 @@ from holdfast.runtime.context import Context
 from holdfast.runtime.events import LogUpdate, TaskMoment, TaskUpdate
 from holdfast.runtime.parts import AnyModel, AnyTool, AnyToolset
 from holdfast.runtime.plans.shapes import Step, Task
-from holdfast.runtime.steps.finish import Wanted
+from holdfast.runtime.steps.finish import ResultSchema
 from holdfast.runtime.steps.prompt import Contract
 from holdfast.tools.base import Tool
 
@@ -35,7 +35,7 @@ class Assignment(Struct, frozen=True, kw_only=True):
     toolsets: Sequence[AnyToolset]
     contract_tools: Sequence[Tool]
     contract: Contract
-    wanted: Wanted | None
+    wanted: ResultSchema | None
     max_iterations: int
     token_budget: int
     tool_result_limit: int

@@ -23,22 +23,22 @@ from holdfast.runtime.steering import Deliver, Inbox
 from holdfast.runtime.steps.acceptance import Acceptance
 from holdfast.runtime.steps.assignment import Assignment
 from holdfast.runtime.steps.finish import parameters
-from holdfast.runtime.steps.hooks import Loop, StepHooks
+from holdfast.runtime.steps.hooks import LoopScope, StepHooks
 from holdfast.runtime.steps.prompt import CONCLUDE, CONCLUDE_IN_TEXT
 from holdfast.runtime.steps.running import (
     FINISH_WORDS,
     IN_TEXT,
-    Rewriting,
     StepDeps,
+    StepRequestRewrite,
     refers,
     with_schema,
 )
 from holdfast.runtime.steps.sizes import Sizes
 from holdfast.runtime.steps.stage import Stage
 from holdfast.runtime.steps.stopped import Stopped, of_model
-from holdfast.runtime.steps.telling import Teller
+from holdfast.runtime.steps.telling import StepEvents
 from holdfast.runtime.steps.toolbox import Toolbox
-from holdfast.runtime.steps.tools import FINISH, Answered
+from holdfast.runtime.steps.tools import FINISH, ToolCallOutcome
 from holdfast.tools.base import Schema
 
 Graph: TypeAlias = AgentRun[Any, Any]
@@ -49,7 +49,7 @@ _TRIES_PER_REQUEST: Final = 100
 """Mistakes of one reply that never end the loop before its requests do."""
 
 
-class Attempt:
+class StepAttempt:
     """One try of what *assignment* says, under the *system* text, beginning with *message*.
 
     What is said to *inbox* meanwhile goes before its next request. `messages` and `requests` are
@@ -62,7 +62,7 @@ class Attempt:
         wanted = assignment.wanted
         self.finish_parameters: Schema = parameters(wanted.schema) if wanted else {}
         self.acceptance = Acceptance(wanted, assignment.accept_result)
-        loop = Loop(
+        loop = LoopScope(
             agent=assignment.agent,
             context=assignment.context,
             input=assignment.step.instructions,
@@ -75,8 +75,8 @@ class Attempt:
             budget=assignment.token_budget,
             sizes=Sizes(system),
         )
-        self.answers: dict[str, Answered] = {}
-        self._teller = Teller(
+        self.answers: dict[str, ToolCallOutcome] = {}
+        self._teller = StepEvents(
             assignment.context,
             self.answers,
             step=assignment.step.id,
@@ -224,7 +224,7 @@ class Attempt:
         """
         found: list[AbstractCapability[Any]] = [NOTING]
         if self._assignment.agent.hooks is not None or refers(self.finish_parameters):
-            found.append(Rewriting())
+            found.append(StepRequestRewrite())
         if get_current_span().is_recording():
             context = self.context
             settings = InstrumentationSettings(

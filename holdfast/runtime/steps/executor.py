@@ -14,14 +14,14 @@ from holdfast.runtime.calling import asking
 from holdfast.runtime.calling.alone import Agent
 from holdfast.runtime.context import Context
 from holdfast.runtime.counts import counts
-from holdfast.runtime.events import Event, StepError, StepResult
-from holdfast.runtime.executing import Ending
+from holdfast.runtime.events import ExecutionEvent, StepError, StepResult
+from holdfast.runtime.executing import ExecutionOutcome
 from holdfast.runtime.parts import AnyModel, AnyTool, AnyToolset
 from holdfast.runtime.plans.shapes import State, Step, Task
 from holdfast.runtime.steering import Inbox
 from holdfast.runtime.steps.assignment import AcceptResult, Assignment
-from holdfast.runtime.steps.attempt import Attempt
-from holdfast.runtime.steps.finish import Wanted, checked_schema
+from holdfast.runtime.steps.attempt import StepAttempt
+from holdfast.runtime.steps.finish import ResultSchema, checked_schema
 from holdfast.runtime.steps.leaving import leave_failure, leave_result
 from holdfast.runtime.steps.prompt import Contract, absent, system_text, upstream_keys
 from holdfast.runtime.steps.span import step_span
@@ -76,7 +76,7 @@ class StepExecutor:
         """What people call it."""
         return self.step.id
 
-    def execute(self) -> AsyncGenerator[Event]:
+    def execute(self) -> AsyncGenerator[ExecutionEvent]:
         """Do the step; give its events as they happen."""
         return executing.events(self)
 
@@ -88,15 +88,17 @@ class StepExecutor:
         """Do as `run` does, for a script without an event loop."""
         return executing.run_sync(self)
 
-    def ending(self) -> Ending:
+    def ending(self) -> ExecutionOutcome:
         """Return what came of it."""
         if self.step.state == "completed":
-            return Ending(state="completed", result=self.result, completed=(self.step.id,))
+            return ExecutionOutcome(
+                state="completed", result=self.result, completed=(self.step.id,)
+            )
         error = self.error
         if error is None:
-            return Ending(state="failed")
+            return ExecutionOutcome(state="failed")
         failure = StepFailed(self.step.id, error, run=self.context)
-        return Ending(state="failed", reason=str(error), failure=failure)
+        return ExecutionOutcome(state="failed", reason=str(error), failure=failure)
 
     async def perform(self) -> None:
         """Do the step, telling of it."""
@@ -160,7 +162,7 @@ class StepExecutor:
             raise Stopped("hook", told) from failed
 
     async def _attempted(self, inbox: Inbox) -> Any:
-        attempt = Attempt(
+        attempt = StepAttempt(
             self._assignment,
             system=await self._system_text(),
             message=await self._message(),
@@ -276,7 +278,7 @@ class StepExecutor:
             toolsets=[*agent.toolsets, *self.toolsets],
             contract_tools=contract_tools,
             contract=Contract(schema=schema, finish=self.finish_task, profile=context.profile),
-            wanted=None if schema is None else Wanted(schema),
+            wanted=None if schema is None else ResultSchema(schema),
             max_iterations=step.max_iterations or self.max_iterations,
             token_budget=step.token_budget or self.token_budget,
             tool_result_limit=limit,

@@ -51,7 +51,7 @@ def _schema_of(text: str | bytes) -> Schema | None:
     return schema_of(text if isinstance(text, str) else text.decode())
 
 
-class Wanted:
+class ResultSchema:
     """The result that *schema* describes."""
 
     def __init__(self, schema: Schema) -> None:
@@ -77,7 +77,7 @@ class Wanted:
         """Return what is wrong with *candidate*, up to five: where, what was wanted, what came."""
         try:
             json_values.encode(candidate, root="", depth=DEPTH, field="result")
-            found = _told(self._checks.iter_errors(candidate))
+            found = _problems_of(self._checks.iter_errors(candidate))
         except InvalidInput as error:
             return [error.reason]
         except RecursionError:
@@ -109,7 +109,7 @@ class Wanted:
         return any(self._checks.is_type(value, kind) for kind in listed)
 
 
-def _told(errors: Iterable[ValidationError]) -> list[str]:
+def _problems_of(errors: Iterable[ValidationError]) -> list[str]:
     found: list[str] = []
     for error in errors:
         found.append(_problem(error))

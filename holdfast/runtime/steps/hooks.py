@@ -26,7 +26,7 @@ class Rewritten(Struct, frozen=True):
     messages: list[ModelMessage]
 
 
-class Loop(Struct, frozen=True, kw_only=True):
+class LoopScope(Struct, frozen=True, kw_only=True):
     """Whose requests hooks are asked around: those of *agent*, at work on *input*.
 
     *contract* stands in every system text, whatever a hook puts there. Only a loop that *gives
@@ -43,7 +43,7 @@ class Loop(Struct, frozen=True, kw_only=True):
 class StepHooks:
     """Asks the hooks of one loop. `rewritten` is what they want of the next request."""
 
-    def __init__(self, loop: Loop, *, system: str, message: str) -> None:
+    def __init__(self, loop: LoopScope, *, system: str, message: str) -> None:
         self._loop, self._agent, self._context = loop, loop.agent, loop.context
         self._prompt: tuple[Message, ...] = (messages.system(system), messages.user(message))
         self._asks = self._agent.hooks is not None

@@ -21,7 +21,7 @@ _PARAMETERS: Final[Schema] = {
 }
 
 
-class Pages:
+class ResultPages:
     """The long results of one step; parts have at most *most* characters."""
 
     def __init__(self, most: int) -> None:
@@ -42,9 +42,9 @@ class Pages:
         text = self._kept.get(result_id)
         if text is None:
             known = ", ".join(self._kept) or "none"
-            return _mistake(f"there is no result {result_id!r}; those kept are: {known}")
+            return _paging_error(f"there is no result {result_id!r}; those kept are: {known}")
         if offset > len(text):
-            return _mistake(f"the result has {len(text)} characters; {offset} is past its end")
+            return _paging_error(f"the result has {len(text)} characters; {offset} is past its end")
         piece = text[offset : offset + self.most]
         end = offset + len(piece)
         return {
@@ -77,5 +77,5 @@ class Pages:
         )
 
 
-def _mistake(message: str) -> JSON:
+def _paging_error(message: str) -> JSON:
     return {"error": {"type": "invalid_input", "message": message}}

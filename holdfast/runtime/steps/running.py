@@ -17,7 +17,7 @@ from pydantic_ai.tools import ToolDefinition
 
 from holdfast.ground.errors import EngineFault
 from holdfast.runtime.steps.acceptance import Acceptance
-from holdfast.runtime.steps.finish import Wanted
+from holdfast.runtime.steps.finish import ResultSchema
 from holdfast.runtime.steps.hooks import StepHooks
 from holdfast.runtime.steps.tools import FINISH
 from holdfast.tools.base import Schema
@@ -31,10 +31,10 @@ class StepDeps(msgspec.Struct, frozen=True, kw_only=True):
     finish_parameters: Schema
     hooks: StepHooks
     acceptance: Acceptance
-    wanted: Wanted | None
+    wanted: ResultSchema | None
 
 
-class Rewriting(AbstractCapability[Any]):
+class StepRequestRewrite(AbstractCapability[Any]):
     """Shows `finish_step` with the schema of the step, and sends what a hook wants sent."""
 
     async def prepare_output_tools(

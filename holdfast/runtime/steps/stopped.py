@@ -35,17 +35,17 @@ def of_model(error: Exception) -> Stopped:
     """Return what *error*, raised by a request to a model, means for the step."""
     if isinstance(error, UnexpectedModelBehavior):
         return Stopped("no_answer", str(error))
-    return Stopped("model_error", _told(error))
+    return Stopped("model_error", _model_error_text(error))
 
 
-def _told(error: BaseException) -> str:
+def _model_error_text(error: BaseException) -> str:
     if isinstance(error, ModelHTTPError):
         return f"{error.model_name} answered {error.status_code}: {_body(error)}"
     if isinstance(error, ModelAPIError):
         return f"{error.model_name}: {error.message}"
     if isinstance(error, FallbackExceptionGroup):
         group = cast("BaseExceptionGroup[BaseException]", error)
-        return "; ".join(map(_told, group.exceptions))
+        return "; ".join(map(_model_error_text, group.exceptions))
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 

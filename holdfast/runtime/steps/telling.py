@@ -24,17 +24,22 @@ from pydantic_ai.messages import (
 
 from holdfast.runtime.context import Context
 from holdfast.runtime.events import Chunk, ToolCallUpdate, ToolResultUpdate
-from holdfast.runtime.steps.tools import Answered
+from holdfast.runtime.steps.tools import ToolCallOutcome
 
 LINE: Final = 120
 """Characters of the line that tells a person of a call."""
 
 
-class Teller:
+class StepEvents:
     """Tells of one try of *step*; *answers* knows more of a tool's answer than its model."""
 
     def __init__(
-        self, context: Context, answers: dict[str, Answered], *, step: str, task: str | None = None
+        self,
+        context: Context,
+        answers: dict[str, ToolCallOutcome],
+        *,
+        step: str,
+        task: str | None = None,
     ) -> None:
         self._answers, self._step, self._task = answers, step, task
         self._tell = context.tell
@@ -76,7 +81,7 @@ class Teller:
         if known is None:
             # Answered by the framework: `finish_step`, or a tool that is not offered.
             size = len(part.model_response_str())
-            known = Answered(ok=part.outcome == "success", characters=size)
+            known = ToolCallOutcome(ok=part.outcome == "success", characters=size)
         await self._tell(
             ToolResultUpdate(
                 task_id=self._task,

@@ -17,9 +17,9 @@ from holdfast.runtime.mcp_servers import kept, reach
 from holdfast.runtime.parts import AnyTool, name_of, named
 from holdfast.runtime.steps.acceptance import Acceptance
 from holdfast.runtime.steps.assignment import Assignment
-from holdfast.runtime.steps.paging import READ_RESULT, Pages
+from holdfast.runtime.steps.paging import READ_RESULT, ResultPages
 from holdfast.runtime.steps.stopped import Stopped
-from holdfast.runtime.steps.tools import FINISH, Answered, StepTools
+from holdfast.runtime.steps.tools import FINISH, StepTools, ToolCallOutcome
 from holdfast.runtime.tool_context import ToolContext
 from holdfast.runtime.tooling import equipped, in_thread
 from holdfast.tools.base import Tool
@@ -43,7 +43,7 @@ def memory_tools(memory: RunMemory, *, profile: Profile, writer: str, most: int)
 
 def check_names(tools: Iterable[AnyTool], contract: Iterable[Tool]) -> None:
     """Raise ToolNameTaken when two of *tools* have one name, or one has that of a tool of ours."""
-    named([*contract, Pages(1).tool(), _FINISH], tools)
+    named([*contract, ResultPages(1).tool(), _FINISH], tools)
 
 
 class Toolbox:
@@ -56,12 +56,12 @@ class Toolbox:
         self,
         assignment: Assignment,
         *,
-        answers: dict[str, Answered],
+        answers: dict[str, ToolCallOutcome],
         acceptance: Acceptance,
         concludes: Concludes,
     ) -> None:
         self._assignment, self._acceptance, self._concludes = assignment, acceptance, concludes
-        self.pages = Pages(assignment.tool_result_limit)
+        self.pages = ResultPages(assignment.tool_result_limit)
         self._contract: list[Tool] = [*assignment.contract_tools, self.pages.tool()]
         self._ours = {tool.name for tool in self._contract}
         self._allowed = assignment.step.tools
@@ -97,7 +97,7 @@ class Toolbox:
             return len(self.pages) > 0
         return name in self._ours or self._allowed is None or name in self._allowed
 
-    def pages_of(self, name: str) -> Pages | None:
+    def pages_of(self, name: str) -> ResultPages | None:
         """Return where a long result of *name* is kept; None for tools that page themselves."""
         return None if name in self._ours else self.pages
 

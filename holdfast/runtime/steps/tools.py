@@ -24,7 +24,7 @@ from holdfast.ground.errors import HoldfastError, ToolNameTaken
 from holdfast.runtime.calling.json_form import json_form
 from holdfast.runtime.mcp_servers import seen_to
 from holdfast.runtime.schemas import PROBLEMS
-from holdfast.runtime.steps.paging import Pages
+from holdfast.runtime.steps.paging import ResultPages
 from holdfast.runtime.tooling import OURS
 from holdfast.tools.base import JSON, Tool
 
@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 _TEXT, _VALUE = "text", "value"
 
 
-class Answered(Struct, frozen=True, kw_only=True):
+class ToolCallOutcome(Struct, frozen=True, kw_only=True):
     """How a call went: *characters* of what the tool returned, and whether a part was given."""
 
     ok: bool
@@ -81,7 +81,7 @@ class Box(Protocol):
     `threaded` are those that run in threads; `answers` goes by the ids of calls.
     """
 
-    answers: dict[str, Answered]
+    answers: dict[str, ToolCallOutcome]
     offered: Mapping[str, ToolsetTool[Any]]
     threaded: set[str]
 
@@ -96,7 +96,7 @@ class Box(Protocol):
         """Return those of *tools* that may be called in the request that sends *messages*."""
         ...
 
-    def pages_of(self, name: str) -> Pages | None:
+    def pages_of(self, name: str) -> ResultPages | None:
         """Return where a long result of *name* is kept; None for tools that page themselves."""
         ...
 
@@ -147,7 +147,7 @@ class StepTools(WrapperToolset[Any]):
         """Return what the model is given for the call."""
         toolbox, call_id = self.toolbox, ctx.tool_call_id or ""
         if toolbox.finished:
-            toolbox.answers[call_id] = Answered(ok=False, characters=len(NOT_RUN))
+            toolbox.answers[call_id] = ToolCallOutcome(ok=False, characters=len(NOT_RUN))
             return NOT_RUN
         real = toolbox.offered[name]
         try:
@@ -155,7 +155,7 @@ class StepTools(WrapperToolset[Any]):
             value = await self._called(name, arguments, ctx, real)
             given, answered = _given(value, real, toolbox.pages_of(name))
         except Exception as error:  # noqa: BLE001 - whatever a user's tool raises is its answer
-            given, answered = _mistake(error, name, toolbox.pages_of(name))
+            given, answered = _failed_call(error, name, toolbox.pages_of(name))
         toolbox.answers[call_id] = answered
         return given
 
@@ -230,13 +230,15 @@ def _problem(found: Mapping[str, Any]) -> str:
     return f"{where}: {found['msg']}"
 
 
-def _given(value: Any, tool: ToolsetTool[Any], pages: Pages | None) -> tuple[Any, Answered]:
+def _given(
+    value: Any, tool: ToolsetTool[Any], pages: ResultPages | None
+) -> tuple[Any, ToolCallOutcome]:
     """Return what the model is given of *value*; a long one is kept in *pages* and given in part.
 
     Files, images and audio stay what they are and have no characters.
     """
     if value is None:
-        return NOTHING, Answered(ok=True, characters=0)
+        return NOTHING, ToolCallOutcome(ok=True, characters=0)
     if isinstance(value, ToolReturn):
         whole = cast("ToolReturn[Any]", value)
         inner, answered = _given(whole.return_value, tool, pages)
@@ -248,7 +250,7 @@ def _given(value: Any, tool: ToolsetTool[Any], pages: Pages | None) -> tuple[Any
         return _with_files(files, rest, value, pages)
     data = json_form(cast("object", value))
     text = _text(data)
-    answered = Answered(ok=not _refused(data, tool), characters=len(text))
+    answered = ToolCallOutcome(ok=not _refused(data, tool), characters=len(text))
     if pages is None or len(text) <= pages.most:
         return data, answered
     return pages.keep(text), replaced(answered, paged=True)
@@ -259,11 +261,11 @@ def _text(data: JSON) -> str:
 
 
 def _with_files(
-    files: list[Any], rest: list[Any], value: Any, pages: Pages | None
-) -> tuple[Any, Answered]:
+    files: list[Any], rest: list[Any], value: Any, pages: ResultPages | None
+) -> tuple[Any, ToolCallOutcome]:
     """Return *value*, whose texts beside *files* are *rest*, those in part if they are long."""
     texts = [each if isinstance(each, str) else _text(json_form(each)) for each in rest]
-    answered = Answered(ok=True, characters=sum(map(len, texts)))
+    answered = ToolCallOutcome(ok=True, characters=sum(map(len, texts)))
     if pages is None or answered.characters <= pages.most:
         return value, answered
     return [*files, pages.keep("\n".join(texts))], replaced(answered, paged=True)
@@ -274,7 +276,9 @@ def _refused(data: JSON, tool: ToolsetTool[Any]) -> bool:
     return isinstance(ours, Tool) and ours.refused is not None and ours.refused(data)
 
 
-def _mistake(error: Exception, name: str, pages: Pages | None) -> tuple[JSON, Answered]:
+def _failed_call(
+    error: Exception, name: str, pages: ResultPages | None
+) -> tuple[JSON, ToolCallOutcome]:
     """Return what the model is told of *error*, which a call of *name* raised."""
     # No provider takes half a character.
     kind, message = type(error).__name__, str(error).encode(errors="replace").decode()
@@ -285,7 +289,7 @@ def _mistake(error: Exception, name: str, pages: Pages | None) -> tuple[JSON, An
     elif not isinstance(error, HoldfastError | ModelRetry | Denied):
         _log.info("the tool %s raised", name, exc_info=error)
     told: JSON = {"error": {"type": kind, "message": message}}
-    answered = Answered(ok=False, characters=len(message))
+    answered = ToolCallOutcome(ok=False, characters=len(message))
     if pages is None or len(text := _text(told)) <= pages.most:
         return told, answered
     return pages.keep(text), replaced(answered, paged=True)

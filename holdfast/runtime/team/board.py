@@ -17,8 +17,8 @@ from holdfast.ground.errors import (
 from holdfast.ground.ids import Ids
 from holdfast.ground.json_values import encode
 from holdfast.runtime.events import TeamUpdate
-from holdfast.runtime.team.change import Change, in_order, made_of, no_task
-from holdfast.runtime.team.notices import Notices, Off
+from holdfast.runtime.team.change import BoardChange, in_order, made_of, no_task
+from holdfast.runtime.team.notices import BoardNotices, Off
 from holdfast.runtime.team.rules import refusal, stuck
 from holdfast.runtime.team.task import (
     DESCRIPTION_LIMIT,
@@ -62,7 +62,7 @@ class TaskBoard:
         self._tasks: dict[str, BoardTask] = {}
         self._lock = Lock()
         self._numbers = count(1)
-        self._notices: Notices[TeamUpdate] = Notices()
+        self._notices: BoardNotices[TeamUpdate] = BoardNotices()
 
     def create(
         self,
@@ -222,10 +222,10 @@ class TaskBoard:
         return self._tasks
 
     @contextmanager
-    def _changing(self) -> Generator[Change]:
+    def _changing(self) -> Generator[BoardChange]:
         """Give a change to make; keep and tell it unless an error comes out."""
         with self._lock:
-            change = Change(self._tasks, to_microseconds(self._clock.now()) // 1_000)
+            change = BoardChange(self._tasks, to_microseconds(self._clock.now()) // 1_000)
             yield change
             self._tasks = change.tasks
             for moment, task, agent, why in change.told:
@@ -244,7 +244,7 @@ class TaskBoard:
                 )
         self._notices.tell()
 
-    def _id(self, change: Change) -> str:
+    def _id(self, change: BoardChange) -> str:
         return self._ids.new("task", change.now * 1_000)
 
     def _result(self, result: object) -> bytes:
@@ -254,5 +254,5 @@ class TaskBoard:
         return kept
 
 
-def _working(change: Change, task: BoardTask) -> BoardTask:
+def _working(change: BoardChange, task: BoardTask) -> BoardTask:
     return change.put(task, "task_working", status="working", blocked_reason=None)

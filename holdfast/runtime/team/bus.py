@@ -13,7 +13,7 @@ from holdfast.ground.errors import InvalidInput, NotFound
 from holdfast.ground.ids import Ids
 from holdfast.runtime.agent import check_name
 from holdfast.runtime.events import TeamUpdate
-from holdfast.runtime.team.notices import Notices, Off
+from holdfast.runtime.team.notices import BoardNotices, Off
 from holdfast.runtime.team.task import checked_text, checked_title
 
 MessageType = Literal["request", "response", "info", "handoff"]
@@ -59,8 +59,8 @@ class MessageBus:
         self._log: dict[str, Message] = {}
         self._lock = Lock()
         self._numbers = count(1)
-        self._notices: Notices[TeamUpdate] = Notices()
-        self._arrivals: Notices[Message] = Notices()
+        self._notices: BoardNotices[TeamUpdate] = BoardNotices()
+        self._arrivals: BoardNotices[Message] = BoardNotices()
 
     def register(self, agent: str) -> None:
         """Let *agent* get messages from now on; once more changes nothing."""

@@ -19,7 +19,7 @@ def no_task(id: str) -> NotFound:
     return NotFound("task", id, next="List the tasks for their ids.")
 
 
-class Change:
+class BoardChange:
     """A board's tasks as they will be, and what is to be told of it."""
 
     def __init__(self, tasks: Tasks, now: int) -> None:
@@ -144,7 +144,7 @@ class Change:
             self.done(parent, msgspec.json.encode(results))
 
 
-def made_of(part: Subtask, id: str, by: str, change: Change, parent: str | None) -> BoardTask:
+def made_of(part: Subtask, id: str, by: str, change: BoardChange, parent: str | None) -> BoardTask:
     """Return the task that *part* describes. What its parent still waits for, it waits for too."""
     above = change.unsettled(parent) if parent else None
     inherited = [] if above is None else undone(above, change.tasks)

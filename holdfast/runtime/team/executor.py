@@ -8,8 +8,8 @@ from holdfast.ground.errors import AgentNameTaken, InvalidInput, NoModel, NotPer
 from holdfast.runtime import executing
 from holdfast.runtime.calling.alone import Agent
 from holdfast.runtime.context import Context
-from holdfast.runtime.events import Event, TeamUpdate
-from holdfast.runtime.executing import Ending
+from holdfast.runtime.events import ExecutionEvent, TeamUpdate
+from holdfast.runtime.executing import ExecutionOutcome
 from holdfast.runtime.parts import AnyModel, AnyTool, AnyToolset
 from holdfast.runtime.team.board import TaskBoard
 from holdfast.runtime.team.bus import MessageBus
@@ -19,7 +19,7 @@ from holdfast.runtime.team.playing import Play
 from holdfast.runtime.team.result import TeamResult, TeamStatus, result_of
 from holdfast.runtime.team.toolbox import Equipment, TurnToolbox
 from holdfast.runtime.team.tools import Seat, seat_tools
-from holdfast.runtime.team.words import Plan, Strategy, titled
+from holdfast.runtime.team.words import Strategy, TeamPlan, titled
 from holdfast.tools.run import run as memory_tools
 
 MEMORY_BUDGET: Final = 24_000
@@ -53,7 +53,7 @@ class TeamExecutor:
         bus: MessageBus | None = None,
         keep_open: bool = False,
     ) -> None:
-        self._plan = Plan(
+        self._plan = TeamPlan(
             objective=objective,
             strategy=strategy,
             max_turns=max_turns,
@@ -86,7 +86,7 @@ class TeamExecutor:
         """What people call it."""
         return titled(self._plan.objective)
 
-    def execute(self) -> AsyncGenerator[Event]:
+    def execute(self) -> AsyncGenerator[ExecutionEvent]:
         """Let it work; give its events as they happen."""
         return executing.events(self)
 
@@ -120,10 +120,10 @@ class TeamExecutor:
             finally:
                 self._tell_the_end()
 
-    def ending(self) -> Ending:
+    def ending(self) -> ExecutionOutcome:
         """Return what came of it."""
         ended = self.get_result()
-        return Ending(
+        return ExecutionOutcome(
             state="completed" if ended.status == "completed" else "failed",
             result=ended.result,
             reason=None if ended.status == "completed" else ended.status,
@@ -210,7 +210,7 @@ def _left_to(coordinator: str) -> NotPermitted:
     )
 
 
-def _check(plan: Plan, agents: Sequence[Agent]) -> None:
+def _check(plan: TeamPlan, agents: Sequence[Agent]) -> None:
     """Raise what is wrong with a team before it does anything."""
     if not plan.objective.strip():
         raise InvalidInput("objective", "must not be blank")

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from holdfast.ground.errors import HoldfastError
 from holdfast.memories.run import keys
 from holdfast.runtime.context import Context
-from holdfast.runtime.events import Event, LogUpdate, TeamUpdate
+from holdfast.runtime.events import ExecutionEvent, LogUpdate, TeamUpdate
 from holdfast.runtime.team.board import TaskBoard
 from holdfast.runtime.team.notices import Off
 from holdfast.runtime.team.task import BoardTask
@@ -14,7 +14,7 @@ DESCRIPTION: int = 4_000
 """Characters of a description that an entry of run memory may have."""
 
 
-def mirrored(board: TaskBoard, context: Context, tell: Callable[[Event], None]) -> Off:
+def mirrored(board: TaskBoard, context: Context, tell: Callable[[ExecutionEvent], None]) -> Off:
     """Set what is done on *board*, now and from now on, in the memory of *context*.
 
     Failed tasks are not in it. One that the memory will not take is told as an error.

@@ -16,7 +16,7 @@ Off = Callable[[], None]
 _log = logging.getLogger(__name__)
 
 
-class Notices(Generic[E]):
+class BoardNotices(Generic[E]):
     """What is still to be told, and to whom.
 
     `add` is called under the lock of whatever changed, which makes the order; `tell` outside it,

@@ -11,9 +11,9 @@ from holdfast.runtime.team.bus import MessageBus
 from holdfast.runtime.team.member import Member
 from holdfast.runtime.team.mirror import mirrored
 from holdfast.runtime.team.result import TeamStatus, settled_as, why_undone
-from holdfast.runtime.team.taking import Turns
-from holdfast.runtime.team.telling import Teller
-from holdfast.runtime.team.words import Plan, occasion_text, titled
+from holdfast.runtime.team.taking import TurnScheduler
+from holdfast.runtime.team.telling import TeamEvents
+from holdfast.runtime.team.words import TeamPlan, occasion_text, titled
 
 
 class Play:
@@ -21,7 +21,7 @@ class Play:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: TeamPlan,
         members: Sequence[Member],
         *,
         board: TaskBoard,
@@ -30,8 +30,10 @@ class Play:
     ) -> None:
         self._plan, self._members = plan, members
         self._board, self._bus, self._context = board, bus, context
-        self._teller = Teller(context)
-        self._turns = Turns(plan, members, board=board, context=context, teller=self._teller)
+        self._teller = TeamEvents(context)
+        self._turns = TurnScheduler(
+            plan, members, board=board, context=context, teller=self._teller
+        )
         self._loop = asyncio.get_running_loop()
         self._news = asyncio.Event()
         self._running: set[asyncio.Task[None]] = set()

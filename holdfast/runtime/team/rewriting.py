@@ -13,7 +13,7 @@ from holdfast.runtime.steps.hooks import Rewritten, StepHooks
 
 
 @dataclass
-class Rewriting(AbstractCapability[Any]):
+class TurnRewrite(AbstractCapability[Any]):
     """Puts what *hooks* made of a turn in the place of its *prompt* and of its system text."""
 
     hooks: StepHooks

@@ -13,22 +13,22 @@ from holdfast.runtime.context import Context
 from holdfast.runtime.counts import counts
 from holdfast.runtime.team.board import TaskBoard
 from holdfast.runtime.team.member import PATIENCE, Member, Sight
-from holdfast.runtime.team.telling import Teller
-from holdfast.runtime.team.turn import Beginning, Taken, Turn
-from holdfast.runtime.team.words import Plan, member_text, turn_text
+from holdfast.runtime.team.telling import TeamEvents
+from holdfast.runtime.team.turn import Beginning, MemberTurn, Taken
+from holdfast.runtime.team.words import TeamPlan, member_text, turn_text
 
 
-class Turns:
+class TurnScheduler:
     """The turns of *members*, who work as *plan* says, each within a slot of the run."""
 
     def __init__(
         self,
-        plan: Plan,
+        plan: TeamPlan,
         members: Sequence[Member],
         *,
         board: TaskBoard,
         context: Context,
-        teller: Teller,
+        teller: TeamEvents,
     ) -> None:
         self._plan, self._members, self._board = plan, members, board
         self._context, self._teller = context, teller
@@ -84,7 +84,7 @@ class Turns:
             return Taken(failure=error)
         prompt = turn_text(member.mailbox.show(), seen.held, seen.claimable, occasion)
         beginning = Beginning(said.strip(), contract, prompt)
-        turn = Turn(member, beginning, rounds=self._plan.tool_rounds, context=self._context)
+        turn = MemberTurn(member, beginning, rounds=self._plan.tool_rounds, context=self._context)
         return await turn.taken()
 
     async def _follow(self, member: Member, seen: Sight, taken: Taken) -> None:

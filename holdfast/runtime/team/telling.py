@@ -3,11 +3,11 @@
 from typing import Any, Literal
 
 from holdfast.runtime.context import Context
-from holdfast.runtime.events import Event, LogUpdate, TeamMoment, TeamUpdate
+from holdfast.runtime.events import ExecutionEvent, LogUpdate, TeamMoment, TeamUpdate
 from holdfast.runtime.feed import feed
 
 
-class Teller:
+class TeamEvents:
     """Tells whoever looked on at the run of *context* when this was made."""
 
     def __init__(self, context: Context) -> None:
@@ -21,7 +21,7 @@ class Teller:
         """Tell something worth a line."""
         await self._context.tell(LogUpdate(severity=severity, content=content))
 
-    def soon(self, event: Event) -> None:
+    def soon(self, event: ExecutionEvent) -> None:
         """Tell of *event* from any thread, waiting for nothing."""
         if self._feed is not None:
             self._feed.tell_soon(lambda: self._context.stamped(event))

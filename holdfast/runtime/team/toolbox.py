@@ -15,8 +15,8 @@ from holdfast.runtime.context import Context
 from holdfast.runtime.events import LogUpdate
 from holdfast.runtime.mcp_servers import kept, reach
 from holdfast.runtime.parts import AnyTool, AnyToolset, name_of, named
-from holdfast.runtime.steps.paging import READ_RESULT, Pages
-from holdfast.runtime.steps.tools import Answered, StepTools
+from holdfast.runtime.steps.paging import READ_RESULT, ResultPages
+from holdfast.runtime.steps.tools import StepTools, ToolCallOutcome
 from holdfast.runtime.tool_context import ToolContext
 from holdfast.runtime.tooling import equipped, in_thread
 from holdfast.tools.base import Tool
@@ -36,7 +36,7 @@ class Equipment:
 
     def check(self) -> None:
         """Raise ToolNameTaken when two of them have one name."""
-        named([*self.own, Pages(1).tool()], self.tools)
+        named([*self.own, ResultPages(1).tool()], self.tools)
 
 
 class TurnToolbox:
@@ -44,10 +44,10 @@ class TurnToolbox:
 
     def __init__(self, equipment: Equipment, context: Context) -> None:
         self._equipment, self._context = equipment, context
-        self._pages = Pages(RESULT_LIMIT)
+        self._pages = ResultPages(RESULT_LIMIT)
         self._own = {tool.name for tool in equipment.own}
         self._state = NetworkState()
-        self.answers: dict[str, Answered] = {}
+        self.answers: dict[str, ToolCallOutcome] = {}
         self.offered: Mapping[str, ToolsetTool[Any]] = {}
         self.threaded = {name_of(tool) for tool in equipment.tools if in_thread(tool)}
         self.finished = False
@@ -70,7 +70,7 @@ class TurnToolbox:
         }
         return self.offered
 
-    def pages_of(self, name: str) -> Pages | None:
+    def pages_of(self, name: str) -> ResultPages | None:
         """Return where a long result of *name* is kept."""
         return None if name in self._own or name == READ_RESULT else self._pages
 

@@ -15,11 +15,11 @@ from pydantic_graph import End
 
 from holdfast.runtime.context import Context
 from holdfast.runtime.left_running import NOTING, none_left
-from holdfast.runtime.steps.hooks import Loop, StepHooks
+from holdfast.runtime.steps.hooks import LoopScope, StepHooks
 from holdfast.runtime.steps.stopped import Stopped
-from holdfast.runtime.steps.telling import Teller
+from holdfast.runtime.steps.telling import StepEvents
 from holdfast.runtime.team.member import Member
-from holdfast.runtime.team.rewriting import Rewriting
+from holdfast.runtime.team.rewriting import TurnRewrite
 
 ToModel: TypeAlias = ModelRequestNode[Any, str]
 ToTools: TypeAlias = CallToolsNode[Any, str]
@@ -56,7 +56,7 @@ class Beginning(Struct, frozen=True):
         return "\n\n".join(filter(None, (self.own, self.contract)))
 
 
-class Turn:
+class MemberTurn:
     """A turn of *member*, which begins with *beginning*, in at most *rounds* requests."""
 
     def __init__(
@@ -64,8 +64,8 @@ class Turn:
     ) -> None:
         self._member, self._beginning = member, beginning
         self._context, self._rounds = context, rounds
-        self._teller = Teller(context, member.toolbox.answers, step=member.name)
-        loop = Loop(
+        self._teller = StepEvents(context, member.toolbox.answers, step=member.name)
+        loop = LoopScope(
             agent=member.agent,
             context=context,
             input=beginning.prompt,
@@ -104,7 +104,7 @@ class Turn:
             model_settings=member.toolbox.settings,
             capabilities=[
                 NOTING,
-                Rewriting(self._hooks, self._beginning.prompt),
+                TurnRewrite(self._hooks, self._beginning.prompt),
                 *self._instruments(),
             ],
             retries={"tools": MOST_RETRIES, "output": MOST_RETRIES},

@@ -29,7 +29,7 @@ SHOWN: Final = 50
 """Tasks to be claimed that a turn begins with; the others are in the list."""
 
 
-def member_text(agent: Agent, *, team: Sequence[Agent], plan: "Plan", profile: Profile) -> str:
+def member_text(agent: Agent, *, team: Sequence[Agent], plan: "TeamPlan", profile: Profile) -> str:
     """Return what *agent* is told of being one of *team*, after its own instructions."""
     page = files("holdfast.runtime.team").joinpath("prompts", "member.md").read_text("utf-8")
     return Template(page.strip()).substitute(
@@ -42,7 +42,7 @@ def member_text(agent: Agent, *, team: Sequence[Agent], plan: "Plan", profile: P
     )
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class TeamPlan(msgspec.Struct, frozen=True, kw_only=True):
     """How a team is to work."""
 
     objective: str

@@ -11,7 +11,7 @@ from pydantic_ai.messages import ModelRequest, ToolReturnPart
 
 from holdfast.errors import InvalidInput, NoModel, PlanningFailed
 from holdfast.runtime import Approval, Context, Step, Task, TaskPlan, TaskPlanner
-from holdfast.runtime.events import Event, PlanningUpdate, TaskUpdate
+from holdfast.runtime.events import ExecutionEvent, PlanningUpdate, TaskUpdate
 from holdfast.testing.scripted import ScriptedModel, call
 
 
@@ -29,7 +29,7 @@ def planner(*turns: Any, **given: Any) -> TaskPlanner:
     return TaskPlanner(**told | given)
 
 
-async def events(planner: TaskPlanner) -> list[Event]:
+async def events(planner: TaskPlanner) -> list[ExecutionEvent]:
     return [event async for event in planner.execute()]
 
 
@@ -44,7 +44,7 @@ def answers(planner: TaskPlanner) -> list[Any]:
     ]
 
 
-def phases(events: Sequence[Event]) -> list[tuple[str, str]]:
+def phases(events: Sequence[ExecutionEvent]) -> list[tuple[str, str]]:
     return [(each.phase, each.status) for each in events if isinstance(each, PlanningUpdate)]
 
 

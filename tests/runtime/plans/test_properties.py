@@ -10,7 +10,7 @@ from runtime.plans.workers import Workers, plan, step
 from runtime.plans.workers import task as task_of
 
 from holdfast.runtime import ParallelTaskExecutor, Step, Task, TaskPlan
-from holdfast.runtime.events import Event, RunUpdate, StepResult, TaskUpdate
+from holdfast.runtime.events import ExecutionEvent, RunUpdate, StepResult, TaskUpdate
 
 ENDS = {
     "completed": "_completed",
@@ -63,9 +63,9 @@ def above(step: Step, task: Task, plan: TaskPlan) -> set[str]:
 
 async def executed(
     run: ParallelTaskExecutor, workers: Workers, order: Sequence[str]
-) -> list[Event]:
+) -> list[ExecutionEvent]:
     """Execute *run*; of the steps that wait, the first in *order* is let go each time."""
-    events = list[Event]()
+    events = list[ExecutionEvent]()
 
     async def look_on() -> None:
         async for event in run.execute():
@@ -83,7 +83,7 @@ async def executed(
     return events
 
 
-def check_ends(run: ParallelTaskExecutor, events: Sequence[Event]) -> None:
+def check_ends(run: ParallelTaskExecutor, events: Sequence[ExecutionEvent]) -> None:
     """Each step and task is in one final state, and one event has told so."""
     updates = [event for event in events if isinstance(event, TaskUpdate)]
     for task in run.plan.tasks:
@@ -155,8 +155,8 @@ def test_cancelled_anywhere_it_keeps_what_is_done_and_leaves_nothing_running(
     moment = data.draw(st.integers(0, 60))
     run = ParallelTaskExecutor(plan=plan, context=workers.context(max_concurrency=3))
 
-    async def cancelled() -> list[Event]:
-        before, events = asyncio.all_tasks(), list[Event]()
+    async def cancelled() -> list[ExecutionEvent]:
+        before, events = asyncio.all_tasks(), list[ExecutionEvent]()
         async for event in run.execute():
             events.append(event)
             if len(events) == moment:

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic_ai.exceptions import ModelHTTPError
 
 from holdfast.runtime import Context, Step, Task, TaskPlan
-from holdfast.runtime.events import Event, TaskUpdate
+from holdfast.runtime.events import ExecutionEvent, TaskUpdate
 from holdfast.testing.scripted import Asked, ScriptedModel, call
 
 _WORK = re.compile(r"Work on ([\w.-]+)\.")
@@ -90,12 +90,12 @@ class Workers:
         return call("finish_step", result=result) if "finish_step" in asked.offered else result
 
 
-async def told(executor: Any) -> list[Event]:
+async def told(executor: Any) -> list[ExecutionEvent]:
     """Execute *executor* and return all its events."""
     return [event async for event in executor.execute()]
 
 
-def moments(events: Sequence[Event], *wanted: str) -> list[tuple[str, str | None]]:
+def moments(events: Sequence[ExecutionEvent], *wanted: str) -> list[tuple[str, str | None]]:
     """Return what became of tasks and steps, each with its id; only *wanted*, if there are any."""
     return [
         (each.event, each.step_id or each.task_id)

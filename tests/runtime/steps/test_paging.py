@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from stepping import Stepping
 
 from holdfast.runtime import ToolResultUpdate
-from holdfast.runtime.steps.paging import Pages
+from holdfast.runtime.steps.paging import ResultPages
 from holdfast.testing import call
 from holdfast.testing.scripted import Asked
 
@@ -141,7 +141,7 @@ async def test_a_memory_tool_pages_itself() -> None:
 
 @given(text=st.text(min_size=1), most=st.integers(1, 50))
 def test_parts_of_any_size_make_the_whole(text: str, most: int) -> None:
-    pages = Pages(most)
+    pages = ResultPages(most)
     part: Any = pages.keep(text)
     found = part["text"]
 

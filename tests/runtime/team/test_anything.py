@@ -25,7 +25,7 @@ from teams import (
 
 from holdfast.runtime import TeamExecutor
 from holdfast.runtime.context import Context
-from holdfast.runtime.events import Event, LogUpdate, RunUpdate, TeamUpdate
+from holdfast.runtime.events import ExecutionEvent, LogUpdate, RunUpdate, TeamUpdate
 from holdfast.testing.scripted import Asked, call
 
 pytestmark = pytest.mark.anyio
@@ -95,7 +95,7 @@ class Wild:
         return RuntimeError("no answer") if self.dice.random() < 0.5 else "Hm."
 
 
-def holds_what_it_promises(wild: Wild, events: list[Event]) -> None:
+def holds_what_it_promises(wild: Wild, events: list[ExecutionEvent]) -> None:
     team = wild.team
     result, told = team.get_result(), updates(events)
     everything = [*result.done, *result.failed, *result.unfinished]
@@ -152,8 +152,8 @@ def test_a_team_ends_in_one_state_and_says_which(seed: int) -> None:
 def test_a_team_can_be_stopped_at_any_moment(seed: int, moment: int) -> None:
     wild = Wild(seed)
 
-    async def stopped() -> list[Event]:
-        events: list[Event] = []
+    async def stopped() -> list[ExecutionEvent]:
+        events: list[ExecutionEvent] = []
         async for event in wild.team.execute():
             events.append(event)
             if len(events) == moment + 1:

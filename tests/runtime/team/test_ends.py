@@ -27,7 +27,7 @@ from teams import (
 from holdfast.errors import RunCancelled
 from holdfast.runtime import TaskBoard
 from holdfast.runtime.context import Context
-from holdfast.runtime.events import Event, LogUpdate, RunUpdate, TeamUpdate
+from holdfast.runtime.events import ExecutionEvent, LogUpdate, RunUpdate, TeamUpdate
 from holdfast.runtime.team.bus import MessageBus
 from holdfast.testing.scripted import Asked, call
 
@@ -403,7 +403,7 @@ async def test_who_stops_looking_stops_the_team() -> None:
     team = a_team(an_agent("ada", hang), strategy="autonomous")
     events = team.execute()
 
-    def is_a_turn(event: Event) -> bool:
+    def is_a_turn(event: ExecutionEvent) -> bool:
         return isinstance(event, TeamUpdate) and event.event == "agent_started"
 
     async for event in events:
