@@ -20,7 +20,7 @@ LIVE = b"text/event-stream; charset=utf-8"
 _encode = msgspec.json.Encoder().encode
 
 
-class Answer(Struct, frozen=True, kw_only=True):
+class Response(Struct, frozen=True, kw_only=True):
     """One whole answer."""
 
     body: bytes
@@ -41,17 +41,17 @@ class LiveAnswer(Struct, frozen=True, kw_only=True):
     headers: Headers = ((b"cache-control", b"no-store"),)
 
 
-def of_record(record: Record) -> Answer:
+def of_record(record: Record) -> Response:
     """Return *record* as an answer."""
-    return Answer(body=_encode(encodable(record)))
+    return Response(body=_encode(encodable(record)))
 
 
-def of_records(records: Iterable[Record]) -> Answer:
+def of_records(records: Iterable[Record]) -> Response:
     """Return all of *records* as an answer that has no further pages."""
     return of_json({"data": [encodable(each) for each in records]})
 
 
-def of_page(page: Page[Any], *, both_ways: bool = False) -> Answer:
+def of_page(page: Page[Any], *, both_ways: bool = False) -> Response:
     """Return *page*, of records or JSON objects, as an answer; *both_ways* tells `prev_page`."""
     told: JSONObject = {
         "data": [encodable(each) for each in page.data],
@@ -73,6 +73,6 @@ def encodable(value: object) -> object:
     return record_to_wire(value) if isinstance(value, Record) else value
 
 
-def of_json(told: JSONObject, *, status: int = 200) -> Answer:
+def of_json(told: JSONObject, *, status: int = 200) -> Response:
     """Return a JSON object as an answer."""
-    return Answer(body=_encode(told), status=status)
+    return Response(body=_encode(told), status=status)

@@ -10,7 +10,7 @@ from contextlib import nullcontext, suppress
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from holdfast.doors.http.answers import Answer, Headers, LiveAnswer, Send
+from holdfast.doors.http.answers import Headers, LiveAnswer, Response, Send
 from holdfast.doors.http.auth import LOOPBACK_HOSTS, WORKSPACE, HostPolicy, demand_right
 from holdfast.doors.http.bodies import (
     LIMITS,
@@ -33,7 +33,7 @@ from holdfast.doors.http.house import House
 from holdfast.doors.http.metrics import UNKNOWN
 from holdfast.doors.http.query import read_query
 from holdfast.doors.http.route_table import routes
-from holdfast.doors.http.routes import Found, Route, Table
+from holdfast.doors.http.routes import HttpRoute, RouteMatch, RouteTable
 from holdfast.doors.http.visitor import Visitor
 from holdfast.ground.clock import Clock, SystemClock, to_microseconds
 from holdfast.ground.errors import (
@@ -76,7 +76,7 @@ def make_app(
     """
     house = House(
         hf,
-        Table(routes(strict=strict)),
+        RouteTable(routes(strict=strict)),
         strict=strict,
         loopback=loopback,
         clock=clock or SystemClock(),
@@ -95,7 +95,7 @@ class _Asked:
 
     def __init__(self, method: str, request_id: str, *, contract: bool) -> None:
         self.method, self.request_id, self.contract = method, request_id, contract
-        self.route: Route | None = None
+        self.route: HttpRoute | None = None
         self.workspace = ""
 
 
@@ -137,7 +137,7 @@ class App:
         except Exception as error:  # noqa: BLE001 - whatever rises is answered, none with its insides
             answer = self._failed(asked, error)
         headers = _headers(answer, request_id, asked.workspace)
-        if isinstance(answer, Answer):
+        if isinstance(answer, Response):
             await send({"type": "http.response.start", "status": answer.status, "headers": headers})
             await send({"type": "http.response.body", "body": answer.body})
             status = answer.status
@@ -158,7 +158,7 @@ class App:
 
     async def _answer(
         self, asked: _Asked, raw_path: bytes, scope: Message, receive: Receive
-    ) -> Answer | LiveAnswer:
+    ) -> Response | LiveAnswer:
         house = self.house
         self._policy.check(scope["headers"])
         found = house.table.find(asked.method, raw_path)
@@ -185,7 +185,7 @@ class App:
         finally:
             body.release()
 
-    def _failed(self, asked: _Asked, error: Exception) -> Answer:
+    def _failed(self, asked: _Asked, error: Exception) -> Response:
         if isinstance(error, MemoryError):
             log_fault(error)
             error = out_of_memory(written=None)
@@ -196,7 +196,7 @@ class App:
             self._tell_denied(asked, error)
         return error_answer(error, request_id=asked.request_id, contract=asked.contract)
 
-    def _tell_durable(self, asked: _Asked, route: Route, error: HoldfastError) -> None:
+    def _tell_durable(self, asked: _Asked, route: HttpRoute, error: HoldfastError) -> None:
         """Give *error* its code, and tell of a write that the library was not asked for."""
         if error.code is not None:
             return
@@ -255,9 +255,11 @@ class App:
 _NOBODY = Visitor(actor=LOCAL, scope="read", workspace="default", keyed=False)
 
 
-def _headers(answer: Answer | LiveAnswer, request_id: str, workspace: str) -> Headers:
+def _headers(answer: Response | LiveAnswer, request_id: str, workspace: str) -> Headers:
     """Return all the headers of *answer*."""
-    length = ((b"content-length", b"%d" % len(answer.body)),) if isinstance(answer, Answer) else ()
+    length = (
+        ((b"content-length", b"%d" % len(answer.body)),) if isinstance(answer, Response) else ()
+    )
     return (
         (b"content-type", answer.type),
         (b"request-id", request_id.encode()),
@@ -267,7 +269,7 @@ def _headers(answer: Answer | LiveAnswer, request_id: str, workspace: str) -> He
     )
 
 
-def _has_body(headers: Mapping[bytes, bytes], route: Route) -> bool:
+def _has_body(headers: Mapping[bytes, bytes], route: HttpRoute) -> bool:
     """Tell whether a body may follow that *route* reads; without a credential none is read."""
     if route.needs == "nothing":
         return False
@@ -275,7 +277,7 @@ def _has_body(headers: Mapping[bytes, bytes], route: Route) -> bool:
     return route.changes or declared not in {None, b"0"} or b"transfer-encoding" in headers
 
 
-async def _handled(call: Call, found: Found, query_string: bytes) -> Answer | LiveAnswer:
+async def _handled(call: Call, found: RouteMatch, query_string: bytes) -> Response | LiveAnswer:
     """Return what the route answers; an unknown id is reported before a bad request."""
     route = found.route
     try:

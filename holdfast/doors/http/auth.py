@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from holdfast.doors.http.errors import MisdirectedRequest
 from holdfast.doors.http.lanes import Lanes
-from holdfast.doors.http.routes import Found
+from holdfast.doors.http.routes import RouteMatch
 from holdfast.doors.http.visitor import Visitor
 from holdfast.ground.errors import InvalidInput, NotAuthenticated, NotPermitted, ScopeDenied
 from holdfast.ground.scope import LOCAL, Actor, checked_name
@@ -193,7 +193,7 @@ def _chosen(wanted: Mapping[str, str]) -> str:
     return names[0] if names else "default"
 
 
-def demand_right(visitor: Visitor, found: Found) -> None:
+def demand_right(visitor: Visitor, found: RouteMatch) -> None:
     """Raise NotPermitted unless *visitor* may ask for what was *found*."""
     route = found.route
     if route.needs == "any":
@@ -227,7 +227,7 @@ def demand_scope(visitor: Visitor, needed: KeyScope) -> None:
         )
 
 
-def _bound_to(visitor: Visitor, found: Found) -> bool:
+def _bound_to(visitor: Visitor, found: RouteMatch) -> bool:
     """Tell whether the route is one of the agent's or user's that *visitor*'s key is bound to."""
     owners = {"agent": visitor.agent, "user": visitor.user}
     owner = owners.get(found.route.bound)

@@ -25,7 +25,7 @@ PATIENCE = 1.0
 """Seconds to wait for the feed to begin, and before it is tried again when it failed."""
 
 
-class Waiting:
+class ChangeWaiter:
     """A request that waits for changes of one store."""
 
     def __init__(self, workspace: str, store_id: str) -> None:
@@ -51,7 +51,7 @@ class Bell:
 
     def __init__(self, engine: Engine, lanes: Lanes) -> None:
         self._engine, self._lanes = engine, lanes
-        self._waiting: set[Waiting] = set()
+        self._waiting: set[ChangeWaiter] = set()
         self._following = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -61,7 +61,7 @@ class Bell:
         return len(self._waiting)
 
     @asynccontextmanager
-    async def waiting(self, workspace: str, store_id: str) -> AsyncGenerator[Waiting]:
+    async def waiting(self, workspace: str, store_id: str) -> AsyncGenerator[ChangeWaiter]:
         """Give one who is rung for what happens from now on; Unavailable when too many wait."""
         if len(self._waiting) >= WAITING_MOST:
             raise Unavailable(
@@ -69,7 +69,7 @@ class Bell:
                 reason="overloaded",
                 retry_after=1,
             )
-        one = Waiting(workspace, store_id)
+        one = ChangeWaiter(workspace, store_id)
         self._waiting.add(one)
         try:
             if self._task is None or self._task.done():

@@ -189,14 +189,14 @@ class Body(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Base of the bodies that requests may have; a key beyond its fields is refused."""
 
 
-class Room(Struct, frozen=True, kw_only=True):
+class BodyLimits(Struct, frozen=True, kw_only=True):
     """How deep a body may be nested, and what reads it."""
 
     depth: int
     parser: json.JSONDecoder
 
 
-def read_json(raw: bytes, room: Room | None = None) -> JSONObject:
+def read_json(raw: bytes, room: BodyLimits | None = None) -> JSONObject:
     """Return the JSON object in *raw*; InvalidInput names the key that is wrong."""
     room = room or USUAL
     try:
@@ -254,7 +254,7 @@ def _no_json(text: str, error: json.JSONDecodeError) -> InvalidInput:
     return InvalidInput("body", f"is not JSON{place}", next="Send a JSON object.")
 
 
-def read_body(raw: bytes, make: type[B], room: Room | None = None) -> B:
+def read_body(raw: bytes, make: type[B], room: BodyLimits | None = None) -> B:
     """Return the *make* in *raw*; InvalidInput names the key that is wrong."""
     value = read_json(raw, room)
     try:
@@ -296,7 +296,7 @@ def _pairs(pairs: list[tuple[str, object]]) -> JSONObject:
     return value
 
 
-def _integer(digits: str) -> int:
+def _parse_integer(digits: str) -> int:
     return _integer_below(_INTEGER, digits)
 
 
@@ -310,7 +310,7 @@ def _integer_below(end: int, digits: str) -> int:
     return value
 
 
-def _number(digits: str) -> float:
+def _parse_number(digits: str) -> float:
     value = float(digits)
     if not math.isfinite(value):
         raise InvalidInput("body", "holds a number out of range", given=digits)
@@ -322,15 +322,18 @@ def _constant(name: str) -> NoReturn:
 
 
 _parser = json.JSONDecoder(
-    object_pairs_hook=_pairs, parse_int=_integer, parse_float=_number, parse_constant=_constant
+    object_pairs_hook=_pairs,
+    parse_int=_parse_integer,
+    parse_float=_parse_number,
+    parse_constant=_constant,
 )
-USUAL = Room(depth=DEPTH, parser=_parser)
-WIDE = Room(
+USUAL = BodyLimits(depth=DEPTH, parser=_parser)
+WIDE = BodyLimits(
     depth=DEPTH + DEEPEST,
     parser=json.JSONDecoder(
         object_pairs_hook=_pairs,
         parse_int=_any_integer,
-        parse_float=_number,
+        parse_float=_parse_number,
         parse_constant=_constant,
     ),
 )

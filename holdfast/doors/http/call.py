@@ -3,10 +3,10 @@
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar, cast
 
-from holdfast.doors.http.bodies import B, Room, read_body, read_json
+from holdfast.doors.http.bodies import B, BodyLimits, read_body, read_json
 from holdfast.doors.http.house import House
 from holdfast.doors.http.lanes import Lanes
-from holdfast.doors.http.visitor import Handles, Visitor
+from holdfast.doors.http.visitor import LibraryHandles, Visitor
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.records import JSONObject
 
@@ -28,7 +28,7 @@ class Call:
         self,
         house: House,
         visitor: Visitor,
-        handles: Handles,
+        handles: LibraryHandles,
         segments: Mapping[str, str],
         *,
         headers: Mapping[bytes, bytes],
@@ -42,14 +42,14 @@ class Call:
         """Return what stands in the path at `{name}`."""
         return self.segments[name]
 
-    def body(self, make: type[B], room: Room | None = None) -> B:
+    def body(self, make: type[B], room: BodyLimits | None = None) -> B:
         """Return the body as a *make*, with more *room* than usual if it is given.
 
         InvalidInput names the key that is wrong.
         """
         return read_body(self.raw, make, room)
 
-    def json(self, room: Room | None = None) -> JSONObject:
+    def json(self, room: BodyLimits | None = None) -> JSONObject:
         """Return the body as any JSON object; InvalidInput when it is none."""
         return read_json(self.raw, room)
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate
 from threading import Lock
 
-SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 2.5, 10.0)
+REQUEST_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 2.5, 10.0)
 
 
 class Counter:
@@ -48,12 +48,12 @@ class Timings:
 
     def __init__(self, name: str, says: str, label: str, values: Iterable[str]) -> None:
         self._name, self._says, self._label = name, says, label
-        self._counts = {each: [0] * (len(SECONDS) + 1) for each in values}
+        self._counts = {each: [0] * (len(REQUEST_SECONDS) + 1) for each in values}
         self._sums = dict.fromkeys(self._counts, 0.0)
 
     def observe(self, value: str, seconds: float) -> None:
         """Count *seconds* for the label's *value*."""
-        self._counts[value][bisect_left(SECONDS, seconds)] += 1
+        self._counts[value][bisect_left(REQUEST_SECONDS, seconds)] += 1
         self._sums[value] += seconds
 
     def lines(self) -> Iterator[str]:
@@ -62,7 +62,7 @@ class Timings:
         yield f"# TYPE {self._name} histogram"
         for value, counts in self._counts.items():
             so_far = list(accumulate(counts))
-            for bound, count in zip((*SECONDS, "+Inf"), so_far, strict=True):
+            for bound, count in zip((*REQUEST_SECONDS, "+Inf"), so_far, strict=True):
                 labels = _braced((self._label, "le"), (value, str(bound)))
                 yield f"{self._name}_bucket{labels} {count}"
             labels = _braced((self._label,), (value,))

@@ -15,7 +15,7 @@ from typing import Literal, cast
 
 import msgspec
 
-from holdfast.doors.http.answers import JSON, Answer
+from holdfast.doors.http.answers import JSON, Response
 from holdfast.ground import errors
 from holdfast.ground.clock import to_rfc3339
 from holdfast.ground.errors import HoldfastError
@@ -101,7 +101,7 @@ def status_and_type(kind: type[HoldfastError]) -> tuple[int, str]:
     return next(ANSWERS[each] for each in _lineage(kind) if each in ANSWERS)
 
 
-def error_answer(error: Exception, *, request_id: str, contract: bool) -> Answer:
+def error_answer(error: Exception, *, request_id: str, contract: bool) -> Response:
     """Return the answer to *error*; *contract* keeps the body to what the contract names.
 
     What is not one of ours is logged by its class and place, and told to nobody.
@@ -121,7 +121,7 @@ def error_answer(error: Exception, *, request_id: str, contract: bool) -> Answer
     else:
         told = told_of(error)
     body = {"type": "error", "error": told, "request_id": request_id}
-    return Answer(
+    return Response(
         status=status,
         body=msgspec.json.encode(body),
         type=JSON,

@@ -11,7 +11,7 @@ from holdfast.doors.http.lanes import Lanes
 from holdfast.doors.http.longterm_metrics import longterm_numbers
 from holdfast.doors.http.metrics import METHODS, UNKNOWN, Metrics
 from holdfast.doors.http.request_ids import RequestIds
-from holdfast.doors.http.routes import Table
+from holdfast.doors.http.routes import RouteTable
 from holdfast.doors.http.run_metrics import run_numbers
 from holdfast.doors.http.served import Served
 from holdfast.doors.http.visitor import HandleShelf
@@ -53,7 +53,14 @@ class House:
     """The handle, the routes and the counters of one server."""
 
     def __init__(
-        self, hf: Holdfast, table: Table, *, strict: bool, loopback: bool, clock: Clock, ids: Ids
+        self,
+        hf: Holdfast,
+        table: RouteTable,
+        *,
+        strict: bool,
+        loopback: bool,
+        clock: Clock,
+        ids: Ids,
     ) -> None:
         self.hf, self.table, self.strict, self.clock, self.ids = hf, table, strict, clock, ids
         # The bell's own wait is one more.

@@ -9,7 +9,7 @@ from holdfast.engines.base import Engine
 from holdfast.memories.longterm.counts import BUCKETS, COUNTERS, TIMINGS, counts
 from holdfast.memories.longterm.gauges import held, jobs
 
-_PREFIX: Final = "holdfast_ltm_"
+_LONGTERM_PREFIX: Final = "holdfast_ltm_"
 _KINDS: Final = ("extract", "embed", "reembed")
 _STATES: Final = ("queued", "running", "failed")
 
@@ -30,11 +30,11 @@ def longterm_lines(numbers: dict[str, float]) -> Iterator[str]:
     for name, labels, count in counts.taken():
         taken.setdefault(name, {})[labels] = count
     for name, (says, labels) in COUNTERS.items():
-        counter = Counter(f"{_PREFIX}{name}", says, *labels)
+        counter = Counter(f"{_LONGTERM_PREFIX}{name}", says, *labels)
         counter.take(taken.get(name, {}))
         yield from counter.lines()
-    yield from flat_lines(_PREFIX, _timings())
-    yield from flat_lines(_PREFIX, numbers)
+    yield from flat_lines(_LONGTERM_PREFIX, _timings())
+    yield from flat_lines(_LONGTERM_PREFIX, numbers)
 
 
 def _timings() -> dict[str, float]:

@@ -6,7 +6,7 @@ from typing import Final
 from holdfast.doors.http.counters import Counter
 from holdfast.memories.state.counts import COUNTERS, counts
 
-_PREFIX: Final = "holdfast_network_"
+_STATE_PREFIX: Final = "holdfast_network_"
 
 
 def network_lines() -> Iterator[str]:
@@ -15,6 +15,6 @@ def network_lines() -> Iterator[str]:
     for name, labels, count in counts.taken():
         taken.setdefault(name, {})[labels] = count
     for name, (says, labels) in COUNTERS.items():
-        counter = Counter(f"{_PREFIX}{name}", says, *labels)
+        counter = Counter(f"{_STATE_PREFIX}{name}", says, *labels)
         counter.take(taken.get(name, {}))
         yield from counter.lines()

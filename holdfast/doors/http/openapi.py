@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.doors.http.routes import Route
+from holdfast.doors.http.routes import HttpRoute
 from holdfast.memories.stores.records import JSONObject
 
 _REF = "#/components/schemas/{name}"
@@ -43,7 +43,7 @@ _ERROR: JSONObject = {
 }
 
 
-def described(routes: Sequence[Route]) -> JSONObject:
+def described(routes: Sequence[HttpRoute]) -> JSONObject:
     """Return the OpenAPI description of *routes*."""
     bodies = {each.body for each in routes if isinstance(each.body, type)}
     ordered = sorted(bodies, key=lambda body: body.__name__)
@@ -65,7 +65,7 @@ def described(routes: Sequence[Route]) -> JSONObject:
     }
 
 
-def _operation(route: Route) -> JSONObject:
+def _operation(route: HttpRoute) -> JSONObject:
     operation: JSONObject = {
         "operationId": _name(route),
         "summary": route.summary,
@@ -86,7 +86,7 @@ def _operation(route: Route) -> JSONObject:
     return operation
 
 
-def _name(route: Route) -> str:
+def _name(route: HttpRoute) -> str:
     words = re.findall(r"\w+", route.path)
     return "_".join((route.method.lower(), *words))
 
@@ -104,7 +104,7 @@ def _places(path: str) -> Iterable[JSONObject]:
     )
 
 
-def _names(route: Route) -> Iterable[JSONObject]:
+def _names(route: HttpRoute) -> Iterable[JSONObject]:
     return (
         {"name": name.wire, "in": "query", "required": name.required, "schema": dict(name.schema)}
         for name in route.query
@@ -117,7 +117,7 @@ def _body(body: Any) -> JSONObject:
     return {"$ref": _REF.format(name=body.__name__)}
 
 
-def _content(route: Route) -> JSONObject:
+def _content(route: HttpRoute) -> JSONObject:
     kinds = {
         "/metrics": "text/plain",
         "/api/events": "text/event-stream",

@@ -23,19 +23,19 @@ from holdfast.doors.http.own import (
     tokens,
 )
 from holdfast.doors.http.own import stores as own_stores
-from holdfast.doors.http.routes import Route
+from holdfast.doors.http.routes import HttpRoute
 
 
-def routes(*, strict: bool) -> tuple[Route, ...]:
+def routes(*, strict: bool) -> tuple[HttpRoute, ...]:
     """Return every route; a *strict* server knows no PATCH of the contract's."""
     every = (
         *stores.ROUTES,
-        *memories.ROUTES,
-        *versions.ROUTES,
+        *memories.MEMORY_ROUTES,
+        *versions.VERSION_ROUTES,
         *sessions.ROUTES,
-        *agents.ROUTES,
+        *agents.AGENT_ROUTES,
         *identity.ROUTES,
-        *tokens.ROUTES,
+        *tokens.TOKEN_ROUTES,
         *settings.ROUTES,
         *own_stores.ROUTES,
         *following.ROUTES,
@@ -50,8 +50,8 @@ def routes(*, strict: bool) -> tuple[Route, ...]:
         *networks.ROUTES,
         *network_runs.ROUTES,
         *runs.ROUTES,
-        *runs_reported.ROUTES,
-        *runs_followed.ROUTES,
+        *runs_reported.REPORT_ROUTES,
+        *runs_followed.RUN_EVENT_ROUTES,
         *events.ROUTES,
         *operations.ROUTES,
     )

@@ -6,7 +6,7 @@ from urllib.parse import unquote_to_bytes
 
 from msgspec import Struct, field
 
-from holdfast.doors.http.answers import Answer, LiveAnswer
+from holdfast.doors.http.answers import LiveAnswer, Response
 from holdfast.doors.http.bodies import Body
 from holdfast.doors.http.errors import WrongMethod
 from holdfast.doors.http.query import Name
@@ -21,11 +21,11 @@ Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 Needs = Literal["nothing", "any", "read", "write", "admin"]
 """The least right: no credential at all, any credential, or a key of that scope."""
 
-Handler = Callable[[Any], Awaitable[Answer | LiveAnswer]]
+Handler = Callable[[Any], Awaitable[Response | LiveAnswer]]
 """Takes a Call, which stands above the routes."""
 
 
-class Route(Struct, frozen=True, kw_only=True):
+class HttpRoute(Struct, frozen=True, kw_only=True):
     """One method on one path.
 
     `path` has a `{name}` for each segment that is an id. `session` says whether a session token
@@ -64,10 +64,10 @@ class Route(Struct, frozen=True, kw_only=True):
         return self.method != "GET"
 
 
-class Found(Struct, frozen=True):
+class RouteMatch(Struct, frozen=True):
     """A route, what stands in its path's places, and its query's names as they are written."""
 
-    route: Route
+    route: HttpRoute
     segments: Mapping[str, str]
     names: Mapping[str, Name]
 
@@ -76,21 +76,21 @@ class _Node(Struct):
     named: dict[str, "_Node"] = field(default_factory=dict[str, "_Node"])
     other: "_Node | None" = None
     name: str = ""
-    routes: dict[str, tuple[Route, dict[str, Name]]] = field(
-        default_factory=dict[str, tuple[Route, dict[str, Name]]]
+    routes: dict[str, tuple[HttpRoute, dict[str, Name]]] = field(
+        default_factory=dict[str, tuple[HttpRoute, dict[str, Name]]]
     )
 
 
-class Table:
+class RouteTable:
     """Finds the route of a request. Segments are decoded one by one: `%2F` divides nothing."""
 
-    def __init__(self, routes: Iterable[Route]) -> None:
+    def __init__(self, routes: Iterable[HttpRoute]) -> None:
         self.routes = tuple(routes)
         self._root = _Node()
         for route in self.routes:
             self._add(route)
 
-    def _add(self, route: Route) -> None:
+    def _add(self, route: HttpRoute) -> None:
         node = self._root
         for segment in route.path.split("/")[1:]:
             if segment.startswith("{"):
@@ -101,7 +101,7 @@ class Table:
                 node = node.named.setdefault(segment, _Node())
         node.routes[route.method] = route, {name.wire: name for name in route.query}
 
-    def find(self, method: str, raw_path: bytes) -> Found:
+    def find(self, method: str, raw_path: bytes) -> RouteMatch:
         """Return the route of *method* on *raw_path*; NotFound, or WrongMethod."""
         node = self._root
         found: dict[str, str] = {}
@@ -118,7 +118,7 @@ class Table:
         meant = node.routes.get(method)
         if meant is None:
             raise WrongMethod(method, ", ".join(sorted(node.routes)))
-        return Found(meant[0], found, meant[1])
+        return RouteMatch(meant[0], found, meant[1])
 
 
 def _segments(raw_path: bytes) -> list[str]:

@@ -10,7 +10,7 @@ from holdfast.engines.base import Engine
 from holdfast.memories.run.counts import COUNTERS, counts
 from holdfast.memories.run.gauges import held
 
-_PREFIX: Final = "holdfast_run_"
+_RUN_PREFIX: Final = "holdfast_run_"
 
 
 def run_numbers(engine: Engine, now: int) -> dict[str, float]:
@@ -24,7 +24,7 @@ def run_lines(numbers: dict[str, float]) -> Iterator[str]:
     for name, value, count in counts.taken():
         taken.setdefault(name, {})[(value,) if value else ()] = count
     for name, (says, label, _) in COUNTERS.items():
-        counter = Counter(f"{_PREFIX}{name}", says, *((label,) if label else ()))
+        counter = Counter(f"{_RUN_PREFIX}{name}", says, *((label,) if label else ()))
         counter.take(taken[name])
         yield from counter.lines()
-    yield from flat_lines(_PREFIX, numbers)
+    yield from flat_lines(_RUN_PREFIX, numbers)

@@ -58,7 +58,7 @@ _log = logging.getLogger(__name__)
 Announce = Callable[[str], None]
 
 
-class Terms(Struct, frozen=True, kw_only=True):
+class ServeOptions(Struct, frozen=True, kw_only=True):
     """How each process is to serve."""
 
     strict: bool
@@ -96,7 +96,7 @@ def serve(
     taken.
     """
     _check(target, workers)
-    terms = Terms(
+    terms = ServeOptions(
         strict=strict,
         migrate=migrate,
         networks=load(networks) if networks else {},
@@ -149,7 +149,7 @@ def _serve_one(
     listener: socket.socket,
     host: str,
     *,
-    terms: Terms,
+    terms: ServeOptions,
     tell: Announce,
 ) -> int:
     with wait_for_database(lambda: open_holdfast(target, migrate=terms.migrate), tell=tell) as hf:
@@ -165,7 +165,7 @@ def _serve_one(
         where = _url(host, listener.getsockname()[1])
         what = _shown(hf.engine.status().target)
         line = f"Holdfast listens on {where}, database {what}, {who}."
-        server = Server(app, lambda: tell(line))
+        server = HttpServer(app, lambda: tell(line))
         with _requests_logged() if terms.access_log else nullcontext():
             server.run([listener])
     return 0
@@ -231,7 +231,7 @@ def _to_stderr(line: str) -> None:
     sys.stderr.flush()
 
 
-class Server(uvicorn.Server):
+class HttpServer(uvicorn.Server):
     """uvicorn, stopped as we promise it: told once it finishes, told twice it ends at once."""
 
     def __init__(self, app: App, started: Callable[[], None]) -> None:

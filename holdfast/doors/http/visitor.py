@@ -28,7 +28,7 @@ class Visitor(Struct, frozen=True):
         return self.agent is not None or self.user is not None
 
 
-class Handles(Struct, frozen=True):
+class LibraryHandles(Struct, frozen=True):
     """The library in a visitor's name: `plain` waits, `awaited` gives back what to await."""
 
     plain: Holdfast
@@ -40,9 +40,9 @@ class HandleShelf:
 
     def __init__(self, hf: Holdfast) -> None:
         self._hf = hf
-        self._kept: dict[Visitor, Handles] = {}
+        self._kept: dict[Visitor, LibraryHandles] = {}
 
-    def of(self, visitor: Visitor) -> Handles:
+    def of(self, visitor: Visitor) -> LibraryHandles:
         """Return the handles that act in the name of *visitor*."""
         handles = self._kept.get(visitor)
         if handles is None:
@@ -51,7 +51,7 @@ class HandleShelf:
             handles = self._kept[visitor] = self._made(visitor)
         return handles
 
-    def _made(self, visitor: Visitor) -> Handles:
+    def _made(self, visitor: Visitor) -> LibraryHandles:
         plain = self._hf.acting(
             workspace=visitor.workspace, actor=visitor.actor, session_id=visitor.session_id
         )
@@ -61,4 +61,4 @@ class HandleShelf:
             session_id=visitor.session_id,
             through=awaited_writes,
         )
-        return Handles(plain, awaited)
+        return LibraryHandles(plain, awaited)

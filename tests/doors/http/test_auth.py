@@ -7,7 +7,7 @@ from doors.http.asking import Asker
 from holdfast.doors.http.app import App, make_app
 from holdfast.doors.http.auth import host_policy
 from holdfast.doors.http.route_table import routes
-from holdfast.doors.http.routes import Route
+from holdfast.doors.http.routes import HttpRoute
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.events import Event
 from holdfast.library.holdfast import Holdfast
@@ -22,7 +22,7 @@ def key(hf: Holdfast, **more: str) -> str:
     return str(hf.keys.create("k", **more).secret)  # pyright: ignore[reportArgumentType] - scopes come as text here
 
 
-def target(route: Route) -> str:
+def target(route: HttpRoute) -> str:
     path = route.path
     for name in ("s", "m", "v", "id", "rid", "tid"):
         path = path.replace(f"{{{name}}}", f"{name}_1")
@@ -108,7 +108,7 @@ def test_whatever_opens_nothing_gets_the_same_answer(ask: Asker, hf: Holdfast, s
 @pytest.mark.parametrize("route", ENDING, ids=lambda each: f"{each.method} {each.path}")
 @pytest.mark.parametrize("scope", ["read", "write", "admin"])
 def test_a_key_reaches_what_its_scope_allows_and_no_more(
-    ask: Asker, hf: Holdfast, route: Route, scope: str
+    ask: Asker, hf: Holdfast, route: HttpRoute, scope: str
 ) -> None:
     enough = ["read", "write", "admin"].index(scope) >= ["read", "write", "admin"].index(
         route.needs
@@ -123,7 +123,7 @@ def test_a_key_reaches_what_its_scope_allows_and_no_more(
 
 
 @pytest.mark.parametrize("route", KEYED, ids=lambda each: f"{each.method} {each.path}")
-def test_a_bound_key_reaches_none_of_these(ask: Asker, hf: Holdfast, route: Route) -> None:
+def test_a_bound_key_reaches_none_of_these(ask: Asker, hf: Holdfast, route: HttpRoute) -> None:
     bound = key(hf, scope="admin", agent="agent_7")
 
     assert ask.as_(x_api_key=bound)(route.method, target(route), {}).status == 403
@@ -136,7 +136,7 @@ def test_a_bound_key_may_ask_who_it_is(ask: Asker, hf: Holdfast) -> None:
 
 
 @pytest.mark.parametrize("route", OPEN, ids=lambda each: each.path)
-def test_some_routes_want_no_credential(ask: Asker, hf: Holdfast, route: Route) -> None:
+def test_some_routes_want_no_credential(ask: Asker, hf: Holdfast, route: HttpRoute) -> None:
     key(hf)
 
     assert ask.get(route.path).status == 200

@@ -13,8 +13,8 @@ from holdfast.doors.http.bodies import (
     DEPTH,
     LIMITS,
     Body,
+    BodyLimits,
     RequestLimits,
-    Room,
     read_body,
     read_json,
 )
@@ -400,7 +400,7 @@ def test_a_body_for_which_there_is_no_memory_is_503(
     assert (sender.status, sender.error["type"]) == (503, "overloaded_error")
     assert json.loads(sender.headers["holdfast-error"])["facts"]["written"] is False
     with pytest.raises(Unavailable):
-        read_json(b"{}", Room(depth=1, parser=Exhausted()))
+        read_json(b"{}", BodyLimits(depth=1, parser=Exhausted()))
     assert hf.memory_stores.list().data == []
 
 

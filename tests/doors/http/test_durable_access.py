@@ -4,7 +4,7 @@ import pytest
 from doors.http.asking import Asker, Said
 
 from holdfast.doors.http.route_table import routes
-from holdfast.doors.http.routes import Route
+from holdfast.doors.http.routes import HttpRoute
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.durable.counts import counts
 
@@ -15,11 +15,11 @@ AGENTS = [each for each in DURABLE if "{agent}" in each.path]
 RANK = {"read": 0, "write": 1, "admin": 2}
 
 
-def name(route: Route) -> str:
+def name(route: HttpRoute) -> str:
     return f"{route.method} {route.path}"
 
 
-def asked(ask: Asker, route: Route, agent: str = "agent_7") -> Said:
+def asked(ask: Asker, route: HttpRoute, agent: str = "agent_7") -> Said:
     target = route.path
     for place, value in {"agent": agent, "key": "k", "run_id": "r", "seq": "1"}.items():
         target = target.replace(f"{{{place}}}", value)
@@ -40,7 +40,7 @@ def written(hf: Holdfast) -> None:
 @pytest.mark.parametrize("route", DURABLE, ids=name)
 @pytest.mark.parametrize("scope", ["read", "write"])
 def test_a_key_of_too_small_a_scope_is_refused(
-    hf: Holdfast, ask: Asker, route: Route, scope: str
+    hf: Holdfast, ask: Asker, route: HttpRoute, scope: str
 ) -> None:
     said = asked(holder(hf, ask, scope), route)
 
@@ -52,7 +52,7 @@ def test_a_key_of_too_small_a_scope_is_refused(
 
 @pytest.mark.usefixtures("written")
 @pytest.mark.parametrize("route", DURABLE, ids=name)
-def test_who_sends_no_key_is_told_nothing(hf: Holdfast, ask: Asker, route: Route) -> None:
+def test_who_sends_no_key_is_told_nothing(hf: Holdfast, ask: Asker, route: HttpRoute) -> None:
     holder(hf, ask)
 
     for asker in (ask, ask.as_(x_api_key="hf_" + "x" * 43)):
@@ -61,7 +61,7 @@ def test_who_sends_no_key_is_told_nothing(hf: Holdfast, ask: Asker, route: Route
 
 @pytest.mark.usefixtures("written")
 @pytest.mark.parametrize("route", DURABLE, ids=name)
-def test_a_bound_key_reaches_no_other_agent(hf: Holdfast, ask: Asker, route: Route) -> None:
+def test_a_bound_key_reaches_no_other_agent(hf: Holdfast, ask: Asker, route: HttpRoute) -> None:
     said = asked(holder(hf, ask, agent="agent_1"), route)
 
     assert (said.status, said.error["code"]) == (403, "HF-MEM-001")
@@ -70,7 +70,7 @@ def test_a_bound_key_reaches_no_other_agent(hf: Holdfast, ask: Asker, route: Rou
 
 @pytest.mark.parametrize("route", AGENTS, ids=name)
 def test_a_bound_key_reaches_all_of_its_agents_but_its_limits(
-    hf: Holdfast, ask: Asker, route: Route
+    hf: Holdfast, ask: Asker, route: HttpRoute
 ) -> None:
     said = asked(holder(hf, ask, agent="agent_7"), route)
 
@@ -127,7 +127,7 @@ def test_an_agent_nobody_wrote_to_is_an_empty_memory(ask: Asker) -> None:
 
 
 @pytest.mark.parametrize("route", AGENTS, ids=name)
-def test_another_workspaces_header_is_refused(hf: Holdfast, ask: Asker, route: Route) -> None:
+def test_another_workspaces_header_is_refused(hf: Holdfast, ask: Asker, route: HttpRoute) -> None:
     key = hf.keys.create("k", "admin").secret
     assert key is not None
 

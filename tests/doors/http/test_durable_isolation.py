@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.doors.http.route_table import routes
-from holdfast.doors.http.routes import Route
+from holdfast.doors.http.routes import HttpRoute
 from holdfast.library.holdfast import Holdfast
 from holdfast.testing.contracts.durable_given import keys_of
 
@@ -57,11 +57,11 @@ class Named(Struct, frozen=True):
     seq: int
 
 
-def name(route: Route) -> str:
+def name(route: HttpRoute) -> str:
     return f"{route.method} {route.path}"
 
 
-def ask_for(ask: Asker, route: Route, named: Named, *, in_run: bool = False) -> Said:
+def ask_for(ask: Asker, route: HttpRoute, named: Named, *, in_run: bool = False) -> Said:
     """Ask for *route* about what is *named*, in its run where that is needed or asked for."""
 
     def filled(value: Any) -> Any:
@@ -100,7 +100,7 @@ def seen(said: Said, named: Named | None = None) -> tuple[int, dict[str, str], s
 DURABLE = [each for each in routes(strict=False) if name(each) in BODIES]
 OF_AGENTS = [each for each in DURABLE if "{agent}" in each.path]
 
-Refused = Callable[[Holdfast, Asker, Route], Asker | None]
+Refused = Callable[[Holdfast, Asker, HttpRoute], Asker | None]
 
 
 def key_of(hf: Holdfast, scope: str = "admin", **bound: str) -> str:
@@ -109,17 +109,17 @@ def key_of(hf: Holdfast, scope: str = "admin", **bound: str) -> str:
     return key.secret
 
 
-def nobody(hf: Holdfast, ask: Asker, _: Route) -> Asker:
+def nobody(hf: Holdfast, ask: Asker, _: HttpRoute) -> Asker:
     key_of(hf)
     return ask
 
 
-def a_stranger(hf: Holdfast, ask: Asker, _: Route) -> Asker:
+def a_stranger(hf: Holdfast, ask: Asker, _: HttpRoute) -> Asker:
     key_of(hf)
     return ask.as_(x_api_key="hf_" + "x" * 43)
 
 
-def one_whose_key_was_revoked(hf: Holdfast, ask: Asker, _: Route) -> Asker:
+def one_whose_key_was_revoked(hf: Holdfast, ask: Asker, _: HttpRoute) -> Asker:
     key_of(hf)
     key = hf.keys.create("k", "admin")
     assert key.secret is not None
@@ -127,20 +127,20 @@ def one_whose_key_was_revoked(hf: Holdfast, ask: Asker, _: Route) -> Asker:
     return ask.as_(x_api_key=key.secret)
 
 
-def another_agent(hf: Holdfast, ask: Asker, _: Route) -> Asker:
+def another_agent(hf: Holdfast, ask: Asker, _: HttpRoute) -> Asker:
     return ask.as_(x_api_key=key_of(hf, agent="agent_1"))
 
 
-def a_user(hf: Holdfast, ask: Asker, _: Route) -> Asker:
+def a_user(hf: Holdfast, ask: Asker, _: HttpRoute) -> Asker:
     return ask.as_(x_api_key=key_of(hf, user="ada"))
 
 
-def one_of_too_small_a_scope(hf: Holdfast, ask: Asker, route: Route) -> Asker | None:
+def one_of_too_small_a_scope(hf: Holdfast, ask: Asker, route: HttpRoute) -> Asker | None:
     below = {"write": "read", "admin": "write"}.get(route.needs)
     return None if below is None else ask.as_(x_api_key=key_of(hf, below))
 
 
-def another_workspace(hf: Holdfast, ask: Asker, _: Route) -> Asker:
+def another_workspace(hf: Holdfast, ask: Asker, _: HttpRoute) -> Asker:
     """Hold a key of another workspace, and ask for this one's."""
     key = key_of(hf.acting(workspace="lab"))
     return ask.as_(x_api_key=key, holdfast_workspace="default")
@@ -207,7 +207,7 @@ def test_every_route_of_durable_memory_is_asked_for() -> None:
 @pytest.mark.parametrize("who", REFUSED, ids=lambda who: who.__name__)
 @pytest.mark.parametrize("route", DURABLE, ids=name)
 def test_a_refusal_is_the_same_whether_it_is_there_or_not(  # noqa: PLR0917 - fixtures, by name
-    hf: Holdfast, ask: Asker, route: Route, who: Refused, there: Named, absent: Named
+    hf: Holdfast, ask: Asker, route: HttpRoute, who: Refused, there: Named, absent: Named
 ) -> None:
     asker = who(hf, ask, route)
     if asker is None:
@@ -233,7 +233,7 @@ def test_a_refusal_is_the_same_whether_it_is_there_or_not(  # noqa: PLR0917 - fi
 @pytest.mark.parametrize("who", [nobody, another_agent, one_of_too_small_a_scope])
 @pytest.mark.parametrize("route", [each for each in DURABLE if each.body], ids=name)
 def test_who_may_not_ask_is_not_told_that_the_request_is_bad(
-    hf: Holdfast, ask: Asker, route: Route, who: Refused, there: Named
+    hf: Holdfast, ask: Asker, route: HttpRoute, who: Refused, there: Named
 ) -> None:
     asker = who(hf, ask, route)
     if asker is None:
@@ -252,7 +252,7 @@ def test_who_may_not_ask_is_not_told_that_the_request_is_bad(
 def test_from_another_workspace_an_agent_is_like_one_that_nobody_has(
     hf: Holdfast,
     ask: Asker,
-    route: Route,
+    route: HttpRoute,
     there: Named,
     absent: Named,
     *,
@@ -271,7 +271,7 @@ def test_from_another_workspace_an_agent_is_like_one_that_nobody_has(
 @pytest.mark.usefixtures("unchanged")
 @pytest.mark.parametrize("route", OF_AGENTS, ids=name)
 def test_in_its_own_memory_anothers_run_and_change_are_none(
-    hf: Holdfast, ask: Asker, route: Route, there: Named, absent: Named
+    hf: Holdfast, ask: Asker, route: HttpRoute, there: Named, absent: Named
 ) -> None:
     if name(route) == f"PATCH {AGENTS}/limits":
         return

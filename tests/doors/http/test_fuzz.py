@@ -13,7 +13,7 @@ from msgspec import Struct
 import holdfast
 from holdfast.doors.http.app import make_app
 from holdfast.doors.http.route_table import routes
-from holdfast.doors.http.routes import Route
+from holdfast.doors.http.routes import HttpRoute
 from holdfast.testing.postgres import TEMPLATE, PostgresServer
 
 SEGMENTS = ["s", "m", "v", "id", "rid", "tid", "agent", "key", "run_id", "seq"]
@@ -125,14 +125,14 @@ def in_order(said: Said) -> None:
 
 
 class Request(Struct, frozen=True):
-    route: Route
+    route: HttpRoute
     body: bytes
     query: list[tuple[str, str]]
     headers: dict[str, str]
     places: dict[str, str | None]
 
 
-def bodies(route: Route) -> st.SearchStrategy[bytes]:
+def bodies(route: HttpRoute) -> st.SearchStrategy[bytes]:
     """Give bodies whose keys are mostly the route's own, so that values are looked at too."""
     own = route.body.__struct_fields__ if isinstance(route.body, type) else ()
     shaped = st.fixed_dictionaries({}, optional=dict.fromkeys(own, VALUES))

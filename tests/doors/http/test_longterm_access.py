@@ -9,7 +9,7 @@ from doors.http.asking import Asker, Said
 
 from holdfast.doors.http.app import make_app
 from holdfast.doors.http.route_table import routes
-from holdfast.doors.http.routes import Route
+from holdfast.doors.http.routes import HttpRoute
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.longterm.item import Turn
 
@@ -32,11 +32,13 @@ OFF = {f"{method} {path}" for method, path in (each.split() for each in BODIES)}
 """What is refused while memory is off; the rest is a person's own data."""
 
 
-def below(route: Route) -> str:
+def below(route: HttpRoute) -> str:
     return f"{route.method} {route.path.removeprefix('/api/longterm/{user}')}"
 
 
-def asked(ask: Asker, route: Route, user: str = "ada", id: str = "item_x", query: str = "") -> Said:
+def asked(
+    ask: Asker, route: HttpRoute, user: str = "ada", id: str = "item_x", query: str = ""
+) -> Said:
     id = id if id.startswith(route.path.rpartition("/")[0].rpartition("/")[2][:4]) else "turn_x"
     target = route.path.replace("{user}", user).replace("{id}", id)
     on = "?enabled=true"
@@ -74,7 +76,7 @@ def test_every_route_is_asked_with_a_body_that_it_takes() -> None:
 @pytest.mark.parametrize("route", LONGTERM, ids=below)
 @pytest.mark.parametrize("scope", ["read", "write"])
 def test_a_key_of_too_small_a_scope_is_refused(
-    hf: Holdfast, ask: Asker, route: Route, scope: str
+    hf: Holdfast, ask: Asker, route: HttpRoute, scope: str
 ) -> None:
     before = kept(hf)
 
@@ -89,7 +91,7 @@ def test_a_key_of_too_small_a_scope_is_refused(
 
 @pytest.mark.parametrize("route", LONGTERM, ids=below)
 def test_who_sends_no_key_is_told_nothing(
-    hf: Holdfast, ask: Asker, route: Route, item: str
+    hf: Holdfast, ask: Asker, route: HttpRoute, item: str
 ) -> None:
     holder(hf, ask)
     before = kept(hf)
@@ -103,7 +105,7 @@ def test_who_sends_no_key_is_told_nothing(
 
 @pytest.mark.parametrize("route", LONGTERM, ids=below)
 def test_a_bound_key_reaches_no_other_user(
-    hf: Holdfast, ask: Asker, route: Route, item: str
+    hf: Holdfast, ask: Asker, route: HttpRoute, item: str
 ) -> None:
     before = kept(hf)
 
@@ -116,13 +118,13 @@ def test_a_bound_key_reaches_no_other_user(
 
 @pytest.mark.usefixtures("item")
 @pytest.mark.parametrize("route", LONGTERM, ids=below)
-def test_a_bound_key_reaches_all_of_its_user(hf: Holdfast, ask: Asker, route: Route) -> None:
+def test_a_bound_key_reaches_all_of_its_user(hf: Holdfast, ask: Asker, route: HttpRoute) -> None:
     assert asked(holder(hf, ask, user="ada"), route).status in {200, 202, 404}
 
 
 @pytest.mark.parametrize("route", LONGTERM, ids=below)
 def test_another_users_route_finds_and_changes_nothing_of_it(
-    hf: Holdfast, ask: Asker, route: Route, item: str
+    hf: Holdfast, ask: Asker, route: HttpRoute, item: str
 ) -> None:
     before = kept(hf)
 
@@ -136,7 +138,7 @@ def test_another_users_route_finds_and_changes_nothing_of_it(
 @pytest.mark.parametrize("route", LONGTERM, ids=below)
 @pytest.mark.parametrize("other", ["&namespace=work", "&workspace_id=w1"])
 def test_nor_does_another_collections(
-    hf: Holdfast, ask: Asker, route: Route, item: str, other: str
+    hf: Holdfast, ask: Asker, route: HttpRoute, item: str, other: str
 ) -> None:
     before = kept(hf)
 
@@ -148,7 +150,7 @@ def test_nor_does_another_collections(
 
 
 @pytest.mark.parametrize("route", LONGTERM, ids=below)
-def test_nor_does_another_workspaces(hf: Holdfast, ask: Asker, route: Route, item: str) -> None:
+def test_nor_does_another_workspaces(hf: Holdfast, ask: Asker, route: HttpRoute, item: str) -> None:
     before = kept(hf)
 
     said = asked(ask.as_(holdfast_workspace="lab"), route, id=item)
@@ -159,7 +161,7 @@ def test_nor_does_another_workspaces(hf: Holdfast, ask: Asker, route: Route, ite
 
 
 @pytest.mark.parametrize("route", LONGTERM, ids=below)
-def test_another_workspaces_header_is_refused(hf: Holdfast, ask: Asker, route: Route) -> None:
+def test_another_workspaces_header_is_refused(hf: Holdfast, ask: Asker, route: HttpRoute) -> None:
     key = hf.keys.create("k", "admin").secret
     assert key is not None
 
@@ -169,7 +171,9 @@ def test_another_workspaces_header_is_refused(hf: Holdfast, ask: Asker, route: R
 
 
 @pytest.mark.parametrize("route", LONGTERM, ids=below)
-def test_a_key_bound_to_an_agent_reaches_no_user(hf: Holdfast, ask: Asker, route: Route) -> None:
+def test_a_key_bound_to_an_agent_reaches_no_user(
+    hf: Holdfast, ask: Asker, route: HttpRoute
+) -> None:
     assert asked(holder(hf, ask, agent="ada"), route).status == 403
 
 
@@ -192,7 +196,7 @@ def test_a_bound_key_reaches_nothing_beside_its_user(hf: Holdfast, ask: Asker) -
 
 
 @pytest.mark.parametrize("route", LONGTERM, ids=below)
-def test_a_session_token_reaches_no_user(hf: Holdfast, ask: Asker, route: Route) -> None:
+def test_a_session_token_reaches_no_user(hf: Holdfast, ask: Asker, route: HttpRoute) -> None:
     session = hf.sessions.create(agent="agent_7", environment_id="e")
     token = hf.sessions.create_token(session.id).token
     assert token is not None
@@ -209,7 +213,7 @@ def unset(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("query", ["?enabled=false", ""])
 @pytest.mark.parametrize("route", LONGTERM, ids=below)
 def test_off_it_recalls_and_keeps_nothing_and_hides_nothing(
-    hf: Holdfast, ask: Asker, route: Route, item: str, query: str
+    hf: Holdfast, ask: Asker, route: HttpRoute, item: str, query: str
 ) -> None:
     before = kept(hf)
     target = route.path.replace("{user}", "ada").replace("{id}", item)

@@ -1,7 +1,7 @@
 import pytest
 
 from holdfast.doors.http.route_table import routes
-from holdfast.doors.http.routes import Table
+from holdfast.doors.http.routes import RouteTable
 from holdfast.ground.errors import NotFound
 
 # path: (read, write, admin), each the methods that need it
@@ -125,10 +125,10 @@ def test_a_strict_server_lacks_the_contracts_patch_alone() -> None:
 )
 def test_what_is_no_route_is_not_found(path: bytes) -> None:
     with pytest.raises(NotFound):
-        Table(routes(strict=False)).find("GET", path)
+        RouteTable(routes(strict=False)).find("GET", path)
 
 
 def test_a_percent_encoded_slash_stays_in_its_segment() -> None:
-    found = Table(routes(strict=False)).find("GET", b"/v1/memory_stores/a%2Fb+c/memories/%FF")
+    found = RouteTable(routes(strict=False)).find("GET", b"/v1/memory_stores/a%2Fb+c/memories/%FF")
 
     assert found.segments == {"s": "a/b+c", "m": "\N{REPLACEMENT CHARACTER}"}

@@ -2,7 +2,7 @@ import pytest
 from doors.http.asking import Asker
 
 from holdfast.doors.http.route_table import routes
-from holdfast.doors.http.routes import Route
+from holdfast.doors.http.routes import HttpRoute
 from holdfast.library.holdfast import Holdfast
 
 ROUTES = [each for each in routes(strict=False) if each.needs != "nothing"]
@@ -48,7 +48,7 @@ def worker(ask: Asker, hf: Holdfast, session: str) -> Asker:
     return ask.as_(x_api_key=str(hf.sessions.create_token(session).token))
 
 
-def filled(route: Route, **names: str) -> str:
+def filled(route: HttpRoute, **names: str) -> str:
     path = route.path
     for name in ("s", "m", "v", "id", "rid", "tid"):
         path = path.replace(f"{{{name}}}", names.get(name, f"{name}_1"))
@@ -57,7 +57,7 @@ def filled(route: Route, **names: str) -> str:
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda each: f"{each.method} {each.path}")
 def test_a_token_reaches_what_the_table_says(
-    worker: Asker, session: str, store: str, route: Route
+    worker: Asker, session: str, store: str, route: HttpRoute
 ) -> None:
     said = worker(route.method, filled(route, id=session, s=store), {})
 
@@ -67,7 +67,7 @@ def test_a_token_reaches_what_the_table_says(
 
 @pytest.mark.parametrize("route", SCOPED, ids=lambda each: f"{each.method} {each.path}")
 def test_a_token_reaches_no_other_store_and_no_other_session(
-    worker: Asker, hf: Holdfast, route: Route
+    worker: Asker, hf: Holdfast, route: HttpRoute
 ) -> None:
     other = hf.memory_stores.create(name="other").id
 

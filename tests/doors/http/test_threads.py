@@ -6,7 +6,7 @@ import pytest
 from doors.http.asking import Asker
 
 from holdfast.doors.http.route_table import routes
-from holdfast.doors.http.routes import Route
+from holdfast.doors.http.routes import HttpRoute
 from holdfast.library.holdfast import Holdfast
 from holdfast.testing.contracts.threads_given import THREAD, ended, made, said
 
@@ -20,11 +20,11 @@ RANK = {"read": 0, "write": 1, "admin": 2}
 MIB = 1_048_576
 
 
-def named(route: Route) -> str:
+def named(route: HttpRoute) -> str:
     return f"{route.method} {route.path}"
 
 
-def asked(ask: Asker, route: Route) -> Any:
+def asked(ask: Asker, route: HttpRoute) -> Any:
     id = "run_1" if "network_runs" in route.path else THREAD
     bodies = {"POST": {"turns": [made(5).export()]}, "PUT": ended().export()}
     return ask(route.method, route.path.replace("{id}", id), bodies.get(route.method))
@@ -47,7 +47,7 @@ def thread(hf: Holdfast) -> str:
 @pytest.mark.parametrize("route", OURS, ids=named)
 @pytest.mark.parametrize("scope", RANK)
 def test_a_key_reaches_as_far_as_its_scope(
-    hf: Holdfast, ask: Asker, route: Route, scope: str
+    hf: Holdfast, ask: Asker, route: HttpRoute, scope: str
 ) -> None:
     status = asked(holder(hf, ask, scope), route).status
 
@@ -57,7 +57,7 @@ def test_a_key_reaches_as_far_as_its_scope(
 
 @pytest.mark.usefixtures("thread")
 @pytest.mark.parametrize("route", OURS, ids=named)
-def test_a_bound_key_reaches_none_of_it(hf: Holdfast, ask: Asker, route: Route) -> None:
+def test_a_bound_key_reaches_none_of_it(hf: Holdfast, ask: Asker, route: HttpRoute) -> None:
     for bound in ({"agent": "writer"}, {"user": "ada"}):
         assert asked(holder(hf, ask, **bound), route).status == 403
     assert hf.threads.retrieve(THREAD).turns == 2
@@ -65,7 +65,7 @@ def test_a_bound_key_reaches_none_of_it(hf: Holdfast, ask: Asker, route: Route) 
 
 @pytest.mark.usefixtures("thread")
 @pytest.mark.parametrize("route", OURS, ids=named)
-def test_another_workspace_finds_nothing(hf: Holdfast, ask: Asker, route: Route) -> None:
+def test_another_workspace_finds_nothing(hf: Holdfast, ask: Asker, route: HttpRoute) -> None:
     elsewhere = ask.as_(anthropic_workspace_id="elsewhere")
 
     said = asked(elsewhere, route)

@@ -1,80 +1,80 @@
 """The contract's routes for agents and environments, which are kept and echoed."""
 
-from holdfast.doors.http.answers import Answer, of_json, of_page
+from holdfast.doors.http.answers import Response, of_json, of_page
 from holdfast.doors.http.call import Call
 from holdfast.doors.http.query import PAGE, flag, instants, integer
-from holdfast.doors.http.routes import Route
+from holdfast.doors.http.routes import HttpRoute
 from holdfast.doors.http.there import agent_there, environment_there
 
 AGENTS, AGENT = "/v1/agents", "/v1/agents/{id}"
 ENVIRONMENTS, ENVIRONMENT = "/v1/environments", "/v1/environments/{id}"
 
 
-async def create_agent(call: Call) -> Answer:
+async def create_agent(call: Call) -> Response:
     """Keep an agent."""
     body = call.json()
     return of_json(await call.write(lambda hf: hf.agents.create(body)))
 
 
-async def list_agents(call: Call) -> Answer:
+async def list_agents(call: Call) -> Response:
     """List agents."""
     query = call.query
     return await call.slow(lambda hf: of_page(hf.agents.list(**query)))
 
 
-async def retrieve_agent(call: Call) -> Answer:
+async def retrieve_agent(call: Call) -> Response:
     """Tell of one agent."""
     query = call.query
     return of_json(await call.quick(lambda hf: hf.agents.retrieve(call["id"], **query)))
 
 
-async def update_agent(call: Call) -> Answer:
+async def update_agent(call: Call) -> Response:
     """Make an agent's next version."""
     body = call.json()
     return of_json(await call.write(lambda hf: hf.agents.update(call["id"], body)))
 
 
-async def archive_agent(call: Call) -> Answer:
+async def archive_agent(call: Call) -> Response:
     """Archive an agent."""
     return of_json(await call.write(lambda hf: hf.agents.archive(call["id"])))
 
 
-async def list_agent_versions(call: Call) -> Answer:
+async def list_agent_versions(call: Call) -> Response:
     """List an agent's versions."""
     query = call.query
     return await call.slow(lambda hf: of_page(hf.agents.versions(call["id"], **query)))
 
 
-async def create_environment(call: Call) -> Answer:
+async def create_environment(call: Call) -> Response:
     """Keep an environment."""
     body = call.json()
     return of_json(await call.write(lambda hf: hf.environments.create(body)))
 
 
-async def list_environments(call: Call) -> Answer:
+async def list_environments(call: Call) -> Response:
     """List environments."""
     query = call.query
     return await call.slow(lambda hf: of_page(hf.environments.list(**query)))
 
 
-async def retrieve_environment(call: Call) -> Answer:
+async def retrieve_environment(call: Call) -> Response:
     """Tell of one environment."""
     return of_json(await call.quick(lambda hf: hf.environments.retrieve(call["id"])))
 
 
-async def update_environment(call: Call) -> Answer:
+async def update_environment(call: Call) -> Response:
     """Change an environment."""
     body = call.json()
     return of_json(await call.write(lambda hf: hf.environments.update(call["id"], body)))
 
 
-async def archive_environment(call: Call) -> Answer:
+async def archive_environment(call: Call) -> Response:
     """Archive an environment."""
     return of_json(await call.write(lambda hf: hf.environments.archive(call["id"])))
 
 
-ROUTES = (
-    Route(
+AGENT_ROUTES = (
+    HttpRoute(
         method="POST",
         path=AGENTS,
         needs="write",
@@ -82,7 +82,7 @@ ROUTES = (
         body="any",
         summary="Create an agent, version 1.",
     ),
-    Route(
+    HttpRoute(
         method="GET",
         path=AGENTS,
         needs="read",
@@ -90,7 +90,7 @@ ROUTES = (
         query=(*PAGE, flag("include_archived"), *instants("created_at", "gte", "lte")),
         summary="List agents, newest first.",
     ),
-    Route(
+    HttpRoute(
         method="GET",
         path=AGENT,
         needs="read",
@@ -99,7 +99,7 @@ ROUTES = (
         behind=agent_there,
         summary="Retrieve an agent, as it is or as it was in a version.",
     ),
-    Route(
+    HttpRoute(
         method="POST",
         path=AGENT,
         needs="write",
@@ -108,14 +108,14 @@ ROUTES = (
         behind=agent_there,
         summary="Update an agent: its next version.",
     ),
-    Route(
+    HttpRoute(
         method="POST",
         path=f"{AGENT}/archive",
         needs="write",
         answer=archive_agent,
         summary="Archive an agent.",
     ),
-    Route(
+    HttpRoute(
         method="GET",
         path=f"{AGENT}/versions",
         needs="read",
@@ -124,7 +124,7 @@ ROUTES = (
         behind=agent_there,
         summary="List an agent's versions, newest first.",
     ),
-    Route(
+    HttpRoute(
         method="POST",
         path=ENVIRONMENTS,
         needs="write",
@@ -132,7 +132,7 @@ ROUTES = (
         body="any",
         summary="Create an environment.",
     ),
-    Route(
+    HttpRoute(
         method="GET",
         path=ENVIRONMENTS,
         needs="read",
@@ -140,14 +140,14 @@ ROUTES = (
         query=(*PAGE, flag("include_archived")),
         summary="List environments, newest first.",
     ),
-    Route(
+    HttpRoute(
         method="GET",
         path=ENVIRONMENT,
         needs="read",
         answer=retrieve_environment,
         summary="Retrieve an environment.",
     ),
-    Route(
+    HttpRoute(
         method="POST",
         path=ENVIRONMENT,
         needs="write",
@@ -156,7 +156,7 @@ ROUTES = (
         behind=environment_there,
         summary="Update an environment.",
     ),
-    Route(
+    HttpRoute(
         method="POST",
         path=f"{ENVIRONMENT}/archive",
         needs="write",

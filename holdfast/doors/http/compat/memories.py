@@ -6,12 +6,12 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from holdfast.doors.http.answers import Answer, of_page, of_record
+from holdfast.doors.http.answers import Response, of_page, of_record
 from holdfast.doors.http.bodies import Body
 from holdfast.doors.http.call import Call
 from holdfast.doors.http.compat.stores import STORE
 from holdfast.doors.http.query import PAGE, VIEW, fixed, integer, text
-from holdfast.doors.http.routes import Route
+from holdfast.doors.http.routes import HttpRoute
 from holdfast.doors.http.there import (
     memory_there,
     memory_writable,
@@ -41,7 +41,7 @@ class UpdateMemory(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
     precondition: dict[str, str] | UnsetType | None = UNSET
 
 
-async def create(call: Call) -> Answer:
+async def create_memory(call: Call) -> Response:
     """Write a new memory."""
     body, query = call.body(CreateMemory), call.query
     return of_record(
@@ -53,7 +53,7 @@ async def create(call: Call) -> Answer:
     )
 
 
-async def list_all(call: Call) -> Answer:
+async def list_memories(call: Call) -> Response:
     """List memories, and prefixes among them."""
     query = call.query
     lane = call.quick if _is_short(query) else call.slow
@@ -71,7 +71,7 @@ def _is_short(query: Mapping[str, Any]) -> bool:
     )
 
 
-async def retrieve(call: Call) -> Answer:
+async def retrieve_memory(call: Call) -> Response:
     """Tell of one memory."""
     query = call.query
     return of_record(
@@ -83,7 +83,7 @@ async def retrieve(call: Call) -> Answer:
     )
 
 
-async def update(call: Call) -> Answer:
+async def update_memory(call: Call) -> Response:
     """Change content, path or both."""
     body, query, asked_at = call.body(UpdateMemory), call.query, call.house.clock.now()
     memory = await call.write(
@@ -101,7 +101,7 @@ async def update(call: Call) -> Answer:
     return of_record(memory)
 
 
-async def delete(call: Call) -> Answer:
+async def delete_memory(call: Call) -> Response:
     """Delete a memory; its versions stay."""
     query = call.query
     return of_record(
@@ -116,11 +116,11 @@ async def delete(call: Call) -> Answer:
 # The oldest clients can ask for an order. There is one, that of the paths.
 _ORDER = (fixed("order_by", "path"), fixed("order", "asc"))
 
-_UPDATE = Route(
+_UPDATE = HttpRoute(
     method="POST",
     path=MEMORY,
     needs="write",
-    answer=update,
+    answer=update_memory,
     body=UpdateMemory,
     query=(VIEW,),
     session="store",
@@ -128,33 +128,33 @@ _UPDATE = Route(
     summary="Update a memory's content, path or both.",
 )
 
-ROUTES = (
-    Route(
+MEMORY_ROUTES = (
+    HttpRoute(
         method="POST",
         path=MEMORIES,
         needs="write",
-        answer=create,
+        answer=create_memory,
         body=CreateMemory,
         query=(VIEW,),
         session="store",
         behind=store_writable,
         summary="Create a memory at a path that is free.",
     ),
-    Route(
+    HttpRoute(
         method="GET",
         path=MEMORIES,
         needs="read",
-        answer=list_all,
+        answer=list_memories,
         query=(text("path_prefix"), integer("depth"), *PAGE, VIEW, *_ORDER),
         session="store",
         behind=store_there,
         summary="List memories by path.",
     ),
-    Route(
+    HttpRoute(
         method="GET",
         path=MEMORY,
         needs="read",
-        answer=retrieve,
+        answer=retrieve_memory,
         query=(VIEW,),
         session="store",
         behind=memory_there,
@@ -162,11 +162,11 @@ ROUTES = (
     ),
     _UPDATE,
     msgspec.structs.replace(_UPDATE, method="PATCH"),
-    Route(
+    HttpRoute(
         method="DELETE",
         path=MEMORY,
         needs="write",
-        answer=delete,
+        answer=delete_memory,
         query=(text("expected_content_sha256"),),
         session="store",
         behind=memory_writable,

@@ -4,11 +4,11 @@ from typing import Any
 
 from msgspec import UNSET, UnsetType
 
-from holdfast.doors.http.answers import Answer, of_page, of_record
+from holdfast.doors.http.answers import Response, of_page, of_record
 from holdfast.doors.http.bodies import Body
 from holdfast.doors.http.call import Call
 from holdfast.doors.http.query import PAGE, flag, instants, integer, one_of, refused, several, text
-from holdfast.doors.http.routes import Route
+from holdfast.doors.http.routes import HttpRoute
 from holdfast.doors.http.there import session_there
 from holdfast.ground.errors import InvalidInput, Unsupported
 from holdfast.ground.pages import Key, Page, checked_limit, digest, read_cursor, write_cursor
@@ -45,7 +45,7 @@ class UpdateSession(Body, frozen=True, kw_only=True, forbid_unknown_fields=True)
     vault_ids: Any = UNSET
 
 
-async def create(call: Call) -> Answer:
+async def create(call: Call) -> Response:
     """Make a session."""
     body = call.body(CreateSession)
     return of_record(
@@ -65,18 +65,18 @@ async def create(call: Call) -> Answer:
     )
 
 
-async def list_all(call: Call) -> Answer:
+async def list_all(call: Call) -> Response:
     """List sessions."""
     query = call.query
     return await call.slow(lambda hf: of_page(hf.sessions.list(**query), both_ways=True))
 
 
-async def retrieve(call: Call) -> Answer:
+async def retrieve(call: Call) -> Response:
     """Tell of one session."""
     return of_record(await call.quick(lambda hf: hf.sessions.retrieve(call["id"])))
 
 
-async def update(call: Call) -> Answer:
+async def update(call: Call) -> Response:
     """Change a session."""
     body = call.body(UpdateSession)
     return of_record(
@@ -93,17 +93,17 @@ async def update(call: Call) -> Answer:
     )
 
 
-async def archive(call: Call) -> Answer:
+async def archive(call: Call) -> Response:
     """End a session."""
     return of_record(await call.write(lambda hf: hf.sessions.archive(call["id"])))
 
 
-async def delete(call: Call) -> Answer:
+async def delete(call: Call) -> Response:
     """Delete a session, with the scrub that follows."""
     return of_record(await call.slow(lambda hf: hf.sessions.delete(call["id"])))
 
 
-async def list_resources(call: Call) -> Answer:
+async def list_resources(call: Call) -> Response:
     """List what a session attaches: all of it, unless a limit is given."""
     query = call.query
     resources = await call.quick(lambda hf: hf.sessions.resources(call["id"]))
@@ -131,12 +131,12 @@ def _start(key: Key) -> int:
     return key[0]
 
 
-async def retrieve_resource(call: Call) -> Answer:
+async def retrieve_resource(call: Call) -> Response:
     """Tell of one attached store."""
     return of_record(await call.quick(lambda hf: hf.sessions.resource(call["id"], call["rid"])))
 
 
-async def refuse_change(call: Call) -> Answer:
+async def refuse_change(call: Call) -> Response:
     """Refuse to attach or detach: that happens at creation alone."""
     await session_there(call)
     raise Unsupported(
@@ -146,7 +146,7 @@ async def refuse_change(call: Call) -> Answer:
 
 
 ROUTES = (
-    Route(
+    HttpRoute(
         method="POST",
         path=SESSIONS,
         needs="write",
@@ -154,7 +154,7 @@ ROUTES = (
         body=CreateSession,
         summary="Create a session that attaches memory stores.",
     ),
-    Route(
+    HttpRoute(
         method="GET",
         path=SESSIONS,
         needs="read",
@@ -172,7 +172,7 @@ ROUTES = (
         ),
         summary="List sessions.",
     ),
-    Route(
+    HttpRoute(
         method="GET",
         path=SESSION,
         needs="read",
@@ -180,7 +180,7 @@ ROUTES = (
         session="own",
         summary="Retrieve a session.",
     ),
-    Route(
+    HttpRoute(
         method="POST",
         path=SESSION,
         needs="write",
@@ -189,21 +189,21 @@ ROUTES = (
         behind=session_there,
         summary="Update a session's title or metadata.",
     ),
-    Route(
+    HttpRoute(
         method="DELETE",
         path=SESSION,
         needs="write",
         answer=delete,
         summary="Delete a session and its tokens.",
     ),
-    Route(
+    HttpRoute(
         method="POST",
         path=f"{SESSION}/archive",
         needs="write",
         answer=archive,
         summary="End a session and revoke its tokens.",
     ),
-    Route(
+    HttpRoute(
         method="GET",
         path=RESOURCES,
         needs="read",
@@ -213,14 +213,14 @@ ROUTES = (
         behind=session_there,
         summary="List what a session attaches.",
     ),
-    Route(
+    HttpRoute(
         method="POST",
         path=RESOURCES,
         needs="write",
         answer=refuse_change,
         summary="Refused: stores attach at session creation only.",
     ),
-    Route(
+    HttpRoute(
         method="GET",
         path=RESOURCE,
         needs="read",
@@ -228,14 +228,14 @@ ROUTES = (
         session="own",
         summary="Retrieve an attached store.",
     ),
-    Route(
+    HttpRoute(
         method="POST",
         path=RESOURCE,
         needs="write",
         answer=refuse_change,
         summary="Refused: stores attach at session creation only.",
     ),
-    Route(
+    HttpRoute(
         method="DELETE",
         path=RESOURCE,
         needs="write",

@@ -2,11 +2,11 @@
 
 from msgspec import UNSET, UnsetType
 
-from holdfast.doors.http.answers import Answer, of_page, of_record
+from holdfast.doors.http.answers import Response, of_page, of_record
 from holdfast.doors.http.bodies import Body
 from holdfast.doors.http.call import Call
 from holdfast.doors.http.query import PAGE, flag, instants
-from holdfast.doors.http.routes import Route
+from holdfast.doors.http.routes import HttpRoute
 from holdfast.doors.http.there import store_there
 
 STORES = "/v1/memory_stores"
@@ -29,7 +29,7 @@ class UpdateStore(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
     metadata: dict[str, str | None] | UnsetType | None = UNSET
 
 
-async def create(call: Call) -> Answer:
+async def create_store(call: Call) -> Response:
     """Make a store."""
     body = call.body(CreateStore)
     return of_record(
@@ -41,18 +41,18 @@ async def create(call: Call) -> Answer:
     )
 
 
-async def list_all(call: Call) -> Answer:
+async def list_stores(call: Call) -> Response:
     """List the stores."""
     query = call.query
     return await call.slow(lambda hf: of_page(hf.memory_stores.list(**query)))
 
 
-async def retrieve(call: Call) -> Answer:
+async def retrieve_store(call: Call) -> Response:
     """Tell of one store."""
     return of_record(await call.quick(lambda hf: hf.memory_stores.retrieve(call["s"])))
 
 
-async def update(call: Call) -> Answer:
+async def update_store(call: Call) -> Response:
     """Change a store."""
     body = call.body(UpdateStore)
     return of_record(
@@ -64,62 +64,62 @@ async def update(call: Call) -> Answer:
     )
 
 
-async def archive(call: Call) -> Answer:
+async def archive_store(call: Call) -> Response:
     """Make a store read-only."""
     return of_record(await call.write(lambda hf: hf.memory_stores.archive(call["s"])))
 
 
-async def delete(call: Call) -> Answer:
+async def delete_store(call: Call) -> Response:
     """Delete a store, with the scrub that follows."""
     return of_record(await call.slow(lambda hf: hf.memory_stores.delete(call["s"])))
 
 
 ROUTES = (
-    Route(
+    HttpRoute(
         method="POST",
         path=STORES,
         needs="write",
-        answer=create,
+        answer=create_store,
         body=CreateStore,
         summary="Create a memory store.",
     ),
-    Route(
+    HttpRoute(
         method="GET",
         path=STORES,
         needs="read",
-        answer=list_all,
+        answer=list_stores,
         query=(*PAGE, flag("include_archived"), *instants("created_at", "gte", "lte")),
         summary="List memory stores, newest first.",
     ),
-    Route(
+    HttpRoute(
         method="GET",
         path=STORE,
         needs="read",
-        answer=retrieve,
+        answer=retrieve_store,
         session="store",
         summary="Retrieve a memory store.",
     ),
-    Route(
+    HttpRoute(
         method="POST",
         path=STORE,
         needs="write",
-        answer=update,
+        answer=update_store,
         body=UpdateStore,
         behind=store_there,
         summary="Update a memory store's name, description or metadata.",
     ),
-    Route(
+    HttpRoute(
         method="POST",
         path=f"{STORE}/archive",
         needs="write",
-        answer=archive,
+        answer=archive_store,
         summary="Make a memory store read-only for good.",
     ),
-    Route(
+    HttpRoute(
         method="DELETE",
         path=STORE,
         needs="admin",
-        answer=delete,
+        answer=delete_store,
         summary="Delete a memory store with all that is in it.",
     ),
 )

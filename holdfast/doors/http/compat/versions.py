@@ -1,17 +1,17 @@
 """The contract's routes for the versions of a store's memories."""
 
-from holdfast.doors.http.answers import Answer, of_page, of_record
+from holdfast.doors.http.answers import Response, of_page, of_record
 from holdfast.doors.http.call import Call
 from holdfast.doors.http.compat.stores import STORE
 from holdfast.doors.http.query import PAGE, VIEW, instants, one_of, text
-from holdfast.doors.http.routes import Route
+from holdfast.doors.http.routes import HttpRoute
 from holdfast.doors.http.there import store_there, version_there
 
 VERSIONS = f"{STORE}/memory_versions"
 VERSION = f"{STORE}/memory_versions/{{v}}"
 
 
-async def list_all(call: Call) -> Answer:
+async def list_versions(call: Call) -> Response:
     """List versions."""
     query = call.query
     return await call.slow(
@@ -19,7 +19,7 @@ async def list_all(call: Call) -> Answer:
     )
 
 
-async def retrieve(call: Call) -> Answer:
+async def retrieve_version(call: Call) -> Response:
     """Tell of one version."""
     query = call.query
     return of_record(
@@ -31,7 +31,7 @@ async def retrieve(call: Call) -> Answer:
     )
 
 
-async def redact(call: Call) -> Answer:
+async def redact_version(call: Call) -> Response:
     """Clear a version for good, with the scrub that follows."""
     return of_record(
         await call.slow(
@@ -40,12 +40,12 @@ async def redact(call: Call) -> Answer:
     )
 
 
-ROUTES = (
-    Route(
+VERSION_ROUTES = (
+    HttpRoute(
         method="GET",
         path=VERSIONS,
         needs="read",
-        answer=list_all,
+        answer=list_versions,
         query=(
             text("memory_id"),
             one_of("operation", "created", "modified", "deleted"),
@@ -60,21 +60,21 @@ ROUTES = (
         behind=store_there,
         summary="List versions of memories, newest first.",
     ),
-    Route(
+    HttpRoute(
         method="GET",
         path=VERSION,
         needs="read",
-        answer=retrieve,
+        answer=retrieve_version,
         query=(VIEW,),
         session="store",
         behind=version_there,
         summary="Retrieve a version.",
     ),
-    Route(
+    HttpRoute(
         method="POST",
         path=f"{VERSION}/redact",
         needs="admin",
-        answer=redact,
+        answer=redact_version,
         summary="Clear a version's content, hash and path for good.",
     ),
 )

@@ -4,7 +4,7 @@ from typing import Any, cast, get_args
 
 from msgspec import UNSET, UnsetType, field
 
-from holdfast.doors.http.answers import Answer, of_json
+from holdfast.doors.http.answers import Response, of_json
 from holdfast.doors.http.bodies import Body
 from holdfast.doors.http.call import Call
 from holdfast.doors.http.errors import told_of
@@ -59,7 +59,7 @@ class Restore(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
     seq: int
 
 
-async def list_all(call: Call) -> Answer:
+async def list_all(call: Call) -> Response:
     """List entries, newest first."""
     asked = dict(call.query)
     filters = EntryQuery(**{name: asked.pop(name) for name in _FILTERS & asked.keys()})
@@ -78,7 +78,7 @@ async def list_all(call: Call) -> Answer:
     )
 
 
-async def put_many(call: Call) -> Answer:
+async def put_many(call: Call) -> Response:
     """Write entries in one transaction."""
     body = call.body(PostEntries)
     on_error = cast("OnError", body.on_error)
@@ -100,7 +100,7 @@ async def put_many(call: Call) -> Answer:
     return of_json(_many(many))
 
 
-async def put(call: Call) -> Answer:
+async def put(call: Call) -> Response:
     """Write one entry, whole."""
     body = call.body(PutEntry)
     wish = EntryWrite(
@@ -122,7 +122,7 @@ async def put(call: Call) -> Answer:
     return _stored(stored)
 
 
-async def retrieve(call: Call) -> Answer:
+async def retrieve(call: Call) -> Response:
     """Tell of the entry under a key."""
     key = call["key"]
     entry = await call.quick(
@@ -133,7 +133,7 @@ async def retrieve(call: Call) -> Answer:
     return of_json(entry_to_wire(entry))
 
 
-async def delete(call: Call) -> Answer:
+async def delete(call: Call) -> Response:
     """Forget a key. On a thread, because erased bytes are waited for after the write."""
     scope = cast("EntryScope | None", call.query.get("scope"))
     idempotency_key = idempotency_key_of(call)
@@ -148,14 +148,14 @@ async def delete(call: Call) -> Answer:
     return of_json({"forgotten": forgotten, "key": call["key"]})
 
 
-async def explanation(call: Call) -> Answer:
+async def explanation(call: Call) -> Response:
     """Tell why an entry is hydrated, or is not."""
     budget: int | None = call.query.get("budget")
     told = await call.slow(lambda hf: explain(caller_of(call, hf), call["key"], budget))
     return of_json(entry_to_wire(told))
 
 
-async def restore(call: Call) -> Answer:
+async def restore(call: Call) -> Response:
     """Restore the content of an earlier change."""
     body = call.body(Restore)
     idempotency_key = idempotency_key_of(call)
@@ -167,7 +167,7 @@ async def restore(call: Call) -> Answer:
     return _stored(stored)
 
 
-async def hydration(call: Call) -> Answer:
+async def hydration(call: Call) -> Response:
     """Tell what the agent would see at a run's start."""
     budget: int | None = call.query.get("budget")
     told = await call.slow(
@@ -176,7 +176,7 @@ async def hydration(call: Call) -> Answer:
     return of_json(entry_to_wire(told))
 
 
-def _stored(stored: StoredEntry) -> Answer:
+def _stored(stored: StoredEntry) -> Response:
     return of_json(entry_to_wire(stored), status=201 if stored.outcome == "created" else 200)
 
 

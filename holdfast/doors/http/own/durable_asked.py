@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from holdfast.doors.http.call import Call
-from holdfast.doors.http.routes import DURABLE_LIMIT, Handler, Method, Needs, Route
+from holdfast.doors.http.routes import DURABLE_LIMIT, Handler, HttpRoute, Method, Needs
 from holdfast.ground.errors import InvalidInput
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.traced import within
@@ -23,10 +23,10 @@ _TOKEN_DIGITS = 18
 
 def agents_route(
     method: Method, below: str, needs: Needs, answer: Handler, summary: str, **more: Any
-) -> Route:
+) -> HttpRoute:
     """Return a route below one agent's memory, which a key bound to that agent may ask too."""
     told: dict[str, Any] = {"bound": "agent", **more}
-    return Route(
+    return HttpRoute(
         method=method,
         path=AGENT + below,
         needs=needs,

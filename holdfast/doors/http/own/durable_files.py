@@ -5,7 +5,7 @@ from typing import cast
 
 from msgspec import Struct, field
 
-from holdfast.doors.http.answers import Answer, of_json
+from holdfast.doors.http.answers import Response, of_json
 from holdfast.doors.http.auth import demand_scope
 from holdfast.doors.http.bodies import Body
 from holdfast.doors.http.call import Call
@@ -44,7 +44,7 @@ class Import(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
     rejected: list[NotSent] = field(default_factory=list[NotSent])
 
 
-async def export(call: Call) -> Answer:
+async def export(call: Call) -> Response:
     """Give out the entries as files, of one moment."""
     with_shared: bool = call.query.get("include_workspace", True)
     files = await call.slow(
@@ -53,7 +53,7 @@ async def export(call: Call) -> Answer:
     return of_json({"files": [{"path": path, "text": text} for path, text in files]})
 
 
-async def take_in(call: Call) -> Answer:
+async def take_in(call: Call) -> Response:
     """Take files in. On a thread, as a replacing import forgets what no file holds."""
     body = call.body(Import)
     if body.mode == "replace":

@@ -2,7 +2,7 @@
 
 from typing import cast
 
-from holdfast.doors.http.answers import Answer, of_json
+from holdfast.doors.http.answers import Response, of_json
 from holdfast.doors.http.bodies import Body
 from holdfast.doors.http.call import Call
 from holdfast.doors.http.own.durable_asked import (
@@ -37,7 +37,7 @@ class EndRun(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
     outcome: str = "ok"
 
 
-async def open_run(call: Call) -> Answer:
+async def open_run(call: Call) -> Response:
     """Open a run, and tell what its agent sees."""
     body = call.body(OpenRun) if call.raw.strip() else OpenRun()
     idempotency_key_of(call)
@@ -54,14 +54,14 @@ async def open_run(call: Call) -> Answer:
     return of_json({**told, "hydration": entry_to_wire(begun.hydration)}, status=201)
 
 
-async def keep_alive(call: Call) -> Answer:
+async def keep_alive(call: Call) -> Response:
     """Say that a run is alive."""
     idempotency_key_of(call)
     lapses_at = await call.write(lambda hf: heartbeat(_within(call, hf)))
     return of_json({"lapses_at": to_milliseconds_text(lapses_at)})
 
 
-async def end_run(call: Call) -> Answer:
+async def end_run(call: Call) -> Response:
     """End a run."""
     body = call.body(EndRun) if call.raw.strip() else EndRun()
     outcome = cast("Ending", body.outcome)

@@ -3,7 +3,7 @@
 from msgspec import UNSET, UnsetType
 from msgspec.structs import asdict
 
-from holdfast.doors.http.answers import Answer, of_json
+from holdfast.doors.http.answers import Response, of_json
 from holdfast.doors.http.bodies import Body
 from holdfast.doors.http.call import Call
 from holdfast.doors.http.own.durable_asked import agents_route, idempotency_key_of, memory_of
@@ -33,7 +33,7 @@ class SetLimits(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return {name: value for name, value in limits.items() if value is not UNSET}
 
 
-async def history(call: Call) -> Answer:
+async def history(call: Call) -> Response:
     """List changes, newest first."""
     query = call.query
     page = await call.slow(lambda hf: memory_of(call, hf).history(**query))
@@ -42,7 +42,7 @@ async def history(call: Call) -> Answer:
     )
 
 
-async def redact(call: Call) -> Answer:
+async def redact(call: Call) -> Response:
     """Take the content out of a change. On a thread, as erased bytes are waited for."""
     digits = call["seq"]
     idempotency_key_of(call)
@@ -53,12 +53,12 @@ async def redact(call: Call) -> Answer:
     )
 
 
-async def limits(call: Call) -> Answer:
+async def limits(call: Call) -> Response:
     """Tell the limits in force."""
     return of_json(entry_to_wire(await call.quick(lambda hf: memory_of(call, hf).limits())))
 
 
-async def set_limits(call: Call) -> Answer:
+async def set_limits(call: Call) -> Response:
     """Set limits of the agent's own."""
     body = call.body(SetLimits)
     idempotency_key_of(call)
@@ -68,7 +68,7 @@ async def set_limits(call: Call) -> Answer:
     return of_json(entry_to_wire(changed))
 
 
-async def sweep(call: Call) -> Answer:
+async def sweep(call: Call) -> Response:
     """Remove expired entries and lapsed runs."""
     idempotency_key_of(call)
     return of_json(entry_to_wire(await call.slow(lambda hf: memory_of(call, hf).sweep())))

@@ -4,12 +4,12 @@ from typing import Any, cast
 
 from msgspec import Struct
 
-from holdfast.doors.http.answers import Answer, of_json
+from holdfast.doors.http.answers import Response, of_json
 from holdfast.doors.http.bodies import Body
 from holdfast.doors.http.call import Call
 from holdfast.doors.http.own.durable_upkeep import SetLimits
 from holdfast.doors.http.query import PAGE
-from holdfast.doors.http.routes import Handler, Method, Needs, Route
+from holdfast.doors.http.routes import Handler, HttpRoute, Method, Needs
 from holdfast.ground.errors import InvalidInput
 from holdfast.library.forget_report import ForgetReport
 from holdfast.library.holdfast import Holdfast
@@ -18,14 +18,14 @@ from holdfast.memories.durable.wire import entry_to_wire
 SETTINGS = "/api/settings/durable"
 
 
-class Forget(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ForgetOwner(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Who is to be forgotten: an agent or a user."""
 
     agent: str | None = None
     user: str | None = None
 
 
-async def agents(call: Call) -> Answer:
+async def agents(call: Call) -> Response:
     """List the agents that have durable memory, by name."""
     query = call.query
     page = await call.quick(lambda hf: hf.durable_agents(**query))
@@ -34,33 +34,33 @@ async def agents(call: Call) -> Answer:
     )
 
 
-async def limits(call: Call) -> Answer:
+async def limits(call: Call) -> Response:
     """Tell the workspace's limits."""
     return of_json(entry_to_wire(await call.quick(lambda hf: hf.durable_limits())))
 
 
-async def set_limits(call: Call) -> Answer:
+async def set_limits(call: Call) -> Response:
     """Set the workspace's limits."""
     body = call.body(SetLimits)
     changed = await call.write(lambda hf: hf.set_durable_limits(evict=body.evict, **body.given()))
     return of_json(entry_to_wire(changed))
 
 
-async def sweep(call: Call) -> Answer:
+async def sweep(call: Call) -> Response:
     """Remove what is over of every agent; that may be many transactions."""
     return of_json(entry_to_wire(await call.slow(lambda hf: hf.sweep())))
 
 
-async def forget(call: Call) -> Answer:
+async def forget(call: Call) -> Response:
     """Forget all of an agent's or of a user's."""
-    body = call.body(Forget)
+    body = call.body(ForgetOwner)
     if (body.agent is None) == (body.user is None):
         raise InvalidInput("agent", "or user is required, and not both")
     report: Struct = await call.slow(lambda hf: _forgotten(hf, body))
     return of_json({"type": "forget_report", **entry_to_wire(report)})
 
 
-def _forgotten(hf: Holdfast, whom: Forget) -> ForgetReport:
+def _forgotten(hf: Holdfast, whom: ForgetOwner) -> ForgetReport:
     if whom.agent is not None:
         return hf.forget_agent(whom.agent)
     return hf.forget_user(cast("str", whom.user))
@@ -68,8 +68,8 @@ def _forgotten(hf: Holdfast, whom: Forget) -> ForgetReport:
 
 def _route(
     method: Method, path: str, needs: Needs, answer: Handler, summary: str, **more: Any
-) -> Route:
-    return Route(
+) -> HttpRoute:
+    return HttpRoute(
         method=method,
         path=path,
         needs=needs,
@@ -101,6 +101,11 @@ ROUTES = (
         "Remove expired entries and lapsed runs of all agents.",
     ),
     _route(
-        "POST", "/api/forget", "admin", forget, "Forget all of an agent's or a user's.", body=Forget
+        "POST",
+        "/api/forget",
+        "admin",
+        forget,
+        "Forget all of an agent's or a user's.",
+        body=ForgetOwner,
     ),
 )

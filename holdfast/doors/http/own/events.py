@@ -10,7 +10,7 @@ import msgspec
 from holdfast.doors.http.answers import LiveAnswer, Piece
 from holdfast.doors.http.call import Call
 from holdfast.doors.http.query import text
-from holdfast.doors.http.routes import Route
+from holdfast.doors.http.routes import HttpRoute
 from holdfast.engines.base import Engine, Feed
 from holdfast.ground.clock import to_rfc3339
 from holdfast.ground.errors import CursorExpired
@@ -28,7 +28,7 @@ STILL_HERE = b": still here\n\n"
 """A comment, which says nothing."""
 
 
-async def follow(call: Call) -> LiveAnswer:
+async def follow_events(call: Call) -> LiveAnswer:
     """Send each event of the workspace, from a position or from now on."""
     query, house, workspace = call.query, call.house, call.visitor.workspace
     asked: str = query.get("types", "")
@@ -136,11 +136,11 @@ def lines(position: str, type: str, data: bytes) -> bytes:
 
 
 ROUTES = (
-    Route(
+    HttpRoute(
         method="GET",
         path="/api/events",
         needs="read",
-        answer=follow,
+        answer=follow_events,
         query=(text("types"), text("after")),
         summary="Follow what happens, as server-sent events.",
     ),

@@ -2,12 +2,12 @@
 
 import msgspec
 
-from holdfast.doors.http.answers import Answer, encodable, of_json, of_record, of_records
+from holdfast.doors.http.answers import Response, encodable, of_json, of_record, of_records
 from holdfast.doors.http.bodies import Body
 from holdfast.doors.http.call import Call
 from holdfast.doors.http.own.stores import STORE
 from holdfast.doors.http.query import integer, number
-from holdfast.doors.http.routes import MIB, Route
+from holdfast.doors.http.routes import MIB, HttpRoute
 from holdfast.doors.http.there import caller_of, store_there, store_writable
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.changes import Awaited
@@ -23,10 +23,10 @@ class Apply(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
     edits: list[Edit]
 
 
-async def snapshot(call: Call) -> Answer:
+async def snapshot(call: Call) -> Response:
     """Tell of a store whole."""
 
-    def look(hf: Holdfast) -> Answer:
+    def look(hf: Holdfast) -> Response:
         found = hf.memory_stores.memories.snapshot(call["s"])
         told = record_to_wire(msgspec.structs.replace(found, memories=()))
         return of_json({**told, "memories": [encodable(memory) for memory in found.memories]})
@@ -34,12 +34,12 @@ async def snapshot(call: Call) -> Answer:
     return await call.slow(look)
 
 
-async def changes(call: Call) -> Answer:
+async def changes(call: Call) -> Response:
     """Tell what changed, when something did; who waits holds no thread."""
     query, house, caller = call.query, call.house, caller_of(call)
     awaited = Awaited(caller, call["s"], query["after"], wait=query.get("wait", 0.0))
 
-    def look() -> Answer | None:
+    def look() -> Response | None:
         found = awaited.look()
         return found and of_record(found)
 
@@ -54,7 +54,7 @@ async def changes(call: Call) -> Answer:
     return answer
 
 
-async def apply(call: Call) -> Answer:
+async def apply(call: Call) -> Response:
     """Do edits together, and once."""
 
     def act(hf: Holdfast) -> list[Applied]:
@@ -68,7 +68,7 @@ async def apply(call: Call) -> Answer:
 
 
 ROUTES = (
-    Route(
+    HttpRoute(
         method="GET",
         path=f"{STORE}/snapshot",
         needs="read",
@@ -77,7 +77,7 @@ ROUTES = (
         behind=store_there,
         summary="Retrieve all memories of a store at one moment.",
     ),
-    Route(
+    HttpRoute(
         method="GET",
         path=f"{STORE}/changes",
         needs="read",
@@ -87,7 +87,7 @@ ROUTES = (
         behind=store_there,
         summary="Retrieve what changed after a number, with an optional wait.",
     ),
-    Route(
+    HttpRoute(
         method="POST",
         path=f"{STORE}/apply",
         needs="write",

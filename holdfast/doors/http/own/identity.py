@@ -4,10 +4,10 @@ from typing import Annotated, cast, get_args
 
 from msgspec import Meta
 
-from holdfast.doors.http.answers import Answer, of_page, of_record
+from holdfast.doors.http.answers import Response, of_page, of_record
 from holdfast.doors.http.bodies import Body
 from holdfast.doors.http.call import Call
-from holdfast.doors.http.routes import Route
+from holdfast.doors.http.routes import HttpRoute
 from holdfast.ground.errors import ScopeDenied
 from holdfast.ground.pages import Page
 from holdfast.memories.stores.records import Identity, KeyScope
@@ -26,7 +26,7 @@ class CreateKey(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
     user: str | None = None
 
 
-async def me(call: Call) -> Answer:
+async def me(call: Call) -> Response:
     """Retrieve the caller's identity and scope."""
     visitor = call.visitor
     return of_record(
@@ -40,7 +40,7 @@ async def me(call: Call) -> Answer:
     )
 
 
-async def create_key(call: Call) -> Answer:
+async def create_key(call: Call) -> Response:
     """Make a key; its secret is in this answer alone."""
     body, visitor = call.body(CreateKey), call.visitor
     scope = cast("KeyScope", "write" if body.scope is None else body.scope)
@@ -57,18 +57,18 @@ async def create_key(call: Call) -> Answer:
     )
 
 
-async def list_keys(call: Call) -> Answer:
+async def list_keys(call: Call) -> Response:
     """List the workspace's keys."""
     return await call.slow(lambda hf: of_page(Page(hf.keys.list())))
 
 
-async def revoke_key(call: Call) -> Answer:
+async def revoke_key(call: Call) -> Response:
     """End a key."""
     return of_record(await call.slow(lambda hf: hf.keys.revoke(call["id"])))
 
 
 ROUTES = (
-    Route(
+    HttpRoute(
         method="GET",
         path="/api/me",
         needs="any",
@@ -76,7 +76,7 @@ ROUTES = (
         session="store",
         summary="Retrieve the caller's identity and scope.",
     ),
-    Route(
+    HttpRoute(
         method="POST",
         path="/api/keys",
         needs="admin",
@@ -84,14 +84,14 @@ ROUTES = (
         body=CreateKey,
         summary="Create a key; its secret is in this answer alone.",
     ),
-    Route(
+    HttpRoute(
         method="GET",
         path="/api/keys",
         needs="admin",
         answer=list_keys,
         summary="List keys, without their secrets.",
     ),
-    Route(
+    HttpRoute(
         method="DELETE",
         path="/api/keys/{id}",
         needs="admin",

@@ -7,7 +7,7 @@ from typing import Any, Literal, cast
 
 from msgspec import UNSET, UnsetType, field
 
-from holdfast.doors.http.answers import Answer, of_json
+from holdfast.doors.http.answers import Response, of_json
 from holdfast.doors.http.bodies import Body
 from holdfast.doors.http.call import Call
 from holdfast.doors.http.own.longterm_asked import (
@@ -34,7 +34,7 @@ ITEMS, TURNS = "/items", "/turns"
 _TURN_FIELDS = frozenset(Turn.__struct_fields__)
 
 
-class Recall(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RecallBody(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What to find, how much of it and where; without `touch` it leaves no mark."""
 
     query: str
@@ -65,7 +65,7 @@ class PatchItem(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
     importance: float | UnsetType = UNSET
 
 
-class PostTurns(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RecordTurns(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What was said, each with a role and a text at least."""
 
     turns: list[Any]
@@ -79,11 +79,11 @@ class PostConversation(Body, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     thread_id: str | None = None
 
 
-async def recall(call: Call) -> Answer:
+async def recall(call: Call) -> Response:
     """Find what answers a query. Who may only read leaves no mark."""
-    body = call.body(Recall)
+    body = call.body(RecallBody)
 
-    def look(hf: Holdfast) -> Answer:
+    def look(hf: Holdfast) -> Response:
         memory = memory_of(call, hf)
         found = memory.recall(
             body.query,
@@ -100,11 +100,11 @@ async def recall(call: Call) -> Answer:
     return await call.slow(look)
 
 
-async def remember(call: Call) -> Answer:
+async def remember(call: Call) -> Response:
     """Keep one sentence."""
     body = call.body(PostItem)
 
-    def act(hf: Holdfast) -> Answer:
+    def act(hf: Holdfast) -> Response:
         memory = memory_of(call, hf)
         done = (memory.by_tool() if body.origin == "tool" else memory).remember(
             body.text, body.kind, body.importance, source=body.source, turns=body.turns
@@ -114,20 +114,20 @@ async def remember(call: Call) -> Answer:
     return await call.slow(act)
 
 
-async def record(call: Call) -> Answer:
+async def record(call: Call) -> Response:
     """Keep what was said, all or nothing of it."""
 
-    def act(hf: Holdfast) -> Answer:
-        body = call.body(PostTurns)
+    def act(hf: Holdfast) -> Response:
+        body = call.body(RecordTurns)
         return of_record(memory_of(call, hf).record(body.turns, thread_id=body.thread_id))
 
     return await call.slow(act)
 
 
-async def converse(call: Call) -> Answer:
+async def converse(call: Call) -> Response:
     """Keep what is new of a conversation; it is mined later."""
 
-    def act(hf: Holdfast) -> Answer:
+    def act(hf: Holdfast) -> Response:
         body = call.body(PostConversation)
         messages = [_message(each) for each in body.messages]
         recorded = memory_of(call, hf).remember_conversation(messages, body.thread_id)
@@ -136,13 +136,13 @@ async def converse(call: Call) -> Answer:
     return await call.slow(act)
 
 
-async def list_items(call: Call) -> Answer:
+async def list_items(call: Call) -> Response:
     """List items, newest first."""
     query = call.query
     # A query cannot hold an empty list: one empty name stands for it.
     kinds = [each for each in query["kinds"] if each] if "kinds" in query else None
 
-    def look(hf: Holdfast) -> Answer:
+    def look(hf: Holdfast) -> Response:
         page = data_of(call, hf).list(
             kinds=kinds,
             query=query.get("query"),
@@ -155,11 +155,11 @@ async def list_items(call: Call) -> Answer:
     return await call.slow(look)
 
 
-async def list_turns(call: Call) -> Answer:
+async def list_turns(call: Call) -> Response:
     """List turns, newest first."""
     query = call.query
 
-    def look(hf: Holdfast) -> Answer:
+    def look(hf: Holdfast) -> Response:
         page = data_of(call, hf).list(
             "turns", query=query.get("query"), limit=query.get("limit"), page=query.get("page")
         )
@@ -168,17 +168,17 @@ async def list_turns(call: Call) -> Answer:
     return await call.slow(look)
 
 
-async def retrieve_item(call: Call) -> Answer:
+async def retrieve_item(call: Call) -> Response:
     """Tell of an item."""
     return await _retrieve(call, "item")
 
 
-async def retrieve_turn(call: Call) -> Answer:
+async def retrieve_turn(call: Call) -> Response:
     """Tell of a turn."""
     return await _retrieve(call, "turn")
 
 
-async def _retrieve(call: Call, kind: str) -> Answer:
+async def _retrieve(call: Call, kind: str) -> Response:
     id = call["id"]
     found: Item | Turn | None = None
     if is_id(kind, id):
@@ -190,11 +190,11 @@ async def _retrieve(call: Call, kind: str) -> Answer:
     return of_record(found)
 
 
-async def update(call: Call) -> Answer:
+async def update(call: Call) -> Response:
     """Change an item: a person's own data, whatever the switch says."""
     body = call.body(PatchItem)
 
-    def act(hf: Holdfast) -> Answer:
+    def act(hf: Holdfast) -> Response:
         memory = memory_if_on(call, hf) or _whatever_the_switch_says(data_of(call, hf))
         changed = memory.update(
             call["id"], text=body.text, kind=body.kind, importance=body.importance
@@ -208,17 +208,17 @@ def _whatever_the_switch_says(data: LongTermData) -> LongTermMemory:
     return traced_as(data, LongTermMemory(data.caller))
 
 
-async def forget_item(call: Call) -> Answer:
+async def forget_item(call: Call) -> Response:
     """Forget an item, with the turns it came from."""
     return await _forget(call, "item")
 
 
-async def forget_turn(call: Call) -> Answer:
+async def forget_turn(call: Call) -> Response:
     """Forget a turn, with the items that came from it alone."""
     return await _forget(call, "turn")
 
 
-async def _forget(call: Call, kind: str) -> Answer:
+async def _forget(call: Call, kind: str) -> Response:
     id = call["id"]
 
     def act(hf: Holdfast) -> ForgetResult:
@@ -242,7 +242,7 @@ def _message(given: object) -> object:
 _LISTED = (text("query"), *PAGE)
 
 ROUTES = (
-    users_route("POST", "/recall", "read", recall, "Recall what answers a query.", body=Recall),
+    users_route("POST", "/recall", "read", recall, "Recall what answers a query.", body=RecallBody),
     users_route("POST", ITEMS, "write", remember, "Remember one sentence.", body=PostItem),
     users_route(
         "GET",
@@ -261,7 +261,7 @@ ROUTES = (
         forget_item,
         "Forget an item, with the turns it came from.",
     ),
-    users_route("POST", TURNS, "write", record, "Record turns.", body=PostTurns),
+    users_route("POST", TURNS, "write", record, "Record turns.", body=RecordTurns),
     users_route("GET", TURNS, "read", list_turns, "List turns, newest first.", query=_LISTED),
     users_route("GET", f"{TURNS}/{{id}}", "read", retrieve_turn, "Retrieve a turn."),
     users_route(

@@ -7,11 +7,11 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import asdict
 
-from holdfast.doors.http.answers import Answer, of_json
+from holdfast.doors.http.answers import Response, of_json
 from holdfast.doors.http.bodies import Body, read_body
 from holdfast.doors.http.call import Call
 from holdfast.doors.http.query import Name, flag, text
-from holdfast.doors.http.routes import LONGTERM_LIMIT, Handler, Method, Needs, Route
+from holdfast.doors.http.routes import LONGTERM_LIMIT, Handler, HttpRoute, Method, Needs
 from holdfast.ground.errors import LongTermOff, NotPermitted, shortened
 from holdfast.ground.pages import Page
 from holdfast.library.equipping import configured_embedder
@@ -41,7 +41,7 @@ class Weighing(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return Weights(self.similarity, self.recency, self.importance)
 
 
-class Options(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LongTermBody(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The options that differ from what is usual."""
 
     max_items: int | UnsetType = UNSET
@@ -67,7 +67,7 @@ class Options(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def _options(_field: str, given: str) -> LongTermOptions:
-    return read_body(given.encode(), Options).options()
+    return read_body(given.encode(), LongTermBody).options()
 
 
 def _model(field: str, given: str) -> str:
@@ -87,10 +87,10 @@ SCOPE = (
 
 def users_route(
     method: Method, below: str, needs: Needs, answer: Handler, summary: str, **more: Any
-) -> Route:
+) -> HttpRoute:
     """Return a route below one user's memory, which a key bound to that user may ask too."""
     query: tuple[Name, ...] = more.pop("query", ())
-    return Route(
+    return HttpRoute(
         method=method,
         path=USER + below,
         needs=needs,
@@ -154,18 +154,18 @@ def memory_of(call: Call, hf: Holdfast) -> LongTermMemory:
     return memory
 
 
-def of_record(record: Struct, *, status: int = 200) -> Answer:
+def of_record(record: Struct, *, status: int = 200) -> Response:
     """Return *record* as an answer."""
     return of_json(to_wire(record), status=status)
 
 
-def of_page(page: Page[Any]) -> Answer:
+def of_page(page: Page[Any]) -> Response:
     """Return *page* as an answer."""
     return of_json({"data": [to_wire(each) for each in page.data], "next_page": page.next_page})
 
 
-def of_lines(records: Iterable[dict[str, object]]) -> Answer:
+def of_lines(records: Iterable[dict[str, object]]) -> Response:
     """Return *records* as an answer of a line of JSON each."""
     encode = msgspec.json.Encoder().encode
     body = b"".join(encode(each) + b"\n" for each in records)
-    return Answer(body=body, type=b"application/x-ndjson")
+    return Response(body=body, type=b"application/x-ndjson")

@@ -4,7 +4,7 @@ from math import isfinite
 from time import monotonic
 from typing import Final
 
-from holdfast.doors.http.answers import Answer, of_json
+from holdfast.doors.http.answers import Response, of_json
 from holdfast.doors.http.bodies import Body, read_lines
 from holdfast.doors.http.call import Call
 from holdfast.doors.http.own.longterm_asked import (
@@ -34,7 +34,7 @@ class Wait(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
     timeout: float | None = None
 
 
-async def status(call: Call) -> Answer:
+async def status(call: Call) -> Response:
     """Tell how the collection stands, and whether memory is on."""
 
     def look(hf: Holdfast) -> Wire:
@@ -45,14 +45,14 @@ async def status(call: Call) -> Answer:
     return of_json(await call.slow(look))
 
 
-async def flush(call: Call) -> Answer:
+async def flush(call: Call) -> Response:
     """Wait for the background work."""
     seconds = _seconds(call, SECONDS)
     memory = await call.slow(lambda hf: memory_of(call, hf))
     return of_record(await _flushed(call, memory, seconds))
 
 
-async def retry(call: Call) -> Answer:
+async def retry(call: Call) -> Response:
     """Queue the jobs again that failed, and wait for them if asked to."""
     seconds = _seconds(call, 0.0)
     memory = await call.slow(lambda hf: memory_of(call, hf))
@@ -61,22 +61,22 @@ async def retry(call: Call) -> Answer:
     return of_json({"queued": queued, **to_wire(flushed)})
 
 
-async def export(call: Call) -> Answer:
+async def export(call: Call) -> Response:
     """Give out every turn and every item."""
     return await call.slow(lambda hf: of_lines(data_of(call, hf).export()))
 
 
-async def take_in(call: Call) -> Answer:
+async def take_in(call: Call) -> Response:
     """Take in lines as they were given out."""
 
-    def act(hf: Holdfast) -> Answer:
+    def act(hf: Holdfast) -> Response:
         memory = memory_of(call, hf)
         return of_record(memory.import_(read_lines(call.raw)))
 
     return await call.slow(act)
 
 
-async def clear(call: Call) -> Answer:
+async def clear(call: Call) -> Response:
     """Forget the whole collection."""
     return of_record(await call.slow(lambda hf: data_of(call, hf).clear()))
 

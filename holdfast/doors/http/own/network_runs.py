@@ -1,10 +1,10 @@
 """Runs of networks, as they were recorded: at their start, and at their end."""
 
-from holdfast.doors.http.answers import Answer, of_json
+from holdfast.doors.http.answers import Response, of_json
 from holdfast.doors.http.bodies import WIDE
 from holdfast.doors.http.call import Call
 from holdfast.doors.http.query import PAGE, one_of, text
-from holdfast.doors.http.routes import THREADS_LIMIT, Route
+from holdfast.doors.http.routes import THREADS_LIMIT, HttpRoute
 from holdfast.ground.errors import InvalidInput
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.state.run_record import STATUSES, RunRecord
@@ -13,20 +13,20 @@ RUNS = "/api/network_runs"
 ONE = f"{RUNS}/{{id}}"
 
 
-async def list_runs(call: Call) -> Answer:
+async def list_runs(call: Call) -> Response:
     """List runs, newest first."""
     query = call.query
     page = await call.slow(lambda hf: hf.network_runs.list(**query))
     return of_json({"data": [each.export() for each in page.data], "next_page": page.next_page})
 
 
-async def retrieve(call: Call) -> Answer:
+async def retrieve(call: Call) -> Response:
     """Tell of a run."""
     record = await call.quick(lambda hf: hf.network_runs.retrieve(call["id"]))
     return of_json(record.export())
 
 
-async def put(call: Call) -> Answer:
+async def put(call: Call) -> Response:
     """Keep a run's record, as it is now."""
     return of_json((await call.write(lambda hf: _put(call, hf))).export())
 
@@ -39,7 +39,7 @@ def _put(call: Call, hf: Holdfast) -> RunRecord:
 
 
 ROUTES = (
-    Route(
+    HttpRoute(
         method="GET",
         path=RUNS,
         needs="read",
@@ -47,8 +47,8 @@ ROUTES = (
         summary="List runs of networks, newest first.",
         query=(text("network"), text("thread_id"), one_of("status", *STATUSES), *PAGE),
     ),
-    Route(method="GET", path=ONE, needs="read", answer=retrieve, summary="Retrieve a run."),
-    Route(
+    HttpRoute(method="GET", path=ONE, needs="read", answer=retrieve, summary="Retrieve a run."),
+    HttpRoute(
         method="PUT",
         path=ONE,
         needs="write",

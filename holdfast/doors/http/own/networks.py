@@ -6,13 +6,13 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from holdfast.doors.http.answers import Answer, LiveAnswer, Piece, of_json
+from holdfast.doors.http.answers import LiveAnswer, Piece, Response, of_json
 from holdfast.doors.http.bodies import WIDE, Body
 from holdfast.doors.http.call import Call
 from holdfast.doors.http.own.events import BEAT, STILL_HERE, lines
 from holdfast.doors.http.own.network_runs import ONE
 from holdfast.doors.http.query import integer
-from holdfast.doors.http.routes import THREADS_LIMIT, Route
+from holdfast.doors.http.routes import THREADS_LIMIT, HttpRoute
 from holdfast.doors.http.served import Going, followed
 from holdfast.ground.errors import Conflict, InvalidInput
 from holdfast.memories.run.following import LOOKS_EVERY
@@ -34,13 +34,13 @@ class Make(Body, frozen=True):
     system_prompt: str | None = None
 
 
-class Cancel(Body, frozen=True):
+class CancelNetworkRun(Body, frozen=True):
     """Why a run is to end."""
 
     reason: str = ""
 
 
-async def list_networks(call: Call) -> Answer:
+async def list_networks(call: Call) -> Response:
     """List the networks that are served, and their agents."""
     networks = call.house.served.networks.values()
     return of_json(
@@ -60,7 +60,7 @@ async def list_networks(call: Call) -> Answer:
     )
 
 
-async def run(call: Call) -> Answer | LiveAnswer:
+async def run(call: Call) -> Response | LiveAnswer:
     """Run a network: to its end, or as its events."""
     network = call.house.served.network(call["name"])
     going = _started(call, network)
@@ -97,10 +97,10 @@ async def follow(call: Call) -> LiveAnswer:
     return LiveAnswer(run=send)
 
 
-async def cancel(call: Call) -> Answer:
+async def cancel(call: Call) -> Response:
     """Cancel a run that goes on in this process."""
     run_id = call["id"]
-    reason = call.body(Cancel).reason if call.raw else ""
+    reason = call.body(CancelNetworkRun).reason if call.raw else ""
     going = call.house.served.going(call.visitor.workspace, run_id)
     if going is not None and going.run is not None and going.run.status == "running":
         going.run.cancel(reason)
@@ -173,14 +173,14 @@ def _after(call: Call) -> int:
 
 
 ROUTES = (
-    Route(
+    HttpRoute(
         method="GET",
         path=NETWORKS,
         needs="read",
         answer=list_networks,
         summary="List the networks of agents that the server runs.",
     ),
-    Route(
+    HttpRoute(
         method="POST",
         path=f"{NETWORKS}/{{name}}/runs",
         needs="write",
@@ -189,7 +189,7 @@ ROUTES = (
         body=Make,
         limit=THREADS_LIMIT,
     ),
-    Route(
+    HttpRoute(
         method="GET",
         path=f"{ONE}/events",
         needs="read",
@@ -197,12 +197,12 @@ ROUTES = (
         query=(integer("after"),),
         summary="Follow what happens in a run of a network, as server-sent events.",
     ),
-    Route(
+    HttpRoute(
         method="POST",
         path=f"{ONE}/cancel",
         needs="write",
         answer=cancel,
         summary="Cancel a run of a network.",
-        body=Cancel,
+        body=CancelNetworkRun,
     ),
 )

@@ -2,23 +2,23 @@
 
 from importlib.metadata import version
 
-from holdfast.doors.http.answers import TEXT, Answer, of_json
+from holdfast.doors.http.answers import TEXT, Response, of_json
 from holdfast.doors.http.call import Call
 from holdfast.doors.http.openapi import described
-from holdfast.doors.http.routes import Route
+from holdfast.doors.http.routes import HttpRoute
 from holdfast.ground.errors import Unavailable
 from holdfast.library.holdfast import Holdfast
 
 DESCRIPTION = "/openapi.json"
 
 
-async def healthz(call: Call) -> Answer:
+async def healthz(call: Call) -> Response:
     """Tell that the process answers; the database is not asked."""
     del call
     return of_json({"status": "ok"})
 
 
-async def readyz(call: Call) -> Answer:
+async def readyz(call: Call) -> Response:
     """Tell that a request would be served: a row can be read, and the server is not stopping."""
     if call.house.stopping.is_set():
         raise Unavailable(
@@ -39,7 +39,7 @@ def _demand_ready(hf: Holdfast) -> None:
         )
 
 
-async def metrics(call: Call) -> Answer:
+async def metrics(call: Call) -> Response:
     """Tell the numbers, as Prometheus reads them."""
     house = call.house
     status = await call.slow(lambda hf: hf.engine.status())
@@ -48,50 +48,50 @@ async def metrics(call: Call) -> Answer:
     runs = await call.slow(lambda _: house.run_numbers())
     sizes = house.hf.longterm_shared.room.sizes()
     engine = status.metrics | {f'cache_bytes{{cache="{name}"}}': sizes[name] for name in sizes}
-    return Answer(body=house.metrics.text(engine, durable, longterm, runs).encode(), type=TEXT)
+    return Response(body=house.metrics.text(engine, durable, longterm, runs).encode(), type=TEXT)
 
 
-async def root(call: Call) -> Answer:
+async def root(call: Call) -> Response:
     """Name the server, and where its routes are described."""
     del call
     return of_json({"name": "holdfast", "version": version("holdfast"), "openapi": DESCRIPTION})
 
 
-async def openapi(call: Call) -> Answer:
+async def openapi(call: Call) -> Response:
     """Tell every route."""
     return of_json(described(call.house.table.routes))
 
 
 ROUTES = (
-    Route(
+    HttpRoute(
         method="GET",
         path="/metrics",
         needs="read",
         answer=metrics,
         summary="Numbers for Prometheus.",
     ),
-    Route(
+    HttpRoute(
         method="GET",
         path="/",
         needs="nothing",
         answer=root,
         summary="The server's name, and where its routes are described.",
     ),
-    Route(
+    HttpRoute(
         method="GET",
         path=DESCRIPTION,
         needs="nothing",
         answer=openapi,
         summary="This description.",
     ),
-    Route(
+    HttpRoute(
         method="GET",
         path="/healthz",
         needs="nothing",
         answer=healthz,
         summary="Whether the process answers.",
     ),
-    Route(
+    HttpRoute(
         method="GET",
         path="/readyz",
         needs="nothing",

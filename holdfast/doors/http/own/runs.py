@@ -2,11 +2,11 @@
 
 from typing import get_args
 
-from holdfast.doors.http.answers import Answer, of_json
+from holdfast.doors.http.answers import Response, of_json
 from holdfast.doors.http.bodies import Body
 from holdfast.doors.http.call import Call
 from holdfast.doors.http.query import PAGE, integer, one_of, several, text
-from holdfast.doors.http.routes import Route
+from holdfast.doors.http.routes import HttpRoute
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.run.caller import RunsContext
 from holdfast.memories.run.commanding import CANCELLED
@@ -20,7 +20,7 @@ RUNS = "/api/runs"
 RUN = f"{RUNS}/{{run}}"
 
 
-class Cancel(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CancelRun(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Why a run is cancelled."""
 
     reason: str = CANCELLED
@@ -33,19 +33,19 @@ class Steer(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
     step: str | None = None
 
 
-async def list_all(call: Call) -> Answer:
+async def list_all(call: Call) -> Response:
     """List runs, those that began last first."""
     query = call.query
     page = await call.slow(lambda hf: hf.runs.list(**query))
     return of_json({"data": [run_to_wire(each) for each in page], "next_page": page.next_page})
 
 
-async def retrieve(call: Call) -> Answer:
+async def retrieve(call: Call) -> Response:
     """Tell of a run."""
     return of_json(run_to_wire(await call.slow(lambda hf: hf.runs.retrieve(call["run"]))))
 
 
-async def entries(call: Call) -> Answer:
+async def entries(call: Call) -> Response:
     """List what the memory of a run held last, as its list tool tells it."""
     query = call.query
     among = filter_of(
@@ -57,11 +57,11 @@ async def entries(call: Call) -> Answer:
     return of_json(await call.slow(lambda hf: entries_told(_looking(hf), call["run"], asked)))
 
 
-async def entry(call: Call) -> Answer:
+async def entry(call: Call) -> Response:
     """Tell of one entry of a run, as its read tool tells it."""
     wanted = checked_wish(call.query.get("path"), call.query.get("offset", 0))
 
-    def look(hf: Holdfast) -> Answer:
+    def look(hf: Holdfast) -> Response:
         return of_json(entry_told(_looking(hf), call["run"], call["key"], wanted))
 
     return await call.slow(look)
@@ -75,20 +75,20 @@ def _looking(hf: Holdfast) -> RunsContext:
     return caller
 
 
-async def delete(call: Call) -> Answer:
+async def delete(call: Call) -> Response:
     """Delete the record of a run; on a thread, because erased bytes are waited for."""
     await call.slow(lambda hf: hf.runs.delete(call["run"]))
     return of_json({"id": call["run"], "type": "run_deleted"})
 
 
-async def cancel(call: Call) -> Answer:
+async def cancel(call: Call) -> Response:
     """Cancel a run of this process; it ends when what it is doing is torn down."""
-    body = call.body(Cancel) if call.raw.strip() else Cancel()
+    body = call.body(CancelRun) if call.raw.strip() else CancelRun()
     await call.slow(lambda hf: hf.runs.cancel(call["run"], body.reason))
     return of_json({"id": call["run"]}, status=202)
 
 
-async def steer(call: Call) -> Answer:
+async def steer(call: Call) -> Response:
     """Put a message before the next request of a run's steps."""
     body = call.body(Steer)
     steps = await call.slow(lambda hf: hf.runs.steer(call["run"], body.text, step=body.step))
@@ -96,7 +96,7 @@ async def steer(call: Call) -> Answer:
 
 
 ROUTES = (
-    Route(
+    HttpRoute(
         method="GET",
         path=RUNS,
         needs="read",
@@ -104,15 +104,15 @@ ROUTES = (
         query=(one_of("state", *get_args(RunState)), *PAGE),
         summary="List runs, those that began last first.",
     ),
-    Route(method="GET", path=RUN, needs="read", answer=retrieve, summary="Retrieve a run."),
-    Route(
+    HttpRoute(method="GET", path=RUN, needs="read", answer=retrieve, summary="Retrieve a run."),
+    HttpRoute(
         method="DELETE",
         path=RUN,
         needs="write",
         answer=delete,
         summary="Delete the record of a run that has ended.",
     ),
-    Route(
+    HttpRoute(
         method="GET",
         path=f"{RUN}/entries",
         needs="read",
@@ -127,7 +127,7 @@ ROUTES = (
         ),
         summary="List what the memory of a run held last, without values.",
     ),
-    Route(
+    HttpRoute(
         method="GET",
         path=f"{RUN}/entries/{{key}}",
         needs="read",
@@ -135,15 +135,15 @@ ROUTES = (
         query=(text("path", nul=True), integer("offset")),
         summary="Retrieve one entry of a run's memory.",
     ),
-    Route(
+    HttpRoute(
         method="POST",
         path=f"{RUN}/cancel",
         needs="write",
         answer=cancel,
-        body=Cancel,
+        body=CancelRun,
         summary="Cancel a run of this process.",
     ),
-    Route(
+    HttpRoute(
         method="POST",
         path=f"{RUN}/steer",
         needs="write",

@@ -10,7 +10,7 @@ from holdfast.doors.http.call import Call
 from holdfast.doors.http.own.events import BEAT, STILL_HERE, lines
 from holdfast.doors.http.own.runs import RUN
 from holdfast.doors.http.query import integer
-from holdfast.doors.http.routes import Route
+from holdfast.doors.http.routes import HttpRoute
 from holdfast.ground.errors import InvalidInput, NotFound
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.run.following import ENDED, LOOKS_EVERY, RunProgress, checked_after, look
@@ -19,7 +19,7 @@ from holdfast.memories.run.wire import event_to_wire
 _DIGITS = 18
 
 
-async def follow(call: Call) -> LiveAnswer:
+async def follow_run(call: Call) -> LiveAnswer:
     """Send what happened in a run past a number, and what happens."""
     house, run_id, after = call.house, call["run"], _after(call)
     with house.room_for_live():
@@ -72,12 +72,12 @@ def _told(run_id: str, seen: RunProgress) -> bytes:
     return b"".join(told)
 
 
-ROUTES = (
-    Route(
+RUN_EVENT_ROUTES = (
+    HttpRoute(
         method="GET",
         path=f"{RUN}/events",
         needs="read",
-        answer=follow,
+        answer=follow_run,
         query=(integer("after"),),
         summary="Follow what happens in a run, as server-sent events.",
     ),

@@ -5,11 +5,11 @@ from typing import Any, Literal
 from msgspec import field
 from msgspec.structs import asdict
 
-from holdfast.doors.http.answers import Answer, of_json
+from holdfast.doors.http.answers import Response, of_json
 from holdfast.doors.http.bodies import Body
 from holdfast.doors.http.call import Call
 from holdfast.doors.http.own.runs import RUN
-from holdfast.doors.http.routes import Route
+from holdfast.doors.http.routes import HttpRoute
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.run.caller import RunsContext
 from holdfast.memories.run.keeping import begin, take
@@ -68,7 +68,7 @@ class PostEvents(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ended: Ending | None = None
 
 
-async def put(call: Call) -> Answer:
+async def put(call: Call) -> Response:
     """Show a run that begins."""
     body, run_id = call.body(PutRun), call["run"]
     opening = checked_opening(RunStart(run_id=run_id, **asdict(body)))
@@ -76,7 +76,7 @@ async def put(call: Call) -> Answer:
     return of_json(run_to_wire(await call.quick(lambda hf: hf.runs.retrieve(run_id))))
 
 
-async def post(call: Call) -> Answer:
+async def post(call: Call) -> Response:
     """Take a report of a run."""
     body, run_id = call.body(PostEvents), call["run"]
     report = checked_report(
@@ -101,8 +101,8 @@ def _writing(hf: Holdfast) -> RunsContext:
     return caller
 
 
-ROUTES = (
-    Route(
+REPORT_ROUTES = (
+    HttpRoute(
         method="PUT",
         path=RUN,
         needs="write",
@@ -110,7 +110,7 @@ ROUTES = (
         body=PutRun,
         summary="Show a run of another process.",
     ),
-    Route(
+    HttpRoute(
         method="POST",
         path=f"{RUN}/events",
         needs="write",

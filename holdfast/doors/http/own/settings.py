@@ -2,10 +2,10 @@
 
 from msgspec import UNSET, UnsetType
 
-from holdfast.doors.http.answers import Answer, of_record
+from holdfast.doors.http.answers import Response, of_record
 from holdfast.doors.http.bodies import Body
 from holdfast.doors.http.call import Call
-from holdfast.doors.http.routes import Route
+from holdfast.doors.http.routes import HttpRoute
 
 SETTINGS = "/api/settings/memory_stores"
 
@@ -16,12 +16,12 @@ class ChangeSettings(Body, frozen=True, kw_only=True, forbid_unknown_fields=True
     memories_cap: int | UnsetType = UNSET
 
 
-async def retrieve(call: Call) -> Answer:
+async def retrieve(call: Call) -> Response:
     """Tell the settings."""
     return of_record(await call.quick(lambda hf: hf.memory_stores.settings()))
 
 
-async def change(call: Call) -> Answer:
+async def change(call: Call) -> Response:
     """Change the settings; they hold for the next write."""
     body = call.body(ChangeSettings)
     return of_record(
@@ -30,14 +30,14 @@ async def change(call: Call) -> Answer:
 
 
 ROUTES = (
-    Route(
+    HttpRoute(
         method="GET",
         path=SETTINGS,
         needs="read",
         answer=retrieve,
         summary="Retrieve the settings of the workspace's stores.",
     ),
-    Route(
+    HttpRoute(
         method="POST",
         path=SETTINGS,
         needs="admin",

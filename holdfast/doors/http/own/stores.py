@@ -1,10 +1,10 @@
 """What our stores do beyond the contract: by path, by words, back in time, many at once."""
 
-from holdfast.doors.http.answers import Answer, of_json, of_record, of_records
+from holdfast.doors.http.answers import Response, of_json, of_record, of_records
 from holdfast.doors.http.bodies import Body
 from holdfast.doors.http.call import Call
 from holdfast.doors.http.query import integer, text
-from holdfast.doors.http.routes import Route
+from holdfast.doors.http.routes import HttpRoute
 from holdfast.doors.http.there import store_there, store_writable
 from holdfast.ground.errors import NotFound
 from holdfast.ground.ids import KINDS
@@ -12,7 +12,7 @@ from holdfast.ground.ids import KINDS
 STORE = "/api/memory_stores/{s}"
 
 
-class Rename(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RenameBody(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """From where to where, a memory or a directory."""
 
     old_path: str
@@ -25,7 +25,7 @@ class DeleteUnder(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
     path: str
 
 
-async def at(call: Call) -> Answer:
+async def at(call: Call) -> Response:
     """Tell of the memory at a path."""
     path: str = call.query["path"]
     memory = await call.quick(lambda hf: hf.memory_stores.memories.at(call["s"], path))
@@ -34,7 +34,7 @@ async def at(call: Call) -> Answer:
     return of_record(memory)
 
 
-async def search(call: Call) -> Answer:
+async def search(call: Call) -> Response:
     """Find memories by their words."""
     query = call.query
     return await call.slow(
@@ -42,7 +42,7 @@ async def search(call: Call) -> Answer:
     )
 
 
-async def diff(call: Call) -> Answer:
+async def diff(call: Call) -> Response:
     """Tell what changed from one version to another."""
     query = call.query
     text = await call.slow(
@@ -54,7 +54,7 @@ async def diff(call: Call) -> Answer:
     return of_json(told)
 
 
-async def restore(call: Call) -> Answer:
+async def restore(call: Call) -> Response:
     """Make a version's content the memory's again."""
     asked_at = call.house.clock.now()
     memory = await call.write(
@@ -65,9 +65,9 @@ async def restore(call: Call) -> Answer:
     return of_record(memory)
 
 
-async def rename(call: Call) -> Answer:
+async def rename(call: Call) -> Response:
     """Move a memory, or all below a directory."""
-    body = call.body(Rename)
+    body = call.body(RenameBody)
     return of_records(
         await call.write(
             lambda hf: hf.memory_stores.memories.rename(call["s"], body.old_path, body.new_path)
@@ -75,7 +75,7 @@ async def rename(call: Call) -> Answer:
     )
 
 
-async def delete_under(call: Call) -> Answer:
+async def delete_under(call: Call) -> Response:
     """Delete a memory, or all below a directory."""
     body = call.body(DeleteUnder)
     deleted = await call.write(
@@ -85,7 +85,7 @@ async def delete_under(call: Call) -> Answer:
 
 
 ROUTES = (
-    Route(
+    HttpRoute(
         method="GET",
         path=f"{STORE}/at",
         needs="read",
@@ -95,7 +95,7 @@ ROUTES = (
         behind=store_there,
         summary="Retrieve the memory at a path.",
     ),
-    Route(
+    HttpRoute(
         method="GET",
         path=f"{STORE}/search",
         needs="read",
@@ -109,7 +109,7 @@ ROUTES = (
         behind=store_there,
         summary="Find memories by the words of their paths and contents.",
     ),
-    Route(
+    HttpRoute(
         method="GET",
         path=f"{STORE}/diff",
         needs="read",
@@ -119,7 +119,7 @@ ROUTES = (
         behind=store_there,
         summary="Compare two versions as a unified diff.",
     ),
-    Route(
+    HttpRoute(
         method="POST",
         path=f"{STORE}/memory_versions/{{v}}/restore",
         needs="write",
@@ -128,17 +128,17 @@ ROUTES = (
         behind=store_writable,
         summary="Make a version's content the memory's again.",
     ),
-    Route(
+    HttpRoute(
         method="POST",
         path=f"{STORE}/rename",
         needs="write",
         answer=rename,
-        body=Rename,
+        body=RenameBody,
         session="store",
         behind=store_writable,
         summary="Move a memory, or everything below a directory, at once.",
     ),
-    Route(
+    HttpRoute(
         method="POST",
         path=f"{STORE}/delete_under",
         needs="write",

@@ -7,11 +7,11 @@ from typing import Any
 
 from msgspec import Struct
 
-from holdfast.doors.http.answers import Answer, of_json
+from holdfast.doors.http.answers import Response, of_json
 from holdfast.doors.http.bodies import WIDE, Body
 from holdfast.doors.http.call import Call
 from holdfast.doors.http.query import PAGE, one_of
-from holdfast.doors.http.routes import THREADS_LIMIT, Route
+from holdfast.doors.http.routes import THREADS_LIMIT, HttpRoute
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.state.thread import Appended
 from holdfast.memories.state.wire import exported
@@ -20,7 +20,7 @@ THREADS = "/api/threads"
 ONE = f"{THREADS}/{{id}}"
 
 
-class PostTurns(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PostThreadTurns(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Turns of a thread: `{"kind": "user", "message": …}` or `{"kind": "result", "result": …}`."""
 
     turns: list[Any]
@@ -31,45 +31,45 @@ class _Deleted(Struct, frozen=True, kw_only=True):
     deleted: bool
 
 
-async def list_threads(call: Call) -> Answer:
+async def list_threads(call: Call) -> Response:
     """List threads, newest first."""
     query = call.query
     page = await call.slow(lambda hf: hf.threads.list(**query))
     return of_json({"data": [exported(each) for each in page.data], "next_page": page.next_page})
 
 
-async def retrieve(call: Call) -> Answer:
+async def retrieve(call: Call) -> Response:
     """Tell of a thread."""
     return of_json(exported(await call.quick(lambda hf: hf.threads.retrieve(call["id"]))))
 
 
-async def delete(call: Call) -> Answer:
+async def delete(call: Call) -> Response:
     """Delete a thread with its turns and runs; erased bytes are waited for."""
     deleted = await call.slow(lambda hf: hf.threads.delete(call["id"]))
     return of_json(exported(_Deleted(id=call["id"], deleted=deleted)))
 
 
-async def list_turns(call: Call) -> Answer:
+async def list_turns(call: Call) -> Response:
     """List the turns of a thread, oldest first."""
     query = call.query
 
-    def look(hf: Holdfast) -> Answer:
+    def look(hf: Holdfast) -> Response:
         page = hf.threads.turns(call["id"], **query)
         return of_json({"data": [each.export() for each in page], "next_page": page.next_page})
 
     return await call.slow(look)
 
 
-async def append(call: Call) -> Answer:
+async def append(call: Call) -> Response:
     """Add turns to a thread, all or none."""
     appended: Appended = await call.write(
-        lambda hf: hf.threads.append(call["id"], call.body(PostTurns, WIDE).turns)
+        lambda hf: hf.threads.append(call["id"], call.body(PostThreadTurns, WIDE).turns)
     )
     return of_json(exported(appended))
 
 
 ROUTES = (
-    Route(
+    HttpRoute(
         method="GET",
         path=THREADS,
         needs="read",
@@ -77,15 +77,15 @@ ROUTES = (
         summary="List threads, newest first.",
         query=PAGE,
     ),
-    Route(method="GET", path=ONE, needs="read", answer=retrieve, summary="Retrieve a thread."),
-    Route(
+    HttpRoute(method="GET", path=ONE, needs="read", answer=retrieve, summary="Retrieve a thread."),
+    HttpRoute(
         method="DELETE",
         path=ONE,
         needs="write",
         answer=delete,
         summary="Delete a thread with its turns and runs.",
     ),
-    Route(
+    HttpRoute(
         method="GET",
         path=f"{ONE}/turns",
         needs="read",
@@ -93,13 +93,13 @@ ROUTES = (
         summary="List the turns of a thread, oldest first.",
         query=(one_of("kind", "user", "result"), *PAGE),
     ),
-    Route(
+    HttpRoute(
         method="POST",
         path=f"{ONE}/turns",
         needs="write",
         answer=append,
         summary="Add turns to a thread, all or none.",
-        body=PostTurns,
+        body=PostThreadTurns,
         limit=THREADS_LIMIT,
     ),
 )

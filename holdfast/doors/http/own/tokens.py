@@ -1,9 +1,9 @@
 """Tokens by which a worker or a mount writes as a session."""
 
-from holdfast.doors.http.answers import Answer, of_page, of_record
+from holdfast.doors.http.answers import Response, of_page, of_record
 from holdfast.doors.http.bodies import Body
 from holdfast.doors.http.call import Call
-from holdfast.doors.http.routes import Route
+from holdfast.doors.http.routes import HttpRoute
 from holdfast.doors.http.there import session_there
 from holdfast.ground.pages import Page
 
@@ -16,7 +16,7 @@ class CreateToken(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
     expires_in: float | None = None
 
 
-async def create(call: Call) -> Answer:
+async def create(call: Call) -> Response:
     """Make a token; its secret is in this answer alone."""
     body = call.body(CreateToken) if call.raw.strip() else CreateToken()
     return of_record(
@@ -26,20 +26,20 @@ async def create(call: Call) -> Answer:
     )
 
 
-async def list_all(call: Call) -> Answer:
+async def list_all(call: Call) -> Response:
     """List a session's tokens that are good."""
     return await call.slow(lambda hf: of_page(Page(hf.sessions.list_tokens(call["id"]))))
 
 
-async def revoke(call: Call) -> Answer:
+async def revoke(call: Call) -> Response:
     """End a token."""
     return of_record(
         await call.write(lambda hf: hf.sessions.revoke_token(call["tid"], session_id=call["id"]))
     )
 
 
-ROUTES = (
-    Route(
+TOKEN_ROUTES = (
+    HttpRoute(
         method="POST",
         path=TOKENS,
         needs="write",
@@ -48,7 +48,7 @@ ROUTES = (
         behind=session_there,
         summary="Create a session token; its secret is in this answer alone.",
     ),
-    Route(
+    HttpRoute(
         method="GET",
         path=TOKENS,
         needs="read",
@@ -56,7 +56,7 @@ ROUTES = (
         behind=session_there,
         summary="List a session's tokens, without their secrets.",
     ),
-    Route(
+    HttpRoute(
         method="DELETE",
         path=f"{TOKENS}/{{tid}}",
         needs="write",
