@@ -16,7 +16,7 @@ Wire = dict[str, Any]
 _FRACTION = re.compile(r"(?<=T\d\d:\d\d:\d\d)\.(?:\d{3}){1,2}Z$")
 
 
-class Answer:
+class CommandOutput:
     """Where a command's answer goes, and in which form.
 
     JSON when asked for or when standard output is no terminal. A thing is a record or a JSON

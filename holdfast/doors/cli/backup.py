@@ -6,7 +6,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from holdfast.doors.cli.call import Call
+from holdfast.doors.cli.call import CommandContext
 from holdfast.doors.cli.command import command
 from holdfast.doors.cli.progress import bar
 
@@ -15,7 +15,7 @@ backup_app = typer.Typer(rich_markup_mode=None)
 
 @command(backup_app, "backup")
 def backup(
-    call: Call,
+    call: CommandContext,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Where the backup goes.")],
     force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
 ) -> None:

@@ -10,7 +10,7 @@ from typing import Self, TypeVar
 
 import typer
 
-from holdfast.doors.cli.answer import Answer
+from holdfast.doors.cli.answer import CommandOutput
 from holdfast.doors.cli.progress import bar
 from holdfast.ground.errors import NotFound
 from holdfast.ground.ids import KINDS
@@ -20,7 +20,7 @@ from holdfast.library.opened import location
 T = TypeVar("T")
 
 
-class Call:
+class CommandContext:
     """A command's common options, and what they lead to.
 
     `hf` is opened when it is first asked for and closed on every way out, so that a command line
@@ -34,7 +34,7 @@ class Call:
         self, *, db: str | None, workspace: str | None, api_key: str | None, json: bool
     ) -> None:
         self.db, self.workspace, self.api_key = db, workspace, api_key
-        self.answer = Answer(json=json)
+        self.answer = CommandOutput(json=json)
 
     @cached_property
     def hf(self) -> Holdfast:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Concatenate, ParamSpec
 
 import typer
 
-from holdfast.doors.cli.call import Call
+from holdfast.doors.cli.call import CommandContext
 from holdfast.ground.errors import NotFound
 
 P = ParamSpec("P")
@@ -44,8 +44,8 @@ def _common(
     json: Annotated[
         bool, typer.Option("--json", help="Print the API's own JSON, as when output is piped.")
     ] = False,
-) -> Call:
-    return Call(db=db, workspace=workspace, api_key=api_key, json=json)
+) -> CommandContext:
+    return CommandContext(db=db, workspace=workspace, api_key=api_key, json=json)
 
 
 _COMMON = inspect.signature(_common).parameters
@@ -53,13 +53,17 @@ _COMMON = inspect.signature(_common).parameters
 
 def command(
     app: typer.Typer, name: str, *, creates: bool = False
-) -> Callable[[Callable[Concatenate[Call, P], None]], Callable[Concatenate[Call, P], None]]:
+) -> Callable[
+    [Callable[Concatenate[CommandContext, P], None]], Callable[Concatenate[CommandContext, P], None]
+]:
     """Make a function of a Call, arguments and options the command *name* of *app*.
 
     Where its database does not exist it is an error, and with *creates* the database is made.
     """
 
-    def add(act: Callable[Concatenate[Call, P], None]) -> Callable[Concatenate[Call, P], None]:
+    def add(
+        act: Callable[Concatenate[CommandContext, P], None],
+    ) -> Callable[Concatenate[CommandContext, P], None]:
         own = list(inspect.signature(act).parameters.values())[1:]
         options = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own]
 

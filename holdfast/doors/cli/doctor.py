@@ -3,17 +3,17 @@
 import typer
 
 from holdfast.doors.cli.answer import Wire
-from holdfast.doors.cli.call import Call
+from holdfast.doors.cli.call import CommandContext
 from holdfast.doors.cli.command import command
 from holdfast.doors.cli.progress import bar
 
 doctor_app = typer.Typer(rich_markup_mode=None)
 
-COLUMNS = ("name", "ok", "says")
+DOCTOR_COLUMNS = ("name", "ok", "says")
 
 
 @command(doctor_app, "doctor")
-def doctor(call: Call) -> None:
+def doctor(call: CommandContext) -> None:
     """Check the database and its environment; exit 1 if something needs an operator.
 
     What a mount lacks is shown, and does not change the exit code.
@@ -27,6 +27,6 @@ def doctor(call: Call) -> None:
     rows: list[Wire] = [
         {"name": each.name, "ok": each.ok, "says": each.says} for each in (*checks, *seen)
     ]
-    call.answer.many(rows, COLUMNS, paged=False)
+    call.answer.many(rows, DOCTOR_COLUMNS, paged=False)
     if not all(each.ok for each in (*checks, *(each for each in seen if not each.optional))):
         raise typer.Exit(1)

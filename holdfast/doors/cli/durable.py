@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from holdfast.doors.cli.answer import put_bytes
-from holdfast.doors.cli.call import Call
+from holdfast.doors.cli.call import CommandContext
 from holdfast.doors.cli.command import command
 from holdfast.doors.cli.durable_shown import (
     omitted_line,
@@ -54,7 +54,7 @@ Folder = Annotated[str, typer.Argument(metavar="DIR", help="A folder of Markdown
 
 @command(durable_app, "list")
 def list_all(
-    call: Call,
+    call: CommandContext,
     agent: Agent,
     *,
     category: Category = None,
@@ -86,7 +86,7 @@ def list_all(
 
 
 @command(durable_app, "get")
-def get(call: Call, agent: Agent, key: Key) -> None:
+def get(call: CommandContext, agent: Agent, key: Key) -> None:
     """Show the entry under a key: the agent's own, or else the workspace's."""
     durable = call.hf.durable(agent)
     entry = durable.get(key)
@@ -103,7 +103,7 @@ def get(call: Call, agent: Agent, key: Key) -> None:
 
 @command(durable_app, "set", creates=True)
 def set_one(
-    call: Call,
+    call: CommandContext,
     agent: Agent,
     key: Key,
     content: Annotated[
@@ -126,7 +126,7 @@ def set_one(
 
 @command(durable_app, "forget")
 def forget(
-    call: Call,
+    call: CommandContext,
     agent: Agent,
     key: Key,
     scope: Annotated[
@@ -143,7 +143,7 @@ def forget(
 
 @command(durable_app, "search")
 def search(
-    call: Call,
+    call: CommandContext,
     agent: Agent,
     query: Annotated[
         str, typer.Argument(metavar="QUERY", help="Words, each in key, content or a tag.")
@@ -159,7 +159,7 @@ def search(
 
 @command(durable_app, "hydrate")
 def hydrate(
-    call: Call,
+    call: CommandContext,
     agent: Agent,
     budget: Budget = None,
     render: Annotated[
@@ -178,21 +178,21 @@ def hydrate(
 
 
 @command(durable_app, "explain")
-def explain(call: Call, agent: Agent, key: Key, budget: Budget = None) -> None:
+def explain(call: CommandContext, agent: Agent, key: Key, budget: Budget = None) -> None:
     """Say why an entry is hydrated, or is not."""
     explanation = call.hf.durable(agent).explain(key, budget)
     call.answer.text(explanation.text, entry_to_wire(explanation))
 
 
 @command(durable_app, "export")
-def export(call: Call, agent: Agent, folder: Folder) -> None:
+def export(call: CommandContext, agent: Agent, folder: Folder) -> None:
     """Write the entries to a folder, a Markdown file for each."""
     call.answer.one(entry_to_wire(call.hf.durable(agent).export_markdown(folder)))
 
 
 @command(durable_app, "import", creates=True)
 def import_(
-    call: Call,
+    call: CommandContext,
     agent: Agent,
     folder: Folder,
     *,
@@ -214,7 +214,7 @@ def import_(
 
 @command(durable_app, "history")
 def history(
-    call: Call,
+    call: CommandContext,
     agent: Agent,
     key: Annotated[
         str | None, typer.Argument(metavar="KEY", help="Only this key, forgotten or not.")
@@ -226,7 +226,7 @@ def history(
 
 
 @command(durable_app, "agents")
-def agents(call: Call) -> None:
+def agents(call: CommandContext) -> None:
     """List the agents that have durable memory."""
     every = call.walk("Listing agents", call.hf.durable_agents(limit=MOST_LISTED).all())
     call.answer.many(map(entry_to_wire, every), ("agent", "entries", "size_bytes", "last_write"))
@@ -234,7 +234,7 @@ def agents(call: Call) -> None:
 
 @command(durable_app, "sweep")
 def sweep(
-    call: Call,
+    call: CommandContext,
     agent: Annotated[
         str | None, typer.Argument(metavar="AGENT", help="Only this agent's; default: all.")
     ] = None,
@@ -252,7 +252,7 @@ def _limit(name: str, says: str) -> Any:
 
 @command(durable_app, "limits")
 def limits(
-    call: Call,
+    call: CommandContext,
     agent: Agent,
     *,
     cap: Annotated[int | None, _limit("cap", "Most entries.")] = None,

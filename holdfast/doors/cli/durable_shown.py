@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 from msgspec import Struct
 
 from holdfast.doors.cli.answer import brief, put_json
-from holdfast.doors.cli.call import Call
+from holdfast.doors.cli.call import CommandContext
 from holdfast.doors.cli.printable import one_line
 from holdfast.memories.durable.changes import EntryChange
 from holdfast.memories.durable.entry import DurableEntry
@@ -24,7 +24,10 @@ Row = dict[str, Any]
 
 
 def put_page(
-    call: Call, things: Sequence[T], rows: Callable[[Iterable[T]], list[Row]], next_page: str | None
+    call: CommandContext,
+    things: Sequence[T],
+    rows: Callable[[Iterable[T]], list[Row]],
+    next_page: str | None,
 ) -> None:
     """Show *things*: as the server would tell them, or a table of *rows* and where it goes on."""
     if call.answer.as_json:

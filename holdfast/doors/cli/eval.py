@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from holdfast.doors.cli.answer import brief, put_json
-from holdfast.doors.cli.call import Call
+from holdfast.doors.cli.call import CommandContext
 from holdfast.doors.cli.command import command
 from holdfast.doors.cli.progress import bar
 
@@ -21,7 +21,7 @@ _OF_EACH = ("sample_id", "n", "recall@10")
 
 @command(eval_app, "locomo")
 def locomo(
-    call: Call,
+    call: CommandContext,
     file: Annotated[
         Path, typer.Argument(metavar="FILE", help="Conversations and questions, in LoCoMo's JSON.")
     ],

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 from msgspec import Struct
 
-from holdfast.doors.cli.call import Call
+from holdfast.doors.cli.call import CommandContext
 from holdfast.doors.cli.command import command
 from holdfast.memories.durable.wire import entry_to_wire
 
@@ -14,7 +14,7 @@ forget_app = typer.Typer(rich_markup_mode=None)
 
 @command(forget_app, "forget")
 def forget(
-    call: Call,
+    call: CommandContext,
     user: Annotated[
         str | None, typer.Option("--user", metavar="U", help="The user whose memory is to go.")
     ] = None,

@@ -4,12 +4,12 @@ from typing import Annotated, Literal
 
 import typer
 
-from holdfast.doors.cli.call import Call
+from holdfast.doors.cli.call import CommandContext
 from holdfast.doors.cli.command import command
 
 keys_app = typer.Typer(rich_markup_mode=None)
 
-COLUMNS = (
+KEY_COLUMNS = (
     "id",
     "name",
     "scope",
@@ -23,8 +23,8 @@ COLUMNS = (
 
 
 @command(keys_app, "create", creates=True)
-def create(
-    call: Call,
+def create_key(
+    call: CommandContext,
     name: Annotated[str, typer.Argument(metavar="NAME", help="What it is called.")],
     scope: Annotated[
         Literal["read", "write", "admin"], typer.Option("--scope", help="How far it reaches.")
@@ -43,14 +43,14 @@ def create(
 
 
 @command(keys_app, "list")
-def list_all(call: Call) -> None:
+def list_keys(call: CommandContext) -> None:
     """List the keys, without their secrets."""
-    call.answer.many(call.hf.keys.list(), COLUMNS, paged=False)
+    call.answer.many(call.hf.keys.list(), KEY_COLUMNS, paged=False)
 
 
 @command(keys_app, "revoke")
 def revoke(
-    call: Call, id: Annotated[str, typer.Argument(metavar="ID", help="The key's id.")]
+    call: CommandContext, id: Annotated[str, typer.Argument(metavar="ID", help="The key's id.")]
 ) -> None:
     """Revoke a key, at once and for good."""
     call.answer.one(call.hf.keys.revoke(id))

@@ -9,7 +9,7 @@ import typer
 from msgspec import UNSET
 
 from holdfast.doors.cli.answer import put_bytes
-from holdfast.doors.cli.call import Call
+from holdfast.doors.cli.call import CommandContext
 from holdfast.doors.cli.command import command
 from holdfast.doors.cli.ltm_shown import put_page, put_recalled
 from holdfast.ground.errors import InvalidInput, NotFound, NotPermitted
@@ -45,7 +45,7 @@ Importance = Annotated[
 
 @command(ltm_app, "status")
 def status(
-    call: Call, user: User, namespace: Namespace = "chat", workspace_id: Workspace = None
+    call: CommandContext, user: User, namespace: Namespace = "chat", workspace_id: Workspace = None
 ) -> None:
     """Say how a collection stands: what it holds, how it is recalled from, what waits."""
     memory = _memory_if_on(call, user, namespace, workspace_id)
@@ -55,7 +55,7 @@ def status(
 
 @command(ltm_app, "recall")
 def recall(
-    call: Call,
+    call: CommandContext,
     user: User,
     query: Annotated[str, typer.Argument(metavar="QUERY", help="The question.")],
     *,
@@ -82,7 +82,7 @@ def recall(
 
 @command(ltm_app, "remember", creates=True)
 def remember(
-    call: Call,
+    call: CommandContext,
     user: User,
     text: Annotated[str, typer.Argument(metavar="TEXT", help="One sentence about the user.")],
     *,
@@ -102,7 +102,7 @@ def remember(
 
 @command(ltm_app, "list")
 def list_all(
-    call: Call,
+    call: CommandContext,
     user: User,
     *,
     turns: Annotated[bool, typer.Option("--turns", help="List turns instead of items.")] = False,
@@ -138,7 +138,11 @@ def list_all(
 
 @command(ltm_app, "show")
 def show(
-    call: Call, user: User, id: Id, namespace: Namespace = "chat", workspace_id: Workspace = None
+    call: CommandContext,
+    user: User,
+    id: Id,
+    namespace: Namespace = "chat",
+    workspace_id: Workspace = None,
 ) -> None:
     """Show an item or a turn whole."""
     found = _data(call, user, namespace, workspace_id).get(id)
@@ -149,7 +153,7 @@ def show(
 
 @command(ltm_app, "update")
 def update(
-    call: Call,
+    call: CommandContext,
     user: User,
     id: Annotated[str, typer.Argument(metavar="ID", help="The id of an item.")],
     *,
@@ -171,7 +175,11 @@ def update(
 
 @command(ltm_app, "forget")
 def forget(
-    call: Call, user: User, id: Id, namespace: Namespace = "chat", workspace_id: Workspace = None
+    call: CommandContext,
+    user: User,
+    id: Id,
+    namespace: Namespace = "chat",
+    workspace_id: Workspace = None,
 ) -> None:
     """Forget an item or a turn for good, with what goes with it."""
     gone = _data(call, user, namespace, workspace_id).forget(id)
@@ -182,7 +190,7 @@ def forget(
 
 @command(ltm_app, "clear")
 def clear(
-    call: Call,
+    call: CommandContext,
     user: User,
     yes: Annotated[bool, typer.Option("--yes", help="Skip the confirmation.")] = False,
     namespace: Namespace = "chat",
@@ -195,7 +203,7 @@ def clear(
 
 @command(ltm_app, "export")
 def export(
-    call: Call,
+    call: CommandContext,
     user: User,
     file: Annotated[
         str, typer.Argument(metavar="FILE|-", help="A new file; - is standard output.")
@@ -222,7 +230,7 @@ def export(
 
 @command(ltm_app, "import", creates=True)
 def import_(
-    call: Call,
+    call: CommandContext,
     user: User,
     file: Annotated[
         str, typer.Argument(metavar="FILE|-", help="Lines of an export; - is standard input.")
@@ -238,7 +246,7 @@ def import_(
 
 @command(ltm_app, "flush")
 def flush(
-    call: Call,
+    call: CommandContext,
     user: User,
     timeout: Annotated[
         float, typer.Option("--timeout", metavar="S", min=0, help="Seconds to wait at most.")
@@ -252,24 +260,28 @@ def flush(
 
 @command(ltm_app, "retry")
 def retry(
-    call: Call, user: User, namespace: Namespace = "chat", workspace_id: Workspace = None
+    call: CommandContext, user: User, namespace: Namespace = "chat", workspace_id: Workspace = None
 ) -> None:
     """Queue the jobs again that failed."""
     call.answer.one({"queued": _memory(call, user, namespace, workspace_id).retry()})
 
 
-def _data(call: Call, user: str, namespace: str, workspace_id: str | None) -> LongTermData:
+def _data(
+    call: CommandContext, user: str, namespace: str, workspace_id: str | None
+) -> LongTermData:
     return call.hf.longterm_data(user, namespace=namespace, workspace_id=workspace_id)
 
 
 def _memory_if_on(
-    call: Call, user: str, namespace: str, workspace_id: str | None
+    call: CommandContext, user: str, namespace: str, workspace_id: str | None
 ) -> LongTermMemory | None:
     """Return the memory, unless it is vetoed: who runs the command says yes by that."""
     return call.hf.longterm(user, namespace=namespace, workspace_id=workspace_id, enabled=True)
 
 
-def _memory(call: Call, user: str, namespace: str, workspace_id: str | None) -> LongTermMemory:
+def _memory(
+    call: CommandContext, user: str, namespace: str, workspace_id: str | None
+) -> LongTermMemory:
     memory = _memory_if_on(call, user, namespace, workspace_id)
     if memory is None:
         raise NotPermitted(

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from holdfast.doors.cli.answer import brief, put_json
-from holdfast.doors.cli.call import Call
+from holdfast.doors.cli.call import CommandContext
 from holdfast.doors.cli.durable_shown import preview
 from holdfast.doors.cli.printable import one_line
 from holdfast.ground.clock import to_rfc3339
@@ -14,7 +14,7 @@ from holdfast.memories.longterm.wire import to_wire
 Row = dict[str, Any]
 
 
-def put_page(call: Call, things: Sequence[Item | Turn], next_page: str | None) -> None:
+def put_page(call: CommandContext, things: Sequence[Item | Turn], next_page: str | None) -> None:
     """Show *things*: as the server would tell them, or a table and where it goes on."""
     if call.answer.as_json:
         put_json({"data": [to_wire(each) for each in things], "next_page": next_page})
@@ -25,7 +25,7 @@ def put_page(call: Call, things: Sequence[Item | Turn], next_page: str | None) -
         call.answer.text(f"There are more: --page {next_page}", {})
 
 
-def put_recalled(call: Call, found: Iterable[Recalled], mode: str) -> None:
+def put_recalled(call: CommandContext, found: Iterable[Recalled], mode: str) -> None:
     """Show what was recalled: as the server would tell it, or a table, best first."""
     if call.answer.as_json:
         put_json({"results": [to_wire(each) for each in found], "mode": mode})

@@ -9,7 +9,7 @@ import typer
 
 from holdfast.doors.cli import named
 from holdfast.doors.cli.answer import put_bytes
-from holdfast.doors.cli.call import Call
+from holdfast.doors.cli.call import CommandContext
 from holdfast.doors.cli.command import command
 from holdfast.ground.errors import InvalidInput, PathTaken, PreconditionFailed
 from holdfast.library.holdfast import Holdfast
@@ -21,7 +21,7 @@ memories_app = typer.Typer(rich_markup_mode=None)
 READ_AT_MOST = 1 << 20
 """Bytes: more than any memory may hold, so that an endless file is refused and not swallowed."""
 
-COLUMNS = ("path", "content_size_bytes", "updated_at", "id")
+MEMORY_COLUMNS = ("path", "content_size_bytes", "updated_at", "id")
 
 Store = Annotated[str, typer.Argument(metavar="STORE", help="The store's id or name.")]
 Place = Annotated[str, typer.Argument(metavar="PATH|ID", help="The memory's path or id.")]
@@ -29,8 +29,8 @@ Path_ = Annotated[str, typer.Argument(metavar="PATH", help="The memory's path.")
 
 
 @command(memories_app, "list")
-def list_all(
-    call: Call,
+def list_memories(
+    call: CommandContext,
     store: Store,
     prefix: Annotated[
         str | None, typer.Option("--prefix", metavar="P", help="Only below this, as /notes/.")
@@ -44,12 +44,12 @@ def list_all(
     page = call.hf.memory_stores.memories.list(
         named.store_id(call.hf, store), path_prefix=prefix, depth=depth, limit=named.PAGE
     )
-    call.answer.many(call.walk("Listing memories", page.all()), COLUMNS)
+    call.answer.many(call.walk("Listing memories", page.all()), MEMORY_COLUMNS)
 
 
 @command(memories_app, "show")
-def show(
-    call: Call,
+def show_memory(
+    call: CommandContext,
     store: Store,
     place: Place,
     raw: Annotated[bool, typer.Option("--raw", help="Write the content alone, exactly.")] = False,
@@ -70,7 +70,7 @@ def show(
 
 @command(memories_app, "put")
 def put(
-    call: Call,
+    call: CommandContext,
     store: Store,
     path: Path_,
     file: Annotated[
@@ -93,19 +93,19 @@ def put(
 
 @command(memories_app, "rename")
 def rename(
-    call: Call,
+    call: CommandContext,
     store: Store,
     old: Annotated[str, typer.Argument(metavar="OLD", help="A path, or a directory's.")],
     new: Annotated[str, typer.Argument(metavar="NEW", help="Where it goes.")],
 ) -> None:
     """Rename a memory, or everything below a directory, at once."""
     renamed = call.hf.memory_stores.memories.rename(named.store_id(call.hf, store), old, new)
-    call.answer.many(renamed, COLUMNS, paged=False)
+    call.answer.many(renamed, MEMORY_COLUMNS, paged=False)
 
 
 @command(memories_app, "delete")
-def delete(
-    call: Call,
+def delete_memory(
+    call: CommandContext,
     store: Store,
     place: Place,
     yes: Annotated[bool, typer.Option("--yes", help="Skip the confirmation.")] = False,
@@ -119,7 +119,7 @@ def delete(
 
 @command(memories_app, "search")
 def search(
-    call: Call,
+    call: CommandContext,
     store: Store,
     words: Annotated[str, typer.Argument(metavar="WORDS", help='Words, or a "phrase".')],
     limit: Annotated[

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import typer
 
 from holdfast.doors.cli.answer import put_bytes, put_json
-from holdfast.doors.cli.call import Call, is_server
+from holdfast.doors.cli.call import CommandContext, is_server
 from holdfast.doors.cli.command import command
 from holdfast.doors.cli.printable import one_line, printable
 from holdfast.doors.cli.start import told
@@ -33,7 +33,7 @@ CLOSING_SECONDS = 2.0
 
 @command(mount_app, "mount", creates=True)
 def mount(
-    call: Call,
+    call: CommandContext,
     directory: Annotated[str, typer.Argument(metavar="DIR", help="Where to: an empty directory.")],
     *,
     stores: Annotated[
@@ -97,7 +97,7 @@ def mount(
         _live(call, wanted, session, stores)
 
 
-def _check(call: Call, session: str | None, stores: list[str]) -> None:
+def _check(call: CommandContext, session: str | None, stores: list[str]) -> None:
     """Refuse what no target could mend, before one is asked."""
     if (call.db or "").removeprefix("sqlite:") == MEMORY:
         raise typer.BadParameter(f"no other process can read {MEMORY}", param_hint="--db")
@@ -110,7 +110,7 @@ def _check(call: Call, session: str | None, stores: list[str]) -> None:
         raise typer.BadParameter("name each store once", param_hint="--store")
 
 
-def _live(call: Call, wanted: MountPlan, session: str | None, stores: list[str]) -> None:
+def _live(call: CommandContext, wanted: MountPlan, session: str | None, stores: list[str]) -> None:
     """Mount, and exit as the mount ended, whether the target can be closed by then or not."""
     try:
         code = _lived(call, wanted, session, stores)
@@ -127,7 +127,7 @@ def _live(call: Call, wanted: MountPlan, session: str | None, stores: list[str])
     os._exit(code)
 
 
-def _lived(call: Call, wanted: MountPlan, session: str | None, stores: list[str]) -> int:
+def _lived(call: CommandContext, wanted: MountPlan, session: str | None, stores: list[str]) -> int:
     """Mount, and return the exit code once it has ended."""
     found = asked(call.hf, session=session, stores=stores, read_only=wanted.read_only)
     again = found.repeated()
@@ -141,7 +141,7 @@ def _lived(call: Call, wanted: MountPlan, session: str | None, stores: list[str]
     return 1 if end.spooled or end.hurried else 0
 
 
-def _closed(call: Call) -> bool:
+def _closed(call: CommandContext) -> bool:
     """Close the target, which revokes what was made for the mount; tell whether that is done."""
     if not call.is_open:
         return True
@@ -151,7 +151,7 @@ def _closed(call: Call) -> bool:
     return not closing.is_alive()
 
 
-def _ready(call: Call, ready: JSONObject) -> None:
+def _ready(call: CommandContext, ready: JSONObject) -> None:
     # Whoever started it need not read what it says.
     with suppress(BrokenPipeError):
         if call.answer.as_json:

@@ -6,7 +6,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from holdfast.doors.cli.call import Call
+from holdfast.doors.cli.call import CommandContext
 from holdfast.doors.cli.command import command
 from holdfast.doors.cli.progress import bar
 
@@ -15,7 +15,7 @@ restore_app = typer.Typer(rich_markup_mode=None)
 
 @command(restore_app, "restore")
 def restore(
-    call: Call,
+    call: CommandContext,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A backup.")],
     replace: Annotated[
         bool, typer.Option("--replace", help="Replace the content of the database.")

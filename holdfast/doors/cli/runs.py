@@ -7,7 +7,7 @@ import msgspec
 import typer
 
 from holdfast.doors.cli.answer import put_bytes, put_json
-from holdfast.doors.cli.call import Call
+from holdfast.doors.cli.call import CommandContext
 from holdfast.doors.cli.command import command
 from holdfast.doors.cli.printable import one_line, printable
 from holdfast.memories.run.following import GAP
@@ -26,21 +26,21 @@ Run = Annotated[str, typer.Argument(metavar="RUN", help="The run's id.")]
 
 
 @command(runs_app, "list")
-def list_all(call: Call) -> None:
+def list_all(call: CommandContext) -> None:
     """List runs, those that began last first."""
     runs = call.walk("Listing runs", call.hf.runs.list(limit=PAGE).all())
     call.answer.many([run_to_wire(each) for each in runs], COLUMNS)
 
 
 @command(runs_app, "show")
-def show(call: Call, run: Run) -> None:
+def show(call: CommandContext, run: Run) -> None:
     """Show a run."""
     call.answer.one(run_to_wire(call.hf.runs.retrieve(run)))
 
 
 @command(runs_app, "entries")
 def entries(
-    call: Call,
+    call: CommandContext,
     run: Run,
     kind: Annotated[
         list[str] | None,
@@ -66,7 +66,7 @@ def entries(
 
 @command(runs_app, "read")
 def read(
-    call: Call,
+    call: CommandContext,
     run: Run,
     key: Annotated[str, typer.Argument(metavar="KEY", help="The entry's key, exactly.")],
 ) -> None:
@@ -83,7 +83,7 @@ def read(
 
 
 @command(runs_app, "watch")
-def watch(call: Call, run: Run) -> None:
+def watch(call: CommandContext, run: Run) -> None:
     """Print what happens in a run, a line for each event, until it ends."""
     for event in call.hf.runs.follow(run):
         if call.answer.as_json:
@@ -93,7 +93,7 @@ def watch(call: Call, run: Run) -> None:
 
 
 @command(runs_app, "cancel")
-def cancel(call: Call, run: Run) -> None:
+def cancel(call: CommandContext, run: Run) -> None:
     """Cancel a run of the server."""
     call.hf.runs.cancel(run)
     call.answer.one({"id": run})
@@ -101,7 +101,7 @@ def cancel(call: Call, run: Run) -> None:
 
 @command(runs_app, "steer")
 def steer(
-    call: Call,
+    call: CommandContext,
     run: Run,
     text: Annotated[str, typer.Argument(metavar="TEXT", help="The message to its running steps.")],
 ) -> None:
@@ -110,7 +110,7 @@ def steer(
 
 
 @command(runs_app, "delete")
-def delete(call: Call, run: Run) -> None:
+def delete(call: CommandContext, run: Run) -> None:
     """Delete the record of a run that has ended."""
     call.hf.runs.delete(run)
     call.answer.one({"id": run, "type": "run_deleted"})

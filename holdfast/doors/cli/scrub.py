@@ -5,7 +5,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from holdfast.doors.cli.call import Call
+from holdfast.doors.cli.call import CommandContext
 from holdfast.doors.cli.command import command
 from holdfast.doors.cli.progress import bar
 
@@ -14,7 +14,7 @@ scrub_app = typer.Typer(rich_markup_mode=None)
 
 @command(scrub_app, "scrub")
 def scrub(
-    call: Call,
+    call: CommandContext,
     full: Annotated[bool, typer.Option("--full", help="Rewrite the files as well.")] = False,
 ) -> None:
     """Make deleted bytes unreadable in the database's files.

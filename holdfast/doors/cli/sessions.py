@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from holdfast.doors.cli import named
-from holdfast.doors.cli.call import Call
+from holdfast.doors.cli.call import CommandContext
 from holdfast.doors.cli.command import command
 from holdfast.memories.stores.records import JSONObject
 from holdfast.memories.stores.wire import record_to_wire
@@ -20,7 +20,7 @@ Id = Annotated[str, typer.Argument(metavar="ID", help="The session's id.")]
 
 @command(sessions_app, "create")
 def create(
-    call: Call,
+    call: CommandContext,
     agent: Annotated[str, typer.Option("--agent", metavar="A", help="The agent's id.")],
     environment: Annotated[
         str, typer.Option("--environment", metavar="E", help="The environment's id.")
@@ -48,7 +48,7 @@ def create(
 
 
 @command(sessions_app, "list")
-def list_all(call: Call) -> None:
+def list_all(call: CommandContext) -> None:
     """List the sessions that are not archived, the newest first."""
     sessions = call.walk("Listing sessions", call.hf.sessions.list(limit=named.PAGE).all())
     if call.answer.as_json:
@@ -66,14 +66,14 @@ def list_all(call: Call) -> None:
 
 
 @command(sessions_app, "show")
-def show(call: Call, id: Id) -> None:
+def show(call: CommandContext, id: Id) -> None:
     """Show a session with the stores it attaches."""
     call.answer.one(call.hf.sessions.retrieve(id))
 
 
 @command(sessions_app, "token")
 def token(
-    call: Call,
+    call: CommandContext,
     id: Id,
     expires_in: Annotated[
         float | None,
@@ -85,14 +85,14 @@ def token(
 
 
 @command(sessions_app, "archive")
-def archive(call: Call, id: Id) -> None:
+def archive(call: CommandContext, id: Id) -> None:
     """End a session: its tokens stop working."""
     call.answer.one(call.hf.sessions.archive(id))
 
 
 @command(sessions_app, "delete")
 def delete(
-    call: Call,
+    call: CommandContext,
     id: Id,
     yes: Annotated[bool, typer.Option("--yes", help="Skip the confirmation.")] = False,
 ) -> None:
@@ -101,7 +101,7 @@ def delete(
     call.answer.one(call.hf.sessions.delete(id))
 
 
-def _resource(call: Call, store: str) -> JSONObject:
+def _resource(call: CommandContext, store: str) -> JSONObject:
     access = "read_only" if store.endswith(READ_ONLY) else "read_write"
     id = named.store_id(call.hf, store.removesuffix(READ_ONLY))
     return {"type": "memory_store", "memory_store_id": id, "access": access}

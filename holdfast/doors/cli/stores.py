@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from holdfast.doors.cli import named
-from holdfast.doors.cli.call import Call
+from holdfast.doors.cli.call import CommandContext
 from holdfast.doors.cli.command import command
 
 stores_app = typer.Typer(rich_markup_mode=None)
@@ -24,7 +24,7 @@ Metadata = Annotated[
 
 @command(stores_app, "create", creates=True)
 def create(
-    call: Call,
+    call: CommandContext,
     name: Annotated[str, typer.Argument(metavar="NAME", help="Its name.")],
     description: Description = None,
     metadata: Metadata = None,
@@ -37,7 +37,7 @@ def create(
 
 @command(stores_app, "list")
 def list_all(
-    call: Call,
+    call: CommandContext,
     every: Annotated[bool, typer.Option("--all", help="Archived ones too.")] = False,
 ) -> None:
     """List the stores, the newest first."""
@@ -46,14 +46,14 @@ def list_all(
 
 
 @command(stores_app, "show")
-def show(call: Call, store: Store) -> None:
+def show(call: CommandContext, store: Store) -> None:
     """Show a store."""
     call.answer.one(call.hf.memory_stores.retrieve(named.store_id(call.hf, store)))
 
 
 @command(stores_app, "update")
 def update(
-    call: Call,
+    call: CommandContext,
     store: Store,
     name: Annotated[str | None, typer.Option("--name", metavar="N", help="Its new name.")] = None,
     description: Description = None,
@@ -74,7 +74,7 @@ def update(
 
 
 @command(stores_app, "archive")
-def archive(call: Call, store: Store) -> None:
+def archive(call: CommandContext, store: Store) -> None:
     """Archive a store: it can only be read.
 
     There is no way back.
@@ -84,7 +84,7 @@ def archive(call: Call, store: Store) -> None:
 
 @command(stores_app, "delete")
 def delete(
-    call: Call,
+    call: CommandContext,
     store: Store,
     yes: Annotated[bool, typer.Option("--yes", help="Skip the confirmation.")] = False,
 ) -> None:
@@ -98,7 +98,7 @@ def delete(
 
 @command(stores_app, "configure")
 def configure(
-    call: Call,
+    call: CommandContext,
     memories_cap: Annotated[
         int | None,
         typer.Option("--memories-cap", metavar="N", min=1, help="Most memories in a store."),

@@ -6,18 +6,18 @@ import msgspec
 import typer
 
 from holdfast.doors.cli.answer import Wire
-from holdfast.doors.cli.call import Call
+from holdfast.doors.cli.call import CommandContext
 from holdfast.doors.cli.command import command
 from holdfast.doors.cli.progress import bar
 
 verify_app = typer.Typer(rich_markup_mode=None)
 
-COLUMNS = ("check", "table", "id", "expected", "found")
+FINDING_COLUMNS = ("check", "table", "id", "expected", "found")
 
 
 @command(verify_app, "verify")
 def verify(
-    call: Call,
+    call: CommandContext,
     quick: Annotated[bool, typer.Option("--quick", help="Check the storage less deeply.")] = False,
     repair: Annotated[
         bool, typer.Option("--repair", help="Rebuild what is derived from the rest.")
@@ -42,7 +42,7 @@ def verify(
         raise typer.Exit(1)
 
 
-def _draw(call: Call, wire: Wire) -> None:
+def _draw(call: CommandContext, wire: Wire) -> None:
     findings, links = wire.pop("findings"), wire.pop("links")
     call.answer.one(wire)
     call.answer.many(
@@ -50,4 +50,4 @@ def _draw(call: Call, wire: Wire) -> None:
         ("store", "last_link"),
     )
     if findings:
-        call.answer.many(findings, COLUMNS)
+        call.answer.many(findings, FINDING_COLUMNS)

@@ -5,22 +5,22 @@ from typing import Annotated
 import typer
 
 from holdfast.doors.cli import named
-from holdfast.doors.cli.call import Call
+from holdfast.doors.cli.call import CommandContext
 from holdfast.doors.cli.command import command
 from holdfast.memories.stores.records import Version
 from holdfast.memories.stores.wire import record_to_wire
 
 versions_app = typer.Typer(rich_markup_mode=None)
 
-COLUMNS = ("id", "operation", "path", "created_at", "created_by", "redacted_at")
+VERSION_COLUMNS = ("id", "operation", "path", "created_at", "created_by", "redacted_at")
 
 Store = Annotated[str, typer.Argument(metavar="STORE", help="The store's id or name.")]
 Id = Annotated[str, typer.Argument(metavar="ID", help="The version's id.")]
 
 
 @command(versions_app, "list")
-def list_all(
-    call: Call,
+def list_versions(
+    call: CommandContext,
     store: Store,
     memory: Annotated[
         str | None,
@@ -31,11 +31,11 @@ def list_all(
     within = named.store_id(call.hf, store)
     of = None if memory is None else named.memory_id_ever(call.hf, within, memory)
     page = call.hf.memory_stores.memory_versions.list(within, memory_id=of, limit=named.PAGE)
-    call.answer.many(call.walk("Listing versions", page.all()), COLUMNS)
+    call.answer.many(call.walk("Listing versions", page.all()), VERSION_COLUMNS)
 
 
 @command(versions_app, "show")
-def show(call: Call, store: Store, id: Id) -> None:
+def show_version(call: CommandContext, store: Store, id: Id) -> None:
     """Show a version with its content."""
     version = call.hf.memory_stores.memory_versions.retrieve(
         id, memory_store_id=named.store_id(call.hf, store), view="full"
@@ -50,7 +50,7 @@ def show(call: Call, store: Store, id: Id) -> None:
 
 @command(versions_app, "diff")
 def diff(
-    call: Call,
+    call: CommandContext,
     store: Store,
     a: Annotated[str, typer.Argument(metavar="A", help="The version before.")],
     b: Annotated[str, typer.Argument(metavar="B", help="The version after.")],
@@ -64,7 +64,7 @@ def diff(
 
 
 @command(versions_app, "restore")
-def restore(call: Call, store: Store, id: Id) -> None:
+def restore(call: CommandContext, store: Store, id: Id) -> None:
     """Make an old version's content current again.
 
     A deleted memory comes back with its id.
@@ -77,7 +77,7 @@ def restore(call: Call, store: Store, id: Id) -> None:
 
 @command(versions_app, "redact")
 def redact(
-    call: Call,
+    call: CommandContext,
     store: Store,
     ids: Annotated[
         list[str], typer.Argument(metavar="ID...", help="The versions' ids.", show_default=False)
@@ -98,4 +98,4 @@ def redact(
         if len(ids) == 1 and redacted:
             call.answer.one(redacted[0])
         elif redacted:
-            call.answer.many(redacted, COLUMNS, paged=False)
+            call.answer.many(redacted, VERSION_COLUMNS, paged=False)
