@@ -33,7 +33,7 @@ _STEPS = (0.001, 0.002, 0.005, 0.010, 0.015)
 _CACHED_STATEMENTS = 256
 
 
-class Rows(Protocol):
+class StatementRows(Protocol):
     """What a statement gave; as much of the driver's cursor as is used."""
 
     def fetchall(self) -> list[tuple[Value, ...]]:
@@ -48,7 +48,9 @@ class Rows(Protocol):
 class Execute(Protocol):
     """How a statement is run."""
 
-    def __call__(self, sql: str, params: Params | tuple[Value, ...] | None = None, /) -> Rows:
+    def __call__(
+        self, sql: str, params: Params | tuple[Value, ...] | None = None, /
+    ) -> StatementRows:
         """Run *sql* up to its first row."""
         ...
 
@@ -192,7 +194,7 @@ class Connection:
             self.noticed(fault)
         return fault
 
-    def _learn(self, sql: str, cursor: Rows) -> tuple[str, ...]:
+    def _learn(self, sql: str, cursor: StatementRows) -> tuple[str, ...]:
         try:
             names = tuple(column[0] for column in cursor.get_description())
         except apsw.ExecutionCompleteError:  # no row, so no names are asked for either

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from holdfast.engines.sqlite.connection import Connection, Params
 from holdfast.engines.sqlite.database import Database
-from holdfast.engines.sqlite.feed import Watcher
+from holdfast.engines.sqlite.feed import CommitWatcher
 from holdfast.engines.sqlite.readers import FileReaders, MemoryReader, Readers
 from holdfast.engines.sqlite.slots import Slot
 from holdfast.engines.sqlite.writer import Writer
@@ -23,12 +23,12 @@ from holdfast.ground.errors import EngineFault
 
 T = TypeVar("T")
 
-_living: "weakref.WeakSet[Core]" = weakref.WeakSet()
-_paused: list["Core"] = []
+_living: "weakref.WeakSet[SQLiteCore]" = weakref.WeakSet()
+_paused: list["SQLiteCore"] = []
 _inherited: list[object] = []
 
 
-class Core:
+class SQLiteCore:
     """What all the faces of one engine share."""
 
     def __init__(self, database: Database, connection: Connection) -> None:
@@ -38,7 +38,9 @@ class Core:
 
     def _begin(self, connection: Connection | None) -> None:
         database = self.database
-        self.watcher = Watcher(None if database.in_memory else lambda: database.connect("reader"))
+        self.watcher = CommitWatcher(
+            None if database.in_memory else lambda: database.connect("reader")
+        )
         self.writer = Writer(database, self.watcher, connection)
         self.readers: Readers = (
             MemoryReader(database, self.writer.group.connection)
@@ -138,7 +140,7 @@ class Core:
             self.close(0.0)
 
 
-def _close(watcher: Watcher, readers: Readers, writer: Writer, timeout: float = 10.0) -> None:
+def _close(watcher: CommitWatcher, readers: Readers, writer: Writer, timeout: float = 10.0) -> None:
     watcher.close()
     readers.close()
     writer.close(timeout)

@@ -10,12 +10,12 @@ from typing import Any, LiteralString, TypeVar, cast
 
 from holdfast.engines import queries
 from holdfast.engines.base import Dialect, EngineStatus, Make, Reader, Row, Scrubbed, Transaction
-from holdfast.engines.sqlite.core import Core
+from holdfast.engines.sqlite.core import SQLiteCore
 from holdfast.engines.sqlite.feed import SQLiteFeed
 from holdfast.engines.sqlite.log import empty
 from holdfast.engines.sqlite.opening import open_database
 from holdfast.engines.sqlite.rewriting import rewrite
-from holdfast.engines.sqlite.slots import Chore, Loop, Slot, refusal
+from holdfast.engines.sqlite.slots import Chore, EventLoop, Slot, refusal
 from holdfast.engines.sqlite.status import status_of
 from holdfast.engines.sqlite.target import resolve
 from holdfast.engines.sqlite.transaction import Owner, SQLiteReader
@@ -40,7 +40,7 @@ class SQLiteEngine:
 
     dialect: Dialect = "sqlite"
 
-    def __init__(self, core: Core, scope: Scope | None = None) -> None:
+    def __init__(self, core: SQLiteCore, scope: Scope | None = None) -> None:
         self.core, self._scope = core, scope
         self._owner: Owner = (
             {}
@@ -79,7 +79,7 @@ class SQLiteEngine:
             read_only=read_only,
             create=create,
         )
-        return cls(Core(database, connection))
+        return cls(SQLiteCore(database, connection))
 
     def queries(self, package: str) -> SimpleNamespace:
         """Return the statements of *package*'s `queries.sql`, as this engine spells them."""
@@ -169,7 +169,7 @@ class SQLiteEngine:
 
     def submit_to_loop(
         self,
-        loop: Loop,
+        loop: EventLoop,
         work: Callable[[Transaction], object],
         finish: Callable[[object, BaseException | None], None],
         *,

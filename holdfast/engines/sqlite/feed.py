@@ -50,7 +50,7 @@ def seq_of(cursor: str) -> int:
     raise InvalidInput("cursor", "is not a cursor of the change feed", given=cursor)
 
 
-class Changes(Protocol):
+class SQLiteFeedSource(Protocol):
     """Where a feed looks, and where it says that it listens."""
 
     def all(
@@ -74,7 +74,7 @@ class SQLiteFeed:
     `cursor` stands after all that was looked at.
     """
 
-    def __init__(self, changes: Changes, after: str | None, workspace: str | None) -> None:
+    def __init__(self, changes: SQLiteFeedSource, after: str | None, workspace: str | None) -> None:
         self._changes, self._workspace = changes, workspace
         self._wake = threading.Event()
         self._open = True
@@ -128,7 +128,7 @@ class SQLiteFeed:
         return [_event(row) for row in wanted], len(rows) == _BATCH
 
 
-class Watcher:
+class CommitWatcher:
     """Looks for other processes' commits, while and only while somebody listens."""
 
     def __init__(self, connect: Callable[[], Connection] | None) -> None:

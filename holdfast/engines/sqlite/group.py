@@ -13,7 +13,7 @@ import apsw
 from holdfast.engines.metrics import SECONDS, SIZES, Histogram
 from holdfast.engines.sqlite.connection import Connection
 from holdfast.engines.sqlite.database import Database
-from holdfast.engines.sqlite.slots import WAITING, Queue, Slot, deliver, refusal
+from holdfast.engines.sqlite.slots import WAITING, Slot, WriteQueue, deliver, refusal
 from holdfast.engines.sqlite.transaction import SQLiteTransaction
 from holdfast.ground.errors import Corrupt, HoldfastError, Unavailable
 
@@ -36,7 +36,9 @@ class GroupCommit:
     whose outcome is unknown, the file itself then says whether it took place.
     """
 
-    def __init__(self, database: Database, queue: Queue, connection: Connection | None) -> None:
+    def __init__(
+        self, database: Database, queue: WriteQueue, connection: Connection | None
+    ) -> None:
         self._database, self._queue = database, queue
         self._token = secrets.token_hex(8)
         self._connection: Connection | None = None

@@ -13,7 +13,7 @@ from holdfast.engines.sqlite.connection import APPLICATION_ID, Connection, use_l
 from holdfast.engines.sqlite.database import Database
 from holdfast.engines.sqlite.target import (
     RISKY,
-    Target,
+    SQLiteTarget,
     absent,
     examine,
     file_system,
@@ -35,7 +35,7 @@ _RECORD = "insert into migrations (number, name, sha256, at, release) values (?,
 
 
 def open_database(
-    target: Target,
+    target: SQLiteTarget,
     *,
     clock: Clock,
     events: EventBus,
@@ -75,7 +75,7 @@ def open_database(
     return database, connection
 
 
-def _prepare(target: Target, *, read_only: bool, create: bool) -> bool:
+def _prepare(target: SQLiteTarget, *, read_only: bool, create: bool) -> bool:
     path = Path(target.path)
     if not path.exists():
         if not create:
@@ -108,7 +108,7 @@ def _refuse_newer(connection: Connection) -> None:
         raise TooNew(found, newest)
 
 
-def _without_folder(error: Unavailable, target: Target) -> Unavailable:
+def _without_folder(error: Unavailable, target: SQLiteTarget) -> Unavailable:
     """Say what is really wrong when it is the folder that may not be written."""
     folder = Path(target.path).parent
     if error.reason not in ("io", "read_only") or target.in_memory or os.access(folder, os.W_OK):
@@ -121,7 +121,7 @@ def _without_folder(error: Unavailable, target: Target) -> Unavailable:
     )
 
 
-def _warn(database: Database, target: Target) -> None:
+def _warn(database: Database, target: SQLiteTarget) -> None:
     if target.in_memory:
         return
     kind = file_system(target.path)

@@ -5,7 +5,7 @@ from typing import cast
 
 from holdfast.engines.sqlite.connection import Connection
 
-PATIENCE = 30.0
+EXCLUSIVE_TIMEOUT = 30.0
 """Seconds to wait for other writers."""
 
 # The bracket tells them from the tables that show what is in them, whose module is fts5vocab.
@@ -21,7 +21,7 @@ def rewrite(connection: Connection) -> None:
     A copy of the database is in memory meanwhile, and another in the log; readers go on.
     Raises Unavailable: busy, full.
     """
-    connection.patience.until = monotonic() + PATIENCE
+    connection.patience.until = monotonic() + EXCLUSIVE_TIMEOUT
     for (name,) in connection.execute(_INDEXES).fetchall():
         quoted = '"' + cast("str", name).replace('"', '""') + '"'
         connection.do(f"insert into {quoted} ({quoted}) values ('optimize')")

@@ -23,7 +23,7 @@ _SAID: dict[Reason, str] = {
 }
 
 
-class Loop(Protocol):
+class EventLoop(Protocol):
     """As much of an event loop as is needed to wake it."""
 
     def call_soon_threadsafe(self, callback: Callable[..., object], /, *args: Any) -> object:
@@ -60,7 +60,7 @@ class Slot:
         timeout: float,
         finish: "Callable[[Slot], object]",
         *,
-        loop: Loop | None = None,
+        loop: EventLoop | None = None,
         claimed: Callable[[], bool] | None = None,
     ) -> None:
         self.work, self.owner, self.finish, self.loop = work, owner, finish, loop
@@ -93,7 +93,7 @@ def refusal(reason: Reason) -> Unavailable:
     return Unavailable(_SAID[reason], reason=reason, retry_after=retry)
 
 
-class Queue:
+class WriteQueue:
     """Slots in the order they came; many threads put, one takes."""
 
     def __init__(self) -> None:
@@ -203,7 +203,7 @@ class Queue:
 
 def deliver(slots: list[Slot]) -> None:
     """Tell whoever waits for *slots* that they are done, waking each event loop once."""
-    by_loop: dict[Loop, list[Slot]] = {}
+    by_loop: dict[EventLoop, list[Slot]] = {}
     for slot in slots:
         slot.state = DONE
         if slot.loop is None:

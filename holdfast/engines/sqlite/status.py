@@ -6,7 +6,7 @@ import shutil
 import apsw
 
 from holdfast.engines.base import EngineStatus
-from holdfast.engines.sqlite.core import Core
+from holdfast.engines.sqlite.core import SQLiteCore
 from holdfast.engines.sqlite.database import Database
 from holdfast.engines.sqlite.log import LONG
 from holdfast.engines.sqlite.target import file_system
@@ -15,7 +15,7 @@ from holdfast.ground.errors import HoldfastError
 Detail = str | int | float | bool | None
 
 
-def status_of(core: Core) -> EngineStatus:
+def status_of(core: SQLiteCore) -> EngineStatus:
     """Return how *core* is; it looks at the file, and reads one number."""
     database = core.database
     database.look_for_file()
@@ -49,7 +49,7 @@ def _recheck(database: Database) -> None:
         database.send()
 
 
-def _schema(core: Core) -> int:
+def _schema(core: SQLiteCore) -> int:
     connection = core.take()
     try:
         return connection.number("pragma user_version")
@@ -57,7 +57,7 @@ def _schema(core: Core) -> int:
         core.readers.give(connection)
 
 
-def _details(core: Core) -> dict[str, Detail]:
+def _details(core: SQLiteCore) -> dict[str, Detail]:
     database = core.database
     details: dict[str, Detail] = {
         "sqlite": apsw.sqlite_lib_version(),
@@ -79,7 +79,7 @@ def _details(core: Core) -> dict[str, Detail]:
     return details
 
 
-def _metrics(core: Core) -> dict[str, float]:
+def _metrics(core: SQLiteCore) -> dict[str, float]:
     group, database = core.writer.group, core.database
     return {
         **{f'writes_total{{outcome="{name}"}}': n for name, n in group.outcomes.items()},

@@ -50,7 +50,7 @@ _LEAF = 0x0D
 _OCTAL = re.compile(r"\\([0-7]{3})")
 
 
-class Target(Struct, frozen=True, kw_only=True):
+class SQLiteTarget(Struct, frozen=True, kw_only=True):
     """A database file, or none for one in memory."""
 
     path: str
@@ -62,7 +62,7 @@ class Target(Struct, frozen=True, kw_only=True):
         return self.path == MEMORY
 
 
-def resolve(target: str | Path | None) -> Target:
+def resolve(target: str | Path | None) -> SQLiteTarget:
     """Return what *target* names: a path, `sqlite:PATH`, `:memory:`, or None for the user's own.
 
     A symbolic link is followed, so that two names of one file are one path. Nothing in a path
@@ -70,12 +70,12 @@ def resolve(target: str | Path | None) -> Target:
     """
     if target is None:
         path = Path(user_data_dir("holdfast", appauthor=False)) / "holdfast.db"
-        return Target(path=os.path.realpath(path), default=True)
+        return SQLiteTarget(path=os.path.realpath(path), default=True)
     text = str(target)
     if isinstance(target, str):
         text = text.removeprefix("sqlite:")
         if text == MEMORY:
-            return Target(path=MEMORY)
+            return SQLiteTarget(path=MEMORY)
     if not text or "\0" in text:
         raise InvalidInput("target", "must be a path, sqlite:PATH or :memory:", given=target)
     path = Path(os.path.realpath(text))
@@ -83,10 +83,10 @@ def resolve(target: str | Path | None) -> Target:
         raise InvalidInput("target", "must be in a folder that exists", given=text)
     if path.is_dir():
         raise InvalidInput("target", "must be a file, and this is a folder", given=text)
-    return Target(path=str(path))
+    return SQLiteTarget(path=str(path))
 
 
-def make_file(target: Target) -> bool:
+def make_file(target: SQLiteTarget) -> bool:
     """Make *target*'s file, readable by its owner alone, if there is none; tell whether it did."""
     path = Path(target.path)
     try:

@@ -6,10 +6,10 @@ from time import monotonic
 
 from holdfast.engines.sqlite.connection import Connection
 from holdfast.engines.sqlite.database import Database
-from holdfast.engines.sqlite.feed import Watcher
+from holdfast.engines.sqlite.feed import CommitWatcher
 from holdfast.engines.sqlite.group import GroupCommit
 from holdfast.engines.sqlite.log import LogKeeper, empty
-from holdfast.engines.sqlite.slots import Chore, Queue, Slot, deliver, refusal
+from holdfast.engines.sqlite.slots import Chore, Slot, WriteQueue, deliver, refusal
 from holdfast.ground.errors import EngineFault, HoldfastError, Unavailable
 
 _TOLD = ("busy", "full", "read_only")
@@ -22,13 +22,13 @@ class Writer:
     """Takes what waits and writes it, on a thread that the first write starts."""
 
     def __init__(
-        self, database: Database, watcher: Watcher, connection: Connection | None = None
+        self, database: Database, watcher: CommitWatcher, connection: Connection | None = None
     ) -> None:
         self._database, self._watcher = database, watcher
         self._thread: threading.Thread | None = None
         self._began = False
         self._starting = threading.Lock()
-        self.queue = Queue()
+        self.queue = WriteQueue()
         self.group = GroupCommit(database, self.queue, connection)
         self.log = LogKeeper(database)
 
