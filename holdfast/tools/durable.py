@@ -22,10 +22,10 @@ from holdfast.memories.durable.wire import value_to_wire
 from holdfast.tools.base import JSON, Tool
 from holdfast.tools.durable_arguments import (
     SCHEMAS,
-    Forget,
+    ForgetEntry,
     ListEntries,
-    Recall,
-    Store,
+    RecallEntries,
+    StoreEntry,
     read,
     since_of,
 )
@@ -119,7 +119,7 @@ def _is_error(answer: JSON) -> bool:
 
 
 def _store(memory: Durable, arguments: object) -> JSON:
-    asked = read(Store, arguments)
+    asked = read(StoreEntry, arguments)
     stored = memory.set(asked.key, asked.content, category=asked.category, tags=tuple(asked.tags))
     return {
         "stored": _of(stored, "key", "category", "tags", "size_bytes", "seq", "expires_at"),
@@ -131,7 +131,7 @@ def _store(memory: Durable, arguments: object) -> JSON:
 
 
 def _recall(memory: Durable, arguments: object) -> JSON:
-    asked = read(Recall, arguments)
+    asked = read(RecallEntries, arguments)
     entry = memory.get(asked.key)
     return {
         "entry": None if entry is None else _entry(entry),
@@ -161,7 +161,7 @@ def _list(memory: Durable, arguments: object) -> JSON:
 
 
 def _forget(memory: Durable, arguments: object) -> JSON:
-    asked = read(Forget, arguments)
+    asked = read(ForgetEntry, arguments)
     forgotten = memory.forget(asked.key)
     left = memory.get(asked.key)
     return {

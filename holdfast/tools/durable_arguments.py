@@ -18,7 +18,7 @@ _SPAN = re.compile(r"(\d{1,9})([smhdw])")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
-class Store(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class StoreEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An entry to keep."""
 
     key: str
@@ -27,7 +27,7 @@ class Store(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tags: list[str] = field(default_factory=list[str])
 
 
-class Recall(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RecallEntries(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A key to look under."""
 
     key: str
@@ -51,7 +51,7 @@ class ListEntries(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     page: str | None = None
 
 
-class Forget(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ForgetEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A key to forget."""
 
     key: str

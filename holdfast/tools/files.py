@@ -10,13 +10,13 @@ from holdfast.tools.files_arguments import (
     Create,
     Delete,
     Insert,
-    Rename,
+    RenamePath,
     StrReplace,
-    View,
+    ViewPath,
     read,
 )
 from holdfast.tools.files_paths import ROOT, checked_root, place
-from holdfast.tools.files_port import Handle
+from holdfast.tools.files_port import HoldfastHandle
 from holdfast.tools.files_store import StoreFiles
 from holdfast.tools.files_text import inserted, replaced
 from holdfast.tools.wording import wording
@@ -24,7 +24,9 @@ from holdfast.tools.wording import wording
 READ_ONLY_PARAMETERS = ("path", "view_range")
 
 
-def files(hf: Handle, store_id: str, *, prefix: str = "/", read_only: bool = False) -> list[Tool]:
+def files(
+    hf: HoldfastHandle, store_id: str, *, prefix: str = "/", read_only: bool = False
+) -> list[Tool]:
     """Return the tool `memory` on what lies below *prefix* in a store.
 
     A model sees it as the directory `/memories`. Its answers are text, and what it did wrong is
@@ -46,20 +48,22 @@ def files(hf: Handle, store_id: str, *, prefix: str = "/", read_only: bool = Fal
     ]
 
 
-def run(hf: Handle, store_id: str, prefix: str, command: object, *, read_only: bool = False) -> str:
+def run(
+    hf: HoldfastHandle, store_id: str, prefix: str, command: object, *, read_only: bool = False
+) -> str:
     """Return the answer to *command*, the arguments as a model gave them.
 
     Raises ToolRefused for what the model did wrong. What is not its fault stays what it is:
     Unavailable, or NotFound for a store that is gone.
     """
     asked = read(command)
-    paths = [asked.old_path, asked.new_path] if isinstance(asked, Rename) else [asked.path]
+    paths = [asked.old_path, asked.new_path] if isinstance(asked, RenamePath) else [asked.path]
     first, *others = (place(path, prefix) for path in paths)
-    if read_only and not isinstance(asked, View):
+    if read_only and not isinstance(asked, ViewPath):
         raise refusals.read_only()
     store = StoreFiles(hf.memory_stores.memories, store_id, prefix)
     match asked:
-        case View():
+        case ViewPath():
             return store.view(first, asked.view_range)
         case Create():
             return store.create(first, asked.file_text)
@@ -71,11 +75,11 @@ def run(hf: Handle, store_id: str, prefix: str, command: object, *, read_only: b
             return store.edit(first, lambda content: inserted(p, content, line, text))
         case Delete():
             return store.delete(first)
-        case Rename():
+        case RenamePath():
             return store.rename(first, others[0])
 
 
-def clear(hf: Handle, store_id: str, prefix: str, *, read_only: bool = False) -> str:
+def clear(hf: HoldfastHandle, store_id: str, prefix: str, *, read_only: bool = False) -> str:
     """Delete everything below *prefix* in one transaction, and say so."""
     if read_only:
         raise refusals.read_only()

@@ -8,7 +8,7 @@ from msgspec.structs import fields
 from holdfast.ground.errors import ToolRefused, shortened
 
 
-class View(Struct, frozen=True, kw_only=True):
+class ViewPath(Struct, frozen=True, kw_only=True):
     """Show a directory, or a file, or the lines of it from the one number to the other."""
 
     path: str
@@ -44,22 +44,22 @@ class Delete(Struct, frozen=True, kw_only=True):
     path: str
 
 
-class Rename(Struct, frozen=True, kw_only=True):
+class RenamePath(Struct, frozen=True, kw_only=True):
     """Give a file, or a directory with everything below it, another path."""
 
     old_path: str
     new_path: str
 
 
-Command: TypeAlias = View | Create | StrReplace | Insert | Delete | Rename
+Command: TypeAlias = ViewPath | Create | StrReplace | Insert | Delete | RenamePath
 
 COMMANDS: dict[str, type[Command]] = {
-    "view": View,
+    "view": ViewPath,
     "create": Create,
     "str_replace": StrReplace,
     "insert": Insert,
     "delete": Delete,
-    "rename": Rename,
+    "rename": RenamePath,
 }
 
 SCHEMAS: dict[str, dict[str, Any]] = {

@@ -10,7 +10,7 @@ from holdfast.tools import files_refusals as refusals
 ROOT = "/memories"
 
 
-class Place(Struct, frozen=True, kw_only=True):
+class ToolPath(Struct, frozen=True, kw_only=True):
     """A path as the model gave it, and what it is in the store.
 
     `path` is a memory's path, and the root's has no meaning; `below` is the prefix of all that
@@ -22,7 +22,7 @@ class Place(Struct, frozen=True, kw_only=True):
     below: str
     is_root: bool
 
-    def holds(self, other: "Place") -> bool:
+    def holds(self, other: "ToolPath") -> bool:
         """Tell whether *other* lies below this place."""
         return other.below != self.below and other.below.startswith(self.below)
 
@@ -40,7 +40,7 @@ def checked_root(prefix: str) -> str:
     return prefix
 
 
-def place(given: str, prefix: str) -> Place:
+def place(given: str, prefix: str) -> ToolPath:
     """Return where *given* leads when the store's *prefix* is the root.
 
     Dots and superfluous slashes are resolved on the text, and what is left is brought to the
@@ -50,13 +50,13 @@ def place(given: str, prefix: str) -> Place:
         raise refusals.outside(given)
     inside = to_nfc("/".join(_resolved(given)))
     if not inside:
-        return Place(given=given, path=prefix, below=prefix, is_root=True)
+        return ToolPath(given=given, path=prefix, below=prefix, is_root=True)
     path = prefix + inside
     try:
         checked_path(path)
     except InvalidInput as error:
         raise refusals.illegal(given, error.reason) from error
-    return Place(given=given, path=path, below=f"{path}/", is_root=False)
+    return ToolPath(given=given, path=path, below=f"{path}/", is_root=False)
 
 
 def _resolved(given: str) -> list[str]:

@@ -20,7 +20,7 @@ class MemoryPage(Protocol):
         ...
 
 
-class Memories(Protocol):
+class MemoriesPort(Protocol):
     """The acts, as the library has them."""
 
     def at(self, memory_store_id: str, path: str, /) -> Memory | None:
@@ -64,19 +64,19 @@ class Memories(Protocol):
         ...
 
 
-class MemoryStores(Protocol):
+class MemoryStoresPort(Protocol):
     """Where a handle keeps the acts."""
 
     @property
-    def memories(self) -> Memories:
+    def memories(self) -> MemoriesPort:
         """The acts on memories."""
         ...
 
 
-class Handle(Protocol):
+class HoldfastHandle(Protocol):
     """A Holdfast: embedded, on PostgreSQL, remote, narrowed."""
 
     @property
-    def memory_stores(self) -> MemoryStores:
+    def memory_stores(self) -> MemoryStoresPort:
         """The memory stores."""
         ...

@@ -16,8 +16,8 @@ from holdfast.ground.errors import (
 from holdfast.memories.stores.records import Memory
 from holdfast.tools import files_refusals as refusals
 from holdfast.tools.files_listing import empty_root, listing
-from holdfast.tools.files_paths import Place, as_given
-from holdfast.tools.files_port import Memories
+from holdfast.tools.files_paths import ToolPath, as_given
+from holdfast.tools.files_port import MemoriesPort
 from holdfast.tools.files_text import Edited, fitting, shown
 
 TRIES = 5
@@ -32,10 +32,10 @@ class StoreFiles:
     Each command returns what the model is told, or raises ToolRefused with it.
     """
 
-    def __init__(self, memories: Memories, store_id: str, prefix: str) -> None:
+    def __init__(self, memories: MemoriesPort, store_id: str, prefix: str) -> None:
         self._memories, self._store_id, self._prefix = memories, store_id, prefix
 
-    def view(self, place: Place, view_range: list[object] | None) -> str:
+    def view(self, place: ToolPath, view_range: list[object] | None) -> str:
         """Return a file with line numbers, or a directory two levels deep."""
         memory = self._file(place)
         if memory is not None:
@@ -45,7 +45,7 @@ class StoreFiles:
             raise refusals.nothing_to_open(place.given)
         return found or empty_root(place.given)
 
-    def create(self, place: Place, text: str) -> str:
+    def create(self, place: ToolPath, text: str) -> str:
         """Make a new file."""
         if place.is_root:
             raise refusals.taken(place.given)
@@ -57,7 +57,7 @@ class StoreFiles:
             raise self._blocked(error, place, refusals.taken(place.given)) from error
         return f"File created successfully at: {place.given}"
 
-    def edit(self, place: Place, change: Callable[[str], Edited]) -> str:
+    def edit(self, place: ToolPath, change: Callable[[str], Edited]) -> str:
         """Give a file the content that *change* makes of it, and of nobody else's newer one."""
         for _ in range(TRIES):
             memory = self._file(place)
@@ -69,7 +69,7 @@ class StoreFiles:
                 return edited.says
         raise refusals.contended(place.given)
 
-    def _kept(self, memory: Memory, content: str, place: Place) -> bool:
+    def _kept(self, memory: Memory, content: str, place: ToolPath) -> bool:
         try:
             with _writing():
                 # Also when nothing changes: the store knows who may not write, and makes no
@@ -89,7 +89,7 @@ class StoreFiles:
             raise _unless_store(error, refusals.nothing_to_open(place.given)) from error
         return True
 
-    def delete(self, place: Place) -> str:
+    def delete(self, place: ToolPath) -> str:
         """Delete a file, or a directory with everything below it."""
         if place.is_root:
             raise refusals.the_root("delete")
@@ -103,7 +103,7 @@ class StoreFiles:
             raise absent
         return f"Successfully deleted {place.given}"
 
-    def rename(self, old: Place, new: Place) -> str:
+    def rename(self, old: ToolPath, new: ToolPath) -> str:
         """Move a file, or a directory with everything below it, to where nothing is."""
         if old.is_root:
             raise refusals.the_root("rename")
@@ -126,7 +126,7 @@ class StoreFiles:
             raise _unless_store(error, blocked if taken else absent) from error
         return f"Successfully renamed {old.given} to {new.given}"
 
-    def clear(self, root: Place) -> str:
+    def clear(self, root: ToolPath) -> str:
         """Delete everything below the *root*, in one transaction."""
         above = root.below.rstrip("/")
         # Where the root is called as a memory is, nothing can be below it: that one is not ours.
@@ -135,19 +135,19 @@ class StoreFiles:
                 self._memories.delete_under(self._store_id, root.below)
         return "All memory cleared"
 
-    def _file(self, place: Place) -> Memory | None:
+    def _file(self, place: ToolPath) -> Memory | None:
         return None if place.is_root else self._memories.at(self._store_id, place.path)
 
-    def _is_directory(self, place: Place) -> bool:
+    def _is_directory(self, place: ToolPath) -> bool:
         if place.is_root:
             return True
         first = self._memories.list(self._store_id, path_prefix=place.below, limit=1)
         return bool(first.data)
 
-    def _exists(self, place: Place) -> bool:
+    def _exists(self, place: ToolPath) -> bool:
         return self._is_directory(place) or self._file(place) is not None
 
-    def _sizes_below(self, place: Place) -> Iterator[tuple[str, int]]:
+    def _sizes_below(self, place: ToolPath) -> Iterator[tuple[str, int]]:
         cursor: str | None = None
         while True:
             page = self._memories.list(
@@ -160,7 +160,7 @@ class StoreFiles:
             if cursor is None:
                 return
 
-    def _blocked(self, error: PathTaken, place: Place, taken: ToolRefused) -> ToolRefused:
+    def _blocked(self, error: PathTaken, place: ToolPath, taken: ToolRefused) -> ToolRefused:
         blocker = error.conflicting_path
         if blocker == place.path or blocker.startswith(place.below):
             return taken

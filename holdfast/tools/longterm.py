@@ -30,7 +30,7 @@ _SAYS: Final = {
 }
 
 
-class Recall(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RecallItems(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What to find, and how much of it."""
 
     query: str
@@ -45,7 +45,7 @@ class Remember(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     importance: float = 0.5
 
 
-class Forget(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ForgetItem(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An item or a turn, by its id."""
 
     id: str
@@ -121,7 +121,7 @@ def _answered(
 
 
 def _recall(ltm: "memories.LongTermMemory", arguments: object) -> JSON:
-    asked = read(Recall, arguments)
+    asked = read(RecallItems, arguments)
     found = ltm.recall(asked.query, min(max(asked.k, 1), MOST_RECALLED))
     mode = str(found[0].why["mode"]) if found else ltm.status().mode
     return {"results": [_result(each) for each in found], "count": len(found), "mode": mode}
@@ -153,5 +153,5 @@ def _remember(ltm: "memories.LongTermMemory", arguments: object) -> JSON:
 
 
 def _forget(ltm: "memories.LongTermMemory", arguments: object) -> JSON:
-    gone = ltm.forget(read(Forget, arguments).id)
+    gone = ltm.forget(read(ForgetItem, arguments).id)
     return {"forgotten": bool(gone), "items": list(gone.items), "turns": list(gone.turns)}

@@ -25,7 +25,7 @@ from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.rendering import one_line
 from holdfast.tools.base import JSON, Tool
 from holdfast.tools.mistakes import is_error, told
-from holdfast.tools.run_arguments import KEY_CHARS, SCHEMAS, Arguments
+from holdfast.tools.run_arguments import KEY_CHARS, SCHEMAS, ToolArguments
 from holdfast.tools.run_reading import read_keys
 from holdfast.tools.wording import wording
 
@@ -45,7 +45,7 @@ _HINT: Final = "# Required upstream memory (call `{read}` with these keys):"
 _SHARED: Final = "shared:"
 
 Answer = dict[str, JSON]
-Act = Callable[[Arguments], Answer]
+Act = Callable[[ToolArguments], Answer]
 
 
 def run(
@@ -130,7 +130,7 @@ def _hinted(entry: RunEntry) -> str:
 
 def _answered(tool: str, act: Act, arguments: object) -> JSON:
     try:
-        return act(Arguments(arguments, tool))
+        return act(ToolArguments(arguments, tool))
     except HoldfastError as error:
         return _refusal(error)
 
@@ -157,7 +157,7 @@ def _current(entry: RunEntry) -> Answer:
     return {"version": entry.version, "source": entry.source, "updatedAt": at}
 
 
-def _list(memory: RunMemory, asked: Arguments, budget: int | None) -> Answer:
+def _list(memory: RunMemory, asked: ToolArguments, budget: int | None) -> Answer:
     kinds, prefix = asked.texts("kind"), asked.text("key_prefix")
     sources, order = asked.texts("sources"), asked.text("order")
     given = kinds is not None or prefix is not None or sources is not None
@@ -170,7 +170,7 @@ def _list(memory: RunMemory, asked: Arguments, budget: int | None) -> Answer:
     return list_page(*memory.by_last_write(), wanted, run_id=memory.run_id, budget=budget)
 
 
-def _write(memory: RunMemory, asked: Arguments, source: str) -> Answer:
+def _write(memory: RunMemory, asked: ToolArguments, source: str) -> Answer:
     asked.required("key", "a string")
     name = _name(asked.text("key") or "")
     if not asked.has("value"):

@@ -98,7 +98,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
 """The JSON Schema of each tool's arguments."""
 
 
-class Arguments:
+class ToolArguments:
     """The arguments of one call. Null for an optional one is as if it were not there."""
 
     def __init__(self, given: object, tool: str) -> None:

@@ -13,7 +13,7 @@ from holdfast.memories.run.entry import RunEntry
 from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.pieces import Piece, ValuePart, chars, checked_path, read_entry
 from holdfast.tools.base import JSON
-from holdfast.tools.run_arguments import KEYS_MOST, Arguments
+from holdfast.tools.run_arguments import KEYS_MOST, ToolArguments
 
 NEAR_MOST: Final = 3
 """Keys that are named for one that is missing."""
@@ -35,7 +35,9 @@ class _Found(Struct, frozen=True):
     entry: RunEntry
 
 
-def read_keys(memory: RunMemory, asked: Arguments, *, reader: str, budget: int | None) -> Answer:
+def read_keys(
+    memory: RunMemory, asked: ToolArguments, *, reader: str, budget: int | None
+) -> Answer:
     """Return the answer of the read tool; *budget* is the most characters of its compact JSON."""
     names = _names(asked)
     wanted = ValuePart(
@@ -58,7 +60,7 @@ def read_keys(memory: RunMemory, asked: Arguments, *, reader: str, budget: int |
     return _with_near(answer, memory, missing, budget)
 
 
-def _names(asked: Arguments) -> list[str]:
+def _names(asked: ToolArguments) -> list[str]:
     asked.required("keys", "a list of strings")
     names = asked.texts("keys") or []
     if len(names) > KEYS_MOST:

@@ -12,11 +12,11 @@ from holdfast.testing.contracts.files_given import Clear, Run
 from holdfast.tools import Tool, files
 from holdfast.tools.base import calls
 from holdfast.tools.files import clear as clear_files
-from holdfast.tools.files_port import Handle
+from holdfast.tools.files_port import HoldfastHandle
 
 
 def call_the_tool(
-    hf: Handle,
+    hf: HoldfastHandle,
     store_id: str,
     arguments: object,
     /,
@@ -31,7 +31,7 @@ def call_the_tool(
 
 
 def clear_the_tools_files(
-    hf: Handle, store_id: str, /, *, prefix: str = "/", read_only: bool = False
+    hf: HoldfastHandle, store_id: str, /, *, prefix: str = "/", read_only: bool = False
 ) -> str:
     return clear_files(hf, store_id, prefix, read_only=read_only)
 

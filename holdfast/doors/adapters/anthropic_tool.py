@@ -14,7 +14,7 @@ from holdfast.ground.errors import MissingExtra, ToolRefused
 from holdfast.tools.base import JSON
 from holdfast.tools.files import clear, files
 from holdfast.tools.files_arguments import legible
-from holdfast.tools.files_port import Handle
+from holdfast.tools.files_port import HoldfastHandle
 
 try:
     from anthropic.lib.tools import (
@@ -47,7 +47,7 @@ class HoldfastMemoryTool(BetaAbstractMemoryTool):
 
     def __init__(
         self,
-        hf: Handle,
+        hf: HoldfastHandle,
         store_id: str,
         *,
         prefix: str = "/",
@@ -104,7 +104,7 @@ class AsyncHoldfastMemoryTool(BetaAsyncAbstractMemoryTool):
 
     def __init__(
         self,
-        hf: Handle | AsyncHandle,
+        hf: HoldfastHandle | AsyncHandle,
         store_id: str,
         *,
         prefix: str = "/",
@@ -113,7 +113,7 @@ class AsyncHoldfastMemoryTool(BetaAsyncAbstractMemoryTool):
     ) -> None:
         super().__init__(cache_control=cache_control)
         awaits = iscoroutinefunction(hf.memory_stores.memories.at)
-        plain = cast("Handle", AwaitedHandle(hf) if awaits else hf)
+        plain = cast("HoldfastHandle", AwaitedHandle(hf) if awaits else hf)
         [self._tool] = files(plain, store_id, prefix=prefix, read_only=read_only)
         self._clear = partial(clear, plain, store_id, prefix, read_only=read_only)
 

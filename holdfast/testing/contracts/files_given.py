@@ -5,7 +5,7 @@ from typing import Protocol, cast
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.records import Memory, Version
 from holdfast.testing.contracts.files_asks import Files
-from holdfast.tools.files_port import Handle
+from holdfast.tools.files_port import HoldfastHandle
 
 READ_ONLY = "This memory is read-only; only the view command works."
 
@@ -15,7 +15,7 @@ class Run(Protocol):
 
     def __call__(
         self,
-        hf: Handle,
+        hf: HoldfastHandle,
         store_id: str,
         arguments: object,
         /,
@@ -31,7 +31,7 @@ class Clear(Protocol):
     """Clears all memory one way."""
 
     def __call__(
-        self, hf: Handle, store_id: str, /, *, prefix: str = "/", read_only: bool = False
+        self, hf: HoldfastHandle, store_id: str, /, *, prefix: str = "/", read_only: bool = False
     ) -> str:
         """Return the answer."""
         ...

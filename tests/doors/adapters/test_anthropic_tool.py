@@ -18,7 +18,7 @@ from holdfast.testing.contracts.files import FilesContract
 from holdfast.testing.contracts.files_asks import create, view
 from holdfast.testing.contracts.files_given import Clear, Run
 from holdfast.tools.base import calls
-from holdfast.tools.files_port import Handle
+from holdfast.tools.files_port import HoldfastHandle
 
 
 def refused_or(act: Callable[[], object]) -> str:
@@ -31,28 +31,40 @@ def refused_or(act: Callable[[], object]) -> str:
 
 
 def call_plainly(
-    hf: Handle, store_id: str, arguments: object, /, *, prefix: str = "/", read_only: bool = False
+    hf: HoldfastHandle,
+    store_id: str,
+    arguments: object,
+    /,
+    *,
+    prefix: str = "/",
+    read_only: bool = False,
 ) -> str:
     tool = HoldfastMemoryTool(hf, store_id, prefix=prefix, read_only=read_only)
     return refused_or(lambda: tool.call(arguments))
 
 
 def clear_plainly(
-    hf: Handle, store_id: str, /, *, prefix: str = "/", read_only: bool = False
+    hf: HoldfastHandle, store_id: str, /, *, prefix: str = "/", read_only: bool = False
 ) -> str:
     tool = HoldfastMemoryTool(hf, store_id, prefix=prefix, read_only=read_only)
     return refused_or(tool.clear_all_memory)
 
 
 def call_awaiting(
-    hf: Handle, store_id: str, arguments: object, /, *, prefix: str = "/", read_only: bool = False
+    hf: HoldfastHandle,
+    store_id: str,
+    arguments: object,
+    /,
+    *,
+    prefix: str = "/",
+    read_only: bool = False,
 ) -> str:
     tool = AsyncHoldfastMemoryTool(hf, store_id, prefix=prefix, read_only=read_only)
     return refused_or(lambda: anyio.run(tool.call, arguments))
 
 
 def clear_awaiting(
-    hf: Handle, store_id: str, /, *, prefix: str = "/", read_only: bool = False
+    hf: HoldfastHandle, store_id: str, /, *, prefix: str = "/", read_only: bool = False
 ) -> str:
     tool = AsyncHoldfastMemoryTool(hf, store_id, prefix=prefix, read_only=read_only)
     return refused_or(lambda: anyio.run(tool.clear_all_memory))
