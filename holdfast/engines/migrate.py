@@ -44,7 +44,7 @@ class Migration(Struct, frozen=True, kw_only=True):
         return f"{self.number:04}_{self.name}"
 
 
-class Recorded(Struct, frozen=True, kw_only=True):
+class AppliedMigration(Struct, frozen=True, kw_only=True):
     """One step that a database says it has taken."""
 
     number: int
@@ -57,7 +57,7 @@ class Ground(Protocol):
 
     dialect: Dialect
 
-    def recorded(self) -> list[Recorded]:
+    def recorded(self) -> list[AppliedMigration]:
         """Return the steps it has taken; none when it is new."""
         ...
 
@@ -96,7 +96,7 @@ def known(dialect: Dialect) -> tuple[Migration, ...]:
     return tuple(sorted(found, key=lambda migration: migration.number))
 
 
-def missing(recorded: Iterable[Recorded], known: Iterable[Migration]) -> list[Migration]:
+def missing(recorded: Iterable[AppliedMigration], known: Iterable[Migration]) -> list[Migration]:
     """Return which of *known* are not *recorded*, in order.
 
     Raises TooNew for a number we do not know, and EngineFault naming both hashes when a file

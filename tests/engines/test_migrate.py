@@ -8,7 +8,14 @@ import psycopg
 import pytest
 
 from holdfast.engines.base import Dialect, Engine
-from holdfast.engines.migrate import Migration, Recorded, known, migrate, missing, statements
+from holdfast.engines.migrate import (
+    AppliedMigration,
+    Migration,
+    known,
+    migrate,
+    missing,
+    statements,
+)
 from holdfast.engines.postgres import PostgresEngine
 from holdfast.engines.sqlite import SQLiteEngine
 from holdfast.engines.sqlite.connection import APPLICATION_ID, connect
@@ -23,8 +30,8 @@ def migration(number: int, *statements: str) -> Migration:
     return Migration(number=number, name=f"m{number}", sha256=f"s{number}", statements=statements)
 
 
-def recorded(number: int, sha256: str | None = None) -> Recorded:
-    return Recorded(number=number, name=f"m{number}", sha256=sha256 or f"s{number}")
+def recorded(number: int, sha256: str | None = None) -> AppliedMigration:
+    return AppliedMigration(number=number, name=f"m{number}", sha256=sha256 or f"s{number}")
 
 
 class Remembered:
@@ -36,7 +43,7 @@ class Remembered:
         self.taken = [recorded(number) for number in taken]
         self.done: list[str] = []
 
-    def recorded(self) -> list[Recorded]:
+    def recorded(self) -> list[AppliedMigration]:
         return list(self.taken)
 
     @contextmanager

@@ -9,7 +9,7 @@ import psycopg
 from psycopg import errors
 
 from holdfast.engines.base import Dialect
-from holdfast.engines.migrate import Migration, Recorded, known, migrate
+from holdfast.engines.migrate import AppliedMigration, Migration, known, migrate
 from holdfast.engines.postgres.faults import chained, fault_of, refused_at_connect
 from holdfast.engines.postgres.roles import become_app, grant
 from holdfast.engines.postgres.server import PostgresServer, ServerFacts
@@ -140,12 +140,12 @@ class _Ground:
     def __init__(self, connection: "psycopg.Connection[Any]", clock: Clock) -> None:
         self._connection, self._clock = connection, clock
 
-    def recorded(self) -> list[Recorded]:
+    def recorded(self) -> list[AppliedMigration]:
         """Return the steps it has taken; none when it is new."""
         if not _one(self._connection, _OURS):
             return []
         rows = self._connection.execute(_RECORDED).fetchall()
-        return [Recorded(number=row[0], name=row[1], sha256=row[2]) for row in rows]
+        return [AppliedMigration(number=row[0], name=row[1], sha256=row[2]) for row in rows]
 
     @contextmanager
     def locked(self) -> Generator[None]:

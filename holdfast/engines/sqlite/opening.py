@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from holdfast.engines.base import Dialect
-from holdfast.engines.migrate import Migration, Recorded, known, migrate, release
+from holdfast.engines.migrate import AppliedMigration, Migration, known, migrate, release
 from holdfast.engines.sqlite.connection import APPLICATION_ID, Connection, use_log
 from holdfast.engines.sqlite.database import Database
 from holdfast.engines.sqlite.target import (
@@ -138,11 +138,11 @@ class SQLiteGround:
     def __init__(self, connection: Connection, clock: Clock) -> None:
         self._connection, self._clock = connection, clock
 
-    def recorded(self) -> list[Recorded]:
+    def recorded(self) -> list[AppliedMigration]:
         """Return the steps it has taken; none when it is new."""
         if not self._connection.number(_HAS_MIGRATIONS):
             return []
-        return self._connection.all(Recorded, _RECORDED, {})
+        return self._connection.all(AppliedMigration, _RECORDED, {})
 
     @contextmanager
     def locked(self) -> Generator[None]:
