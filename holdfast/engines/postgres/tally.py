@@ -3,7 +3,7 @@
 from threading import Lock
 from typing import get_args
 
-from holdfast.engines.metrics import SECONDS, SIZES, Histogram
+from holdfast.engines.metrics import SIZES, WRITE_SECONDS, Histogram
 from holdfast.engines.postgres.faults import Again
 
 
@@ -17,8 +17,8 @@ class EngineCounters:
         self.statements = self.round_trips = self.reconnects = 0
         self.lag = 0.0
         self._sizes = Histogram(SIZES)
-        self._waits = Histogram(SECONDS)
-        self._commits = Histogram(SECONDS)
+        self._waits = Histogram(WRITE_SECONDS)
+        self._commits = Histogram(WRITE_SECONDS)
 
     def made(self, statements: int, round_trips: int) -> None:
         """Count *statements* of a memory's, and the round trips they took."""

@@ -10,7 +10,7 @@ from time import monotonic, perf_counter, sleep
 
 import apsw
 
-from holdfast.engines.metrics import SECONDS, SIZES, Histogram
+from holdfast.engines.metrics import SIZES, WRITE_SECONDS, Histogram
 from holdfast.engines.sqlite.connection import Connection
 from holdfast.engines.sqlite.database import Database
 from holdfast.engines.sqlite.slots import WAITING, Slot, WriteQueue, deliver, refusal
@@ -48,8 +48,8 @@ class GroupCommit:
         self.retries = 0
         self.reconnects = 0
         self.groups = 0
-        self.sizes, self.waits = Histogram(SIZES), Histogram(SECONDS)
-        self.commits = Histogram(SECONDS)
+        self.sizes, self.waits = Histogram(SIZES), Histogram(WRITE_SECONDS)
+        self.commits = Histogram(WRITE_SECONDS)
         if connection is not None:
             self._adopt(connection)
 
