@@ -18,7 +18,7 @@ _PUTTY_BODY = re.compile(r"[A-Za-z0-9+/=:\s\-,._@]{0,32768}")
 _PUTTY_END = re.compile(r"Private-MAC: ?[0-9a-f]{16,128}")
 
 
-def spans(shadow: Shadow) -> Iterable[Span]:
+def armour_spans(shadow: Shadow) -> Iterable[Span]:
     """Give where armoured keys stand, whole; one that is cut off, as far as it goes."""
     if "private key" in shadow.lower:
         yield from _armoured(shadow.text)

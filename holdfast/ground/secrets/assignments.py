@@ -55,7 +55,7 @@ class _Value(Struct, frozen=True):
     quoted: bool
 
 
-def spans(shadow: Shadow) -> Iterable[Span]:
+def assignment_spans(shadow: Shadow) -> Iterable[Span]:
     """Give where such values stand."""
     lower = shadow.lower
     if not any(literal in lower for literal in _LITERALS):

@@ -20,16 +20,16 @@ _PREFIXES = (
     ("60|82|508", (16,)),  # RuPay
     ("220[0-4]", (16, 17, 18, 19)),  # Mir
 )
-_LEAST, _MOST = 13, 19
+_LEAST, _MOST_DIGITS = 13, 19
 _LEAST_GROUP = 3
 _ISSUED = {
     length: re.compile("|".join(prefix for prefix, lengths in _PREFIXES if length in lengths))
-    for length in range(_LEAST, _MOST + 1)
+    for length in range(_LEAST, _MOST_DIGITS + 1)
 }
 _DOUBLED = str.maketrans("0123456789", "0246813579")
 
 
-def spans(shadow: Shadow) -> Iterable[Span]:
+def card_spans(shadow: Shadow) -> Iterable[Span]:
     """Give where numbers of cards stand."""
     for run in _RUN.finditer(shadow.text):
         if not _DECIMAL.fullmatch(run[0]):
@@ -44,7 +44,7 @@ def _cards(run: "re.Match[str]") -> Iterator[Span]:
     """
     groups = [(found.start(), found[0]) for found in _GROUP.finditer(run[0])]
     whole = "".join(digits for _, digits in groups)
-    if len(whole) <= _MOST and is_card(whole):
+    if len(whole) <= _MOST_DIGITS and is_card(whole):
         yield run.span()
         return
     if all(len(digits) < _LEAST_GROUP for _, digits in groups):
@@ -65,7 +65,7 @@ def _last_of_card(groups: list[tuple[int, str]], first: int) -> int | None:
     digits = ""
     for last in range(first, len(groups)):
         digits += groups[last][1]
-        if len(digits) > _MOST:
+        if len(digits) > _MOST_DIGITS:
             return None
         if len(digits) >= _LEAST and is_card(digits):
             return last

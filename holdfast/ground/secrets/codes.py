@@ -17,7 +17,7 @@ _NAME = re.compile(
     r"[\s_-]{1,3}(?:code|pin|passcode|password)s?(?![a-z0-9])"
     r"|t?otp(?<![a-z0-9]otp)(?<![a-z0-9]totp)(?![a-z0-9])"
 )
-_LITERALS = ("code", "pin", "passw", "otp")
+_CODE_LITERALS = ("code", "pin", "passw", "otp")
 _CODE = re.compile(
     r"(?<![A-Za-z0-9.-])(?:[a-z]-)?(?:"
     r"[0-9]{4,10}(?![A-Za-z0-9-])|(?=[a-z-]{0,40}[0-9])[a-z0-9]{4,8}(?:-[a-z0-9]{4,8}){1,7}"
@@ -28,13 +28,13 @@ _CODE = re.compile(
 _YEAR = re.compile(r"(?:19|20)[0-9]{2}")
 _DATED = re.compile(r"(?:in|since|until|by|of|from) \Z", re.IGNORECASE)
 _NUMBERED = re.compile(r"(?:rfc|iso|port|error|status|page|section) \Z", re.IGNORECASE)
-_AHEAD: Final = 8
+_CODE_AHEAD: Final = 8
 
 
-def spans(shadow: Shadow) -> Iterable[Span]:
+def code_spans(shadow: Shadow) -> Iterable[Span]:
     """Give where codes stand, before the words or after them; a list of them one by one."""
     lower = shadow.lower
-    if not any(literal in lower for literal in _LITERALS):
+    if not any(literal in lower for literal in _CODE_LITERALS):
         return
     names = [name.span() for name in _NAME.finditer(lower)]
     if not names:
@@ -53,7 +53,7 @@ def spans(shadow: Shadow) -> Iterable[Span]:
 
 def _counts(text: str, found: "re.Match[str]") -> bool:
     """Tell whether *found* is a code, not a year, a size or the number of a standard."""
-    ahead = text[max(0, found.start() - _AHEAD) : found.start()]
+    ahead = text[max(0, found.start() - _CODE_AHEAD) : found.start()]
     if _NUMBERED.search(ahead) or (_YEAR.fullmatch(found[0]) and _DATED.search(ahead)):
         return False
     technical = not found[0].isdigit() and is_technical(found[0])

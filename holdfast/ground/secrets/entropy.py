@@ -15,14 +15,14 @@ _LEAST_PIECE: Final = 4.0
 """Characters of a word within a name, on average; a random token changes its case sooner."""
 
 _RUN = re.compile(r"(?<![A-Za-z0-9_+/=-])[A-Za-z0-9_+/=-]{32,4096}")
-_CLASSES = (re.compile(r"[a-z]"), re.compile(r"[A-Z]"), re.compile(r"[0-9]"))
+_ENTROPY_CLASSES = (re.compile(r"[a-z]"), re.compile(r"[A-Z]"), re.compile(r"[0-9]"))
 _PIECE = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
 _DIGEST = re.compile(r"[0-9a-fA-F-]+|(?:sha(?:1|224|256|384|512)|md5)[-=].+")
 _FILE = re.compile(r"\.[A-Za-z][A-Za-z0-9]{0,7}(?![A-Za-z0-9])")
 _CONTEXT = 256
 
 
-def spans(shadow: Shadow) -> Iterable[Span]:
+def entropy_spans(shadow: Shadow) -> Iterable[Span]:
     """Give where random tokens stand."""
     text = shadow.text
     for found in _RUN.finditer(text):
@@ -32,7 +32,7 @@ def spans(shadow: Shadow) -> Iterable[Span]:
 
 def _is_random(token: str) -> bool:
     """Tell whether *token* mixes its characters as no name, digest or identity does."""
-    if not all(each.search(token) for each in _CLASSES):
+    if not all(each.search(token) for each in _ENTROPY_CLASSES):
         return False
     pieces = _PIECE.findall(token)
     if _DIGEST.fullmatch(token) or len(token) >= _LEAST_PIECE * len(pieces):

@@ -22,17 +22,17 @@ from holdfast.ground.secrets.marks import KINDS, Kind, mark
 from holdfast.ground.secrets.shadow import Shadow, Span, shadows
 
 SPANS: Final[dict[Kind, Callable[[Shadow], Iterable[Span]]]] = {
-    "armour": armour.spans,
-    "vendor_key": keys.spans,
-    "jwt": jwt.spans,
-    "url_credentials": urls.spans,
-    "header": headers.spans,
-    "card": cards.spans,
-    "recovery_phrase": phrases.spans,
-    "one_time_code": codes.spans,
-    "assignment": assignments.spans,
-    "prose": prose.spans,
-    "entropy": entropy.spans,
+    "armour": armour.armour_spans,
+    "vendor_key": keys.key_spans,
+    "jwt": jwt.jwt_spans,
+    "url_credentials": urls.url_spans,
+    "header": headers.header_spans,
+    "card": cards.card_spans,
+    "recovery_phrase": phrases.phrase_spans,
+    "one_time_code": codes.code_spans,
+    "assignment": assignments.assignment_spans,
+    "prose": prose.prose_spans,
+    "entropy": entropy.entropy_spans,
 }
 """What finds each kind."""
 

@@ -33,7 +33,7 @@ _REST = re.compile(r"[^\n]{0,4096}")
 _LEAST_COOKIE = 16
 
 
-def spans(shadow: Shadow) -> Iterable[Span]:
+def header_spans(shadow: Shadow) -> Iterable[Span]:
     """Give where the values of such headers stand."""
     lower = shadow.lower
     if "authorization" in lower:

@@ -17,7 +17,7 @@ _DOTS = 2
 _MOST_TRIES = 16
 
 
-def spans(shadow: Shadow) -> Iterable[Span]:
+def jwt_spans(shadow: Shadow) -> Iterable[Span]:
     """Give where tokens stand."""
     text = shadow.text
     if not _BRACE.search(text) or text.count(".") < _DOTS:

@@ -83,7 +83,7 @@ _TELEGRAM = re.compile(r":(?<=[0-9]{8}:)[A-Za-z0-9_-]{33,64}(?![A-Za-z0-9_-])")
 _DISCORD = re.compile(r"\.(?<=[A-Za-z0-9_-]{23}\.)[A-Za-z0-9_-]{6,7}\.[A-Za-z0-9_-]{27,64}")
 
 
-def spans(shadow: Shadow) -> Iterable[Span]:
+def key_spans(shadow: Shadow) -> Iterable[Span]:
     """Give where keys stand."""
     text = shadow.text
     for start, pattern, is_key in _KEYS:

@@ -11,16 +11,16 @@ from holdfast.ground.secrets.shadow import Shadow, Span
 LEAST: Final = 12
 """Words of the shortest phrase; a longer run holds one."""
 
-_WORD = re.compile(r"[^\W\d_]{1,64}")
+_PHRASE_WORD = re.compile(r"[^\W\d_]{1,64}")
 _MOST_BETWEEN: Final = 12
 """Characters between two words: white space, commas, numbers."""
 
 
-def spans(shadow: Shadow) -> Iterable[Span]:
+def phrase_spans(shadow: Shadow) -> Iterable[Span]:
     """Give where such phrases stand; one word over and over is none."""
     known = words()
     run: list[re.Match[str]] = []
-    for found in _WORD.finditer(shadow.lower):
+    for found in _PHRASE_WORD.finditer(shadow.lower):
         if run and (found[0] not in known or found.start() - run[-1].end() > _MOST_BETWEEN):
             if _is_phrase(run):
                 yield run[0].start(), run[-1].end()

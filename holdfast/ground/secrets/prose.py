@@ -29,9 +29,9 @@ _TOLD = re.compile(
     r"|(?P<beside>(?=\s[^\s])))"
     r"\s{1,3}(?=\S)"
 )
-_LITERALS: Final = ("pass", "pin", "secret", "token", "key", "credentials")
+_PROSE_LITERALS: Final = ("pass", "pin", "secret", "token", "key", "credentials")
 _OWNERS = frozenset(("my", "the", "your", "our", "his", "her", "their", "its", "this", "that"))
-_AHEAD = 64
+_PROSE_AHEAD = 64
 _MOST_WORDS = 5
 _WORD = re.compile(r"[^\s]{1,256}")
 _QUOTES = {'"': '"', "'": "'", "`": "`"}
@@ -42,17 +42,17 @@ _LONE = re.compile(r"[A-Za-z]{6,40}")
 _HYPHENED = re.compile(r"[A-Za-z]{4,16}(?:-[A-Za-z]{4,16}){2,9}")
 _ENDS = re.compile(r"[\"')]{0,2}(?:[.!?;]{1,3}(?:[\"')]|\s|\Z)|\s{0,8}\Z|[ \t]{0,8}\n)")
 _FORMS = ("ed", "ing", "able", "ible", "less", "ful", "ous", "ive")
-_TRAILING = ".,;:!?)]}\"'`*"
+_PROSE_TRAILING = ".,;:!?)]}\"'`*"
 # They lead to a secret less often than "is" does: "the token's expiry".
 _WEAK = ("to", "'s")
 _LEAST_MIXED, _LEAST_BESIDE = 4, 5
 _BESIDE = frozenset(("password", "passphrase", "passcode", "passwd", "pin", "pin code"))
 
 
-def spans(shadow: Shadow) -> Iterable[Span]:
+def prose_spans(shadow: Shadow) -> Iterable[Span]:
     """Give where such secrets stand."""
     lower = shadow.lower
-    if not any(literal in lower for literal in _LITERALS):
+    if not any(literal in lower for literal in _PROSE_LITERALS):
         return
     for told in _TOLD.finditer(lower):
         if told["colon"] and not _is_owned(lower, told.start()):
@@ -65,7 +65,7 @@ def spans(shadow: Shadow) -> Iterable[Span]:
 
 def _is_owned(lower: str, start: int) -> bool:
     """Tell whether the noun at *start* is somebody's: "my", "the", "Ada's"."""
-    words = lower[max(0, start - _AHEAD) : start].split()[-_MOST_WORDS:]
+    words = lower[max(0, start - _PROSE_AHEAD) : start].split()[-_MOST_WORDS:]
     return any(word in _OWNERS or word.endswith("'s") for word in words)
 
 
@@ -87,7 +87,7 @@ def _bare(text: str, told: "re.Match[str]") -> Span | None:
     """Return the word after *told* if it is no word of a sentence about secrets."""
     start = told.end()
     found = _WORD.match(text, start)
-    value = found[0].lstrip("\"'`").rstrip(_TRAILING) if found else ""
+    value = found[0].lstrip("\"'`").rstrip(_PROSE_TRAILING) if found else ""
     if found is None or len(value) < _LEAST_MIXED:
         return None
     start += found[0].index(value)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from holdfast.ground.secrets.innocent import is_innocent, is_opaque
 from holdfast.ground.secrets.shadow import Shadow, Span
 
-_MOST = 768
+_MOST_IN_URL = 768
 _USER = re.compile(r"(?<=[A-Za-z0-9+.\-]://)([^\s/@:\[\]\"'<>?#]{0,256})(:?)")
 _PASSWORD = re.compile(r"[^\s@\"'<>]{1,512}(?=@)")
 # A password that holds an @ itself: what follows up to the next, while no path has begun.
@@ -22,7 +22,7 @@ _SIGNED = re.compile(
 )
 
 
-def spans(shadow: Shadow) -> Iterable[Span]:
+def url_spans(shadow: Shadow) -> Iterable[Span]:
     """Give where passwords, tokens and signatures stand."""
     if "://" in shadow.text:
         yield from _userinfo(shadow.text)
@@ -35,7 +35,7 @@ def _userinfo(text: str) -> Iterator[Span]:
     """Give each password before an @, and each user that is a token."""
     after = 0
     for found in re.finditer("://", text):
-        if found.start() < after or text.find("@", found.end(), found.end() + _MOST) < 0:
+        if found.start() < after or text.find("@", found.end(), found.end() + _MOST_IN_URL) < 0:
             continue
         user = _USER.match(text, found.end())
         if user is None:
