@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from holdfast.runtime.agent import AgentStart as AgentStart
     from holdfast.runtime.agent_step import AgentStepExecutor as AgentStepExecutor
     from holdfast.runtime.agent_step import AgentStepNode as AgentStepNode
-    from holdfast.runtime.calling.alone import Agent as Agent
     from holdfast.runtime.checkpoints.checkpoint import Checkpoint as Checkpoint
     from holdfast.runtime.checkpoints.engine import EngineCheckpoints as EngineCheckpoints
     from holdfast.runtime.checkpoints.files import FileCheckpoints as FileCheckpoints
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.events import ToolResultUpdate as ToolResultUpdate
     from holdfast.runtime.history import History as History
     from holdfast.runtime.history import HistoryContext as HistoryContext
+    from holdfast.runtime.inference.alone import Agent as Agent
     from holdfast.runtime.mcp_servers import McpServer as McpServer
     from holdfast.runtime.memory_history import InMemoryHistory as InMemoryHistory
     from holdfast.runtime.modes import MultiModeAgent as MultiModeAgent
@@ -142,7 +142,7 @@ __getattr__ = lazily(
         "Edge": "holdfast.runtime.workflow",
         "AgentStepNode": "holdfast.runtime.agent_step",
         "AgentStepExecutor": "holdfast.runtime.agent_step",
-        "Agent": "holdfast.runtime.calling.alone",
+        "Agent": "holdfast.runtime.inference.alone",
         "AgentHooks": "holdfast.runtime.agent",
         "AgentStart": "holdfast.runtime.agent",
         "Approval": "holdfast.runtime.plans.planner",

@@ -18,7 +18,7 @@ from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 
 from holdfast.ground.errors import InvalidInput, NotRunnable
 from holdfast.runtime.agent import AgentSpec
-from holdfast.runtime.calling.run import Run
+from holdfast.runtime.inference.run import Run
 from holdfast.runtime.parts import AnyToolset
 from holdfast.runtime.schemas import unusable
 

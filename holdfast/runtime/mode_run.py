@@ -11,12 +11,12 @@ import msgspec
 from holdfast.ground.errors import InvalidInput, RunFailed
 from holdfast.ground.json_values import JSON
 from holdfast.memories.run import keys
-from holdfast.runtime.calling.alone import Agent
 from holdfast.runtime.checkpoints.checkpoint import Checkpoints
 from holdfast.runtime.context import Context
 from holdfast.runtime.designing import design_step, designed, refused
 from holdfast.runtime.events import StepError
 from holdfast.runtime.executing import ExecutionOutcome
+from holdfast.runtime.inference.alone import Agent
 from holdfast.runtime.models import model_of
 from holdfast.runtime.parts import AnyModel, AnyTool, AnyToolset, Instructions
 from holdfast.runtime.plans.checks import ID_LENGTH

@@ -28,9 +28,9 @@ from holdfast.memories.state.result import InferenceResult
 from holdfast.memories.state.state import NetworkState
 from holdfast.memories.state.thread_ids import checked_id_or_none
 from holdfast.runtime.agent import AgentHooks, AgentStart
-from holdfast.runtime.calling.alone import Agent
 from holdfast.runtime.engine_history import EngineHistory
 from holdfast.runtime.history import History
+from holdfast.runtime.inference.alone import Agent
 from holdfast.runtime.parts import AnyModel
 from holdfast.runtime.run_events import RunEvent
 from holdfast.runtime.session_events import SessionEvent

@@ -6,11 +6,11 @@ from typing import cast
 
 from holdfast.ground.errors import HoldfastError, NoAgentEnabled, NoRouter
 from holdfast.memories.state.run_record import RunRecord
-from holdfast.runtime.calling.alone import Agent
-from holdfast.runtime.calling.asking import HookFailed, is_enabled
-from holdfast.runtime.calling.call import AgentCall, no_model
-from holdfast.runtime.calling.ends import RunEnd, StopReason
-from holdfast.runtime.calling.remembering import HistoryFailed
+from holdfast.runtime.inference.alone import Agent
+from holdfast.runtime.inference.asking import HookFailed, is_enabled
+from holdfast.runtime.inference.call import AgentCall, no_model
+from holdfast.runtime.inference.ends import RunEnd, StopReason
+from holdfast.runtime.inference.remembering import HistoryFailed
 from holdfast.runtime.mcp_servers import require
 from holdfast.runtime.networks.counts import counts
 from holdfast.runtime.networks.interrupting import Interrupted

@@ -12,9 +12,9 @@ from holdfast.ground.errors import InvalidInput
 from holdfast.memories.state.run_record import checked_name
 from holdfast.memories.state.state import NetworkState
 from holdfast.memories.state.view import View
-from holdfast.runtime.calling.alone import Agent
-from holdfast.runtime.calling.run import MAX_TOOL_ERRORS, check_max_iter
 from holdfast.runtime.history import History
+from holdfast.runtime.inference.alone import Agent
+from holdfast.runtime.inference.run import MAX_TOOL_ERRORS, check_max_iter
 from holdfast.runtime.mcp_servers import close
 from holdfast.runtime.networks.agents import AgentRoster
 from holdfast.runtime.networks.loop import made

@@ -9,10 +9,10 @@ from holdfast.memories.state.result import InferenceResult, result_id
 from holdfast.memories.state.view import View
 from holdfast.memories.state.window import Window
 from holdfast.runtime.agent import AgentSpec
-from holdfast.runtime.calling.asking import HookFailed, is_enabled
-from holdfast.runtime.calling.call import AgentCall
-from holdfast.runtime.calling.ends import RunEnd
-from holdfast.runtime.calling.run import MAX_ITER, MAX_TOOL_ERRORS
+from holdfast.runtime.inference.asking import HookFailed, is_enabled
+from holdfast.runtime.inference.call import AgentCall
+from holdfast.runtime.inference.ends import RunEnd
+from holdfast.runtime.inference.run import MAX_ITER, MAX_TOOL_ERRORS
 from holdfast.runtime.networks.agents import AgentRoster
 from holdfast.runtime.networks.interrupting import Interrupted
 from holdfast.runtime.networks.over import Over, cancelled, timed_out

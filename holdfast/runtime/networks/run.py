@@ -14,10 +14,10 @@ from holdfast.memories.state.run_record import RunStatus
 from holdfast.memories.state.state import NetworkState
 from holdfast.memories.state.view import View
 from holdfast.memories.state.window import Window
-from holdfast.runtime.calling.alone import Agent
-from holdfast.runtime.calling.ends import RunEnd
-from holdfast.runtime.calling.tool_calls import working
 from holdfast.runtime.history import History
+from holdfast.runtime.inference.alone import Agent
+from holdfast.runtime.inference.ends import RunEnd
+from holdfast.runtime.inference.tool_calls import working
 from holdfast.runtime.networks.agents import AgentOrName, AgentRoster
 from holdfast.runtime.networks.interrupting import Interrupting
 from holdfast.runtime.networks.queue import AgentQueue

@@ -15,10 +15,10 @@ from holdfast.memories.state.thread_ids import checked_id_or_none
 from holdfast.memories.state.view import View
 from holdfast.memories.state.window import Window
 from holdfast.runtime.agent import AgentSpec
-from holdfast.runtime.calling.alone import as_state
-from holdfast.runtime.calling.remembering import Remembering
-from holdfast.runtime.calling.run import check_max_iter
 from holdfast.runtime.history import History
+from holdfast.runtime.inference.alone import as_state
+from holdfast.runtime.inference.remembering import Remembering
+from holdfast.runtime.inference.run import check_max_iter
 from holdfast.runtime.networks.options import NetworkOptions
 from holdfast.runtime.networks.run import NetworkProgress, NetworkRun, NetworkSpec
 from holdfast.runtime.parts import AnyModel

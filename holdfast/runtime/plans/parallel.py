@@ -10,12 +10,12 @@ from holdfast.ground.json_values import JSON
 from holdfast.memories.run import keys
 from holdfast.memories.run.entry import RunEntry
 from holdfast.runtime import executing
-from holdfast.runtime.calling.alone import Agent
 from holdfast.runtime.checkpoints.checkpoint import Checkpoint, Checkpoints, differing, hashed
 from holdfast.runtime.checkpoints.keeping import CheckpointWriter
 from holdfast.runtime.context import Context
 from holdfast.runtime.events import ExecutionEvent, LogUpdate
 from holdfast.runtime.executing import ExecutionOutcome
+from holdfast.runtime.inference.alone import Agent
 from holdfast.runtime.parts import AnyModel, AnyTool, AnyToolset
 from holdfast.runtime.plans.means import PlanContext, supply, taken
 from holdfast.runtime.plans.parts import parts_of

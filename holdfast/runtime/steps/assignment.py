@@ -5,9 +5,9 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
-from holdfast.runtime.calling.alone import Agent
 from holdfast.runtime.context import Context
 from holdfast.runtime.events import LogUpdate, TaskMoment, TaskUpdate
+from holdfast.runtime.inference.alone import Agent
 from holdfast.runtime.parts import AnyModel, AnyTool, AnyToolset
 from holdfast.runtime.plans.shapes import Step, Task
 from holdfast.runtime.steps.finish import ResultSchema

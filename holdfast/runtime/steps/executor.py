@@ -10,12 +10,12 @@ from pydantic_ai.messages import ModelMessage
 
 from holdfast.ground.errors import InvalidInput, LimitExceeded, NoModel, StepFailed
 from holdfast.runtime import executing
-from holdfast.runtime.calling import asking
-from holdfast.runtime.calling.alone import Agent
 from holdfast.runtime.context import Context
 from holdfast.runtime.counts import counts
 from holdfast.runtime.events import ExecutionEvent, StepError, StepResult
 from holdfast.runtime.executing import ExecutionOutcome
+from holdfast.runtime.inference import asking
+from holdfast.runtime.inference.alone import Agent
 from holdfast.runtime.parts import AnyModel, AnyTool, AnyToolset
 from holdfast.runtime.plans.shapes import State, Step, Task
 from holdfast.runtime.steering import Inbox

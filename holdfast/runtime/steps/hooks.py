@@ -10,12 +10,12 @@ from holdfast.memories.state import messages
 from holdfast.memories.state.message import Message
 from holdfast.memories.state.result import InferenceResult, Usage, text_of
 from holdfast.runtime.agent import AgentStart
-from holdfast.runtime.calling import asking
-from holdfast.runtime.calling.alone import Agent
-from holdfast.runtime.calling.from_model import texts, tool_results
-from holdfast.runtime.calling.retelling import retell
-from holdfast.runtime.calling.to_model import to_model
 from holdfast.runtime.context import Context
+from holdfast.runtime.inference import asking
+from holdfast.runtime.inference.alone import Agent
+from holdfast.runtime.inference.from_model import texts, tool_results
+from holdfast.runtime.inference.retelling import retell
+from holdfast.runtime.inference.to_model import to_model
 from holdfast.runtime.steps.stopped import Stopped
 
 

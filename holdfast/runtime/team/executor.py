@@ -6,10 +6,10 @@ from typing import Final, get_args
 
 from holdfast.ground.errors import AgentNameTaken, InvalidInput, NoModel, NotPermitted
 from holdfast.runtime import executing
-from holdfast.runtime.calling.alone import Agent
 from holdfast.runtime.context import Context
 from holdfast.runtime.events import ExecutionEvent, TeamUpdate
 from holdfast.runtime.executing import ExecutionOutcome
+from holdfast.runtime.inference.alone import Agent
 from holdfast.runtime.parts import AnyModel, AnyTool, AnyToolset
 from holdfast.runtime.team.board import TaskBoard
 from holdfast.runtime.team.bus import MessageBus

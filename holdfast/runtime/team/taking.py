@@ -7,10 +7,10 @@ from opentelemetry.trace import Span
 from pydantic_ai.messages import ModelResponse
 
 from holdfast.ground.errors import Conflict
-from holdfast.runtime.calling import asking
-from holdfast.runtime.calling.asking import HookFailed
 from holdfast.runtime.context import Context
 from holdfast.runtime.counts import counts
+from holdfast.runtime.inference import asking
+from holdfast.runtime.inference.asking import HookFailed
 from holdfast.runtime.team.board import TaskBoard
 from holdfast.runtime.team.member import PATIENCE, Member, Sight
 from holdfast.runtime.team.telling import TeamEvents

@@ -10,9 +10,9 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 
 from holdfast.memories.state.state import NetworkState
-from holdfast.runtime.calling.alone import Agent
 from holdfast.runtime.context import Context
 from holdfast.runtime.events import LogUpdate
+from holdfast.runtime.inference.alone import Agent
 from holdfast.runtime.mcp_servers import kept, reach
 from holdfast.runtime.parts import AnyTool, AnyToolset, name_of, named
 from holdfast.runtime.steps.paging import READ_RESULT, ResultPages

@@ -13,9 +13,9 @@ from holdfast.memories.state import messages
 from holdfast.memories.state.message import Message, TextMessage
 from holdfast.memories.state.result import text_of
 from holdfast.runtime.agent import AgentSpec
-from holdfast.runtime.calling.run import Run
-from holdfast.runtime.calling.to_model import to_model
-from holdfast.runtime.calling.turns import HistoryTurn, turns_of
+from holdfast.runtime.inference.run import Run
+from holdfast.runtime.inference.to_model import to_model
+from holdfast.runtime.inference.turns import HistoryTurn, turns_of
 
 GO_ON = "Continue."
 """What closes a request that would end with an agent's words; it is not stored."""

@@ -18,16 +18,16 @@ from pydantic_graph import End
 from holdfast.ground.errors import InvalidInput, NoModel, NotRunnable, ToolNameTaken
 from holdfast.memories.state.result import InferenceResult
 from holdfast.runtime.agent import AgentSpec, AgentStart
-from holdfast.runtime.calling import asking
-from holdfast.runtime.calling.asking import HookFailed
-from holdfast.runtime.calling.building import CallDeps, built
-from holdfast.runtime.calling.ends import RunEnd, StopReason
-from holdfast.runtime.calling.record import CallRecord
-from holdfast.runtime.calling.retelling import retell
-from holdfast.runtime.calling.run import MAX_ITER, Run, check_max_iter
-from holdfast.runtime.calling.sending import AgentRequest, Sent, sending
-from holdfast.runtime.calling.streaming import DeltaType, can_stream, deltas, whole
-from holdfast.runtime.calling.tool_calls import ToolCalls
+from holdfast.runtime.inference import asking
+from holdfast.runtime.inference.asking import HookFailed
+from holdfast.runtime.inference.building import CallDeps, built
+from holdfast.runtime.inference.ends import RunEnd, StopReason
+from holdfast.runtime.inference.record import CallRecord
+from holdfast.runtime.inference.retelling import retell
+from holdfast.runtime.inference.run import MAX_ITER, Run, check_max_iter
+from holdfast.runtime.inference.sending import AgentRequest, Sent, sending
+from holdfast.runtime.inference.streaming import DeltaType, can_stream, deltas, whole
+from holdfast.runtime.inference.tool_calls import ToolCalls
 from holdfast.runtime.left_running import none_left
 from holdfast.runtime.mcp_servers import connect, seen_to
 from holdfast.runtime.parts import AnyModel

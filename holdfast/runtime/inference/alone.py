@@ -20,13 +20,13 @@ from holdfast.memories.state.thread_ids import checked_id_or_none
 from holdfast.memories.state.view import View
 from holdfast.memories.state.window import Window
 from holdfast.runtime.agent import AgentSpec
-from holdfast.runtime.calling.asking import HookFailed, is_enabled
-from holdfast.runtime.calling.bare import bare_agent
-from holdfast.runtime.calling.call import AgentCall, no_model
-from holdfast.runtime.calling.ends import RunEnd, failure
-from holdfast.runtime.calling.remembering import HistoryFailed, Remembering
-from holdfast.runtime.calling.run import MAX_ITER, MAX_TOOL_ERRORS, check_max_iter
 from holdfast.runtime.context import Context
+from holdfast.runtime.inference.asking import HookFailed, is_enabled
+from holdfast.runtime.inference.bare import bare_agent
+from holdfast.runtime.inference.call import AgentCall, no_model
+from holdfast.runtime.inference.ends import RunEnd, failure
+from holdfast.runtime.inference.remembering import HistoryFailed, Remembering
+from holdfast.runtime.inference.run import MAX_ITER, MAX_TOOL_ERRORS, check_max_iter
 from holdfast.runtime.mcp_servers import close, connect
 from holdfast.runtime.parts import AnyModel
 from holdfast.runtime.run_events import OnEvent, RunEvent, RunEventType, Sink, Telling, followed

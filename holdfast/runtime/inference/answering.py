@@ -13,10 +13,10 @@ from pydantic_ai.messages import ToolReturn, is_multi_modal_content
 from pydantic_ai.toolsets import ToolsetTool, WrapperToolset
 
 from holdfast.memories.state.message import ErrorKind
-from holdfast.runtime.calling.from_model import Content, ToolOutcome, failure
-from holdfast.runtime.calling.json_form import NotJSON, json_form
-from holdfast.runtime.calling.to_model import error_text
-from holdfast.runtime.calling.tool_calls import ToolCalls, ToolContract, working
+from holdfast.runtime.inference.from_model import Content, ToolOutcome, failure
+from holdfast.runtime.inference.json_form import NotJSON, json_form
+from holdfast.runtime.inference.to_model import error_text
+from holdfast.runtime.inference.tool_calls import ToolCalls, ToolContract, working
 from holdfast.runtime.mcp_servers import is_remote
 from holdfast.runtime.tooling import OURS
 from holdfast.tools.base import Tool

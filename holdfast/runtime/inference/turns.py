@@ -18,8 +18,8 @@ from holdfast.memories.state.result import InferenceResult, text_of
 from holdfast.memories.state.state import NetworkState
 from holdfast.memories.state.view import View
 from holdfast.memories.state.window import Window, WindowMessage, windowed
-from holdfast.runtime.calling.from_model import texts, tool_results
-from holdfast.runtime.calling.to_model import error_text, to_model
+from holdfast.runtime.inference.from_model import texts, tool_results
+from holdfast.runtime.inference.to_model import error_text, to_model
 
 Signature: TypeAlias = list[tuple[object, ...]]
 

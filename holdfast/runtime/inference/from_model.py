@@ -22,7 +22,7 @@ from holdfast.memories.state.message import (
     ToolCall,
     ToolResultMessage,
 )
-from holdfast.runtime.calling.json_form import NotJSON, json_form
+from holdfast.runtime.inference.json_form import NotJSON, json_form
 
 Content: TypeAlias = dict[str, JSON]
 

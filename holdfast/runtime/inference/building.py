@@ -11,9 +11,9 @@ from pydantic_ai.messages import InstructionPart
 from pydantic_ai.models import ModelRequestContext
 
 from holdfast.runtime.agent import AgentSpec
-from holdfast.runtime.calling.answering import ToolErrorToolset
-from holdfast.runtime.calling.sending import Sent
-from holdfast.runtime.calling.tool_calls import ToolCalls
+from holdfast.runtime.inference.answering import ToolErrorToolset
+from holdfast.runtime.inference.sending import Sent
+from holdfast.runtime.inference.tool_calls import ToolCalls
 from holdfast.runtime.left_running import NOTING
 from holdfast.runtime.mcp_servers import kept
 from holdfast.runtime.tool_context import ToolContext

@@ -14,8 +14,8 @@ from pydantic_ai.settings import ModelSettings, ToolChoice
 from holdfast.ground.errors import InvalidInput
 from holdfast.memories.state.message import ToolCall
 from holdfast.runtime.agent import AgentSpec
-from holdfast.runtime.calling.from_model import ToolOutcome, calls, content_of, tool_call
-from holdfast.runtime.calling.run import Run
+from holdfast.runtime.inference.from_model import ToolOutcome, calls, content_of, tool_call
+from holdfast.runtime.inference.run import Run
 from holdfast.runtime.tool_context import ToolContext
 
 working: ContextVar[tuple[str, str, str] | None] = ContextVar("working", default=None)
