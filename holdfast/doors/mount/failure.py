@@ -7,7 +7,7 @@ from functools import wraps
 from typing import ParamSpec, TypeVar
 
 from holdfast.doors.mount.errors import oserror
-from holdfast.doors.mount.files import pace
+from holdfast.doors.mount.filesystem import pace
 from holdfast.ground.errors import HoldfastError
 
 P = ParamSpec("P")

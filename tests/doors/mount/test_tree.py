@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.doors.mount.files.buffers import Buffer
-from holdfast.doors.mount.files.heads import HeadTable
-from holdfast.doors.mount.files.nodes import Directory, File, Nodes
-from holdfast.doors.mount.files.tree import Tree
+from holdfast.doors.mount.filesystem.buffers import Buffer
+from holdfast.doors.mount.filesystem.heads import HeadTable
+from holdfast.doors.mount.filesystem.nodes import Directory, File, Nodes
+from holdfast.doors.mount.filesystem.tree import Tree
 from holdfast.doors.mount.fuse.kernel import NoKernel
 from holdfast.doors.mount.names import Kind
 from holdfast.memories.stores.records import Memory, Snapshot

@@ -6,8 +6,8 @@ from errno import EEXIST, ENOSPC, EROFS, ESTALE
 from time import monotonic
 
 from holdfast.doors.mount.errors import errno_of
-from holdfast.doors.mount.files.status import StoreDirectoryStatus
-from holdfast.doors.mount.files.surroundings import Surroundings
+from holdfast.doors.mount.filesystem.status import StoreDirectoryStatus
+from holdfast.doors.mount.filesystem.surroundings import Surroundings
 from holdfast.doors.mount.storage.source import StoreSource
 from holdfast.doors.mount.synced.agenda import Agenda
 from holdfast.doors.mount.synced.files import LocalDirectory

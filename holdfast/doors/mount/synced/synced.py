@@ -8,8 +8,8 @@ from threading import Event as Flag
 from threading import Thread
 from time import monotonic
 
-from holdfast.doors.mount.files.status import MountStatus
-from holdfast.doors.mount.files.surroundings import Surroundings
+from holdfast.doors.mount.filesystem.status import MountStatus
+from holdfast.doors.mount.filesystem.surroundings import Surroundings
 from holdfast.doors.mount.fuse.kernel import NoKernel
 from holdfast.doors.mount.life.assembly import Assembled
 from holdfast.doors.mount.life.register import state_directory

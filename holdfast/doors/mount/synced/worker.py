@@ -7,7 +7,7 @@ from contextlib import suppress
 from threading import Condition, Thread
 from time import monotonic
 
-from holdfast.doors.mount.files.status import StoreStatus
+from holdfast.doors.mount.filesystem.status import StoreStatus
 from holdfast.doors.mount.storage.feed import StoreFeed
 from holdfast.doors.mount.synced import own
 from holdfast.doors.mount.synced.inward import Inward

@@ -12,7 +12,7 @@ from typing import NamedTuple, cast
 from doors.mount.core.trouble import Troubled
 from msgspec.structs import replace
 
-from holdfast.doors.mount.files.status import StoreStatus
+from holdfast.doors.mount.filesystem.status import StoreStatus
 from holdfast.doors.mount.life.asked import asked
 from holdfast.doors.mount.life.assembly import Assembled, assemble
 from holdfast.doors.mount.options import MountOptions

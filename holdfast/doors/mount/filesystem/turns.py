@@ -4,9 +4,9 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from threading import Condition, RLock
 
-from holdfast.doors.mount.files.nodes import File, tidy, work_of
-from holdfast.doors.mount.files.pace import SLACK, seconds_left
-from holdfast.doors.mount.files.surroundings import Surroundings
+from holdfast.doors.mount.filesystem.nodes import File, tidy, work_of
+from holdfast.doors.mount.filesystem.pace import SLACK, seconds_left
+from holdfast.doors.mount.filesystem.surroundings import Surroundings
 from holdfast.ground.errors import Unavailable
 
 

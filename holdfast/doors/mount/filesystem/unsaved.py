@@ -3,11 +3,11 @@
 from errno import ENOSPC
 
 from holdfast.doors.mount.failure import failure
-from holdfast.doors.mount.files.buffers import Buffer
-from holdfast.doors.mount.files.heads import HeadTable
-from holdfast.doors.mount.files.nodes import File
-from holdfast.doors.mount.files.surroundings import BufferBudget, Surroundings
-from holdfast.doors.mount.files.tree import Tree
+from holdfast.doors.mount.filesystem.buffers import Buffer
+from holdfast.doors.mount.filesystem.heads import HeadTable
+from holdfast.doors.mount.filesystem.nodes import File
+from holdfast.doors.mount.filesystem.surroundings import BufferBudget, Surroundings
+from holdfast.doors.mount.filesystem.tree import Tree
 from holdfast.doors.mount.names import Kind
 
 

@@ -3,9 +3,9 @@
 from errno import EROFS, ESTALE
 
 from holdfast.doors.mount.errors import errno_of
-from holdfast.doors.mount.files.handles import HandleTable
-from holdfast.doors.mount.files.nodes import Directory, File, work_of
-from holdfast.doors.mount.files.parts import Parts
+from holdfast.doors.mount.filesystem.handles import HandleTable
+from holdfast.doors.mount.filesystem.nodes import Directory, File, work_of
+from holdfast.doors.mount.filesystem.parts import Parts
 from holdfast.ground.errors import HoldfastError, NotAuthenticated, Unavailable
 from holdfast.memories.stores.records import ChangesPage, Snapshot
 

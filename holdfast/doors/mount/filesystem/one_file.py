@@ -5,9 +5,9 @@ from contextlib import suppress
 from errno import EFBIG, ENOSPC
 
 from holdfast.doors.mount.failure import failure
-from holdfast.doors.mount.files.buffers import SCRATCH_BYTES_MAX, Buffer, Frozen, content_fault
-from holdfast.doors.mount.files.nodes import File, work_of
-from holdfast.doors.mount.files.parts import Parts
+from holdfast.doors.mount.filesystem.buffers import SCRATCH_BYTES_MAX, Buffer, Frozen, content_fault
+from holdfast.doors.mount.filesystem.nodes import File, work_of
+from holdfast.doors.mount.filesystem.parts import Parts
 from holdfast.doors.mount.names import Kind, is_backup
 from holdfast.memories.stores.edits import Edit, Move, Moved, Remove, Replace, Save
 from holdfast.memories.stores.records import Applied, Memory

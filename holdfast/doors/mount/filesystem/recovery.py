@@ -8,9 +8,9 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from holdfast.doors.mount.errors import PASSING, passing
-from holdfast.doors.mount.files.buffers import content_fault
-from holdfast.doors.mount.files.nodes import File
-from holdfast.doors.mount.files.parts import Parts
+from holdfast.doors.mount.filesystem.buffers import content_fault
+from holdfast.doors.mount.filesystem.nodes import File
+from holdfast.doors.mount.filesystem.parts import Parts
 from holdfast.doors.mount.storage.spool import NOT_FAILED, Spooled, SpoolEntry
 from holdfast.ground.errors import HoldfastError, IdempotencyMismatch
 from holdfast.ground.text import sha256_hex

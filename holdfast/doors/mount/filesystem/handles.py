@@ -4,7 +4,7 @@ from errno import EBADF
 from itertools import count
 
 from holdfast.doors.mount.failure import failure
-from holdfast.doors.mount.files.nodes import FileHandle
+from holdfast.doors.mount.filesystem.nodes import FileHandle
 
 
 class HandleTable:

@@ -11,14 +11,14 @@ from threading import RLock
 
 from holdfast.doors.mount.errors import oserror
 from holdfast.doors.mount.failure import failure
-from holdfast.doors.mount.files.heads import HeadTable
-from holdfast.doors.mount.files.nodes import File, Nodes
-from holdfast.doors.mount.files.pace import seconds_left
-from holdfast.doors.mount.files.status import StoreDirectoryStatus
-from holdfast.doors.mount.files.surroundings import Surroundings
-from holdfast.doors.mount.files.tree import Tree
-from holdfast.doors.mount.files.turns import FileLocks
-from holdfast.doors.mount.files.unsaved import Unsaved
+from holdfast.doors.mount.filesystem.heads import HeadTable
+from holdfast.doors.mount.filesystem.nodes import File, Nodes
+from holdfast.doors.mount.filesystem.pace import seconds_left
+from holdfast.doors.mount.filesystem.status import StoreDirectoryStatus
+from holdfast.doors.mount.filesystem.surroundings import Surroundings
+from holdfast.doors.mount.filesystem.tree import Tree
+from holdfast.doors.mount.filesystem.turns import FileLocks
+from holdfast.doors.mount.filesystem.unsaved import Unsaved
 from holdfast.doors.mount.fuse.kernel import Kernel
 from holdfast.doors.mount.storage.source import StoreSource
 from holdfast.ground.errors import HoldfastError, NotFound

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from datetime import datetime
 from itertools import count
 
-from holdfast.doors.mount.files.nodes import Directory, File, Node, Nodes
+from holdfast.doors.mount.filesystem.nodes import Directory, File, Node, Nodes
 from holdfast.doors.mount.fuse.kernel import DirectoryEntry, Kernel
 from holdfast.doors.mount.names import Kind
 

@@ -7,7 +7,7 @@ is opened and forgotten when nothing goes on with it.
 from collections.abc import Callable, Iterator
 from datetime import datetime
 
-from holdfast.doors.mount.files.buffers import Buffer, Frozen
+from holdfast.doors.mount.filesystem.buffers import Buffer, Frozen
 from holdfast.doors.mount.fuse.kernel import Attributes, DirectoryEntry
 from holdfast.doors.mount.names import Kind
 from holdfast.doors.mount.storage.spool import SpoolEntry

@@ -8,8 +8,8 @@ the store does not have, is hidden: kept here until there is room.
 from collections.abc import Callable
 from enum import Enum
 
-from holdfast.doors.mount.files.nodes import Directory, File, work_of
-from holdfast.doors.mount.files.tree import Tree
+from holdfast.doors.mount.filesystem.nodes import Directory, File, work_of
+from holdfast.doors.mount.filesystem.tree import Tree
 from holdfast.doors.mount.fuse.kernel import Kernel
 from holdfast.doors.mount.names import Kind, is_shown
 from holdfast.memories.stores.records import Memory, Snapshot

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from errno import EIO, EROFS
 
 from holdfast.doors.mount.errors import PASSING
-from holdfast.doors.mount.files.nodes import File, work_of
-from holdfast.doors.mount.files.parts import Parts
+from holdfast.doors.mount.filesystem.nodes import File, work_of
+from holdfast.doors.mount.filesystem.parts import Parts
 from holdfast.doors.mount.names import Kind
 
 
