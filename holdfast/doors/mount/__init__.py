@@ -1,5 +1,5 @@
 """Memory stores as directories of ordinary files, through FUSE or as a synced directory."""
 
-from holdfast.doors.mount.life.process import Mount, mounted
+from holdfast.doors.mount.process.process import Mount, mounted
 
 __all__ = ["Mount", "mounted"]

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.doors.mount.life import mount_table
-from holdfast.doors.mount.life.holding import holding
-from holdfast.doors.mount.life.mount_table import Mounted
-from holdfast.doors.mount.life.place import absolute, claim
-from holdfast.doors.mount.life.register import Facts, Register
+from holdfast.doors.mount.process import mount_table
+from holdfast.doors.mount.process.holding import holding
+from holdfast.doors.mount.process.mount_table import Mounted
+from holdfast.doors.mount.process.place import absolute, claim
+from holdfast.doors.mount.process.register import Facts, Register
 from holdfast.ground.errors import InvalidInput
 
 TABLE = """\

@@ -8,9 +8,9 @@ import pytest
 
 import holdfast
 from holdfast.doors.mount import Mount, mounted
-from holdfast.doors.mount.life import mount_table
-from holdfast.doors.mount.life.register import Register
-from holdfast.doors.mount.life.telling import note_of
+from holdfast.doors.mount.process import mount_table
+from holdfast.doors.mount.process.register import Register
+from holdfast.doors.mount.process.telling import note_of
 from holdfast.ground.errors import InvalidInput, Unavailable
 from holdfast.ground.scope import Actor
 from holdfast.library.holdfast import Holdfast

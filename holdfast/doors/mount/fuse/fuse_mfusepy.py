@@ -31,8 +31,8 @@ from holdfast.doors.mount.fuse.loop import FuseDispatcher
 from holdfast.doors.mount.fuse.opening import OpenFiles
 from holdfast.doors.mount.fuse.operations import Operations
 from holdfast.doors.mount.fuse.request import CurrentRequest
-from holdfast.doors.mount.life.detaching import detach
-from holdfast.doors.mount.life.mount_table import at, source_of
+from holdfast.doors.mount.process.detaching import detach
+from holdfast.doors.mount.process.mount_table import at, source_of
 
 logger = logging.getLogger(__name__)
 

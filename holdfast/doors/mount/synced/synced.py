@@ -11,8 +11,8 @@ from time import monotonic
 from holdfast.doors.mount.filesystem.status import MountStatus
 from holdfast.doors.mount.filesystem.surroundings import Surroundings
 from holdfast.doors.mount.fuse.kernel import NoKernel
-from holdfast.doors.mount.life.assembly import Assembled
-from holdfast.doors.mount.life.register import state_directory
+from holdfast.doors.mount.process.assembly import Assembled
+from holdfast.doors.mount.process.register import state_directory
 from holdfast.doors.mount.storage.source import StoreSource
 from holdfast.doors.mount.synced.files import LocalDirectory
 from holdfast.doors.mount.synced.naming import check, give_names

@@ -17,7 +17,7 @@ from doors.mount.real.calls import opened, quiet, refused, write
 from doors.mount.real.kept import Kept
 from doors.mount.real.mounting import HOLDFAST, Reaper, Start, Target, environment, eventually
 
-from holdfast.doors.mount.life import mount_table
+from holdfast.doors.mount.process import mount_table
 
 pytestmark = pytest.mark.fuse
 

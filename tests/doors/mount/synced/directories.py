@@ -13,9 +13,9 @@ from doors.mount.core.trouble import Troubled
 from msgspec.structs import replace
 
 from holdfast.doors.mount.filesystem.status import StoreStatus
-from holdfast.doors.mount.life.asked import asked
-from holdfast.doors.mount.life.assembly import Assembled, assemble
 from holdfast.doors.mount.options import MountOptions
+from holdfast.doors.mount.process.asked import asked
+from holdfast.doors.mount.process.assembly import Assembled, assemble
 from holdfast.doors.mount.storage.spool import Spooled
 from holdfast.doors.mount.synced.pace import Pace
 from holdfast.doors.mount.synced.synced import Synced

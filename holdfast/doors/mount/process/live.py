@@ -9,14 +9,14 @@ from typing import Literal
 
 from msgspec import Struct
 
-from holdfast.doors.mount.life import mount_table
-from holdfast.doors.mount.life.asked import MountRequest
-from holdfast.doors.mount.life.assembly import Assembled, assemble
-from holdfast.doors.mount.life.life import End, Life, RunningMount
-from holdfast.doors.mount.life.machine import HERE, Machine, lacking_for_fuse, require
-from holdfast.doors.mount.life.place import claim
-from holdfast.doors.mount.life.register import Facts, Mode, Register
 from holdfast.doors.mount.options import MIB, MountOptions
+from holdfast.doors.mount.process import mount_table
+from holdfast.doors.mount.process.asked import MountRequest
+from holdfast.doors.mount.process.assembly import Assembled, assemble
+from holdfast.doors.mount.process.life import End, Life, RunningMount
+from holdfast.doors.mount.process.machine import HERE, Machine, lacking_for_fuse, require
+from holdfast.doors.mount.process.place import claim
+from holdfast.doors.mount.process.register import Facts, Mode, Register
 from holdfast.doors.mount.storage.spool import default_root
 from holdfast.ground.clock import to_rfc3339
 from holdfast.ground.errors import InvalidInput
@@ -90,10 +90,10 @@ def _running(
 ) -> RunningMount:
     """Return what shows the stores; a binding is imported only where it is wanted."""
     if facts.mode == "sync":
-        from holdfast.doors.mount.life.through_sync import ThroughSync
+        from holdfast.doors.mount.process.through_sync import ThroughSync
 
         return ThroughSync(assembled, facts, register)
-    from holdfast.doors.mount.life.through_fuse import ThroughFuse
+    from holdfast.doors.mount.process.through_fuse import ThroughFuse
 
     return ThroughFuse(assembled, facts, register, allow_other=allow_other)
 

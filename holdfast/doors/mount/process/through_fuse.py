@@ -11,10 +11,10 @@ import msgspec
 from holdfast.doors.mount.filesystem.core import StoreFilesystem
 from holdfast.doors.mount.fuse.fuse_mfusepy import serve
 from holdfast.doors.mount.fuse.libfuse import MountFailed
-from holdfast.doors.mount.life.assembly import Assembled
-from holdfast.doors.mount.life.place import cleared, taken
-from holdfast.doors.mount.life.register import Facts, Register
-from holdfast.doors.mount.life.report import report
+from holdfast.doors.mount.process.assembly import Assembled
+from holdfast.doors.mount.process.place import cleared, taken
+from holdfast.doors.mount.process.register import Facts, Register
+from holdfast.doors.mount.process.report import report
 from holdfast.ground.errors import Refused
 from holdfast.memories.stores.records import JSONObject
 

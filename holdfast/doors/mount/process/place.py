@@ -3,10 +3,10 @@
 import os
 from pathlib import Path
 
-from holdfast.doors.mount.life import mount_table
-from holdfast.doors.mount.life.detaching import detach
-from holdfast.doors.mount.life.mount_table import answered
-from holdfast.doors.mount.life.register import Register
+from holdfast.doors.mount.process import mount_table
+from holdfast.doors.mount.process.detaching import detach
+from holdfast.doors.mount.process.mount_table import answered
+from holdfast.doors.mount.process.register import Register
 from holdfast.ground.errors import InvalidInput
 
 

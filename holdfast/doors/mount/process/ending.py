@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any, cast
 
 from holdfast.doors.mount.errors import PASSING
-from holdfast.doors.mount.life import mount_table
-from holdfast.doors.mount.life.detaching import detach
-from holdfast.doors.mount.life.holding import holding
-from holdfast.doors.mount.life.mount_table import Mounted
-from holdfast.doors.mount.life.processes import Watched, watched
-from holdfast.doors.mount.life.register import Register
-from holdfast.doors.mount.life.telling import silent, status_of
+from holdfast.doors.mount.process import mount_table
+from holdfast.doors.mount.process.detaching import detach
+from holdfast.doors.mount.process.holding import holding
+from holdfast.doors.mount.process.mount_table import Mounted
+from holdfast.doors.mount.process.processes import Watched, watched
+from holdfast.doors.mount.process.register import Register
+from holdfast.doors.mount.process.telling import silent, status_of
 from holdfast.doors.mount.storage.spool import Spool, Spooled
 from holdfast.ground.clock import SystemClock
 from holdfast.ground.errors import HoldfastError, NotFound, Refused, Unavailable

@@ -14,11 +14,11 @@ from typing import IO, Any, Literal, cast
 import msgspec
 from msgspec import Struct
 
-from holdfast.doors.mount.life import mount_table
-from holdfast.doors.mount.life.detaching import detach
-from holdfast.doors.mount.life.place import absolute
-from holdfast.doors.mount.life.register import Register
-from holdfast.doors.mount.life.telling import status_of
+from holdfast.doors.mount.process import mount_table
+from holdfast.doors.mount.process.detaching import detach
+from holdfast.doors.mount.process.place import absolute
+from holdfast.doors.mount.process.register import Register
+from holdfast.doors.mount.process.telling import status_of
 from holdfast.ground.errors import InvalidInput, Unavailable
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.records import JSONObject

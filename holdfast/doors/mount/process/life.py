@@ -10,7 +10,7 @@ from collections.abc import Callable
 from threading import Thread
 from typing import NamedTuple, Protocol
 
-from holdfast.doors.mount.life.happenings import Happenings
+from holdfast.doors.mount.process.happenings import Happenings
 from holdfast.ground.errors import Refused, Unavailable
 from holdfast.memories.stores.records import JSONObject
 
