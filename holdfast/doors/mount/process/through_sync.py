@@ -13,7 +13,7 @@ from holdfast.doors.mount.process.assembly import Assembled
 from holdfast.doors.mount.process.place import taken
 from holdfast.doors.mount.process.register import Facts, Register
 from holdfast.doors.mount.process.report import report
-from holdfast.doors.mount.synced.synced import Synced
+from holdfast.doors.mount.sync.synced import Synced
 from holdfast.ground.errors import Unavailable
 from holdfast.memories.stores.records import JSONObject
 

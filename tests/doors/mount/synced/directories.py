@@ -17,9 +17,9 @@ from holdfast.doors.mount.options import MountOptions
 from holdfast.doors.mount.process.asked import asked
 from holdfast.doors.mount.process.assembly import Assembled, assemble
 from holdfast.doors.mount.storage.spool import Spooled
-from holdfast.doors.mount.synced.pace import Pace
-from holdfast.doors.mount.synced.synced import Synced
-from holdfast.doors.mount.synced.watch import Happened, SystemWatcher, Watch
+from holdfast.doors.mount.sync.pace import Pace
+from holdfast.doors.mount.sync.synced import Synced
+from holdfast.doors.mount.sync.watch import Happened, SystemWatcher, Watch
 from holdfast.ground.events import Event, EventBus
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.records import Memory, Version

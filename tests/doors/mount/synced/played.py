@@ -15,14 +15,14 @@ from holdfast.doors.mount.storage.deadline import Deadline
 from holdfast.doors.mount.storage.later import Later
 from holdfast.doors.mount.storage.source import StoreSource
 from holdfast.doors.mount.storage.spool import Spool
-from holdfast.doors.mount.synced.files import LocalDirectory, Put
-from holdfast.doors.mount.synced.inward import Inward
-from holdfast.doors.mount.synced.outward import Outward
-from holdfast.doors.mount.synced.pace import Pace
-from holdfast.doors.mount.synced.replica import Replica
-from holdfast.doors.mount.synced.scan import Scan
-from holdfast.doors.mount.synced.settling import Settling
-from holdfast.doors.mount.synced.state import Header, Known, State
+from holdfast.doors.mount.sync.files import LocalDirectory, Put
+from holdfast.doors.mount.sync.inward import Inward
+from holdfast.doors.mount.sync.outward import Outward
+from holdfast.doors.mount.sync.pace import Pace
+from holdfast.doors.mount.sync.replica import Replica
+from holdfast.doors.mount.sync.scan import Scan
+from holdfast.doors.mount.sync.settling import Settling
+from holdfast.doors.mount.sync.state import Header, Known, State
 from holdfast.ground.ids import Ids
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.edits import Remove

@@ -9,7 +9,7 @@ from doors.mount.synced.conftest import Sides
 from doors.mount.synced.directories import PACE, Told, eventually
 
 from holdfast.doors.mount.process.asked import asked
-from holdfast.doors.mount.synced import sight
+from holdfast.doors.mount.sync import sight
 from holdfast.ground.errors import InvalidInput
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.records import Version

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.doors.mount.synced import own, unusual
-from holdfast.doors.mount.synced.files import LocalDirectory
-from holdfast.doors.mount.synced.merge import What
+from holdfast.doors.mount.sync import own, unusual
+from holdfast.doors.mount.sync.files import LocalDirectory
+from holdfast.doors.mount.sync.merge import What
 
 
 def hashed(content: str) -> str:

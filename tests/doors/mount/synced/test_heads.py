@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from holdfast.doors.mount.synced.heads import LocalHeads
+from holdfast.doors.mount.sync.heads import LocalHeads
 from holdfast.memories.stores.records import Applied, ChangesPage, Memory, MemoryChange, Snapshot
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -3,7 +3,7 @@
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.doors.mount.synced.merge import (
+from holdfast.doors.mount.sync.merge import (
     Agreed,
     FileIdentity,
     LocalState,

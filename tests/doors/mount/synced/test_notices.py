@@ -2,7 +2,7 @@
 
 from errno import EFBIG, EILSEQ, EROFS
 
-from holdfast.doors.mount.synced.notices import KEPT, Notice, SyncNotices
+from holdfast.doors.mount.sync.notices import KEPT, Notice, SyncNotices
 
 
 def test_each_is_a_line_of_errno_path_and_what_to_do() -> None:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.doors.mount.synced.sight import Mark
-from holdfast.doors.mount.synced.state import Header, Known, State
+from holdfast.doors.mount.sync.sight import Mark
+from holdfast.doors.mount.sync.state import Header, Known, State
 
 HEADER = Header(store_id="memstore_1", slug="notes")
 

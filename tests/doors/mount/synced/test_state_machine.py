@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 import holdfast
-from holdfast.doors.mount.synced import sight
-from holdfast.doors.mount.synced.sight import FRESH_NS
+from holdfast.doors.mount.sync import sight
+from holdfast.doors.mount.sync.sight import FRESH_NS
 from holdfast.ground.errors import HoldfastError
 from holdfast.memories.stores.memories import Memories
 

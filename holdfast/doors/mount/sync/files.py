@@ -18,10 +18,10 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from holdfast.doors.mount.synced import own
-from holdfast.doors.mount.synced.merge import What
-from holdfast.doors.mount.synced.sight import READ, LocalFile, Mark, look_at, unseen
-from holdfast.doors.mount.synced.unusual import born_at, exchange, rename_new, sync_all
+from holdfast.doors.mount.sync import own
+from holdfast.doors.mount.sync.merge import What
+from holdfast.doors.mount.sync.sight import READ, LocalFile, Mark, look_at, unseen
+from holdfast.doors.mount.sync.unusual import born_at, exchange, rename_new, sync_all
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -9,8 +9,8 @@ from hashlib import sha256
 from msgspec import Struct
 
 from holdfast.doors.mount.filesystem.buffers import content_fault
-from holdfast.doors.mount.synced.merge import LocalState, What
-from holdfast.doors.mount.synced.unusual import born_at
+from holdfast.doors.mount.sync.merge import LocalState, What
+from holdfast.doors.mount.sync.unusual import born_at
 from holdfast.memories.stores.asked import CONTENT_BYTES_MAX
 
 READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC

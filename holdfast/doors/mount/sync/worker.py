@@ -9,12 +9,12 @@ from time import monotonic
 
 from holdfast.doors.mount.filesystem.status import StoreStatus
 from holdfast.doors.mount.storage.feed import StoreFeed
-from holdfast.doors.mount.synced import own
-from holdfast.doors.mount.synced.inward import Inward
-from holdfast.doors.mount.synced.outward import Outward
-from holdfast.doors.mount.synced.replica import Replica
-from holdfast.doors.mount.synced.scan import Scan
-from holdfast.doors.mount.synced.settling import Settling
+from holdfast.doors.mount.sync import own
+from holdfast.doors.mount.sync.inward import Inward
+from holdfast.doors.mount.sync.outward import Outward
+from holdfast.doors.mount.sync.replica import Replica
+from holdfast.doors.mount.sync.scan import Scan
+from holdfast.doors.mount.sync.settling import Settling
 from holdfast.ground.clock import to_rfc3339
 from holdfast.ground.errors import HoldfastError
 from holdfast.memories.stores.records import ChangesPage, Snapshot

@@ -14,13 +14,13 @@ from holdfast.doors.mount.fuse.kernel import NoKernel
 from holdfast.doors.mount.process.assembly import Assembled
 from holdfast.doors.mount.process.register import state_directory
 from holdfast.doors.mount.storage.source import StoreSource
-from holdfast.doors.mount.synced.files import LocalDirectory
-from holdfast.doors.mount.synced.naming import check, give_names
-from holdfast.doors.mount.synced.pace import Pace
-from holdfast.doors.mount.synced.replica import Replica
-from holdfast.doors.mount.synced.state import Header, State, state_file
-from holdfast.doors.mount.synced.watch import DirectoryWatcher, SystemWatcher, Watch
-from holdfast.doors.mount.synced.worker import SyncWorker
+from holdfast.doors.mount.sync.files import LocalDirectory
+from holdfast.doors.mount.sync.naming import check, give_names
+from holdfast.doors.mount.sync.pace import Pace
+from holdfast.doors.mount.sync.replica import Replica
+from holdfast.doors.mount.sync.state import Header, State, state_file
+from holdfast.doors.mount.sync.watch import DirectoryWatcher, SystemWatcher, Watch
+from holdfast.doors.mount.sync.worker import SyncWorker
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.events import Event
 from holdfast.memories.stores.records import Access

@@ -12,11 +12,11 @@ from msgspec import Struct, structs
 
 from holdfast.doors.mount.errors import errno_of, passing
 from holdfast.doors.mount.names import Kind, kind_of
-from holdfast.doors.mount.synced.cases import Case
-from holdfast.doors.mount.synced.heads import agreed
-from holdfast.doors.mount.synced.merge import Agreed, SyncAction
-from holdfast.doors.mount.synced.replica import Replica
-from holdfast.doors.mount.synced.state import Known
+from holdfast.doors.mount.sync.cases import Case
+from holdfast.doors.mount.sync.heads import agreed
+from holdfast.doors.mount.sync.merge import Agreed, SyncAction
+from holdfast.doors.mount.sync.replica import Replica
+from holdfast.doors.mount.sync.state import Known
 from holdfast.ground.errors import (
     HoldfastError,
     NotFound,

@@ -3,12 +3,12 @@
 import logging
 from time import monotonic
 
-from holdfast.doors.mount.synced import own
-from holdfast.doors.mount.synced.files import LocalEntry
-from holdfast.doors.mount.synced.heads import agreed
-from holdfast.doors.mount.synced.merge import What, believed
-from holdfast.doors.mount.synced.replica import Replica
-from holdfast.doors.mount.synced.settling import is_entered
+from holdfast.doors.mount.sync import own
+from holdfast.doors.mount.sync.files import LocalEntry
+from holdfast.doors.mount.sync.heads import agreed
+from holdfast.doors.mount.sync.merge import What, believed
+from holdfast.doors.mount.sync.replica import Replica
+from holdfast.doors.mount.sync.settling import is_entered
 
 RECOVERED = "recovered"
 

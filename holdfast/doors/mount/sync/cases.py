@@ -5,9 +5,9 @@ from errno import EILSEQ, EINVAL, EPERM
 from msgspec import Struct
 
 from holdfast.doors.mount.names import Kind, checked, kind_of
-from holdfast.doors.mount.synced import own
-from holdfast.doors.mount.synced.heads import agreed
-from holdfast.doors.mount.synced.merge import (
+from holdfast.doors.mount.sync import own
+from holdfast.doors.mount.sync.heads import agreed
+from holdfast.doors.mount.sync.merge import (
     Agreed,
     FileIdentity,
     LocalState,
@@ -15,10 +15,10 @@ from holdfast.doors.mount.synced.merge import (
     What,
     decide,
 )
-from holdfast.doors.mount.synced.notices import VERSION_CONTROL
-from holdfast.doors.mount.synced.replica import Replica
-from holdfast.doors.mount.synced.sight import LocalFile
-from holdfast.doors.mount.synced.state import Known
+from holdfast.doors.mount.sync.notices import VERSION_CONTROL
+from holdfast.doors.mount.sync.replica import Replica
+from holdfast.doors.mount.sync.sight import LocalFile
+from holdfast.doors.mount.sync.state import Known
 from holdfast.ground.errors import HoldfastError
 from holdfast.memories.stores.records import Memory
 

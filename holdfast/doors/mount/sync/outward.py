@@ -9,12 +9,12 @@ from time import monotonic
 from msgspec import structs
 
 from holdfast.doors.mount.storage.spool import Spooled
-from holdfast.doors.mount.synced.cases import Case
-from holdfast.doors.mount.synced.merge import Agreed, What
-from holdfast.doors.mount.synced.notices import KEPT_OUT, UNWRITTEN, Notice
-from holdfast.doors.mount.synced.replica import Replica
-from holdfast.doors.mount.synced.sight import ABSENT
-from holdfast.doors.mount.synced.state import Known
+from holdfast.doors.mount.sync.cases import Case
+from holdfast.doors.mount.sync.merge import Agreed, What
+from holdfast.doors.mount.sync.notices import KEPT_OUT, UNWRITTEN, Notice
+from holdfast.doors.mount.sync.replica import Replica
+from holdfast.doors.mount.sync.sight import ABSENT
+from holdfast.doors.mount.sync.state import Known
 from holdfast.ground.clock import to_microseconds, to_rfc3339
 from holdfast.ground.errors import HoldfastError, NotFound
 from holdfast.memories.stores.records import Memory

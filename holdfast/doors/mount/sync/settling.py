@@ -12,14 +12,14 @@ from time import monotonic
 from msgspec import structs
 
 from holdfast.doors.mount.names import Kind, is_backup, kind_of
-from holdfast.doors.mount.synced.cases import Case, case
-from holdfast.doors.mount.synced.inward import Inward
-from holdfast.doors.mount.synced.merge import SyncAction, What, renamed
-from holdfast.doors.mount.synced.notices import LINK, NOT_DONE
-from holdfast.doors.mount.synced.outward import Outward
-from holdfast.doors.mount.synced.replica import Replica
-from holdfast.doors.mount.synced.sight import ABSENT
-from holdfast.doors.mount.synced.state import Known
+from holdfast.doors.mount.sync.cases import Case, case
+from holdfast.doors.mount.sync.inward import Inward
+from holdfast.doors.mount.sync.merge import SyncAction, What, renamed
+from holdfast.doors.mount.sync.notices import LINK, NOT_DONE
+from holdfast.doors.mount.sync.outward import Outward
+from holdfast.doors.mount.sync.replica import Replica
+from holdfast.doors.mount.sync.sight import ABSENT
+from holdfast.doors.mount.sync.state import Known
 
 _NAME_BYTES_MAX, _PATH_BYTES_MAX = 255, 1024
 _STAMP = "%Y%m%dT%H%M%SZ"

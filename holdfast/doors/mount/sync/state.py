@@ -14,8 +14,8 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from holdfast.doors.mount.synced.merge import Agreed, FileIdentity
-from holdfast.doors.mount.synced.sight import LocalFile, Mark
+from holdfast.doors.mount.sync.merge import Agreed, FileIdentity
+from holdfast.doors.mount.sync.sight import LocalFile, Mark
 
 SUFFIX = ".jsonl"
 _NAME = 32

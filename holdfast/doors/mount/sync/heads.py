@@ -1,8 +1,8 @@
 """What the store has, as far as is known here: from its feed, and from what it answered to us."""
 
 from holdfast.doors.mount.names import is_shown
-from holdfast.doors.mount.synced import own
-from holdfast.doors.mount.synced.merge import Agreed
+from holdfast.doors.mount.sync import own
+from holdfast.doors.mount.sync.merge import Agreed
 from holdfast.memories.stores.records import Applied, ChangesPage, Memory, Snapshot
 
 

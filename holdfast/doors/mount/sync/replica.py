@@ -9,13 +9,13 @@ from holdfast.doors.mount.errors import errno_of
 from holdfast.doors.mount.filesystem.status import StoreDirectoryStatus
 from holdfast.doors.mount.filesystem.surroundings import Surroundings
 from holdfast.doors.mount.storage.source import StoreSource
-from holdfast.doors.mount.synced.agenda import Agenda
-from holdfast.doors.mount.synced.files import LocalDirectory
-from holdfast.doors.mount.synced.heads import LocalHeads
-from holdfast.doors.mount.synced.missing import Missing
-from holdfast.doors.mount.synced.notices import Notice, SyncNotices
-from holdfast.doors.mount.synced.pace import Pace
-from holdfast.doors.mount.synced.state import State
+from holdfast.doors.mount.sync.agenda import Agenda
+from holdfast.doors.mount.sync.files import LocalDirectory
+from holdfast.doors.mount.sync.heads import LocalHeads
+from holdfast.doors.mount.sync.missing import Missing
+from holdfast.doors.mount.sync.notices import Notice, SyncNotices
+from holdfast.doors.mount.sync.pace import Pace
+from holdfast.doors.mount.sync.state import State
 from holdfast.ground.errors import CursorExpired, HoldfastError, NotAuthenticated, NotFound
 from holdfast.memories.stores.records import Access
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
-from holdfast.doors.mount.synced.state import State
+from holdfast.doors.mount.sync.state import State
 from holdfast.ground.errors import InvalidInput
 
 MOVING = ".moving-"
