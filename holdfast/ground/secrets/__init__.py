@@ -1,6 +1,6 @@
 """Does this look like a credential? Asked of every text before it is kept or sent to a model."""
 
-from holdfast.ground.secrets.finding import SecretHit as SecretHit
-from holdfast.ground.secrets.finding import find as find
-from holdfast.ground.secrets.finding import looks_like_secret as looks_like_secret
-from holdfast.ground.secrets.finding import redact as redact
+from holdfast.ground.secrets.scanner import SecretHit as SecretHit
+from holdfast.ground.secrets.scanner import find as find
+from holdfast.ground.secrets.scanner import looks_like_secret as looks_like_secret
+from holdfast.ground.secrets.scanner import redact as redact

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator
 
-from holdfast.ground.secrets.shadow import Shadow, Span
+from holdfast.ground.secrets.normalise import Shadow, Span
 
 _EDGE = re.compile(
     r"-----?[ ]?(BEGIN|END)[ ][A-Za-z0-9 _]{0,40}?PRIVATE KEY(?: BLOCK)?[ ]?-{4,5}", re.IGNORECASE

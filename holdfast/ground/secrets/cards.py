@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator
 
-from holdfast.ground.secrets.shadow import Shadow, Span
+from holdfast.ground.secrets.normalise import Shadow, Span
 
 _RUN = re.compile(r"(?<![A-Za-z0-9+])[0-9](?:[0-9]|[ .-]{1,2}(?=[0-9])){12,255}(?![A-Za-z0-9])")
 _GROUP = re.compile(r"[0-9]+")

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from holdfast.ground.secrets.innocent import is_measure, is_technical
-from holdfast.ground.secrets.shadow import Shadow, Span
+from holdfast.ground.secrets.normalise import Shadow, Span
 
 WITHIN: Final = 24
 """Characters between the words and the code, at most."""

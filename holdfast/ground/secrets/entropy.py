@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from math import log2
 from typing import Final
 
-from holdfast.ground.secrets.shadow import Shadow, Span
+from holdfast.ground.secrets.normalise import Shadow, Span
 
 LEAST_BITS: Final = 4.2
 """Shannon entropy of a character, at least: names of many words stay below it, mostly."""

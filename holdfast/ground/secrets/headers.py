@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from holdfast.ground.secrets.innocent import is_innocent, is_opaque
-from holdfast.ground.secrets.shadow import Shadow, Span
+from holdfast.ground.secrets.normalise import Shadow, Span
 
 _VALUE = r"[^\s\"'<>{}$`,;]"
 _AUTHORIZATION = re.compile(

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from holdfast.ground.secrets.shadow import Shadow, Span
+from holdfast.ground.secrets.normalise import Shadow, Span
 
 _TOKEN = re.compile(
     r"(?<![A-Za-z0-9_-])([A-Za-z0-9_-]{10,4096})\.[A-Za-z0-9_-]{2,16384}\.[A-Za-z0-9_-]{0,4096}"

@@ -6,7 +6,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Final
 
-from holdfast.ground.secrets.shadow import Shadow, Span
+from holdfast.ground.secrets.normalise import Shadow, Span
 
 LEAST: Final = 12
 """Words of the shortest phrase; a longer run holds one."""

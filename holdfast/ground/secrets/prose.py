@@ -12,7 +12,7 @@ from holdfast.ground.secrets.innocent import (
     is_opaque,
     is_technical,
 )
-from holdfast.ground.secrets.shadow import Shadow, Span
+from holdfast.ground.secrets.normalise import Shadow, Span
 
 _NOUNS: Final = (
     *("password", "passphrase", "passcode", "passwd", "pin code", "pin number", "pin", "secret"),

@@ -5,9 +5,9 @@ from time import process_time
 import pytest
 from ground.secrets.shapes import token
 
-from holdfast.ground.secrets.finding import SPANS
 from holdfast.ground.secrets.marks import Kind
-from holdfast.ground.secrets.shadow import Shadow, shadows
+from holdfast.ground.secrets.normalise import Shadow, shadows
+from holdfast.ground.secrets.scanner import SPANS
 
 SHORT, LONG = 250_000, 1_000_000
 WORSE_THAN_LINEAR = 2.5

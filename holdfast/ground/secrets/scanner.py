@@ -1,4 +1,4 @@
-"""Find what looks like a credential in a text, and write a mark in its place."""
+"""Find credentials in a text, and redact them."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
@@ -7,30 +7,30 @@ from msgspec import Struct
 
 from holdfast.ground.secrets import (
     armour,
-    assignments,
     cards,
     codes,
     entropy,
     headers,
     jwt,
-    keys,
+    patterns,
     phrases,
     prose,
     urls,
 )
+from holdfast.ground.secrets.heuristics import assignment_spans
 from holdfast.ground.secrets.marks import KINDS, Kind, mark
-from holdfast.ground.secrets.shadow import Shadow, Span, shadows
+from holdfast.ground.secrets.normalise import Shadow, Span, shadows
 
 SPANS: Final[dict[Kind, Callable[[Shadow], Iterable[Span]]]] = {
     "armour": armour.armour_spans,
-    "vendor_key": keys.key_spans,
+    "vendor_key": patterns.key_spans,
     "jwt": jwt.jwt_spans,
     "url_credentials": urls.url_spans,
     "header": headers.header_spans,
     "card": cards.card_spans,
     "recovery_phrase": phrases.phrase_spans,
     "one_time_code": codes.code_spans,
-    "assignment": assignments.assignment_spans,
+    "assignment": assignment_spans,
     "prose": prose.prose_spans,
     "entropy": entropy.entropy_spans,
 }

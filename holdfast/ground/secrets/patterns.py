@@ -7,7 +7,7 @@ from typing import Final
 from msgspec import Struct
 
 from holdfast.ground.secrets.innocent import is_innocent, is_opaque
-from holdfast.ground.secrets.shadow import Shadow, Span
+from holdfast.ground.secrets.normalise import Shadow, Span
 
 _URL64: Final = r"[A-Za-z0-9_-]"
 _HEX: Final = r"[0-9a-fA-F]"

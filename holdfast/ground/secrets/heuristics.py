@@ -7,7 +7,7 @@ from typing import Final
 from msgspec import Struct
 
 from holdfast.ground.secrets.innocent import LONGEST, is_innocent, is_opaque, is_technical
-from holdfast.ground.secrets.shadow import Shadow, Span
+from holdfast.ground.secrets.normalise import Shadow, Span
 
 _NAMES = (
     r"pass(?:word|wd|phrase|code)|pwd|secret|token|credentials?|(?<=[_.-])pass|(?<=[_.-])auth"
