@@ -5,7 +5,7 @@ from types import SimpleNamespace as Row
 
 import pytest
 
-from holdfast.engines.awaiting import awaited
+from holdfast.engines.async_writes import awaited
 from holdfast.engines.base import Transaction
 from holdfast.engines.sqlite import SQLiteEngine
 from holdfast.ground.errors import Unavailable

@@ -8,7 +8,7 @@ waits for many writes without a thread for each.
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
-from holdfast.engines.awaiting import awaited
+from holdfast.engines.async_writes import awaited
 from holdfast.engines.base import Engine, Transaction
 from holdfast.ground.scope import Scope
 

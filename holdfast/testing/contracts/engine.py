@@ -10,7 +10,7 @@ from typing import NoReturn
 
 import pytest
 
-from holdfast.engines.awaiting import awaited
+from holdfast.engines.async_writes import awaited
 from holdfast.engines.base import Engine, Reader, Transaction
 from holdfast.ground.errors import EngineFault, InvalidInput, Unavailable
 from holdfast.ground.events import Event
