@@ -17,7 +17,7 @@ from holdfast.engines.sqlite.connection import Connection, Params
 from holdfast.engines.sqlite.database import Database
 from holdfast.engines.sqlite.feed import CommitWatcher
 from holdfast.engines.sqlite.readers import FileReaders, MemoryReader, Readers
-from holdfast.engines.sqlite.slots import Slot
+from holdfast.engines.sqlite.write_queue import Slot
 from holdfast.engines.sqlite.writer import Writer
 from holdfast.ground.errors import EngineFault
 

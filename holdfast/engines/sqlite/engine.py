@@ -15,10 +15,10 @@ from holdfast.engines.sqlite.feed import SQLiteFeed
 from holdfast.engines.sqlite.log import empty
 from holdfast.engines.sqlite.opening import open_database
 from holdfast.engines.sqlite.rewriting import rewrite
-from holdfast.engines.sqlite.slots import Chore, EventLoop, Slot, refusal
 from holdfast.engines.sqlite.status import status_of
 from holdfast.engines.sqlite.target import resolve
 from holdfast.engines.sqlite.transaction import Owner, SQLiteReader
+from holdfast.engines.sqlite.write_queue import Chore, EventLoop, Slot, refusal
 from holdfast.ground.clock import Clock
 from holdfast.ground.events import EventBus
 from holdfast.ground.scope import Scope

@@ -7,9 +7,9 @@ from time import monotonic
 from holdfast.engines.sqlite.connection import Connection
 from holdfast.engines.sqlite.database import Database
 from holdfast.engines.sqlite.feed import CommitWatcher
-from holdfast.engines.sqlite.group import GroupCommit
+from holdfast.engines.sqlite.group_commit import GroupCommit
 from holdfast.engines.sqlite.log import LogKeeper, empty
-from holdfast.engines.sqlite.slots import Chore, Slot, WriteQueue, deliver, refusal
+from holdfast.engines.sqlite.write_queue import Chore, Slot, WriteQueue, deliver, refusal
 from holdfast.ground.errors import EngineFault, HoldfastError, Unavailable
 
 _TOLD = ("busy", "full", "read_only")

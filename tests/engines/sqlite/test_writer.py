@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.engines.base import Transaction
 from holdfast.engines.sqlite import SQLiteEngine
-from holdfast.engines.sqlite.slots import MOST_IN_A_GROUP, MOST_WAITING, Slot
+from holdfast.engines.sqlite.write_queue import MOST_IN_A_GROUP, MOST_WAITING, Slot
 from holdfast.ground.errors import EngineFault, Unavailable
 from holdfast.ground.events import Event
 from holdfast.testing.contracts.engine import Wanted, noting, putting

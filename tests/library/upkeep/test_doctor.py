@@ -13,7 +13,7 @@ import pytest
 from library.upkeep.meddling import asking, fill, opened
 
 import holdfast
-from holdfast.engines.sqlite.holders import holders
+from holdfast.engines.sqlite.maintenance import holders
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.upkeep.doctor import Check, doctor
 from holdfast.testing.fakes import FrozenClock

@@ -1,4 +1,4 @@
-"""A group of writes in one transaction, so that all of them cost one fsync.
+"""Run waiting writes in savepoints under one commit.
 
 Each has a savepoint of its own, so one that fails is undone alone. When SQLite itself ends the
 transaction, each is run again in a transaction of its own, so one that does not fit does not
@@ -13,8 +13,8 @@ import apsw
 from holdfast.engines.metrics import SIZES, WRITE_SECONDS, Histogram
 from holdfast.engines.sqlite.connection import Connection
 from holdfast.engines.sqlite.database import Database
-from holdfast.engines.sqlite.slots import WAITING, Slot, WriteQueue, deliver, refusal
 from holdfast.engines.sqlite.transaction import SQLiteTransaction
+from holdfast.engines.sqlite.write_queue import WAITING, Slot, WriteQueue, deliver, refusal
 from holdfast.ground.errors import Corrupt, HoldfastError, Unavailable
 
 LONGEST = 0.020

@@ -1,4 +1,4 @@
-"""Writes that wait: one slot each, in the order they came, until the writer takes them."""
+"""Pending writes of a SQLite database, with their deadlines."""
 
 from collections import deque
 from collections.abc import Callable
