@@ -9,11 +9,11 @@ from typing import LiteralString, TypeVar
 
 from holdfast.engines import queries
 from holdfast.engines.base import Dialect, EngineStatus, Make, Reader, Row, Scrubbed, Transaction
-from holdfast.engines.postgres import scrubbing
-from holdfast.engines.postgres.attempts import Attempts
+from holdfast.engines.postgres import vacuum
 from holdfast.engines.postgres.feed import PostgresFeed
 from holdfast.engines.postgres.opening import open_server
 from holdfast.engines.postgres.preamble import preamble
+from holdfast.engines.postgres.retry import Attempts
 from holdfast.engines.postgres.server import PostgresServer
 from holdfast.engines.postgres.signals import CHANNEL
 from holdfast.engines.postgres.status import status_of
@@ -146,15 +146,15 @@ class PostgresEngine:
 
     def scrub(self, *, timeout: float = 5.0) -> Scrubbed:
         """Take what was deleted out of tables and indexes; the server's log recycles by itself."""
-        return scrubbing.scrub(self._server, timeout)
+        return vacuum.scrub(self._server, timeout)
 
     def scrub_later(self) -> None:
         """Have a thread scrub, at most once a minute."""
-        scrubbing.scrub_later(self._server)
+        vacuum.scrub_later(self._server)
 
     def scrub_full(self) -> Scrubbed:
         """Rewrite the tables as well; `pending` names what only the server's owner can clear."""
-        return scrubbing.scrub_full(self._server)
+        return vacuum.scrub_full(self._server)
 
     def status(self) -> EngineStatus:
         """Say how the engine is."""

@@ -11,8 +11,8 @@ from psycopg import errors
 from holdfast.engines.base import Dialect
 from holdfast.engines.migrate import AppliedMigration, Migration, known, migrate
 from holdfast.engines.postgres.faults import chained, fault_of, refused_at_connect
-from holdfast.engines.postgres.roles import become_app, grant
 from holdfast.engines.postgres.server import PostgresServer, ServerFacts
+from holdfast.engines.postgres.session import become_app, grant
 from holdfast.engines.postgres.settling import STARTED
 from holdfast.engines.postgres.target import PostgresTarget
 from holdfast.ground.clock import Clock, to_microseconds

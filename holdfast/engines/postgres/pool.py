@@ -14,7 +14,7 @@ from time import monotonic, sleep
 import psycopg
 
 from holdfast.engines.postgres.faults import chained, refused_at_connect
-from holdfast.engines.postgres.wire import Lost, Wire
+from holdfast.engines.postgres.protocol import Lost, Wire
 from holdfast.ground.errors import Unavailable
 
 PATIENCE = 5.0

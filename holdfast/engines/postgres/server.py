@@ -17,10 +17,10 @@ from msgspec import Struct
 
 from holdfast.engines.postgres.lane import Lane
 from holdfast.engines.postgres.pool import Pool
+from holdfast.engines.postgres.protocol import Wire
 from holdfast.engines.postgres.signals import Listener, Notifier
 from holdfast.engines.postgres.tally import EngineCounters
 from holdfast.engines.postgres.target import PostgresTarget
-from holdfast.engines.postgres.wire import Wire
 from holdfast.ground.clock import Clock
 from holdfast.ground.errors import EngineFault
 from holdfast.ground.events import Event, EventBus, Fact

@@ -4,8 +4,8 @@ from time import monotonic
 
 from holdfast.engines.base import EngineStatus
 from holdfast.engines.postgres.preamble import APP_ROLE
+from holdfast.engines.postgres.protocol import Lost
 from holdfast.engines.postgres.server import PostgresServer
-from holdfast.engines.postgres.wire import Lost
 from holdfast.ground.errors import Unavailable
 
 _PATIENCE = 2.0

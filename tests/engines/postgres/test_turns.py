@@ -13,7 +13,7 @@ import pytest
 from holdfast.engines.base import Transaction
 from holdfast.engines.postgres import PostgresEngine
 from holdfast.engines.postgres.pool import MOST_WAITING, Pool
-from holdfast.engines.postgres.wire import Wire
+from holdfast.engines.postgres.protocol import Wire
 from holdfast.ground.errors import EngineFault, Unavailable
 
 Opened = Callable[[str], PostgresEngine]

@@ -12,6 +12,7 @@ from holdfast.engines.base import Make, Reader, Row, Transaction
 from holdfast.engines.postgres.faults import Again, Fault, chained, fault_of, lost
 from holdfast.engines.postgres.pool import late
 from holdfast.engines.postgres.preamble import BEGIN_MOMENT, Preamble
+from holdfast.engines.postgres.protocol import Lost, Wire
 from holdfast.engines.postgres.server import PostgresServer
 from holdfast.engines.postgres.settling import settled
 from holdfast.engines.postgres.transaction import (
@@ -22,7 +23,6 @@ from holdfast.engines.postgres.transaction import (
     Trouble,
 )
 from holdfast.engines.postgres.values import BoundStatement, asked
-from holdfast.engines.postgres.wire import Lost, Wire
 from holdfast.engines.queries import name_of
 from holdfast.ground.errors import HoldfastError, Unavailable
 

@@ -1,4 +1,4 @@
-"""What was deleted, taken out of tables and indexes as soon as nobody can see it any more."""
+"""Erase dead rows from PostgreSQL's table files."""
 
 import threading
 from contextlib import closing
