@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from holdfast.memories.run.entry import RunEntry as RunEntry
     from holdfast.memories.run.limits import RunLimits as RunLimits
     from holdfast.memories.run.memory import RunMemory as RunMemory
+    from holdfast.memories.state.history import Window as Window
     from holdfast.memories.state.info import StateChange as StateChange
     from holdfast.memories.state.info import ValueInfo as ValueInfo
     from holdfast.memories.state.limits import StateLimits as StateLimits
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from holdfast.memories.state.thread import ThreadMessage as ThreadMessage
     from holdfast.memories.state.thread import ThreadTurn as ThreadTurn
     from holdfast.memories.state.view import View as View
-    from holdfast.memories.state.window import Window as Window
 
 __all__ = [
     "UNSET",
@@ -90,7 +90,7 @@ __getattr__ = lazily(
         "StateLimits": "holdfast.memories.state.limits",
         "ValueInfo": "holdfast.memories.state.info",
         "View": "holdfast.memories.state.view",
-        "Window": "holdfast.memories.state.window",
+        "Window": "holdfast.memories.state.history",
         "Item": "holdfast.memories.longterm.item",
         "LongTermMemory": "holdfast.memories.longterm.memory",
         "LongTermOptions": "holdfast.memories.longterm.options",

@@ -72,13 +72,13 @@ from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.reading import RecordedRunEvent
 from holdfast.memories.run.record import RunState, WatchedRun
 from holdfast.memories.run.runs import Runs
-from holdfast.memories.state.appending import GivenTurn
 from holdfast.memories.state.by_age import PER_PAGE
 from holdfast.memories.state.network_runs import NetworkRuns
 from holdfast.memories.state.result import InferenceResult
 from holdfast.memories.state.run_record import RunRecord, RunStatus
 from holdfast.memories.state.thread import Appended, Thread, ThreadTurn, TurnKind
 from holdfast.memories.state.thread_lists import TURNS_LISTED
+from holdfast.memories.state.thread_store import GivenTurn
 from holdfast.memories.state.threads import Threads
 from holdfast.memories.stores.agents import Agents
 from holdfast.memories.stores.edits import Edit

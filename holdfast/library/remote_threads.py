@@ -10,7 +10,6 @@ from holdfast.ground.pages import Page, checked_limit
 from holdfast.library.wire_answers import field_of, paged
 from holdfast.library.wire_client import WireClient
 from holdfast.library.wire_request import route
-from holdfast.memories.state.appending import GivenTurn, turns_of
 from holdfast.memories.state.by_age import MOST_LISTED, PER_PAGE
 from holdfast.memories.state.result import InferenceResult
 from holdfast.memories.state.run_record import RunRecord, RunStatus
@@ -18,6 +17,7 @@ from holdfast.memories.state.run_records import RunFilters
 from holdfast.memories.state.thread import Appended, Thread, ThreadTurn, TurnKind
 from holdfast.memories.state.thread_ids import checked_id
 from holdfast.memories.state.thread_lists import TURNS_LISTED, checked_kind
+from holdfast.memories.state.thread_store import GivenTurn, turns_of
 from holdfast.memories.state.wire import imported
 from holdfast.memories.stores.records import JSONObject
 

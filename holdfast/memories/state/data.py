@@ -5,9 +5,9 @@ from typing import Any
 
 from holdfast.ground import json_values
 from holdfast.ground.json_values import JSON
+from holdfast.memories.state.cells import CellTable
 from holdfast.memories.state.frozen import shown
 from holdfast.memories.state.info import Cell
-from holdfast.memories.state.store import CellTable
 from holdfast.memories.state.values import Values
 
 

@@ -6,6 +6,7 @@ from typing import Final, cast
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.json_values import JSON
 from holdfast.memories.state import checks
+from holdfast.memories.state.history import WindowMessage
 from holdfast.memories.state.message import (
     GivenMessage,
     Message,
@@ -18,7 +19,6 @@ from holdfast.memories.state.message import (
 from holdfast.memories.state.note import note
 from holdfast.memories.state.result import InferenceResult
 from holdfast.memories.state.view import EVERYTHING, View, selected
-from holdfast.memories.state.window import WindowMessage
 
 Formatter = Callable[[InferenceResult], Iterable[GivenMessage]]
 

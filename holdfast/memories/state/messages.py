@@ -7,6 +7,7 @@ from msgspec import UNSET
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.json_values import JSON
 from holdfast.memories.state import checks
+from holdfast.memories.state.history import Omitted, Window, size_bytes, window
 from holdfast.memories.state.message import (
     ErrorKind,
     GivenMessage,
@@ -19,7 +20,6 @@ from holdfast.memories.state.message import (
 )
 from holdfast.memories.state.result import text_of
 from holdfast.memories.state.view import select
-from holdfast.memories.state.window import Omitted, Window, size_bytes, window
 
 __all__ = [
     "ErrorKind",

@@ -8,8 +8,10 @@ from holdfast.ground.clock import Clock, SystemClock
 from holdfast.ground.json_values import JSON
 from holdfast.memories.state import checks
 from holdfast.memories.state.bridges import Hydrated, Shares, share
+from holdfast.memories.state.cells import CellTable, nothing
 from holdfast.memories.state.data import Data
 from holdfast.memories.state.formatting import Formatter, formatted
+from holdfast.memories.state.history import Window, WindowMessage, windowed
 from holdfast.memories.state.info import OUTSIDE, StateChange, ValueInfo, WriteOrigin
 from holdfast.memories.state.intake import fitting
 from holdfast.memories.state.limits import UNLESS_SAID, StateLimits
@@ -17,12 +19,10 @@ from holdfast.memories.state.message import GivenMessage, Message, messages_of
 from holdfast.memories.state.messages import from_dict
 from holdfast.memories.state.result import InferenceResult, result_of
 from holdfast.memories.state.schema import schema_of
-from holdfast.memories.state.state_json import from_wire, parsed, to_json
-from holdfast.memories.state.store import CellTable, nothing
+from holdfast.memories.state.serialize import from_wire, parsed, to_json
 from holdfast.memories.state.thread_ids import checked_id, checked_id_or_none
 from holdfast.memories.state.values import Values
 from holdfast.memories.state.view import EVERYTHING, View
-from holdfast.memories.state.window import Window, WindowMessage, windowed
 
 E = TypeVar("E")
 

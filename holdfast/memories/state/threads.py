@@ -3,14 +3,14 @@
 from collections.abc import Iterable
 
 from holdfast.ground.pages import Page
-from holdfast.memories.state import appending, forgetting, run_records, thread_lists
-from holdfast.memories.state.appending import GivenTurn
+from holdfast.memories.state import forgetting, run_records, thread_lists, thread_store
 from holdfast.memories.state.by_age import PER_PAGE
 from holdfast.memories.state.caller import ThreadsContext
 from holdfast.memories.state.result import InferenceResult
 from holdfast.memories.state.run_record import RunRecord
 from holdfast.memories.state.thread import Appended, Thread, ThreadTurn, TurnKind
 from holdfast.memories.state.thread_lists import TURNS_LISTED
+from holdfast.memories.state.thread_store import GivenTurn
 
 
 class Threads:
@@ -59,7 +59,7 @@ class Threads:
         A turn whose id the thread has is passed over where it is the same; else ResultDiffers.
         """
         self._caller.demand("write")
-        return appending.append(self._caller, id, turns)
+        return thread_store.append(self._caller, id, turns)
 
     def runs(self, id: str) -> list[RunRecord]:
         """Return the records of the thread's runs, newest first."""

@@ -7,10 +7,10 @@ from typing import Any, TypeVar, overload
 
 from holdfast.ground import json_values
 from holdfast.ground.json_values import JSON
+from holdfast.memories.state.cells import CellTable
 from holdfast.memories.state.info import ValueInfo, WriteOrigin, info_of
 from holdfast.memories.state.intake import encoded_value
 from holdfast.memories.state.keys import checked_key
-from holdfast.memories.state.store import CellTable
 
 T = TypeVar("T")
 

@@ -8,6 +8,7 @@ from pydantic import ValidationError
 from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter
 
 from holdfast.memories.state.formatting import formatted
+from holdfast.memories.state.history import Window, WindowMessage, windowed
 from holdfast.memories.state.message import (
     Message,
     TextMessage,
@@ -17,7 +18,6 @@ from holdfast.memories.state.message import (
 from holdfast.memories.state.result import InferenceResult, text_of
 from holdfast.memories.state.state import NetworkState
 from holdfast.memories.state.view import View
-from holdfast.memories.state.window import Window, WindowMessage, windowed
 from holdfast.runtime.inference.from_model import texts, tool_results
 from holdfast.runtime.inference.to_model import error_text, to_model
 

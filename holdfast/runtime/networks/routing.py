@@ -5,9 +5,9 @@ from typing import Any, TypeAlias
 
 from msgspec.structs import replace
 
+from holdfast.memories.state.history import Window
 from holdfast.memories.state.result import InferenceResult, result_id
 from holdfast.memories.state.view import View
-from holdfast.memories.state.window import Window
 from holdfast.runtime.agent import AgentSpec
 from holdfast.runtime.inference.asking import HookFailed, is_enabled
 from holdfast.runtime.inference.call import AgentCall

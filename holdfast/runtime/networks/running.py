@@ -11,9 +11,9 @@ from pydantic_ai.usage import RunUsage
 from holdfast.ground.clock import Clock, SystemClock, to_microseconds
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.ids import Ids
+from holdfast.memories.state.history import Window
 from holdfast.memories.state.thread_ids import checked_id_or_none
 from holdfast.memories.state.view import View
-from holdfast.memories.state.window import Window
 from holdfast.runtime.agent import AgentSpec
 from holdfast.runtime.history import History
 from holdfast.runtime.inference.alone import as_state

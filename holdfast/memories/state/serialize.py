@@ -8,6 +8,7 @@ from msgspec.structs import asdict
 from holdfast.ground.errors import InvalidInput, UnknownFormat
 from holdfast.ground.text import encoded
 from holdfast.memories.state import checks
+from holdfast.memories.state.cells import StateContents
 from holdfast.memories.state.info import Cell, WriteOrigin
 from holdfast.memories.state.instants import from_text, to_milliseconds, to_text
 from holdfast.memories.state.intake import check_room, check_size, encoded_value
@@ -22,7 +23,6 @@ from holdfast.memories.state.result import (
     read_result,
 )
 from holdfast.memories.state.schema import Schema
-from holdfast.memories.state.store import StateContents
 
 FORMAT: Final = "holdfast.network_state"
 VERSION: Final = 1
