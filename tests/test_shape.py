@@ -65,7 +65,7 @@ MANY_PARAMETERS = {
     "holdfast/memories/durable/run.py:DurableRun.list": FILTERS,
     "holdfast/memories/durable/run.py:DurableRun.set": ENTRY,
     "holdfast/memories/longterm/memory.py:LongTermMemory.recall": FILTERS,
-    "holdfast/memories/run/kept.py:Kept.put": ENTRY,
+    "holdfast/memories/run/entries.py:Kept.put": ENTRY,
     "holdfast/memories/run/memory.py:RunMemory.set": ENTRY,
     "holdfast/memories/run/runs.py:Runs.entries": FILTERS,
     "holdfast/memories/state/state.py:NetworkState.__init__": "what a state may begin with",

@@ -11,7 +11,7 @@ from holdfast.ground.errors import InvalidInput
 from holdfast.memories.run import keys as run_keys
 from holdfast.memories.run.entry import RunEntry
 from holdfast.memories.run.memory import RunMemory
-from holdfast.memories.run.pieces import Piece, ValuePart, chars, checked_path, read_entry
+from holdfast.memories.run.model_view import Piece, ValuePart, chars, checked_path, read_entry
 from holdfast.tools.base import JSON
 from holdfast.tools.run_arguments import KEYS_MOST, ToolArguments
 

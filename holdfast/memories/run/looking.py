@@ -26,7 +26,7 @@ from holdfast.memories.run.listing import (
     checked_order,
     list_page,
 )
-from holdfast.memories.run.pieces import ValuePart, checked_path, read_entry
+from holdfast.memories.run.model_view import ValuePart, checked_path, read_entry
 from holdfast.memories.run.reading import entries_of, entry_of
 from holdfast.memories.run.report import MILLISECOND, Value
 

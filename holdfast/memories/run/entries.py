@@ -18,7 +18,7 @@ from holdfast.memories.run.entry import RunEntry
 from holdfast.memories.run.filters import EntryFilter
 from holdfast.memories.run.keys import KINDS
 from holdfast.memories.run.limits import RunLimits
-from holdfast.memories.run.listening import Listeners
+from holdfast.memories.run.listeners import Listeners
 
 ABSENT: Final = RunEntry(
     key="", kind="shared", value_json=b"", created_at=0, updated_at=0, version=0
