@@ -67,7 +67,7 @@ MANY_PARAMETERS = {
     "holdfast/memories/longterm/memory.py:LongTermMemory.recall": FILTERS,
     "holdfast/memories/run/entries.py:Kept.put": ENTRY,
     "holdfast/memories/run/memory.py:RunMemory.set": ENTRY,
-    "holdfast/memories/run/runs.py:Runs.entries": FILTERS,
+    "holdfast/memories/run/records/runs.py:Runs.entries": FILTERS,
     "holdfast/memories/state/state.py:NetworkState.__init__": "what a state may begin with",
     "holdfast/runtime/mcp_servers.py:McpServer.__init__": "how a server is reached",
     "holdfast/memories/stores/chain.py:link": "what a link is made of",

@@ -67,11 +67,11 @@ from holdfast.memories.run import commanding
 from holdfast.memories.run.attaching import Attached
 from holdfast.memories.run.control import RunControl
 from holdfast.memories.run.filters import OneOrMany
-from holdfast.memories.run.looking import EntryOrder, ListedEntry, ReadEntry
 from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.reading import RecordedRunEvent
 from holdfast.memories.run.record import RunState, WatchedRun
-from holdfast.memories.run.runs import Runs
+from holdfast.memories.run.records.read import EntryOrder, ListedEntry, ReadEntry
+from holdfast.memories.run.records.runs import Runs
 from holdfast.memories.state.by_age import PER_PAGE
 from holdfast.memories.state.network_runs import NetworkRuns
 from holdfast.memories.state.result import InferenceResult

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from holdfast.memories.longterm.shared import Shared
     from holdfast.memories.run.attaching import Attachments
     from holdfast.memories.run.memory import RunMemory
-    from holdfast.memories.run.runs import Runs
+    from holdfast.memories.run.records.runs import Runs
     from holdfast.memories.state.network_runs import NetworkRuns
     from holdfast.memories.state.threads import Threads
     from holdfast.memories.stores.agents import Agents

@@ -21,7 +21,10 @@ from holdfast.memories.run.control import RunControl
 from holdfast.memories.run.filters import EVERYTHING, OneOrMany, filter_of
 from holdfast.memories.run.following import ENDED, checked_after
 from holdfast.memories.run.listing import EntryPageRequest
-from holdfast.memories.run.looking import (
+from holdfast.memories.run.memory import RunMemory
+from holdfast.memories.run.reading import RecordedRunEvent
+from holdfast.memories.run.record import RunState, WatchedRun, checked_state
+from holdfast.memories.run.records.read import (
     EntryOrder,
     ListedEntry,
     ReadEntry,
@@ -31,9 +34,6 @@ from holdfast.memories.run.looking import (
     entries_page,
     read_in,
 )
-from holdfast.memories.run.memory import RunMemory
-from holdfast.memories.run.reading import RecordedRunEvent
-from holdfast.memories.run.record import RunState, WatchedRun, checked_state
 from holdfast.memories.run.report import RunReport, RunStart
 from holdfast.memories.run.wire import event_from_wire, run_from_wire
 

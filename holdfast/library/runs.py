@@ -4,7 +4,7 @@ from functools import partial
 
 from holdfast.memories.run.attaching import Attachments
 from holdfast.memories.run.caller import RunsContext as RunCaller
-from holdfast.memories.run.runs import Runs
+from holdfast.memories.run.records.runs import Runs
 from holdfast.memories.stores.caller import StoresContext
 from holdfast.memories.stores.session_access import refuse_narrowed
 

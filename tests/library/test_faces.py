@@ -30,7 +30,7 @@ from holdfast.memories.durable.run import DurableRun
 from holdfast.memories.longterm.memory import LongTermData, LongTermMemory
 from holdfast.memories.longterm.options import LongTermOptions
 from holdfast.memories.run.memory import RunMemory
-from holdfast.memories.run.runs import Runs
+from holdfast.memories.run.records.runs import Runs
 from holdfast.memories.state.network_runs import NetworkRuns
 from holdfast.memories.state.threads import Threads
 from holdfast.memories.stores.agents import Agents

@@ -8,9 +8,9 @@ from msgspec import Struct
 from holdfast.engines.base import Reader
 from holdfast.ground.errors import InvalidInput
 from holdfast.memories.run.caller import RunsContext
-from holdfast.memories.run.keeping import missing, statements
 from holdfast.memories.run.reading import EventRow, RecordedRunEvent
 from holdfast.memories.run.record import RunRow, RunState
+from holdfast.memories.run.records.write import missing, statements
 
 GAP = "gap"
 """Tells how many events are not told: more happened than are kept."""

@@ -3,8 +3,8 @@
 from msgspec import Struct
 
 from holdfast.engines.base import Engine
-from holdfast.memories.run.keeping import PACKAGE
 from holdfast.memories.run.record import LOST_AFTER
+from holdfast.memories.run.records.write import PACKAGE
 
 
 class RunsSize(Struct, frozen=True, kw_only=True):

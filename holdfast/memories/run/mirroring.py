@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from holdfast.memories.run.mirror import Mirror
+from holdfast.memories.run.records.mirror import Mirror
 
 BEAT: Final = 15.0
 """Seconds of quiet after which a run says that it is alive."""

@@ -10,7 +10,6 @@ from holdfast.ground.json_values import JSON
 from holdfast.ground.pages import Key, Page, checked_limit, digest, read_cursor, write_cursor
 from holdfast.memories.run import keys
 from holdfast.memories.run.caller import RunsContext
-from holdfast.memories.run.keeping import missing, statements
 from holdfast.memories.run.record import (
     LOST_AFTER,
     RunRow,
@@ -18,6 +17,7 @@ from holdfast.memories.run.record import (
     WatchedRun,
     checked_state,
 )
+from holdfast.memories.run.records.write import missing, statements
 from holdfast.memories.run.report import MILLISECOND, Value
 
 LIST: Final = "runs"

@@ -9,8 +9,8 @@ from holdfast.ground.errors import Conflict, InvalidInput, NotPermitted, Unsuppo
 from holdfast.ground.events import Event
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.run.counts import counts
-from holdfast.memories.run.keeping import begin, take
 from holdfast.memories.run.memory import RunMemory
+from holdfast.memories.run.records.write import begin, take
 from holdfast.memories.run.report import Ending, ReportedEntry, RunReport, RunStart
 from holdfast.testing.fakes import FrozenClock
 from holdfast.testing.shared import Server

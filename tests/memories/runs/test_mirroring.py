@@ -7,8 +7,8 @@ import pytest
 
 from holdfast.ground.errors import EngineFault, HoldfastError, NotFound, Unavailable
 from holdfast.memories.run.memory import RunMemory
-from holdfast.memories.run.mirror import WAITING_MOST, Mirror
 from holdfast.memories.run.mirroring import BEAT, Mirroring
+from holdfast.memories.run.records.mirror import WAITING_MOST, Mirror
 from holdfast.memories.run.report import ReportedEvent, RunReport, RunStart
 
 PATIENCE = 10.0

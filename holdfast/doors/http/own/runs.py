@@ -12,8 +12,8 @@ from holdfast.memories.run.caller import RunsContext
 from holdfast.memories.run.commanding import CANCELLED
 from holdfast.memories.run.filters import filter_of
 from holdfast.memories.run.listing import ORDERS
-from holdfast.memories.run.looking import asked_for, checked_wish, entries_told, entry_told
 from holdfast.memories.run.record import RunState
+from holdfast.memories.run.records.read import asked_for, checked_wish, entries_told, entry_told
 from holdfast.memories.run.wire import run_to_wire
 
 RUNS = "/api/runs"

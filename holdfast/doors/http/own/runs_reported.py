@@ -12,10 +12,10 @@ from holdfast.doors.http.own.runs import RUN
 from holdfast.doors.http.routes import HttpRoute
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.run.caller import RunsContext
-from holdfast.memories.run.keeping import begin, take
 from holdfast.memories.run.record import Ending
+from holdfast.memories.run.records.record import checked_opening, checked_report
+from holdfast.memories.run.records.write import begin, take
 from holdfast.memories.run.report import ReportedEntry, ReportedEvent, RunReport, RunStart
-from holdfast.memories.run.reported import checked_opening, checked_report
 from holdfast.memories.run.wire import run_to_wire
 
 

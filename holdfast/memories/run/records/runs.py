@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterable, Mapping
 from functools import cached_property
 
 from holdfast.ground.pages import Page
-from holdfast.memories.run import commanding, keeping
+from holdfast.memories.run import commanding
 from holdfast.memories.run.attaching import (
     Attached,
     Attachments,
@@ -21,7 +21,11 @@ from holdfast.memories.run.checkpoints import CheckpointRows
 from holdfast.memories.run.control import RunControl
 from holdfast.memories.run.filters import OneOrMany, filter_of
 from holdfast.memories.run.following import checked_after, follow
-from holdfast.memories.run.looking import (
+from holdfast.memories.run.memory import RunMemory
+from holdfast.memories.run.reading import RecordedRunEvent, list_runs, run_row
+from holdfast.memories.run.record import RunState, WatchedRun
+from holdfast.memories.run.records import write
+from holdfast.memories.run.records.read import (
     EntryOrder,
     ListedEntry,
     ReadEntry,
@@ -32,9 +36,6 @@ from holdfast.memories.run.looking import (
     entry_told,
     read_in,
 )
-from holdfast.memories.run.memory import RunMemory
-from holdfast.memories.run.reading import RecordedRunEvent, list_runs, run_row
-from holdfast.memories.run.record import RunState, WatchedRun
 
 
 class Runs:
@@ -126,7 +127,7 @@ class Runs:
         """
         self._attachments.flush()
         self.caller.demand("write")
-        keeping.delete(self.caller, id)
+        write.delete(self.caller, id)
 
     @cached_property
     def checkpoints(self) -> CheckpointRows:
