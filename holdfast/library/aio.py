@@ -27,7 +27,13 @@ from holdfast.library.upkeep.backup import BackupReport
 from holdfast.library.upkeep.verify import VerifyReport
 from holdfast.memories.durable import runs
 from holdfast.memories.durable.changes import EntryChange, Op
-from holdfast.memories.durable.entry import (
+from holdfast.memories.durable.hydration import Hydration
+from holdfast.memories.durable.importing import Mode
+from holdfast.memories.durable.limits import DurableLimits, LimitsChanged
+from holdfast.memories.durable.memory import DurableMemory
+from holdfast.memories.durable.promoting import Promotes
+from holdfast.memories.durable.read import LISTED
+from holdfast.memories.durable.records import (
     AgentSummary,
     DurableEntry,
     EntryScope,
@@ -35,15 +41,9 @@ from holdfast.memories.durable.entry import (
     StoredMany,
     Swept,
 )
-from holdfast.memories.durable.hydrating import Hydration
-from holdfast.memories.durable.importing import Mode
-from holdfast.memories.durable.limits import DurableLimits, LimitsChanged
-from holdfast.memories.durable.memory import DurableMemory
-from holdfast.memories.durable.promoting import Promotes
-from holdfast.memories.durable.reading import LISTED
 from holdfast.memories.durable.reports import Explanation, ExportReport, ImportReport, RunEnded
 from holdfast.memories.durable.run import DurableRun
-from holdfast.memories.durable.setting import OnError
+from holdfast.memories.durable.write import OnError
 from holdfast.memories.longterm import listing
 from holdfast.memories.longterm.item import (
     Cleared,

@@ -6,12 +6,13 @@ from holdfast.library.forget_report import ForgetReport
 from holdfast.library.forgetting import elsewhere
 from holdfast.library.traced import traced
 from holdfast.library.traced_durable import DURABLE
-from holdfast.memories.durable import agents, forgetting_agents, limiting, sweeping
+from holdfast.memories.durable import agents, forgetting_agents, sweeping
 from holdfast.memories.durable.caller import AgentContext as DurableCaller
 from holdfast.memories.durable.codes import coded
-from holdfast.memories.durable.entry import AgentSummary, Swept
 from holdfast.memories.durable.limits import DurableLimits, LimitsChanged
 from holdfast.memories.durable.memory import DurableMemory
+from holdfast.memories.durable.records import AgentSummary, Swept
+from holdfast.memories.durable.retention import Given, limits_of, set_workspace_limits
 from holdfast.memories.durable.rows import SHARED
 from holdfast.memories.stores.caller import StoresContext
 from holdfast.memories.stores.session_access import refuse_narrowed
@@ -43,16 +44,14 @@ def durable_agents(
 def durable_limits(caller: StoresContext) -> DurableLimits:
     """Return the limits of *caller*'s workspace."""
     with coded():
-        return limiting.limits_of(_of_workspace(caller, "read"))
+        return limits_of(_of_workspace(caller, "read"))
 
 
-def set_durable_limits(
-    caller: StoresContext, given: limiting.Given, *, evict: bool
-) -> LimitsChanged:
+def set_durable_limits(caller: StoresContext, given: Given, *, evict: bool) -> LimitsChanged:
     """Set the limits of *caller*'s workspace."""
     with coded():
         whole = _of_workspace(caller, "admin")
-    return limiting.set_workspace_limits(whole, given, evict=evict)
+    return set_workspace_limits(whole, given, evict=evict)
 
 
 def sweep(caller: StoresContext) -> Swept:

@@ -14,8 +14,8 @@ from holdfast.ground.pages import Page
 from holdfast.ground.scope import Actor, Scope, checked_actor, checked_name
 from holdfast.library.forget_report import ForgetReport
 from holdfast.library.opened import HandleTarget
-from holdfast.memories.durable.entry import AgentSummary, Swept
 from holdfast.memories.durable.limits import DurableLimits, LimitsChanged
+from holdfast.memories.durable.records import AgentSummary, Swept
 from holdfast.memories.longterm.options import LongTermOptions
 from holdfast.memories.longterm.room import CACHE_BYTES
 from holdfast.memories.stores.caller import StoresContext

@@ -23,9 +23,14 @@ from holdfast.library.remote_durable_wire import (
 )
 from holdfast.library.wire_client import WireClient
 from holdfast.library.wire_request import route
-from holdfast.memories.durable.asked import checked_key
 from holdfast.memories.durable.changes import EntryChange, Op
-from holdfast.memories.durable.entry import (
+from holdfast.memories.durable.exporting import write_export
+from holdfast.memories.durable.hydration import Hydration
+from holdfast.memories.durable.importing import Mode, read_markdown
+from holdfast.memories.durable.limits import DurableLimits, LimitsChanged
+from holdfast.memories.durable.promoting import Promotes, promotion
+from holdfast.memories.durable.read import LISTED, MOST_LISTED, EntryQuery
+from holdfast.memories.durable.records import (
     AgentSummary,
     DurableEntry,
     EntryScope,
@@ -33,15 +38,10 @@ from holdfast.memories.durable.entry import (
     StoredMany,
     Swept,
 )
-from holdfast.memories.durable.exporting import write_export
-from holdfast.memories.durable.hydrating import Hydration
-from holdfast.memories.durable.importing import Mode, read_markdown
-from holdfast.memories.durable.limits import DurableLimits, LimitsChanged
-from holdfast.memories.durable.promoting import Promotes, promotion
-from holdfast.memories.durable.reading import LISTED, MOST_LISTED, EntryQuery
 from holdfast.memories.durable.reports import Explanation, ExportReport, ImportReport
-from holdfast.memories.durable.setting import OnError
+from holdfast.memories.durable.validation import checked_key
 from holdfast.memories.durable.wire import entry_to_wire
+from holdfast.memories.durable.write import OnError
 
 
 class RemoteDurable:

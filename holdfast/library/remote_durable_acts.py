@@ -14,12 +14,12 @@ from holdfast.library.remote_durable_wire import (
     told,
     value_of,
 )
-from holdfast.memories.durable.asked import checked_key, checked_tags
-from holdfast.memories.durable.entry import DurableEntry, EntryScope, StoredEntry, StoredMany
-from holdfast.memories.durable.hydrating import Hydration, checked_budget
-from holdfast.memories.durable.reading import LISTED, MOST_LISTED, EntryQuery
+from holdfast.memories.durable.hydration import Hydration, checked_budget
+from holdfast.memories.durable.read import LISTED, MOST_LISTED, EntryQuery
+from holdfast.memories.durable.records import DurableEntry, EntryScope, StoredEntry, StoredMany
 from holdfast.memories.durable.reports import Explanation
-from holdfast.memories.durable.setting import OnError
+from holdfast.memories.durable.validation import checked_key, checked_tags
+from holdfast.memories.durable.write import OnError
 
 ENTRIES = "entries"
 

@@ -9,13 +9,13 @@ from holdfast.ground.errors import StaleRun
 from holdfast.ground.pages import Page
 from holdfast.library import remote_durable_acts as acts
 from holdfast.library.remote_durable_wire import DurableWire, record, value_of
-from holdfast.memories.durable.entry import DurableEntry, EntryScope, StoredEntry, StoredMany
-from holdfast.memories.durable.hydrating import Hydration
-from holdfast.memories.durable.reading import LISTED, EntryQuery
+from holdfast.memories.durable.hydration import Hydration
+from holdfast.memories.durable.read import LISTED, EntryQuery
+from holdfast.memories.durable.records import DurableEntry, EntryScope, StoredEntry, StoredMany
 from holdfast.memories.durable.reports import Explanation, RunEnded
 from holdfast.memories.durable.runs import Ending
-from holdfast.memories.durable.setting import OnError
 from holdfast.memories.durable.wire import Wire
+from holdfast.memories.durable.write import OnError
 
 
 class RemoteDurableRun:

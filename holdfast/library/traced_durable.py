@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from holdfast.library.traced import Face, TracedMethod
-from holdfast.memories.durable.entry import DurableEntry, StoredEntry, StoredMany
+from holdfast.memories.durable.records import DurableEntry, StoredEntry, StoredMany
 from holdfast.memories.durable.reports import ImportReport
 
 

@@ -18,7 +18,7 @@ from holdfast.ground.clock import Clock, SystemClock, to_microseconds
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.ids import Ids
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.durable.hydrating import Hydration
+from holdfast.memories.durable.hydration import Hydration
 from holdfast.memories.durable.memory import DurableMemory
 from holdfast.memories.durable.run import DurableRun
 from holdfast.memories.longterm.block import BUDGET

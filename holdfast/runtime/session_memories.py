@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 from holdfast.ground.clock import Clock
 from holdfast.ground.errors import HoldfastError, InvalidInput
 from holdfast.memories import durable, longterm
-from holdfast.memories.durable.hydrating import Hydration
+from holdfast.memories.durable.hydration import Hydration
 from holdfast.memories.longterm.block import recalled_block, without_blocks
 from holdfast.memories.longterm.item import Recalled
 from holdfast.runtime.session_events import SessionEvent, SessionEventType

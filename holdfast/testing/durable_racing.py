@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 
 import holdfast
 from holdfast.ground.errors import StaleRun
-from holdfast.memories.durable.entry import StoredEntry
 from holdfast.memories.durable.memory import DurableMemory
+from holdfast.memories.durable.records import StoredEntry
 
 AGENT = "racing"
 

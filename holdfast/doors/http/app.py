@@ -47,7 +47,7 @@ from holdfast.ground.ids import Ids
 from holdfast.ground.scope import LOCAL
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.durable.codes import give_code
-from holdfast.memories.durable.counts import counts
+from holdfast.memories.durable.context import counts
 
 if TYPE_CHECKING:
     from holdfast.runtime import Network

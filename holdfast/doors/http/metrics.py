@@ -14,7 +14,7 @@ from holdfast.doors.http.runtime_metrics import network_run_lines, runtime_lines
 from holdfast.ground import errors
 from holdfast.ground.errors import HoldfastError
 from holdfast.ground.events import Event
-from holdfast.memories.durable.counts import COUNTERS, counts
+from holdfast.memories.durable.context import COUNTERS, counts
 from holdfast.tools.base import calls
 
 Numbers = dict[str, float]

@@ -6,8 +6,8 @@ from holdfast.ground.clock import from_microseconds_or_none
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.pages import Key, Page, checked_limit, digest, read_cursor, write_cursor
 from holdfast.memories.durable.caller import AgentContext
-from holdfast.memories.durable.entry import AgentSummary
-from holdfast.memories.durable.reading import LISTED, MOST_LISTED
+from holdfast.memories.durable.read import LISTED, MOST_LISTED
+from holdfast.memories.durable.records import AgentSummary
 
 LIST = "durable_agents"
 

@@ -7,7 +7,7 @@ from holdfast.engines.base import Engine
 from holdfast.ground.clock import Clock
 from holdfast.ground.ids import Ids
 from holdfast.ground.scope import Actor
-from holdfast.memories.durable.entry import By
+from holdfast.memories.durable.records import By
 from holdfast.memories.durable.rows import SHARED, EntryLocation
 from holdfast.memories.durable.times import to_milliseconds
 

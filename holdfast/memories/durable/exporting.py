@@ -8,7 +8,6 @@ import msgspec
 from holdfast.ground.errors import HoldfastError, InvalidInput
 from holdfast.memories.durable.caller import AgentContext
 from holdfast.memories.durable.codes import coded
-from holdfast.memories.durable.entry import DurableEntry
 from holdfast.memories.durable.folders import ExportFolder, target
 from holdfast.memories.durable.markdown import (
     FORMAT,
@@ -20,6 +19,7 @@ from holdfast.memories.durable.markdown import (
     read_marker,
     to_files,
 )
+from holdfast.memories.durable.records import DurableEntry
 from holdfast.memories.durable.reports import ExportReport
 from holdfast.memories.durable.rows import SHARED, EntryRow
 

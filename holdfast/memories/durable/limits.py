@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from holdfast.memories.durable.entry import Gone
+from holdfast.memories.durable.records import Gone
 
 MOST_KEY = 255
 """UTF-8 bytes of a key."""

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from holdfast.engines.base import Transaction
 from holdfast.memories.durable.changes import Cause, Op
-from holdfast.memories.durable.entry import CORE
+from holdfast.memories.durable.records import CORE
 from holdfast.memories.durable.rows import EntryLocation, EntryRow
 
 _WITHOUT_CONTENT: Final = frozenset({"move", "expire", "end", "forget", "redact"})

@@ -8,12 +8,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.ground.errors import InvalidInput, NotFound
-from holdfast.memories.durable.asked import checked_origin, checked_promoted_from
 from holdfast.memories.durable.caller import AgentContext
 from holdfast.memories.durable.codes import coded
-from holdfast.memories.durable.entry import StoredEntry
-from holdfast.memories.durable.setting import set_one
-from holdfast.memories.durable.storing import PLAIN, EntryWrite
+from holdfast.memories.durable.records import StoredEntry
+from holdfast.memories.durable.validation import checked_origin, checked_promoted_from
+from holdfast.memories.durable.write import set_one
+from holdfast.memories.durable.write_entry import PLAIN, EntryWrite
 
 PROMOTED_FROM: Final = "promoted_from"
 """What the log calls the key that an entry was promoted from."""

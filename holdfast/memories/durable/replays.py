@@ -12,10 +12,10 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.ground.errors import IdempotencyMismatch
-from holdfast.memories.durable.asked import checked_idempotency_key
-from holdfast.memories.durable.book import AgentTransaction
 from holdfast.memories.durable.keeping import REPLAYS_KEPT
 from holdfast.memories.durable.secret import secret_of
+from holdfast.memories.durable.transaction import AgentTransaction
+from holdfast.memories.durable.validation import checked_idempotency_key
 
 _KEY: Final = b"\0idempotency key\0"
 _ASKED: Final = b"\0asked\0"

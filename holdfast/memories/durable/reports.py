@@ -5,7 +5,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from holdfast.memories.durable.entry import By, EntryScope
+from holdfast.memories.durable.records import By, EntryScope
 
 Verdict = Literal[
     "core",

@@ -2,14 +2,14 @@
 
 from holdfast.engines.base import Transaction
 from holdfast.ground.errors import NotFound
-from holdfast.memories.durable.answers import EntryAnswer, entry_again, kept_of
-from holdfast.memories.durable.asked import checked_entry, checked_key
-from holdfast.memories.durable.book import AgentTransaction
 from holdfast.memories.durable.caller import AgentContext
-from holdfast.memories.durable.entry import StoredEntry
 from holdfast.memories.durable.history import CHANGE, change_at
+from holdfast.memories.durable.idempotency import EntryAnswer, entry_again, kept_of
+from holdfast.memories.durable.records import StoredEntry
 from holdfast.memories.durable.replays import Replay
-from holdfast.memories.durable.storing import EntryWrite, needs_shared, store
+from holdfast.memories.durable.transaction import AgentTransaction
+from holdfast.memories.durable.validation import checked_entry, checked_key
+from holdfast.memories.durable.write_entry import EntryWrite, needs_shared, store
 from holdfast.memories.durable.writing import refusals, write
 
 

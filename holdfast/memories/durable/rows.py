@@ -10,7 +10,7 @@ from msgspec import Struct
 from holdfast.engines.base import Row
 from holdfast.ground.clock import EPOCH
 from holdfast.ground.scope import Actor, ActorKind
-from holdfast.memories.durable.entry import By, DurableEntry, EntryScope, Gone
+from holdfast.memories.durable.records import By, DurableEntry, EntryScope, Gone
 
 SHARED: Final = ""
 """The agent of workspace entries."""

@@ -10,14 +10,14 @@ from holdfast.ground.pages import Page
 from holdfast.memories.durable import runs
 from holdfast.memories.durable.caller import AgentContext
 from holdfast.memories.durable.codes import coded
-from holdfast.memories.durable.entry import DurableEntry, EntryScope, StoredEntry, StoredMany
 from holdfast.memories.durable.explaining import explain
-from holdfast.memories.durable.forgetting import forget
-from holdfast.memories.durable.hydrating import Hydration, hydrate
-from holdfast.memories.durable.reading import LISTED, EntryQuery, get, list_entries
+from holdfast.memories.durable.forget import forget
+from holdfast.memories.durable.hydration import Hydration, hydrate
+from holdfast.memories.durable.read import LISTED, EntryQuery, get, list_entries
+from holdfast.memories.durable.records import DurableEntry, EntryScope, StoredEntry, StoredMany
 from holdfast.memories.durable.reports import Explanation, RunEnded
-from holdfast.memories.durable.setting import OnError, set_many, set_one
-from holdfast.memories.durable.storing import EntryWrite
+from holdfast.memories.durable.write import OnError, set_many, set_one
+from holdfast.memories.durable.write_entry import EntryWrite
 
 
 class DurableRun:

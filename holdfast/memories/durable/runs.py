@@ -9,11 +9,10 @@ from holdfast.engines.base import Transaction
 from holdfast.ground.clock import from_microseconds
 from holdfast.ground.errors import InvalidInput, RunRequired
 from holdfast.ground.scope import checked_name
-from holdfast.memories.durable.book import AgentTransaction
 from holdfast.memories.durable.caller import AgentContext
 from holdfast.memories.durable.ending import put_to_end
 from holdfast.memories.durable.fence import LAPSES_AFTER, refuse_stale
-from holdfast.memories.durable.hydrating import (
+from holdfast.memories.durable.hydration import (
     Hydration,
     ToSee,
     checked_budget,
@@ -24,6 +23,7 @@ from holdfast.memories.durable.hydrating import (
 from holdfast.memories.durable.replays import Replay
 from holdfast.memories.durable.reports import RunEnded
 from holdfast.memories.durable.rows import by_text
+from holdfast.memories.durable.transaction import AgentTransaction
 from holdfast.memories.durable.writing import refusals, write
 
 Ending = Literal["ok", "failed"]

@@ -1,7 +1,7 @@
 """The random key with which a workspace hashes what it must not keep."""
 
-from holdfast.memories.durable.book import AgentTransaction
 from holdfast.memories.durable.tombstones import new_secret
+from holdfast.memories.durable.transaction import AgentTransaction
 
 
 def secret_of(book: AgentTransaction) -> bytes:

@@ -6,11 +6,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.engines.base import Engine, Transaction
-from holdfast.memories.durable.book import AgentTransaction
 from holdfast.memories.durable.caller import AgentContext
 from holdfast.memories.durable.codes import coded
 from holdfast.memories.durable.ending import end_lapsed
-from holdfast.memories.durable.entry import Swept
 from holdfast.memories.durable.fence import LAPSES_AFTER
 from holdfast.memories.durable.keeping import (
     CHANGES_KEPT,
@@ -19,8 +17,10 @@ from holdfast.memories.durable.keeping import (
     REPLAYS_KEPT,
 )
 from holdfast.memories.durable.on_behalf import OnBehalf
+from holdfast.memories.durable.records import Swept
 from holdfast.memories.durable.tidying import tidy
 from holdfast.memories.durable.times import MILLISECOND
+from holdfast.memories.durable.transaction import AgentTransaction
 from holdfast.memories.durable.writing import write
 
 BATCH: Final = 1_000

@@ -1,6 +1,5 @@
 """Dropping what is no longer kept of one agent, with a write of its own."""
 
-from holdfast.memories.durable.book import AgentTransaction
 from holdfast.memories.durable.ending import end_lapsed
 from holdfast.memories.durable.keeping import (
     CHANGES_KEPT,
@@ -9,6 +8,7 @@ from holdfast.memories.durable.keeping import (
     REPLAYS_KEPT,
     TIDY_EVERY,
 )
+from holdfast.memories.durable.transaction import AgentTransaction
 
 
 def tidy_when_due(book: AgentTransaction) -> None:

@@ -11,7 +11,7 @@ from holdfast.ground.errors import HoldfastError
 from holdfast.ground.events import Event, Fact
 from holdfast.memories.durable.caller import AgentContext
 from holdfast.memories.durable.codes import give_code
-from holdfast.memories.durable.counts import counts
+from holdfast.memories.durable.context import counts
 
 T = TypeVar("T")
 

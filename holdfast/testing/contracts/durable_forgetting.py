@@ -6,8 +6,8 @@ import pytest
 
 from holdfast.ground.errors import Forgotten, NotFound, StaleRun
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.durable.entry import EntryScope
 from holdfast.memories.durable.memory import DurableMemory
+from holdfast.memories.durable.records import EntryScope
 from holdfast.testing.contracts.durable_given import GivenAnAgent, bad, listed, refused, seen
 from holdfast.testing.fakes import FrozenClock
 

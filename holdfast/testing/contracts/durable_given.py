@@ -8,9 +8,9 @@ import pytest
 
 from holdfast.ground.errors import HoldfastError, InvalidInput
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.durable.entry import DurableEntry, Gone
-from holdfast.memories.durable.hydrating import Hydration
+from holdfast.memories.durable.hydration import Hydration
 from holdfast.memories.durable.memory import DurableMemory
+from holdfast.memories.durable.records import DurableEntry, Gone
 
 DAILY = timedelta(hours=72)
 MILLISECOND = timedelta(milliseconds=1)

@@ -6,7 +6,7 @@ from doors.http.asking import Asker, Said
 from holdfast.doors.http.route_table import routes
 from holdfast.doors.http.routes import HttpRoute
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.durable.counts import counts
+from holdfast.memories.durable.context import counts
 
 CORE = {"content": "a secret of agent_7", "category": "core"}
 E = "/api/durable/agent_7"

@@ -5,7 +5,7 @@ import pytest
 from holdfast.ground.errors import InvalidInput, StaleRun
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.durable.explaining import explain
-from holdfast.memories.durable.hydrating import hydrate
+from holdfast.memories.durable.hydration import hydrate
 from holdfast.memories.durable.memory import DurableMemory
 from holdfast.memories.durable.reports import Explanation
 from holdfast.testing.fakes import FrozenClock

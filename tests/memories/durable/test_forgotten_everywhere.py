@@ -17,7 +17,7 @@ from holdfast.ground.errors import Forgotten, HoldfastError, NotFound
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.durable.importing import How, import_files
 from holdfast.memories.durable.memory import DurableMemory
-from holdfast.memories.durable.setting import set_many
+from holdfast.memories.durable.write import set_many
 from holdfast.testing.fakes import FrozenClock
 from holdfast.testing.postgres import TEMPLATE, PostgresServer
 from holdfast.testing.shared import new_workspace

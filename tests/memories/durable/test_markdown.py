@@ -13,8 +13,6 @@ from msgspec.structs import replace
 
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.scope import Actor
-from holdfast.memories.durable.asked import checked_entry
-from holdfast.memories.durable.entry import By, DurableEntry
 from holdfast.memories.durable.markdown import (
     MARKER,
     Marker,
@@ -24,7 +22,9 @@ from holdfast.memories.durable.markdown import (
     to_files,
     to_text,
 )
+from holdfast.memories.durable.records import By, DurableEntry
 from holdfast.memories.durable.times import to_milliseconds
+from holdfast.memories.durable.validation import checked_entry
 
 AT = datetime(2026, 11, 1, 9, tzinfo=UTC)
 ADA = DurableEntry(

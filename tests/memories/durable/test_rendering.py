@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 import holdfast
 from holdfast.ground.errors import InvalidInput
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.durable.asked import checked_entry
-from holdfast.memories.durable.hydrating import Hydration
+from holdfast.memories.durable.hydration import Hydration
+from holdfast.memories.durable.validation import checked_entry
 from holdfast.testing.shared import new_workspace
 
 FORGED = (

@@ -16,8 +16,8 @@ from hypothesis.stateful import (
 import holdfast
 from holdfast.ground.errors import HoldfastError, StaleRun
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.durable.entry import StoredEntry
 from holdfast.memories.durable.memory import DurableMemory
+from holdfast.memories.durable.records import StoredEntry
 from holdfast.memories.durable.run import DurableRun
 from holdfast.testing.durable_model import CAP, Drawn, DrawnMemory, DrawnRun, Result
 from holdfast.testing.fakes import FrozenClock

@@ -18,16 +18,16 @@ from holdfast.doors.http.own.durable_asked import (
 from holdfast.doors.http.query import PAGE, integer, moment, one_of, several, text
 from holdfast.ground.errors import NotFound
 from holdfast.memories.durable.changes import Cause
-from holdfast.memories.durable.entry import EntryScope, NotStored, StoredEntry, StoredMany
 from holdfast.memories.durable.explaining import explain
-from holdfast.memories.durable.forgetting import forget
-from holdfast.memories.durable.hydrating import hydrate
+from holdfast.memories.durable.forget import forget
+from holdfast.memories.durable.hydration import hydrate
 from holdfast.memories.durable.promoting import PromotionSource
-from holdfast.memories.durable.reading import LISTED, EntryQuery, get, list_entries
+from holdfast.memories.durable.read import LISTED, EntryQuery, get, list_entries
+from holdfast.memories.durable.records import EntryScope, NotStored, StoredEntry, StoredMany
 from holdfast.memories.durable.restoring import restore as restore_change
-from holdfast.memories.durable.setting import OnError, set_many, set_one
-from holdfast.memories.durable.storing import EntryWrite
 from holdfast.memories.durable.wire import Wire, entry_to_wire
+from holdfast.memories.durable.write import OnError, set_many, set_one
+from holdfast.memories.durable.write_entry import EntryWrite
 
 ENTRIES, ENTRY = "/entries", "/entries/{key}"
 

@@ -8,9 +8,9 @@ from holdfast.doors.http.routes import DURABLE_LIMIT, Handler, HttpRoute, Method
 from holdfast.ground.errors import InvalidInput
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.traced import within
-from holdfast.memories.durable.asked import checked_idempotency_key
 from holdfast.memories.durable.caller import AgentContext, InRun
 from holdfast.memories.durable.memory import DurableMemory
+from holdfast.memories.durable.validation import checked_idempotency_key
 
 T = TypeVar("T")
 

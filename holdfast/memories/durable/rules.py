@@ -7,7 +7,7 @@ from typing import Generic, Literal, Protocol, TypeVar
 
 from msgspec import Struct
 
-from holdfast.memories.durable.entry import CORE, EntryScope
+from holdfast.memories.durable.records import CORE, EntryScope
 
 Reason = Literal["too_big", "over_budget", "shadowed"]
 

@@ -11,11 +11,10 @@ from holdfast.engines.base import Reader, Row
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.pages import Page, checked_limit, digest, read_cursor, write_cursor
 from holdfast.ground.text import encoded
-from holdfast.memories.durable.asked import checked_key, checked_since, checked_tags
 from holdfast.memories.durable.caller import AgentContext
-from holdfast.memories.durable.counts import counts
-from holdfast.memories.durable.entry import DurableEntry
+from holdfast.memories.durable.context import counts
 from holdfast.memories.durable.fence import pass_fence
+from holdfast.memories.durable.records import DurableEntry
 from holdfast.memories.durable.rows import (
     AGENT,
     CONTENT,
@@ -26,6 +25,7 @@ from holdfast.memories.durable.rows import (
     entry_of,
     tags_of,
 )
+from holdfast.memories.durable.validation import checked_key, checked_since, checked_tags
 
 MOST_LISTED: Final = 1_000
 LISTED: Final = 100

@@ -7,7 +7,9 @@ from msgspec import UNSET, Struct
 
 from holdfast.engines.base import Transaction
 from holdfast.ground.errors import HoldfastError, InvalidInput, shortened
-from holdfast.memories.durable.answers import (
+from holdfast.memories.durable.caller import AgentContext
+from holdfast.memories.durable.codes import give_code
+from holdfast.memories.durable.idempotency import (
     EntryAnswer,
     ManyAnswer,
     entry_again,
@@ -15,15 +17,13 @@ from holdfast.memories.durable.answers import (
     kept_refusal,
     refusal_again,
 )
-from holdfast.memories.durable.asked import CheckedEntry, checked_entry
-from holdfast.memories.durable.book import AgentTransaction
-from holdfast.memories.durable.caller import AgentContext
-from holdfast.memories.durable.codes import give_code
-from holdfast.memories.durable.entry import NotStored, StoredEntry, StoredMany
 from holdfast.memories.durable.limits import MOST_BATCH
+from holdfast.memories.durable.records import NotStored, StoredEntry, StoredMany
 from holdfast.memories.durable.replays import Replay
-from holdfast.memories.durable.storing import PLAIN, EntryWrite, needs_shared, store
 from holdfast.memories.durable.tidying import tidy_when_due
+from holdfast.memories.durable.transaction import AgentTransaction
+from holdfast.memories.durable.validation import CheckedEntry, checked_entry
+from holdfast.memories.durable.write_entry import PLAIN, EntryWrite, needs_shared, store
 from holdfast.memories.durable.writing import refusals, tell_refused, write
 
 OnError = Literal["abort", "skip"]

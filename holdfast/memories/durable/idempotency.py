@@ -8,9 +8,7 @@ from msgspec import Struct, field
 
 from holdfast.ground.clock import from_microseconds, to_microseconds
 from holdfast.ground.errors import Forgotten, HoldfastError, InvalidInput, MemoryFull, RunRequired
-from holdfast.memories.durable.asked import CheckedEntry, refuse_long
-from holdfast.memories.durable.book import AgentTransaction
-from holdfast.memories.durable.entry import (
+from holdfast.memories.durable.records import (
     CONVERSATION,
     WORKSPACE,
     EntryScope,
@@ -19,7 +17,9 @@ from holdfast.memories.durable.entry import (
     StoredEntry,
 )
 from holdfast.memories.durable.rows import NO_RUN, SHARED, EntryRow, by_text, tags_text
-from holdfast.memories.durable.storing import Shadowed, core_held, notices, stored
+from holdfast.memories.durable.transaction import AgentTransaction
+from holdfast.memories.durable.validation import CheckedEntry, refuse_long
+from holdfast.memories.durable.write_entry import Shadowed, core_held, notices, stored
 
 UNKNOWN: Final = ""
 """Stands for the key and the category of what was forgotten meanwhile."""

@@ -14,10 +14,13 @@ from holdfast.engines.base import Reader, Row
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.events import Fact
 from holdfast.memories.durable.caller import AgentContext
-from holdfast.memories.durable.counts import Count, counts
-from holdfast.memories.durable.entry import DurableEntry, EntryScope
+from holdfast.memories.durable.context import Count, counts
 from holdfast.memories.durable.fence import pass_fence
-from holdfast.memories.durable.hydrate import (
+from holdfast.memories.durable.limits import RANGES, DurableLimits
+from holdfast.memories.durable.records import DurableEntry, EntryScope
+from holdfast.memories.durable.render import render
+from holdfast.memories.durable.rows import SEQ, entry_of, scope_of
+from holdfast.memories.durable.rules import (
     HydrationCandidate,
     HydrationPlan,
     OmittedEntry,
@@ -25,9 +28,6 @@ from holdfast.memories.durable.hydrate import (
     digest,
     plan,
 )
-from holdfast.memories.durable.limits import RANGES, DurableLimits
-from holdfast.memories.durable.render import render
-from holdfast.memories.durable.rows import SEQ, entry_of, scope_of
 from holdfast.memories.durable.writing import publish
 
 _REASON, _SEQ, _SIZE = attrgetter("reason"), attrgetter("seq"), attrgetter("size_bytes")

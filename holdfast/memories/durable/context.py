@@ -7,8 +7,8 @@ from threading import Lock
 from typing import Final, cast, get_args
 
 from holdfast.memories.durable.codes import CODES
-from holdfast.memories.durable.entry import LABELS, Outcome
-from holdfast.memories.durable.hydrate import Reason
+from holdfast.memories.durable.records import LABELS, Outcome
+from holdfast.memories.durable.rules import Reason
 
 Count = tuple[str, str, int]
 """What is counted, its label's value or "", and how often."""

@@ -1,4 +1,4 @@
-"""How one entry is written, with all that the write brings about in its transaction.
+"""Write one entry within a transaction.
 
 Whatever can refuse the write is asked before anything is changed.
 """
@@ -10,10 +10,9 @@ from msgspec import UNSET, Struct, UnsetType
 
 from holdfast.ground.clock import from_microseconds
 from holdfast.ground.errors import Forgotten, MemoryFull, PreconditionFailed, RunRequired
-from holdfast.memories.durable.asked import CheckedEntry, near_miss, refuse_long
-from holdfast.memories.durable.book import AgentTransaction
 from holdfast.memories.durable.changes import Cause, Op
-from holdfast.memories.durable.entry import (
+from holdfast.memories.durable.evict import Leaving, crowded, who_goes
+from holdfast.memories.durable.records import (
     CONVERSATION,
     CORE,
     DAILY,
@@ -24,10 +23,11 @@ from holdfast.memories.durable.entry import (
     StoredEntry,
     label_of,
 )
-from holdfast.memories.durable.evict import Leaving, crowded, who_goes
 from holdfast.memories.durable.rows import SHARED, EntryLocation, EntryRow, by_of, tags_text
 from holdfast.memories.durable.times import HOUR
 from holdfast.memories.durable.tombstones import Tombstone, key_hash
+from holdfast.memories.durable.transaction import AgentTransaction
+from holdfast.memories.durable.validation import CheckedEntry, near_miss, refuse_long
 
 OPS: dict[Outcome, Op] = {"created": "create", "replaced": "replace", "refreshed": "refresh"}
 

@@ -1,4 +1,4 @@
-"""What a caller may ask for, held against its limits."""
+"""Validate the arguments of durable memory."""
 
 import re
 from collections.abc import Iterable
@@ -11,7 +11,6 @@ from msgspec import Struct
 from holdfast.ground.clock import to_microseconds
 from holdfast.ground.errors import InvalidInput, shortened
 from holdfast.ground.text import encoded, is_nfc, to_nfc
-from holdfast.memories.durable.entry import CATEGORIES, CORE
 from holdfast.memories.durable.limits import (
     MOST_CATEGORY,
     MOST_IDEMPOTENCY_KEY,
@@ -20,6 +19,7 @@ from holdfast.memories.durable.limits import (
     MOST_TAG,
     MOST_TAGS,
 )
+from holdfast.memories.durable.records import CATEGORIES, CORE
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
