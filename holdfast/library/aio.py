@@ -28,8 +28,8 @@ from holdfast.library.upkeep.verify import VerifyReport
 from holdfast.memories.durable import runs
 from holdfast.memories.durable.changes import EntryChange, Op
 from holdfast.memories.durable.hydration import Hydration
-from holdfast.memories.durable.importing import Mode
 from holdfast.memories.durable.limits import DurableLimits, LimitsChanged
+from holdfast.memories.durable.markdown.transfer import Mode
 from holdfast.memories.durable.memory import DurableMemory
 from holdfast.memories.durable.promoting import Promotes
 from holdfast.memories.durable.read import LISTED

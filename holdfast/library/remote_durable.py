@@ -26,8 +26,8 @@ from holdfast.library.wire_request import route
 from holdfast.memories.durable.changes import EntryChange, Op
 from holdfast.memories.durable.exporting import write_export
 from holdfast.memories.durable.hydration import Hydration
-from holdfast.memories.durable.importing import Mode, read_markdown
 from holdfast.memories.durable.limits import DurableLimits, LimitsChanged
+from holdfast.memories.durable.markdown.transfer import Mode, read_markdown
 from holdfast.memories.durable.promoting import Promotes, promotion
 from holdfast.memories.durable.read import LISTED, MOST_LISTED, EntryQuery
 from holdfast.memories.durable.records import (

@@ -23,7 +23,7 @@ from holdfast.library.remote_sessions import RemoteSessions
 from holdfast.library.remote_stores import RemoteMemoryStores
 from holdfast.library.remote_threads import RemoteNetworkRuns, RemoteThreads
 from holdfast.library.saving import Saved
-from holdfast.memories.durable.importing import Mode
+from holdfast.memories.durable.markdown.transfer import Mode
 from holdfast.memories.durable.memory import DurableMemory
 from holdfast.memories.durable.promoting import Promotes
 from holdfast.memories.durable.run import DurableRun

@@ -8,8 +8,8 @@ import msgspec
 from holdfast.ground.errors import HoldfastError, InvalidInput
 from holdfast.memories.durable.caller import AgentContext
 from holdfast.memories.durable.codes import coded
-from holdfast.memories.durable.folders import ExportFolder, target
-from holdfast.memories.durable.markdown import (
+from holdfast.memories.durable.markdown.folder import ExportFolder, target
+from holdfast.memories.durable.markdown.format import (
     FORMAT,
     MARKER,
     File,

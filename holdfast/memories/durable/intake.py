@@ -8,7 +8,7 @@ from msgspec.json import encode
 from holdfast.ground.errors import HoldfastError, ImportRefused, InvalidInput, MemoryFull
 from holdfast.memories.durable.codes import code_of
 from holdfast.memories.durable.forget import forget_rows
-from holdfast.memories.durable.markdown import MarkdownEntry, told_path
+from holdfast.memories.durable.markdown.format import MarkdownEntry, told_path
 from holdfast.memories.durable.records import DAILY, WORKSPACE
 from holdfast.memories.durable.reports import RejectedFile
 from holdfast.memories.durable.rows import NO_RUN, SHARED, EntryLocation, EntryRow, tags_text

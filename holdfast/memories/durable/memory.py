@@ -13,8 +13,8 @@ from holdfast.memories.durable.exporting import export_markdown
 from holdfast.memories.durable.forget import forget
 from holdfast.memories.durable.history import history, redact
 from holdfast.memories.durable.hydration import Hydration, hydrate
-from holdfast.memories.durable.importing import How, Mode, import_markdown
 from holdfast.memories.durable.limits import DurableLimits, LimitsChanged
+from holdfast.memories.durable.markdown.transfer import How, Mode, import_markdown
 from holdfast.memories.durable.promoting import Promotes, promote, promotion
 from holdfast.memories.durable.read import LISTED, EntryQuery, get, list_entries
 from holdfast.memories.durable.records import (

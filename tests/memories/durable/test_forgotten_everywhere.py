@@ -15,7 +15,7 @@ from psycopg import sql
 import holdfast
 from holdfast.ground.errors import Forgotten, HoldfastError, NotFound
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.durable.importing import How, import_files
+from holdfast.memories.durable.markdown.transfer import How, import_files
 from holdfast.memories.durable.memory import DurableMemory
 from holdfast.memories.durable.write import set_many
 from holdfast.testing.fakes import FrozenClock

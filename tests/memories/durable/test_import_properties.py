@@ -11,8 +11,8 @@ import holdfast
 from holdfast.ground.errors import ImportRefused, MemoryFull
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.durable.exporting import export_files
-from holdfast.memories.durable.importing import How, Mode, import_files
-from holdfast.memories.durable.markdown import MARKER, File
+from holdfast.memories.durable.markdown.format import MARKER, File
+from holdfast.memories.durable.markdown.transfer import How, Mode, import_files
 from holdfast.memories.durable.memory import DurableMemory
 from holdfast.memories.durable.reports import ImportReport
 from holdfast.testing.shared import new_workspace

@@ -18,9 +18,9 @@ from holdfast.ground.errors import (
 )
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.durable.exporting import export_files, export_markdown
-from holdfast.memories.durable.folders import MOST_BYTES, ROOMY, FolderLimits, read_folder
-from holdfast.memories.durable.importing import How, import_files, import_markdown
-from holdfast.memories.durable.markdown import File, path_of
+from holdfast.memories.durable.markdown.folder import MOST_BYTES, ROOMY, FolderLimits, read_folder
+from holdfast.memories.durable.markdown.format import File, path_of
+from holdfast.memories.durable.markdown.transfer import How, import_files, import_markdown
 from holdfast.memories.durable.memory import DurableMemory
 from holdfast.memories.durable.reports import ImportReport, RejectedFile
 from holdfast.memories.durable.validation import checked_entry

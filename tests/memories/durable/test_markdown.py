@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.scope import Actor
-from holdfast.memories.durable.markdown import (
+from holdfast.memories.durable.markdown.format import (
     MARKER,
     Marker,
     path_of,

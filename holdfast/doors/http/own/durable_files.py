@@ -14,7 +14,7 @@ from holdfast.doors.http.query import flag
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.traced import within
 from holdfast.memories.durable.exporting import export_files
-from holdfast.memories.durable.importing import How, Mode, import_files
+from holdfast.memories.durable.markdown.transfer import How, Mode, import_files
 from holdfast.memories.durable.reports import ImportReport, RejectedFile
 from holdfast.memories.durable.wire import entry_to_wire
 

@@ -1,4 +1,4 @@
-"""Entries as Markdown files, and files as entries: pure, and exact to the byte.
+"""One durable entry as Markdown, and back.
 
 A file is its path, with slashes, and its text: front matter of `name: value` lines, then the
 content and one line feed. What a file says of itself counts; its path says nothing.

@@ -1,4 +1,4 @@
-"""A folder of Markdown files, read and written without leaving it: no link in it is followed.
+"""Safe folders of an export, and atomic writes in them.
 
 Whoever made the folder may have meant harm: what is no regular file is not opened, nothing is
 read beyond its bound, and every name is asked of the folder it was found in.
@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from holdfast.ground.errors import InvalidInput, Reason, Unavailable
 from holdfast.ground.permissions import create_file, create_folder, create_folders
-from holdfast.memories.durable.markdown import MARKER, SUFFIX, File, is_exported_name
+from holdfast.memories.durable.markdown.format import MARKER, SUFFIX, File, is_exported_name
 
 MOST_BYTES: Final = 262_144
 """Of one file: the longest content there may be, with front matter, and to spare."""

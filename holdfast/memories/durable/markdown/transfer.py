@@ -18,9 +18,9 @@ from holdfast.ground.errors import (
 )
 from holdfast.memories.durable.caller import AgentContext
 from holdfast.memories.durable.codes import CODES
-from holdfast.memories.durable.folders import read_folder
 from holdfast.memories.durable.intake import Intake, is_shared, rejected
-from holdfast.memories.durable.markdown import MARKER, File, MarkdownEntry, read_file
+from holdfast.memories.durable.markdown.folder import read_folder
+from holdfast.memories.durable.markdown.format import MARKER, File, MarkdownEntry, read_file
 from holdfast.memories.durable.records import CONVERSATION
 from holdfast.memories.durable.replays import Replay
 from holdfast.memories.durable.reports import ImportReport, RejectedFile

@@ -1,0 +1,1 @@
+"""Durable entries as Markdown files."""
