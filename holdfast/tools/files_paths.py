@@ -4,7 +4,7 @@ from msgspec import Struct
 
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.text import to_nfc
-from holdfast.memories.stores.paths import checked_path, checked_place
+from holdfast.memories.stores.validation import checked_path, checked_place
 from holdfast.tools import files_refusals as refusals
 
 ROOT = "/memories"

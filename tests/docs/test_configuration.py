@@ -32,7 +32,8 @@ from holdfast.memories.longterm.options import MAX_ITEMS, LongTermOptions
 from holdfast.memories.longterm.vectors.keepers import NAMES
 from holdfast.memories.run.records.write import ENDED_MOST
 from holdfast.memories.state.counts import COUNTERS
-from holdfast.memories.stores import asked, ledger
+from holdfast.memories.stores import asked
+from holdfast.memories.stores.transaction import MEMORIES_CAP
 from holdfast.runtime import counts
 from holdfast.runtime.networks import counts as network_counts
 from holdfast.testing.embedders import WordEmbedder
@@ -45,7 +46,7 @@ NOT_SETTINGS = {"LC_ALL", "COMP_WORDS"}
 """Set for a program that is started; set by a shell that completes a command line."""
 
 FIGURES = {
-    "live memories in a store": ledger.MEMORIES_CAP,
+    "live memories in a store": MEMORIES_CAP,
     "bytes of a memory's content": asked.CONTENT_BYTES_MAX,
     "bytes of a recalled block": block.BUDGET,
     "results of `recall`": recalling.K,

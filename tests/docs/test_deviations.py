@@ -12,8 +12,8 @@ from doors.http.asking import Asker
 import holdfast
 from holdfast.doors.http.app import make_app
 from holdfast.doors.http.house import IN_FLIGHT_MOST
-from holdfast.memories.stores.ledger import MEMORIES_CAP
 from holdfast.memories.stores.stores import CAP_MAX
+from holdfast.memories.stores.transaction import MEMORIES_CAP
 
 PAGE = (Path(__file__).parents[2] / "docs" / "deviations.md").read_text(encoding="utf-8")
 REFUSED = re.findall(r"^\| `POST (\S+)` \| `(\w+)` \|$", PAGE, re.MULTILINE)

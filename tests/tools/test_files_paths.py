@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.ground.errors import ToolRefused
-from holdfast.memories.stores.paths import checked_path
+from holdfast.memories.stores.validation import checked_path
 from holdfast.tools.files_paths import as_given, place
 
 

@@ -10,7 +10,7 @@ from errno import EILSEQ, EINVAL, ENAMETOOLONG
 
 from holdfast.doors.mount.failure import failure
 from holdfast.ground.errors import InvalidInput
-from holdfast.memories.stores.paths import BYTES_MAX, SEGMENTS_MAX, checked_path
+from holdfast.memories.stores.validation import BYTES_MAX, SEGMENTS_MAX, checked_path
 
 NAME_BYTES_MAX = 255
 """Bytes of one component, as the kernel and its programs expect."""

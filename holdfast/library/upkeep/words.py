@@ -9,7 +9,7 @@ from msgspec import Struct
 from holdfast.engines.base import Engine, Reader, Transaction
 from holdfast.library.upkeep.chains import StoreRow
 from holdfast.library.upkeep.finding import Finding
-from holdfast.memories.stores.words import marked, words_of
+from holdfast.memories.stores.text_index import marked, words_of
 
 HEADS_AT_ONCE = 100
 """Contents read at a time; 10 MiB at most."""

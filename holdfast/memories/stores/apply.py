@@ -19,9 +19,9 @@ from holdfast.memories.stores.edit_acts import EditActs
 from holdfast.memories.stores.edit_input import checked_edit_id, checked_edits
 from holdfast.memories.stores.edits import Edit
 from holdfast.memories.stores.existence import existence_first
-from holdfast.memories.stores.ledger import Ledger
 from holdfast.memories.stores.records import Applied, Memory
 from holdfast.memories.stores.rows import memory_of
+from holdfast.memories.stores.transaction import Ledger
 
 _MICROSECOND = timedelta(microseconds=1)
 KEPT = timedelta(hours=24) // _MICROSECOND

@@ -7,12 +7,12 @@ from holdfast.engines.base import Transaction
 from holdfast.ground.errors import InvalidInput
 from holdfast.memories.stores.caller import StoresContext
 from holdfast.memories.stores.existence import existence_first
-from holdfast.memories.stores.ledger import Ledger, seen
 from holdfast.memories.stores.missing import missing
 from holdfast.memories.stores.moves import MemoryLocation, carry, refuse_taken, step_aside
-from holdfast.memories.stores.paths import checked_path, checked_place, just_after, span_below
 from holdfast.memories.stores.records import Memory
 from holdfast.memories.stores.rows import Head
+from holdfast.memories.stores.transaction import Ledger, seen
+from holdfast.memories.stores.validation import checked_path, checked_place, just_after, span_below
 
 HEADS_AT_ONCE = 100
 """Heads that are read at a time; with their contents 10 MiB at most."""

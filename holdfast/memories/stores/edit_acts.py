@@ -9,12 +9,12 @@ from holdfast.ground.errors import NotFound, PathTaken, PreconditionFailed, TooL
 from holdfast.memories.stores.asked import CONTENT_BYTES_MAX
 from holdfast.memories.stores.edit_input import AskedEdit, AskedReplace, AskedSave
 from holdfast.memories.stores.edits import Move, Remove
-from holdfast.memories.stores.ledger import NOBODY, Ledger, Text, seen
 from holdfast.memories.stores.missing import missing, sought
 from holdfast.memories.stores.moves import MemoryLocation, carry, refuse_taken, step_aside
-from holdfast.memories.stores.paths import lineage
 from holdfast.memories.stores.records import Applied, Memory
 from holdfast.memories.stores.rows import Head
+from holdfast.memories.stores.transaction import NOBODY, Ledger, Text, seen
+from holdfast.memories.stores.validation import lineage
 
 
 class EditActs:

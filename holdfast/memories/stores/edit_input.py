@@ -11,8 +11,8 @@ from msgspec import Struct
 from holdfast.ground.errors import InvalidInput
 from holdfast.memories.stores.asked import checked_content, checked_sha256
 from holdfast.memories.stores.edits import Move, Remove, Replace, Save
-from holdfast.memories.stores.ledger import Text
-from holdfast.memories.stores.paths import checked_path
+from holdfast.memories.stores.transaction import Text
+from holdfast.memories.stores.validation import checked_path
 
 EDITS_MAX = 1_000
 """Edits of one `apply`."""

@@ -22,9 +22,7 @@ from holdfast.memories.stores.changes import changes
 from holdfast.memories.stores.directories import delete_under, rename
 from holdfast.memories.stores.edits import Edit
 from holdfast.memories.stores.existence import demand_store, existence_first
-from holdfast.memories.stores.ledger import Ledger, Text, seen
 from holdfast.memories.stores.missing import missing, sought
-from holdfast.memories.stores.paths import checked_path, checked_prefix, just_after
 from holdfast.memories.stores.records import (
     Applied,
     ChangesPage,
@@ -40,6 +38,8 @@ from holdfast.memories.stores.rows import memory_of
 from holdfast.memories.stores.search import search
 from holdfast.memories.stores.session_access import reach
 from holdfast.memories.stores.snapshots import snapshot
+from holdfast.memories.stores.transaction import Ledger, Text, seen
+from holdfast.memories.stores.validation import checked_path, checked_prefix, just_after
 
 
 class Memories:

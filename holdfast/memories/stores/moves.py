@@ -12,9 +12,9 @@ from msgspec import Struct
 
 from holdfast.engines.base import Transaction
 from holdfast.ground.errors import PathTaken
-from holdfast.memories.stores.ledger import Ledger, Text, seen
-from holdfast.memories.stores.paths import lineage
 from holdfast.memories.stores.records import Memory
+from holdfast.memories.stores.transaction import Ledger, Text, seen
+from holdfast.memories.stores.validation import lineage
 
 
 class MemoryLocation(Struct, frozen=True, kw_only=True):

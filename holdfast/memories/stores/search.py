@@ -14,11 +14,10 @@ from holdfast.ground.text import encoded
 from holdfast.memories.stores.caller import StoresContext
 from holdfast.memories.stores.existence import existence_first
 from holdfast.memories.stores.missing import missing, sought
-from holdfast.memories.stores.paths import checked_prefix
 from holdfast.memories.stores.records import Match, Memory
 from holdfast.memories.stores.rows import memory_of
 from holdfast.memories.stores.session_access import reach
-from holdfast.memories.stores.words import (
+from holdfast.memories.stores.text_index import (
     asked,
     holds_phrase,
     marked,
@@ -26,6 +25,7 @@ from holdfast.memories.stores.words import (
     snippet,
     words_of,
 )
+from holdfast.memories.stores.validation import checked_prefix
 
 EVERY = 2**31 - 1
 

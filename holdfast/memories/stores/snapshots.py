@@ -5,11 +5,11 @@ from msgspec import Struct
 from holdfast.engines.base import Reader
 from holdfast.ground.clock import from_microseconds_or_none
 from holdfast.memories.stores.caller import StoresContext
-from holdfast.memories.stores.ledger import MEMORIES_CAP
 from holdfast.memories.stores.missing import missing, sought
 from holdfast.memories.stores.records import Snapshot
 from holdfast.memories.stores.rows import memory_of
 from holdfast.memories.stores.session_access import reach
+from holdfast.memories.stores.transaction import MEMORIES_CAP
 
 
 class StoreState(Struct, frozen=True, kw_only=True):

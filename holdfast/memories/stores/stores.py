@@ -17,13 +17,13 @@ from holdfast.memories.stores.bounds import after_age, age_key, bounds
 from holdfast.memories.stores.caller import StoresContext
 from holdfast.memories.stores.directories import heads_under
 from holdfast.memories.stores.existence import existence_first
-from holdfast.memories.stores.ledger import MEMORIES_CAP, Ledger
 from holdfast.memories.stores.memories import Memories
 from holdfast.memories.stores.metadata import checked_metadata, patched_metadata
 from holdfast.memories.stores.missing import missing, sought
 from holdfast.memories.stores.records import Deleted, Metadata, Store, StoreSettings
 from holdfast.memories.stores.rows import store_of
 from holdfast.memories.stores.session_access import reach, refuse_narrowed
+from holdfast.memories.stores.transaction import MEMORIES_CAP, Ledger
 from holdfast.memories.stores.versions import Versions
 
 NAME_MAX, DESCRIPTION_MAX = 255, 1024

@@ -18,11 +18,11 @@ from holdfast.memories.stores.asked import FULL_VIEW_MAX, checked_view
 from holdfast.memories.stores.bounds import after_age, age_key, bounds
 from holdfast.memories.stores.caller import StoresContext
 from holdfast.memories.stores.existence import demand_store, existence_first
-from holdfast.memories.stores.ledger import Ledger, Text, seen
 from holdfast.memories.stores.missing import missing, sought
 from holdfast.memories.stores.records import Memory, Operation, Version, View
 from holdfast.memories.stores.rows import Head, version_of
 from holdfast.memories.stores.session_access import reach, refuse_narrowed
+from holdfast.memories.stores.transaction import Ledger, Text, seen
 
 ACTOR_ID_MAX = 128
 NOBODY = Actor.user("")

@@ -1,4 +1,4 @@
-"""The words that a search goes by: case and accents folded, one mark per store.
+"""Words of a text for the full-text index.
 
 A word is a run of letters and digits; an ideograph or a kana is a word by itself, as these
 scripts set no spaces. Each word carries its store's number (`12_tabs`), so that looking one up
