@@ -23,7 +23,7 @@ from texts import Texts
 
 import holdfast
 from holdfast import Holdfast, LongTermMemory, LongTermOptions, Turn
-from holdfast.memories.longterm.room import CACHE_BYTES
+from holdfast.memories.longterm.cache_budget import CACHE_BYTES
 
 TEXT_BYTES = 170
 WORDS = 20

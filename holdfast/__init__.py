@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from holdfast.library.holdfast import Holdfast as Holdfast
     from holdfast.library.open import open as open
     from holdfast.memories.longterm.block import recalled_block as recalled_block
-    from holdfast.memories.longterm.item import Item as Item
-    from holdfast.memories.longterm.item import Recalled as Recalled
-    from holdfast.memories.longterm.item import Remembered as Remembered
-    from holdfast.memories.longterm.item import Turn as Turn
     from holdfast.memories.longterm.memory import LongTermMemory as LongTermMemory
     from holdfast.memories.longterm.options import LongTermOptions as LongTermOptions
+    from holdfast.memories.longterm.records import Item as Item
+    from holdfast.memories.longterm.records import Recalled as Recalled
+    from holdfast.memories.longterm.records import Remembered as Remembered
+    from holdfast.memories.longterm.records import Turn as Turn
     from holdfast.memories.longterm.score import Weights as Weights
     from holdfast.memories.run.entry import RunEntry as RunEntry
     from holdfast.memories.run.limits import RunLimits as RunLimits
@@ -91,15 +91,15 @@ __getattr__ = lazily(
         "ValueInfo": "holdfast.memories.state.info",
         "View": "holdfast.memories.state.view",
         "Window": "holdfast.memories.state.history",
-        "Item": "holdfast.memories.longterm.item",
+        "Item": "holdfast.memories.longterm.records",
         "LongTermMemory": "holdfast.memories.longterm.memory",
         "LongTermOptions": "holdfast.memories.longterm.options",
-        "Recalled": "holdfast.memories.longterm.item",
-        "Remembered": "holdfast.memories.longterm.item",
+        "Recalled": "holdfast.memories.longterm.records",
+        "Remembered": "holdfast.memories.longterm.records",
         "RunEntry": "holdfast.memories.run.entry",
         "RunLimits": "holdfast.memories.run.limits",
         "RunMemory": "holdfast.memories.run.memory",
-        "Turn": "holdfast.memories.longterm.item",
+        "Turn": "holdfast.memories.longterm.records",
         "Usage": "holdfast.memories.state.result",
         "Weights": "holdfast.memories.longterm.score",
         "Holdfast": "holdfast.library.holdfast",

@@ -44,8 +44,12 @@ from holdfast.memories.durable.records import (
 from holdfast.memories.durable.reports import Explanation, ExportReport, ImportReport, RunEnded
 from holdfast.memories.durable.run import DurableRun
 from holdfast.memories.durable.write import OnError
-from holdfast.memories.longterm import listing
-from holdfast.memories.longterm.item import (
+from holdfast.memories.longterm import read
+from holdfast.memories.longterm.cache_budget import CACHE_BYTES
+from holdfast.memories.longterm.memory import LongTermData, LongTermMemory
+from holdfast.memories.longterm.options import LongTermOptions
+from holdfast.memories.longterm.recalling import K
+from holdfast.memories.longterm.records import (
     Cleared,
     Flushed,
     ForgetResult,
@@ -58,10 +62,6 @@ from holdfast.memories.longterm.item import (
     Turn,
     What,
 )
-from holdfast.memories.longterm.memory import LongTermData, LongTermMemory
-from holdfast.memories.longterm.options import LongTermOptions
-from holdfast.memories.longterm.recalling import K
-from holdfast.memories.longterm.room import CACHE_BYTES
 from holdfast.memories.longterm.score import Weights
 from holdfast.memories.run import commanding
 from holdfast.memories.run.attaching import Attached
@@ -1056,7 +1056,7 @@ class AsyncLongTermData:
         kinds: Iterable[str] | None = None,
         query: str | None = None,
         include_superseded: bool = False,
-        limit: int | None = listing.LISTED,
+        limit: int | None = read.LISTED,
         page: str | None = None,
     ) -> AsyncPage[Any]:
         """Return the `items` or the `turns`, newest first; *limit* is 1 to 1,000.

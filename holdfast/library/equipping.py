@@ -10,8 +10,8 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from holdfast.memories.longterm.background.tending import PendingWork
-from holdfast.memories.longterm.caller import CollectionContext
 from holdfast.memories.longterm.choosing import choose, configured
+from holdfast.memories.longterm.context import CollectionContext
 from holdfast.memories.longterm.extractors import mines_with
 from holdfast.memories.longterm.meaning import degraded
 from holdfast.memories.longterm.providers import Keys

@@ -16,8 +16,8 @@ from holdfast.library.forget_report import ForgetReport
 from holdfast.library.opened import HandleTarget
 from holdfast.memories.durable.limits import DurableLimits, LimitsChanged
 from holdfast.memories.durable.records import AgentSummary, Swept
+from holdfast.memories.longterm.cache_budget import CACHE_BYTES
 from holdfast.memories.longterm.options import LongTermOptions
-from holdfast.memories.longterm.room import CACHE_BYTES
 from holdfast.memories.stores.caller import StoresContext
 from holdfast.memories.stores.session_access import refuse_narrowed
 from holdfast.memories.stores.stores import MemoryStores

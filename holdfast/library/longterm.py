@@ -12,14 +12,14 @@ from holdfast.library.equipping import equip, opens
 from holdfast.library.forget_report import ForgetReport
 from holdfast.library.traced import traced
 from holdfast.library.traced_longterm import LONGTERM
-from holdfast.memories.longterm import forgetting
-from holdfast.memories.longterm.asked import checked_name, checked_user
-from holdfast.memories.longterm.caller import CollectionContext as LongTermCaller
-from holdfast.memories.longterm.listing import collection_id
+from holdfast.memories.longterm import forget
+from holdfast.memories.longterm.context import CollectionContext as LongTermCaller
 from holdfast.memories.longterm.memory import LongTermData, LongTermMemory
 from holdfast.memories.longterm.options import MAX_ITEMS, LongTermOptions
+from holdfast.memories.longterm.read import collection_id
 from holdfast.memories.longterm.shared import Shared
 from holdfast.memories.longterm.switch import ENABLED, MAX_ITEMS_VARIABLE, cap_in, is_on
+from holdfast.memories.longterm.validation import checked_name, checked_user
 from holdfast.memories.stores.caller import StoresContext
 from holdfast.memories.stores.session_access import refuse_narrowed
 
@@ -69,7 +69,7 @@ def forget_user(caller: StoresContext, shared: Shared, user_id: str) -> ForgetRe
     refuse_narrowed(caller, "admin")
     whole = _of(caller, shared, LongTermSpec(user_id=user_id))
     shared.marks.flush()
-    counts = forgetting.forget_user(whole)
+    counts = forget.forget_user(whole)
     return ForgetReport(counts=counts, pending=whole.engine.scrub().pending)
 
 

@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from holdfast.memories.longterm.room import CACHE_BYTES
+from holdfast.memories.longterm.cache_budget import CACHE_BYTES
 
 
 class HandleTarget(Struct, frozen=True, kw_only=True):

@@ -23,9 +23,10 @@ from holdfast.library.remote_longterm_wire import (
 from holdfast.library.traced import traced
 from holdfast.library.traced_longterm import LONGTERM
 from holdfast.library.wire_client import WireClient
-from holdfast.memories.longterm import listing
-from holdfast.memories.longterm.asked import checked_kinds, checked_turns, is_id
-from holdfast.memories.longterm.item import (
+from holdfast.memories.longterm.messages import read_messages
+from holdfast.memories.longterm.read import LISTED
+from holdfast.memories.longterm.recalling import K
+from holdfast.memories.longterm.records import (
     Cleared,
     Flushed,
     ForgetResult,
@@ -38,9 +39,8 @@ from holdfast.memories.longterm.item import (
     Turn,
     What,
 )
-from holdfast.memories.longterm.messages import read_messages
-from holdfast.memories.longterm.recalling import K
 from holdfast.memories.longterm.score import Weights
+from holdfast.memories.longterm.validation import checked_kinds, checked_turns, is_id
 from holdfast.memories.longterm.wire import Wire, to_wire
 
 D = TypeVar("D", bound="RemoteLongTermData")
@@ -64,7 +64,7 @@ class RemoteLongTermData:
         kinds: Iterable[str] | None = None,
         query: str | None = None,
         include_superseded: bool = False,
-        limit: int | None = listing.LISTED,
+        limit: int | None = LISTED,
         page: str | None = None,
     ) -> Page[Any]:
         """Return the `items` or the `turns`, newest first; *limit* is 1 to 1,000."""

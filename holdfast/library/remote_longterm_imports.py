@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from holdfast.ground.errors import InvalidInput
 from holdfast.library.remote_longterm_wire import LongTermWire, record, sendable
 from holdfast.library.wire_request import json_of
-from holdfast.memories.longterm.item import Imported, RejectedRecord
+from holdfast.memories.longterm.records import Imported, RejectedRecord
 
 BYTES_AT_ONCE: Final = 8_388_608
 """Of lines, in one request; a server reads four times as much."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from holdfast.library.traced import Face, TracedMethod
-from holdfast.memories.longterm.item import (
+from holdfast.memories.longterm.records import (
     Cleared,
     ForgetResult,
     Imported,

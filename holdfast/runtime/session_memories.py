@@ -15,7 +15,7 @@ from holdfast.ground.errors import HoldfastError, InvalidInput
 from holdfast.memories import durable, longterm
 from holdfast.memories.durable.hydration import Hydration
 from holdfast.memories.longterm.block import recalled_block, without_blocks
-from holdfast.memories.longterm.item import Recalled
+from holdfast.memories.longterm.records import Recalled
 from holdfast.runtime.session_events import SessionEvent, SessionEventType
 
 T = TypeVar("T")

@@ -12,8 +12,8 @@ from msgspec import Struct
 from holdfast.ground.clock import to_rfc3339
 from holdfast.ground.errors import HoldfastError
 from holdfast.memories import longterm as memories
-from holdfast.memories.longterm.asked import KINDS
-from holdfast.memories.longterm.item import Recalled
+from holdfast.memories.longterm.records import Recalled
+from holdfast.memories.longterm.validation import KINDS
 from holdfast.tools.base import JSON, Schema, Tool
 from holdfast.tools.durable_arguments import read
 from holdfast.tools.mistakes import is_error, told

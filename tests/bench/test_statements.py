@@ -10,8 +10,8 @@ import holdfast
 from holdfast.engines.sqlite import SQLiteEngine
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.durable.memory import DurableMemory
-from holdfast.memories.longterm.item import Turn
 from holdfast.memories.longterm.memory import LongTermMemory
+from holdfast.memories.longterm.records import Turn
 from holdfast.memories.stores.edits import Edit, Save
 from holdfast.memories.stores.records import Memory
 

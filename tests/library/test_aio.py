@@ -17,7 +17,7 @@ from holdfast.ground.events import Event
 from holdfast.ground.pages import Page
 from holdfast.ground.scope import Actor
 from holdfast.library.crossing import AsyncWalk, Crossing
-from holdfast.memories.longterm.item import Turn
+from holdfast.memories.longterm.records import Turn
 from holdfast.testing.shared import Server, new_workspace
 
 ROOT = Path(__file__).resolve().parents[2]

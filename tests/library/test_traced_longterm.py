@@ -15,8 +15,8 @@ import holdfast
 from holdfast import tools
 from holdfast.ground.errors import InvalidInput, NotFound
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.longterm.item import Turn
 from holdfast.memories.longterm.memory import LongTermData, LongTermMemory
+from holdfast.memories.longterm.records import Turn
 from holdfast.testing.fakes import FrozenClock
 from holdfast.testing.serving import serving
 

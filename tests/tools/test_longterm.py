@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 import holdfast
 from holdfast import Holdfast, tools
-from holdfast.memories.longterm.item import Turn
 from holdfast.memories.longterm.memory import LongTermMemory
+from holdfast.memories.longterm.records import Turn
 from holdfast.tools.base import Tool
 from holdfast.tools.longterm import SCHEMAS
 

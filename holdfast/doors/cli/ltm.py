@@ -14,9 +14,9 @@ from holdfast.doors.cli.command import command
 from holdfast.doors.cli.ltm_shown import put_page, put_recalled
 from holdfast.ground.errors import InvalidInput, NotFound, NotPermitted
 from holdfast.ground.permissions import create_file
-from holdfast.memories.longterm.item import What
-from holdfast.memories.longterm.listing import LISTED, MOST_LISTED
 from holdfast.memories.longterm.memory import LongTermData, LongTermMemory
+from holdfast.memories.longterm.read import LISTED, MOST_LISTED
+from holdfast.memories.longterm.records import What
 from holdfast.memories.longterm.wire import to_wire
 
 ltm_app = typer.Typer(rich_markup_mode=None)

@@ -6,8 +6,8 @@ from typing import Final
 
 from holdfast.doors.http.counters import Counter, flat_lines
 from holdfast.engines.base import Engine
-from holdfast.memories.longterm.counts import BUCKETS, COUNTERS, TIMINGS, counts
 from holdfast.memories.longterm.gauges import held, jobs
+from holdfast.memories.longterm.metrics import BUCKETS, COUNTERS, TIMINGS, counts
 
 _LONGTERM_PREFIX: Final = "holdfast_ltm_"
 _KINDS: Final = ("extract", "embed", "reembed")

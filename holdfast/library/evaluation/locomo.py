@@ -16,9 +16,9 @@ from msgspec import Struct
 
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.text import to_nfc
-from holdfast.memories.longterm.asked import CAPTION_BYTES, NAME_BYTES, TURN_BYTES
 from holdfast.memories.longterm.flags import MONTHS
 from holdfast.memories.longterm.postings import MACHINES
+from holdfast.memories.longterm.validation import CAPTION_BYTES, NAME_BYTES, TURN_BYTES
 
 LONGEST, LONGEST_CAPTION, LONGEST_NAME = TURN_BYTES, CAPTION_BYTES, NAME_BYTES
 """What is longer is cut, for no turn has more."""

@@ -10,8 +10,8 @@ from holdfast.ground.clock import Clock, from_microseconds
 from holdfast.ground.ids import Ids
 from holdfast.ground.scope import EVERYBODY, LOCAL, Scope
 from holdfast.library.upkeep.tombstones import Named
-from holdfast.memories.longterm.caller import CollectionContext
-from holdfast.memories.longterm.forgetting import (
+from holdfast.memories.longterm.context import CollectionContext
+from holdfast.memories.longterm.forget import (
     Grave,
     clear_again,
     forget_items_again,

@@ -14,7 +14,7 @@ from holdfast.memories.longterm.analyze import VERSION
 from holdfast.memories.longterm.hashes import user_hash
 from holdfast.memories.longterm.indexing import terms_of
 from holdfast.memories.longterm.rows import bits_of
-from holdfast.memories.longterm.writing import ready, turn_terms
+from holdfast.memories.longterm.write import ready, turn_terms
 
 ROWS_AT_ONCE: Final = 100
 """Texts read at a time; 100 MiB at most."""

@@ -11,7 +11,7 @@ from typing import Final
 
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.text import CONTROLS, INVISIBLE
-from holdfast.memories.longterm.item import Recalled
+from holdfast.memories.longterm.records import Recalled
 
 Span = tuple[int, int]
 

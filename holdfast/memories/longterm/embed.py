@@ -11,7 +11,7 @@ from time import perf_counter
 from typing import Any, Final, Literal, Protocol, TypeAlias, runtime_checkable
 
 from holdfast.ground.secrets import redact
-from holdfast.memories.longterm.counts import counts
+from holdfast.memories.longterm.metrics import counts
 
 InputType = Literal["query", "document"]
 Vector: TypeAlias = "array[float]"

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from holdfast.ground.secrets import redact
 from holdfast.ground.text import to_nfc
-from holdfast.memories.longterm.item import Item, Kind, Role, Turn
+from holdfast.memories.longterm.records import Item, Kind, Role, Turn
 
 MOST_CHARACTERS: Final = 12_000
 """Of a rendered conversation; a longer one takes more calls."""

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from msgspec import Struct
 
 from holdfast.ground.errors import InvalidInput
-from holdfast.memories.longterm.caller import Extractor
 from holdfast.memories.longterm.choosing import checked_model
+from holdfast.memories.longterm.context import Extractor
 from holdfast.memories.longterm.extract import ExtractionRequest
 from holdfast.memories.longterm.model_thread import ModelThread
 from holdfast.memories.longterm.providers import (

@@ -6,8 +6,8 @@ from typing import Any
 from msgspec import Struct
 
 from holdfast.engines.base import Reader, Row
-from holdfast.memories.longterm.caller import CollectionContext
-from holdfast.memories.longterm.item import Item, Recalled, Turn
+from holdfast.memories.longterm.context import CollectionContext
+from holdfast.memories.longterm.records import Item, Recalled, Turn
 from holdfast.memories.longterm.rows import ItemRow, TurnRow, numbers_text
 from holdfast.memories.longterm.score import Ranked
 

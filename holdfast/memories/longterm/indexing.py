@@ -20,7 +20,7 @@ from holdfast.memories.longterm.means import means_of
 from holdfast.memories.longterm.rows import Collection
 
 if TYPE_CHECKING:
-    from holdfast.memories.longterm.book import CollectionTransaction
+    from holdfast.memories.longterm.transaction import CollectionTransaction
 
 LARGE: Final = 5_000
 """Rows beyond which a collection is looked through in the engine first."""

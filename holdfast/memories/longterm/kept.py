@@ -5,9 +5,9 @@ What is kept is known by the collection's version, so a write anywhere is seen b
 
 import threading
 
+from holdfast.memories.longterm.cache_budget import POSTINGS, ByteBudget, Tenant
 from holdfast.memories.longterm.gathered import Gathered
 from holdfast.memories.longterm.postings import Postings
-from holdfast.memories.longterm.room import POSTINGS, ByteBudget, Tenant
 from holdfast.memories.longterm.rows import Collection
 
 Place = tuple[str, str, str, str]

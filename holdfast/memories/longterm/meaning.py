@@ -11,7 +11,7 @@ from typing import Final
 from msgspec import Struct
 
 from holdfast.memories.longterm.background.bounded import bounded
-from holdfast.memories.longterm.caller import CollectionContext
+from holdfast.memories.longterm.context import CollectionContext
 from holdfast.memories.longterm.embed import (
     Embedder,
     EmbeddingFailed,

@@ -7,18 +7,13 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from holdfast.ground.pages import Page
-from holdfast.memories.longterm import (
-    changing,
-    conversing,
-    exporting,
-    forgetting,
-    listing,
-    recording,
-    standing,
-)
+from holdfast.memories.longterm import changing, read, recording, standing, transfer
+from holdfast.memories.longterm import forget as forgetting
+from holdfast.memories.longterm import turns as conversing
 from holdfast.memories.longterm.background import tending
-from holdfast.memories.longterm.caller import CollectionContext
-from holdfast.memories.longterm.item import (
+from holdfast.memories.longterm.context import CollectionContext
+from holdfast.memories.longterm.recalling import K, RecallQuery, recall
+from holdfast.memories.longterm.records import (
     Cleared,
     Flushed,
     ForgetResult,
@@ -31,10 +26,9 @@ from holdfast.memories.longterm.item import (
     Turn,
     What,
 )
-from holdfast.memories.longterm.recalling import K, RecallQuery, recall
-from holdfast.memories.longterm.remembering import remember
+from holdfast.memories.longterm.remember import remember
 from holdfast.memories.longterm.score import Weights
-from holdfast.memories.longterm.writing import ItemRequest
+from holdfast.memories.longterm.write import ItemRequest
 
 
 class LongTermData:
@@ -50,7 +44,7 @@ class LongTermData:
         kinds: Iterable[str] | None = None,
         query: str | None = None,
         include_superseded: bool = False,
-        limit: int | None = listing.LISTED,
+        limit: int | None = read.LISTED,
         page: str | None = None,
     ) -> Page[Any]:
         """Return the `items` or the `turns`, newest first; *limit* is 1 to 1,000.
@@ -58,18 +52,18 @@ class LongTermData:
         Each word of *query* is, by case folding, in the text. Items that were superseded come
         only with *include_superseded*.
         """
-        filters = listing.ItemFilter(
+        filters = read.ItemFilter(
             what=what, kinds=kinds, query=query, include_superseded=include_superseded
         )
-        return listing.list_rows(self.caller, filters, limit=limit, page=page)
+        return read.list_rows(self.caller, filters, limit=limit, page=page)
 
     def get(self, id: str) -> Item | Turn | None:
         """Return the item or turn called *id*, or None."""
-        return listing.get(self.caller, id)
+        return read.get(self.caller, id)
 
     def export(self) -> Iterator[dict[str, object]]:
         """Give every turn and then every item, each as a dict with its `type`."""
-        return exporting.export(self.caller)
+        return transfer.export(self.caller)
 
     def forget(self, id: str) -> ForgetResult:
         """Forget the item or turn *id* for good, and say what went with it.
@@ -191,7 +185,7 @@ class LongTermMemory(LongTermData):
 
     def import_(self, records: Iterable[object]) -> Imported:
         """Take in *records*, as `export` gives them; those whose id is here are skipped."""
-        return exporting.import_(self.caller, records)
+        return transfer.import_(self.caller, records)
 
     def flush(self, timeout: float | None = None) -> Flushed:
         """Wait, at most *timeout* seconds, for what is done in the background.

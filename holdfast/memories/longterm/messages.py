@@ -10,9 +10,9 @@ from typing import Final, cast
 from msgspec.structs import replace
 
 from holdfast.ground.errors import InvalidInput
-from holdfast.memories.longterm.asked import checked_turn
 from holdfast.memories.longterm.block import without_blocks
-from holdfast.memories.longterm.item import Turn
+from holdfast.memories.longterm.records import Turn
+from holdfast.memories.longterm.validation import checked_turn
 
 SAID_BY: Final = frozenset(("user", "assistant"))
 NOT_SAID: Final = frozenset(("system", "developer", "tool", "function"))

@@ -7,13 +7,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.engines.base import Transaction
-from holdfast.memories.longterm.asked import checked_thread, checked_turns
-from holdfast.memories.longterm.book import CollectionTransaction
-from holdfast.memories.longterm.caller import CollectionContext
-from holdfast.memories.longterm.evicting import evict_turns
+from holdfast.memories.longterm.context import CollectionContext
 from holdfast.memories.longterm.hashes import HASH_BYTES, fingerprint
-from holdfast.memories.longterm.item import Recorded, Turn
-from holdfast.memories.longterm.writing import PreparedTurn, put_turns, ready_turns
+from holdfast.memories.longterm.records import Recorded, Turn
+from holdfast.memories.longterm.removal import evict_turns
+from holdfast.memories.longterm.transaction import CollectionTransaction
+from holdfast.memories.longterm.validation import checked_thread, checked_turns
+from holdfast.memories.longterm.write import PreparedTurn, put_turns, ready_turns
 
 CHUNK: Final = 256
 """Fingerprints that stand in one row of a cursor."""

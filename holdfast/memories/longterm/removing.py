@@ -2,9 +2,9 @@
 
 from msgspec import Struct
 
-from holdfast.memories.longterm.book import CollectionTransaction
 from holdfast.memories.longterm.hashes import terms_hash
 from holdfast.memories.longterm.indexing import PostingChange
+from holdfast.memories.longterm.transaction import CollectionTransaction
 
 
 class GoneItem(Struct, frozen=True, kw_only=True):

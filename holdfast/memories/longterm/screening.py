@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from holdfast.ground import secrets
-from holdfast.memories.longterm.caller import CollectionContext
+from holdfast.memories.longterm.context import CollectionContext
 
 
 class Screened(Struct, frozen=True, kw_only=True):

@@ -2,11 +2,11 @@
 
 from holdfast.memories.longterm.background.mined import Mined
 from holdfast.memories.longterm.background.worker import Tender, Worker
-from holdfast.memories.longterm.counts import LongTermCounters, counts
+from holdfast.memories.longterm.cache_budget import CACHE_BYTES, ByteBudget
 from holdfast.memories.longterm.kept import Place, PostingsCache
 from holdfast.memories.longterm.marks import Marks
+from holdfast.memories.longterm.metrics import LongTermCounters, counts
 from holdfast.memories.longterm.model_thread import ModelThread
-from holdfast.memories.longterm.room import CACHE_BYTES, ByteBudget
 from holdfast.memories.longterm.vectors.keepers import Keepers
 
 QUERY_SECONDS = 2.0

@@ -5,7 +5,7 @@ from typing import Final
 
 from holdfast.ground.clock import from_microseconds
 from holdfast.ground.events import Event, Fact
-from holdfast.memories.longterm.caller import CollectionContext
+from holdfast.memories.longterm.context import CollectionContext
 
 MOST_IDS: Final = 100
 """Ids of one kind that an event names; how many there are it says besides."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from holdfast.memories.longterm.background.following import Following
-from holdfast.memories.longterm.caller import CollectionContext
+from holdfast.memories.longterm.context import CollectionContext
 from holdfast.memories.longterm.embed import Vector
 from holdfast.memories.longterm.meaning import PACKAGE, Compared, compared, one_place
 from holdfast.memories.longterm.rows import numbers_text
@@ -14,7 +14,7 @@ from holdfast.memories.longterm.vectors.base import WithRows
 from holdfast.memories.longterm.vectors.table import QUERIES
 
 if TYPE_CHECKING:
-    from holdfast.memories.longterm.book import CollectionTransaction
+    from holdfast.memories.longterm.transaction import CollectionTransaction
 
 
 class _Turn(Struct, frozen=True):

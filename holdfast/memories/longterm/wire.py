@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.ground.clock import to_rfc3339
-from holdfast.memories.longterm.item import Recalled
+from holdfast.memories.longterm.records import Recalled
 
 R = TypeVar("R", bound=Struct)
 Wire = dict[str, Any]

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.longterm.item import Recorded, Skipped, Turn
 from holdfast.memories.longterm.memory import LongTermMemory
+from holdfast.memories.longterm.records import Recorded, Skipped, Turn
 from holdfast.testing.contracts.longterm_given import GivenAUser, bad, memory_of, said, turns
 from holdfast.testing.fakes import FrozenClock
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.longterm.item import RejectedRecord
 from holdfast.memories.longterm.memory import LongTermMemory
+from holdfast.memories.longterm.records import RejectedRecord
 from holdfast.testing.contracts.longterm_given import (
     GivenAUser,
     bad,

@@ -11,7 +11,7 @@ from holdfast.doors.http.app import make_app
 from holdfast.doors.http.route_table import routes
 from holdfast.doors.http.routes import HttpRoute
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.longterm.item import Turn
+from holdfast.memories.longterm.records import Turn
 
 SECRET = "Ada keeps a secret garden"
 LONGTERM = [each for each in routes(strict=False) if each.path.startswith("/api/longterm/")]

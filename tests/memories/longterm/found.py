@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from holdfast.memories.longterm.item import Item, Recalled, Turn
+from holdfast.memories.longterm.records import Item, Recalled, Turn
 
 NOW = datetime(2026, 11, 2, 9, 30, tzinfo=UTC)
 

@@ -10,7 +10,7 @@ from memories.longterm.found import item, recalled, turn
 import holdfast
 from holdfast.errors import InvalidInput
 from holdfast.memories.longterm.block import LEAST_BUDGET, recalled_block, without_blocks
-from holdfast.memories.longterm.item import Recalled
+from holdfast.memories.longterm.records import Recalled
 
 FRAME = """\
 <recalled-memories>

@@ -19,7 +19,7 @@ from holdfast.memories.longterm.extract import (
     parts,
     request,
 )
-from holdfast.memories.longterm.item import Turn
+from holdfast.memories.longterm.records import Turn
 
 TALK = [
     turn("I moved to Lisbon", speaker="Ana"),

@@ -13,10 +13,10 @@ from holdfast.engines.queries import load
 from holdfast.ground.errors import NotPermitted
 from holdfast.ground.scope import EVERYBODY, Scope
 from holdfast.library.holdfast import Holdfast
+from holdfast.memories.longterm.cache_budget import ByteBudget
 from holdfast.memories.longterm.gauges import CollectionSize, held, jobs
 from holdfast.memories.longterm.kept import PostingsCache
 from holdfast.memories.longterm.postings import Postings, Row
-from holdfast.memories.longterm.room import ByteBudget
 from holdfast.testing.contracts.longterm_given import items, kept, memory_of, said, texts
 from holdfast.testing.shared import new_workspace
 

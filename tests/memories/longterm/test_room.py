@@ -4,7 +4,7 @@ import pytest
 
 import holdfast
 from holdfast.ground.errors import InvalidInput
-from holdfast.memories.longterm.room import ByteBudget, Tenant
+from holdfast.memories.longterm.cache_budget import ByteBudget, Tenant
 from holdfast.testing.contracts.longterm_given import kept, memory_of
 
 ONE, OTHER, THIRD = Tenant("postings", 1), Tenant("vectors", 1), Tenant("postings", 2)

@@ -23,10 +23,10 @@ from holdfast.doors.http.query import PAGE, flag, several, text
 from holdfast.ground.errors import NotFound
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.traced import traced_as
-from holdfast.memories.longterm.asked import is_id
-from holdfast.memories.longterm.item import ForgetResult, Item, Turn, What
 from holdfast.memories.longterm.memory import LongTermData, LongTermMemory
 from holdfast.memories.longterm.recalling import K
+from holdfast.memories.longterm.records import ForgetResult, Item, Turn, What
+from holdfast.memories.longterm.validation import is_id
 from holdfast.memories.longterm.wire import to_wire
 
 ITEMS, TURNS = "/items", "/turns"

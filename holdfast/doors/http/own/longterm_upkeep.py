@@ -17,8 +17,8 @@ from holdfast.doors.http.own.longterm_asked import (
 )
 from holdfast.ground.errors import InvalidInput
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.longterm.item import Flushed, Remembered
 from holdfast.memories.longterm.memory import LongTermMemory
+from holdfast.memories.longterm.records import Flushed, Remembered
 from holdfast.memories.longterm.wire import Wire, to_wire
 
 MOST_SECONDS: Final = 60.0

@@ -20,8 +20,7 @@ from holdfast.memories.longterm.background.jobs import (
     renew,
     seconds_to_next,
 )
-from holdfast.memories.longterm.book import CollectionTransaction
-from holdfast.memories.longterm.caller import CollectionContext
+from holdfast.memories.longterm.context import CollectionContext
 from holdfast.memories.longterm.embed import MOST_TEXTS, EmbeddingFailed, Vector, embedded
 from holdfast.memories.longterm.meaning import (
     PACKAGE,
@@ -33,6 +32,7 @@ from holdfast.memories.longterm.meaning import (
     standing_of,
 )
 from holdfast.memories.longterm.rows import numbers_text
+from holdfast.memories.longterm.transaction import CollectionTransaction
 from holdfast.memories.longterm.vectors.base import WithRows, asked
 
 SECONDS: Final = 60.0

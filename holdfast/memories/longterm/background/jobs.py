@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.engines.base import Transaction
-from holdfast.memories.longterm.caller import CollectionContext
+from holdfast.memories.longterm.context import CollectionContext
 from holdfast.memories.longterm.rows import numbers_text
 
 Kind = Literal["extract", "embed"]

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Hashable
 from weakref import WeakSet
 
-from holdfast.memories.longterm.item import Remembered
+from holdfast.memories.longterm.records import Remembered
 
 
 class Results:

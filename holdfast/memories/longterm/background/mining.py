@@ -27,8 +27,7 @@ from holdfast.memories.longterm.background.jobs import (
     shrink,
 )
 from holdfast.memories.longterm.background.keeping import Proposed, keep, propose
-from holdfast.memories.longterm.book import CollectionTransaction
-from holdfast.memories.longterm.caller import CollectionContext, Extractor
+from holdfast.memories.longterm.context import CollectionContext, Extractor
 from holdfast.memories.longterm.extract import (
     MOST_EXISTING,
     ConversationChunk,
@@ -38,12 +37,13 @@ from holdfast.memories.longterm.extract import (
     parts,
     request,
 )
-from holdfast.memories.longterm.item import Item, Remembered
-from holdfast.memories.longterm.listing import ItemFilter, list_rows
 from holdfast.memories.longterm.meaning import EmbeddingState, standing_of
+from holdfast.memories.longterm.read import ItemFilter, list_rows
 from holdfast.memories.longterm.recalling import nearest_items
+from holdfast.memories.longterm.records import Item, Remembered
 from holdfast.memories.longterm.rows import TurnRow, numbers_text
 from holdfast.memories.longterm.telling import publish
+from holdfast.memories.longterm.transaction import CollectionTransaction
 
 SECONDS: Final = 60.0
 """How long an extractor may take for one answer."""

@@ -7,8 +7,8 @@ from typing import Final
 from holdfast.memories.longterm.background import embedding
 from holdfast.memories.longterm.background.mined import Results
 from holdfast.memories.longterm.background.mining import Mining
-from holdfast.memories.longterm.caller import CollectionContext
-from holdfast.memories.longterm.item import Flushed
+from holdfast.memories.longterm.context import CollectionContext
+from holdfast.memories.longterm.records import Flushed
 from holdfast.memories.longterm.standing import FAILED, JobStatus, jobs_of
 
 _PIECE: Final = 0.25

@@ -12,7 +12,7 @@ from msgspec import Struct
 from holdfast.engines.base import Engine
 from holdfast.ground.errors import InvalidInput, MissingExtra
 from holdfast.ground.permissions import create_file, create_folder, create_folders
-from holdfast.memories.longterm.room import ByteBudget
+from holdfast.memories.longterm.cache_budget import ByteBudget
 from holdfast.memories.longterm.vectors.base import VectorProvider
 from holdfast.memories.longterm.vectors.matrix import Matrices
 from holdfast.memories.longterm.vectors.pgvector import PgVectors, schema_of_extension

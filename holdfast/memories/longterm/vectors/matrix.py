@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from operator import mul
 from typing import Any, Final
 
-from holdfast.memories.longterm.room import VECTORS, ByteBudget, Tenant
+from holdfast.memories.longterm.cache_budget import VECTORS, ByteBudget, Tenant
 from holdfast.memories.longterm.vectors.base import Near, in_order
 
 PLACES: Final = 7

@@ -13,7 +13,7 @@ from typing import Final
 
 from holdfast.engines.base import Engine, Reader
 from holdfast.engines.queries import read
-from holdfast.memories.longterm.room import ByteBudget
+from holdfast.memories.longterm.cache_budget import ByteBudget
 from holdfast.memories.longterm.vectors.base import Near
 from holdfast.memories.longterm.vectors.matrix import PLACES, Matrices
 from holdfast.memories.longterm.vectors.table import QUERIES, TableVectors

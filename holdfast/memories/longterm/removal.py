@@ -4,10 +4,10 @@ from heapq import nsmallest
 
 from msgspec import Struct
 
-from holdfast.memories.longterm.book import CollectionTransaction
 from holdfast.memories.longterm.postings import DAY
 from holdfast.memories.longterm.removing import GoneItem, GoneTurn, remove_item, remove_turn
 from holdfast.memories.longterm.rows import numbers_text
+from holdfast.memories.longterm.transaction import CollectionTransaction
 
 _RECENCY, _IMPORTANCE = 0.2, 0.1
 

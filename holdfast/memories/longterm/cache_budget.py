@@ -1,4 +1,4 @@
-"""The memory that caches share: one bound for all of them, and who was used least lately goes."""
+"""A byte budget that several caches share."""
 
 import threading
 from collections import Counter, OrderedDict

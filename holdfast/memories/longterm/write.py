@@ -8,7 +8,14 @@ from msgspec.structs import replace
 
 from holdfast.ground.clock import from_microseconds
 from holdfast.memories.longterm.analyze import analyze
-from holdfast.memories.longterm.asked import (
+from holdfast.memories.longterm.context import CollectionContext
+from holdfast.memories.longterm.dedupe import ComparedText, said
+from holdfast.memories.longterm.hashes import fingerprint
+from holdfast.memories.longterm.records import Item, Kind, Origin, Skipped, Turn
+from holdfast.memories.longterm.rows import bits_of
+from holdfast.memories.longterm.screening import Screened, screen
+from holdfast.memories.longterm.transaction import CollectionTransaction, NewItem, NewTurn
+from holdfast.memories.longterm.validation import (
     checked_importance,
     checked_item_text,
     checked_kind,
@@ -16,13 +23,6 @@ from holdfast.memories.longterm.asked import (
     checked_turn_ids,
     microseconds,
 )
-from holdfast.memories.longterm.book import CollectionTransaction, NewItem, NewTurn
-from holdfast.memories.longterm.caller import CollectionContext
-from holdfast.memories.longterm.dedupe import ComparedText, said
-from holdfast.memories.longterm.hashes import fingerprint
-from holdfast.memories.longterm.item import Item, Kind, Origin, Skipped, Turn
-from holdfast.memories.longterm.rows import bits_of
-from holdfast.memories.longterm.screening import Screened, screen
 
 
 class ItemRequest(Struct, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from threading import Lock
 from typing import Final, get_args
 
-from holdfast.memories.longterm.item import Mode, Outcome
+from holdfast.memories.longterm.records import Mode, Outcome
 
 COUNTERS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "recall_empty_total": ("Recalls that found nothing.", ()),

@@ -7,17 +7,17 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.engines.base import Transaction
-from holdfast.memories.longterm.asked import checked_thread
-from holdfast.memories.longterm.book import CollectionTransaction
-from holdfast.memories.longterm.caller import CollectionContext
+from holdfast.memories.longterm.context import CollectionContext
 from holdfast.memories.longterm.cursor import seen
-from holdfast.memories.longterm.evicting import evict_turns
 from holdfast.memories.longterm.hashes import fingerprint, in_order
-from holdfast.memories.longterm.item import Recorded, Skipped
 from holdfast.memories.longterm.messages import read_messages
 from holdfast.memories.longterm.recording import append_to_cursor, cursor_of
-from holdfast.memories.longterm.remembering import graves
-from holdfast.memories.longterm.writing import PreparedTurn, put_turns, ready_turns
+from holdfast.memories.longterm.records import Recorded, Skipped
+from holdfast.memories.longterm.remember import graves
+from holdfast.memories.longterm.removal import evict_turns
+from holdfast.memories.longterm.transaction import CollectionTransaction
+from holdfast.memories.longterm.validation import checked_thread
+from holdfast.memories.longterm.write import PreparedTurn, put_turns, ready_turns
 
 EXTRACT: Final = "extract"
 """The kind of a job that mines turns."""

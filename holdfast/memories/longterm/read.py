@@ -9,10 +9,10 @@ from msgspec import Struct
 from holdfast.engines.base import Reader
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.pages import Page, checked_limit, digest, read_cursor, write_cursor
-from holdfast.memories.longterm.asked import checked_kinds, checked_query, is_id
-from holdfast.memories.longterm.caller import CollectionContext
-from holdfast.memories.longterm.item import Item, Turn
+from holdfast.memories.longterm.context import CollectionContext
+from holdfast.memories.longterm.records import Item, Turn
 from holdfast.memories.longterm.rows import Collection, ItemRow, NumberedRow, TurnRow, numbers_text
+from holdfast.memories.longterm.validation import checked_kinds, checked_query, is_id
 
 MOST_LISTED: Final = 1_000
 LISTED: Final = 100

@@ -1,4 +1,4 @@
-"""Forgetting for good: an item with what it came from, a turn, a whole collection, a person.
+"""Forget items, clear collections, leave tombstones.
 
 When one of these returns, the bytes are in no file of the database, as far as the engine can say.
 """
@@ -9,13 +9,11 @@ from typing import Final, LiteralString, TypeVar
 from msgspec import Struct
 
 from holdfast.engines.base import Make, Transaction
-from holdfast.memories.longterm.asked import is_id
-from holdfast.memories.longterm.book import CollectionTransaction
-from holdfast.memories.longterm.caller import CollectionContext
+from holdfast.memories.longterm.context import CollectionContext
 from holdfast.memories.longterm.hashes import new_secret, user_hash
 from holdfast.memories.longterm.indexing import unindex_all
-from holdfast.memories.longterm.item import Cleared, ForgetResult
-from holdfast.memories.longterm.remembering import Grave
+from holdfast.memories.longterm.records import Cleared, ForgetResult
+from holdfast.memories.longterm.remember import Grave
 from holdfast.memories.longterm.removing import (
     GoneItem,
     GoneTurn,
@@ -25,6 +23,8 @@ from holdfast.memories.longterm.removing import (
 )
 from holdfast.memories.longterm.rows import Locked, NumberedRow, numbers_text
 from holdfast.memories.longterm.telling import event_of
+from holdfast.memories.longterm.transaction import CollectionTransaction
+from holdfast.memories.longterm.validation import is_id
 from holdfast.memories.longterm.vectored import follow
 
 T = TypeVar("T")

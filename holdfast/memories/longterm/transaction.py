@@ -13,7 +13,7 @@ from holdfast.engines.base import Transaction
 from holdfast.ground.errors import EngineFault
 from holdfast.ground.events import Event, Fact
 from holdfast.memories.longterm.analyze import VERSION
-from holdfast.memories.longterm.caller import CollectionContext
+from holdfast.memories.longterm.context import CollectionContext
 from holdfast.memories.longterm.hashes import new_secret
 from holdfast.memories.longterm.indexing import PostingChange, index
 from holdfast.memories.longterm.rows import Locked

@@ -1,4 +1,4 @@
-"""A collection written out as plain values, and taken back in."""
+"""Export and import collections."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, LiteralString, cast
@@ -9,7 +9,15 @@ from msgspec.structs import replace
 
 from holdfast.engines.base import Reader, Transaction
 from holdfast.ground.errors import InvalidInput
-from holdfast.memories.longterm.asked import (
+from holdfast.memories.longterm.context import CollectionContext
+from holdfast.memories.longterm.read import collection_of
+from holdfast.memories.longterm.records import Imported, Item, RejectedRecord, Turn
+from holdfast.memories.longterm.remember import Linked
+from holdfast.memories.longterm.removal import evict_items, evict_turns
+from holdfast.memories.longterm.rows import ItemRow, NumberedRow, TurnRow, ids_text, numbers_text
+from holdfast.memories.longterm.screening import screen
+from holdfast.memories.longterm.transaction import CollectionTransaction, NewItem
+from holdfast.memories.longterm.validation import (
     checked_importance,
     checked_instant,
     checked_item_text,
@@ -19,15 +27,7 @@ from holdfast.memories.longterm.asked import (
     is_id,
     microseconds,
 )
-from holdfast.memories.longterm.book import CollectionTransaction, NewItem
-from holdfast.memories.longterm.caller import CollectionContext
-from holdfast.memories.longterm.evicting import evict_items, evict_turns
-from holdfast.memories.longterm.item import Imported, Item, RejectedRecord, Turn
-from holdfast.memories.longterm.listing import collection_of
-from holdfast.memories.longterm.remembering import Linked
-from holdfast.memories.longterm.rows import ItemRow, NumberedRow, TurnRow, ids_text, numbers_text
-from holdfast.memories.longterm.screening import screen
-from holdfast.memories.longterm.writing import PreparedTurn, put_turns, ready, ready_turns
+from holdfast.memories.longterm.write import PreparedTurn, put_turns, ready, ready_turns
 
 AT_ONCE: Final = 500
 """Records that are read, or written in one transaction, at a time."""

@@ -1,4 +1,4 @@
-"""What a caller may ask for, held against its limits."""
+"""Validate the arguments of long-term memory."""
 
 import re
 import unicodedata
@@ -10,8 +10,8 @@ from holdfast.ground.clock import to_microseconds
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.scope import EVERYBODY
 from holdfast.ground.text import encoded, is_nfc, to_nfc
-from holdfast.memories.longterm.item import Kind, Role, Turn, What
 from holdfast.memories.longterm.options import checked_share
+from holdfast.memories.longterm.records import Kind, Role, Turn, What
 
 NAME_BYTES: Final = 256
 ITEM_BYTES: Final = 4_096
