@@ -8,7 +8,7 @@ from typing import cast
 import apsw
 
 from holdfast.library.evaluation.locomo import Conversation, Id
-from holdfast.memories.longterm.analyze import WORDS
+from holdfast.memories.longterm.recall.analyze import WORDS
 
 _WORD = re.compile(r"[^\W_]+")
 

@@ -2,12 +2,12 @@
 
 from holdfast.ground.clock import to_microseconds
 from holdfast.library.evaluation.locomo import Conversation, Id
-from holdfast.memories.longterm.analyze import analyze
 from holdfast.memories.longterm.flags import flags_of
-from holdfast.memories.longterm.lexical import CUES, Cues
-from holdfast.memories.longterm.postings import LENT, Postings, Row
-from holdfast.memories.longterm.question import read
-from holdfast.memories.longterm.recall import rank
+from holdfast.memories.longterm.recall.analyze import analyze
+from holdfast.memories.longterm.recall.index import LENT, Postings, Row
+from holdfast.memories.longterm.recall.query import read
+from holdfast.memories.longterm.recall.rank import rank
+from holdfast.memories.longterm.recall.score import CUES, Cues
 from holdfast.memories.longterm.score import RecallOptions, Weights
 
 ALONE = Weights(1, 0, 0)

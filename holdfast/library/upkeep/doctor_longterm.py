@@ -8,7 +8,7 @@ from msgspec import Struct
 from holdfast.engines.base import Engine
 from holdfast.library.upkeep.check import Check
 from holdfast.library.upkeep.longterm import miscounted_collections
-from holdfast.memories.longterm.analyze import VERSION
+from holdfast.memories.longterm.recall.analyze import VERSION
 
 
 class _Failed(Struct, frozen=True, kw_only=True):

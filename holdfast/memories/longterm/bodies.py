@@ -6,8 +6,8 @@ from msgspec import Struct
 
 from holdfast.engines.base import Engine, Reader
 from holdfast.engines.base import Row as EngineRow
-from holdfast.memories.longterm.kept import CachedPostings
-from holdfast.memories.longterm.postings import Postings, Row
+from holdfast.memories.longterm.recall.cache import CachedPostings
+from holdfast.memories.longterm.recall.index import Postings, Row
 from holdfast.memories.longterm.rows import FIRST_PERSON, QUESTION, TIME, Collection
 
 

@@ -11,7 +11,7 @@ from math import ceil
 
 from msgspec import Struct
 
-from holdfast.memories.longterm.analyze import WORDS, analyze
+from holdfast.memories.longterm.recall.analyze import WORDS, analyze
 
 _NUMBER_WORDS = {
     "zero": "0",

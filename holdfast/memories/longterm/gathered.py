@@ -10,7 +10,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.memories.longterm.postings import Row
+from holdfast.memories.longterm.recall.index import Row
 
 WINDOW: Final = 3
 """Turns before a turn that lend it weight."""

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from holdfast.engines.base import Row
-from holdfast.memories.longterm.postings import LENT, SHORT, is_machine
+from holdfast.memories.longterm.recall.index import LENT, SHORT, is_machine
 
 WINDOW = len(LENT)
 

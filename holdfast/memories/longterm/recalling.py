@@ -10,14 +10,14 @@ from msgspec import Struct
 from holdfast.engines.base import Reader
 from holdfast.memories.longterm.bodies import bring_up
 from holdfast.memories.longterm.context import CollectionContext
-from holdfast.memories.longterm.fetching import Placed, Stamp, fetch, recalled_of
 from holdfast.memories.longterm.indexing import LARGE
-from holdfast.memories.longterm.kept import CachedPostings
-from holdfast.memories.longterm.large import rank_large
 from holdfast.memories.longterm.meaning import cosines_to
 from holdfast.memories.longterm.options import checked_share
-from holdfast.memories.longterm.question import read
-from holdfast.memories.longterm.recall import rank
+from holdfast.memories.longterm.recall.cache import CachedPostings
+from holdfast.memories.longterm.recall.fetch import Placed, Stamp, fetch, recalled_of
+from holdfast.memories.longterm.recall.query import read
+from holdfast.memories.longterm.recall.rank import rank
+from holdfast.memories.longterm.recall.recall import rank_large
 from holdfast.memories.longterm.records import Item, Recalled
 from holdfast.memories.longterm.reindexing import bring_up_to_date
 from holdfast.memories.longterm.rows import Collection

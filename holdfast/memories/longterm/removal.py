@@ -4,7 +4,7 @@ from heapq import nsmallest
 
 from msgspec import Struct
 
-from holdfast.memories.longterm.postings import DAY
+from holdfast.memories.longterm.recall.index import DAY
 from holdfast.memories.longterm.removing import GoneItem, GoneTurn, remove_item, remove_turn
 from holdfast.memories.longterm.rows import numbers_text
 from holdfast.memories.longterm.transaction import CollectionTransaction

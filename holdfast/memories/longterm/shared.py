@@ -3,10 +3,10 @@
 from holdfast.memories.longterm.background.mined import Mined
 from holdfast.memories.longterm.background.worker import Tender, Worker
 from holdfast.memories.longterm.cache_budget import CACHE_BYTES, ByteBudget
-from holdfast.memories.longterm.kept import Place, PostingsCache
-from holdfast.memories.longterm.marks import Marks
 from holdfast.memories.longterm.metrics import LongTermCounters, counts
 from holdfast.memories.longterm.model_thread import ModelThread
+from holdfast.memories.longterm.recall.access_log import Marks
+from holdfast.memories.longterm.recall.cache import Place, PostingsCache
 from holdfast.memories.longterm.vectors.keepers import Keepers
 
 QUERY_SECONDS = 2.0

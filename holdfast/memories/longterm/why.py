@@ -1,8 +1,8 @@
 """Why a row was recalled: what each cue added, and a sentence for a person."""
 
-from holdfast.memories.longterm.lexical import Cues, Fits, is_of
-from holdfast.memories.longterm.postings import Postings
-from holdfast.memories.longterm.question import Question
+from holdfast.memories.longterm.recall.index import Postings
+from holdfast.memories.longterm.recall.query import Question
+from holdfast.memories.longterm.recall.score import Cues, Fits, is_of
 
 _DAYS = {1.0: "on the day asked about", 0.6: "soon after the day asked about"}
 _MONTHS = {1.0: "in the month asked about", 0.5: "in the month after the one asked about"}

@@ -4,12 +4,12 @@ from typing import Any
 
 import msgspec
 
-from holdfast.memories.longterm.analyze import analyze
 from holdfast.memories.longterm.flags import flags_of
-from holdfast.memories.longterm.lexical import Fits, fit
-from holdfast.memories.longterm.postings import DAY, Postings, Row
-from holdfast.memories.longterm.question import read
-from holdfast.memories.longterm.recall import rank
+from holdfast.memories.longterm.recall.analyze import analyze
+from holdfast.memories.longterm.recall.index import DAY, Postings, Row
+from holdfast.memories.longterm.recall.query import read
+from holdfast.memories.longterm.recall.rank import rank
+from holdfast.memories.longterm.recall.score import Fits, fit
 from holdfast.memories.longterm.score import Ranked, RecallOptions, Weights
 
 NOW = 20_000 * DAY

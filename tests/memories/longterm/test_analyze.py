@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.memories.longterm.analyze import WORDS, analyze
+from holdfast.memories.longterm.recall.analyze import WORDS, analyze
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from holdfast.library.holdfast import Holdfast
 from holdfast.memories.longterm.indexing import LARGE, first_rows
 from holdfast.memories.longterm.means import means_of
 from holdfast.memories.longterm.memory import LongTermMemory
-from holdfast.memories.longterm.postings import Postings, Row
+from holdfast.memories.longterm.recall.index import Postings, Row
 from holdfast.memories.longterm.records import Turn
 from holdfast.testing.contracts.longterm_given import kept, memory_of, said, texts
 from holdfast.testing.fakes import FrozenClock

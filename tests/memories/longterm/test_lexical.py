@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from memories.longterm.spoken import fit_of, fits_of, row, talk
 
-from holdfast.memories.longterm.lexical import rare_terms
-from holdfast.memories.longterm.postings import DAY, Row
+from holdfast.memories.longterm.recall.index import DAY, Row
+from holdfast.memories.longterm.recall.score import rare_terms
 
 PLAIN = "lake boat"
 

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 from memories.longterm.spoken import row, talk
 
-from holdfast.memories.longterm.postings import Postings, Row, Statistics, is_machine
+from holdfast.memories.longterm.recall.index import Postings, Row, Statistics, is_machine
 
 
 def bm25(tf: float, df: int, rows: int, share: float) -> float:

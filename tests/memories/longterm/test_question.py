@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.memories.longterm.question import calls, read
+from holdfast.memories.longterm.recall.query import calls, read
 
 PAIR = ("Caroline", "Melanie")
 

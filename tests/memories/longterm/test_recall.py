@@ -8,9 +8,9 @@ import pytest
 from memories.longterm.spoken import ALONE, NOW, ask, ids, row, talk
 
 from holdfast.ground.errors import InvalidInput
-from holdfast.memories.longterm.postings import DAY, Postings, Row
-from holdfast.memories.longterm.question import read
-from holdfast.memories.longterm.recall import rank
+from holdfast.memories.longterm.recall.index import DAY, Postings, Row
+from holdfast.memories.longterm.recall.query import read
+from holdfast.memories.longterm.recall.rank import rank
 from holdfast.memories.longterm.records import Recalled, Turn
 from holdfast.memories.longterm.score import RecallOptions, Weights
 

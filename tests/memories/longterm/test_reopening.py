@@ -15,8 +15,8 @@ from holdfast.ground.scope import EVERYBODY, Scope
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.longterm.cache_budget import ByteBudget
 from holdfast.memories.longterm.gauges import CollectionSize, held, jobs
-from holdfast.memories.longterm.kept import PostingsCache
-from holdfast.memories.longterm.postings import Postings, Row
+from holdfast.memories.longterm.recall.cache import PostingsCache
+from holdfast.memories.longterm.recall.index import Postings, Row
 from holdfast.testing.contracts.longterm_given import items, kept, memory_of, said, texts
 from holdfast.testing.shared import new_workspace
 

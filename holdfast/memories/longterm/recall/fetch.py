@@ -1,4 +1,4 @@
-"""What was found, fetched in one statement, with how the collection stands at that moment."""
+"""Fetch the rows of ranked ids."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a query asks besides its words: about whom, about when, of whom."""
+"""The query of a recall, parsed."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -6,9 +6,9 @@ from functools import lru_cache
 
 from msgspec import Struct
 
-from holdfast.memories.longterm.analyze import UNSPACED, WORDS, analyze, plain
 from holdfast.memories.longterm.dates import AskedDate, dates_in
-from holdfast.memories.longterm.postings import ROLE_WORDS
+from holdfast.memories.longterm.recall.analyze import UNSPACED, WORDS, analyze, plain
+from holdfast.memories.longterm.recall.index import ROLE_WORDS
 
 _WHEN = re.compile(
     r"^\s*(when|what (date|year|month|day)|which (year|month)|how long ago)", re.IGNORECASE

@@ -1,4 +1,4 @@
-"""Which rows of a collection hold a term, and how much each is about it.
+"""Postings of one collection.
 
 A turn is seldom understood alone: it answers the one before. So each occurrence of a term also
 lends weight to the three turns after it in its sitting, half as much to each further one.

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from heapq import heappush, heapreplace, nsmallest
 
-from holdfast.memories.longterm.lexical import CUES, Cues, Fits, fit
-from holdfast.memories.longterm.postings import DAY, Postings
-from holdfast.memories.longterm.question import Question
+from holdfast.memories.longterm.recall.index import DAY, Postings
+from holdfast.memories.longterm.recall.query import Question
+from holdfast.memories.longterm.recall.score import CUES, Cues, Fits, fit
 from holdfast.memories.longterm.score import Ranked, RecallOptions, Weights
 from holdfast.memories.longterm.why import why
 

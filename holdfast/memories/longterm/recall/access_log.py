@@ -1,4 +1,4 @@
-"""That rows were recalled: gathered in memory, and written a little later.
+"""Times of the last recall of each row, written in batches.
 
 The only write that a crash may lose: it says when something was last of use, and nothing else.
 """

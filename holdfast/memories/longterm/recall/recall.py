@@ -16,10 +16,9 @@ from holdfast.engines.base import Reader
 from holdfast.memories.longterm.bodies import ItemSource, item_row, sources_of, turn_row
 from holdfast.memories.longterm.context import CollectionContext
 from holdfast.memories.longterm.dates import AskedDate, closeness
-from holdfast.memories.longterm.fetching import Placed
 from holdfast.memories.longterm.gathered import WINDOW, Beside, Gathered, Speaking
-from holdfast.memories.longterm.lexical import CANDIDATES, rare_terms
-from holdfast.memories.longterm.postings import (
+from holdfast.memories.longterm.recall.fetch import Placed
+from holdfast.memories.longterm.recall.index import (
     DAY,
     ROLE_WORDS,
     Postings,
@@ -27,8 +26,9 @@ from holdfast.memories.longterm.postings import (
     Statistics,
     is_machine,
 )
-from holdfast.memories.longterm.question import Question, read
-from holdfast.memories.longterm.recall import rank
+from holdfast.memories.longterm.recall.query import Question, read
+from holdfast.memories.longterm.recall.rank import rank
+from holdfast.memories.longterm.recall.score import CANDIDATES, rare_terms
 from holdfast.memories.longterm.rows import Collection, NumberedRow, ids_text, numbers_text
 
 if TYPE_CHECKING:

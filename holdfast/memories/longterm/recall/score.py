@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from msgspec import Struct
 
 from holdfast.memories.longterm.dates import closeness
-from holdfast.memories.longterm.postings import Postings
-from holdfast.memories.longterm.question import Question, calls
+from holdfast.memories.longterm.recall.index import Postings
+from holdfast.memories.longterm.recall.query import Question, calls
 from holdfast.memories.longterm.score import RecallOptions
 
 CANDIDATES, NEAREST = 400, 200

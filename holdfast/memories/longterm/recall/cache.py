@@ -7,7 +7,7 @@ import threading
 
 from holdfast.memories.longterm.cache_budget import POSTINGS, ByteBudget, Tenant
 from holdfast.memories.longterm.gathered import Gathered
-from holdfast.memories.longterm.postings import Postings
+from holdfast.memories.longterm.recall.index import Postings
 from holdfast.memories.longterm.rows import Collection
 
 Place = tuple[str, str, str, str]

@@ -1,0 +1,1 @@
+"""Recall of long-term memory by meaning."""
