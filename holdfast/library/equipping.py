@@ -13,9 +13,9 @@ from holdfast.memories.longterm.background.tending import PendingWork
 from holdfast.memories.longterm.choosing import choose, configured
 from holdfast.memories.longterm.context import CollectionContext
 from holdfast.memories.longterm.extractors import mines_with
-from holdfast.memories.longterm.meaning import degraded
-from holdfast.memories.longterm.providers import Keys
-from holdfast.memories.longterm.vectors.keepers import PROVIDER, ProviderChoice, Where, provider_in
+from holdfast.memories.longterm.vectors.compare import degraded
+from holdfast.memories.longterm.vectors.embedder import Keys
+from holdfast.memories.longterm.vectors.registry import PROVIDER, ProviderChoice, Where, provider_in
 
 
 def opens(caller: CollectionContext) -> Callable[[str | None], ProviderChoice]:

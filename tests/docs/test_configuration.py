@@ -29,7 +29,7 @@ from holdfast.memories.durable.limits import RANGES, DurableLimits
 from holdfast.memories.durable.times import DAY
 from holdfast.memories.longterm import block, recalling
 from holdfast.memories.longterm.options import MAX_ITEMS, LongTermOptions
-from holdfast.memories.longterm.vectors.keepers import NAMES
+from holdfast.memories.longterm.vectors.registry import NAMES
 from holdfast.memories.run.records.write import ENDED_MOST
 from holdfast.memories.state.counts import COUNTERS
 from holdfast.memories.stores import asked

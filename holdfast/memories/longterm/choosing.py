@@ -8,7 +8,7 @@ from msgspec import Struct
 from holdfast.ground.errors import InvalidInput
 from holdfast.memories.longterm.embed import Embedder
 from holdfast.memories.longterm.model_thread import ModelThread
-from holdfast.memories.longterm.providers import (
+from holdfast.memories.longterm.vectors.embedder import (
     EXTRA,
     Keys,
     installed,

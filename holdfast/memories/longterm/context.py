@@ -14,7 +14,7 @@ from holdfast.memories.longterm.options import MAX_ITEMS, LongTermOptions
 from holdfast.memories.longterm.records import Origin
 from holdfast.memories.longterm.shared import Shared
 from holdfast.memories.longterm.vectors.base import VectorProvider, WithRows
-from holdfast.memories.longterm.vectors.keepers import ProviderChoice
+from holdfast.memories.longterm.vectors.registry import ProviderChoice
 
 Extractor = Callable[[Any], str]
 """Given an ExtractionRequest, returns what a model says is worth remembering of it."""

@@ -10,7 +10,7 @@ from holdfast.memories.longterm.choosing import checked_model
 from holdfast.memories.longterm.context import Extractor
 from holdfast.memories.longterm.extract import ExtractionRequest
 from holdfast.memories.longterm.model_thread import ModelThread
-from holdfast.memories.longterm.providers import (
+from holdfast.memories.longterm.vectors.embedder import (
     EXTRA,
     SECONDS,
     Keys,

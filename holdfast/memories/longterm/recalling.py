@@ -11,7 +11,6 @@ from holdfast.engines.base import Reader
 from holdfast.memories.longterm.bodies import bring_up
 from holdfast.memories.longterm.context import CollectionContext
 from holdfast.memories.longterm.indexing import LARGE
-from holdfast.memories.longterm.meaning import cosines_to
 from holdfast.memories.longterm.options import checked_share
 from holdfast.memories.longterm.recall.cache import CachedPostings
 from holdfast.memories.longterm.recall.fetch import Placed, Stamp, fetch, recalled_of
@@ -29,6 +28,7 @@ from holdfast.memories.longterm.validation import (
     checked_query,
     checked_what,
 )
+from holdfast.memories.longterm.vectors.compare import cosines_to
 
 K: Final = 5
 

@@ -7,7 +7,7 @@ from holdfast.memories.longterm.metrics import LongTermCounters, counts
 from holdfast.memories.longterm.model_thread import ModelThread
 from holdfast.memories.longterm.recall.access_log import Marks
 from holdfast.memories.longterm.recall.cache import Place, PostingsCache
-from holdfast.memories.longterm.vectors.keepers import Keepers
+from holdfast.memories.longterm.vectors.registry import Keepers
 
 QUERY_SECONDS = 2.0
 """Seconds that a call waits for the vector of one text."""

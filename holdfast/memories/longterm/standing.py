@@ -4,10 +4,10 @@ from msgspec import Struct
 
 from holdfast.engines.base import Reader, Transaction
 from holdfast.memories.longterm.context import CollectionContext
-from holdfast.memories.longterm.meaning import PACKAGE, EmbeddingState, compared, fits
 from holdfast.memories.longterm.read import collection_of
 from holdfast.memories.longterm.records import LongTermStatus, Mode
 from holdfast.memories.longterm.transaction import CollectionTransaction
+from holdfast.memories.longterm.vectors.compare import PACKAGE, EmbeddingState, compared, fits
 
 EXTRACT, FAILED = "extract", "failed"
 

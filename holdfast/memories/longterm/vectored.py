@@ -8,9 +8,9 @@ from msgspec import Struct
 from holdfast.memories.longterm.background.following import Following
 from holdfast.memories.longterm.context import CollectionContext
 from holdfast.memories.longterm.embed import Vector
-from holdfast.memories.longterm.meaning import PACKAGE, Compared, compared, one_place
 from holdfast.memories.longterm.rows import numbers_text
 from holdfast.memories.longterm.vectors.base import WithRows
+from holdfast.memories.longterm.vectors.compare import PACKAGE, Compared, compared, one_place
 from holdfast.memories.longterm.vectors.table import QUERIES
 
 if TYPE_CHECKING:

@@ -321,7 +321,7 @@ def until(so: object) -> None:
 
 def vector_ids(ltm: LongTermMemory) -> list[str]:
     """Return the ids of all vectors of the collection."""
-    from holdfast.memories.longterm.meaning import standing_of
+    from holdfast.memories.longterm.vectors.compare import standing_of
 
     standing = standing_of(ltm.caller)
     assert standing is not None

@@ -7,7 +7,6 @@ from pydantic_ai.embeddings import Embedder as AgentsEmbedder
 from pydantic_ai.embeddings import TestEmbeddingModel
 
 from holdfast.ground.errors import InvalidInput
-from holdfast.memories.longterm import providers
 from holdfast.memories.longterm.choosing import (
     EMBEDDING_MODEL,
     EMBEDDING_PROVIDER,
@@ -16,6 +15,7 @@ from holdfast.memories.longterm.choosing import (
     model_in,
 )
 from holdfast.memories.longterm.model_thread import ModelThread
+from holdfast.memories.longterm.vectors import embedder as providers
 from holdfast.testing.embedders import WordEmbedder
 
 OPENAI, GOOGLE, OLLAMA = (

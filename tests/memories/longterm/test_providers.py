@@ -14,7 +14,7 @@ from pydantic_ai.providers.openai import OpenAIProvider
 
 from holdfast.memories.longterm.embed import EmbeddingFailed, embedded, unit
 from holdfast.memories.longterm.model_thread import ModelThread
-from holdfast.memories.longterm.providers import named, of_agents, ollama_address
+from holdfast.memories.longterm.vectors.embedder import named, of_agents, ollama_address
 from holdfast.testing.embedders import WordEmbedder
 
 TEXTS = ["tabs over spaces", "tea over coffee"]

@@ -22,7 +22,10 @@ from holdfast.memories.longterm.background.jobs import (
 )
 from holdfast.memories.longterm.context import CollectionContext
 from holdfast.memories.longterm.embed import MOST_TEXTS, EmbeddingFailed, Vector, embedded
-from holdfast.memories.longterm.meaning import (
+from holdfast.memories.longterm.rows import numbers_text
+from holdfast.memories.longterm.transaction import CollectionTransaction
+from holdfast.memories.longterm.vectors.base import WithRows, asked
+from holdfast.memories.longterm.vectors.compare import (
     PACKAGE,
     Compared,
     EmbeddingState,
@@ -31,9 +34,6 @@ from holdfast.memories.longterm.meaning import (
     fits,
     standing_of,
 )
-from holdfast.memories.longterm.rows import numbers_text
-from holdfast.memories.longterm.transaction import CollectionTransaction
-from holdfast.memories.longterm.vectors.base import WithRows, asked
 
 SECONDS: Final = 60.0
 """How long the vectors of one batch may take."""

@@ -37,13 +37,13 @@ from holdfast.memories.longterm.extract import (
     parts,
     request,
 )
-from holdfast.memories.longterm.meaning import EmbeddingState, standing_of
 from holdfast.memories.longterm.read import ItemFilter, list_rows
 from holdfast.memories.longterm.recalling import nearest_items
 from holdfast.memories.longterm.records import Item, Remembered
 from holdfast.memories.longterm.rows import TurnRow, numbers_text
 from holdfast.memories.longterm.telling import publish
 from holdfast.memories.longterm.transaction import CollectionTransaction
+from holdfast.memories.longterm.vectors.compare import EmbeddingState, standing_of
 
 SECONDS: Final = 60.0
 """How long an extractor may take for one answer."""

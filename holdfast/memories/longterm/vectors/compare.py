@@ -1,4 +1,4 @@
-"""Comparing by meaning: by whose vectors a collection is compared, and what to do without them.
+"""Similarity of texts by vectors, with fallbacks.
 
 Nothing here fails a call. Where a vector cannot be had, or its keeper cannot be asked, recall and
 dedupe go by words, and the reason is told once.

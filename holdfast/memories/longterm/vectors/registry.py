@@ -109,7 +109,7 @@ def provider_in(variable: str | None) -> str | None:
 
 
 def _sqlite_vec(where: Where) -> VectorProvider:
-    from holdfast.memories.longterm.vectors.sqlite_vec import SqliteVec
+    from holdfast.memories.longterm.vectors.extensions import SqliteVec
 
     path = _place(where, "vec")
     if path is None:
