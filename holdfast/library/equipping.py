@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from holdfast.memories.longterm.background.tending import PendingWork
+from holdfast.memories.longterm.background.schedule import PendingWork
 from holdfast.memories.longterm.choosing import choose, configured
 from holdfast.memories.longterm.context import CollectionContext
 from holdfast.memories.longterm.extractors import mines_with

@@ -10,7 +10,7 @@ from holdfast.ground.pages import Page
 from holdfast.memories.longterm import changing, read, recording, standing, transfer
 from holdfast.memories.longterm import forget as forgetting
 from holdfast.memories.longterm import turns as conversing
-from holdfast.memories.longterm.background import tending
+from holdfast.memories.longterm.background import schedule
 from holdfast.memories.longterm.context import CollectionContext
 from holdfast.memories.longterm.recalling import K, RecallQuery, recall
 from holdfast.memories.longterm.records import (
@@ -192,7 +192,7 @@ class LongTermMemory(LongTermData):
 
         `results` has what came of the mining that ended since it was asked last.
         """
-        return tending.flush(self.caller, self._results, timeout)
+        return schedule.flush(self.caller, self._results, timeout)
 
     def retry(self) -> int:
         """Queue the jobs again that failed; return how many."""

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.ground.errors import InvalidInput
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.longterm.extract import ExtractionRequest
+from holdfast.memories.longterm.background.extractor import ExtractionRequest
 from holdfast.memories.longterm.memory import LongTermMemory
 from holdfast.memories.longterm.options import LongTermOptions
 from holdfast.memories.longterm.records import Flushed, Item

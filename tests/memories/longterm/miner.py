@@ -14,7 +14,7 @@ import threading
 from pathlib import Path
 
 import holdfast
-from holdfast.memories.longterm.extract import ExtractionRequest
+from holdfast.memories.longterm.background.extractor import ExtractionRequest
 
 SERVERS: list[socket.socket] = []
 

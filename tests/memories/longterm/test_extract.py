@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from memories.longterm.found import item, turn
 
-from holdfast.memories.longterm.extract import (
+from holdfast.memories.longterm.background.extractor import (
     MOST_CHARACTERS,
     ExtractedItem,
     ExtractionRequest,

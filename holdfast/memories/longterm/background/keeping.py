@@ -6,8 +6,8 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from holdfast.memories.longterm.background.extractor import ConversationChunk, ExtractedItem
 from holdfast.memories.longterm.context import CollectionContext
-from holdfast.memories.longterm.extract import ConversationChunk, ExtractedItem
 from holdfast.memories.longterm.hashes import alike, terms_hash
 from holdfast.memories.longterm.indexing import PostingChange
 from holdfast.memories.longterm.records import Item, Outcome, Remembered

@@ -4,9 +4,9 @@ from collections.abc import Collection
 from time import monotonic
 from typing import Final
 
-from holdfast.memories.longterm.background import embedding
+from holdfast.memories.longterm.background import embed_jobs
+from holdfast.memories.longterm.background.mine_jobs import Mining
 from holdfast.memories.longterm.background.mined import Results
-from holdfast.memories.longterm.background.mining import Mining
 from holdfast.memories.longterm.context import CollectionContext
 from holdfast.memories.longterm.records import Flushed
 from holdfast.memories.longterm.standing import FAILED, JobStatus, jobs_of
@@ -20,7 +20,7 @@ class PendingWork:
 
     def wake(self, caller: CollectionContext) -> None:
         """See to what waits for *caller*."""
-        tender = embedding.tender_of(caller)
+        tender = embed_jobs.tender_of(caller)
         if tender is not None:
             caller.shared.worker.wake(("embed", caller.place), tender)
         if caller.mines:
@@ -39,7 +39,7 @@ def flush(caller: CollectionContext, results: Results, timeout: float | None) ->
     doable = kinds_of(caller)
     while True:
         # In this order: what a collection's adoption queues is there once it is adopted.
-        settled = embedding.settled(caller)
+        settled = embed_jobs.settled(caller)
         jobs = jobs_of(caller)
         left = _PIECE if end is None else end - monotonic()
         if left <= 0 or (settled and not _waiting(jobs, doable)):
@@ -52,7 +52,7 @@ def flush(caller: CollectionContext, results: Results, timeout: float | None) ->
 
 def kinds_of(caller: CollectionContext) -> Collection[str]:
     """Return the kinds of jobs that are done for *caller* in this process."""
-    embeds = ("embed", "reembed") if embedding.tender_of(caller) is not None else ()
+    embeds = ("embed", "reembed") if embed_jobs.tender_of(caller) is not None else ()
     return (*embeds, "extract") if caller.mines else embeds
 
 

@@ -13,6 +13,15 @@ from msgspec import Struct
 
 from holdfast.engines.base import Reader, Transaction
 from holdfast.memories.longterm.background.bounded import bounded
+from holdfast.memories.longterm.background.extractor import (
+    MOST_EXISTING,
+    ConversationChunk,
+    ExtractionRequest,
+    UnreadableAnswer,
+    candidates,
+    parts,
+    request,
+)
 from holdfast.memories.longterm.background.jobs import (
     AGAIN,
     CRASHED,
@@ -28,15 +37,6 @@ from holdfast.memories.longterm.background.jobs import (
 )
 from holdfast.memories.longterm.background.keeping import Proposed, keep, propose
 from holdfast.memories.longterm.context import CollectionContext, Extractor
-from holdfast.memories.longterm.extract import (
-    MOST_EXISTING,
-    ConversationChunk,
-    ExtractionRequest,
-    UnreadableAnswer,
-    candidates,
-    parts,
-    request,
-)
 from holdfast.memories.longterm.read import ItemFilter, list_rows
 from holdfast.memories.longterm.recalling import nearest_items
 from holdfast.memories.longterm.records import Item, Remembered

@@ -1,4 +1,4 @@
-"""Making vectors in the background: of rows that are new or changed, and of all for a new model."""
+"""Jobs that embed items and turns."""
 
 from collections.abc import Callable, Sequence
 from typing import Final
