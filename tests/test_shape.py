@@ -69,7 +69,7 @@ MANY_PARAMETERS = {
     "holdfast/memories/run/memory.py:RunMemory.set": ENTRY,
     "holdfast/memories/run/records/runs.py:Runs.entries": FILTERS,
     "holdfast/memories/state/state.py:NetworkState.__init__": "what a state may begin with",
-    "holdfast/runtime/mcp_servers.py:McpServer.__init__": "how a server is reached",
+    "holdfast/runtime/mcp.py:McpServer.__init__": "how a server is reached",
     "holdfast/memories/stores/chain.py:link": "what a link is made of",
     "holdfast/memories/stores/rows.py:memory_of": COLUMNS,
     "holdfast/memories/stores/rows.py:store_of": COLUMNS,

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.history import History as History
     from holdfast.runtime.history import HistoryContext as HistoryContext
     from holdfast.runtime.inference.alone import Agent as Agent
-    from holdfast.runtime.mcp_servers import McpServer as McpServer
+    from holdfast.runtime.mcp import McpServer as McpServer
     from holdfast.runtime.memory_history import InMemoryHistory as InMemoryHistory
     from holdfast.runtime.modes import MultiModeAgent as MultiModeAgent
     from holdfast.runtime.networks.network import Network as Network
@@ -157,7 +157,7 @@ __getattr__ = lazily(
         "InMemoryHistory": "holdfast.runtime.memory_history",
         "InferenceResult": "holdfast.memories.state.result",
         "LogUpdate": "holdfast.runtime.events",
-        "McpServer": "holdfast.runtime.mcp_servers",
+        "McpServer": "holdfast.runtime.mcp",
         "MemoryCheckpoints": "holdfast.runtime.checkpoints.memory",
         "MemoryUpdate": "holdfast.runtime.events",
         "MessageBus": "holdfast.runtime.team.bus",

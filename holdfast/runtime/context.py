@@ -15,14 +15,14 @@ from holdfast.library.holdfast import Holdfast
 from holdfast.memories.run.entry import RunEntry
 from holdfast.memories.run.events import RunMemoryEvent
 from holdfast.memories.run.memory import RunMemory
-from holdfast.runtime import watching
+from holdfast.runtime import watch as watching
 from holdfast.runtime.cancelling import Cancelling
-from holdfast.runtime.counts import counts
+from holdfast.runtime.concurrency import Slots
 from holdfast.runtime.events import ExecutionEvent, Spending
 from holdfast.runtime.feed import feed
-from holdfast.runtime.mcp_servers import Remote
+from holdfast.runtime.mcp import Remote
+from holdfast.runtime.metrics import counts
 from holdfast.runtime.parts import AnyModel
-from holdfast.runtime.slots import Slots
 from holdfast.runtime.steering import Steering
 
 _ids: Final = Ids()

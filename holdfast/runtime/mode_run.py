@@ -12,10 +12,11 @@ from holdfast.ground.errors import InvalidInput, RunFailed
 from holdfast.ground.json_values import JSON
 from holdfast.memories.run import keys
 from holdfast.runtime.checkpoints.checkpoint import Checkpoints
+from holdfast.runtime.concurrency import awaited
 from holdfast.runtime.context import Context
 from holdfast.runtime.designing import design_step, designed, refused
 from holdfast.runtime.events import StepError
-from holdfast.runtime.executing import ExecutionOutcome
+from holdfast.runtime.executor import ExecutionOutcome
 from holdfast.runtime.inference.alone import Agent
 from holdfast.runtime.models import model_of
 from holdfast.runtime.parts import AnyModel, AnyTool, AnyToolset, Instructions
@@ -26,7 +27,6 @@ from holdfast.runtime.plans.parallel import ParallelTaskExecutor
 from holdfast.runtime.plans.plan import TaskPlan
 from holdfast.runtime.plans.planner import TaskPlanner
 from holdfast.runtime.plans.shapes import Step, Task
-from holdfast.runtime.slots import awaited
 from holdfast.runtime.steps.executor import StepExecutor
 from holdfast.runtime.team.executor import TeamExecutor
 from holdfast.runtime.team.words import Strategy

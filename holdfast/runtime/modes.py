@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.runtime import executing
+from holdfast.runtime import executor
 from holdfast.runtime.context import Context
 from holdfast.runtime.events import ExecutionEvent, StepError
 from holdfast.runtime.mode_run import ModeRun, MultiModeSpec
@@ -39,16 +39,16 @@ class MultiModeAgent(MultiModeSpec):
 
         What cannot be executed is refused at once: NoModel, InvalidPlan, ToolNameTaken and others.
         """
-        return executing.events(self._begun(context))
+        return executor.events(self._begun(context))
 
     async def run(self, context: Context) -> Any:
         """Work in *context*; return the result, or raise what it failed with, or RunCancelled."""
-        await executing.run(self._begun(context))
+        await executor.run(self._begun(context))
         return self.get_results()
 
     def run_sync(self, context: Context) -> Any:
         """Do as `run` does, without an event loop."""
-        executing.run_sync(self._begun(context))
+        executor.run_sync(self._begun(context))
         return self.get_results()
 
     def _begun(self, context: Context) -> ModeRun:

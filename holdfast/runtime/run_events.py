@@ -14,7 +14,7 @@ from holdfast.ground.clock import Clock
 from holdfast.memories.state.info import StateChange
 from holdfast.memories.state.instants import to_milliseconds, to_text
 from holdfast.memories.state.state import NetworkState
-from holdfast.runtime.slots import awaited
+from holdfast.runtime.concurrency import awaited
 
 BUFFER = 1024
 """Events that wait for a slow reader before whoever tells them waits too."""

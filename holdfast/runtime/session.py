@@ -28,6 +28,7 @@ from holdfast.memories.state.result import InferenceResult
 from holdfast.memories.state.state import NetworkState
 from holdfast.memories.state.thread_ids import checked_id_or_none
 from holdfast.runtime.agent import AgentHooks, AgentStart
+from holdfast.runtime.concurrency import awaited
 from holdfast.runtime.engine_history import EngineHistory
 from holdfast.runtime.history import History
 from holdfast.runtime.inference.alone import Agent
@@ -36,7 +37,6 @@ from holdfast.runtime.run_events import RunEvent
 from holdfast.runtime.session_events import SessionEvent
 from holdfast.runtime.session_history import Discreet
 from holdfast.runtime.session_memories import Durably, Recalling, SessionEvents
-from holdfast.runtime.slots import awaited
 from holdfast.runtime.user_message import UserMessage
 
 RECALLED: Final = 5

@@ -7,12 +7,12 @@ from typing import Any, Protocol, TypeAlias
 from msgspec import Struct
 
 from holdfast.runtime.agent_step import AgentStepNode
+from holdfast.runtime.concurrency import awaited
 from holdfast.runtime.context import Context
 from holdfast.runtime.plans.checks import problems_of_steps
 from holdfast.runtime.plans.cycles import cycles
 from holdfast.runtime.plans.problem import PlanProblem
 from holdfast.runtime.plans.shapes import Step, Task
-from holdfast.runtime.slots import awaited
 
 Values: TypeAlias = Mapping[str, Any]
 """Inputs or outputs of a node, by name."""

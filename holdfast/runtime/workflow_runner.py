@@ -13,11 +13,11 @@ from holdfast.ground.errors import (
     StepFailed,
     TaskFailed,
 )
-from holdfast.runtime import executing
+from holdfast.runtime import executor
 from holdfast.runtime.agent_step import AgentStepExecutor, AgentStepNode
 from holdfast.runtime.context import Context
 from holdfast.runtime.events import ExecutionEvent, StepError, TaskMoment, TaskUpdate
-from holdfast.runtime.executing import ExecutionOutcome
+from holdfast.runtime.executor import ExecutionOutcome
 from holdfast.runtime.parts import AnyModel, AnyTool
 from holdfast.runtime.plans.schedule import Blocked
 from holdfast.runtime.plans.shapes import State
@@ -63,17 +63,17 @@ class WorkflowRunner:
     def execute(self, inputs: Mapping[str, Values] | None = None) -> AsyncGenerator[ExecutionEvent]:
         """Run it with *inputs*, by node and name; give its events as they happen."""
         self._given = self._checked(inputs)
-        return executing.events(self)
+        return executor.events(self)
 
     async def run(self, inputs: Mapping[str, Values] | None = None) -> dict[str, dict[str, Any]]:
         """Run it; return the outputs of every node, or raise TaskFailed or RunCancelled."""
         self._given = self._checked(inputs)
-        return await executing.run(self)
+        return await executor.run(self)
 
     def run_sync(self, inputs: Mapping[str, Values] | None = None) -> dict[str, dict[str, Any]]:
         """Do as `run` does, without an event loop."""
         self._given = self._checked(inputs)
-        return executing.run_sync(self)
+        return executor.run_sync(self)
 
     async def perform(self) -> None:
         """Do the work, telling of it."""

@@ -34,7 +34,7 @@ from holdfast.memories.run.records.write import ENDED_MOST
 from holdfast.memories.state.counts import COUNTERS
 from holdfast.memories.stores import asked
 from holdfast.memories.stores.transaction import MEMORIES_CAP
-from holdfast.runtime import counts
+from holdfast.runtime.metrics import TOLD
 from holdfast.runtime.networks import counts as network_counts
 from holdfast.testing.embedders import WordEmbedder
 from holdfast.testing.postgres import running_postgres
@@ -229,7 +229,7 @@ def families(hf: Holdfast) -> dict[str, set[str] | None]:
 def test_every_metric_is_listed_with_its_labels() -> None:
     with holdfast.open(":memory:") as hf:
         told = families(hf)
-    names = {f"runtime_{each}" for each in counts.TOLD}
+    names = {f"runtime_{each}" for each in TOLD}
     names |= {f"network_{each}" for each in (*network_counts.TOLD, *COUNTERS)}
 
     listed: dict[str, set[str]] = {}

@@ -11,7 +11,7 @@ import holdfast
 from holdfast import RunMemory
 from holdfast.ground.errors import InvalidInput, NotFound, WaitTimeout
 from holdfast.runtime import Context
-from holdfast.runtime.watching import BUFFER
+from holdfast.runtime.watch import BUFFER
 from holdfast.testing import ScriptedModel, call
 from holdfast.testing.fakes import FrozenClock
 

@@ -7,8 +7,8 @@ import pytest
 from stepping import Stepping, names
 
 from holdfast.ground.errors import InvalidInput
-from holdfast.runtime import Context, LogUpdate, executing
-from holdfast.runtime.executing import ExecutionOutcome
+from holdfast.runtime import Context, LogUpdate, executor
+from holdfast.runtime.executor import ExecutionOutcome
 from holdfast.runtime.feed import BOUND
 from holdfast.testing import call
 from holdfast.testing.fakes import FrozenClock
@@ -39,7 +39,7 @@ class Work:
 async def test_the_run_is_told_first_and_last_and_what_is_written_between() -> None:
     work = Work(Context(run_id="run_1"))
 
-    told = [event async for event in executing.events(work)]
+    told = [event async for event in executor.events(work)]
 
     assert names(told) == ["started", "log_update", "memory_update", "completed"]
     update: Any = told[2]
@@ -51,10 +51,10 @@ async def test_only_the_outermost_of_nested_executors_tells_of_the_run() -> None
 
     async def nested() -> int:
         """Run another step of the same run."""
-        await executing.run(Work(context))
+        await executor.run(Work(context))
         within = context.copy()
-        await executing.run(Work(within))
-        return len([event async for event in executing.events(Work(context, 2))])
+        await executor.run(Work(within))
+        return len([event async for event in executor.events(Work(context, 2))])
 
     stepping = Stepping([call("nested"), "Three."], context=context, tools=[nested])
 
@@ -68,7 +68,7 @@ async def test_only_the_outermost_of_nested_executors_tells_of_the_run() -> None
 async def test_a_run_of_its_own_within_another_tells_of_itself() -> None:
     async def nested() -> list[str]:
         """Run something else."""
-        return names([event async for event in executing.events(Work(Context()))])
+        return names([event async for event in executor.events(Work(Context()))])
 
     stepping = Stepping([call("nested"), "Three."], tools=[nested])
 
@@ -80,7 +80,7 @@ async def test_a_run_of_its_own_within_another_tells_of_itself() -> None:
 
 async def test_whoever_tells_faster_than_is_looked_waits() -> None:
     work = Work(Context(), lines=3 * BOUND)
-    events = executing.events(work)
+    events = executor.events(work)
 
     await anext(events)
     for _ in range(2 * BOUND):
@@ -97,7 +97,7 @@ async def test_what_parallel_parts_tell_comes_numbered_in_its_order() -> None:
         async def perform(self) -> None:
             await asyncio.gather(*(Work(self.context, BOUND).perform() for _ in range(4)))
 
-    told = [event async for event in executing.events(Together(Context()))]
+    told = [event async for event in executor.events(Together(Context()))]
 
     assert [each.seq for each in told] == list(range(1, len(told) + 1))
     assert len([each for each in told if isinstance(each, LogUpdate)]) == 4 * BOUND
@@ -107,20 +107,20 @@ async def test_two_executed_side_by_side_are_told_to_those_who_look_at_each() ->
     context = Context()
 
     async def looked_at(lines: int) -> int:
-        told = [event async for event in executing.events(Work(context, lines))]
+        told = [event async for event in executor.events(Work(context, lines))]
         return len([each for each in told if isinstance(each, LogUpdate)])
 
     assert await asyncio.gather(looked_at(3), looked_at(5)) == [3, 5]
 
 
 async def test_run_returns_the_result() -> None:
-    assert await executing.run(Work(Context(), 3)) == 3
+    assert await executor.run(Work(Context(), 3)) == 3
 
 
 async def test_run_sync_is_refused_on_an_event_loop() -> None:
     with pytest.raises(InvalidInput, match="event loop"):
-        executing.run_sync(Work(Context()))
+        executor.run_sync(Work(Context()))
 
 
 def test_run_sync_runs_without_one() -> None:
-    assert executing.run_sync(Work(Context(), 3)) == 3
+    assert executor.run_sync(Work(Context(), 3)) == 3

@@ -8,7 +8,7 @@ from stepping import Stepping
 
 from holdfast.ground.errors import InvalidInput
 from holdfast.runtime import Context
-from holdfast.runtime.slots import Slots
+from holdfast.runtime.concurrency import Slots
 from holdfast.testing import call
 from holdfast.testing.fakes import FrozenClock
 

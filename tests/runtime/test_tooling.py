@@ -16,7 +16,7 @@ from holdfast.ground.errors import ToolNameTaken
 from holdfast.memories.state.state import NetworkState
 from holdfast.runtime import Agent, ToolContext
 from holdfast.runtime.parts import AnyTool, name_of, named
-from holdfast.runtime.tooling import equipped
+from holdfast.runtime.tools import equipped
 from holdfast.testing.scripted import ScriptedModel, call
 from holdfast.tools.base import Tool
 

@@ -8,7 +8,7 @@ from holdfast.ground.errors import MissingExtra
 def runtime_lines() -> Iterator[str]:
     """Give the lines of what was done in this process; none where agents cannot run."""
     try:
-        from holdfast.runtime.counts import TOLD, counts
+        from holdfast.runtime.metrics import TOLD, counts
     except MissingExtra:
         return
     yield from _lines("holdfast_runtime_", TOLD, counts.taken())

@@ -27,7 +27,7 @@ from holdfast.runtime.inference.call import AgentCall, no_model
 from holdfast.runtime.inference.ends import RunEnd, failure
 from holdfast.runtime.inference.remembering import HistoryFailed, Remembering
 from holdfast.runtime.inference.run import MAX_ITER, MAX_TOOL_ERRORS, check_max_iter
-from holdfast.runtime.mcp_servers import close, connect
+from holdfast.runtime.mcp import close, connect
 from holdfast.runtime.parts import AnyModel
 from holdfast.runtime.run_events import OnEvent, RunEvent, RunEventType, Sink, Telling, followed
 from holdfast.runtime.user_message import UserMessage, user_message

@@ -17,8 +17,8 @@ from holdfast.runtime.inference.from_model import Content, ToolOutcome, failure
 from holdfast.runtime.inference.json_form import NotJSON, json_form
 from holdfast.runtime.inference.to_model import error_text
 from holdfast.runtime.inference.tool_calls import ToolCalls, ToolContract, working
-from holdfast.runtime.mcp_servers import is_remote
-from holdfast.runtime.tooling import OURS
+from holdfast.runtime.mcp import is_remote
+from holdfast.runtime.tools import OURS
 from holdfast.tools.base import Tool
 
 log = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from holdfast.memories.state import messages
 from holdfast.memories.state.message import Message
 from holdfast.memories.state.result import InferenceResult
 from holdfast.runtime.agent import AgentSpec, AgentStart
-from holdfast.runtime.slots import awaited
+from holdfast.runtime.concurrency import awaited
 
 _CHANGEABLE = ("prompt", "history", "stop")
 

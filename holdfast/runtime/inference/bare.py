@@ -7,11 +7,11 @@ from pydantic_ai import RunContext
 
 from holdfast.memories.state.state import NetworkState
 from holdfast.runtime.agent import AgentSpec
+from holdfast.runtime.concurrency import awaited
 from holdfast.runtime.context import Context
-from holdfast.runtime.mcp_servers import kept
-from holdfast.runtime.slots import awaited
+from holdfast.runtime.mcp import kept
 from holdfast.runtime.tool_context import ToolContext
-from holdfast.runtime.tooling import ContextOf, equipped
+from holdfast.runtime.tools import ContextOf, equipped
 
 
 def context_of(agent: AgentSpec, context: Context) -> ContextOf:

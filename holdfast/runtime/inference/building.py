@@ -15,9 +15,9 @@ from holdfast.runtime.inference.answering import ToolErrorToolset
 from holdfast.runtime.inference.sending import Sent
 from holdfast.runtime.inference.tool_calls import ToolCalls
 from holdfast.runtime.left_running import NOTING
-from holdfast.runtime.mcp_servers import kept
+from holdfast.runtime.mcp import kept
 from holdfast.runtime.tool_context import ToolContext
-from holdfast.runtime.tooling import equipped
+from holdfast.runtime.tools import equipped
 
 _built: WeakKeyDictionary[AgentSpec, ModelAgent[Any, Any]] = WeakKeyDictionary()
 

@@ -29,7 +29,7 @@ from holdfast.runtime.inference.sending import AgentRequest, Sent, sending
 from holdfast.runtime.inference.streaming import DeltaType, can_stream, deltas, whole
 from holdfast.runtime.inference.tool_calls import ToolCalls
 from holdfast.runtime.left_running import none_left
-from holdfast.runtime.mcp_servers import connect, seen_to
+from holdfast.runtime.mcp import connect, seen_to
 from holdfast.runtime.parts import AnyModel
 
 Graph: TypeAlias = AgentRun[Any, Any]

@@ -11,7 +11,7 @@ from holdfast.runtime.inference.asking import HookFailed, is_enabled
 from holdfast.runtime.inference.call import AgentCall, no_model
 from holdfast.runtime.inference.ends import RunEnd, StopReason
 from holdfast.runtime.inference.remembering import HistoryFailed
-from holdfast.runtime.mcp_servers import require
+from holdfast.runtime.mcp import require
 from holdfast.runtime.networks.counts import counts
 from holdfast.runtime.networks.interrupting import Interrupted
 from holdfast.runtime.networks.over import Over, cancelled, failed, finished, timed_out

@@ -15,7 +15,7 @@ from holdfast.memories.state.view import View
 from holdfast.runtime.history import History
 from holdfast.runtime.inference.alone import Agent
 from holdfast.runtime.inference.run import MAX_TOOL_ERRORS, check_max_iter
-from holdfast.runtime.mcp_servers import close
+from holdfast.runtime.mcp import close
 from holdfast.runtime.networks.agents import AgentRoster
 from holdfast.runtime.networks.loop import made
 from holdfast.runtime.networks.notices import notices_of

@@ -9,6 +9,7 @@ from holdfast.memories.state.history import Window
 from holdfast.memories.state.result import InferenceResult, result_id
 from holdfast.memories.state.view import View
 from holdfast.runtime.agent import AgentSpec
+from holdfast.runtime.concurrency import awaited
 from holdfast.runtime.inference.asking import HookFailed, is_enabled
 from holdfast.runtime.inference.call import AgentCall
 from holdfast.runtime.inference.ends import RunEnd
@@ -20,7 +21,6 @@ from holdfast.runtime.networks.route import BadRoute, Route, Router, RouterConte
 from holdfast.runtime.networks.routing_agent import Decision, RoutingAgent, deciding
 from holdfast.runtime.networks.running import NetworkExecution
 from holdfast.runtime.parts import AnyModel
-from holdfast.runtime.slots import awaited
 
 AnyRouter: TypeAlias = Router | RoutingAgent
 

@@ -6,11 +6,11 @@ from typing import Any, TypeAlias
 
 from holdfast.ground.errors import InvalidInput
 from holdfast.runtime.agent import AgentHooks, AgentStart
+from holdfast.runtime.concurrency import awaited
 from holdfast.runtime.inference.alone import Agent
 from holdfast.runtime.networks.agents import AgentRoster
 from holdfast.runtime.networks.route import AnyRoute, BadRoute, Route, RouterContext, bad
 from holdfast.runtime.parts import AnyModel, AnyTool, Instructions
-from holdfast.runtime.slots import awaited
 
 OnRoute: TypeAlias = Callable[[RouterContext], AnyRoute | Awaitable[AnyRoute]]
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from holdfast.ground.errors import InvalidInput, LimitExceeded
 from holdfast.ground.json_values import JSON
 from holdfast.memories.run import keys
-from holdfast.runtime.counts import counts
 from holdfast.runtime.events import LogUpdate, StepError, StepResult, TaskMoment, TaskUpdate
+from holdfast.runtime.metrics import counts
 from holdfast.runtime.plans.crew import Crew
 from holdfast.runtime.plans.items import NotAList, bad, good, item_step, items_of
 from holdfast.runtime.plans.means import PlanContext

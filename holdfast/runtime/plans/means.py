@@ -6,7 +6,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from holdfast.ground.json_values import JSON, decode, encode
 from holdfast.memories.run import keys
 from holdfast.memories.run.entry import TITLE_CHARS, VALUE_DEPTH
-from holdfast.runtime.checkpoints.keeping import CheckpointWriter
+from holdfast.runtime.checkpoints import CheckpointWriter
 from holdfast.runtime.context import Context
 from holdfast.runtime.inference.alone import Agent
 from holdfast.runtime.parts import AnyModel, AnyTool, AnyToolset, named

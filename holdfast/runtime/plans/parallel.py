@@ -9,12 +9,12 @@ from holdfast.ground.errors import PlanFailed as Failed
 from holdfast.ground.json_values import JSON
 from holdfast.memories.run import keys
 from holdfast.memories.run.entry import RunEntry
-from holdfast.runtime import executing
+from holdfast.runtime import executor
+from holdfast.runtime.checkpoints import CheckpointWriter
 from holdfast.runtime.checkpoints.checkpoint import Checkpoint, Checkpoints, differing, hashed
-from holdfast.runtime.checkpoints.keeping import CheckpointWriter
 from holdfast.runtime.context import Context
 from holdfast.runtime.events import ExecutionEvent, LogUpdate
-from holdfast.runtime.executing import ExecutionOutcome
+from holdfast.runtime.executor import ExecutionOutcome
 from holdfast.runtime.inference.alone import Agent
 from holdfast.runtime.parts import AnyModel, AnyTool, AnyToolset
 from holdfast.runtime.plans.means import PlanContext, supply, taken
@@ -81,15 +81,15 @@ class ParallelTaskExecutor:
 
     def execute(self) -> AsyncGenerator[ExecutionEvent]:
         """Execute it; give its events as they happen."""
-        return executing.events(self)
+        return executor.events(self)
 
     async def run(self) -> JSON:
         """Execute it; return the final result, or raise PlanFailed or RunCancelled."""
-        return await executing.run(self)
+        return await executor.run(self)
 
     def run_sync(self) -> JSON:
         """Do as `run` does, without an event loop."""
-        return executing.run_sync(self)
+        return executor.run_sync(self)
 
     async def perform(self) -> None:
         """Do the work, telling of it."""

@@ -13,7 +13,7 @@ from holdfast.runtime.parts import AnyModel, AnyTool, AnyToolset
 from holdfast.runtime.plans.means import PlanContext
 from holdfast.runtime.plans.plan import TaskPlan
 from holdfast.runtime.plans.reading import plain
-from holdfast.runtime.tooling import offered
+from holdfast.runtime.tools import offered
 
 
 def parts_of(plan: TaskPlan, inputs: Mapping[str, JSON], means: PlanContext) -> dict[str, str]:

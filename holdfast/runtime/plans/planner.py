@@ -25,17 +25,17 @@ from pydantic_ai.models.instrumented import InstrumentationSettings
 
 from holdfast.ground.errors import InvalidInput, PlanningFailed
 from holdfast.ground.json_values import JSON
-from holdfast.runtime import executing
+from holdfast.runtime import executor
 from holdfast.runtime.context import Context
 from holdfast.runtime.events import ExecutionEvent, PlanningUpdate, TaskUpdate
-from holdfast.runtime.executing import ExecutionOutcome
+from holdfast.runtime.executor import ExecutionOutcome
 from holdfast.runtime.models import model_of
 from holdfast.runtime.parts import AnyModel, AnyTool, named
 from holdfast.runtime.plans.drafting import Answer, Draft, with_schema
 from holdfast.runtime.plans.plan import TaskPlan
 from holdfast.runtime.plans.planning_tools import ADD, FINISH, REMOVE, TOOLS
 from holdfast.runtime.plans.schemas import BadSchema, schema_of
-from holdfast.runtime.tooling import offered
+from holdfast.runtime.tools import offered
 from holdfast.tools.base import Schema
 
 REVISIONS = 3
@@ -117,15 +117,15 @@ class TaskPlanner:
 
     def execute(self) -> AsyncGenerator[ExecutionEvent]:
         """Execute it; give its events as they happen."""
-        return executing.events(self)
+        return executor.events(self)
 
     async def run(self) -> TaskPlan:
         """Execute it; return the plan, or raise PlanningFailed or RunCancelled."""
-        return await executing.run(self)
+        return await executor.run(self)
 
     def run_sync(self) -> TaskPlan:
         """Do as `run` does, without an event loop."""
-        return executing.run_sync(self)
+        return executor.run_sync(self)
 
     async def perform(self) -> None:
         """Do the work, telling of it."""

@@ -4,10 +4,10 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 
 from holdfast.ground.errors import InvalidPlan, TaskFailed
 from holdfast.ground.json_values import JSON
-from holdfast.runtime import executing
+from holdfast.runtime import executor
 from holdfast.runtime.context import Context
 from holdfast.runtime.events import ExecutionEvent, StepError
-from holdfast.runtime.executing import ExecutionOutcome
+from holdfast.runtime.executor import ExecutionOutcome
 from holdfast.runtime.inference.alone import Agent
 from holdfast.runtime.parts import AnyModel, AnyTool, AnyToolset
 from holdfast.runtime.plans.checks import problems_of_task
@@ -74,15 +74,15 @@ class TaskExecutor:
 
     def execute(self) -> AsyncGenerator[ExecutionEvent]:
         """Execute it; give its events as they happen."""
-        return executing.events(self)
+        return executor.events(self)
 
     async def run(self) -> JSON:
         """Execute it; return its result, or raise TaskFailed or RunCancelled."""
-        return await executing.run(self)
+        return await executor.run(self)
 
     def run_sync(self) -> JSON:
         """Do as `run` does, without an event loop."""
-        return executing.run_sync(self)
+        return executor.run_sync(self)
 
     async def perform(self) -> None:
         """Do the work, telling of it."""

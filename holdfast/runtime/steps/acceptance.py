@@ -6,7 +6,7 @@ from typing import Any, Final
 from msgspec import UNSET
 from pydantic_ai import ModelRetry
 
-from holdfast.runtime.slots import awaited
+from holdfast.runtime.concurrency import awaited
 from holdfast.runtime.steps.assignment import AcceptResult
 from holdfast.runtime.steps.finish import ResultSchema
 from holdfast.runtime.steps.stopped import Stopped

@@ -9,13 +9,13 @@ from typing import Any
 from pydantic_ai.messages import ModelMessage
 
 from holdfast.ground.errors import InvalidInput, LimitExceeded, NoModel, StepFailed
-from holdfast.runtime import executing
+from holdfast.runtime import executor
 from holdfast.runtime.context import Context
-from holdfast.runtime.counts import counts
 from holdfast.runtime.events import ExecutionEvent, StepError, StepResult
-from holdfast.runtime.executing import ExecutionOutcome
+from holdfast.runtime.executor import ExecutionOutcome
 from holdfast.runtime.inference import asking
 from holdfast.runtime.inference.alone import Agent
+from holdfast.runtime.metrics import counts
 from holdfast.runtime.parts import AnyModel, AnyTool, AnyToolset
 from holdfast.runtime.plans.shapes import State, Step, Task
 from holdfast.runtime.steering import Inbox
@@ -78,15 +78,15 @@ class StepExecutor:
 
     def execute(self) -> AsyncGenerator[ExecutionEvent]:
         """Do the step; give its events as they happen."""
-        return executing.events(self)
+        return executor.events(self)
 
     async def run(self) -> Any:
         """Do the step; return its result, or raise StepFailed or RunCancelled."""
-        return await executing.run(self)
+        return await executor.run(self)
 
     def run_sync(self) -> Any:
         """Do as `run` does, for a script without an event loop."""
-        return executing.run_sync(self)
+        return executor.run_sync(self)
 
     def ending(self) -> ExecutionOutcome:
         """Return what came of it."""

@@ -22,10 +22,10 @@ from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
 
 from holdfast.ground.errors import HoldfastError, ToolNameTaken
 from holdfast.runtime.inference.json_form import json_form
-from holdfast.runtime.mcp_servers import seen_to
+from holdfast.runtime.mcp import seen_to
 from holdfast.runtime.schemas import PROBLEMS
 from holdfast.runtime.steps.paging import ResultPages
-from holdfast.runtime.tooling import OURS
+from holdfast.runtime.tools import OURS
 from holdfast.tools.base import JSON, Tool
 
 FINISH: Final = "finish_step"

@@ -5,10 +5,10 @@ from contextlib import ExitStack
 from typing import Final, get_args
 
 from holdfast.ground.errors import AgentNameTaken, InvalidInput, NoModel, NotPermitted
-from holdfast.runtime import executing
+from holdfast.runtime import executor
 from holdfast.runtime.context import Context
 from holdfast.runtime.events import ExecutionEvent, TeamUpdate
-from holdfast.runtime.executing import ExecutionOutcome
+from holdfast.runtime.executor import ExecutionOutcome
 from holdfast.runtime.inference.alone import Agent
 from holdfast.runtime.parts import AnyModel, AnyTool, AnyToolset
 from holdfast.runtime.team.board import TaskBoard
@@ -88,16 +88,16 @@ class TeamExecutor:
 
     def execute(self) -> AsyncGenerator[ExecutionEvent]:
         """Let it work; give its events as they happen."""
-        return executing.events(self)
+        return executor.events(self)
 
     async def run(self) -> TeamResult:
         """Let it work; return what it leaves, however it ended, or raise RunCancelled."""
-        await executing.run(self)
+        await executor.run(self)
         return self.get_result()
 
     def run_sync(self) -> TeamResult:
         """Do as `run` does, without an event loop."""
-        executing.run_sync(self)
+        executor.run_sync(self)
         return self.get_result()
 
     def get_result(self) -> TeamResult:

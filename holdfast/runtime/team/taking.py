@@ -8,9 +8,9 @@ from pydantic_ai.messages import ModelResponse
 
 from holdfast.ground.errors import Conflict
 from holdfast.runtime.context import Context
-from holdfast.runtime.counts import counts
 from holdfast.runtime.inference import asking
 from holdfast.runtime.inference.asking import HookFailed
+from holdfast.runtime.metrics import counts
 from holdfast.runtime.team.board import TaskBoard
 from holdfast.runtime.team.member import PATIENCE, Member, Sight
 from holdfast.runtime.team.telling import TeamEvents

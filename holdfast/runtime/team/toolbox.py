@@ -13,12 +13,12 @@ from holdfast.memories.state.state import NetworkState
 from holdfast.runtime.context import Context
 from holdfast.runtime.events import LogUpdate
 from holdfast.runtime.inference.alone import Agent
-from holdfast.runtime.mcp_servers import kept, reach
+from holdfast.runtime.mcp import kept, reach
 from holdfast.runtime.parts import AnyTool, AnyToolset, name_of, named
 from holdfast.runtime.steps.paging import READ_RESULT, ResultPages
 from holdfast.runtime.steps.tools import StepTools, ToolCallOutcome
 from holdfast.runtime.tool_context import ToolContext
-from holdfast.runtime.tooling import equipped, in_thread
+from holdfast.runtime.tools import equipped, in_thread
 from holdfast.tools.base import Tool
 
 RESULT_LIMIT: Final = 25_000

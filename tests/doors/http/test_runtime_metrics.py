@@ -12,7 +12,7 @@ from holdfast.doors.http.runtime_metrics import network_run_lines, runtime_lines
 from holdfast.ground.errors import TaskFailed
 from holdfast.ground.json_values import JSON
 from holdfast.runtime import TaskExecutor
-from holdfast.runtime.counts import counts
+from holdfast.runtime.metrics import counts
 from holdfast.testing.scripted import call
 
 

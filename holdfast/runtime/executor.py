@@ -1,4 +1,4 @@
-"""How everything that can be executed is executed: told event by event, run to its end, stopped.
+"""The driver that all executors share.
 
 An executor does its work in `perform`, which tells of it through its context, and says in `ending`
 what came of it. Executors inside another are performed by it; what is here is the outside.

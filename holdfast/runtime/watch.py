@@ -1,4 +1,4 @@
-"""Run memory on an event loop: waiting for a key, and looking on as entries come and go."""
+"""Follow a run from outside it."""
 
 import asyncio
 from collections import deque

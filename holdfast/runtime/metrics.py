@@ -1,4 +1,4 @@
-"""What runs did in this process, as `/metrics` counts it; no label names a thing but a team's."""
+"""Metrics of the runtime."""
 
 from collections import Counter
 from collections.abc import Iterator

@@ -10,7 +10,7 @@ from threading import Lock
 from typing import TypeVar, cast
 
 from holdfast.ground.errors import InvalidInput
-from holdfast.runtime.counts import counts
+from holdfast.runtime.metrics import counts
 
 T = TypeVar("T")
 

@@ -1,4 +1,4 @@
-"""Any tool, as the model's framework takes it: functions, pydantic-ai tools and our own.
+"""Tools that agents call, as pydantic-ai toolsets.
 
 A first parameter annotated `ToolContext` is filled and not shown; a `RunContext` has the
 `ToolContext` as its `deps`. A plain function runs in a thread that a cancelled call leaves behind.
