@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.events import ToolResultUpdate as ToolResultUpdate
     from holdfast.runtime.history import History as History
     from holdfast.runtime.history import HistoryContext as HistoryContext
-    from holdfast.runtime.inference.alone import Agent as Agent
+    from holdfast.runtime.inference.agent import Agent as Agent
     from holdfast.runtime.mcp import McpServer as McpServer
     from holdfast.runtime.memory_history import InMemoryHistory as InMemoryHistory
     from holdfast.runtime.modes import MultiModeAgent as MultiModeAgent
@@ -142,7 +142,7 @@ __getattr__ = lazily(
         "Edge": "holdfast.runtime.workflow",
         "AgentStepNode": "holdfast.runtime.agent_step",
         "AgentStepExecutor": "holdfast.runtime.agent_step",
-        "Agent": "holdfast.runtime.inference.alone",
+        "Agent": "holdfast.runtime.inference.agent",
         "AgentHooks": "holdfast.runtime.agent",
         "AgentStart": "holdfast.runtime.agent",
         "Approval": "holdfast.runtime.plans.planner",

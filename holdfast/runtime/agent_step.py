@@ -8,7 +8,7 @@ from holdfast.ground.errors import InvalidInput
 from holdfast.memories.run import keys
 from holdfast.memories.run.entry import TITLE_CHARS
 from holdfast.runtime.context import Context
-from holdfast.runtime.inference.alone import Agent
+from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.parts import AnyModel, AnyTool, named
 from holdfast.runtime.plans.shapes import Step, Task
 from holdfast.runtime.steps.executor import StepExecutor

@@ -6,7 +6,7 @@ from typing import Any, Final, TypeAlias
 
 from holdfast.ground.errors import InvalidInput
 from holdfast.runtime.agent import check_name
-from holdfast.runtime.inference.alone import Agent
+from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.plans.shapes import Step
 from holdfast.tools.base import Schema
 

@@ -17,7 +17,7 @@ from holdfast.runtime.context import Context
 from holdfast.runtime.designing import design_step, designed, refused
 from holdfast.runtime.events import StepError
 from holdfast.runtime.executor import ExecutionOutcome
-from holdfast.runtime.inference.alone import Agent
+from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.models import model_of
 from holdfast.runtime.parts import AnyModel, AnyTool, AnyToolset, Instructions
 from holdfast.runtime.plans.checks import ID_LENGTH

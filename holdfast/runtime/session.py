@@ -31,7 +31,7 @@ from holdfast.runtime.agent import AgentHooks, AgentStart
 from holdfast.runtime.concurrency import awaited
 from holdfast.runtime.engine_history import EngineHistory
 from holdfast.runtime.history import History
-from holdfast.runtime.inference.alone import Agent
+from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.parts import AnyModel
 from holdfast.runtime.run_events import RunEvent
 from holdfast.runtime.session_events import SessionEvent

@@ -12,7 +12,7 @@ from pydantic_ai.models import ModelRequestContext
 
 from holdfast.runtime.agent import AgentSpec
 from holdfast.runtime.inference.answering import ToolErrorToolset
-from holdfast.runtime.inference.sending import Sent
+from holdfast.runtime.inference.request import Sent
 from holdfast.runtime.inference.tool_calls import ToolCalls
 from holdfast.runtime.left_running import NOTING
 from holdfast.runtime.mcp import kept

@@ -5,7 +5,7 @@ from typing import Any, Final, Literal
 from msgspec import Struct
 
 from holdfast.ground.errors import RunFailed
-from holdfast.runtime.inference.from_model import whole
+from holdfast.runtime.inference.messages import whole
 
 StopReason = Literal[
     "done",

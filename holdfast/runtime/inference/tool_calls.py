@@ -14,7 +14,7 @@ from pydantic_ai.settings import ModelSettings, ToolChoice
 from holdfast.ground.errors import InvalidInput
 from holdfast.memories.state.message import ToolCall
 from holdfast.runtime.agent import AgentSpec
-from holdfast.runtime.inference.from_model import ToolOutcome, calls, content_of, tool_call
+from holdfast.runtime.inference.messages import ToolOutcome, calls, content_of, tool_call
 from holdfast.runtime.inference.run import Run
 from holdfast.runtime.tool_context import ToolContext
 

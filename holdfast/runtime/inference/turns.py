@@ -18,7 +18,7 @@ from holdfast.memories.state.message import (
 from holdfast.memories.state.result import InferenceResult, text_of
 from holdfast.memories.state.state import NetworkState
 from holdfast.memories.state.view import View
-from holdfast.runtime.inference.from_model import texts, tool_results
+from holdfast.runtime.inference.messages import texts, tool_results
 from holdfast.runtime.inference.to_model import error_text, to_model
 
 Signature: TypeAlias = list[tuple[object, ...]]

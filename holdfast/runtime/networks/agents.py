@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
 from holdfast.ground.errors import AgentNameTaken, InvalidInput
-from holdfast.runtime.inference.alone import Agent
+from holdfast.runtime.inference.agent import Agent
 
 AgentOrName: TypeAlias = Agent | str
 

@@ -6,7 +6,7 @@ from threading import Lock
 from typing import Final, get_args
 
 from holdfast.memories.state.message import ErrorKind
-from holdfast.runtime.inference.call import AgentCall
+from holdfast.runtime.inference.agent_loop import AgentCall
 from holdfast.runtime.metrics import SECONDS, RuntimeHistogram, Sample
 from holdfast.runtime.networks.running import NetworkExecution
 

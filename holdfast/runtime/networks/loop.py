@@ -6,9 +6,9 @@ from typing import cast
 
 from holdfast.ground.errors import HoldfastError, NoAgentEnabled, NoRouter
 from holdfast.memories.state.run_record import RunRecord
-from holdfast.runtime.inference.alone import Agent
+from holdfast.runtime.inference.agent import Agent
+from holdfast.runtime.inference.agent_loop import AgentCall, no_model
 from holdfast.runtime.inference.asking import HookFailed, is_enabled
-from holdfast.runtime.inference.call import AgentCall, no_model
 from holdfast.runtime.inference.ends import RunEnd, StopReason
 from holdfast.runtime.inference.remembering import HistoryFailed
 from holdfast.runtime.mcp import require

@@ -13,7 +13,7 @@ from holdfast.memories.state.run_record import checked_name
 from holdfast.memories.state.state import NetworkState
 from holdfast.memories.state.view import View
 from holdfast.runtime.history import History
-from holdfast.runtime.inference.alone import Agent
+from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.inference.run import MAX_TOOL_ERRORS, check_max_iter
 from holdfast.runtime.mcp import close
 from holdfast.runtime.networks.agents import AgentRoster

@@ -10,8 +10,8 @@ from holdfast.memories.state.result import InferenceResult, result_id
 from holdfast.memories.state.view import View
 from holdfast.runtime.agent import AgentSpec
 from holdfast.runtime.concurrency import awaited
+from holdfast.runtime.inference.agent_loop import AgentCall
 from holdfast.runtime.inference.asking import HookFailed, is_enabled
-from holdfast.runtime.inference.call import AgentCall
 from holdfast.runtime.inference.ends import RunEnd
 from holdfast.runtime.inference.run import MAX_ITER, MAX_TOOL_ERRORS
 from holdfast.runtime.networks.agents import AgentRoster

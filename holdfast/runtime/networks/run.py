@@ -15,7 +15,7 @@ from holdfast.memories.state.run_record import RunStatus
 from holdfast.memories.state.state import NetworkState
 from holdfast.memories.state.view import View
 from holdfast.runtime.history import History
-from holdfast.runtime.inference.alone import Agent
+from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.inference.ends import RunEnd
 from holdfast.runtime.inference.tool_calls import working
 from holdfast.runtime.networks.agents import AgentOrName, AgentRoster

@@ -16,7 +16,7 @@ from holdfast.memories.state.thread_ids import checked_id_or_none
 from holdfast.memories.state.view import View
 from holdfast.runtime.agent import AgentSpec
 from holdfast.runtime.history import History
-from holdfast.runtime.inference.alone import as_state
+from holdfast.runtime.inference.agent import as_state
 from holdfast.runtime.inference.remembering import Remembering
 from holdfast.runtime.inference.run import check_max_iter
 from holdfast.runtime.networks.options import NetworkOptions

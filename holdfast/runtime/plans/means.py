@@ -8,7 +8,7 @@ from holdfast.memories.run import keys
 from holdfast.memories.run.entry import TITLE_CHARS, VALUE_DEPTH
 from holdfast.runtime.checkpoints import CheckpointWriter
 from holdfast.runtime.context import Context
-from holdfast.runtime.inference.alone import Agent
+from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.parts import AnyModel, AnyTool, AnyToolset, named
 from holdfast.runtime.plans.shapes import Step, Task
 from holdfast.runtime.steps.executor import StepExecutor

@@ -15,7 +15,7 @@ from holdfast.runtime.checkpoints.checkpoint import Checkpoint, Checkpoints, dif
 from holdfast.runtime.context import Context
 from holdfast.runtime.events import ExecutionEvent, LogUpdate
 from holdfast.runtime.executor import ExecutionOutcome
-from holdfast.runtime.inference.alone import Agent
+from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.parts import AnyModel, AnyTool, AnyToolset
 from holdfast.runtime.plans.means import PlanContext, supply, taken
 from holdfast.runtime.plans.parts import parts_of

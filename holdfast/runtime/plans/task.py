@@ -8,7 +8,7 @@ from holdfast.runtime import executor
 from holdfast.runtime.context import Context
 from holdfast.runtime.events import ExecutionEvent, StepError
 from holdfast.runtime.executor import ExecutionOutcome
-from holdfast.runtime.inference.alone import Agent
+from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.parts import AnyModel, AnyTool, AnyToolset
 from holdfast.runtime.plans.checks import problems_of_task
 from holdfast.runtime.plans.means import PlanContext, supply, taken

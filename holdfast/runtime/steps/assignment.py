@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from holdfast.runtime.context import Context
 from holdfast.runtime.events import LogUpdate, TaskMoment, TaskUpdate
-from holdfast.runtime.inference.alone import Agent
+from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.parts import AnyModel, AnyTool, AnyToolset
 from holdfast.runtime.plans.shapes import Step, Task
 from holdfast.runtime.steps.finish import ResultSchema

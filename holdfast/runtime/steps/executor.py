@@ -14,7 +14,7 @@ from holdfast.runtime.context import Context
 from holdfast.runtime.events import ExecutionEvent, StepError, StepResult
 from holdfast.runtime.executor import ExecutionOutcome
 from holdfast.runtime.inference import asking
-from holdfast.runtime.inference.alone import Agent
+from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.metrics import counts
 from holdfast.runtime.parts import AnyModel, AnyTool, AnyToolset
 from holdfast.runtime.plans.shapes import State, Step, Task

@@ -12,8 +12,8 @@ from holdfast.memories.state.result import InferenceResult, Usage, text_of
 from holdfast.runtime.agent import AgentStart
 from holdfast.runtime.context import Context
 from holdfast.runtime.inference import asking
-from holdfast.runtime.inference.alone import Agent
-from holdfast.runtime.inference.from_model import texts, tool_results
+from holdfast.runtime.inference.agent import Agent
+from holdfast.runtime.inference.messages import texts, tool_results
 from holdfast.runtime.inference.retelling import retell
 from holdfast.runtime.inference.to_model import to_model
 from holdfast.runtime.steps.stopped import Stopped

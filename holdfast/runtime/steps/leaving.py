@@ -6,7 +6,7 @@ from holdfast.memories.run import keys
 from holdfast.memories.run.entry import DESCRIPTION_CHARS, TITLE_CHARS
 from holdfast.memories.run.memory import RunMemory
 from holdfast.runtime.events import StepError
-from holdfast.runtime.inference.from_model import whole
+from holdfast.runtime.inference.messages import whole
 from holdfast.runtime.plans.shapes import Step, Task
 
 TITLE: Final = 80

@@ -9,7 +9,7 @@ from holdfast.runtime import executor
 from holdfast.runtime.context import Context
 from holdfast.runtime.events import ExecutionEvent, TeamUpdate
 from holdfast.runtime.executor import ExecutionOutcome
-from holdfast.runtime.inference.alone import Agent
+from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.parts import AnyModel, AnyTool, AnyToolset
 from holdfast.runtime.team.board import TaskBoard
 from holdfast.runtime.team.bus import MessageBus

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from msgspec import Struct
 
-from holdfast.runtime.inference.alone import Agent
+from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.parts import AnyModel
 from holdfast.runtime.team.board import TaskBoard
 from holdfast.runtime.team.history import TurnHistory

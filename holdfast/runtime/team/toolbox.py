@@ -12,7 +12,7 @@ from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 from holdfast.memories.state.state import NetworkState
 from holdfast.runtime.context import Context
 from holdfast.runtime.events import LogUpdate
-from holdfast.runtime.inference.alone import Agent
+from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.mcp import kept, reach
 from holdfast.runtime.parts import AnyTool, AnyToolset, name_of, named
 from holdfast.runtime.steps.paging import READ_RESULT, ResultPages

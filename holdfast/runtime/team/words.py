@@ -9,7 +9,7 @@ from typing import Final, Literal
 import msgspec
 
 from holdfast.memories.run import keys
-from holdfast.runtime.inference.alone import Agent
+from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.team.bus import Message
 from holdfast.runtime.team.task import BoardTask
 from holdfast.runtime.team.tools import message_told, task_in_short, task_told

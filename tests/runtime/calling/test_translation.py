@@ -10,7 +10,8 @@ from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolRetu
 
 from holdfast.memories.state import messages
 from holdfast.memories.state.message import ErrorKind, Message
-from holdfast.runtime.inference.from_model import (
+from holdfast.runtime.inference.json_form import NotJSON, json_form
+from holdfast.runtime.inference.messages import (
     content_of,
     failure,
     said,
@@ -18,7 +19,6 @@ from holdfast.runtime.inference.from_model import (
     tool_call,
     tool_results,
 )
-from holdfast.runtime.inference.json_form import NotJSON, json_form
 from holdfast.runtime.inference.to_model import to_model
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)

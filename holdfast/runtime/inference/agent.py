@@ -21,9 +21,9 @@ from holdfast.memories.state.thread_ids import checked_id_or_none
 from holdfast.memories.state.view import View
 from holdfast.runtime.agent import AgentSpec
 from holdfast.runtime.context import Context
+from holdfast.runtime.inference.agent_loop import AgentCall, no_model
 from holdfast.runtime.inference.asking import HookFailed, is_enabled
 from holdfast.runtime.inference.bare import bare_agent
-from holdfast.runtime.inference.call import AgentCall, no_model
 from holdfast.runtime.inference.ends import RunEnd, failure
 from holdfast.runtime.inference.remembering import HistoryFailed, Remembering
 from holdfast.runtime.inference.run import MAX_ITER, MAX_TOOL_ERRORS, check_max_iter

@@ -16,7 +16,7 @@ from pydantic_ai.usage import RunUsage
 from holdfast.memories.state.message import Message
 from holdfast.memories.state.result import InferenceResult, Usage, result_id
 from holdfast.runtime.agent import AgentSpec
-from holdfast.runtime.inference.from_model import Answers, texts, tool_results
+from holdfast.runtime.inference.messages import Answers, texts, tool_results
 from holdfast.runtime.inference.run import Run
 
 
