@@ -21,7 +21,7 @@ from holdfast.runtime.networks.loop import made
 from holdfast.runtime.networks.notices import notices_of
 from holdfast.runtime.networks.options import MAX_ITER, NetworkOptions
 from holdfast.runtime.networks.route import Router
-from holdfast.runtime.networks.routing import AnyRouter
+from holdfast.runtime.networks.router import AnyRouter
 from holdfast.runtime.networks.routing_agent import DEFAULT, RoutingAgent
 from holdfast.runtime.networks.run import NetworkRun, NetworkSpec
 from holdfast.runtime.networks.running import NetworkExecution
