@@ -78,7 +78,7 @@ MANY_PARAMETERS = {
     "holdfast/memories/stores/sessions.py:Sessions.list": FILTERS,
     "holdfast/memories/stores/versions.py:Versions.list": FILTERS,
     "holdfast/runtime/networks/network.py:Network.__init__": "what a network is given, by name",
-    "holdfast/runtime/plans/parallel.py:ParallelTaskExecutor.__init__": "what a plan is given",
+    "holdfast/runtime/plans/executor.py:ParallelTaskExecutor.__init__": "what a plan is given",
     "holdfast/runtime/plans/planner.py:TaskPlanner.__init__": "what a planner is given, by name",
     "holdfast/runtime/plans/task.py:TaskExecutor.__init__": "what a task is given, by name",
     "holdfast/runtime/team/board.py:TaskBoard.create": "what a task is",

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.networks.route import RouterContext as RouterContext
     from holdfast.runtime.networks.routing_agent import RoutingAgent as RoutingAgent
     from holdfast.runtime.networks.run import NetworkRun as NetworkRun
-    from holdfast.runtime.plans.parallel import ParallelTaskExecutor as ParallelTaskExecutor
+    from holdfast.runtime.plans.executor import ParallelTaskExecutor as ParallelTaskExecutor
     from holdfast.runtime.plans.plan import TaskPlan as TaskPlan
     from holdfast.runtime.plans.planner import Approval as Approval
     from holdfast.runtime.plans.planner import TaskPlanner as TaskPlanner
@@ -163,7 +163,7 @@ __getattr__ = lazily(
         "MessageBus": "holdfast.runtime.team.bus",
         "Network": "holdfast.runtime.networks.network",
         "NetworkRun": "holdfast.runtime.networks.run",
-        "ParallelTaskExecutor": "holdfast.runtime.plans.parallel",
+        "ParallelTaskExecutor": "holdfast.runtime.plans.executor",
         "PlanProblem": "holdfast.runtime.plans.problem",
         "PlanningUpdate": "holdfast.runtime.events",
         "Report": "holdfast.runtime.plans.report",

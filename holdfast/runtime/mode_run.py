@@ -22,8 +22,8 @@ from holdfast.runtime.models import model_of
 from holdfast.runtime.parts import AnyModel, AnyTool, AnyToolset, Instructions
 from holdfast.runtime.plans.checks import ID_LENGTH
 from holdfast.runtime.plans.drafting import with_schema
+from holdfast.runtime.plans.executor import ParallelTaskExecutor
 from holdfast.runtime.plans.means import supply, taken
-from holdfast.runtime.plans.parallel import ParallelTaskExecutor
 from holdfast.runtime.plans.plan import TaskPlan
 from holdfast.runtime.plans.planner import TaskPlanner
 from holdfast.runtime.plans.shapes import Step, Task

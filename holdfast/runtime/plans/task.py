@@ -13,7 +13,7 @@ from holdfast.runtime.parts import AnyModel, AnyTool, AnyToolset
 from holdfast.runtime.plans.checks import problems_of_task
 from holdfast.runtime.plans.means import PlanContext, supply, taken
 from holdfast.runtime.plans.shapes import Task
-from holdfast.runtime.plans.working import TaskWork
+from holdfast.runtime.plans.work import TaskWork
 
 
 class TaskExecutor:

@@ -23,7 +23,7 @@ from holdfast.runtime.plans.plan import TaskPlan
 from holdfast.runtime.plans.report import Report, reported
 from holdfast.runtime.plans.schedule import Blocked
 from holdfast.runtime.plans.walking import walk
-from holdfast.runtime.plans.working import TaskWork
+from holdfast.runtime.plans.work import TaskWork
 
 OnMismatch = Literal["refuse", "restart"]
 """What becomes of a checkpoint of another run under the same id: it stands, or is given up."""
