@@ -8,7 +8,7 @@ from pydantic_ai import ModelRetry
 
 from holdfast.runtime.concurrency import awaited
 from holdfast.runtime.steps.assignment import AcceptResult
-from holdfast.runtime.steps.finish import ResultSchema
+from holdfast.runtime.steps.contract import ResultSchema
 from holdfast.runtime.steps.stopped import Stopped
 
 REFUSALS: Final = 3

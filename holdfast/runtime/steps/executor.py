@@ -20,9 +20,9 @@ from holdfast.runtime.parts import AnyModel, AnyTool, AnyToolset
 from holdfast.runtime.plans.shapes import State, Step, Task
 from holdfast.runtime.steering import Inbox
 from holdfast.runtime.steps.assignment import AcceptResult, Assignment
-from holdfast.runtime.steps.attempt import StepAttempt
-from holdfast.runtime.steps.finish import ResultSchema, checked_schema
+from holdfast.runtime.steps.contract import ResultSchema, checked_schema
 from holdfast.runtime.steps.leaving import leave_failure, leave_result
+from holdfast.runtime.steps.policy import StepAttempt
 from holdfast.runtime.steps.prompt import Contract, absent, system_text, upstream_keys
 from holdfast.runtime.steps.span import step_span
 from holdfast.runtime.steps.stopped import RETRIED, Stopped, wait_after

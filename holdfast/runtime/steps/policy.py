@@ -22,7 +22,7 @@ from holdfast.runtime.left_running import NOTING, none_left
 from holdfast.runtime.steering import Deliver, Inbox
 from holdfast.runtime.steps.acceptance import Acceptance
 from holdfast.runtime.steps.assignment import Assignment
-from holdfast.runtime.steps.finish import parameters
+from holdfast.runtime.steps.contract import parameters
 from holdfast.runtime.steps.hooks import LoopScope, StepHooks
 from holdfast.runtime.steps.prompt import CONCLUDE, CONCLUDE_IN_TEXT
 from holdfast.runtime.steps.running import (
