@@ -29,7 +29,7 @@ from holdfast.runtime.plans.planner import TaskPlanner
 from holdfast.runtime.plans.shapes import Step, Task
 from holdfast.runtime.steps.executor import StepExecutor
 from holdfast.runtime.team.executor import TeamExecutor
-from holdfast.runtime.team.words import Strategy
+from holdfast.runtime.team.prompts import Strategy
 from holdfast.tools.base import Schema
 
 Mode = Literal["loop", "plan", "multi-agent"]

@@ -13,9 +13,9 @@ from holdfast.runtime.inference.asking import HookFailed
 from holdfast.runtime.metrics import counts
 from holdfast.runtime.team.board import TaskBoard
 from holdfast.runtime.team.member import PATIENCE, Member, Sight
+from holdfast.runtime.team.prompts import TeamPlan, member_text, turn_text
 from holdfast.runtime.team.telling import TeamEvents
 from holdfast.runtime.team.turn import Beginning, MemberTurn, Taken
-from holdfast.runtime.team.words import TeamPlan, member_text, turn_text
 
 
 class TurnScheduler:

@@ -1,4 +1,4 @@
-"""What the agents of a team are told: who they are, and what lies before them at a turn."""
+"""Prompts of the members of a team."""
 
 from collections.abc import Mapping, Sequence
 from functools import cache
