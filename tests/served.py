@@ -10,7 +10,7 @@ from pathlib import Path
 
 SERVE = """
 import sys
-from holdfast.doors.http.serve import serve
+from holdfast.doors.http.server import serve
 target, host, workers = sys.argv[1:]
 raise SystemExit(serve(target, host=host, port=0, workers=int(workers), access_log=False))
 """

@@ -17,10 +17,12 @@ from msgspec.structs import asdict, fields
 
 import holdfast
 from holdfast.doors.cli.app import COMMANDS, build
-from holdfast.doors.http import house, routes, serve
 from holdfast.doors.http.app import make_app
-from holdfast.doors.http.bodies import LIMITS
-from holdfast.doors.http.route_table import routes as every_route
+from holdfast.doors.http.params import LIMITS
+from holdfast.doors.http.request import DURABLE_LIMIT, LONGTERM_LIMIT, MIB, THREADS_LIMIT
+from holdfast.doors.http.routes import routes as every_route
+from holdfast.doors.http.server import GRACE, KEEP_ALIVE, START_MOST
+from holdfast.doors.http.state import IN_FLIGHT_MOST, LIVE_MOST
 from holdfast.engines import sweep
 from holdfast.engines.postgres import pool, target
 from holdfast.library.holdfast import Holdfast
@@ -50,16 +52,16 @@ FIGURES = {
     "bytes of a memory's content": asked.CONTENT_BYTES_MAX,
     "bytes of a recalled block": block.BUDGET,
     "results of `recall`": recalling.K,
-    "bytes of a request's body": routes.MIB,
-    "bytes of a body under `/api/durable`": routes.DURABLE_LIMIT,
-    "bytes of a body under `/api/longterm`": routes.LONGTERM_LIMIT,
+    "bytes of a request's body": MIB,
+    "bytes of a body under `/api/durable`": DURABLE_LIMIT,
+    "bytes of a body under `/api/longterm`": LONGTERM_LIMIT,
     "bytes of a body of `/api/threads/{id}/turns`, `/api/networks/{name}/runs`,"
-    " `/api/network_runs/{id}` and `/api/memory_stores/{s}/apply`": routes.THREADS_LIMIT,
-    "requests answered at once": house.IN_FLIGHT_MOST,
-    "event streams at once": house.LIVE_MOST,
-    "seconds that requests in flight have at SIGTERM": serve.GRACE,
-    "seconds that an idle connection stays open": serve.KEEP_ALIVE,
-    "seconds that `serve` waits for PostgreSQL": serve.START_MOST,
+    " `/api/network_runs/{id}` and `/api/memory_stores/{s}/apply`": THREADS_LIMIT,
+    "requests answered at once": IN_FLIGHT_MOST,
+    "event streams at once": LIVE_MOST,
+    "seconds that requests in flight have at SIGTERM": GRACE,
+    "seconds that an idle connection stays open": KEEP_ALIVE,
+    "seconds that `serve` waits for PostgreSQL": START_MOST,
     "connections of a process to PostgreSQL": target.MOST_CONNECTIONS,
     "seconds to wait for one of them": pool.PATIENCE,
     "seconds to connect": target.CONNECT_TIMEOUT,
@@ -204,7 +206,7 @@ def test_every_route_takes_a_body_as_large_as_listed() -> None:
         for each, most, below in listed:
             if path == each or (below and path.startswith(f"{each}/")):
                 return most
-        return routes.MIB
+        return MIB
 
     taken = {each.path: each.limit for each in every_route(strict=False) if each.changes}
     assert taken == {path: limit(path) for path in taken}

@@ -11,7 +11,7 @@ from doors.http.asking import Asker
 
 import holdfast
 from holdfast.doors.http.app import make_app
-from holdfast.doors.http.house import IN_FLIGHT_MOST
+from holdfast.doors.http.state import IN_FLIGHT_MOST
 from holdfast.memories.stores.stores import CAP_MAX
 from holdfast.memories.stores.transaction import MEMORIES_CAP
 

@@ -78,7 +78,7 @@ def serve(
     """Serve a database over HTTP, until interrupted."""
     if is_server(db):
         raise typer.BadParameter("serve a database, not a server's URL", param_hint="--db")
-    from holdfast.doors.http.serve import serve as run
+    from holdfast.doors.http.server import serve as run
 
     code = run(
         db,

@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING
 
 from holdfast.doors.http.answers import Headers, LiveAnswer, Response, Send
 from holdfast.doors.http.auth import LOOPBACK_HOSTS, WORKSPACE, HostPolicy, demand_right
-from holdfast.doors.http.bodies import (
+from holdfast.doors.http.call import Call
+from holdfast.doors.http.compat.strict import demand_strictness
+from holdfast.doors.http.metrics import UNKNOWN
+from holdfast.doors.http.params import (
     LIMITS,
     Bodies,
     IncomingBody,
@@ -21,19 +24,16 @@ from holdfast.doors.http.bodies import (
     RequestLimits,
     out_of_memory,
 )
-from holdfast.doors.http.call import Call
-from holdfast.doors.http.compat.strict import demand_strictness
-from holdfast.doors.http.errors import (
+from holdfast.doors.http.query import read_query
+from holdfast.doors.http.request import HttpRoute, RouteMatch, RouteTable
+from holdfast.doors.http.response import (
     MisdirectedRequest,
     error_answer,
     log_fault,
     status_and_type,
 )
-from holdfast.doors.http.house import House
-from holdfast.doors.http.metrics import UNKNOWN
-from holdfast.doors.http.query import read_query
-from holdfast.doors.http.route_table import routes
-from holdfast.doors.http.routes import HttpRoute, RouteMatch, RouteTable
+from holdfast.doors.http.routes import routes
+from holdfast.doors.http.state import House
 from holdfast.doors.http.visitor import Visitor
 from holdfast.ground.clock import Clock, SystemClock, to_microseconds
 from holdfast.ground.errors import (

@@ -7,9 +7,9 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from holdfast.doors.http.errors import MisdirectedRequest
 from holdfast.doors.http.lanes import Lanes
-from holdfast.doors.http.routes import RouteMatch
+from holdfast.doors.http.request import RouteMatch
+from holdfast.doors.http.response import MisdirectedRequest
 from holdfast.doors.http.visitor import Visitor
 from holdfast.ground.errors import InvalidInput, NotAuthenticated, NotPermitted, ScopeDenied
 from holdfast.ground.scope import LOCAL, Actor, checked_name

@@ -21,7 +21,7 @@ from uvicorn.protocols.http.httptools_impl import (
 )
 
 from holdfast.doors.http.app import App
-from holdfast.doors.http.errors import HeadTooLarge, RequestTimeout
+from holdfast.doors.http.response import HeadTooLarge, RequestTimeout
 from holdfast.ground.errors import HoldfastError, InvalidInput
 
 LINGER = 2.0

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.doors.http.routes import HttpRoute
+from holdfast.doors.http.request import HttpRoute
 from holdfast.memories.stores.records import JSONObject
 
 _REF = "#/components/schemas/{name}"

@@ -6,8 +6,8 @@ from doors.http.asking import Asker
 
 from holdfast.doors.http.app import App, make_app
 from holdfast.doors.http.auth import host_policy
-from holdfast.doors.http.route_table import routes
-from holdfast.doors.http.routes import HttpRoute
+from holdfast.doors.http.request import HttpRoute
+from holdfast.doors.http.routes import routes
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.events import Event
 from holdfast.library.holdfast import Holdfast

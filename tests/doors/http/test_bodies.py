@@ -9,7 +9,7 @@ from doors.http.asking import HOST, Asker
 from msgspec import UNSET, UnsetType
 
 from holdfast.doors.http.app import App, make_app
-from holdfast.doors.http.bodies import (
+from holdfast.doors.http.params import (
     DEPTH,
     LIMITS,
     Body,
@@ -18,7 +18,7 @@ from holdfast.doors.http.bodies import (
     read_body,
     read_json,
 )
-from holdfast.doors.http.house import IN_FLIGHT_MOST
+from holdfast.doors.http.state import IN_FLIGHT_MOST
 from holdfast.ground.errors import InvalidInput, Unavailable
 from holdfast.library.holdfast import Holdfast
 from holdfast.testing.fakes import FrozenClock

@@ -3,8 +3,8 @@
 import pytest
 from doors.http.asking import Asker, Said
 
-from holdfast.doors.http.route_table import routes
-from holdfast.doors.http.routes import HttpRoute
+from holdfast.doors.http.request import HttpRoute
+from holdfast.doors.http.routes import routes
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.durable.context import counts
 

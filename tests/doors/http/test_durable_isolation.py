@@ -10,8 +10,8 @@ from memories.durable.beneath import everything
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.doors.http.route_table import routes
-from holdfast.doors.http.routes import HttpRoute
+from holdfast.doors.http.request import HttpRoute
+from holdfast.doors.http.routes import routes
 from holdfast.library.holdfast import Holdfast
 from holdfast.testing.contracts.durable_given import keys_of
 

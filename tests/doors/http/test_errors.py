@@ -5,8 +5,8 @@ import pytest
 from doors.http.asking import Asker
 
 from holdfast.doors.http.app import App
-from holdfast.doors.http.errors import error_answer, status_and_type
-from holdfast.doors.http.house import IN_FLIGHT_MOST
+from holdfast.doors.http.response import error_answer, status_and_type
+from holdfast.doors.http.state import IN_FLIGHT_MOST
 from holdfast.ground import errors
 from holdfast.ground.errors import HoldfastError
 from holdfast.library.remote_errors import rebuilt

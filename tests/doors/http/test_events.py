@@ -11,7 +11,7 @@ from doors.http.asking import HOST
 
 import holdfast
 from holdfast.doors.http.app import App, make_app
-from holdfast.doors.http.house import LIVE_MOST
+from holdfast.doors.http.state import LIVE_MOST
 from holdfast.ground.events import Event
 from holdfast.library.holdfast import Holdfast
 

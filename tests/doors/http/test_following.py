@@ -13,7 +13,7 @@ import holdfast
 from holdfast.doors.http import bell
 from holdfast.doors.http.app import App, make_app
 from holdfast.doors.http.lanes import THREADS
-from holdfast.doors.http.routes import MIB
+from holdfast.doors.http.request import MIB
 from holdfast.library.holdfast import Holdfast
 from holdfast.testing.contracts.given import written
 from holdfast.testing.fakes import FrozenClock

@@ -8,8 +8,8 @@ import pytest
 from doors.http.asking import Asker, Said
 
 from holdfast.doors.http.app import make_app
-from holdfast.doors.http.route_table import routes
-from holdfast.doors.http.routes import HttpRoute
+from holdfast.doors.http.request import HttpRoute
+from holdfast.doors.http.routes import routes
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.longterm.records import Turn
 

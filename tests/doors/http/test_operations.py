@@ -6,7 +6,7 @@ from doors.http.asking import Asker
 
 from holdfast import tools
 from holdfast.doors.http.app import App
-from holdfast.doors.http.route_table import routes
+from holdfast.doors.http.routes import routes
 from holdfast.ground.errors import InvalidInput, Unavailable
 from holdfast.library.holdfast import Holdfast
 

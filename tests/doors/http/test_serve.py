@@ -16,7 +16,7 @@ from served import SERVE, Served, served
 
 import holdfast
 from holdfast.doors.http.auth import is_loopback
-from holdfast.doors.http.serve import START_MOST, serve, wait_for_database
+from holdfast.doors.http.server import START_MOST, serve, wait_for_database
 from holdfast.ground.errors import HoldfastError, InvalidInput, NotPermitted, Unavailable
 from holdfast.library.holdfast import Holdfast
 from holdfast.testing.postgres import PostgresServer, running_postgres

@@ -5,9 +5,7 @@ from typing import Any, cast, get_args
 from msgspec import UNSET, UnsetType, field
 
 from holdfast.doors.http.answers import Response, of_json
-from holdfast.doors.http.bodies import Body
 from holdfast.doors.http.call import Call
-from holdfast.doors.http.errors import told_of
 from holdfast.doors.http.own.durable_asked import (
     acted,
     agents_route,
@@ -15,7 +13,9 @@ from holdfast.doors.http.own.durable_asked import (
     idempotency_key_of,
     memory_of,
 )
+from holdfast.doors.http.params import Body
 from holdfast.doors.http.query import PAGE, integer, moment, one_of, several, text
+from holdfast.doors.http.response import told_of
 from holdfast.ground.errors import NotFound
 from holdfast.memories.durable.changes import Cause
 from holdfast.memories.durable.explaining import explain

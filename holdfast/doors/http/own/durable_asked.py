@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from holdfast.doors.http.call import Call
-from holdfast.doors.http.routes import DURABLE_LIMIT, Handler, HttpRoute, Method, Needs
+from holdfast.doors.http.request import DURABLE_LIMIT, Handler, HttpRoute, Method, Needs
 from holdfast.ground.errors import InvalidInput
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.traced import within

@@ -5,11 +5,11 @@ from typing import Any, cast
 from msgspec import Struct
 
 from holdfast.doors.http.answers import Response, of_json
-from holdfast.doors.http.bodies import Body
 from holdfast.doors.http.call import Call
 from holdfast.doors.http.own.durable_upkeep import SetLimits
+from holdfast.doors.http.params import Body
 from holdfast.doors.http.query import PAGE
-from holdfast.doors.http.routes import Handler, HttpRoute, Method, Needs
+from holdfast.doors.http.request import Handler, HttpRoute, Method, Needs
 from holdfast.ground.errors import InvalidInput
 from holdfast.library.forget_report import ForgetReport
 from holdfast.library.holdfast import Holdfast

@@ -8,7 +8,6 @@ from typing import Any, Literal, cast
 from msgspec import UNSET, UnsetType, field
 
 from holdfast.doors.http.answers import Response, of_json
-from holdfast.doors.http.bodies import Body
 from holdfast.doors.http.call import Call
 from holdfast.doors.http.own.longterm_asked import (
     Weighing,
@@ -19,6 +18,7 @@ from holdfast.doors.http.own.longterm_asked import (
     of_record,
     users_route,
 )
+from holdfast.doors.http.params import Body
 from holdfast.doors.http.query import PAGE, flag, several, text
 from holdfast.ground.errors import NotFound
 from holdfast.library.holdfast import Holdfast

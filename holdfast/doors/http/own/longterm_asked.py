@@ -8,10 +8,10 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import asdict
 
 from holdfast.doors.http.answers import Response, of_json
-from holdfast.doors.http.bodies import Body, read_body
 from holdfast.doors.http.call import Call
+from holdfast.doors.http.params import Body, read_body
 from holdfast.doors.http.query import Name, flag, text
-from holdfast.doors.http.routes import LONGTERM_LIMIT, Handler, HttpRoute, Method, Needs
+from holdfast.doors.http.request import LONGTERM_LIMIT, Handler, HttpRoute, Method, Needs
 from holdfast.ground.errors import LongTermOff, NotPermitted, shortened
 from holdfast.ground.pages import Page
 from holdfast.library.equipping import configured_embedder

@@ -7,12 +7,12 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from holdfast.doors.http.answers import LiveAnswer, Piece, Response, of_json
-from holdfast.doors.http.bodies import WIDE, Body
 from holdfast.doors.http.call import Call
 from holdfast.doors.http.own.events import BEAT, STILL_HERE, lines
 from holdfast.doors.http.own.network_runs import ONE
+from holdfast.doors.http.params import WIDE, Body
 from holdfast.doors.http.query import integer
-from holdfast.doors.http.routes import THREADS_LIMIT, HttpRoute
+from holdfast.doors.http.request import THREADS_LIMIT, HttpRoute
 from holdfast.doors.http.served import Going, followed
 from holdfast.ground.errors import Conflict, InvalidInput
 from holdfast.memories.run.following import LOOKS_EVERY

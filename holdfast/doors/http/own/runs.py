@@ -3,10 +3,10 @@
 from typing import get_args
 
 from holdfast.doors.http.answers import Response, of_json
-from holdfast.doors.http.bodies import Body
 from holdfast.doors.http.call import Call
+from holdfast.doors.http.params import Body
 from holdfast.doors.http.query import PAGE, integer, one_of, several, text
-from holdfast.doors.http.routes import HttpRoute
+from holdfast.doors.http.request import HttpRoute
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.run.caller import RunsContext
 from holdfast.memories.run.commanding import CANCELLED

@@ -10,7 +10,7 @@ from holdfast.doors.http.call import Call
 from holdfast.doors.http.own.events import BEAT, STILL_HERE, lines
 from holdfast.doors.http.own.runs import RUN
 from holdfast.doors.http.query import integer
-from holdfast.doors.http.routes import HttpRoute
+from holdfast.doors.http.request import HttpRoute
 from holdfast.ground.errors import InvalidInput, NotFound
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.run.following import ENDED, LOOKS_EVERY, RunProgress, checked_after, look

@@ -6,10 +6,10 @@ from msgspec import field
 from msgspec.structs import asdict
 
 from holdfast.doors.http.answers import Response, of_json
-from holdfast.doors.http.bodies import Body
 from holdfast.doors.http.call import Call
 from holdfast.doors.http.own.runs import RUN
-from holdfast.doors.http.routes import HttpRoute
+from holdfast.doors.http.params import Body
+from holdfast.doors.http.request import HttpRoute
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.run.caller import RunsContext
 from holdfast.memories.run.record import Ending

@@ -3,9 +3,9 @@
 from msgspec import UNSET, UnsetType
 
 from holdfast.doors.http.answers import Response, of_record
-from holdfast.doors.http.bodies import Body
 from holdfast.doors.http.call import Call
-from holdfast.doors.http.routes import HttpRoute
+from holdfast.doors.http.params import Body
+from holdfast.doors.http.request import HttpRoute
 
 SETTINGS = "/api/settings/memory_stores"
 

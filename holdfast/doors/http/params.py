@@ -15,7 +15,7 @@ from typing import Any, Literal, NoReturn, TypeVar, cast
 import msgspec
 from msgspec import Struct
 
-from holdfast.doors.http.errors import RequestTimeout
+from holdfast.doors.http.response import RequestTimeout
 from holdfast.ground.errors import InvalidInput, TooLarge, Unavailable, shortened
 from holdfast.ground.text import encoded
 from holdfast.memories.state.frozen import DEEPEST

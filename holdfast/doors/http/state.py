@@ -10,8 +10,8 @@ from holdfast.doors.http.bell import Bell
 from holdfast.doors.http.lanes import Lanes
 from holdfast.doors.http.longterm_metrics import longterm_numbers
 from holdfast.doors.http.metrics import METHODS, UNKNOWN, Metrics
+from holdfast.doors.http.request import RouteTable
 from holdfast.doors.http.request_ids import RequestIds
-from holdfast.doors.http.routes import RouteTable
 from holdfast.doors.http.run_metrics import run_numbers
 from holdfast.doors.http.served import Served
 from holdfast.doors.http.visitor import HandleShelf
