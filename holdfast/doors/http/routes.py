@@ -3,11 +3,10 @@
 from holdfast.doors.http.compat import agents, memories, sessions, stores, versions
 from holdfast.doors.http.own import (
     durable,
-    durable_files,
     durable_runs,
     durable_upkeep,
     durable_workspace,
-    events,
+    files,
     following,
     identity,
     longterm,
@@ -19,6 +18,7 @@ from holdfast.doors.http.own import (
     runs_followed,
     runs_reported,
     settings,
+    streams,
     threads,
     tokens,
 )
@@ -42,7 +42,7 @@ def routes(*, strict: bool) -> tuple[HttpRoute, ...]:
         *durable_workspace.ROUTES,
         *durable.ROUTES,
         *durable_runs.ROUTES,
-        *durable_files.ROUTES,
+        *files.ROUTES,
         *durable_upkeep.ROUTES,
         *longterm_upkeep.ROUTES,
         *longterm.ROUTES,
@@ -52,7 +52,7 @@ def routes(*, strict: bool) -> tuple[HttpRoute, ...]:
         *runs.ROUTES,
         *runs_reported.REPORT_ROUTES,
         *runs_followed.RUN_EVENT_ROUTES,
-        *events.ROUTES,
+        *streams.ROUTES,
         *operations.ROUTES,
     )
     return tuple(

@@ -8,8 +8,8 @@ from msgspec import UNSET, UnsetType
 
 from holdfast.doors.http.answers import LiveAnswer, Piece, Response, of_json
 from holdfast.doors.http.call import Call
-from holdfast.doors.http.own.events import BEAT, STILL_HERE, lines
 from holdfast.doors.http.own.network_runs import ONE
+from holdfast.doors.http.own.streams import BEAT, STILL_HERE, lines
 from holdfast.doors.http.params import WIDE, Body
 from holdfast.doors.http.query import integer
 from holdfast.doors.http.request import THREADS_LIMIT, HttpRoute

@@ -4,7 +4,7 @@ from importlib.metadata import version
 
 from holdfast.doors.http.answers import TEXT, Response, of_json
 from holdfast.doors.http.call import Call
-from holdfast.doors.http.openapi import described
+from holdfast.doors.http.own.admin import described
 from holdfast.doors.http.request import HttpRoute
 from holdfast.ground.errors import Unavailable
 from holdfast.library.holdfast import Holdfast

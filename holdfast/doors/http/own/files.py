@@ -1,4 +1,4 @@
-"""An agent's entries as Markdown files, given out and taken in."""
+"""Transfer of durable entries as Markdown files."""
 
 from functools import partial
 from typing import cast
