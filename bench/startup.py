@@ -54,7 +54,7 @@ raw.execute("insert into filler values (zeroblob({size}))").fetchall()
 os._exit(0)
 """
 MIB = 1 << 20
-HOLDFAST = (sys.executable, "-m", "holdfast.doors.cli.start")
+HOLDFAST = (sys.executable, "-m", "holdfast.doors.cli.main")
 
 
 def run(bench: Bench) -> None:

@@ -32,7 +32,7 @@ class CommandOutput:
         if self.as_json:
             put_json(wire)
             return
-        from holdfast.doors.cli.tables import print_fields
+        from holdfast.doors.cli.output import print_fields
 
         print_fields({key: cell(value) for key, value in wire.items() if key != "type"})
 
@@ -47,7 +47,7 @@ class CommandOutput:
         if self.as_json:
             put_json({"data": wires, "next_page": None} if paged else {"data": wires})
             return
-        from holdfast.doors.cli.tables import print_table
+        from holdfast.doors.cli.output import print_table
 
         print_table(columns, [[brief(wire.get(name)) for name in columns] for wire in wires])
 

@@ -12,8 +12,8 @@ import typer
 from holdfast.doors.cli.answer import put_bytes, put_json
 from holdfast.doors.cli.call import CommandContext, is_server
 from holdfast.doors.cli.command import command
+from holdfast.doors.cli.main import told
 from holdfast.doors.cli.printable import one_line, printable
-from holdfast.doors.cli.start import told
 from holdfast.doors.mount.process.asked import asked
 from holdfast.doors.mount.process.live import MountPlan, live
 from holdfast.doors.mount.process.place import absolute

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from doors.cli.lines import Ran, Run
 
-from holdfast.doors.cli.start import main
+from holdfast.doors.cli.main import main
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ class Served:
     """A server in a process of its own."""
 
     def __init__(self, db: str, *options: str) -> None:
-        command = [sys.executable, "-m", "holdfast.doors.cli.start", "serve", "--db", db]
+        command = [sys.executable, "-m", "holdfast.doors.cli.main", "serve", "--db", db]
         self.process = subprocess.Popen(
             [*command, "--port", "0", *options], stderr=subprocess.PIPE, text=True
         )

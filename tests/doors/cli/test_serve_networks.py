@@ -34,7 +34,7 @@ slow = Network("slow", [ada], router=lambda ctx: "ada")
 @contextmanager
 def serving(folder: Path, db: Path, networks: str) -> Generator[tuple[Any, str]]:
     """Give the process that serves *networks*, which *folder* holds, and its URL."""
-    command = [sys.executable, "-m", "holdfast.doors.cli.start", "serve", "--db", str(db)]
+    command = [sys.executable, "-m", "holdfast.doors.cli.main", "serve", "--db", str(db)]
     with subprocess.Popen(
         [*command, "--port", "0", "--networks", networks],
         cwd=folder,
@@ -92,7 +92,7 @@ def test_a_server_that_is_stopped_keeps_how_its_runs_ended(tmp_path: Path) -> No
 def test_what_is_no_network_is_refused_before_anything_is_served(
     tmp_path: Path, networks: str
 ) -> None:
-    command = [sys.executable, "-m", "holdfast.doors.cli.start", "serve", "--networks", networks]
+    command = [sys.executable, "-m", "holdfast.doors.cli.main", "serve", "--networks", networks]
     ended = subprocess.run(
         [*command, "--db", str(tmp_path / "desk.db")],
         cwd=EXAMPLES,

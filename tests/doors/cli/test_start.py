@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from doors.cli.lines import Run
 
-from holdfast.doors.cli import start
+from holdfast.doors.cli.main import __file__, told
 from holdfast.ground.errors import HoldfastError, StoreFull
 
-ROOT = Path(start.__file__).parents[3]
-HOLDFAST = (sys.executable, "-m", "holdfast.doors.cli.start")
+ROOT = Path(__file__).parents[3]
+HOLDFAST = (sys.executable, "-m", "holdfast.doors.cli.main")
 
 
 def fresh(code: str) -> subprocess.CompletedProcess[str]:
@@ -26,7 +26,7 @@ def fresh(code: str) -> subprocess.CompletedProcess[str]:
 def test_without_the_extra_its_name_is_said() -> None:
     ran = fresh(
         "import sys; sys.modules['typer'] = None\n"
-        "from holdfast.doors.cli.start import main; sys.exit(main(['stores', 'list']))"
+        "from holdfast.doors.cli.main import main; sys.exit(main(['stores', 'list']))"
     )
 
     assert (ran.returncode, ran.stdout, ran.stderr.count("\n")) == (1, "", 1)
@@ -164,7 +164,7 @@ def test_wrong_usage_touches_no_database(line: Run, db: str) -> None:
 def test_what_fails_is_one_line_and_exit_1(
     capsys: pytest.CaptureFixture[str], error: Exception, says: str
 ) -> None:
-    code = start.told(error)
+    code = told(error)
 
     shown = capsys.readouterr()
     assert (code, shown.out, shown.err.count("\n")) == (1, "", 1)
@@ -183,7 +183,7 @@ def test_every_error_of_ours_exits_1_with_what_to_try(
     error = kind.__new__(kind)
     HoldfastError.__init__(error, "It is so.", next="Try this.")
 
-    code = start.told(error)
+    code = told(error)
 
     assert (code, capsys.readouterr().err) == (1, "holdfast: It is so. Try this.\n")
 
@@ -192,7 +192,7 @@ def test_a_bug_tells_its_place_and_no_values(capsys: pytest.CaptureFixture[str])
     with pytest.raises(KeyError) as bug:
         dict[str, int]()["the content"]
 
-    code = start.told(bug.value)
+    code = told(bug.value)
 
     shown = capsys.readouterr().err
     assert code == 1
@@ -237,7 +237,7 @@ def test_an_answer_that_cannot_be_written_is_a_failure() -> None:
 def test_help_loads_no_engine_no_server_and_no_drawing() -> None:
     ran = fresh(
         "import sys\n"
-        "from holdfast.doors.cli.start import main\n"
+        "from holdfast.doors.cli.main import main\n"
         "main(['--help'])\n"
         "print(*sorted(sys.modules), file=sys.stderr)"
     )

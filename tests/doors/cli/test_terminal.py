@@ -11,7 +11,7 @@ from doors.cli.lines import Run
 
 from holdfast.doors.cli.printable import printable
 
-HOLDFAST = (sys.executable, "-m", "holdfast.doors.cli.start")
+HOLDFAST = (sys.executable, "-m", "holdfast.doors.cli.main")
 
 Seen = tuple[int, str]
 

@@ -109,7 +109,7 @@ def _command(hf: Holdfast, session: str | None) -> tuple[list[str], dict[str, st
         reason = "is reached by this process alone"
         raise InvalidInput("hf", reason, next="Open a file, PostgreSQL or a server.")
     own = hf.actor.id if hf.actor.kind == "session" else None
-    words = [sys.executable, "-m", "holdfast.doors.cli.start", "mount"]
+    words = [sys.executable, "-m", "holdfast.doors.cli.main", "mount"]
     words += [f"--session={session or own}"] if session or own else []
     if opened.api_key is None:
         words += [f"--workspace={hf.workspace}"]

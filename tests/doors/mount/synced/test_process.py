@@ -16,7 +16,7 @@ import holdfast
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.records import Memory, Version
 
-HOLDFAST = (sys.executable, "-m", "holdfast.doors.cli.start")
+HOLDFAST = (sys.executable, "-m", "holdfast.doors.cli.main")
 SECONDS = 30
 
 

@@ -1,4 +1,4 @@
-"""`holdfast serve`: the HTTP door, opened."""
+"""`holdfast serve`."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""The `holdfast` command: from a command line to an exit code.
+"""Entry point of the command line, and its exit codes.
 
 0 it is done, 1 it failed and one line on standard error says why and what to try, 2 the command
 line is wrong.

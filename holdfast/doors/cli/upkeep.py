@@ -49,7 +49,7 @@ def locomo(
 
 def _show(found: dict[str, Any]) -> None:
     """Show what was *found* on a terminal: of what, all figures of each kind, by conversation."""
-    from holdfast.doors.cli.tables import print_fields, print_table
+    from holdfast.doors.cli.output import print_fields, print_table
 
     groups = {
         "main": found["overall"],
