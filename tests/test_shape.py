@@ -36,7 +36,7 @@ MANY_PARAMETERS = {
     "holdfast/doors/cli/server.py:serve": "the command's options",
     "holdfast/doors/http/app.py:make_app": "how a server serves, mostly left out",
     "holdfast/doors/http/server.py:serve": "the command's options",
-    "holdfast/doors/mount/filesystem/core.py:Core.__init__": "what a mount is handed",
+    "holdfast/doors/mount/filesystem/filesystem.py:Core.__init__": "what a mount is handed",
     "holdfast/library/aio.py:open": "the mirror of `open`",
     "holdfast/library/aio.py:AsyncDurableMemory.list": FILTERS,
     "holdfast/library/aio.py:AsyncDurableMemory.set": ENTRY,

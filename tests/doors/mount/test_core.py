@@ -12,7 +12,7 @@ from time import monotonic
 import pytest
 
 import holdfast
-from holdfast.doors.mount.filesystem.core import StoreFilesystem
+from holdfast.doors.mount.filesystem.filesystem import StoreFilesystem
 from holdfast.doors.mount.options import MIB, MountOptions
 from holdfast.doors.mount.storage.contents import Contents
 from holdfast.doors.mount.storage.deadline import Deadline

@@ -7,13 +7,13 @@ from errno import EBADF, EEXIST, EISDIR, EOPNOTSUPP
 
 from holdfast.doors.mount.errors import oserror
 from holdfast.doors.mount.failure import failure
-from holdfast.doors.mount.filesystem.branch import Branch
 from holdfast.doors.mount.filesystem.buffers import Buffer
+from holdfast.doors.mount.filesystem.file_ops import Writing
 from holdfast.doors.mount.filesystem.handles import HandleTable
 from holdfast.doors.mount.filesystem.nodes import Directory, File, FileHandle, tidy, work_of
 from holdfast.doors.mount.filesystem.parts import Parts
 from holdfast.doors.mount.filesystem.places import Places
-from holdfast.doors.mount.filesystem.writing import Writing
+from holdfast.doors.mount.filesystem.store_dir import Branch
 from holdfast.doors.mount.names import Kind
 from holdfast.ground.errors import HoldfastError
 from holdfast.memories.stores.records import Memory

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from errno import ENOENT, ENOSPC, ENOTDIR, EPERM, EROFS
 
 from holdfast.doors.mount.failure import failure
-from holdfast.doors.mount.filesystem.branch import Branch
 from holdfast.doors.mount.filesystem.nodes import Directory, File, Nodes
 from holdfast.doors.mount.filesystem.parts import Parts
+from holdfast.doors.mount.filesystem.store_dir import Branch
 from holdfast.doors.mount.names import Kind, checked, kind_of
 
 

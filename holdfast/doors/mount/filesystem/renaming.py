@@ -5,9 +5,9 @@ from errno import EEXIST, EINVAL, EISDIR, ENOENT, ENOTDIR, ENOTEMPTY, EXDEV
 from holdfast.doors.mount.errors import oserror
 from holdfast.doors.mount.failure import failure
 from holdfast.doors.mount.filesystem.nodes import Directory, File
-from holdfast.doors.mount.filesystem.one_file import OneFile
 from holdfast.doors.mount.filesystem.parts import Parts
 from holdfast.doors.mount.filesystem.places import Places
+from holdfast.doors.mount.filesystem.rename import OneFile
 from holdfast.doors.mount.names import Kind, checked
 from holdfast.ground.errors import Unavailable
 from holdfast.memories.stores.edits import Move, Moved

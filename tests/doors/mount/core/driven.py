@@ -19,7 +19,7 @@ from doors.mount.core.trouble import (
     spooled_files,
 )
 
-from holdfast.doors.mount.filesystem.core import StoreFilesystem
+from holdfast.doors.mount.filesystem.filesystem import StoreFilesystem
 from holdfast.doors.mount.options import MountOptions
 from holdfast.doors.mount.storage.contents import Contents
 from holdfast.doors.mount.storage.deadline import Deadline

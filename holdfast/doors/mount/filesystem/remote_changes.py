@@ -1,4 +1,4 @@
-"""What happens to a store elsewhere, taken into its directory."""
+"""Apply changes made elsewhere to the tree."""
 
 from errno import EROFS, ESTALE
 

@@ -5,12 +5,12 @@ from contextlib import suppress
 from errno import EBADF, EFBIG, EILSEQ, EIO, ENOSPC
 
 from holdfast.doors.mount.failure import failure
-from holdfast.doors.mount.filesystem.branch import Branch
 from holdfast.doors.mount.filesystem.buffers import SCRATCH_BYTES_MAX, Buffer
 from holdfast.doors.mount.filesystem.handles import HandleTable
 from holdfast.doors.mount.filesystem.nodes import Directory, File, FileHandle, work_of
 from holdfast.doors.mount.filesystem.parts import Parts
 from holdfast.doors.mount.filesystem.places import Places
+from holdfast.doors.mount.filesystem.store_dir import Branch
 from holdfast.doors.mount.names import Kind
 from holdfast.ground.errors import HoldfastError
 from holdfast.memories.stores.asked import CONTENT_BYTES_MAX

@@ -1,4 +1,4 @@
-"""What is told of names without touching them: attributes, entries, space."""
+"""Look up names, and read attributes."""
 
 import os
 from collections.abc import Callable

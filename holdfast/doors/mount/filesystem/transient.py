@@ -12,12 +12,12 @@ from functools import partial
 
 from holdfast.doors.mount.errors import oserror, passing
 from holdfast.doors.mount.failure import failure
-from holdfast.doors.mount.filesystem.branch import Branch
 from holdfast.doors.mount.filesystem.buffers import content_fault
 from holdfast.doors.mount.filesystem.keeping import Keeping
 from holdfast.doors.mount.filesystem.nodes import Directory, File, tidy, work_of
-from holdfast.doors.mount.filesystem.saves import Saves
+from holdfast.doors.mount.filesystem.save import Saves
 from holdfast.doors.mount.filesystem.sending import StoreWriter
+from holdfast.doors.mount.filesystem.store_dir import Branch
 from holdfast.doors.mount.names import Kind
 from holdfast.ground.errors import Unavailable
 from holdfast.memories.stores.edits import Move, Moved

@@ -1,4 +1,4 @@
-"""The mount without a binding: paths and numbers in, values out, and every failure an OSError.
+"""The operations behind the mount, for any binding.
 
 A binding calls the operations from as many threads as it likes. None of them waits for the storage
 of another store, or for a save of another file.
@@ -13,21 +13,21 @@ from time import monotonic
 import msgspec
 
 from holdfast.doors.mount.failure import failure, guarded, paced
-from holdfast.doors.mount.filesystem.absorbing import Absorbing
-from holdfast.doors.mount.filesystem.branch import Branch
+from holdfast.doors.mount.filesystem.attributes import ROOT_INODE, Lookups
 from holdfast.doors.mount.filesystem.closing import Closing
+from holdfast.doors.mount.filesystem.file_ops import Writing
 from holdfast.doors.mount.filesystem.files import FileOperations
 from holdfast.doors.mount.filesystem.handles import HandleTable
-from holdfast.doors.mount.filesystem.lookups import ROOT_INODE, Lookups
 from holdfast.doors.mount.filesystem.nodes import Nodes
 from holdfast.doors.mount.filesystem.parts import Parts
 from holdfast.doors.mount.filesystem.places import Places
 from holdfast.doors.mount.filesystem.recovery import Left, Recovery
+from holdfast.doors.mount.filesystem.remote_changes import Absorbing
 from holdfast.doors.mount.filesystem.removing import Removing
 from holdfast.doors.mount.filesystem.renaming import Renaming
 from holdfast.doors.mount.filesystem.status import MountStatus, StoreStatus
+from holdfast.doors.mount.filesystem.store_dir import Branch
 from holdfast.doors.mount.filesystem.surroundings import Surroundings
-from holdfast.doors.mount.filesystem.writing import Writing
 from holdfast.doors.mount.fuse.kernel import Kernel, NoKernel
 from holdfast.doors.mount.options import MountOptions
 from holdfast.doors.mount.storage.feed import StoreFeed

@@ -14,11 +14,11 @@ from functools import partial
 
 from holdfast.doors.mount.errors import errno_of, passing
 from holdfast.doors.mount.failure import failure
-from holdfast.doors.mount.filesystem.branch import Branch
 from holdfast.doors.mount.filesystem.buffers import Frozen, content_fault
 from holdfast.doors.mount.filesystem.keeping import Keeping
 from holdfast.doors.mount.filesystem.nodes import EditAttempt, File, work_of
 from holdfast.doors.mount.filesystem.sending import StoreWriter, in_doubt
+from holdfast.doors.mount.filesystem.store_dir import Branch
 from holdfast.ground.errors import HoldfastError, Unavailable
 from holdfast.ground.text import sha256_hex
 from holdfast.memories.stores.edits import Save
