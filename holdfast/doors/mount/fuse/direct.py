@@ -9,8 +9,8 @@ from collections.abc import Callable
 from functools import partial
 
 from holdfast.doors.mount.fuse import protocol
+from holdfast.doors.mount.fuse.dispatch import Direct
 from holdfast.doors.mount.fuse.invalidation import KernelInvalidator, Touched
-from holdfast.doors.mount.fuse.loop import Direct
 from holdfast.doors.mount.fuse.opening import OpenFiles
 from holdfast.doors.mount.fuse.operations import Operations
 from holdfast.doors.mount.fuse.protocol import HEADER_BYTES

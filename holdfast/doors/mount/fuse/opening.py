@@ -6,8 +6,8 @@ libfuse counts who has a file open only to hide files that are unlinked, which i
 import os
 
 from holdfast.doors.mount.fuse import protocol
+from holdfast.doors.mount.fuse.handles import Nameless
 from holdfast.doors.mount.fuse.invalidation import CachedPages, Touched
-from holdfast.doors.mount.fuse.nameless import Nameless
 from holdfast.doors.mount.fuse.operations import Operations
 from holdfast.doors.mount.fuse.protocol import HEADER_BYTES
 from holdfast.doors.mount.fuse.request import Request

@@ -9,7 +9,7 @@ from threading import Event, Lock, Thread
 import msgspec
 
 from holdfast.doors.mount.filesystem.filesystem import StoreFilesystem
-from holdfast.doors.mount.fuse.fuse_mfusepy import serve
+from holdfast.doors.mount.fuse.adapter import serve
 from holdfast.doors.mount.fuse.libfuse import MountFailed
 from holdfast.doors.mount.process.assembly import Assembled
 from holdfast.doors.mount.process.place import cleared, taken

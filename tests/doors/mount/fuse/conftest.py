@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 from doors.mount.fuse.toy import Toy
 
-from holdfast.doors.mount.fuse.fuse_mfusepy import serve
+from holdfast.doors.mount.fuse.adapter import serve
 
 SECONDS = 20
 FORCE = 1

@@ -8,7 +8,7 @@ import pytest
 from doors.mount.fuse.conftest import SECONDS, Mounted, eventually, names, threads
 from doors.mount.fuse.toy import Toy
 
-from holdfast.doors.mount.fuse.loop import THREADS
+from holdfast.doors.mount.fuse.dispatch import THREADS
 
 pytestmark = pytest.mark.fuse
 

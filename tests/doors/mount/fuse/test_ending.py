@@ -17,7 +17,7 @@ from doors.mount.fuse.conftest import (
 )
 from doors.mount.fuse.toy import Toy
 
-from holdfast.doors.mount.fuse.fuse_mfusepy import serve
+from holdfast.doors.mount.fuse.adapter import serve
 from holdfast.doors.mount.fuse.libfuse import MountFailed
 
 pytestmark = pytest.mark.fuse

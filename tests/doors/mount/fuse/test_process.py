@@ -27,7 +27,7 @@ SCRIPT = """
 import os, signal, sys, threading
 from pathlib import Path
 from doors.mount.fuse.toy import Toy
-from holdfast.doors.mount.fuse.fuse_mfusepy import serve
+from holdfast.doors.mount.fuse.adapter import serve
 from holdfast.doors.mount.fuse.libfuse import binding
 
 def signals():
@@ -208,7 +208,7 @@ def leads_to(descriptor: Path) -> str | None:
 
 def test_the_binding_is_imported_when_it_is_needed() -> None:
     code = (
-        "import sys, holdfast.doors.mount.fuse.fuse_mfusepy; print('mfusepy' in sys.modules);"
+        "import sys, holdfast.doors.mount.fuse.adapter; print('mfusepy' in sys.modules);"
         "holdfast.doors.mount.fuse.libfuse.binding(); print('mfusepy' in sys.modules)"
     )
 

@@ -1,4 +1,4 @@
-"""FUSE through libfuse's path interface: translates its calls to the core's, and holds no rule.
+"""The binding to libfuse, through mfusepy.
 
 Of mfusepy only the descriptions of libfuse's structures are used. Its class `FUSE` decodes names
 strictly, drops rename's flags, answers `readdir` without offsets, makes EINVAL of exceptions it
@@ -17,6 +17,7 @@ from typing import Any
 
 from holdfast.doors.mount.fuse import protocol
 from holdfast.doors.mount.fuse.direct import Requests, errno_of
+from holdfast.doors.mount.fuse.dispatch import FuseDispatcher
 from holdfast.doors.mount.fuse.invalidation import (
     Directories,
     Forgetting,
@@ -27,7 +28,6 @@ from holdfast.doors.mount.fuse.invalidation import (
 from holdfast.doors.mount.fuse.kernel import Attributes
 from holdfast.doors.mount.fuse.libfuse import FuseSession, MountFailed, bindings, packing
 from holdfast.doors.mount.fuse.listing import Listing
-from holdfast.doors.mount.fuse.loop import FuseDispatcher
 from holdfast.doors.mount.fuse.opening import OpenFiles
 from holdfast.doors.mount.fuse.operations import Operations
 from holdfast.doors.mount.fuse.request import CurrentRequest
