@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from holdfast.doors.mount.process.machine import HERE, needs
+from holdfast.doors.mount.process.system import HERE, needs
 
 MARKER = "fuse"
 WAIVE = "HOLDFAST_WAIVE"

@@ -25,7 +25,7 @@ from pathlib import Path
 
 import fuse_needs
 
-from holdfast.doors.mount.process.machine import Machine
+from holdfast.doors.mount.process.system import Machine
 
 fuse_needs.MACHINE = Machine(device=Path("/dev/none"), load=lambda name: open(name))
 """

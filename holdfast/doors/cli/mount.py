@@ -14,11 +14,11 @@ from holdfast.doors.cli.call import CommandContext, is_server
 from holdfast.doors.cli.command import command
 from holdfast.doors.cli.main import told
 from holdfast.doors.cli.printable import one_line, printable
-from holdfast.doors.mount.process.asked import asked
-from holdfast.doors.mount.process.live import MountPlan, live
+from holdfast.doors.mount.process.mount import MountPlan, live
 from holdfast.doors.mount.process.place import absolute
-from holdfast.doors.mount.process.register import Register
+from holdfast.doors.mount.process.registry import Register
 from holdfast.doors.mount.process.report import ready_line
+from holdfast.doors.mount.process.setup import asked
 from holdfast.doors.mount.process.telling import STALE, note_of, status_of
 from holdfast.memories.stores.records import JSONObject
 

@@ -22,9 +22,9 @@ def unmount(
     ] = 30.0,
 ) -> None:
     """Unmount a directory, and wait until its process has exited."""
-    from holdfast.doors.mount.process.ending import unmount as end
     from holdfast.doors.mount.process.place import absolute
-    from holdfast.doors.mount.process.register import Register
+    from holdfast.doors.mount.process.registry import Register
+    from holdfast.doors.mount.process.unmount import unmount as end
 
     said = end(absolute(directory), Register(), lazy=lazy, timeout=timeout)
     put_bytes(f"{one_line(said)}\n".encode())

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 import holdfast
-from holdfast.doors.mount.process.asked import MountRequest, asked
+from holdfast.doors.mount.process.setup import MountRequest, asked
 from holdfast.ground.errors import InvalidInput, NotFound, NotPermitted
 from holdfast.ground.scope import Actor
 from holdfast.library.holdfast import Holdfast

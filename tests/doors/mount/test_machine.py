@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from holdfast.doors.mount.process.machine import Machine, lacking_for_fuse, needs, require
+from holdfast.doors.mount.process.system import Machine, lacking_for_fuse, needs, require
 from holdfast.ground.errors import MissingExtra, Refused
 
 MAY_MOUNT = "CapEff:\t000001ffffffffff\nCapBnd:\t000001ffffffffff\n"

@@ -10,9 +10,9 @@ import pytest
 
 import holdfast
 from holdfast.doors.mount import Mount, mounted
-from holdfast.doors.mount.process.ending import unmount
-from holdfast.doors.mount.process.register import Register
+from holdfast.doors.mount.process.registry import Register
 from holdfast.doors.mount.process.telling import note_of, status_of
+from holdfast.doors.mount.process.unmount import unmount
 from holdfast.ground.errors import NotFound, Unavailable
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.records import JSONObject, Memory, Store

@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 
 import holdfast
-from holdfast.doors.mount.process.asked import asked
-from holdfast.doors.mount.process.live import MountPlan, live
-from holdfast.doors.mount.process.machine import Machine
+from holdfast.doors.mount.process.mount import MountPlan, live
+from holdfast.doors.mount.process.setup import asked
+from holdfast.doors.mount.process.system import Machine
 from holdfast.ground.errors import HoldfastError
 from holdfast.memories.stores.records import JSONObject
 

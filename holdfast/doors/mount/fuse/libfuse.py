@@ -13,7 +13,7 @@ from pathlib import Path
 from struct import Struct
 from typing import Any
 
-from holdfast.doors.mount.process.machine import HERE, Machine, needs
+from holdfast.doors.mount.process.system import HERE, Machine, needs
 from holdfast.ground.errors import Refused
 
 logger = logging.getLogger(__name__)

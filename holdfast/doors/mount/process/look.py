@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from holdfast.doors.mount.process.machine import HERE, Machine, needs
+from holdfast.doors.mount.process.system import HERE, Machine, needs
 from holdfast.doors.mount.storage.spool import Spool, default_root
 from holdfast.ground.clock import SystemClock
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from holdfast.doors.mount.process import mount_table
 from holdfast.doors.mount.process.detaching import detach
 from holdfast.doors.mount.process.mount_table import answered
-from holdfast.doors.mount.process.register import Register
+from holdfast.doors.mount.process.registry import Register
 from holdfast.ground.errors import InvalidInput
 
 

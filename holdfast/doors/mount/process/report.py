@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.doors.mount.process.register import Facts
+from holdfast.doors.mount.process.registry import Facts
 from holdfast.memories.stores.records import JSONObject
 
 TOLD = (

@@ -8,7 +8,7 @@ from typing import Any, cast
 import msgspec
 
 from holdfast.doors.mount.process import mount_table
-from holdfast.doors.mount.process.register import Facts, Register
+from holdfast.doors.mount.process.registry import Facts, Register
 from holdfast.ground.errors import NotFound, Unavailable
 from holdfast.memories.stores.note import note
 from holdfast.memories.stores.records import JSONObject, Resource

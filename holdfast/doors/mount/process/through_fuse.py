@@ -13,7 +13,7 @@ from holdfast.doors.mount.fuse.adapter import serve
 from holdfast.doors.mount.fuse.libfuse import MountFailed
 from holdfast.doors.mount.process.assembly import Assembled
 from holdfast.doors.mount.process.place import cleared, taken
-from holdfast.doors.mount.process.register import Facts, Register
+from holdfast.doors.mount.process.registry import Facts, Register
 from holdfast.doors.mount.process.report import report
 from holdfast.ground.errors import Refused
 from holdfast.memories.stores.records import JSONObject

@@ -12,7 +12,7 @@ from holdfast.doors.mount.filesystem.status import MountStatus
 from holdfast.doors.mount.filesystem.surroundings import Surroundings
 from holdfast.doors.mount.fuse.kernel import NoKernel
 from holdfast.doors.mount.process.assembly import Assembled
-from holdfast.doors.mount.process.register import state_directory
+from holdfast.doors.mount.process.registry import state_directory
 from holdfast.doors.mount.storage.source import StoreSource
 from holdfast.doors.mount.sync.files import LocalDirectory
 from holdfast.doors.mount.sync.naming import check, give_names

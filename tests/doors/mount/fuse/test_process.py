@@ -14,7 +14,7 @@ from doors.mount.fuse.conftest import SECONDS, Mounted, mounted_at, mounting
 from doors.mount.fuse.toy import Toy
 
 from holdfast.doors.mount.fuse.libfuse import binding, find_libfuse
-from holdfast.doors.mount.process.machine import Machine
+from holdfast.doors.mount.process.system import Machine
 from holdfast.ground.errors import Refused
 
 pytestmark = pytest.mark.fuse

@@ -8,7 +8,7 @@ from doors.mount.core.trouble import gone
 from doors.mount.synced.conftest import Sides
 from doors.mount.synced.directories import PACE, Told, eventually
 
-from holdfast.doors.mount.process.asked import asked
+from holdfast.doors.mount.process.setup import asked
 from holdfast.doors.mount.sync import sight
 from holdfast.ground.errors import InvalidInput
 from holdfast.library.holdfast import Holdfast

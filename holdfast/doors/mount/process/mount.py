@@ -1,4 +1,4 @@
-"""From what is asked for to a mount that lives: where, through what, of what, until it ends."""
+"""Serve a mount until it is stopped."""
 
 import os
 from collections.abc import Callable
@@ -11,12 +11,12 @@ from msgspec import Struct
 
 from holdfast.doors.mount.options import MIB, MountOptions
 from holdfast.doors.mount.process import mount_table
-from holdfast.doors.mount.process.asked import MountRequest
 from holdfast.doors.mount.process.assembly import Assembled, assemble
-from holdfast.doors.mount.process.life import End, Life, RunningMount
-from holdfast.doors.mount.process.machine import HERE, Machine, lacking_for_fuse, require
+from holdfast.doors.mount.process.lifecycle import End, Life, RunningMount
 from holdfast.doors.mount.process.place import claim
-from holdfast.doors.mount.process.register import Facts, Mode, Register
+from holdfast.doors.mount.process.registry import Facts, Mode, Register
+from holdfast.doors.mount.process.setup import MountRequest
+from holdfast.doors.mount.process.system import HERE, Machine, lacking_for_fuse, require
 from holdfast.doors.mount.storage.spool import default_root
 from holdfast.ground.clock import to_rfc3339
 from holdfast.ground.errors import InvalidInput
