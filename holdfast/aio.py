@@ -6,4 +6,4 @@
 
 from holdfast.library.aio import AsyncHoldfast as AsyncHoldfast
 from holdfast.library.aio import open as open
-from holdfast.library.crossing import AsyncPage as AsyncPage
+from holdfast.library.async_bridge import AsyncPage as AsyncPage

@@ -295,21 +295,21 @@ def _crossed(imports: Imports, source: Source, kind: str) -> tuple[str, str]:
     if face := BY_NAME.get(kind):
         return f'"{face.awaitable}"', f"return {face.awaitable}(answer, self._cross)"
     if face := BY_NAME.get(kind.removesuffix(" | None")):
-        imports.add("holdfast.library.crossing", "perhaps")
+        imports.add("holdfast.library.async_bridge", "perhaps")
         made = f"return perhaps({face.awaitable}, answer, self._cross)"
         return f'"{face.awaitable} | None"', made
     listed = kind.removeprefix("Page").removeprefix("Iterator").removeprefix("Generator")
     imports.mentioned(source, listed)
     if kind.startswith("Generator["):
-        imports.add("holdfast.library.crossing", "AsyncLive")
+        imports.add("holdfast.library.async_bridge", "AsyncLive")
         live = f"AsyncLive{kind.removeprefix('Generator')}"
         return live, "return AsyncLive(answer, self._cross)"
     if kind.startswith("Iterator["):
-        imports.add("holdfast.library.crossing", "AsyncWalk")
+        imports.add("holdfast.library.async_bridge", "AsyncWalk")
         walk = f"AsyncWalk{kind.removeprefix('Iterator')}"
         return walk, "return AsyncWalk(answer, self._cross)"
     if kind.startswith("Page["):
-        imports.add("holdfast.library.crossing", "AsyncPage")
+        imports.add("holdfast.library.async_bridge", "AsyncPage")
         return f"Async{kind}", "return AsyncPage(answer, self._cross)"
     return kind, "" if kind == "None" else "return "
 
@@ -357,7 +357,7 @@ def opening(imports: Imports) -> str:
     source = Source("holdfast.library.open")
     node = source.defined("open")
     assert isinstance(node, ast.FunctionDef)  # noqa: S101 - for the type checker
-    imports.add("holdfast.library.crossing", "Crossing")
+    imports.add("holdfast.library.async_bridge", "Crossing")
     imports.add("holdfast.library.open", "open as open_here")
     told = parameters(source, imports, node.args)
     head = wrapped("async def open", told, " -> AsyncHoldfast:", "")

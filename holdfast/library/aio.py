@@ -18,11 +18,11 @@ from holdfast.ground.clock import Clock
 from holdfast.ground.events import EventBus, Listener
 from holdfast.ground.ids import Ids
 from holdfast.ground.scope import Actor
-from holdfast.library.crossing import AsyncLive, AsyncPage, AsyncWalk, Crossing, perhaps
-from holdfast.library.forget_report import ForgetReport
+from holdfast.library.async_bridge import AsyncLive, AsyncPage, AsyncWalk, Crossing, perhaps
+from holdfast.library.bridges import Saved
+from holdfast.library.erasure import ForgetReport
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.open import open as open_here
-from holdfast.library.saving import Saved
 from holdfast.library.upkeep.backup import BackupReport
 from holdfast.library.upkeep.verify import VerifyReport
 from holdfast.memories.durable import runs

@@ -2,9 +2,9 @@
 
 from holdfast.ground.pages import Page
 from holdfast.ground.scope import Scope, checked_name
-from holdfast.library.forget_report import ForgetReport
+from holdfast.library.erasure import ForgetReport
 from holdfast.library.forgetting import elsewhere
-from holdfast.library.traced import traced
+from holdfast.library.spans import traced
 from holdfast.library.traced_durable import DURABLE
 from holdfast.memories.durable import agents, forgetting_agents, sweeping
 from holdfast.memories.durable.caller import AgentContext as DurableCaller

@@ -12,8 +12,8 @@ from holdfast.ground.errors import NotAuthenticated
 from holdfast.ground.events import EventBus
 from holdfast.ground.pages import Page
 from holdfast.ground.scope import Actor, Scope, checked_actor, checked_name
-from holdfast.library.forget_report import ForgetReport
-from holdfast.library.opened import HandleTarget
+from holdfast.library.erasure import ForgetReport
+from holdfast.library.settings import HandleTarget
 from holdfast.memories.durable.limits import DurableLimits, LimitsChanged
 from holdfast.memories.durable.records import AgentSummary, Swept
 from holdfast.memories.longterm.cache_budget import CACHE_BYTES
@@ -23,7 +23,7 @@ from holdfast.memories.stores.session_access import refuse_narrowed
 from holdfast.memories.stores.stores import MemoryStores
 
 if TYPE_CHECKING:
-    from holdfast.library.saving import Saved
+    from holdfast.library.bridges import Saved
     from holdfast.library.upkeep.backup import BackupReport
     from holdfast.library.upkeep.verify import VerifyReport
     from holdfast.memories.durable.memory import DurableMemory
@@ -128,7 +128,7 @@ class Holdfast:
         Each is at *prefix*, the run's id and the task's: text as it is, other values as JSON. What
         breaks a limit of the store is in `skipped`, with its error.
         """
-        from holdfast.library.saving import save_run
+        from holdfast.library.bridges import save_run
 
         return save_run(self.memory_stores, memory, store_id, prefix=prefix)
 

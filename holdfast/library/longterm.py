@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from holdfast.ground.scope import Scope
 from holdfast.library.equipping import equip, opens
-from holdfast.library.forget_report import ForgetReport
-from holdfast.library.traced import traced
+from holdfast.library.erasure import ForgetReport
+from holdfast.library.spans import traced
 from holdfast.library.traced_longterm import LONGTERM
 from holdfast.memories.longterm import forget
 from holdfast.memories.longterm.context import CollectionContext as LongTermCaller

@@ -8,7 +8,7 @@ from holdfast.ground.errors import InvalidInput
 from holdfast.ground.ids import Ids
 from holdfast.ground.scope import LOCAL, Actor, Scope, checked_actor, checked_name
 from holdfast.library.holdfast import Holdfast
-from holdfast.library.opened import HandleTarget
+from holdfast.library.settings import HandleTarget
 from holdfast.memories.longterm.cache_budget import CACHE_BYTES
 from holdfast.memories.stores.caller import StoresContext
 

@@ -14,7 +14,7 @@ from holdfast.ground.clock import SystemClock
 from holdfast.ground.errors import HoldfastError, InvalidInput, NotAuthenticated, Unsupported
 from holdfast.ground.pages import Page
 from holdfast.ground.scope import Actor
-from holdfast.library.forget_report import ForgetReport
+from holdfast.library.erasure import ForgetReport
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.remote_agents import RemoteAgents, RemoteEnvironments
 from holdfast.library.remote_durable import RemoteDurable, RemoteDurables
@@ -23,7 +23,7 @@ from holdfast.library.remote_keys import RemoteKeys
 from holdfast.library.remote_sessions import RemoteSessions
 from holdfast.library.remote_stores import RemoteMemoryStores
 from holdfast.library.settling import identity
-from holdfast.library.traced import traced
+from holdfast.library.spans import traced
 from holdfast.library.traced_durable import DURABLE
 from holdfast.library.wire_client import Connections, WireClient
 from holdfast.memories.durable.limits import DurableLimits, LimitsChanged
@@ -32,10 +32,10 @@ from holdfast.memories.longterm.options import LongTermOptions
 from holdfast.memories.stores.records import Identity
 
 if TYPE_CHECKING:
+    from holdfast.library.bridges import Saved
     from holdfast.library.remote_longterm import RemoteLongTermData, RemoteLongTermMemory
     from holdfast.library.remote_runs import RemoteRuns
     from holdfast.library.remote_threads import RemoteNetworkRuns, RemoteThreads
-    from holdfast.library.saving import Saved
     from holdfast.memories.run.memory import RunMemory
 
 _log = logging.getLogger(__name__)
@@ -89,7 +89,7 @@ class RemoteHoldfast:
 
     def save_run(self, memory: "RunMemory", store_id: str, *, prefix: str = "/runs/") -> "Saved":
         """Keep what the tasks of a run came to as memories of the store *store_id*."""
-        from holdfast.library.saving import save_run
+        from holdfast.library.bridges import save_run
 
         return save_run(cast("Any", self.memory_stores), memory, store_id, prefix=prefix)
 

@@ -10,7 +10,7 @@ from holdfast.ground.errors import InvalidInput
 from holdfast.ground.pages import Page, checked_limit
 from holdfast.ground.scope import checked_name
 from holdfast.library import remote_durable_acts as acts
-from holdfast.library.forget_report import ForgetReport
+from holdfast.library.erasure import ForgetReport
 from holdfast.library.remote_durable_run import RemoteDurableRun
 from holdfast.library.remote_durable_wire import (
     DURABLE,

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from holdfast.library.traced import Face, TracedMethod
+from holdfast.library.spans import Face, TracedMethod
 from holdfast.memories.longterm.records import (
     Cleared,
     ForgetResult,

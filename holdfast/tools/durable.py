@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from holdfast.ground.errors import HoldfastError, InvalidInput
 from holdfast.ground.pages import Page
 from holdfast.ground.scope import Actor
-from holdfast.library.traced import traced_as
+from holdfast.library.spans import traced_as
 from holdfast.memories import durable as memories
 from holdfast.memories.durable.codes import give_code
 from holdfast.memories.durable.records import DurableEntry, Gone, StoredEntry

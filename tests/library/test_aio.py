@@ -16,7 +16,7 @@ from holdfast.ground.errors import NotFound, PathTaken
 from holdfast.ground.events import Event
 from holdfast.ground.pages import Page
 from holdfast.ground.scope import Actor
-from holdfast.library.crossing import AsyncWalk, Crossing
+from holdfast.library.async_bridge import AsyncWalk, Crossing
 from holdfast.memories.longterm.records import Turn
 from holdfast.testing.shared import Server, new_workspace
 

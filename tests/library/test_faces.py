@@ -8,6 +8,7 @@ import pytest
 
 from holdfast.ground.events import EventBus
 from holdfast.library import aio
+from holdfast.library.bridges import Saved
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.open import open as open_here
 from holdfast.library.remote import RemoteHoldfast
@@ -22,7 +23,6 @@ from holdfast.library.remote_runs import RemoteRuns
 from holdfast.library.remote_sessions import RemoteSessions
 from holdfast.library.remote_stores import RemoteMemoryStores
 from holdfast.library.remote_threads import RemoteNetworkRuns, RemoteThreads
-from holdfast.library.saving import Saved
 from holdfast.memories.durable.markdown.transfer import Mode
 from holdfast.memories.durable.memory import DurableMemory
 from holdfast.memories.durable.promoting import Promotes

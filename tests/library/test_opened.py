@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.library.opened import HandleTarget
+from holdfast.library.settings import HandleTarget
 from holdfast.testing.shared import Server
 
 

@@ -15,7 +15,7 @@ from holdfast.doors.cli.progress import bar
 from holdfast.ground.errors import NotFound
 from holdfast.ground.ids import KINDS
 from holdfast.library.holdfast import Holdfast
-from holdfast.library.opened import location
+from holdfast.library.settings import location
 
 T = TypeVar("T")
 

@@ -2,7 +2,7 @@
 
 from holdfast.ground.errors import NotFound
 from holdfast.library.holdfast import Holdfast
-from holdfast.library.opened import location
+from holdfast.library.settings import location
 from holdfast.memories.stores.missing import id_of_name, is_id
 from holdfast.memories.stores.records import Memory, View
 

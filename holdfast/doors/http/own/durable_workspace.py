@@ -11,7 +11,7 @@ from holdfast.doors.http.params import Body
 from holdfast.doors.http.query import PAGE
 from holdfast.doors.http.request import Handler, HttpRoute, Method, Needs
 from holdfast.ground.errors import InvalidInput
-from holdfast.library.forget_report import ForgetReport
+from holdfast.library.erasure import ForgetReport
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.durable.wire import entry_to_wire
 

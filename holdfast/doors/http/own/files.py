@@ -12,7 +12,7 @@ from holdfast.doors.http.own.durable_asked import agents_route, idempotency_key_
 from holdfast.doors.http.params import Body
 from holdfast.doors.http.query import flag
 from holdfast.library.holdfast import Holdfast
-from holdfast.library.traced import within
+from holdfast.library.spans import within
 from holdfast.memories.durable.exporting import export_files
 from holdfast.memories.durable.markdown.transfer import How, Mode, import_files
 from holdfast.memories.durable.reports import ImportReport, RejectedFile

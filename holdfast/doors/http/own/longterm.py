@@ -22,7 +22,7 @@ from holdfast.doors.http.params import Body
 from holdfast.doors.http.query import PAGE, flag, several, text
 from holdfast.ground.errors import NotFound
 from holdfast.library.holdfast import Holdfast
-from holdfast.library.traced import traced_as
+from holdfast.library.spans import traced_as
 from holdfast.memories.longterm.memory import LongTermData, LongTermMemory
 from holdfast.memories.longterm.recalling import K
 from holdfast.memories.longterm.records import ForgetResult, Item, Turn, What

@@ -1,4 +1,4 @@
-"""How a handle was opened, for another process that is to reach the same."""
+"""Settings of a handle: target, credential, cache budget."""
 
 from msgspec import Struct
 

@@ -1,4 +1,4 @@
-"""What the tasks of a run came to, kept as memories of a store."""
+"""Bridges between memories: save a run in a store."""
 
 import json
 from typing import Final, Protocol

@@ -1,4 +1,4 @@
-"""What forgetting a person or an agent came to."""
+"""Forget a person or an agent, with a report."""
 
 from msgspec import Struct
 

@@ -1,4 +1,4 @@
-"""The one place where an event loop hands a call to a thread, and takes its answer back.
+"""Threads for an event loop.
 
 Everything below the doors waits where it stands. A coroutine must not, so each call crosses once
 to a thread of this handle's own; there is no logic on the way.
