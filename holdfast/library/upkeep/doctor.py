@@ -16,9 +16,9 @@ from holdfast.ground.scope import EVERYBODY
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.upkeep.check import Check
 from holdfast.library.upkeep.doctor_longterm import look_at_longterm
-from holdfast.library.upkeep.entries import miscounted_agents
 from holdfast.library.upkeep.storage import check_storage
-from holdfast.library.upkeep.threads import look_at_threads
+from holdfast.library.upkeep.verify_durable import miscounted_agents
+from holdfast.library.upkeep.verify_runs import look_at_threads
 from holdfast.memories.durable.fence import LAPSES_AFTER
 from holdfast.memories.durable.times import DAY
 

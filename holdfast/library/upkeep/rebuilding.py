@@ -1,7 +1,7 @@
 """All that is derived, made again from what it comes from."""
 
 from holdfast.engines.base import Engine, Transaction
-from holdfast.library.upkeep.longterm import mend_longterm
+from holdfast.library.upkeep.verify_longterm import mend_longterm
 from holdfast.library.upkeep.words import fill_words_of
 
 

@@ -14,10 +14,10 @@ from holdfast.ground.clock import SystemClock
 from holdfast.ground.errors import Corrupt, InvalidInput, Unavailable
 from holdfast.ground.scope import EVERYBODY
 from holdfast.library.upkeep.aside import beside, sync
-from holdfast.library.upkeep.copying import is_used
-from holdfast.library.upkeep.forgotten import ForgottenRecords, forgotten_of
+from holdfast.library.upkeep.reapply import ForgottenRecords, forgotten_of
 from holdfast.library.upkeep.redactions import Redaction, redactions
 from holdfast.library.upkeep.revocations import Revocation, revocations
+from holdfast.library.upkeep.tables import is_used
 
 Stamp = tuple[int, int, int]
 

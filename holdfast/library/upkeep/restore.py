@@ -20,12 +20,12 @@ from holdfast.ground.errors import Corrupt, InvalidInput
 from holdfast.ground.scope import EVERYBODY
 from holdfast.library.upkeep.aside import aside, beside, settle
 from holdfast.library.upkeep.backup import unheard, write_rows
-from holdfast.library.upkeep.copying import copy, counted, empty, hold_writers, is_used
-from holdfast.library.upkeep.forgotten import forget_all_again, forgotten_of
+from holdfast.library.upkeep.reapply import forget_all_again, forgotten_of
 from holdfast.library.upkeep.redactions import Redone, redact_again, redactions
 from holdfast.library.upkeep.replacing import PresentFile, look_at, put_in_place
 from holdfast.library.upkeep.revocations import revocations, revoke_again
 from holdfast.library.upkeep.schema import SCHEMA, drop_foreign
+from holdfast.library.upkeep.tables import copy, counted, empty, hold_writers, is_used
 from holdfast.library.upkeep.verify import verify
 from holdfast.library.upkeep.words import fill_words_of
 

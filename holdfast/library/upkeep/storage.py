@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 from holdfast.engines.base import Engine, Reader
 from holdfast.ground.errors import Corrupt
-from holdfast.library.upkeep.copying import TABLES, CopiedTable, ours
 from holdfast.library.upkeep.finding import Finding
+from holdfast.library.upkeep.tables import TABLES, CopiedTable, ours
 
 
 def check_storage(engine: Engine, reader: Reader, *, quick: bool) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""Durable memory as it is stored: counted, measured, and nothing left of what was forgotten."""
+"""Check durable entries and their counters."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator

@@ -10,9 +10,9 @@ from msgspec import Struct
 from holdfast.engines.base import Engine, Reader
 from holdfast.ground.errors import InvalidInput
 from holdfast.library.upkeep.check import Check
-from holdfast.library.upkeep.entries import StoredTombstone, Tombstones
 from holdfast.library.upkeep.finding import Finding
 from holdfast.library.upkeep.tombstones import NameTombstone, NameTombstones
+from holdfast.library.upkeep.verify_durable import StoredTombstone, Tombstones
 from holdfast.memories.state.forgetting import thread_hash
 from holdfast.memories.state.result import InferenceResult
 from holdfast.memories.state.thread import ThreadMessage, ThreadTurn

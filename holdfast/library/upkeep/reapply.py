@@ -12,7 +12,6 @@ from holdfast.ground.clock import Clock, from_microseconds
 from holdfast.ground.ids import Ids
 from holdfast.ground.scope import EVERYBODY, Scope
 from holdfast.library.forgetting import elsewhere
-from holdfast.library.upkeep.entries import StoredTombstone, Tombstones, changes, entries
 from holdfast.library.upkeep.forgotten_longterm import (
     ClearedCollection,
     LongTermGrave,
@@ -21,6 +20,7 @@ from holdfast.library.upkeep.forgotten_longterm import (
     forget_user_again,
 )
 from holdfast.library.upkeep.tombstones import Named, NameTombstone, NameTombstones
+from holdfast.library.upkeep.verify_durable import StoredTombstone, Tombstones, changes, entries
 from holdfast.memories.durable.caller import AgentContext
 from holdfast.memories.durable.forget import forget_entries_again
 from holdfast.memories.durable.forgetting_agents import forget_agent

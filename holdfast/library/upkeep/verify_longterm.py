@@ -1,4 +1,4 @@
-"""Long-term memory: whether its counts, links, terms and vectors fit the rows they are of."""
+"""Check items, postings and vectors."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
