@@ -5,29 +5,25 @@ from typing import Final
 
 from msgspec import Struct
 
-from holdfast.ground.secrets import (
-    armour,
-    cards,
-    codes,
-    entropy,
-    headers,
-    jwt,
-    patterns,
-    phrases,
-    prose,
-    urls,
-)
+from holdfast.ground.secrets import codes, entropy, patterns, phrases, prose
 from holdfast.ground.secrets.heuristics import assignment_spans
 from holdfast.ground.secrets.marks import KINDS, Kind, mark
 from holdfast.ground.secrets.normalise import Shadow, Span, shadows
+from holdfast.ground.secrets.patterns import (
+    armour_spans,
+    card_spans,
+    header_spans,
+    jwt_spans,
+    url_spans,
+)
 
 SPANS: Final[dict[Kind, Callable[[Shadow], Iterable[Span]]]] = {
-    "armour": armour.armour_spans,
+    "armour": armour_spans,
     "vendor_key": patterns.key_spans,
-    "jwt": jwt.jwt_spans,
-    "url_credentials": urls.url_spans,
-    "header": headers.header_spans,
-    "card": cards.card_spans,
+    "jwt": jwt_spans,
+    "url_credentials": url_spans,
+    "header": header_spans,
+    "card": card_spans,
     "recovery_phrase": phrases.phrase_spans,
     "one_time_code": codes.code_spans,
     "assignment": assignment_spans,
