@@ -1,12 +1,22 @@
-"""A name that ends as names of secrets do, and the value it is given."""
+"""Credentials without a known format: assignments, entropy, phrases, codes."""
 
 import re
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from functools import cache
+from importlib.resources import files
+from math import log2
 from typing import Final
 
 from msgspec import Struct
 
-from holdfast.ground.secrets.innocent import LONGEST, is_innocent, is_opaque, is_technical
+from holdfast.ground.secrets.innocent import (
+    LONGEST,
+    is_innocent,
+    is_measure,
+    is_opaque,
+    is_technical,
+)
 from holdfast.ground.secrets.normalise import Shadow, Span
 
 _NAMES = (
@@ -139,3 +149,249 @@ def _given(shadow: Shadow, given: "re.Match[str]", value: _Value) -> bool:
 def _classes(value: str) -> int:
     """Return how many of lower, upper, digit and symbol *value* mixes; `-` alone is no symbol."""
     return sum(each.search(value) is not None for each in _CLASSES)
+
+
+_NOUNS: Final = (
+    *("password", "passphrase", "passcode", "passwd", "pin code", "pin number", "pin", "secret"),
+    *("token", "api key", "api-key", "apikey", "access key", "credentials"),
+)
+_NOUN = "|".join(rf"{noun}(?<![a-z0-9]{noun})" for noun in _NOUNS)
+# Between noun and verb something may be said of it: "the PIN of my card is".
+_TOLD = re.compile(
+    rf"(?P<noun>{_NOUN})(?![a-z0-9])"
+    r"(?:\s(?:for|to|of|on|at|in|from|with|that|which|i|we|you|he|she|they)\s[^\n.:;!?]{1,60}?(?=\s(?:is|was|are)\s))?"
+    r"(?:\s{0,3}(?P<colon>:)|(?:\s{1,3}|(?='s))(?P<verb>is|was|are|to|will be|should be|'s)"
+    r"(?![a-z0-9])"
+    r"(?:\s(?:now|just|still|currently|actually|always|really|simply|set to))?\s{0,3}:?"
+    r"|(?P<beside>(?=\s[^\s])))"
+    r"\s{1,3}(?=\S)"
+)
+_PROSE_LITERALS: Final = ("pass", "pin", "secret", "token", "key", "credentials")
+_OWNERS = frozenset(("my", "the", "your", "our", "his", "her", "their", "its", "this", "that"))
+_PROSE_AHEAD = 64
+_MOST_WORDS = 5
+_WORD = re.compile(r"[^\s]{1,256}")
+_QUOTES = {'"': '"', "'": "'", "`": "`"}
+_MOST_QUOTED = 200
+_DIGITS = re.compile(r"[0-9]{4,12}|[0-9]{2,6}(?:-[0-9]{2,6}){1,3}")
+_SYMBOL = re.compile(r"[^A-Za-z0-9\-'._/\s]")
+_LONE = re.compile(r"[A-Za-z]{6,40}")
+_HYPHENED = re.compile(r"[A-Za-z]{4,16}(?:-[A-Za-z]{4,16}){2,9}")
+_ENDS = re.compile(r"[\"')]{0,2}(?:[.!?;]{1,3}(?:[\"')]|\s|\Z)|\s{0,8}\Z|[ \t]{0,8}\n)")
+_FORMS = ("ed", "ing", "able", "ible", "less", "ful", "ous", "ive")
+_PROSE_TRAILING = ".,;:!?)]}\"'`*"
+# They lead to a secret less often than "is" does: "the token's expiry".
+_WEAK = ("to", "'s")
+_LEAST_MIXED, _LEAST_BESIDE = 4, 5
+_BESIDE = frozenset(("password", "passphrase", "passcode", "passwd", "pin", "pin code"))
+
+
+def prose_spans(shadow: Shadow) -> Iterable[Span]:
+    """Give where such secrets stand."""
+    lower = shadow.lower
+    if not any(literal in lower for literal in _PROSE_LITERALS):
+        return
+    for told in _TOLD.finditer(lower):
+        if told["colon"] and not _is_owned(lower, told.start()):
+            continue
+        if told["beside"] is not None and told["noun"] not in _BESIDE:
+            continue
+        if span := _quoted(shadow.text, told) or _bare(shadow.text, told):
+            yield span
+
+
+def _is_owned(lower: str, start: int) -> bool:
+    """Tell whether the noun at *start* is somebody's: "my", "the", "Ada's"."""
+    words = lower[max(0, start - _PROSE_AHEAD) : start].split()[-_MOST_WORDS:]
+    return any(word in _OWNERS or word.endswith("'s") for word in words)
+
+
+def _quoted(text: str, told: "re.Match[str]") -> Span | None:
+    """Return what stands in quotes after *told*."""
+    start = told.end()
+    closing = _QUOTES.get(text[start])
+    end = text.find(closing, start + 1, start + _MOST_QUOTED) if closing else -1
+    inside = text[start + 1 : end] if end > 0 else ""
+    plain = inside.isalpha() and (inside.lower() in _common() or told["verb"] in _WEAK)
+    if len(inside) < _LEAST_MIXED or "\n" in inside or plain or is_innocent(inside):
+        return None
+    if told["beside"] is not None and any(map(str.isspace, inside)):
+        return None
+    return start + 1, end
+
+
+def _bare(text: str, told: "re.Match[str]") -> Span | None:
+    """Return the word after *told* if it is no word of a sentence about secrets."""
+    start = told.end()
+    found = _WORD.match(text, start)
+    value = found[0].lstrip("\"'`").rstrip(_PROSE_TRAILING) if found else ""
+    if found is None or len(value) < _LEAST_MIXED:
+        return None
+    start += found[0].index(value)
+    span = (start, start + len(value))
+    if told["beside"] is not None:
+        tells = _tells_beside(value, told["noun"])
+    elif value.isalpha() and not is_opaque(value):
+        lone = told["verb"] not in _WEAK and _LONE.fullmatch(value) and _ENDS.match(text, span[1])
+        return span if lone and not _is_ordinary(value.lower()) else None
+    else:
+        joined = _DIGITS.fullmatch(value) or _HYPHENED.fullmatch(value)
+        tells = joined or is_opaque(value) or _SYMBOL.search(value)
+    named = not tells or is_innocent(value) or is_technical(value) or is_measure(text, start)
+    return None if named else span
+
+
+def _tells_beside(value: str, noun: str) -> bool:
+    """Tell whether *value* right after *noun* is one: "the pin 4821", "password hunter2"."""
+    if _DIGITS.fullmatch(value):
+        return noun.startswith("pin")
+    return len(value) >= _LEAST_BESIDE and _has_both(value)
+
+
+def _has_both(value: str) -> bool:
+    """Tell whether *value* has digits and letters."""
+    return any(map(str.isdigit, value)) and any(map(str.isalpha, value))
+
+
+def _is_ordinary(word: str) -> bool:
+    """Tell whether *word* is a common adjective or the form of a verb."""
+    return word in _common() or word.endswith(_FORMS)
+
+
+@cache
+def _common() -> frozenset[str]:
+    """Return words that end sentences about secrets without being one."""
+    text = files("holdfast.ground.secrets").joinpath("ordinary.txt").read_text(encoding="utf-8")
+    return frozenset(text.split())
+
+
+LEAST_BITS: Final = 4.2
+"""Shannon entropy of a character, at least: names of many words stay below it, mostly."""
+
+_LEAST_PIECE: Final = 4.0
+"""Characters of a word within a name, on average; a random token changes its case sooner."""
+
+_RUN = re.compile(r"(?<![A-Za-z0-9_+/=-])[A-Za-z0-9_+/=-]{32,4096}")
+_ENTROPY_CLASSES = (re.compile(r"[a-z]"), re.compile(r"[A-Z]"), re.compile(r"[0-9]"))
+_PIECE = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
+_DIGEST = re.compile(r"[0-9a-fA-F-]+|(?:sha(?:1|224|256|384|512)|md5)[-=].+")
+_FILE = re.compile(r"\.[A-Za-z][A-Za-z0-9]{0,7}(?![A-Za-z0-9])")
+_CONTEXT = 256
+
+
+def entropy_spans(shadow: Shadow) -> Iterable[Span]:
+    """Give where random tokens stand."""
+    text = shadow.text
+    for found in _RUN.finditer(text):
+        if _is_random(found[0]) and not _names_a_place(text, *found.span()):
+            yield found.span()
+
+
+def _is_random(token: str) -> bool:
+    """Tell whether *token* mixes its characters as no name, digest or identity does."""
+    if not all(each.search(token) for each in _ENTROPY_CLASSES):
+        return False
+    pieces = _PIECE.findall(token)
+    if _DIGEST.fullmatch(token) or len(token) >= _LEAST_PIECE * len(pieces):
+        return False
+    shares = [count / len(token) for count in Counter(token).values()]
+    return -sum(share * log2(share) for share in shares) >= LEAST_BITS
+
+
+def _names_a_place(text: str, start: int, end: int) -> bool:
+    """Tell whether what stands there is part of a URL, a path, a file's name or a data URL."""
+    before = text[max(0, start - _CONTEXT) : start].rsplit(None, 1)
+    ahead = before[-1] if before and not text[start - 1 : start].isspace() else ""
+    return (
+        "://" in ahead + text[start : start + 1]
+        or ahead.endswith((".", "~", "base64,"))
+        or text[start] == "/"
+        or _FILE.match(text, end) is not None
+    )
+
+
+WITHIN: Final = 24
+"""Characters between the words and the code, at most."""
+
+_NAME = re.compile(
+    r"(?:verification|verify|security|one[- ]?time|log-?in|sign-?in|authentication|authorization"
+    r"|authorisation|authenticator|auth|2fa|mfa|2-step|two-factor|two-step|otp|totp|recovery|backup"
+    r"|confirmation|access|unlock|activation|reset)"
+    r"[\s_-]{1,3}(?:code|pin|passcode|password)s?(?![a-z0-9])"
+    r"|t?otp(?<![a-z0-9]otp)(?<![a-z0-9]totp)(?![a-z0-9])"
+)
+_CODE_LITERALS = ("code", "pin", "passw", "otp")
+_CODE = re.compile(
+    r"(?<![A-Za-z0-9.-])(?:[a-z]-)?(?:"
+    r"[0-9]{4,10}(?![A-Za-z0-9-])|(?=[a-z-]{0,40}[0-9])[a-z0-9]{4,8}(?:-[a-z0-9]{4,8}){1,7}"
+    r"|[0-9]{3}[ -][0-9]{3}|(?=[a-z]{1,11}[0-9]|[0-9]{1,11}[a-z])[a-z0-9]{6,12}"
+    r")(?![A-Za-z0-9]|[-.:/][0-9])",
+    re.IGNORECASE,
+)
+_YEAR = re.compile(r"(?:19|20)[0-9]{2}")
+_DATED = re.compile(r"(?:in|since|until|by|of|from) \Z", re.IGNORECASE)
+_NUMBERED = re.compile(r"(?:rfc|iso|port|error|status|page|section) \Z", re.IGNORECASE)
+_CODE_AHEAD: Final = 8
+
+
+def code_spans(shadow: Shadow) -> Iterable[Span]:
+    """Give where codes stand, before the words or after them; a list of them one by one."""
+    lower = shadow.lower
+    if not any(literal in lower for literal in _CODE_LITERALS):
+        return
+    names = [name.span() for name in _NAME.finditer(lower)]
+    if not names:
+        return
+    ahead, last = iter([*names, (len(lower) + WITHIN + 1, 0)]), -WITHIN - 1
+    name = next(ahead)
+    for code in _CODE.finditer(shadow.text):
+        start, end = code.span()
+        while name[0] < start:
+            last, name = max(last, name[1]), next(ahead)
+        close = start - last <= WITHIN or name[0] - end <= WITHIN
+        if close and start >= last and end <= name[0] and _counts(shadow.text, code):
+            last = end
+            yield start, end
+
+
+def _counts(text: str, found: "re.Match[str]") -> bool:
+    """Tell whether *found* is a code, not a year, a size or the number of a standard."""
+    ahead = text[max(0, found.start() - _CODE_AHEAD) : found.start()]
+    if _NUMBERED.search(ahead) or (_YEAR.fullmatch(found[0]) and _DATED.search(ahead)):
+        return False
+    technical = not found[0].isdigit() and is_technical(found[0])
+    return not technical and not is_measure(text, found.start())
+
+
+LEAST: Final = 12
+"""Words of the shortest phrase; a longer run holds one."""
+
+_PHRASE_WORD = re.compile(r"[^\W\d_]{1,64}")
+_MOST_BETWEEN: Final = 12
+"""Characters between two words: white space, commas, numbers."""
+
+
+def phrase_spans(shadow: Shadow) -> Iterable[Span]:
+    """Give where such phrases stand; one word over and over is none."""
+    known = words()
+    run: list[re.Match[str]] = []
+    for found in _PHRASE_WORD.finditer(shadow.lower):
+        if run and (found[0] not in known or found.start() - run[-1].end() > _MOST_BETWEEN):
+            if _is_phrase(run):
+                yield run[0].start(), run[-1].end()
+            run = []
+        if found[0] in known:
+            run.append(found)
+    if _is_phrase(run):
+        yield run[0].start(), run[-1].end()
+
+
+def _is_phrase(run: Sequence["re.Match[str]"]) -> bool:
+    return len(run) >= LEAST and any(found[0] != run[0][0] for found in run)
+
+
+@cache
+def words() -> frozenset[str]:
+    """Return the 2,048 words (https://github.com/bitcoin/bips, bip-0039/english.txt)."""
+    text = files("holdfast.ground.secrets").joinpath("bip39.txt").read_text(encoding="utf-8")
+    return frozenset(text.split())

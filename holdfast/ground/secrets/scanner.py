@@ -5,8 +5,14 @@ from typing import Final
 
 from msgspec import Struct
 
-from holdfast.ground.secrets import codes, entropy, patterns, phrases, prose
-from holdfast.ground.secrets.heuristics import assignment_spans
+from holdfast.ground.secrets import patterns
+from holdfast.ground.secrets.heuristics import (
+    assignment_spans,
+    code_spans,
+    entropy_spans,
+    phrase_spans,
+    prose_spans,
+)
 from holdfast.ground.secrets.marks import KINDS, Kind, mark
 from holdfast.ground.secrets.normalise import Shadow, Span, shadows
 from holdfast.ground.secrets.patterns import (
@@ -24,11 +30,11 @@ SPANS: Final[dict[Kind, Callable[[Shadow], Iterable[Span]]]] = {
     "url_credentials": url_spans,
     "header": header_spans,
     "card": card_spans,
-    "recovery_phrase": phrases.phrase_spans,
-    "one_time_code": codes.code_spans,
+    "recovery_phrase": phrase_spans,
+    "one_time_code": code_spans,
     "assignment": assignment_spans,
-    "prose": prose.prose_spans,
-    "entropy": entropy.entropy_spans,
+    "prose": prose_spans,
+    "entropy": entropy_spans,
 }
 """What finds each kind."""
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from holdfast import looks_like_secret
 from holdfast.ground.secrets import find, redact
-from holdfast.ground.secrets.phrases import words
+from holdfast.ground.secrets.heuristics import words
 
 INNOCENT = Path(__file__).with_name("innocent.txt").read_text(encoding="utf-8").splitlines()
 ZERO_WIDTH = "\u200b"
