@@ -10,14 +10,15 @@ from typing import Final
 
 from msgspec import Struct
 
-from holdfast.ground.secrets.innocent import (
+from holdfast.ground.secrets.normalise import (
     LONGEST,
+    Shadow,
+    Span,
     is_innocent,
     is_measure,
     is_opaque,
     is_technical,
 )
-from holdfast.ground.secrets.normalise import Shadow, Span
 
 _NAMES = (
     r"pass(?:word|wd|phrase|code)|pwd|secret|token|credentials?|(?<=[_.-])pass|(?<=[_.-])auth"

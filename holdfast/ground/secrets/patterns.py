@@ -8,8 +8,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from holdfast.ground.secrets.innocent import is_innocent, is_opaque
-from holdfast.ground.secrets.normalise import Shadow, Span
+from holdfast.ground.secrets.normalise import Shadow, Span, is_innocent, is_opaque
 
 _EDGE = re.compile(
     r"-----?[ ]?(BEGIN|END)[ ][A-Za-z0-9 _]{0,40}?PRIVATE KEY(?: BLOCK)?[ ]?-{4,5}", re.IGNORECASE

@@ -13,8 +13,7 @@ from holdfast.ground.secrets.heuristics import (
     phrase_spans,
     prose_spans,
 )
-from holdfast.ground.secrets.marks import KINDS, Kind, mark
-from holdfast.ground.secrets.normalise import Shadow, Span, shadows
+from holdfast.ground.secrets.normalise import KINDS, Kind, Shadow, Span, mark, shadows
 from holdfast.ground.secrets.patterns import (
     armour_spans,
     card_spans,

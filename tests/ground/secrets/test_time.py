@@ -5,8 +5,7 @@ from time import process_time
 import pytest
 from ground.secrets.shapes import token
 
-from holdfast.ground.secrets.marks import Kind
-from holdfast.ground.secrets.normalise import Shadow, shadows
+from holdfast.ground.secrets.normalise import Kind, Shadow, shadows
 from holdfast.ground.secrets.scanner import SPANS
 
 SHORT, LONG = 250_000, 1_000_000
