@@ -1,4 +1,4 @@
-"""What every engine promises.
+"""The storage port: Reader, Transaction, Engine and Feed protocols.
 
 Reads are direct: one statement is asked of the engine itself, several that must see one moment
 go in `read`. Writes are functions handed to the engine, so that those which wait together can
@@ -7,13 +7,15 @@ share one commit.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
+from datetime import datetime, timedelta
 from types import SimpleNamespace
 from typing import Any, Literal, LiteralString, Protocol, TypeVar, runtime_checkable
 
 from msgspec import Struct
 
+from holdfast.ground.clock import to_microseconds
 from holdfast.ground.events import Event, EventBus
-from holdfast.ground.scope import Scope
+from holdfast.ground.scope import EVERYBODY, Scope
 
 T = TypeVar("T")
 Make = Callable[..., T]
@@ -200,3 +202,37 @@ class Engine(Reader, Protocol):
     def close(self, *, timeout: float = 10.0) -> None:
         """Finish what waits, within *timeout* seconds, and let go of everything."""
         ...
+
+
+KEPT = timedelta(days=7)
+MOST_KEPT = 1_000_000
+BATCH = 1000
+
+TRIMMED = "feed.trimmed"
+"""The type of the row that stands for all that were trimmed before it, itself included."""
+
+
+def trim_changes(engine: Engine, now: datetime, *, most: int = MOST_KEPT) -> int:
+    """Drop changes older than seven days, and the oldest beyond *most*; return how many.
+
+    Each batch is a write of its own, so nobody waits long behind it.
+    """
+    engine = engine.scoped(EVERYBODY)
+    sql = engine.queries("holdfast.engines")
+    before = to_microseconds(now - KEPT)
+
+    def work(tx: Transaction) -> int:
+        excess: int = tx.one(SimpleNamespace, sql.count_changes, type=TRIMMED).kept - most
+        rows = tx.all(SimpleNamespace, sql.oldest_changes, type=TRIMMED, batch=BATCH)
+        gone = [row for place, row in enumerate(rows) if row.at < before or place < excess]
+        if not gone:
+            return 0
+        last: int = gone[-1].seq
+        tx.run(sql.drop_changes_before, seq=last)
+        tx.run(sql.empty_change, seq=last, type=TRIMMED)
+        return rows.index(gone[-1]) + 1
+
+    dropped = 0
+    while batch := engine.write(work):
+        dropped += batch
+    return dropped

@@ -23,7 +23,7 @@ from holdfast.doors.http.request import DURABLE_LIMIT, LONGTERM_LIMIT, MIB, THRE
 from holdfast.doors.http.routes import routes as every_route
 from holdfast.doors.http.server import GRACE, KEEP_ALIVE, START_MOST
 from holdfast.doors.http.state import IN_FLIGHT_MOST, LIVE_MOST
-from holdfast.engines import sweep
+from holdfast.engines.base import KEPT
 from holdfast.engines.postgres import pool, target
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.durable import keeping
@@ -66,7 +66,7 @@ FIGURES = {
     "seconds to wait for one of them": pool.PATIENCE,
     "seconds to connect": target.CONNECT_TIMEOUT,
     "ended runs of a workspace that are kept": ENDED_MOST,
-    "days that changes are kept for `/api/events`": sweep.KEPT / timedelta(days=1),
+    "days that changes are kept for `/api/events`": KEPT / timedelta(days=1),
     "days that the history of durable memory is kept": keeping.CHANGES_KEPT / DAY,
     "days that an evicted durable entry can be restored": keeping.EVICTED_KEPT / DAY,
 }

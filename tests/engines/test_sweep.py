@@ -5,9 +5,8 @@ from types import SimpleNamespace as Row
 import pytest
 from msgspec.structs import replace
 
-from holdfast.engines.base import Engine
+from holdfast.engines.base import Engine, trim_changes
 from holdfast.engines.sqlite import SQLiteEngine
-from holdfast.engines.sweep import trim_changes
 from holdfast.ground.errors import CursorExpired
 from holdfast.testing.contracts.engine import happened
 from holdfast.testing.fakes import FrozenClock

@@ -15,7 +15,7 @@ from holdfast.doors.http.request_ids import RequestIds
 from holdfast.doors.http.run_metrics import run_numbers
 from holdfast.doors.http.served import Served
 from holdfast.doors.http.visitor import HandleShelf
-from holdfast.engines.sweep import trim_changes
+from holdfast.engines.base import trim_changes
 from holdfast.ground.clock import Clock
 from holdfast.ground.errors import Unavailable
 from holdfast.ground.events import Listener

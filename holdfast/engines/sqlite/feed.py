@@ -13,8 +13,8 @@ from typing import Protocol
 
 import msgspec
 
+from holdfast.engines.base import TRIMMED
 from holdfast.engines.sqlite.connection import Connection
-from holdfast.engines.sweep import TRIMMED
 from holdfast.ground.clock import from_microseconds
 from holdfast.ground.errors import CursorExpired, HoldfastError, InvalidInput
 from holdfast.ground.events import Event, Fact
