@@ -1,10 +1,11 @@
-"""Awaiting a write on an event loop, which is woken once for all that were committed together."""
+"""Await the commit of a write from an event loop."""
 
 import asyncio
 from collections.abc import Callable
-from typing import Protocol, TypeVar, cast, runtime_checkable
+from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 from holdfast.engines.base import Engine, Transaction
+from holdfast.ground.scope import Scope
 
 T = TypeVar("T")
 
@@ -54,3 +55,31 @@ async def awaited(
     except asyncio.CancelledError:
         withdraw()
         raise
+
+
+# A method of the library that writes checks its arguments, and its last act is to return what the
+# engine's `write` returns. So with this engine it returns the awaitable instead, and an event loop
+# waits for many writes without a thread for each.
+
+
+class AwaitedWrites:
+    """*engine*, but for `write`."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    def scoped(self, scope: Scope) -> "AwaitedWrites":
+        """Return the like of it for another owner."""
+        return AwaitedWrites(self._engine.scoped(scope))
+
+    def write(self, work: Callable[[Transaction], T], *, timeout: float | None = None) -> object:
+        """Return an awaitable of what *work*(transaction) returns, once it is durable."""
+        return awaited(self._engine, work, timeout=timeout)
+
+
+def awaited_writes(engine: Engine) -> Engine:
+    """Return *engine* with awaitable writes; what a write is declared to return, it then awaits."""
+    return cast("Engine", AwaitedWrites(engine))

@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from holdfast.doors.http.awaited_writes import awaited_writes
+from holdfast.engines.async_writes import awaited_writes
 from holdfast.ground.scope import Actor
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.records import KeyScope
