@@ -71,7 +71,7 @@ def _engine(target: str | None, clock: Clock, *, migrate: bool, create: bool) ->
 
         return PostgresEngine.open(target, clock=clock, migrate=migrate, create=create), target
     from holdfast.engines.sqlite import SQLiteEngine
-    from holdfast.engines.sqlite.target import resolve
+    from holdfast.engines.sqlite.database import resolve
 
     return SQLiteEngine.open(target, clock=clock, migrate=migrate, create=create), resolve(
         target

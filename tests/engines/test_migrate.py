@@ -19,7 +19,7 @@ from holdfast.engines.migrate import (
 from holdfast.engines.postgres import PostgresEngine
 from holdfast.engines.sqlite import SQLiteEngine
 from holdfast.engines.sqlite.connection import APPLICATION_ID, connect
-from holdfast.engines.sqlite.opening import SQLiteGround
+from holdfast.engines.sqlite.database import SQLiteGround
 from holdfast.ground.errors import EngineFault, TooNew, Unavailable
 from holdfast.ground.scope import EVERYBODY
 from holdfast.testing.fakes import FrozenClock

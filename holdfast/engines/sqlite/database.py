@@ -1,18 +1,240 @@
-"""What the writer, the readers and the feed of one database have in common."""
+"""Open and check one SQLite database file."""
 
+import logging
 import os
+import re
+import shutil
 import threading
 from collections import deque
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
 from time import monotonic
 from typing import Literal
 
 import apsw
+from msgspec import Struct
+from platformdirs import user_data_dir
 
-from holdfast.engines.sqlite.connection import Connection, Role, connect
-from holdfast.engines.sqlite.target import MEMORY
-from holdfast.ground.clock import Clock
-from holdfast.ground.errors import Corrupt, EngineFault, HoldfastError, Unavailable
+from holdfast.engines.base import Dialect
+from holdfast.engines.migrate import AppliedMigration, Migration, known, migrate, release
+from holdfast.engines.sqlite.connection import APPLICATION_ID, Connection, Role, connect, use_log
+from holdfast.engines.sqlite.faults import FULL, fault_of
+from holdfast.ground.clock import Clock, to_microseconds
+from holdfast.ground.errors import (
+    SHOWN,
+    Corrupt,
+    EngineFault,
+    HoldfastError,
+    InvalidInput,
+    NotFound,
+    TooNew,
+    Unavailable,
+)
 from holdfast.ground.events import Event, EventBus, Fact
+from holdfast.ground.permissions import create_folders
+from holdfast.ground.text import nearest
+
+# Only bytes are looked at here, through SQLite's own file layer: a plain `open` and `close` of a
+# file that is in use would release the locks that this process holds on it.
+
+MEMORY = ":memory:"
+RISKY = frozenset({"nfs", "nfs4", "cifs", "smb", "smb2", "smb3", "smbfs", "ceph", "lustre"})
+"""File systems between machines, where a write-ahead log does not work."""
+
+MOST_FILES = 1_000
+"""Files of a folder that are examined for a database that may have been meant."""
+
+JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")
+"""How a rollback journal begins once it is on disk."""
+
+_JOURNAL_HEADER = 28
+_MAGIC = b"SQLite format 3\0"
+_FRACTIONS = bytes((64, 32, 32))
+"""What every SQLite database has in bytes 21 to 23."""
+
+_LEAST = 512
+"""Bytes of the smallest page."""
+
+_LEAF = 0x0D
+_OCTAL = re.compile(r"\\([0-7]{3})")
+
+
+class SQLiteTarget(Struct, frozen=True, kw_only=True):
+    """A database file, or none for one in memory."""
+
+    path: str
+    default: bool = False
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether it is gone with the engine."""
+        return self.path == MEMORY
+
+
+def resolve(target: str | Path | None) -> SQLiteTarget:
+    """Return what *target* names: a path, `sqlite:PATH`, `:memory:`, or None for the user's own.
+
+    A symbolic link is followed, so that two names of one file are one path. Nothing in a path
+    is special: a `?` is a question mark. Raises InvalidInput when its folder does not exist.
+    """
+    if target is None:
+        path = Path(user_data_dir("holdfast", appauthor=False)) / "holdfast.db"
+        return SQLiteTarget(path=os.path.realpath(path), default=True)
+    text = str(target)
+    if isinstance(target, str):
+        text = text.removeprefix("sqlite:")
+        if text == MEMORY:
+            return SQLiteTarget(path=MEMORY)
+    if not text or "\0" in text:
+        raise InvalidInput("target", "must be a path, sqlite:PATH or :memory:", given=target)
+    path = Path(os.path.realpath(text))
+    if not path.parent.is_dir():
+        raise InvalidInput("target", "must be in a folder that exists", given=text)
+    if path.is_dir():
+        raise InvalidInput("target", "must be a file, and this is a folder", given=text)
+    return SQLiteTarget(path=str(path))
+
+
+def make_file(target: SQLiteTarget) -> bool:
+    """Make *target*'s file, readable by its owner alone, if there is none; tell whether it did."""
+    path = Path(target.path)
+    try:
+        if target.default:
+            create_folders(path.parent)
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    except FileExistsError:
+        return False
+    except OSError as error:
+        raise Unavailable(
+            f"{path} cannot be made: {error.strerror}.",
+            reason="full" if error.errno in FULL else "read_only",
+            next="Free some space, then open it again."
+            if error.errno in FULL
+            else "Choose a folder that you may write to.",
+        ) from error
+    return True
+
+
+Found = Literal["new", "ours"]
+
+
+def examine(path: str) -> Found:
+    """Look at the first page of the file at *path* and say whether it is new or ours.
+
+    Raises Corrupt when it is no database, InvalidInput when it is somebody else's. Nothing is
+    written.
+    """
+    size = os.stat(path).st_size  # noqa: PTH116 - beside the calls of SQLite's own file layer
+    if size == 0:
+        return "new"
+    page = _bytes(path, min(size, _LEAST))
+    if len(page) < _LEAST or page[: len(_MAGIC)] != _MAGIC or page[21:24] != _FRACTIONS:
+        before = _page_before(path)
+        if before == b"":
+            return "new"
+        page = before or page
+    if page[: len(_MAGIC)] != _MAGIC:
+        raise Corrupt(path, "it does not begin as a database does")
+    if len(page) < _LEAST:
+        raise Corrupt(path, "it is shorter than one page")
+    owner = int.from_bytes(page[68:72], "big")
+    if owner == APPLICATION_ID:
+        return "ours"
+    empty = page[100] == _LEAF and page[103:105] == b"\0\0"
+    if owner == 0 and empty:
+        return "new"
+    raise somebody_elses(path)
+
+
+def absent(path: str) -> NotFound:
+    """Return the error that *path* holds no database, which names the nearest of its folder."""
+    place = Path(path)
+    near = nearest(place.name, _databases(place.parent))
+    return NotFound(
+        "database",
+        path if len(path) <= SHOWN else f"…{path[1 - SHOWN :]}",
+        next=(f"The nearest is {near!r}." if near else "Its folder holds no other.")
+        + " Only holdfast serve, mount and commands that write create one.",
+    )
+
+
+def _databases(folder: Path) -> Iterator[str]:
+    """Give the names of the databases in *folder*, among its first files."""
+    try:
+        files = [each for each in islice(folder.iterdir(), MOST_FILES) if each.is_file()]
+    except OSError:
+        return
+    for file in files:
+        try:
+            ours = examine(str(file)) == "ours"
+        except (HoldfastError, OSError):
+            continue
+        if ours:
+            yield file.name
+
+
+def somebody_elses(path: str) -> InvalidInput:
+    """Return the error that says *path* holds another program's database."""
+    return InvalidInput(
+        "target",
+        "is another program's database; it was not touched",
+        given=path,
+        next="Choose another file.",
+    )
+
+
+def _page_before(path: str) -> bytes | None:
+    """Return the first page before a write that a crash cut short; b"" if there was none.
+
+    The rollback journal beside the file has it, and SQLite restores it at the next open. None if
+    there is no such journal.
+    """
+    journal = path + "-journal"
+    try:
+        size = os.stat(journal).st_size  # noqa: PTH116 - beside the calls of SQLite's own file layer
+    except OSError:
+        return None
+    header = _bytes(journal, min(size, _JOURNAL_HEADER))
+    if len(header) < _JOURNAL_HEADER or not header.startswith(JOURNAL_MAGIC):
+        return None
+    pages, sector = (int.from_bytes(header[start : start + 4], "big") for start in (16, 20))
+    if pages == 0:
+        return b""
+    if size < sector + 4 + _LEAST:
+        return None
+    record = _bytes(journal, 4 + _LEAST, offset=sector)
+    return record[4:] if int.from_bytes(record[:4], "big") == 1 else None
+
+
+def _bytes(path: str, size: int, *, offset: int = 0) -> bytes:
+    flags = [apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READONLY, 0]
+    try:
+        file = apsw.VFSFile("", path, flags)
+        try:
+            return file.xRead(size, offset)
+        finally:
+            file.xClose()
+    except apsw.Error as error:
+        raise fault_of(error, path=path) from error
+
+
+def file_system(path: str) -> str:
+    """Return the type of the file system that *path* is on, or "" where that is not known."""
+    try:
+        table = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    best, kind = "", ""
+    for line in table.splitlines():
+        before, _, after = line.partition(" - ")
+        mount = _OCTAL.sub(lambda found: chr(int(found[1], 8)), before.split()[4])
+        inside = path == mount or path.startswith(mount.rstrip("/") + "/")
+        if inside and len(mount) >= len(best):
+            best, kind = mount, after.split()[0]
+    return kind
+
 
 Inside = Literal["read", "write"]
 
@@ -198,3 +420,164 @@ def _identity(path: str) -> tuple[int, int] | None:
     except OSError:
         return None
     return stat.st_dev, stat.st_ino
+
+
+_COPY_UNDER = 1024**3
+"""Bytes of a database that is still copied before it is migrated."""
+
+_log = logging.getLogger(__name__)
+
+_HAS_MIGRATIONS = "select count(*) from sqlite_schema where name = 'migrations'"
+_RECORDED = "select number, name, sha256 from migrations order by number"
+_RECORD = "insert into migrations (number, name, sha256, at, release) values (?, ?, ?, ?, ?)"
+
+
+def open_database(
+    target: SQLiteTarget,
+    *,
+    clock: Clock,
+    events: EventBus,
+    migrations: bool,
+    read_only: bool,
+    create: bool = True,
+) -> tuple[Database, Connection]:
+    """Return the database *target*, made and migrated if need be, and a connection to write with.
+
+    A file that may not be written is opened for reading only. Raises InvalidInput for another
+    program's file, NotFound without *create* where there is no database, Corrupt, TooNew, and
+    Unavailable with the reason.
+    """
+    if not target.in_memory:
+        read_only = _prepare(target, read_only=read_only, create=create)
+    database = Database(target.path, clock=clock, events=events, read_only=read_only)
+    try:
+        connection = database.connect("writer")
+    except Unavailable as error:
+        raise _without_folder(error, target) from error
+    try:
+        if not read_only:
+            _claim(connection)
+        ground = SQLiteGround(connection, clock)
+        _refuse_newer(connection)
+        applied = migrate(ground, allowed=migrations and not read_only)
+    except Unavailable as error:
+        connection.raw.close(force=True)
+        raise _without_folder(error, target) from error
+    except BaseException:
+        connection.raw.close(force=True)
+        raise
+    if applied:
+        database.publish("migrated", applied=len(applied), schema=applied[-1].number)
+    _warn(database, target)
+    database.publish("opened", read_only=read_only)
+    return database, connection
+
+
+def _prepare(target: SQLiteTarget, *, read_only: bool, create: bool) -> bool:
+    path = Path(target.path)
+    if not path.exists():
+        if not create:
+            raise absent(target.path)
+        if read_only:
+            raise InvalidInput("target", "must exist to be read", given=target.path)
+        make_file(target)
+    if examine(target.path) == "new" and not create:
+        raise absent(target.path)
+    return read_only or not os.access(path, os.W_OK)
+
+
+def _claim(connection: Connection) -> None:
+    """Mark a new file as ours, before there is anything else in it."""
+    if connection.path != ":memory:":
+        connection.do("begin")
+        owner = connection.number("pragma application_id")
+        tables = connection.number("select count(*) from sqlite_schema")
+        connection.do("commit")
+        if owner not in (0, APPLICATION_ID) or (owner == 0 and tables):
+            raise somebody_elses(connection.path)
+        if owner == 0:
+            connection.do(f"pragma application_id = {APPLICATION_ID}")
+        use_log(connection)
+
+
+def _refuse_newer(connection: Connection) -> None:
+    newest = max(one.number for one in known("sqlite"))
+    if (found := connection.number("pragma user_version")) > newest:
+        raise TooNew(found, newest)
+
+
+def _without_folder(error: Unavailable, target: SQLiteTarget) -> Unavailable:
+    """Say what is really wrong when it is the folder that may not be written."""
+    folder = Path(target.path).parent
+    if error.reason not in ("io", "read_only") or target.in_memory or os.access(folder, os.W_OK):
+        return error
+    return Unavailable(
+        f"{target.path} cannot be opened: its folder cannot be written, and a database keeps its"
+        " log beside it.",
+        reason="read_only",
+        next="Copy the file to a folder that you may write to, and open the copy.",
+    )
+
+
+def _warn(database: Database, target: SQLiteTarget) -> None:
+    if target.in_memory:
+        return
+    kind = file_system(target.path)
+    if kind in RISKY:
+        _log.warning("%s is on %s, where machines must not share it", target.path, kind)
+        database.publish("risky_filesystem", file_system=kind)
+
+
+class SQLiteGround:
+    """A SQLite database, as the migrations see it."""
+
+    dialect: Dialect = "sqlite"
+
+    def __init__(self, connection: Connection, clock: Clock) -> None:
+        self._connection, self._clock = connection, clock
+
+    def recorded(self) -> list[AppliedMigration]:
+        """Return the steps it has taken; none when it is new."""
+        if not self._connection.number(_HAS_MIGRATIONS):
+            return []
+        return self._connection.all(AppliedMigration, _RECORDED, {})
+
+    @contextmanager
+    def locked(self) -> Generator[None]:
+        """Return a transaction that nobody else writes beside; an error undoes it."""
+        self._connection.do("begin immediate")
+        try:
+            yield
+            self._connection.do("commit")
+        except BaseException:
+            if self._connection.raw.in_transaction:
+                self._connection.do("rollback")
+            raise
+
+    def execute(self, statement: str) -> None:
+        """Run one statement within `locked`."""
+        self._connection.do(statement)
+
+    def record(self, migration: Migration) -> None:
+        """Write down, within `locked`, that *migration* was applied."""
+        now = to_microseconds(self._clock.now())
+        row = (migration.number, migration.name, migration.sha256, now, release())
+        self._connection.execute(_RECORD, row).fetchall()
+        self._connection.do(f"pragma user_version = {migration.number}")
+
+    def keep_copy(self, number: int) -> None:
+        """Copy a used file to `<file>.before-<number>`, if it is small enough and there is room."""
+        path = self._connection.path
+        if path == ":memory:" or not self.recorded():
+            return
+        copy, part = Path(f"{path}.before-{number}"), Path(f"{path}.before-{number}.{os.getpid()}")
+        size = Path(path).stat().st_size
+        if size >= _COPY_UNDER or shutil.disk_usage(copy.parent).free < 2 * size:
+            _log.warning("%s is migrated without a copy: %d bytes are too many", path, size)
+            return
+        os.close(os.open(part, os.O_CREAT | os.O_TRUNC | os.O_RDWR, 0o600))
+        try:
+            self._connection.execute("vacuum into ?", (str(part),)).fetchall()
+            part.replace(copy)
+        finally:
+            part.unlink(missing_ok=True)

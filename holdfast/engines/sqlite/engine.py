@@ -18,13 +18,11 @@ import apsw
 from holdfast.engines import queries
 from holdfast.engines.base import Dialect, EngineStatus, Make, Reader, Row, Scrubbed, Transaction
 from holdfast.engines.sqlite.connection import Connection, Params
-from holdfast.engines.sqlite.database import Database
+from holdfast.engines.sqlite.database import Database, file_system, open_database, resolve
 from holdfast.engines.sqlite.feed import CommitWatcher, SQLiteFeed
 from holdfast.engines.sqlite.log import LONG, empty
-from holdfast.engines.sqlite.opening import open_database
 from holdfast.engines.sqlite.readers import FileReaders, MemoryReader, Readers
 from holdfast.engines.sqlite.rewriting import rewrite
-from holdfast.engines.sqlite.target import file_system, resolve
 from holdfast.engines.sqlite.transaction import Owner, SQLiteReader
 from holdfast.engines.sqlite.write_queue import Chore, EventLoop, Slot, refusal
 from holdfast.engines.sqlite.writer import Writer

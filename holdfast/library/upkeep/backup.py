@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from holdfast.engines.base import Engine, Reader
 from holdfast.engines.sqlite import SQLiteEngine
-from holdfast.engines.sqlite.target import MEMORY
+from holdfast.engines.sqlite.database import MEMORY
 from holdfast.engines.sqlite.whole import copy_whole
 from holdfast.ground.clock import SystemClock
 from holdfast.ground.errors import InvalidInput, Unavailable
