@@ -6,7 +6,7 @@ from pathlib import Path
 
 import apsw
 
-from holdfast.engines.sqlite.faults import fault_of
+from holdfast.engines.sqlite.connection import fault_of
 from holdfast.ground.errors import Unavailable
 
 

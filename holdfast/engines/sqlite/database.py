@@ -19,8 +19,15 @@ from platformdirs import user_data_dir
 
 from holdfast.engines.base import Dialect
 from holdfast.engines.migrate import AppliedMigration, Migration, known, migrate, release
-from holdfast.engines.sqlite.connection import APPLICATION_ID, Connection, Role, connect, use_log
-from holdfast.engines.sqlite.faults import FULL, fault_of
+from holdfast.engines.sqlite.connection import (
+    APPLICATION_ID,
+    FULL,
+    Connection,
+    Role,
+    connect,
+    fault_of,
+    use_log,
+)
 from holdfast.ground.clock import Clock, to_microseconds
 from holdfast.ground.errors import (
     SHOWN,

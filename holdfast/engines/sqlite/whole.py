@@ -4,8 +4,7 @@ from pathlib import Path
 
 import apsw
 
-from holdfast.engines.sqlite.connection import PATIENCE, Connection
-from holdfast.engines.sqlite.faults import fault_of
+from holdfast.engines.sqlite.connection import PATIENCE, Connection, fault_of
 
 
 def copy_whole(source: str, target: Path) -> None:
