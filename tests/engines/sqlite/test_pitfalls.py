@@ -11,8 +11,8 @@ import pytest
 from holdfast.engines.base import Reader, Transaction
 from holdfast.engines.sqlite import SQLiteEngine
 from holdfast.engines.sqlite.connection import APPLICATION_ID, AUTOCHECKPOINT, Role
-from holdfast.engines.sqlite.log import LONG
 from holdfast.engines.sqlite.readers import MOST_READERS
+from holdfast.engines.sqlite.writer import LONG
 from holdfast.ground.events import Event
 from holdfast.testing.contracts.engine import numbered, putting
 
