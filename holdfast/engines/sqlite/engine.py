@@ -20,8 +20,8 @@ from holdfast.engines.base import Dialect, EngineStatus, Make, Reader, Row, Scru
 from holdfast.engines.sqlite.connection import Connection, Params
 from holdfast.engines.sqlite.database import Database, file_system, open_database, resolve
 from holdfast.engines.sqlite.feed import CommitWatcher, SQLiteFeed
+from holdfast.engines.sqlite.maintenance import rewrite
 from holdfast.engines.sqlite.readers import FileReaders, MemoryReader, Readers
-from holdfast.engines.sqlite.rewriting import rewrite
 from holdfast.engines.sqlite.transaction import Owner, SQLiteReader
 from holdfast.engines.sqlite.write_queue import Chore, EventLoop, Slot, refusal
 from holdfast.engines.sqlite.writer import LONG, Writer, empty

@@ -1,11 +1,53 @@
-"""Which other processes have a database file open, and what they do with it; on Linux alone."""
+"""Upkeep of a SQLite file: exclusive access, online copy, vacuum."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
+from time import monotonic
+from typing import Literal, cast
 
+import apsw
 from msgspec import Struct
+
+from holdfast.engines.sqlite.connection import PATIENCE, Connection, fault_of
+from holdfast.ground.errors import Unavailable
+
+
+@contextmanager
+def alone(path: Path) -> Generator[None]:
+    """Keep everybody else out of the database file *path*; Unavailable if somebody is in it.
+
+    A connection to a file with a write-ahead log holds a shared lock on it for as long as it is
+    open, so the exclusive one is to be had only by who is alone. It is taken through SQLite's own
+    file layer, so that what is in the file does not matter.
+    """
+    flags = [apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READWRITE, 0]
+    try:
+        file = apsw.VFSFile("", str(path), flags)
+    except apsw.Error as error:
+        raise fault_of(error, path=str(path)) from error
+    try:
+        _lock(file, path)
+        yield
+    finally:
+        file.xUnlock(apsw.SQLITE_LOCK_NONE)
+        file.xClose()
+
+
+def _lock(file: apsw.VFSFile, path: Path) -> None:
+    try:
+        file.xLock(apsw.SQLITE_LOCK_SHARED)
+        file.xLock(apsw.SQLITE_LOCK_EXCLUSIVE)
+    except apsw.BusyError as error:
+        raise Unavailable(
+            f"{path} is open in another process.",
+            reason="locked",
+            next="Stop the server that uses it, then try again.",
+        ) from error
+    except apsw.Error as error:
+        raise fault_of(error, path=str(path)) from error
+
 
 _LOCKS = Path("/proc/locks")
 _WRITES, _READS = 120, range(123, 128)
@@ -64,3 +106,43 @@ def _name(pid: int) -> str:
         return Path(f"/proc/{pid}/comm").read_text().strip()
     except OSError:
         return "?"
+
+
+EXCLUSIVE_TIMEOUT = 30.0
+"""Seconds to wait for other writers."""
+
+# The bracket tells them from the tables that show what is in them, whose module is fts5vocab.
+_INDEXES = """
+select name from sqlite_schema
+where type = 'table' and replace(sql, ' ', '') like 'createvirtualtable%usingfts5(%'
+"""
+
+
+def rewrite(connection: Connection) -> None:
+    """Merge each full-text index, and write the whole file anew, within the log.
+
+    A copy of the database is in memory meanwhile, and another in the log; readers go on.
+    Raises Unavailable: busy, full.
+    """
+    connection.patience.until = monotonic() + EXCLUSIVE_TIMEOUT
+    for (name,) in connection.execute(_INDEXES).fetchall():
+        quoted = '"' + cast("str", name).replace('"', '""') + '"'
+        connection.do(f"insert into {quoted} ({quoted}) values ('optimize')")
+    connection.do("vacuum")
+
+
+def copy_whole(source: str, target: Path) -> None:
+    """Write what the file *source* holds at one moment to *target*, which must be empty.
+
+    Free pages are left out, so what was deleted is not in the copy. Raises Unavailable, Corrupt.
+    """
+    try:
+        raw = apsw.Connection(source, flags=apsw.SQLITE_OPEN_READWRITE)
+    except apsw.Error as error:
+        raise fault_of(error, path=source) from error
+    try:
+        connection = Connection(raw, source)
+        connection.patience.span = PATIENCE
+        connection.run("vacuum into :target", {"target": str(target)})
+    finally:
+        raw.close()

@@ -9,7 +9,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from holdfast.engines.sqlite import SQLiteEngine
-from holdfast.engines.sqlite.alone import alone
+from holdfast.engines.sqlite.maintenance import alone
 from holdfast.ground.clock import SystemClock
 from holdfast.ground.errors import Corrupt, InvalidInput, Unavailable
 from holdfast.ground.scope import EVERYBODY
