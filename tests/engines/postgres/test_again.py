@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.engines.base import Transaction
 from holdfast.engines.postgres import PostgresEngine
-from holdfast.engines.postgres.opening import open_server
+from holdfast.engines.postgres.engine import open_server
 from holdfast.engines.postgres.pool import Pool
 from holdfast.engines.postgres.protocol import PATIENCE, Answers, Lost, Wire
 from holdfast.engines.postgres.target import resolve

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from holdfast.engines.postgres import PostgresEngine
-from holdfast.engines.postgres.opening import open_server
+from holdfast.engines.postgres.engine import open_server
 from holdfast.engines.postgres.pool import Pool
 from holdfast.engines.postgres.protocol import Wire
 from holdfast.engines.postgres.target import resolve

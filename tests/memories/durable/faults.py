@@ -9,7 +9,7 @@ import psycopg
 from memories.durable.beneath import tables
 
 from holdfast.engines.postgres import PostgresEngine
-from holdfast.engines.postgres.opening import open_server
+from holdfast.engines.postgres.engine import open_server
 from holdfast.engines.postgres.pool import Pool
 from holdfast.engines.postgres.protocol import Answers, Wire
 from holdfast.engines.postgres.target import resolve
