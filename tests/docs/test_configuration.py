@@ -24,7 +24,8 @@ from holdfast.doors.http.routes import routes as every_route
 from holdfast.doors.http.server import GRACE, KEEP_ALIVE, START_MOST
 from holdfast.doors.http.state import IN_FLIGHT_MOST, LIVE_MOST
 from holdfast.engines.base import KEPT
-from holdfast.engines.postgres import pool, target
+from holdfast.engines.postgres import pool
+from holdfast.engines.postgres.server import CONNECT_TIMEOUT, MOST_CONNECTIONS
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.durable import keeping
 from holdfast.memories.durable.limits import RANGES, DurableLimits
@@ -62,9 +63,9 @@ FIGURES = {
     "seconds that requests in flight have at SIGTERM": GRACE,
     "seconds that an idle connection stays open": KEEP_ALIVE,
     "seconds that `serve` waits for PostgreSQL": START_MOST,
-    "connections of a process to PostgreSQL": target.MOST_CONNECTIONS,
+    "connections of a process to PostgreSQL": MOST_CONNECTIONS,
     "seconds to wait for one of them": pool.PATIENCE,
-    "seconds to connect": target.CONNECT_TIMEOUT,
+    "seconds to connect": CONNECT_TIMEOUT,
     "ended runs of a workspace that are kept": ENDED_MOST,
     "days that changes are kept for `/api/events`": KEPT / timedelta(days=1),
     "days that the history of durable memory is kept": keeping.CHANGES_KEPT / DAY,

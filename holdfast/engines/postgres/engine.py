@@ -21,11 +21,10 @@ from holdfast.engines.postgres.feed import PostgresFeed
 from holdfast.engines.postgres.preamble import APP_ROLE, preamble
 from holdfast.engines.postgres.protocol import Lost
 from holdfast.engines.postgres.retry import Attempts
-from holdfast.engines.postgres.server import PostgresServer, ServerFacts
+from holdfast.engines.postgres.server import PostgresServer, PostgresTarget, ServerFacts, resolve
 from holdfast.engines.postgres.session import become_app, grant
 from holdfast.engines.postgres.settling import STARTED
 from holdfast.engines.postgres.signals import CHANNEL
-from holdfast.engines.postgres.target import PostgresTarget, resolve
 from holdfast.engines.postgres.transaction import Owner
 from holdfast.engines.queries import name_of
 from holdfast.ground.clock import Clock, to_microseconds

@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from holdfast.engines.postgres import PostgresEngine
-from holdfast.engines.postgres.target import resolve
+from holdfast.engines.postgres.server import resolve
 from holdfast.ground.errors import EngineFault, HoldfastError, InvalidInput, TooNew, Unavailable
 from holdfast.ground.events import EventBus
 from holdfast.testing.fakes import FrozenClock
