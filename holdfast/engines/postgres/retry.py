@@ -11,9 +11,9 @@ from psycopg.pq.abc import PGresult
 from holdfast.engines.base import Make, Reader, Row, Transaction
 from holdfast.engines.postgres.faults import Again, Fault, chained, fault_of, lost
 from holdfast.engines.postgres.pool import late
-from holdfast.engines.postgres.preamble import BEGIN_MOMENT, Preamble
 from holdfast.engines.postgres.protocol import Lost, Wire
 from holdfast.engines.postgres.server import PostgresServer
+from holdfast.engines.postgres.session import BEGIN_MOMENT, Preamble
 from holdfast.engines.postgres.settling import settled
 from holdfast.engines.postgres.transaction import (
     Asking,
