@@ -17,8 +17,7 @@ import psycopg
 from msgspec import Struct
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from holdfast.engines.postgres.lane import Lane
-from holdfast.engines.postgres.pool import Pool
+from holdfast.engines.postgres.pool import Lane, Pool
 from holdfast.engines.postgres.protocol import Wire
 from holdfast.engines.postgres.signals import Listener, Notifier
 from holdfast.engines.postgres.tally import EngineCounters
