@@ -11,7 +11,7 @@ from psycopg.pq.abc import PGresult
 from holdfast.engines.base import Make, Reader, Row, Transaction
 from holdfast.engines.postgres.faults import Again, Fault, chained, fault_of, lost
 from holdfast.engines.postgres.pool import late
-from holdfast.engines.postgres.protocol import Lost, Wire
+from holdfast.engines.postgres.protocol import BoundStatement, Lost, Wire, asked
 from holdfast.engines.postgres.server import PostgresServer
 from holdfast.engines.postgres.session import BEGIN_MOMENT, Preamble
 from holdfast.engines.postgres.settling import settled
@@ -22,7 +22,6 @@ from holdfast.engines.postgres.transaction import (
     PostgresTransaction,
     Trouble,
 )
-from holdfast.engines.postgres.values import BoundStatement, asked
 from holdfast.engines.queries import name_of
 from holdfast.ground.errors import HoldfastError, Unavailable
 

@@ -7,7 +7,7 @@ from msgspec import Struct
 from psycopg import errors
 from psycopg.rows import namedtuple_row
 
-from holdfast.engines.postgres.values import BoundStatement, asked
+from holdfast.engines.postgres.protocol import BoundStatement, asked
 from holdfast.ground.errors import NotPermitted
 from holdfast.ground.scope import Scope
 

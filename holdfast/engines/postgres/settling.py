@@ -5,10 +5,9 @@ from time import monotonic, sleep
 import msgspec
 
 from holdfast.engines.postgres.faults import lost
-from holdfast.engines.postgres.protocol import Lost, Wire
+from holdfast.engines.postgres.protocol import BoundStatement, Lost, Wire, asked
 from holdfast.engines.postgres.server import PostgresServer
 from holdfast.engines.postgres.transaction import PostgresTransaction
-from holdfast.engines.postgres.values import BoundStatement, asked
 from holdfast.ground.clock import to_microseconds
 from holdfast.ground.errors import Unavailable
 

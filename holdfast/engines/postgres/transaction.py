@@ -13,9 +13,8 @@ from psycopg.pq.abc import PGresult
 from holdfast.engines.base import Make, Row
 from holdfast.engines.postgres.faults import Fault, chained, fault_of, lost
 from holdfast.engines.postgres.feed import cursor_at
-from holdfast.engines.postgres.protocol import Answers, Lost, Wire
+from holdfast.engines.postgres.protocol import Answers, BoundStatement, Lost, Wire, asked
 from holdfast.engines.postgres.session import BEGIN, COMMIT, ROLLBACK
-from holdfast.engines.postgres.values import BoundStatement, asked
 from holdfast.engines.queries import name_of
 from holdfast.ground.clock import to_microseconds
 from holdfast.ground.errors import EngineFault

@@ -11,9 +11,8 @@ from holdfast.engines.base import Transaction
 from holdfast.engines.postgres import PostgresEngine
 from holdfast.engines.postgres.engine import open_server
 from holdfast.engines.postgres.pool import Pool
-from holdfast.engines.postgres.protocol import PATIENCE, Answers, Lost, Wire
+from holdfast.engines.postgres.protocol import PATIENCE, Answers, BoundStatement, Lost, Wire
 from holdfast.engines.postgres.server import resolve
-from holdfast.engines.postgres.values import BoundStatement
 from holdfast.ground.errors import EngineFault, Unavailable
 from holdfast.ground.events import EventBus
 from holdfast.ground.scope import EVERYBODY

@@ -8,9 +8,8 @@ import pytest
 from holdfast.engines.postgres import PostgresEngine
 from holdfast.engines.postgres.engine import open_server
 from holdfast.engines.postgres.pool import Pool
-from holdfast.engines.postgres.protocol import Wire
+from holdfast.engines.postgres.protocol import Wire, asked
 from holdfast.engines.postgres.server import resolve
-from holdfast.engines.postgres.values import asked
 from holdfast.ground.events import EventBus
 from holdfast.ground.scope import EVERYBODY
 from holdfast.testing.contracts.engine import EngineContract

@@ -11,9 +11,8 @@ from memories.durable.beneath import tables
 from holdfast.engines.postgres import PostgresEngine
 from holdfast.engines.postgres.engine import open_server
 from holdfast.engines.postgres.pool import Pool
-from holdfast.engines.postgres.protocol import Answers, Wire
+from holdfast.engines.postgres.protocol import Answers, BoundStatement, Wire
 from holdfast.engines.postgres.server import resolve
-from holdfast.engines.postgres.values import BoundStatement
 from holdfast.engines.sqlite import SQLiteEngine
 from holdfast.ground.events import EventBus
 from holdfast.ground.scope import EVERYBODY
