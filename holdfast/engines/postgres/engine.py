@@ -17,12 +17,11 @@ from holdfast.engines.base import Dialect, EngineStatus, Make, Reader, Row, Scru
 from holdfast.engines.migrate import AppliedMigration, Migration, known, migrate
 from holdfast.engines.postgres import vacuum
 from holdfast.engines.postgres.faults import chained, fault_of, refused_at_connect
-from holdfast.engines.postgres.feed import PostgresFeed
+from holdfast.engines.postgres.feed import CHANNEL, PostgresFeed
 from holdfast.engines.postgres.protocol import Lost
 from holdfast.engines.postgres.retry import STARTED, Attempts
 from holdfast.engines.postgres.server import PostgresServer, PostgresTarget, ServerFacts, resolve
 from holdfast.engines.postgres.session import APP_ROLE, become_app, grant, preamble
-from holdfast.engines.postgres.signals import CHANNEL
 from holdfast.engines.postgres.transaction import Owner
 from holdfast.engines.queries import name_of
 from holdfast.ground.clock import Clock, to_microseconds

@@ -18,9 +18,9 @@ from msgspec import Struct
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from holdfast.engines.postgres.faults import EngineCounters
+from holdfast.engines.postgres.feed import Listener, Notifier
 from holdfast.engines.postgres.pool import Lane, Pool
 from holdfast.engines.postgres.protocol import Wire
-from holdfast.engines.postgres.signals import Listener, Notifier
 from holdfast.ground.clock import Clock
 from holdfast.ground.errors import EngineFault, InvalidInput
 from holdfast.ground.events import Event, EventBus, Fact
