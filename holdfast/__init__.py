@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from holdfast.memories.state.history import Window as Window
     from holdfast.memories.state.info import StateChange as StateChange
     from holdfast.memories.state.info import ValueInfo as ValueInfo
-    from holdfast.memories.state.limits import StateLimits as StateLimits
+    from holdfast.memories.state.message import StateLimits as StateLimits
     from holdfast.memories.state.result import InferenceResult as InferenceResult
     from holdfast.memories.state.result import Usage as Usage
     from holdfast.memories.state.run_record import RunRecord as RunRecord
@@ -87,7 +87,7 @@ __getattr__ = lazily(
         "ThreadMessage": "holdfast.memories.state.thread",
         "ThreadTurn": "holdfast.memories.state.thread",
         "StateChange": "holdfast.memories.state.info",
-        "StateLimits": "holdfast.memories.state.limits",
+        "StateLimits": "holdfast.memories.state.message",
         "ValueInfo": "holdfast.memories.state.info",
         "View": "holdfast.memories.state.view",
         "Window": "holdfast.memories.state.history",

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from holdfast.ground.clock import Clock
 from holdfast.memories.state.info import StateChange
-from holdfast.memories.state.instants import to_milliseconds, to_text
+from holdfast.memories.state.message import to_milliseconds, to_text
 from holdfast.memories.state.state import NetworkState
 from holdfast.runtime.concurrency import awaited
 

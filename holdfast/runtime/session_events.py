@@ -5,7 +5,7 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
-from holdfast.memories.state.instants import to_text
+from holdfast.memories.state.message import to_text
 
 SessionEventType: TypeAlias = Literal[
     "hydrated", "omitted", "longterm_off", "recalled", "stored", "mined", "failed"

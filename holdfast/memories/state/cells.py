@@ -17,9 +17,7 @@ from holdfast.ground.errors import InvalidInput, PreconditionFailed
 from holdfast.memories.state.bridges import Hydrated
 from holdfast.memories.state.info import Cell, StateChange, What, WriteOrigin, info_of
 from holdfast.memories.state.intake import check_room
-from holdfast.memories.state.keys import checked_key
-from holdfast.memories.state.limits import StateLimits
-from holdfast.memories.state.message import Message
+from holdfast.memories.state.message import Message, StateLimits, checked_key
 from holdfast.memories.state.result import InferenceResult
 from holdfast.memories.state.schema import Schema
 

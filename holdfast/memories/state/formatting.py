@@ -5,7 +5,7 @@ from typing import Final, cast
 
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.json_values import JSON
-from holdfast.memories.state import checks
+from holdfast.memories.state import message as checks
 from holdfast.memories.state.history import WindowMessage
 from holdfast.memories.state.message import (
     GivenMessage,

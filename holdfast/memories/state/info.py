@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from holdfast.ground import json_values
 from holdfast.ground.json_values import JSON
-from holdfast.memories.state.instants import to_milliseconds
+from holdfast.memories.state.message import to_milliseconds
 
 What = Literal["value", "deleted", "message", "result", "results", "thread_id"]
 

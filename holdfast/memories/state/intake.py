@@ -1,7 +1,7 @@
 """What comes into a state: each value as its JSON, each result as large as it may be."""
 
 from holdfast.ground import json_values
-from holdfast.memories.state.limits import StateLimits, over
+from holdfast.memories.state.message import StateLimits, over
 from holdfast.memories.state.result import InferenceResult, canonical_of
 from holdfast.memories.state.schema import Schema
 

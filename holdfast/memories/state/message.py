@@ -1,22 +1,239 @@
-"""What was said along a network: texts, calls of tools, and what the tools gave.
+"""Message types of network state, with their checks and limits.
 
 All are frozen and read-only all the way down. Each may be given as its plain dict as well; what
 a dict has beyond the fields is kept in `extras`, and stands beside the fields when written back.
 """
 
-from collections.abc import Callable
-from typing import Any, Final, Literal, TypeAlias, cast, get_args
+from collections.abc import Callable, Collection, Generator, Iterable, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, Literal, TypeAlias, TypeVar, cast, get_args
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from holdfast.ground import json_values
-from holdfast.ground.errors import InvalidInput
+from holdfast.ground.errors import InvalidInput, LimitExceeded, shortened
 from holdfast.ground.json_values import JSON
-from holdfast.memories.state import checks
-from holdfast.memories.state.checks import HERE, NO_EXTRAS
-from holdfast.memories.state.frozen import kept
+from holdfast.ground.text import encoded
+from holdfast.memories.state.frozen import ReadOnlyDict, ReadOnlyList, kept
+
+DEEPEST = 500
+"""What no limit on depth may pass, for reading goes as deep as the value."""
+
+
+class StateLimits(Struct, frozen=True, kw_only=True):
+    """How much one network state may hold; sizes are bytes, of values as compact JSON.
+
+    `depth` is how deep a value may be nested, `result_bytes` the most that one result may take.
+    """
+
+    key_bytes: int = 256
+    value_bytes: int = 1_048_576
+    depth: int = 64
+    keys: int = 10_000
+    total_bytes: int = 16_777_216
+    result_bytes: int = 16_777_216
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            limit: object = getattr(self, name)
+            if type(limit) is not int or limit < 1:
+                raise InvalidInput(name, "must be a whole number from 1", given=limit)
+        if self.depth > DEEPEST:
+            raise InvalidInput("depth", f"must be at most {DEEPEST}", given=self.depth)
+
+
+UNLESS_SAID = StateLimits()
+"""The limits of a state that was given none."""
+
+
+def over(limit: str, *, allowed: int, actual: int, key: str) -> LimitExceeded:
+    """Return the error of a write of *key* that would pass the *limit* of that name."""
+    return LimitExceeded(
+        limit,
+        allowed=allowed,
+        actual=actual,
+        what=shortened(key),
+        next=f"Store a reference to it, or raise the limit: StateLimits({limit}=…).",
+    )
+
+
+RESERVED = "holdfast:"
+"""How keys begin that the product keeps for itself."""
+
+
+def checked_key(key: object, limits: StateLimits) -> str:
+    """Return *key* if it is well formed; else InvalidInput."""
+    told = encoded("key", key).decode()
+    size = len(told.encode())
+    if not 1 <= size <= limits.key_bytes:
+        raise InvalidInput(
+            "key",
+            f"must have 1 to {limits.key_bytes:,} bytes of UTF-8, has {size:,}",
+            limit=limits.key_bytes,
+            given=told,
+        )
+    if any(char < " " or char == "\x7f" for char in told):
+        raise InvalidInput("key", "must not hold control characters", given=told)
+    if told.startswith(RESERVED):
+        raise InvalidInput("key", f"must not begin with {RESERVED}", given=told)
+    return told
+
+
+T = TypeVar("T")
+
+HERE: Final = "$"
+"""The field of an error about the whole value that is being read."""
+
+NO_ITEMS: Final[list[Any]] = ReadOnlyList()
+"""An empty list, once for all."""
+
+NO_EXTRAS: Final[dict[str, JSON]] = ReadOnlyDict()
+"""The extras of nearly every message, once for all of them."""
+
+
+def within(place: str, error: InvalidInput) -> InvalidInput:
+    """Return *error* as it is told one level up, where the value is the member *place*.
+
+    One that knows more than a place, such as a ChecksumMismatch, stays what it is.
+    """
+    if type(error) is not InvalidInput:
+        return error
+    field = place if error.field == HERE else f"{place}.{error.field}"
+    told = InvalidInput(field, error.reason, limit=error.limit, given=error.given, next=error.next)
+    return told.with_traceback(error.__traceback__)
+
+
+def read_as(place: str, read: Callable[[object], T], value: object) -> T:
+    """Return what *read* makes of *value*; it finds wrong what is in the member *place*."""
+    try:
+        return read(value)
+    except InvalidInput as error:
+        raise within(place, error) from error.__cause__
+
+
+@contextmanager
+def inside(place: str) -> Generator[None]:
+    """Tell what the block finds wrong of the member *place*."""
+    try:
+        yield
+    except InvalidInput as error:
+        raise within(place, error) from error.__cause__
+
+
+@contextmanager
+def whole_is(name: str) -> Generator[None]:
+    """Tell what the block finds wrong of the whole value as of *name*."""
+    try:
+        yield
+    except InvalidInput as error:
+        if error.field != HERE:
+            raise
+        raise within(name, error) from error.__cause__
+
+
+def text(field: str, value: object, *, least: int = 0) -> str:
+    """Return *value* if it is text of *least* characters or more; else InvalidInput."""
+    if not isinstance(value, str) or len(value) < least:
+        wanted = "a string that is not empty" if least else "a string"
+        raise InvalidInput(field, f"must be {wanted}", given=value)
+    if not value.isascii():
+        encoded(field, value)
+    return value
+
+
+def text_or_none(field: str, value: object) -> str | None:
+    """Return *value* if it is None or text; else InvalidInput."""
+    return None if value is None else text(field, value)
+
+
+def whole_or_none(field: str, value: object) -> int | None:
+    """Return *value* if it is None or a whole number of 0 or more; else InvalidInput."""
+    return None if value is None else whole(field, value)
+
+
+def whole(field: str, value: object) -> int:
+    """Return *value* if it is a whole number from 0 to 2^63 - 1; else InvalidInput."""
+    if type(value) is not int or not 0 <= value < 2**63:
+        raise InvalidInput(field, "must be a whole number from 0 to 2^63 - 1", given=value)
+    return value
+
+
+def one_of(field: str, value: object, allowed: Collection[object]) -> None:
+    """InvalidInput unless *value* is one of *allowed*."""
+    if not isinstance(value, str | None) or value not in allowed:
+        told = ", ".join(map(repr, allowed))
+        raise InvalidInput(field, f"must be {'one of ' * (len(allowed) > 1)}{told}", given=value)
+
+
+def members(value: object) -> dict[str, Any]:
+    """Return *value* if it is a dict whose keys are text; else InvalidInput."""
+    if not isinstance(value, dict):
+        raise InvalidInput(HERE, "must be an object", given=value)
+    found = cast("dict[object, Any]", value)
+    for name in found:
+        if not isinstance(name, str):
+            raise InvalidInput(HERE, "must have strings as keys", given=name)
+    return cast("dict[str, Any]", found)
+
+
+def items(field: str, value: object, read: Callable[[object], T]) -> list[T]:
+    """Return a read-only list of what *read* makes of each item of *value*."""
+    if not isinstance(value, list | tuple):
+        raise InvalidInput(field, "must be a list", given=value)
+    found = cast("Sequence[object]", value)
+    if not found:
+        return NO_ITEMS
+    made: list[T] = []
+    try:
+        for each in found:
+            made.append(read(each))  # noqa: PERF401 - its length is the place of an error
+    except InvalidInput as error:
+        raise within(f"{field}[{len(made)}]", error) from error.__cause__
+    return ReadOnlyList(made)
+
+
+def extra_members(value: object, fields: Collection[str]) -> dict[str, JSON]:
+    """Return the members *value* that are none of *fields*, read-only; else InvalidInput."""
+    if value is NO_EXTRAS:
+        return NO_EXTRAS
+    if not isinstance(value, dict):
+        raise InvalidInput("extras", "must be a dict", given=value)
+    found = cast("dict[str, JSON]", kept(cast("object", value), "extras"))
+    for name in found:
+        if name in fields or name == "extras":
+            raise InvalidInput("extras", "must not hold a member that is a field", given=name)
+    return found or NO_EXTRAS
+
+
+def gathered(given: dict[str, Any], fields: frozenset[str]) -> dict[str, Any]:
+    """Return *given*, a member for each argument, with what is none of *fields* in `extras`.
+
+    A member `extras` that is an object counts as more such members.
+    """
+    if fields.issuperset(given):
+        return given
+    known: dict[str, Any] = {}
+    others: dict[str, Any] = {}
+    for name, each in given.items():
+        if name in fields:
+            known[name] = each
+        elif name == "extras" and isinstance(each, dict):
+            others |= cast("dict[str, Any]", each)
+        else:
+            others[name] = each
+    return {**known, "extras": others}
+
+
+def made(kind: Callable[..., T], given: dict[str, Any], required: Iterable[str]) -> T:
+    """Return *kind*(**given*); InvalidInput if one of *required* is missing."""
+    for name in required:
+        if name not in given:
+            raise InvalidInput(name, "is missing")
+    return kind(**given)
+
 
 Role = Literal["system", "user", "assistant"]
 StopReason = Literal["tool", "stop"]
@@ -50,12 +267,12 @@ class ToolCall(Struct, frozen=True, kw_only=True, gc=False):
 
     def __post_init__(self) -> None:
         if self.type != "tool":
-            checks.one_of("type", self.type, ("tool",))
-        checks.text("id", self.id, least=1)
-        checks.text("name", self.name)
+            one_of("type", self.type, ("tool",))
+        text("id", self.id, least=1)
+        text("name", self.name)
         force_setattr(self, "input", kept(self.input, "input"))
         if self.extras is not NO_EXTRAS:
-            force_setattr(self, "extras", checks.extra_members(self.extras, _CALL))
+            force_setattr(self, "extras", extra_members(self.extras, _CALL))
 
     def export(self) -> dict[str, JSON]:
         """Return it as a plain dict."""
@@ -75,13 +292,13 @@ class TextMessage(Struct, frozen=True, kw_only=True, gc=False):
 
     def __post_init__(self) -> None:
         if self.type != "text" or self.role not in _ROLES or self.stop_reason not in _STOPS:
-            checks.one_of("type", self.type, ("text",))
-            checks.one_of("role", self.role, _ROLES)
-            checks.one_of("stop_reason", self.stop_reason, _STOPS)
+            one_of("type", self.type, ("text",))
+            one_of("role", self.role, _ROLES)
+            one_of("stop_reason", self.stop_reason, _STOPS)
         if isinstance(self.content, list | tuple):
-            force_setattr(self, "content", checks.items("content", self.content, _part))
+            force_setattr(self, "content", items("content", self.content, _part))
         else:
-            checks.text("content", self.content)
+            text("content", self.content)
         _check_told(self, _TEXT)
 
     def export(self) -> dict[str, JSON]:
@@ -102,10 +319,10 @@ class ToolCallMessage(Struct, frozen=True, kw_only=True, gc=False):
 
     def __post_init__(self) -> None:
         if (self.type, self.role, self.stop_reason) != ("tool_call", "assistant", "tool"):
-            checks.one_of("type", self.type, ("tool_call",))
-            checks.one_of("role", self.role, ("assistant",))
-            checks.one_of("stop_reason", self.stop_reason, ("tool",))
-        force_setattr(self, "tools", checks.items("tools", self.tools, tool_call))
+            one_of("type", self.type, ("tool_call",))
+            one_of("role", self.role, ("assistant",))
+            one_of("stop_reason", self.stop_reason, ("tool",))
+        force_setattr(self, "tools", items("tools", self.tools, tool_call))
         _check_told(self, _CALLS)
 
     def export(self) -> dict[str, JSON]:
@@ -128,13 +345,13 @@ class ToolResultMessage(Struct, frozen=True, kw_only=True, gc=False):
 
     def __post_init__(self) -> None:
         if (self.type, self.role, self.stop_reason) != ("tool_result", "tool_result", "tool"):
-            checks.one_of("type", self.type, ("tool_result",))
-            checks.one_of("role", self.role, ("tool_result",))
-            checks.one_of("stop_reason", self.stop_reason, ("tool",))
+            one_of("type", self.type, ("tool_result",))
+            one_of("role", self.role, ("tool_result",))
+            one_of("stop_reason", self.stop_reason, ("tool",))
         if not isinstance(self.tool, ToolCall):  # pyright: ignore[reportUnnecessaryIsInstance] - a dict
-            force_setattr(self, "tool", checks.read_as("tool", tool_call, self.tool))
+            force_setattr(self, "tool", read_as("tool", tool_call, self.tool))
         force_setattr(self, "content", _content(self.content))
-        checks.whole_or_none("duration_ms", self.duration_ms)
+        whole_or_none("duration_ms", self.duration_ms)
         _check_told(self, _RESULT)
 
     def export(self) -> dict[str, JSON]:
@@ -174,22 +391,22 @@ def message(given: object) -> Message:
     if not isinstance(told, str) or told not in _READ:
         if "type" not in found:
             raise InvalidInput("type", "is missing")
-        checks.one_of("type", told, _READ)
+        one_of("type", told, _READ)
     kind, fields, required = _READ[cast("str", told)]
-    return checks.made(kind, checks.gathered(found, fields), required)
+    return made(kind, gathered(found, fields), required)
 
 
 def tool_call(given: object) -> ToolCall:
     """Return *given*, a call or its plain dict, as a call; else InvalidInput."""
     if isinstance(given, ToolCall):
         return given
-    found = checks.gathered(checks.members(given), _CALL)
-    return checks.made(ToolCall, found, ("id", "name", "input"))
+    found = gathered(members(given), _CALL)
+    return made(ToolCall, found, ("id", "name", "input"))
 
 
 def messages_of(field: str, given: object) -> list[Message]:
     """Return *given* as a read-only list of messages; InvalidInput about a place in *field*."""
-    return checks.items(field, given, message)
+    return items(field, given, message)
 
 
 def wire_of(value: Message | ToolCall) -> dict[str, Any]:
@@ -244,18 +461,18 @@ def plain(wire: dict[str, Any]) -> dict[str, JSON]:
 def _check_told(told: Message, fields: frozenset[str]) -> None:
     """InvalidInput unless what every message may have is as it must be; freeze its extras."""
     if told.agent is not None:
-        checks.text("agent", told.agent)
+        text("agent", told.agent)
     if told.step is not None:
-        checks.whole("step", told.step)
+        whole("step", told.step)
     if told.extras is not NO_EXTRAS:
-        force_setattr(told, "extras", checks.extra_members(told.extras, fields))
+        force_setattr(told, "extras", extra_members(told.extras, fields))
 
 
 def _part(given: object) -> dict[str, JSON]:
     """Return *given*, one part of a text, read-only."""
-    found = checks.members(given)
-    checks.one_of("type", found.get("type"), ("text",))
-    checks.text("text", found.get("text"))
+    found = members(given)
+    one_of("type", found.get("type"), ("text",))
+    text("text", found.get("text"))
     return cast("dict[str, JSON]", kept(found, HERE))
 
 
@@ -270,6 +487,36 @@ def _content(given: object) -> dict[str, JSON]:
     if not isinstance(error, dict):
         raise InvalidInput("content.error", "must be an object", given=error)
     for name in _ERROR:
-        checks.text(f"content.error.{name}", error.get(name))
-    checks.one_of("content.error.kind", error["kind"], _KINDS)
+        text(f"content.error.{name}", error.get(name))
+    one_of("content.error.kind", error["kind"], _KINDS)
     return found
+
+
+def to_milliseconds(field: str, instant: object) -> datetime:
+    """Return *instant* in UTC, without what is less than a millisecond; InvalidInput if naive."""
+    if not isinstance(instant, datetime):
+        raise InvalidInput(field, "must be a datetime", given=instant)
+    if instant.tzinfo is not UTC:
+        if instant.utcoffset() is None:
+            raise InvalidInput(field, "must be aware of its time zone", given=instant)
+        try:
+            instant = instant.astimezone(UTC)
+        except OverflowError:
+            raise InvalidInput(field, "must be in the years 1 to 9999", given=instant) from None
+    odd = instant.microsecond % 1000
+    return instant - timedelta(microseconds=odd) if odd else instant
+
+
+def to_text(instant: datetime) -> str:
+    """Return *instant*, which is in UTC, with three fraction digits and `Z`."""
+    return instant.isoformat(timespec="milliseconds")[:-6] + "Z"
+
+
+def from_text(field: str, text: object) -> datetime:
+    """Return the instant that *text*, RFC 3339, tells; InvalidInput if it tells none."""
+    if not isinstance(text, str):
+        raise InvalidInput(field, "must be an instant as text", given=text)
+    try:
+        return to_milliseconds(field, datetime.fromisoformat(text))
+    except ValueError:
+        raise InvalidInput(field, "must be an instant as text", given=text) from None

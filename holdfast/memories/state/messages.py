@@ -6,7 +6,7 @@ from msgspec import UNSET
 
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.json_values import JSON
-from holdfast.memories.state import checks
+from holdfast.memories.state import message as checks
 from holdfast.memories.state.history import Omitted, Window, size_bytes, window
 from holdfast.memories.state.message import (
     ErrorKind,

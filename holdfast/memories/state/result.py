@@ -13,16 +13,20 @@ from holdfast.ground.clock import SystemClock, to_microseconds
 from holdfast.ground.errors import ChecksumMismatch, InvalidInput
 from holdfast.ground.ids import Ids, base62
 from holdfast.ground.json_values import JSON
-from holdfast.memories.state import checks
-from holdfast.memories.state.checks import HERE, NO_EXTRAS, NO_ITEMS
+from holdfast.memories.state import message as checks
 from holdfast.memories.state.frozen import ReadOnlyDict, kept
-from holdfast.memories.state.instants import from_text, to_milliseconds, to_text
 from holdfast.memories.state.message import (
+    HERE,
+    NO_EXTRAS,
+    NO_ITEMS,
     Message,
     TextMessage,
     ToolResultMessage,
+    from_text,
     message,
     plain,
+    to_milliseconds,
+    to_text,
     wire_of,
 )
 

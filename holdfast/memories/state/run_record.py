@@ -8,9 +8,9 @@ from msgspec.structs import force_setattr
 
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.json_values import JSON
-from holdfast.memories.state import checks
+from holdfast.memories.state import message
 from holdfast.memories.state.frozen import kept
-from holdfast.memories.state.instants import from_text, to_milliseconds, to_text
+from holdfast.memories.state.message import from_text, to_milliseconds, to_text
 from holdfast.memories.state.result import NO_USAGE, Usage
 from holdfast.memories.state.thread_ids import checked_id, checked_id_or_none
 
@@ -39,24 +39,24 @@ class RunRecord(Struct, frozen=True, kw_only=True):
     calls: int = 0
     started_at: datetime
     ended_at: datetime | None = None
-    extras: dict[str, JSON] = checks.NO_EXTRAS
+    extras: dict[str, JSON] = message.NO_EXTRAS
 
     def __post_init__(self) -> None:
         """Check every field; InvalidInput names the one that is wrong."""
         checked_id("id", self.id)
         checked_name_or_none("network", self.network)
         checked_id_or_none("thread_id", self.thread_id)
-        checks.one_of("status", self.status, STATUSES)
-        checks.text_or_none("stop_reason", self.stop_reason)
-        checks.text_or_none("stop_detail", self.stop_detail)
-        checks.whole("calls", self.calls)
+        message.one_of("status", self.status, STATUSES)
+        message.text_or_none("stop_reason", self.stop_reason)
+        message.text_or_none("stop_detail", self.stop_detail)
+        message.whole("calls", self.calls)
         force_setattr(self, "error", _error(self.error))
         force_setattr(self, "started_at", to_milliseconds("started_at", self.started_at))
         if (self.status == "running") != (self.ended_at is None):
             raise InvalidInput("ended_at", "must be given when the run has ended, and only then")
         if self.ended_at is not None:
             force_setattr(self, "ended_at", to_milliseconds("ended_at", self.ended_at))
-        force_setattr(self, "extras", checks.extra_members(self.extras, _FIELDS))
+        force_setattr(self, "extras", message.extra_members(self.extras, _FIELDS))
 
     @property
     def ended(self) -> bool:
@@ -66,15 +66,15 @@ class RunRecord(Struct, frozen=True, kw_only=True):
     @classmethod
     def from_dict(cls, given: object) -> Self:
         """Return the record that *given* tells of; members it does not know go to `extras`."""
-        with checks.whole_is("record"):
-            told = checks.gathered(checks.members(given), _FIELDS)
+        with message.whole_is("record"):
+            told = message.gathered(message.members(given), _FIELDS)
         for name in ("started_at", "ended_at"):
             if isinstance(told.get(name), str):
                 told[name] = from_text(name, told[name])
         if "usage" in told and not isinstance(told["usage"], Usage):
-            with checks.inside("usage"):
+            with message.inside("usage"):
                 told["usage"] = Usage.from_dict(told["usage"])
-        return checks.made(cls, told, ("id", "started_at"))
+        return message.made(cls, told, ("id", "started_at"))
 
     def export(self) -> dict[str, Any]:
         """Return it as JSON has it, each of `extras` beside the rest."""
@@ -105,7 +105,7 @@ def _error(given: object) -> dict[str, JSON] | None:
     if not isinstance(found, dict) or found.keys() != {"name", "message"}:
         raise InvalidInput("error", "must hold name and message, and nothing else")
     for name, told in found.items():
-        checks.text(f"error.{name}", told)
+        message.text(f"error.{name}", told)
     return found
 
 
@@ -116,7 +116,7 @@ def checked_name_or_none(field: str, given: object) -> str | None:
 
 def checked_name(field: str, given: object) -> str:
     """Return *given* if it names a network or an agent: 1 to 512 bytes; else InvalidInput."""
-    name = checks.text(field, given, least=1)
+    name = message.text(field, given, least=1)
     if len(name.encode()) > MOST_NAME or "\0" in name:
         reason = f"must be at most {MOST_NAME} bytes, without U+0000"
         raise InvalidInput(field, reason, limit=MOST_NAME, given=name)

@@ -8,7 +8,7 @@ from msgspec import Struct
 from holdfast.engines.base import Transaction
 from holdfast.ground.errors import Conflict, LimitExceeded, NotFound
 from holdfast.ground.pages import Page, checked_limit, digest, write_cursor
-from holdfast.memories.state import checks
+from holdfast.memories.state import message
 from holdfast.memories.state.by_age import MOST_LISTED, PER_PAGE, by_age
 from holdfast.memories.state.caller import ThreadsContext, cut, queries_of
 from holdfast.memories.state.run_record import STATUSES, RunRecord, checked_name_or_none
@@ -41,7 +41,7 @@ class RunFilters(Struct, frozen=True, kw_only=True):
         checked_name_or_none("network", self.network)
         checked_id_or_none("thread_id", self.thread_id)
         if self.status is not None:
-            checks.one_of("status", self.status, STATUSES)
+            message.one_of("status", self.status, STATUSES)
 
 
 def put_run(caller: ThreadsContext, given: object) -> RunRecord:

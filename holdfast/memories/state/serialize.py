@@ -7,14 +7,19 @@ from msgspec.structs import asdict
 
 from holdfast.ground.errors import InvalidInput, UnknownFormat
 from holdfast.ground.text import encoded
-from holdfast.memories.state import checks
+from holdfast.memories.state import message
 from holdfast.memories.state.cells import StateContents
 from holdfast.memories.state.info import Cell, WriteOrigin
-from holdfast.memories.state.instants import from_text, to_milliseconds, to_text
 from holdfast.memories.state.intake import check_room, check_size, encoded_value
-from holdfast.memories.state.keys import checked_key
-from holdfast.memories.state.limits import StateLimits
-from holdfast.memories.state.message import messages_of, wire_of
+from holdfast.memories.state.message import (
+    StateLimits,
+    checked_key,
+    from_text,
+    messages_of,
+    to_milliseconds,
+    to_text,
+    wire_of,
+)
 from holdfast.memories.state.result import (
     InferenceResult,
     canonical_of,
@@ -68,14 +73,14 @@ def from_wire(
     ChecksumMismatch for a result that changed, unless it is not to *verify*.
     """
     found = _body(given)
-    revision = checks.whole("revision", found["revision"])
+    revision = message.whole("revision", found["revision"])
     read = _Cells(revision, limits, schema)
-    results = checks.items("results", found["results"], lambda each: _result(each, verify, limits))
+    results = message.items("results", found["results"], lambda each: _result(each, verify, limits))
     return StateContents(
         cells=read.all(found["values"]),
         messages=list(messages_of("messages", found["messages"])),
         results=list(results),
-        thread_id=checks.text_or_none("thread_id", found["thread_id"]),
+        thread_id=message.text_or_none("thread_id", found["thread_id"]),
         revision=revision,
         total_bytes=read.total_bytes,
     )
@@ -91,7 +96,7 @@ class _Cells:
 
     def all(self, given: object) -> dict[str, Cell]:
         """Return the cells that the list *given* tells of, by key."""
-        checks.items("values", given, self._take)
+        message.items("values", given, self._take)
         return self._cells
 
     def _take(self, given: object) -> None:
@@ -99,7 +104,7 @@ class _Cells:
         key = checked_key(found["key"], self._limits)
         if key in self._cells:
             raise InvalidInput("key", "is there twice", given=key)
-        version = checks.whole("version", found["version"])
+        version = message.whole("version", found["version"])
         if not 1 <= version <= self._revision:
             raise InvalidInput("version", "must be from 1 to the revision", given=version)
         data = encoded_value(key, found["value"], self._limits, self._schema)
@@ -109,7 +114,7 @@ class _Cells:
             version,
             from_text("created_at", found["created_at"]),
             from_text("updated_at", found["updated_at"]),
-            WriteOrigin(**{name: checks.text_or_none(name, found[name]) for name in _ORIGIN}),
+            WriteOrigin(**{name: message.text_or_none(name, found[name]) for name in _ORIGIN}),
         )
         check_room(key, len(self._cells), self.total_bytes, self._limits)
 
@@ -129,7 +134,7 @@ def _body(given: object) -> dict[str, Any]:
 
 def _members(given: object, names: tuple[str, ...]) -> dict[str, Any]:
     """Return the members of *given*, which are those *names*; else InvalidInput."""
-    found = checks.members(given)
+    found = message.members(given)
     for name in names:
         if name not in found:
             raise InvalidInput(name, "is missing")

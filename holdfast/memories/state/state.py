@@ -6,7 +6,7 @@ from typing import Any, Self, TypeVar, cast
 from holdfast.ground import json_values
 from holdfast.ground.clock import Clock, SystemClock
 from holdfast.ground.json_values import JSON
-from holdfast.memories.state import checks
+from holdfast.memories.state import message as checks
 from holdfast.memories.state.bridges import Hydrated, Shares, share
 from holdfast.memories.state.cells import CellTable, nothing
 from holdfast.memories.state.data import Data
@@ -14,8 +14,13 @@ from holdfast.memories.state.formatting import Formatter, formatted
 from holdfast.memories.state.history import Window, WindowMessage, windowed
 from holdfast.memories.state.info import OUTSIDE, StateChange, ValueInfo, WriteOrigin
 from holdfast.memories.state.intake import fitting
-from holdfast.memories.state.limits import UNLESS_SAID, StateLimits
-from holdfast.memories.state.message import GivenMessage, Message, messages_of
+from holdfast.memories.state.message import (
+    UNLESS_SAID,
+    GivenMessage,
+    Message,
+    StateLimits,
+    messages_of,
+)
 from holdfast.memories.state.messages import from_dict
 from holdfast.memories.state.result import InferenceResult, result_of
 from holdfast.memories.state.schema import schema_of

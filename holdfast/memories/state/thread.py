@@ -7,8 +7,8 @@ from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from holdfast.ground.errors import InvalidInput
-from holdfast.memories.state import checks
-from holdfast.memories.state.instants import from_text, to_milliseconds, to_text
+from holdfast.memories.state import message as checks
+from holdfast.memories.state.message import from_text, to_milliseconds, to_text
 from holdfast.memories.state.result import InferenceResult
 from holdfast.memories.state.thread_ids import checked_id
 

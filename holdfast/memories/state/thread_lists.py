@@ -9,7 +9,7 @@ from holdfast.engines.base import Reader
 from holdfast.ground.clock import from_microseconds
 from holdfast.ground.errors import NotFound
 from holdfast.ground.pages import Key, Page, checked_limit, digest, read_cursor, write_cursor
-from holdfast.memories.state import checks
+from holdfast.memories.state import message as checks
 from holdfast.memories.state.by_age import MOST_LISTED, NEWEST, PER_PAGE, by_age, no_cursor
 from holdfast.memories.state.caller import ThreadsContext, queries_of
 from holdfast.memories.state.result import InferenceResult

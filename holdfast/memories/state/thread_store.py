@@ -12,7 +12,7 @@ from msgspec import Struct
 from holdfast.engines.base import Transaction
 from holdfast.ground.errors import InvalidInput, LimitExceeded, ResultDiffers
 from holdfast.ground.text import sha256_hex
-from holdfast.memories.state import checks
+from holdfast.memories.state import message as checks
 from holdfast.memories.state.caller import ThreadsContext, cut, queries_of
 from holdfast.memories.state.counts import counts
 from holdfast.memories.state.result import InferenceResult, encoded_result

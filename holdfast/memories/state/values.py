@@ -10,7 +10,7 @@ from holdfast.ground.json_values import JSON
 from holdfast.memories.state.cells import CellTable
 from holdfast.memories.state.info import ValueInfo, WriteOrigin, info_of
 from holdfast.memories.state.intake import encoded_value
-from holdfast.memories.state.keys import checked_key
+from holdfast.memories.state.message import checked_key
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ from msgspec import Struct
 from msgspec.structs import force_setattr, replace
 
 from holdfast.ground.errors import InvalidInput
-from holdfast.memories.state import checks
+from holdfast.memories.state import message as checks
 from holdfast.memories.state.message import (
     GivenMessage,
     Message,

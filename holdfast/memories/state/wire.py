@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from holdfast.memories.state.instants import to_text
+from holdfast.memories.state.message import to_text
 
 R = TypeVar("R", bound=Struct)
 

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic_ai.usage import RunUsage, UsageLimits
 
 from holdfast.memories.state.history import Window
-from holdfast.memories.state.instants import to_milliseconds, to_text
+from holdfast.memories.state.message import to_milliseconds, to_text
 from holdfast.memories.state.result import InferenceResult, Usage
 from holdfast.memories.state.run_record import RunStatus
 from holdfast.memories.state.state import NetworkState
