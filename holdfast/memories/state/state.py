@@ -9,7 +9,6 @@ from holdfast.ground.json_values import JSON
 from holdfast.memories.state import message as checks
 from holdfast.memories.state.bridges import Hydrated, Shares, share
 from holdfast.memories.state.cells import CellTable, nothing
-from holdfast.memories.state.data import Data
 from holdfast.memories.state.formatting import Formatter, formatted
 from holdfast.memories.state.history import Window, WindowMessage, windowed
 from holdfast.memories.state.info import OUTSIDE, StateChange, ValueInfo, WriteOrigin
@@ -26,7 +25,7 @@ from holdfast.memories.state.result import InferenceResult, result_of
 from holdfast.memories.state.schema import schema_of
 from holdfast.memories.state.serialize import from_wire, parsed, to_json
 from holdfast.memories.state.thread_ids import checked_id, checked_id_or_none
-from holdfast.memories.state.values import Values
+from holdfast.memories.state.values import Data, Values
 from holdfast.memories.state.view import EVERYTHING, View
 
 E = TypeVar("E")
