@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from holdfast.memories.run.entry import RunEntry as RunEntry
     from holdfast.memories.run.limits import RunLimits as RunLimits
     from holdfast.memories.run.memory import RunMemory as RunMemory
+    from holdfast.memories.state.cells import StateChange as StateChange
+    from holdfast.memories.state.cells import ValueInfo as ValueInfo
     from holdfast.memories.state.history import Window as Window
-    from holdfast.memories.state.info import StateChange as StateChange
-    from holdfast.memories.state.info import ValueInfo as ValueInfo
     from holdfast.memories.state.message import StateLimits as StateLimits
     from holdfast.memories.state.result import InferenceResult as InferenceResult
     from holdfast.memories.state.result import Usage as Usage
@@ -86,9 +86,9 @@ __getattr__ = lazily(
         "RunRecord": "holdfast.memories.state.run_record",
         "ThreadMessage": "holdfast.memories.state.thread",
         "ThreadTurn": "holdfast.memories.state.thread",
-        "StateChange": "holdfast.memories.state.info",
+        "StateChange": "holdfast.memories.state.cells",
         "StateLimits": "holdfast.memories.state.message",
-        "ValueInfo": "holdfast.memories.state.info",
+        "ValueInfo": "holdfast.memories.state.cells",
         "View": "holdfast.memories.state.view",
         "Window": "holdfast.memories.state.history",
         "Item": "holdfast.memories.longterm.records",

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 from msgspec import Struct
 
 from holdfast.ground.clock import Clock
-from holdfast.memories.state.info import StateChange
+from holdfast.memories.state.cells import StateChange
 from holdfast.memories.state.message import to_milliseconds, to_text
 from holdfast.memories.state.state import NetworkState
 from holdfast.runtime.concurrency import awaited

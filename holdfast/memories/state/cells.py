@@ -1,4 +1,4 @@
-"""What a state holds, and the locks around it: each write whole, or several together.
+"""The locked table of cells behind a network state.
 
 There are two locks, taken in this order. Whoever writes has `_writing`; an update keeps it while
 its function is asked, so that no write comes between. `_gate` is held for the moment in which
@@ -6,20 +6,252 @@ anything is read or changed, and all along a batch: so readers wait for batches 
 """
 
 import logging
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
+from datetime import datetime
 from threading import RLock
+from typing import (
+    Any,
+    Literal,
+    NotRequired,
+    Protocol,
+    Required,
+    TypeVar,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
 
+import msgspec
 from msgspec import Struct
 
+from holdfast.ground import json_values
 from holdfast.ground.clock import Clock
-from holdfast.ground.errors import InvalidInput, PreconditionFailed
-from holdfast.memories.state.bridges import Hydrated
-from holdfast.memories.state.info import Cell, StateChange, What, WriteOrigin, info_of
-from holdfast.memories.state.intake import check_room
-from holdfast.memories.state.message import Message, StateLimits, checked_key
-from holdfast.memories.state.result import InferenceResult
-from holdfast.memories.state.schema import Schema
+from holdfast.ground.errors import InvalidInput, NotFound, PreconditionFailed
+from holdfast.ground.json_values import JSON
+from holdfast.memories.state.message import Message, StateLimits, checked_key, over, to_milliseconds
+from holdfast.memories.state.result import InferenceResult, canonical_of
+
+What = Literal["value", "deleted", "message", "result", "results", "thread_id"]
+
+
+class WriteOrigin(Struct, frozen=True, kw_only=True):
+    """Through whom a write came; all None where it came from outside a run."""
+
+    agent: str | None = None
+    run_id: str | None = None
+    tool: str | None = None
+    call_id: str | None = None
+
+
+OUTSIDE = WriteOrigin()
+
+
+class Cell(Struct, frozen=True, gc=False):
+    """One value as its JSON, and what is known of it; every write makes one, by position."""
+
+    data: bytes
+    version: int
+    created_at: datetime
+    updated_at: datetime
+    origin: WriteOrigin
+
+
+class ValueInfo(Struct, frozen=True, kw_only=True):
+    """A value, and what is known of it.
+
+    `version` is the state's revision of the write, so no two writes share one. `source` is the
+    agent whose run wrote it; None for a write from outside.
+    """
+
+    key: str
+    value: JSON
+    kind: Literal["value"] = "value"
+    source: str | None
+    version: int
+    created_at: datetime
+    updated_at: datetime
+    size_bytes: int
+    agent: str | None
+    run_id: str | None
+    tool: str | None
+    call_id: str | None
+
+
+class StateChange(Struct, frozen=True, kw_only=True):
+    """One committed write: what it was of, and through whom; never the value itself.
+
+    `key` is that of a value, or the id of a result. The `revision` is a value's new version.
+    """
+
+    what: What
+    revision: int
+    key: str | None
+    origin: WriteOrigin
+
+
+def info_of(key: str, cell: Cell) -> ValueInfo:
+    """Return what is known of *cell*, which is under *key*, with a copy of its value."""
+    origin = cell.origin
+    return ValueInfo(
+        key=key,
+        value=json_values.decode(cell.data),
+        source=origin.agent,
+        version=cell.version,
+        created_at=to_milliseconds("created_at", cell.created_at),
+        updated_at=to_milliseconds("updated_at", cell.updated_at),
+        size_bytes=len(cell.data),
+        agent=origin.agent,
+        run_id=origin.run_id,
+        tool=origin.tool,
+        call_id=origin.call_id,
+    )
+
+
+E_co = TypeVar("E_co", covariant=True)
+
+NAMESPACE = "shared:"
+"""How the keys of a run's memory begin that its agents share."""
+
+
+class DurableSource(Protocol):
+    """What an agent remembers under a key."""
+
+    @property
+    def key(self) -> str:
+        """Its key."""
+        ...
+
+    @property
+    def content(self) -> str:
+        """Its text."""
+        ...
+
+
+class Hydrated(Protocol):
+    """What an agent remembers at a run's start, and what was left out."""
+
+    @property
+    def entries(self) -> Sequence[DurableSource]:
+        """What there is."""
+        ...
+
+    @property
+    def omitted(self) -> Sequence[object]:
+        """What was left out."""
+        ...
+
+
+class Shares(Protocol[E_co]):
+    """A memory that a value can be given to."""
+
+    def set(self, key: str, value: object, /, *, source: str | None = None) -> E_co:
+        """Write *value* under *key* as of *source*."""
+        ...
+
+
+def share(found: ValueInfo | None, key: str, memory: Shares[E_co], as_key: str | None) -> E_co:
+    """Set the value *found* under *key* in *memory*, for all its agents; NotFound if it is None.
+
+    Its source is the agent that wrote it, or `network`. It is shared under its own key unless
+    *as_key* is given.
+    """
+    if found is None:
+        raise NotFound("value", key, next="List the keys of the state.")
+    name = (as_key or key).removeprefix(NAMESPACE)
+    return memory.set(f"{NAMESPACE}{name}", found.value, source=found.source or "network")
+
+
+class Schema:
+    """What each typed key must hold; a key it does not know may hold anything."""
+
+    def __init__(self, given: object) -> None:
+        self.given = given
+        self._types = {key: _bare(each) for key, each in _hints(given).items()}
+        try:
+            self._decoders = {key: msgspec.json.Decoder(each) for key, each in self._types.items()}
+        except TypeError as error:
+            raise InvalidInput("schema", f"has a type that is not JSON: {error}") from error
+
+    def check(self, key: str, data: bytes) -> None:
+        """InvalidInput if *data*, the JSON of a value, is not of the type that *key* has."""
+        decoder = self._decoders.get(key)
+        if decoder is None:
+            return
+        try:
+            decoder.decode(data)
+        except msgspec.ValidationError as error:
+            told = _told(self._types[key])
+            raise InvalidInput("value", f'kv["{key}"] must be {told}: {error}') from None
+
+
+def schema_of(given: object) -> Schema | None:
+    """Return the schema that *given*, a class with typed fields, stands for; None for None."""
+    return None if given is None else Schema(given)
+
+
+def _hints(given: object) -> Mapping[str, Any]:
+    if isinstance(given, type):
+        kind = cast("type[object]", given)
+        if issubclass(kind, msgspec.Struct):
+            return {each.encode_name: each.type for each in msgspec.structs.fields(kind)}
+        if is_dataclass(kind):
+            hints = get_type_hints(kind, include_extras=True)
+            return {each.name: hints[each.name] for each in fields(kind)}
+        if is_typeddict(kind):
+            return get_type_hints(kind, include_extras=True)
+    raise InvalidInput("schema", "must be a TypedDict, a dataclass or a msgspec.Struct")
+
+
+def _bare(hint: Any) -> Any:
+    """Return *hint* without what says whether a TypedDict's key must be there."""
+    return get_args(hint)[0] if get_origin(hint) in (Required, NotRequired) else hint
+
+
+def _told(hint: Any) -> str:
+    return hint.__name__ if isinstance(hint, type) and not get_args(hint) else str(hint)
+
+
+_MOST_INT = 2**63 - 1
+
+
+def encoded_value(key: str, value: object, limits: StateLimits, schema: Schema | None) -> bytes:
+    """Return *value*, which is to be under *key*, as its JSON.
+
+    InvalidInput if it is none or not what the *schema* says; LimitExceeded if it is too large.
+    """
+    data = json_values.encode(
+        value, root=f'kv["{key}"]', depth=limits.depth, field="value", largest_int=_MOST_INT
+    )
+    if len(data) > limits.value_bytes:
+        raise over("value_bytes", allowed=limits.value_bytes, actual=len(data), key=key)
+    if schema is not None:
+        schema.check(key, data)
+    return data
+
+
+def check_room(key: str, keys: int, total_bytes: int, limits: StateLimits) -> None:
+    """LimitExceeded if with *key* there would be too many *keys*, or too many bytes."""
+    if keys > limits.keys:
+        raise over("keys", allowed=limits.keys, actual=keys, key=key)
+    if total_bytes > limits.total_bytes:
+        raise over("total_bytes", allowed=limits.total_bytes, actual=total_bytes, key=key)
+
+
+def fitting(result: InferenceResult, limits: StateLimits) -> InferenceResult:
+    """Return *result* if its JSON is not too large; else LimitExceeded."""
+    check_size(result, len(canonical_of(result)), limits)
+    return result
+
+
+def check_size(result: InferenceResult, size: int, limits: StateLimits) -> None:
+    """LimitExceeded if *size*, the bytes of the JSON of *result*, is too large."""
+    if size > limits.result_bytes:
+        raise over("result_bytes", allowed=limits.result_bytes, actual=size, key=result.id)
+
 
 _log = logging.getLogger(__name__)
 

@@ -8,9 +8,15 @@ from msgspec.structs import asdict
 from holdfast.ground.errors import InvalidInput, UnknownFormat
 from holdfast.ground.text import encoded
 from holdfast.memories.state import message
-from holdfast.memories.state.cells import StateContents
-from holdfast.memories.state.info import Cell, WriteOrigin
-from holdfast.memories.state.intake import check_room, check_size, encoded_value
+from holdfast.memories.state.cells import (
+    Cell,
+    Schema,
+    StateContents,
+    WriteOrigin,
+    check_room,
+    check_size,
+    encoded_value,
+)
 from holdfast.memories.state.message import (
     StateLimits,
     checked_key,
@@ -27,7 +33,6 @@ from holdfast.memories.state.result import (
     encoded_result,
     read_result,
 )
-from holdfast.memories.state.schema import Schema
 
 FORMAT: Final = "holdfast.network_state"
 VERSION: Final = 1

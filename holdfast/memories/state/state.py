@@ -7,12 +7,21 @@ from holdfast.ground import json_values
 from holdfast.ground.clock import Clock, SystemClock
 from holdfast.ground.json_values import JSON
 from holdfast.memories.state import message as checks
-from holdfast.memories.state.bridges import Hydrated, Shares, share
-from holdfast.memories.state.cells import CellTable, nothing
+from holdfast.memories.state.cells import (
+    OUTSIDE,
+    CellTable,
+    Hydrated,
+    Shares,
+    StateChange,
+    ValueInfo,
+    WriteOrigin,
+    fitting,
+    nothing,
+    schema_of,
+    share,
+)
 from holdfast.memories.state.formatting import Formatter, formatted
 from holdfast.memories.state.history import Window, WindowMessage, windowed
-from holdfast.memories.state.info import OUTSIDE, StateChange, ValueInfo, WriteOrigin
-from holdfast.memories.state.intake import fitting
 from holdfast.memories.state.message import (
     UNLESS_SAID,
     GivenMessage,
@@ -22,7 +31,6 @@ from holdfast.memories.state.message import (
 )
 from holdfast.memories.state.messages import from_dict
 from holdfast.memories.state.result import InferenceResult, result_of
-from holdfast.memories.state.schema import schema_of
 from holdfast.memories.state.serialize import from_wire, parsed, to_json
 from holdfast.memories.state.thread_ids import checked_id, checked_id_or_none
 from holdfast.memories.state.values import Data, Values

@@ -7,10 +7,15 @@ from typing import Any, TypeVar, overload
 
 from holdfast.ground import json_values
 from holdfast.ground.json_values import JSON
-from holdfast.memories.state.cells import CellTable
+from holdfast.memories.state.cells import (
+    Cell,
+    CellTable,
+    ValueInfo,
+    WriteOrigin,
+    encoded_value,
+    info_of,
+)
 from holdfast.memories.state.frozen import shown
-from holdfast.memories.state.info import Cell, ValueInfo, WriteOrigin, info_of
-from holdfast.memories.state.intake import encoded_value
 from holdfast.memories.state.message import checked_key
 
 T = TypeVar("T")
