@@ -14,11 +14,11 @@ from holdfast.memories.state.by_age import MOST_LISTED, PER_PAGE
 from holdfast.memories.state.result import InferenceResult
 from holdfast.memories.state.run_record import RunRecord, RunStatus
 from holdfast.memories.state.run_records import RunFilters
+from holdfast.memories.state.serialize import imported
 from holdfast.memories.state.thread import Appended, Thread, ThreadTurn, TurnKind
 from holdfast.memories.state.thread_ids import checked_id
 from holdfast.memories.state.thread_lists import TURNS_LISTED, checked_kind
 from holdfast.memories.state.thread_store import GivenTurn, turns_of
-from holdfast.memories.state.wire import imported
 from holdfast.memories.stores.records import JSONObject
 
 T = TypeVar("T")

@@ -1,8 +1,10 @@
-"""A state as JSON, there and back without loss."""
+"""Network state to JSON and back."""
 
-from typing import Any, Final, cast
+from datetime import datetime
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
+from msgspec import Struct
 from msgspec.structs import asdict
 
 from holdfast.ground.errors import InvalidInput, UnknownFormat
@@ -173,3 +175,20 @@ def _unknown(format: object, version: object) -> UnknownFormat:
     return UnknownFormat(
         "state", format=format, version=version, known=f"{FORMAT}, version {VERSION}"
     )
+
+
+R = TypeVar("R", bound=Struct)
+
+
+def exported(record: Struct) -> dict[str, Any]:
+    """Return *record*, whose fields are text, numbers, instants and tuples of text, as JSON."""
+    return {name: _plain(value) for name, value in asdict(record).items()}
+
+
+def imported(make: type[R], wire: object) -> R:
+    """Return the *make* that *wire* tells of; msgspec.ValidationError for something else."""
+    return msgspec.convert(wire, make)
+
+
+def _plain(value: object) -> object:
+    return to_text(value) if isinstance(value, datetime) else value

@@ -13,8 +13,8 @@ from holdfast.doors.http.params import WIDE, Body
 from holdfast.doors.http.query import PAGE, one_of
 from holdfast.doors.http.request import THREADS_LIMIT, HttpRoute
 from holdfast.library.holdfast import Holdfast
+from holdfast.memories.state.serialize import exported
 from holdfast.memories.state.thread import Appended
-from holdfast.memories.state.wire import exported
 
 THREADS = "/api/threads"
 ONE = f"{THREADS}/{{id}}"
