@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from holdfast.memories.run.memory import RunMemory as RunMemory
     from holdfast.memories.state.cells import StateChange as StateChange
     from holdfast.memories.state.cells import ValueInfo as ValueInfo
+    from holdfast.memories.state.history import View as View
     from holdfast.memories.state.history import Window as Window
     from holdfast.memories.state.message import StateLimits as StateLimits
     from holdfast.memories.state.result import InferenceResult as InferenceResult
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from holdfast.memories.state.state import NetworkState as NetworkState
     from holdfast.memories.state.thread import ThreadMessage as ThreadMessage
     from holdfast.memories.state.thread import ThreadTurn as ThreadTurn
-    from holdfast.memories.state.view import View as View
 
 __all__ = [
     "UNSET",
@@ -89,7 +89,7 @@ __getattr__ = lazily(
         "StateChange": "holdfast.memories.state.cells",
         "StateLimits": "holdfast.memories.state.message",
         "ValueInfo": "holdfast.memories.state.cells",
-        "View": "holdfast.memories.state.view",
+        "View": "holdfast.memories.state.history",
         "Window": "holdfast.memories.state.history",
         "Item": "holdfast.memories.longterm.records",
         "LongTermMemory": "holdfast.memories.longterm.memory",

@@ -12,7 +12,7 @@ from msgspec import Struct
 from pydantic_ai.settings import ModelSettings
 
 from holdfast.ground.errors import InvalidInput
-from holdfast.memories.state.messages import Message
+from holdfast.memories.state.history import Message
 from holdfast.runtime.history import History
 from holdfast.runtime.hooks import AnyRun, OnResult
 from holdfast.runtime.parts import AnyModel, AnyTool, AnyToolset, Instructions, named

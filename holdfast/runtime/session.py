@@ -23,7 +23,7 @@ from holdfast.memories.durable.memory import DurableMemory
 from holdfast.memories.durable.run import DurableRun
 from holdfast.memories.longterm.block import BUDGET
 from holdfast.memories.longterm.memory import LongTermMemory
-from holdfast.memories.state import messages
+from holdfast.memories.state import history as messages
 from holdfast.memories.state.result import InferenceResult
 from holdfast.memories.state.state import NetworkState
 from holdfast.memories.state.thread_ids import checked_id_or_none

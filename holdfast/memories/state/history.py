@@ -1,23 +1,126 @@
-"""The newest part of what was said that fits a budget, and what was left out for it."""
+"""Format, select and window the history of a network."""
 
-from collections.abc import Iterable, Sequence
-from typing import Final, Literal
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from html import escape
+from typing import Any, Final, Literal, cast, get_args
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct
+from msgspec.structs import force_setattr, replace
 
+from holdfast.ground.errors import InvalidInput
+from holdfast.ground.json_values import JSON
 from holdfast.memories.state import message as checks
 from holdfast.memories.state.message import (
+    ErrorKind,
     GivenMessage,
     Message,
     TextMessage,
+    ToolCall,
     ToolCallMessage,
     ToolResultMessage,
+    message,
     messages_of,
     wire_of,
 )
-from holdfast.memories.state.result import text_of
-from holdfast.memories.state.view import Measure
+from holdfast.memories.state.result import InferenceResult, text_of
+
+Turns = Literal["all", "own", "inputs"]
+Others = Literal["note", "verbatim"]
+Tools = Literal["keep", "drop", "summary"]
+Measure = Callable[[Message], int]
+
+
+def _names(field: str, given: object) -> frozenset[str] | None:
+    """Return the names *given*, which None and a collection of text may be."""
+    if given is None:
+        return None
+    if isinstance(given, str) or not isinstance(given, Collection):
+        raise InvalidInput(field, "must be a list of names of tools", given=given)
+    return frozenset(checks.text(field, each) for each in cast("Collection[object]", given))
+
+
+class View(Struct, frozen=True, kw_only=True):
+    """How an agent sees what was said; unless said otherwise, all of it, others' turns as notes.
+
+    `include` names the tools whose calls stay, all others go; `exclude` those whose calls go, all
+    others stay. `tools="drop"` drops the calls that go, with neither all of them; `"summary"` names
+    those that stay in a line. `budget` is in bytes, or in what `measure` gives for a message.
+    """
+
+    turns: Turns = "all"
+    others: Others = "note"
+    tools: Tools = "keep"
+    include: Collection[str] | None = None
+    exclude: Collection[str] | None = None
+    budget: int | None = None
+    measure: Measure | None = None
+
+    def __post_init__(self) -> None:
+        checks.one_of("turns", self.turns, get_args(Turns))
+        checks.one_of("others", self.others, get_args(Others))
+        checks.one_of("tools", self.tools, get_args(Tools))
+        if self.include is not None and self.exclude is not None:
+            raise InvalidInput("include", "must not be given together with exclude")
+        for name in ("include", "exclude"):
+            force_setattr(self, name, _names(name, getattr(self, name)))
+        checks.whole_or_none("budget", self.budget)
+        if self.measure is not None and not callable(self.measure):
+            raise InvalidInput("measure", "must be a function of a message", given=self.measure)
+
+    def shows(self, tool: str) -> bool:
+        """Tell whether the calls of *tool* stay."""
+        if self.include is not None:
+            return tool in self.include
+        if self.exclude is not None:
+            return tool not in self.exclude
+        return self.tools != "drop"
+
+
+EVERYTHING = View(others="verbatim")
+"""All that was said, as it was said."""
+
+
+def select(messages: Iterable[GivenMessage], view: View) -> list[Message]:
+    """Return *messages* as the tool rules of *view* leave them; applied again, they change nothing.
+
+    A call goes with its result. Of a message with several calls those that may stay do.
+    """
+    with checks.whole_is("messages"):
+        return selected(messages_of("messages", list(messages)), view)
+
+
+def selected(messages: Sequence[Message], view: View) -> list[Message]:
+    """Return *messages* as the tool rules of *view* leave them."""
+    if view.tools == "keep" and not view.exclude and view.include is None:
+        return list(messages)
+    left = (_left(each, view) for each in messages)
+    return [each for each in left if each is not None]
+
+
+def _left(message: Message, view: View) -> Message | None:
+    """Return what the tool rules of *view* leave of *message*, or None."""
+    if isinstance(message, TextMessage):
+        return message
+    if isinstance(message, ToolResultMessage):
+        return message if view.tools != "summary" and view.shows(message.tool.name) else None
+    calls = [each for each in message.tools if view.shows(each.name)]
+    if not calls:
+        return None
+    if view.tools == "summary":
+        return _summary(message, [each.name for each in calls])
+    return message if len(calls) == len(message.tools) else replace(message, tools=calls)
+
+
+def _summary(message: ToolCallMessage, names: Iterable[str]) -> TextMessage:
+    told = ", ".join(dict.fromkeys(names))
+    return TextMessage(
+        role="assistant",
+        content=f"[Tools used: {told}]",
+        agent=message.agent,
+        step=message.step,
+    )
+
 
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -161,3 +264,241 @@ def _joined(units: list[list[int]], unit_of: dict[str, int], number: int) -> lis
         units[number:] = [[place for unit in units[number:] for place in unit]]
         unit_of.update((id, min(unit, number)) for id, unit in list(unit_of.items()))
     return units[number]
+
+
+__all__ = [
+    "ErrorKind",
+    "GivenMessage",
+    "Message",
+    "Omitted",
+    "TextMessage",
+    "ToolCall",
+    "ToolCallMessage",
+    "ToolResultMessage",
+    "Window",
+    "assistant",
+    "call",
+    "from_dict",
+    "result",
+    "select",
+    "size_bytes",
+    "system",
+    "text",
+    "user",
+    "window",
+]
+
+
+def system(text: str) -> TextMessage:
+    """Return *text* as what the system said."""
+    return TextMessage(role="system", content=text)
+
+
+def user(text: str) -> TextMessage:
+    """Return *text* as what a user said."""
+    return TextMessage(role="user", content=text)
+
+
+def assistant(text: str) -> TextMessage:
+    """Return *text* as what an agent said."""
+    return TextMessage(role="assistant", content=text)
+
+
+def call(id: str, name: str, input: object) -> ToolCallMessage:
+    """Return one call of the tool *name* with *input*, under the call's *id*."""
+    return ToolCallMessage(tools=[_call(id, name, input)])
+
+
+def result(
+    id: str,
+    name: str,
+    input: object,
+    *,
+    data: object = UNSET,
+    error: dict[str, Any] | None = None,
+) -> ToolResultMessage:
+    """Return what the call *id* of the tool *name* gave: *data*, or an *error*, not both.
+
+    An error is `{"name", "message", "kind"}`.
+    """
+    if (data is UNSET) == (error is None):
+        raise InvalidInput("content", "must hold either data or error")
+    content: dict[str, Any] = {"data": data} if error is None else {"error": error}
+    return ToolResultMessage(tool=_call(id, name, input), content=content)
+
+
+def text(message: GivenMessage) -> str:
+    """Return the text of *message*, its parts joined; "" for calls of tools and their results."""
+    return text_of(from_dict(message))
+
+
+def from_dict(given: GivenMessage) -> Message:
+    """Return the message that the plain dict *given* tells of; a message is returned as it is."""
+    with checks.whole_is("message"):
+        return message(given)
+
+
+def _call(id: str, name: str, input: object) -> ToolCall:
+    # What it is given becomes JSON, or is refused, as it is made.
+    return ToolCall(id=id, name=name, input=cast("JSON", input))
+
+
+def note(agent: str, messages: Sequence[Message]) -> list[Message]:
+    """Return *messages* of *agent* with what it said and did in one block, in a user's place.
+
+    What users and the system said stays as it is. In the block nothing can close it or open
+    another: it is escaped. Each call of a tool is a line of its own.
+    """
+    answers = {each.tool.id: each for each in messages if isinstance(each, ToolResultMessage)}
+    told: list[Message] = []
+    lines: list[str] = []
+    for each in messages:
+        if isinstance(each, ToolCallMessage):
+            lines.extend(_calls(each, answers))
+        elif each.role == "assistant":
+            lines.append(text_of(each))
+        elif isinstance(each, TextMessage):
+            told.append(each)
+    if any(lines):
+        block = escape("\n".join(line for line in lines if line), quote=False)
+        name = escape(agent)
+        told.append(
+            TextMessage(
+                role="user", content=f'<agent name="{name}">\n{block}\n</agent>', agent=agent
+            )
+        )
+    return told
+
+
+def _calls(message: ToolCallMessage, answers: dict[str, ToolResultMessage]) -> Iterable[str]:
+    """Give a line for each call of *message*, with what it gave."""
+    for call in message.tools:
+        line = f"[tool {_encode(call.name).decode()[1:-1]}] {_encode(call.input).decode()}"
+        answer = answers.get(call.id)
+        yield line if answer is None else f"{line} -> {_encode(answer.content).decode()}"
+
+
+Formatter = Callable[[InferenceResult], Iterable[GivenMessage]]
+
+_INTERRUPTED: Final[dict[str, JSON]] = {
+    "error": {
+        "name": "Interrupted",
+        "message": "The call ended before the tool answered.",
+        "kind": "interrupted",
+    }
+}
+
+
+def formatted(
+    opening: Iterable[Message],
+    results: Iterable[InferenceResult],
+    *,
+    formatter: Formatter | None = None,
+    agent: str | None = None,
+    view: View | None = None,
+) -> Iterator[WindowMessage]:
+    """Give *opening*, then what *results* tell, oldest first, as *agent* sees it through *view*.
+
+    *formatter* says what one result tells, instead of its input, texts, calls and their results.
+    """
+    view = view or EVERYTHING
+    if agent is None and view.turns == "own":
+        raise InvalidInput("agent", "must be given where turns are its own")
+    yield from (WindowMessage(each, None) for each in selected(list(opening), view))
+    previous: InferenceResult | None = None
+    for result in results:
+        other = agent is not None and result.agent != agent
+        if other and view.turns == "own":
+            continue
+        told = _told(result, previous) if formatter is None else _formatted(result, formatter)
+        previous = result
+        if view.turns == "inputs":
+            told = [each for each in told if each.role == "user"]
+        shown = selected(told, view)
+        if other and view.others == "note":
+            shown = note(result.agent, shown)
+        yield from (WindowMessage(each, result.id) for each in shown)
+
+
+def _told(result: InferenceResult, previous: InferenceResult | None) -> list[Message]:
+    """Return what *result* tells after *previous*: its input if that is new, then each step."""
+    told: list[Message] = []
+    if result.input and not _same_input(result, previous):
+        told.append(TextMessage(role="user", content=result.input))
+    texts, calls = _by_step(result)
+    for step in sorted({*texts, *calls}):
+        told.extend(texts.get(step, ()))
+        answered = calls.get(step)
+        if answered:
+            told.append(
+                ToolCallMessage(
+                    tools=[each.tool for each in answered],
+                    agent=answered[0].agent,
+                    step=answered[0].step,
+                )
+            )
+            told.extend(answered)
+    return told
+
+
+def _same_input(result: InferenceResult, previous: InferenceResult | None) -> bool:
+    if previous is None or result.run_id is None:
+        return False
+    return (previous.run_id, previous.input) == (result.run_id, result.input)
+
+
+def _by_step(
+    result: InferenceResult,
+) -> tuple[dict[int, list[Message]], dict[int, list[ToolResultMessage]]]:
+    """Return the texts of *result*, and what each of its calls gave, both by step."""
+    texts: dict[int, list[Message]] = {}
+    called: list[tuple[ToolCallMessage, ToolCall]] = []
+    returned = list(result.tool_calls)
+    known = {each.tool.id for each in returned}
+    for each in result.output:
+        if isinstance(each, TextMessage):
+            texts.setdefault(each.step or 0, []).append(each)
+        elif isinstance(each, ToolCallMessage):
+            called.extend((each, call) for call in each.tools)
+        elif each.tool.id not in known:
+            returned.append(each)
+    calls: dict[int, list[ToolResultMessage]] = {}
+    for step, answer in _answered(called, returned):
+        calls.setdefault(step, []).append(answer)
+    return texts, calls
+
+
+def _answered(
+    called: Iterable[tuple[ToolCallMessage, ToolCall]], returned: Sequence[ToolResultMessage]
+) -> Iterator[tuple[int, ToolResultMessage]]:
+    """Give what each call gave with its step: first those *called*, then others that *returned*.
+
+    A call that nothing answers was interrupted.
+    """
+    waiting: dict[str, list[ToolResultMessage]] = {}
+    for each in returned:
+        waiting.setdefault(each.tool.id, []).append(each)
+    for said, call in called:
+        step, found = said.step or 0, waiting.get(call.id, [])
+        at_step = [each for each in found if (each.step or 0) == step]
+        if answers := at_step or found:
+            waiting[call.id] = [each for each in found if each is not answers[0]]
+            yield step, answers[0]
+        else:
+            yield step, _interrupted(said, call)
+    for each in returned:
+        if any(each is left for left in waiting[each.tool.id]):
+            yield each.step or 0, each
+
+
+def _interrupted(message: ToolCallMessage, call: ToolCall) -> ToolResultMessage:
+    return ToolResultMessage(
+        tool=call, content=_INTERRUPTED, agent=message.agent, step=message.step
+    )
+
+
+def _formatted(result: InferenceResult, formatter: Formatter) -> list[Message]:
+    """Return what *formatter* makes of *result*, checked."""
+    made = cast("object", formatter(result))
+    with checks.whole_is("formatter"):
+        return messages_of("formatter", made)

@@ -20,8 +20,16 @@ from holdfast.memories.state.cells import (
     schema_of,
     share,
 )
-from holdfast.memories.state.formatting import Formatter, formatted
-from holdfast.memories.state.history import Window, WindowMessage, windowed
+from holdfast.memories.state.history import (
+    EVERYTHING,
+    Formatter,
+    View,
+    Window,
+    WindowMessage,
+    formatted,
+    from_dict,
+    windowed,
+)
 from holdfast.memories.state.message import (
     UNLESS_SAID,
     GivenMessage,
@@ -29,12 +37,10 @@ from holdfast.memories.state.message import (
     StateLimits,
     messages_of,
 )
-from holdfast.memories.state.messages import from_dict
 from holdfast.memories.state.result import InferenceResult, result_of
 from holdfast.memories.state.serialize import from_wire, parsed, to_json
 from holdfast.memories.state.thread_ids import checked_id, checked_id_or_none
 from holdfast.memories.state.values import Data, Values
-from holdfast.memories.state.view import EVERYTHING, View
 
 E = TypeVar("E")
 

@@ -13,12 +13,11 @@ from pydantic_ai.usage import RunUsage, UsageLimits
 from holdfast.ground.clock import Clock, SystemClock, to_microseconds
 from holdfast.ground.errors import HoldfastError, InvalidInput, NoAgentEnabled
 from holdfast.ground.ids import Ids
-from holdfast.memories.state.history import Window
+from holdfast.memories.state.history import View, Window
 from holdfast.memories.state.result import NO_USAGE, InferenceResult, result_id
 from holdfast.memories.state.run_record import RunRecord
 from holdfast.memories.state.state import NetworkState
 from holdfast.memories.state.thread_ids import checked_id_or_none
-from holdfast.memories.state.view import View
 from holdfast.runtime.agent import AgentSpec
 from holdfast.runtime.context import Context
 from holdfast.runtime.inference.agent_loop import AgentCall, no_model

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from holdfast.ground.errors import InvalidInput
-from holdfast.memories.state import messages
+from holdfast.memories.state import history
 from holdfast.memories.state.message import Message
 from holdfast.memories.state.result import InferenceResult
 from holdfast.runtime.agent import AgentSpec, AgentStart
@@ -125,6 +125,6 @@ def _messages(name: str, given: object) -> tuple[Message, ...]:
     if not isinstance(given, list | tuple):
         raise InvalidInput("on_start", f"{name} must be a list of messages", given=given)
     try:
-        return tuple(messages.from_dict(each) for each in cast("Sequence[Any]", given))
+        return tuple(history.from_dict(each) for each in cast("Sequence[Any]", given))
     except InvalidInput as error:
         raise InvalidInput("on_start", f"{name}: {error.field}: {error.reason}") from error

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, UserPromptPart
 
-from holdfast.memories.state import messages
+from holdfast.memories.state import history as messages
 from holdfast.memories.state.message import Message, TextMessage
 from holdfast.memories.state.result import text_of
 from holdfast.runtime.agent import AgentSpec

@@ -7,10 +7,9 @@ from pydantic_ai.usage import RunUsage, UsageLimits
 
 from holdfast.ground.clock import Clock
 from holdfast.ground.errors import InvalidInput
-from holdfast.memories.state.history import Window
+from holdfast.memories.state.history import View, Window
 from holdfast.memories.state.result import InferenceResult
 from holdfast.memories.state.state import NetworkState
-from holdfast.memories.state.view import View
 from holdfast.runtime.agent import AgentSpec
 from holdfast.runtime.parts import AnyModel
 from holdfast.runtime.run_events import RunEventType

@@ -7,8 +7,7 @@ from msgspec import Struct
 from pydantic import ValidationError
 from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter
 
-from holdfast.memories.state.formatting import formatted
-from holdfast.memories.state.history import Window, WindowMessage, windowed
+from holdfast.memories.state.history import View, Window, WindowMessage, formatted, windowed
 from holdfast.memories.state.message import (
     Message,
     TextMessage,
@@ -17,7 +16,6 @@ from holdfast.memories.state.message import (
 )
 from holdfast.memories.state.result import InferenceResult, text_of
 from holdfast.memories.state.state import NetworkState
-from holdfast.memories.state.view import View
 from holdfast.runtime.inference.messages import texts, tool_results
 from holdfast.runtime.inference.to_model import error_text, to_model
 

@@ -9,9 +9,9 @@ from typing import Any, Self, TypedDict, Unpack, cast
 from pydantic_ai.usage import UsageLimits
 
 from holdfast.ground.errors import InvalidInput
+from holdfast.memories.state.history import View
 from holdfast.memories.state.run_record import checked_name
 from holdfast.memories.state.state import NetworkState
-from holdfast.memories.state.view import View
 from holdfast.runtime.history import History
 from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.inference.run import MAX_TOOL_ERRORS, check_max_iter

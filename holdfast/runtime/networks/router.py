@@ -5,9 +5,8 @@ from typing import Any, TypeAlias
 
 from msgspec.structs import replace
 
-from holdfast.memories.state.history import Window
+from holdfast.memories.state.history import View, Window
 from holdfast.memories.state.result import InferenceResult, result_id
-from holdfast.memories.state.view import View
 from holdfast.runtime.agent import AgentSpec
 from holdfast.runtime.concurrency import awaited
 from holdfast.runtime.inference.agent_loop import AgentCall

@@ -8,12 +8,11 @@ from typing import Any
 
 from pydantic_ai.usage import RunUsage, UsageLimits
 
-from holdfast.memories.state.history import Window
+from holdfast.memories.state.history import View, Window
 from holdfast.memories.state.message import to_milliseconds, to_text
 from holdfast.memories.state.result import InferenceResult, Usage
 from holdfast.memories.state.run_record import RunStatus
 from holdfast.memories.state.state import NetworkState
-from holdfast.memories.state.view import View
 from holdfast.runtime.history import History
 from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.inference.ends import RunEnd

@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import Struct
 from pydantic_ai.messages import ModelMessage, ModelResponse
 
-from holdfast.memories.state import messages
+from holdfast.memories.state import history as messages
 from holdfast.memories.state.message import Message
 from holdfast.memories.state.result import InferenceResult, Usage, text_of
 from holdfast.runtime.agent import AgentStart

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from itertools import count
 
-from holdfast.memories.state import messages
+from holdfast.memories.state import history
 from holdfast.memories.state.result import InferenceResult, Usage, result_id
 from holdfast.memories.state.run_record import RunRecord
 from holdfast.memories.state.thread import ThreadMessage
@@ -18,14 +18,14 @@ def made(
     index: int = 0, *, run_id: str = "run_1", agent: str = "writer", text: str = "Done."
 ) -> InferenceResult:
     """Return the result at *index* of a run, with something in every one of its fields."""
-    call = messages.call("call_1", "look", {"b": [1, 2.5, None], "a": {"é": "\0\N{CRAB}"}})
+    call = history.call("call_1", "look", {"b": [1, 2.5, None], "a": {"é": "\0\N{CRAB}"}})
     return InferenceResult(
         agent=agent,
         input="Write.",
-        prompt=[messages.system("You write."), messages.user("Write.")],
-        history=[messages.user("Before."), messages.assistant("Yes?")],
-        output=[call, messages.assistant(text)],
-        tool_calls=[messages.result("call_1", "look", {"b": 1}, data={"found": ["x" * 10]})],
+        prompt=[history.system("You write."), history.user("Write.")],
+        history=[history.user("Before."), history.assistant("Yes?")],
+        output=[call, history.assistant(text)],
+        tool_calls=[history.result("call_1", "look", {"b": 1}, data={"found": ["x" * 10]})],
         raw='[{"kind":"response"}]',
         id=result_id(run_id, index),
         created_at=AT + timedelta(milliseconds=index),

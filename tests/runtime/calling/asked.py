@@ -8,11 +8,10 @@ from pydantic_ai.usage import RunUsage, UsageLimits
 
 from holdfast.ground.clock import Clock, SystemClock
 from holdfast.ground.errors import RunFailed
-from holdfast.memories.state.history import Window
+from holdfast.memories.state.history import View, Window
 from holdfast.memories.state.message import TextMessage, ToolResultMessage
 from holdfast.memories.state.result import InferenceResult
 from holdfast.memories.state.state import NetworkState
-from holdfast.memories.state.view import View
 from holdfast.runtime import Agent, RunEvent
 from holdfast.runtime.agent import AgentSpec
 from holdfast.runtime.parts import AnyModel

@@ -7,7 +7,7 @@ import pytest
 from runtime.calling.asked import Heard, agent, model_of, of, said
 
 from holdfast.ground.errors import InvalidInput, RunFailed
-from holdfast.memories.state import messages
+from holdfast.memories.state import history as messages
 from holdfast.memories.state.result import InferenceResult
 from holdfast.memories.state.state import NetworkState
 from holdfast.runtime import InMemoryHistory, UserMessage

@@ -6,7 +6,7 @@ import pytest
 from runtime.calling.asked import agent, model_of, of, said
 
 from holdfast.ground.errors import InvalidInput, NoAgentEnabled, RunFailed
-from holdfast.memories.state import messages
+from holdfast.memories.state import history
 from holdfast.memories.state.result import InferenceResult
 from holdfast.memories.state.state import NetworkState
 from holdfast.runtime import AgentHooks, AgentStart, ToolContext
@@ -40,14 +40,14 @@ async def test_before_each_request_the_hook_sees_what_is_sent() -> None:
     result = await ada.run("Go.")
 
     assert [each.step for each in starts] == [1, 2]
-    assert [messages.text(each) for each in starts[1].prompt] == ["Be brief.", "Go."]
+    assert [history.text(each) for each in starts[1].prompt] == ["Be brief.", "Go."]
     assert (starts[0].agent, starts[0].run, starts[0].input) == (ada, None, "Go.")
     assert result.text == "Done."
 
 
 async def test_a_changed_prompt_is_sent_with_that_request_alone() -> None:
     async def start(start: AgentStart) -> dict[str, Any] | None:
-        changed = [messages.system("Be long."), messages.user("Go on.")]
+        changed = [history.system("Be long."), history.user("Go on.")]
         return {"prompt": changed} if start.step == 1 else None
 
     ada = agent([call("look"), "Done."], tools=[look], hooks=AgentHooks(on_start=start))
@@ -58,12 +58,12 @@ async def test_a_changed_prompt_is_sent_with_that_request_alone() -> None:
     assert (first.instructions, said(first)) == ("Be long.", [("user-prompt", "Go on.")])
     assert second.instructions == "Be brief."
     assert said(second)[0] == ("user-prompt", "Go.")
-    assert [messages.text(each) for each in result.prompt] == ["Be long.", "Go on."]
+    assert [history.text(each) for each in result.prompt] == ["Be long.", "Go on."]
 
 
 async def test_a_changed_history_keeps_what_the_agents_own_loop_said() -> None:
     short = answer({"history": [{"type": "text", "role": "user", "content": "In short."}]})
-    long = InferenceResult(agent="bob", output=[messages.assistant("Long.")])
+    long = InferenceResult(agent="bob", output=[history.assistant("Long.")])
     state = NetworkState(results=[long])
     ada = agent([call("look"), "Done."], tools=[look], hooks=AgentHooks(on_start=short))
 
@@ -107,7 +107,7 @@ async def test_what_a_hook_makes_of_a_reply_stands_in_its_place() -> None:
     def response(result: InferenceResult, run: object) -> InferenceResult:
         assert run is None
         asked.append(result.text)
-        return result.replace(output=[*result.output[:-1], messages.assistant("It is a secret.")])
+        return result.replace(output=[*result.output[:-1], history.assistant("It is a secret.")])
 
     ada = agent(["The code is 7."], hooks=AgentHooks(on_response=response))
 
@@ -138,7 +138,7 @@ async def test_a_hook_may_give_a_text_to_a_reply_of_calls_alone() -> None:
     def response(result: InferenceResult, _: object) -> InferenceResult | None:
         if result.output:
             return None
-        return result.replace(output=[messages.assistant("Looking.")])
+        return result.replace(output=[history.assistant("Looking.")])
 
     ada = agent([call("look"), "Done."], tools=[look], hooks=AgentHooks(on_response=response))
 
@@ -151,7 +151,7 @@ async def test_a_hook_may_give_a_text_to_a_reply_of_calls_alone() -> None:
 async def test_at_the_end_a_hook_may_change_all_but_whose_it_is() -> None:
     def finish(result: InferenceResult, _: object) -> InferenceResult:
         return result.replace(
-            agent="bob", id="res_x", run_id="x", index=9, output=[messages.assistant("Changed.")]
+            agent="bob", id="res_x", run_id="x", index=9, output=[history.assistant("Changed.")]
         )
 
     state = NetworkState()

@@ -14,11 +14,11 @@ from pydantic_ai.messages import (
 )
 from runtime.calling.asked import Among, agent, came_back, model_of, said
 
-from holdfast.memories.state import messages
+from holdfast.memories.state import history
+from holdfast.memories.state.history import View
 from holdfast.memories.state.message import Message, TextMessage
 from holdfast.memories.state.result import InferenceResult
 from holdfast.memories.state.state import NetworkState
-from holdfast.memories.state.view import View
 from holdfast.runtime import Agent, UserMessage
 from holdfast.runtime.inference.agent_loop import AgentCall
 from holdfast.testing.scripted import ScriptedModel, call, thought
@@ -39,7 +39,7 @@ async def test_the_system_text_is_sent_and_not_kept_in_the_exchange() -> None:
 
     assert model_of(ada).asked[0].instructions == "Be brief."
     assert "Be brief." not in result.raw
-    assert messages.text(result.prompt[0]) == "Be brief."
+    assert history.text(result.prompt[0]) == "Be brief."
 
 
 async def test_a_users_system_prompt_follows_the_agents_own() -> None:
@@ -71,7 +71,7 @@ async def test_instructions_may_be_a_function_of_the_run_which_is_none_alone(
 
 async def test_turns_of_earlier_runs_go_before_the_input_and_those_of_this_run_after() -> None:
     state = NetworkState(
-        messages=[messages.user("Opening.")],
+        messages=[history.user("Opening.")],
         results=[
             told("Earlier.", by="ada", asked="Before.", run_id="run_0"),
             told("Found it.", by="bob", asked="Go.", run_id="run_1"),
@@ -163,7 +163,7 @@ async def test_what_a_hook_took_out_of_a_result_does_not_go_back() -> None:
     ada = agent(["The secret is 7.", "Done."])
     state = NetworkState()
     first = await ada.run("Go.")
-    state.append_result(first.replace(output=[messages.assistant("It is kept.")]))
+    state.append_result(first.replace(output=[history.assistant("It is kept.")]))
 
     await ada.run("And?", state=state)
 
@@ -207,7 +207,7 @@ _look.__name__ = "look"
 
 
 async def test_an_opening_with_a_system_message_keeps_it_there() -> None:
-    state = NetworkState(messages=[messages.system("Rules."), messages.user("Hello.")])
+    state = NetworkState(messages=[history.system("Rules."), history.user("Hello.")])
     ada = agent(["Done."])
 
     await ada.run("Go.", state=state)
@@ -225,10 +225,10 @@ async def test_an_opening_with_a_system_message_keeps_it_there() -> None:
 async def test_calls_of_the_opening_go_back_as_calls() -> None:
     state = NetworkState(
         messages=[
-            messages.user("Hi."),
-            messages.call("call_1", "look", {"place": "home"}),
-            messages.result("call_1", "look", {"place": "home"}, data={"seen": 1}),
-            messages.assistant("Seen."),
+            history.user("Hi."),
+            history.call("call_1", "look", {"place": "home"}),
+            history.result("call_1", "look", {"place": "home"}, data={"seen": 1}),
+            history.assistant("Seen."),
         ]
     )
     ada = agent(["Done."])
@@ -246,13 +246,13 @@ async def test_calls_of_the_opening_go_back_as_calls() -> None:
 
 async def test_the_result_says_what_was_sent() -> None:
     state = NetworkState(
-        messages=[messages.user("Hello.")], results=[told("Earlier.", by="ada", asked="Before.")]
+        messages=[history.user("Hello.")], results=[told("Earlier.", by="ada", asked="Before.")]
     )
 
     result = await agent(["Done."], assistant="Yes?").run("Go.", state=state)
 
-    assert [messages.text(each) for each in result.prompt] == ["Be brief.", "Yes?", "Hello.", "Go."]
-    assert [messages.text(each) for each in result.history] == ["Before.", "Earlier."]
+    assert [history.text(each) for each in result.prompt] == ["Be brief.", "Yes?", "Hello.", "Go."]
+    assert [history.text(each) for each in result.history] == ["Before.", "Earlier."]
 
 
 @pytest.mark.parametrize(

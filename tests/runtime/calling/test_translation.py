@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 
-from holdfast.memories.state import messages
+from holdfast.memories.state import history
 from holdfast.memories.state.message import ErrorKind, Message
 from holdfast.runtime.inference.json_form import NotJSON, json_form
 from holdfast.runtime.inference.messages import (
@@ -36,16 +36,16 @@ ARGUMENTS = st.dictionaries(TEXT, JSON, max_size=3)
 
 @given(text=TEXT.filter(bool), arguments=ARGUMENTS, data=JSON)
 def test_a_step_comes_back_as_it_went(text: str, arguments: dict[str, Any], data: Any) -> None:
-    asked = messages.call("call_1", "look", arguments)
+    asked = history.call("call_1", "look", arguments)
     step: list[Message] = [
-        messages.assistant(text),
+        history.assistant(text),
         asked,
-        messages.result("call_1", "look", arguments, data=data),
+        history.result("call_1", "look", arguments, data=data),
     ]
 
     there = to_model(step)
 
-    assert [messages.text(each) for each in texts(there, "ada")] == [text]
+    assert [history.text(each) for each in texts(there, "ada")] == [text]
     back = tool_results(there, "ada", {})
     assert [each.tool for each in back] == asked.tools
     assert [each.content for each in back] == [{"data": data}]
@@ -53,7 +53,7 @@ def test_a_step_comes_back_as_it_went(text: str, arguments: dict[str, Any], data
 
 @given(arguments=JSON)
 def test_arguments_of_any_shape_come_back(arguments: Any) -> None:
-    there = to_model([messages.call("call_1", "look", arguments)])
+    there = to_model([history.call("call_1", "look", arguments)])
 
     part = there[0].parts[0]
 
@@ -88,7 +88,7 @@ def test_an_error_is_told_by_its_name_and_message(kind: ErrorKind) -> None:
     error = content["error"]
     assert isinstance(error, dict)
 
-    there = to_model([messages.result("call_1", "look", {}, error=error)])
+    there = to_model([history.result("call_1", "look", {}, error=error)])
 
     part = there[0].parts[0]
     assert isinstance(part, ToolReturnPart)
@@ -100,7 +100,7 @@ def test_an_interrupted_call_stays_one() -> None:
     content = failure("Interrupted", "it ended", "interrupted")["error"]
     assert isinstance(content, dict)
 
-    part = to_model([messages.result("call_1", "look", {}, error=content)])[0].parts[0]
+    part = to_model([history.result("call_1", "look", {}, error=content)])[0].parts[0]
 
     assert isinstance(part, ToolReturnPart)
     assert part.outcome == "interrupted"

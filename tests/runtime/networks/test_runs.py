@@ -11,8 +11,8 @@ from runtime.networks.played import TERMINAL, agent, in_turn, network, once, who
 import holdfast
 from holdfast.ground.errors import AgentNameTaken, InvalidInput, RunFailed
 from holdfast.ground.events import Event
+from holdfast.memories.state.history import View
 from holdfast.memories.state.state import NetworkState
-from holdfast.memories.state.view import View
 from holdfast.runtime import (
     EngineHistory,
     HistoryContext,

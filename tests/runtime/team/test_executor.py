@@ -25,7 +25,7 @@ from teams import (
 )
 
 from holdfast.errors import AgentNameTaken, InvalidInput, NoModel, ToolNameTaken
-from holdfast.memories.state import messages as messages_of
+from holdfast.memories.state import history as messages_of
 from holdfast.runtime import Agent, AgentHooks, AgentStart, InferenceResult, McpServer, TaskBoard
 from holdfast.runtime.context import Context
 from holdfast.runtime.events import LogUpdate, RunUpdate, TeamUpdate, ToolResultUpdate, from_json
