@@ -72,12 +72,17 @@ from holdfast.memories.run.reading import RecordedRunEvent
 from holdfast.memories.run.record import RunState, WatchedRun
 from holdfast.memories.run.records.read import EntryOrder, ListedEntry, ReadEntry
 from holdfast.memories.run.records.runs import Runs
-from holdfast.memories.state.by_age import PER_PAGE
 from holdfast.memories.state.network_runs import NetworkRuns
 from holdfast.memories.state.result import InferenceResult
 from holdfast.memories.state.run_record import RunRecord, RunStatus
-from holdfast.memories.state.thread import Appended, Thread, ThreadTurn, TurnKind
-from holdfast.memories.state.thread_lists import TURNS_LISTED
+from holdfast.memories.state.thread import (
+    PER_PAGE,
+    TURNS_LISTED,
+    Appended,
+    Thread,
+    ThreadTurn,
+    TurnKind,
+)
 from holdfast.memories.state.thread_store import GivenTurn
 from holdfast.memories.state.threads import Threads
 from holdfast.memories.stores.agents import Agents

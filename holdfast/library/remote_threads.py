@@ -10,14 +10,21 @@ from holdfast.ground.pages import Page, checked_limit
 from holdfast.library.wire_answers import field_of, paged
 from holdfast.library.wire_client import WireClient
 from holdfast.library.wire_request import route
-from holdfast.memories.state.by_age import MOST_LISTED, PER_PAGE
 from holdfast.memories.state.result import InferenceResult
 from holdfast.memories.state.run_record import RunRecord, RunStatus
 from holdfast.memories.state.run_records import RunFilters
 from holdfast.memories.state.serialize import imported
-from holdfast.memories.state.thread import Appended, Thread, ThreadTurn, TurnKind
-from holdfast.memories.state.thread_ids import checked_id
-from holdfast.memories.state.thread_lists import TURNS_LISTED, checked_kind
+from holdfast.memories.state.thread import (
+    MOST_LISTED,
+    PER_PAGE,
+    TURNS_LISTED,
+    Appended,
+    Thread,
+    ThreadTurn,
+    TurnKind,
+    checked_id,
+    checked_kind,
+)
 from holdfast.memories.state.thread_store import GivenTurn, turns_of
 from holdfast.memories.stores.records import JSONObject
 

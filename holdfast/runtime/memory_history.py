@@ -9,8 +9,7 @@ from holdfast.ground.ids import Ids
 from holdfast.memories.state.result import InferenceResult
 from holdfast.memories.state.run_record import RunRecord
 from holdfast.memories.state.run_records import already_ended
-from holdfast.memories.state.thread import ThreadMessage, ThreadTurn
-from holdfast.memories.state.thread_ids import checked_id
+from holdfast.memories.state.thread import ThreadMessage, ThreadTurn, checked_id
 from holdfast.memories.state.thread_store import GivenTurn, checksum_of_turn, turns_of
 from holdfast.runtime.engine_history import thread_of
 from holdfast.runtime.history import HistoryContext

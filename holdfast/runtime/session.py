@@ -26,7 +26,7 @@ from holdfast.memories.longterm.memory import LongTermMemory
 from holdfast.memories.state import history as messages
 from holdfast.memories.state.result import InferenceResult
 from holdfast.memories.state.state import NetworkState
-from holdfast.memories.state.thread_ids import checked_id_or_none
+from holdfast.memories.state.thread import checked_id_or_none
 from holdfast.runtime.agent import AgentHooks, AgentStart
 from holdfast.runtime.concurrency import awaited
 from holdfast.runtime.engine_history import EngineHistory

@@ -10,10 +10,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.engines.base import Engine, Transaction
-from holdfast.memories.state.caller import QUERIES, ThreadsContext, queries_of
 from holdfast.memories.state.run_record import RunRecord
 from holdfast.memories.state.run_records import body_of, record_of
-from holdfast.memories.state.thread_ids import checked_id
+from holdfast.memories.state.thread import QUERIES, ThreadsContext, checked_id, queries_of
 
 SECRET_BYTES: Final = 32
 

@@ -4,10 +4,9 @@ from collections.abc import Mapping
 
 from holdfast.ground.pages import Page
 from holdfast.memories.state import run_records
-from holdfast.memories.state.by_age import PER_PAGE
-from holdfast.memories.state.caller import ThreadsContext
 from holdfast.memories.state.run_record import RunRecord, RunStatus
 from holdfast.memories.state.run_records import RunFilters
+from holdfast.memories.state.thread import PER_PAGE, ThreadsContext
 
 
 class NetworkRuns:

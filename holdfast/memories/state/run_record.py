@@ -12,7 +12,7 @@ from holdfast.memories.state import message
 from holdfast.memories.state.frozen import kept
 from holdfast.memories.state.message import from_text, to_milliseconds, to_text
 from holdfast.memories.state.result import NO_USAGE, Usage
-from holdfast.memories.state.thread_ids import checked_id, checked_id_or_none
+from holdfast.memories.state.thread import checked_id, checked_id_or_none
 
 RunStatus = Literal["running", "completed", "failed", "cancelled"]
 

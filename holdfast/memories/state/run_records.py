@@ -9,11 +9,18 @@ from holdfast.engines.base import Transaction
 from holdfast.ground.errors import Conflict, LimitExceeded, NotFound
 from holdfast.ground.pages import Page, checked_limit, digest, write_cursor
 from holdfast.memories.state import message
-from holdfast.memories.state.by_age import MOST_LISTED, PER_PAGE, by_age
-from holdfast.memories.state.caller import ThreadsContext, cut, queries_of
 from holdfast.memories.state.run_record import STATUSES, RunRecord, checked_name_or_none
-from holdfast.memories.state.thread_ids import checked_id, checked_id_or_none
-from holdfast.memories.state.thread_lists import retrieve_thread
+from holdfast.memories.state.thread import (
+    MOST_LISTED,
+    PER_PAGE,
+    ThreadsContext,
+    by_age,
+    checked_id,
+    checked_id_or_none,
+    cut,
+    queries_of,
+    retrieve_thread,
+)
 
 MOST_BYTES: Final = 16_777_216
 """Of a record, as JSON."""

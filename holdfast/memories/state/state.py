@@ -39,7 +39,7 @@ from holdfast.memories.state.message import (
 )
 from holdfast.memories.state.result import InferenceResult, result_of
 from holdfast.memories.state.serialize import from_wire, parsed, to_json
-from holdfast.memories.state.thread_ids import checked_id, checked_id_or_none
+from holdfast.memories.state.thread import checked_id, checked_id_or_none
 from holdfast.memories.state.values import Data, Values
 
 E = TypeVar("E")

@@ -1,16 +1,48 @@
-"""A thread, and what is in it: what users said to agents, and the results that came of it."""
+"""Records of threads, their ids and lists."""
 
+import re
+from collections.abc import Callable
 from datetime import datetime
+from hashlib import sha256
+from types import SimpleNamespace
 from typing import Any, Final, Literal, Self, get_args
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
-from holdfast.ground.errors import InvalidInput
+from holdfast.engines.base import Engine, Reader
+from holdfast.ground.clock import Clock, from_microseconds, to_microseconds
+from holdfast.ground.errors import InvalidInput, NotFound
+from holdfast.ground.ids import base62
+from holdfast.ground.pages import Key, Page, checked_limit, digest, read_cursor, write_cursor
 from holdfast.memories.state import message as checks
 from holdfast.memories.state.message import from_text, to_milliseconds, to_text
 from holdfast.memories.state.result import InferenceResult
-from holdfast.memories.state.thread_ids import checked_id
+
+MOST: Final = 128
+
+_ID: Final = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
+
+
+def checked_id(field: str, given: object) -> str:
+    """Return *given* if it can be the id of a thread, a turn or a run; else InvalidInput."""
+    if not isinstance(given, str) or not _ID.fullmatch(given):
+        reason = f"must be 1 to {MOST} of the characters A-Z a-z 0-9 _ . : -"
+        raise InvalidInput(field, reason, limit=MOST, given=given)
+    return given
+
+
+def checked_id_or_none(field: str, given: object) -> str | None:
+    """Return *given* if it is None or can be such an id; else InvalidInput."""
+    return None if given is None else checked_id(field, given)
+
+
+def message_id(run_id: str) -> str:
+    """Return the id of what a user said to the run *run_id*, the same in every replay."""
+    digest = sha256(run_id.encode("utf-8", "surrogatepass")).digest()
+    return f"msg_{base62(int.from_bytes(digest[:18]) % 62**24, 24)}"
+
 
 TurnKind = Literal["user", "result"]
 
@@ -143,3 +175,197 @@ class Appended(Struct, frozen=True, kw_only=True):
 
     stored: tuple[str, ...] = ()
     duplicates: tuple[str, ...] = ()
+
+
+QUERIES: Final = "holdfast.memories.state"
+"""Where the statements are."""
+MILLISECOND: Final = 1_000
+"""In microseconds."""
+
+
+class ThreadsContext(Struct, frozen=True, kw_only=True):
+    """Whose threads, with which engine and clock; `engine` is scoped to `workspace`.
+
+    `demand` raises NotPermitted for a right, `read` or `write`, that the caller does not have.
+    """
+
+    engine: Engine
+    workspace: str
+    clock: Clock
+    demand: Callable[[str], None]
+
+    def now(self) -> int:
+        """Return the present instant in microseconds since 1970, cut to a whole millisecond."""
+        return cut(self.clock.now())
+
+
+def cut(instant: datetime) -> int:
+    """Return *instant* in microseconds since 1970, cut to a whole millisecond."""
+    microseconds = to_microseconds(instant)
+    return microseconds - microseconds % MILLISECOND
+
+
+def queries_of(caller: ThreadsContext) -> SimpleNamespace:
+    """Return the statements of threads, as *caller*'s engine spells them."""
+    return caller.engine.queries(QUERIES)
+
+
+PER_PAGE: Final = 20
+MOST_LISTED: Final = 1_000
+NEWEST: Final = 2**63 - 1
+"""No instant and no number is above it."""
+LAST_ID: Final = "~"
+"""Sorts after every id."""
+
+
+def by_age(list: str, stamp: str, page: str | None) -> tuple[int, str]:
+    """Return the instant and the id that *page* of *list* comes after; InvalidInput if none."""
+    if page is None:
+        return NEWEST, LAST_ID
+    match read_cursor(list, stamp, page)[0]:
+        case [int(at), str(id)] if -NEWEST <= at <= NEWEST and id.isascii() and id.isprintable():
+            return at, id
+        case _:
+            raise no_cursor()
+
+
+def no_cursor() -> InvalidInput:
+    """Return the error of a cursor that was made up."""
+    return InvalidInput("page", "is not a cursor of this list", next="Start again without page.")
+
+
+TURNS_LISTED: Final = 100
+PAGE_BYTES: Final = 16_777_216
+"""Of the turns of a page, which ends before there are more; it has one turn in any case."""
+
+_THREADS: Final = "threads"
+_TURNS: Final = "thread_turns"
+
+
+class _ThreadRow(Struct, frozen=True, kw_only=True):
+    id: str
+    created_at: int
+    updated_at: int
+    turns: int
+    runs: int
+
+    def record(self) -> Thread:
+        return Thread(
+            id=self.id,
+            created_at=from_microseconds(self.created_at),
+            updated_at=from_microseconds(self.updated_at),
+            turns=self.turns,
+            runs=self.runs,
+        )
+
+
+class _Size(Struct, frozen=True, kw_only=True):
+    seq: int
+    size_bytes: int
+
+
+class _TurnRow(Struct, frozen=True, kw_only=True):
+    seq: int
+    kind: TurnKind
+    id: str
+    run_id: str | None
+    body: str
+
+    def record(self) -> ThreadTurn:
+        body = msgspec.json.decode(self.body)
+        if self.kind == "result":
+            return ThreadTurn.made(InferenceResult.from_dict(body, verify=False), seq=self.seq)
+        message = ThreadMessage.from_dict(body)
+        return ThreadTurn.said(message, run_id=self.run_id, seq=self.seq)
+
+
+def retrieve_thread(caller: ThreadsContext, thread_id: str) -> Thread:
+    """Return the thread; NotFound if it is not there."""
+    thread = checked_id("thread_id", thread_id)
+    row = caller.engine.first(_ThreadRow, queries_of(caller).get_thread, thread=thread)
+    if row is None:
+        raise no_thread(thread)
+    return row.record()
+
+
+def list_threads(caller: ThreadsContext, limit: int | None, page: str | None) -> Page[Thread]:
+    """Return a page of the threads, newest first."""
+    most, stamp = checked_limit(limit, most=MOST_LISTED, default=PER_PAGE), digest(caller.workspace)
+    at, after = by_age(_THREADS, stamp, page)
+    rows = caller.engine.all(
+        _ThreadRow, queries_of(caller).list_threads, at=at, after=after, rows=most + 1
+    )
+    end = rows[most - 1] if len(rows) > most else None
+    return Page(
+        [row.record() for row in rows[:most]],
+        end and write_cursor(_THREADS, stamp, [end.created_at, end.id]),
+        more=lambda page: list_threads(caller, limit, page),
+    )
+
+
+def list_turns(
+    caller: ThreadsContext,
+    thread_id: str,
+    limit: int | None,
+    page: str | None,
+    kind: TurnKind | None = None,
+) -> Page[ThreadTurn]:
+    """Return a page of the thread's turns, of one *kind* or all; NotFound if it is not there."""
+    most = checked_limit(limit, most=MOST_LISTED, default=TURNS_LISTED)
+    thread = checked_id("thread_id", thread_id)
+    stamp = digest(caller.workspace, thread, checked_kind(kind))
+    after = 0 if page is None else _seq_in(read_cursor(_TURNS, stamp, page)[0])
+    asked: dict[str, object] = {"thread": thread, "after": after, "kind": kind or ""}
+
+    def work(reader: Reader) -> tuple[list[_TurnRow], int | None]:
+        sql = queries_of(caller)
+        found = reader.all(_Size, sql.sizes_of_turns, rows=most + 1, **asked)
+        if not found:
+            if reader.first(_ThreadRow, sql.get_thread, thread=thread) is None:
+                raise no_thread(thread)
+            return [], None
+        shown = found[: _fitting(found[:most])]
+        rows = reader.all(_TurnRow, sql.list_turns, last=shown[-1].seq, **asked)
+        return rows, shown[-1].seq if len(found) > len(shown) else None
+
+    rows, last = caller.engine.read(work)
+    return Page(
+        [row.record() for row in rows],
+        None if last is None else write_cursor(_TURNS, stamp, [last]),
+        more=lambda page: list_turns(caller, thread_id, limit, page, kind),
+    )
+
+
+def results_of(caller: ThreadsContext, thread_id: str) -> list[InferenceResult]:
+    """Return the thread's results, oldest first; NotFound if it is not there."""
+    page = list_turns(caller, thread_id, MOST_LISTED, None, "result")
+    return [turn.result for turn in page.all() if turn.result is not None]
+
+
+def checked_kind(given: TurnKind | None) -> TurnKind | None:
+    """Return *given* if it is None or a kind of turns; else InvalidInput."""
+    checks.one_of("kind", given, (*KINDS, None))
+    return given
+
+
+def no_thread(thread: str) -> NotFound:
+    """Return the error of a thread that is not there."""
+    return NotFound("thread", thread, next="Check the id, or list the threads.")
+
+
+def _fitting(sizes: list[_Size]) -> int:
+    """Return how many of the turns a page has room for: one at least."""
+    total = 0
+    for at, each in enumerate(sizes):
+        total += each.size_bytes
+        if total > PAGE_BYTES and at:
+            return at
+    return len(sizes)
+
+
+def _seq_in(key: Key) -> int:
+    match key:
+        case [int(seq)] if 0 <= seq <= NEWEST:
+            return seq
+        case _:
+            raise no_cursor()

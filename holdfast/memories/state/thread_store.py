@@ -13,12 +13,20 @@ from holdfast.engines.base import Transaction
 from holdfast.ground.errors import InvalidInput, LimitExceeded, ResultDiffers
 from holdfast.ground.text import sha256_hex
 from holdfast.memories.state import message as checks
-from holdfast.memories.state.caller import ThreadsContext, cut, queries_of
 from holdfast.memories.state.counts import counts
 from holdfast.memories.state.result import InferenceResult, encoded_result
 from holdfast.memories.state.run_record import checked_name
-from holdfast.memories.state.thread import Appended, ThreadMessage, ThreadTurn, TurnKind
-from holdfast.memories.state.thread_ids import checked_id, checked_id_or_none
+from holdfast.memories.state.thread import (
+    Appended,
+    ThreadMessage,
+    ThreadsContext,
+    ThreadTurn,
+    TurnKind,
+    checked_id,
+    checked_id_or_none,
+    cut,
+    queries_of,
+)
 
 T = TypeVar("T")
 

@@ -3,13 +3,22 @@
 from collections.abc import Iterable
 
 from holdfast.ground.pages import Page
-from holdfast.memories.state import forgetting, run_records, thread_lists, thread_store
-from holdfast.memories.state.by_age import PER_PAGE
-from holdfast.memories.state.caller import ThreadsContext
+from holdfast.memories.state import forgetting, run_records, thread_store
 from holdfast.memories.state.result import InferenceResult
 from holdfast.memories.state.run_record import RunRecord
-from holdfast.memories.state.thread import Appended, Thread, ThreadTurn, TurnKind
-from holdfast.memories.state.thread_lists import TURNS_LISTED
+from holdfast.memories.state.thread import (
+    PER_PAGE,
+    TURNS_LISTED,
+    Appended,
+    Thread,
+    ThreadsContext,
+    ThreadTurn,
+    TurnKind,
+    list_threads,
+    list_turns,
+    results_of,
+    retrieve_thread,
+)
 from holdfast.memories.state.thread_store import GivenTurn
 
 
@@ -31,7 +40,7 @@ class Threads:
     def retrieve(self, id: str) -> Thread:
         """Return the thread; NotFound if it is not there."""
         self._caller.demand("read")
-        return thread_lists.retrieve_thread(self._caller, id)
+        return retrieve_thread(self._caller, id)
 
     def turns(
         self,
@@ -46,12 +55,12 @@ class Threads:
         It ends early where turns are large.
         """
         self._caller.demand("read")
-        return thread_lists.list_turns(self._caller, id, limit, page, kind)
+        return list_turns(self._caller, id, limit, page, kind)
 
     def results(self, id: str) -> list[InferenceResult]:
         """Return all results of the thread, oldest first."""
         self._caller.demand("read")
-        return thread_lists.results_of(self._caller, id)
+        return results_of(self._caller, id)
 
     def append(self, id: str, turns: Iterable[GivenTurn]) -> Appended:
         """Add *turns*, all or none; a thread that is not there is made.
@@ -74,4 +83,4 @@ class Threads:
     def list(self, limit: int | None = PER_PAGE, page: str | None = None) -> Page[Thread]:
         """Return a page of the threads, newest first."""
         self._caller.demand("read")
-        return thread_lists.list_threads(self._caller, limit, page)
+        return list_threads(self._caller, limit, page)

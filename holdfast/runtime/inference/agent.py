@@ -17,7 +17,7 @@ from holdfast.memories.state.history import View, Window
 from holdfast.memories.state.result import NO_USAGE, InferenceResult, result_id
 from holdfast.memories.state.run_record import RunRecord
 from holdfast.memories.state.state import NetworkState
-from holdfast.memories.state.thread_ids import checked_id_or_none
+from holdfast.memories.state.thread import checked_id_or_none
 from holdfast.runtime.agent import AgentSpec
 from holdfast.runtime.context import Context
 from holdfast.runtime.inference.agent_loop import AgentCall, no_model

@@ -10,8 +10,7 @@ from holdfast.ground.errors import InvalidInput
 from holdfast.memories.state.result import InferenceResult
 from holdfast.memories.state.run_record import RunRecord
 from holdfast.memories.state.state import NetworkState
-from holdfast.memories.state.thread import ThreadMessage
-from holdfast.memories.state.thread_ids import message_id
+from holdfast.memories.state.thread import ThreadMessage, message_id
 from holdfast.runtime.history import History, HistoryContext, asked, has_any
 from holdfast.runtime.user_message import UserMessage
 

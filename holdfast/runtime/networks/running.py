@@ -12,7 +12,7 @@ from holdfast.ground.clock import Clock, SystemClock, to_microseconds
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.ids import Ids
 from holdfast.memories.state.history import View, Window
-from holdfast.memories.state.thread_ids import checked_id_or_none
+from holdfast.memories.state.thread import checked_id_or_none
 from holdfast.runtime.agent import AgentSpec
 from holdfast.runtime.history import History
 from holdfast.runtime.inference.agent import as_state
