@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from holdfast.engines.base import Engine, Transaction
 from holdfast.memories.run.records.write import forget_runs
-from holdfast.memories.state.forgetting import forget_results
+from holdfast.memories.state.thread_store import forget_results
 
 
 def elsewhere(

@@ -34,7 +34,7 @@ from holdfast.memories.longterm import block, recalling
 from holdfast.memories.longterm.options import MAX_ITEMS, LongTermOptions
 from holdfast.memories.longterm.vectors.registry import NAMES
 from holdfast.memories.run.records.write import ENDED_MOST
-from holdfast.memories.state.counts import COUNTERS
+from holdfast.memories.state.thread_store import COUNTERS
 from holdfast.memories.stores import asked
 from holdfast.memories.stores.transaction import MEMORIES_CAP
 from holdfast.runtime.metrics import TOLD

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from holdfast.doors.http.counters import Counter
-from holdfast.memories.state.counts import COUNTERS, counts
+from holdfast.memories.state.thread_store import COUNTERS, counts
 
 _STATE_PREFIX: Final = "holdfast_network_"
 

@@ -26,8 +26,8 @@ from holdfast.memories.durable.forget import forget_entries_again
 from holdfast.memories.durable.forgetting_agents import forget_agent
 from holdfast.memories.durable.rows import EntryLocation, by_of
 from holdfast.memories.longterm.hashes import user_hash
-from holdfast.memories.state.forgetting import delete_thread_again, thread_hash
 from holdfast.memories.state.thread import ThreadsContext as ThreadCaller
+from holdfast.memories.state.thread_store import delete_thread_again, thread_hash
 
 
 class RedactedChange(Struct, frozen=True, kw_only=True):

@@ -13,10 +13,9 @@ from holdfast.library.upkeep.check import Check
 from holdfast.library.upkeep.finding import Finding
 from holdfast.library.upkeep.tombstones import NameTombstone, NameTombstones
 from holdfast.library.upkeep.verify_durable import StoredTombstone, Tombstones
-from holdfast.memories.state.forgetting import thread_hash
 from holdfast.memories.state.result import InferenceResult
 from holdfast.memories.state.thread import ThreadMessage, ThreadTurn
-from holdfast.memories.state.thread_store import checksum_of_turn
+from holdfast.memories.state.thread_store import checksum_of_turn, thread_hash
 
 ROWS_AT_ONCE: Final = 20
 """Turns read at a time; with their bodies 320 MiB at the very most."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from holdfast.ground.pages import Page
-from holdfast.memories.state import forgetting, run_records, thread_store
+from holdfast.memories.state import run_records, thread_store
 from holdfast.memories.state.result import InferenceResult
 from holdfast.memories.state.run_record import RunRecord
 from holdfast.memories.state.thread import (
@@ -19,7 +19,7 @@ from holdfast.memories.state.thread import (
     results_of,
     retrieve_thread,
 )
-from holdfast.memories.state.thread_store import GivenTurn
+from holdfast.memories.state.thread_store import GivenTurn, delete_thread
 
 
 class Threads:
@@ -78,7 +78,7 @@ class Threads:
     def delete(self, id: str) -> bool:
         """Delete the thread, its turns and its runs; tell whether there was anything."""
         self._caller.demand("write")
-        return forgetting.delete_thread(self._caller, id)
+        return delete_thread(self._caller, id)
 
     def list(self, limit: int | None = PER_PAGE, page: str | None = None) -> Page[Thread]:
         """Return a page of the threads, newest first."""
