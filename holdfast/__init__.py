@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from holdfast.memories.state.message import StateLimits as StateLimits
     from holdfast.memories.state.result import InferenceResult as InferenceResult
     from holdfast.memories.state.result import Usage as Usage
-    from holdfast.memories.state.run_record import RunRecord as RunRecord
+    from holdfast.memories.state.run_records import RunRecord as RunRecord
     from holdfast.memories.state.state import NetworkState as NetworkState
     from holdfast.memories.state.thread import ThreadMessage as ThreadMessage
     from holdfast.memories.state.thread import ThreadTurn as ThreadTurn
@@ -83,7 +83,7 @@ __getattr__ = lazily(
         "Actor": "holdfast.ground.scope",
         "InferenceResult": "holdfast.memories.state.result",
         "NetworkState": "holdfast.memories.state.state",
-        "RunRecord": "holdfast.memories.state.run_record",
+        "RunRecord": "holdfast.memories.state.run_records",
         "ThreadMessage": "holdfast.memories.state.thread",
         "ThreadTurn": "holdfast.memories.state.thread",
         "StateChange": "holdfast.memories.state.cells",

@@ -74,7 +74,7 @@ from holdfast.memories.run.records.read import EntryOrder, ListedEntry, ReadEntr
 from holdfast.memories.run.records.runs import Runs
 from holdfast.memories.state.network_runs import NetworkRuns
 from holdfast.memories.state.result import InferenceResult
-from holdfast.memories.state.run_record import RunRecord, RunStatus
+from holdfast.memories.state.run_records import RunRecord, RunStatus
 from holdfast.memories.state.thread import (
     PER_PAGE,
     TURNS_LISTED,

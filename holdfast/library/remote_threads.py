@@ -11,8 +11,7 @@ from holdfast.library.wire_answers import field_of, paged
 from holdfast.library.wire_client import WireClient
 from holdfast.library.wire_request import route
 from holdfast.memories.state.result import InferenceResult
-from holdfast.memories.state.run_record import RunRecord, RunStatus
-from holdfast.memories.state.run_records import RunFilters
+from holdfast.memories.state.run_records import RunFilters, RunRecord, RunStatus
 from holdfast.memories.state.serialize import imported
 from holdfast.memories.state.thread import (
     MOST_LISTED,

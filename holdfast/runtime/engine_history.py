@@ -10,7 +10,7 @@ from holdfast.ground.errors import InvalidInput, NotFound
 from holdfast.ground.events import EventBus
 from holdfast.ground.ids import Ids
 from holdfast.memories.state.result import InferenceResult
-from holdfast.memories.state.run_record import RunRecord
+from holdfast.memories.state.run_records import RunRecord
 from holdfast.memories.state.thread import ThreadMessage, ThreadTurn
 from holdfast.runtime.history import HistoryContext
 

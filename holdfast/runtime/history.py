@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol, TypeAlias, TypeVar, runtime_checkable
 from msgspec import Struct
 
 from holdfast.memories.state.result import InferenceResult
-from holdfast.memories.state.run_record import RunRecord
+from holdfast.memories.state.run_records import RunRecord
 from holdfast.memories.state.state import NetworkState
 from holdfast.memories.state.thread import ThreadMessage
 

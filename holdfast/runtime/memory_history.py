@@ -7,8 +7,7 @@ from holdfast.ground.clock import Clock, SystemClock, to_microseconds
 from holdfast.ground.errors import ResultDiffers
 from holdfast.ground.ids import Ids
 from holdfast.memories.state.result import InferenceResult
-from holdfast.memories.state.run_record import RunRecord
-from holdfast.memories.state.run_records import already_ended
+from holdfast.memories.state.run_records import RunRecord, already_ended
 from holdfast.memories.state.thread import ThreadMessage, ThreadTurn, checked_id
 from holdfast.memories.state.thread_store import GivenTurn, checksum_of_turn, turns_of
 from holdfast.runtime.engine_history import thread_of

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 
 from holdfast.ground.pages import Page
 from holdfast.memories.state import run_records
-from holdfast.memories.state.run_record import RunRecord, RunStatus
-from holdfast.memories.state.run_records import RunFilters
+from holdfast.memories.state.run_records import RunFilters, RunRecord, RunStatus
 from holdfast.memories.state.thread import PER_PAGE, ThreadsContext
 
 

@@ -20,8 +20,7 @@ from holdfast.ground.errors import InvalidInput, LimitExceeded, ResultDiffers
 from holdfast.ground.text import sha256_hex
 from holdfast.memories.state import message as checks
 from holdfast.memories.state.result import InferenceResult, encoded_result
-from holdfast.memories.state.run_record import RunRecord, checked_name
-from holdfast.memories.state.run_records import body_of, record_of
+from holdfast.memories.state.run_records import RunRecord, body_of, checked_name, record_of
 from holdfast.memories.state.thread import (
     KINDS,
     QUERIES,

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from holdfast.ground.pages import Page
 from holdfast.memories.state import run_records, thread_store
 from holdfast.memories.state.result import InferenceResult
-from holdfast.memories.state.run_record import RunRecord
+from holdfast.memories.state.run_records import RunRecord
 from holdfast.memories.state.thread import (
     PER_PAGE,
     TURNS_LISTED,

@@ -15,7 +15,7 @@ from holdfast.ground.errors import HoldfastError, InvalidInput, NoAgentEnabled
 from holdfast.ground.ids import Ids
 from holdfast.memories.state.history import View, Window
 from holdfast.memories.state.result import NO_USAGE, InferenceResult, result_id
-from holdfast.memories.state.run_record import RunRecord
+from holdfast.memories.state.run_records import RunRecord
 from holdfast.memories.state.state import NetworkState
 from holdfast.memories.state.thread import checked_id_or_none
 from holdfast.runtime.agent import AgentSpec

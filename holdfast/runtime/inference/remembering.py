@@ -8,7 +8,7 @@ from typing import Any
 from holdfast.ground.clock import Clock
 from holdfast.ground.errors import InvalidInput
 from holdfast.memories.state.result import InferenceResult
-from holdfast.memories.state.run_record import RunRecord
+from holdfast.memories.state.run_records import RunRecord
 from holdfast.memories.state.state import NetworkState
 from holdfast.memories.state.thread import ThreadMessage, message_id
 from holdfast.runtime.history import History, HistoryContext, asked, has_any

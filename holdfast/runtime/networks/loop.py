@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import cast
 
 from holdfast.ground.errors import HoldfastError, NoAgentEnabled, NoRouter
-from holdfast.memories.state.run_record import RunRecord
+from holdfast.memories.state.run_records import RunRecord
 from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.inference.agent_loop import AgentCall, no_model
 from holdfast.runtime.inference.asking import HookFailed, is_enabled

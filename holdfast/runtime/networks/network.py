@@ -10,7 +10,7 @@ from pydantic_ai.usage import UsageLimits
 
 from holdfast.ground.errors import InvalidInput
 from holdfast.memories.state.history import View
-from holdfast.memories.state.run_record import checked_name
+from holdfast.memories.state.run_records import checked_name
 from holdfast.memories.state.state import NetworkState
 from holdfast.runtime.history import History
 from holdfast.runtime.inference.agent import Agent

@@ -11,7 +11,7 @@ from pydantic_ai.usage import RunUsage, UsageLimits
 from holdfast.memories.state.history import View, Window
 from holdfast.memories.state.message import to_milliseconds, to_text
 from holdfast.memories.state.result import InferenceResult, Usage
-from holdfast.memories.state.run_record import RunStatus
+from holdfast.memories.state.run_records import RunStatus
 from holdfast.memories.state.state import NetworkState
 from holdfast.runtime.history import History
 from holdfast.runtime.inference.agent import Agent

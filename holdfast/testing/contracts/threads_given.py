@@ -5,7 +5,7 @@ from itertools import count
 
 from holdfast.memories.state import history
 from holdfast.memories.state.result import InferenceResult, Usage, result_id
-from holdfast.memories.state.run_record import RunRecord
+from holdfast.memories.state.run_records import RunRecord
 from holdfast.memories.state.thread import ThreadMessage
 
 AT = datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)

@@ -7,7 +7,7 @@ from holdfast.doors.http.query import PAGE, one_of, text
 from holdfast.doors.http.request import THREADS_LIMIT, HttpRoute
 from holdfast.ground.errors import InvalidInput
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.state.run_record import STATUSES, RunRecord
+from holdfast.memories.state.run_records import STATUSES, RunRecord
 
 RUNS = "/api/network_runs"
 ONE = f"{RUNS}/{{id}}"

@@ -17,7 +17,7 @@ from holdfast.doors.http.served import Going, followed
 from holdfast.ground.errors import Conflict, InvalidInput
 from holdfast.memories.run.following import LOOKS_EVERY
 from holdfast.memories.state.message import to_text
-from holdfast.memories.state.run_record import RunRecord
+from holdfast.memories.state.run_records import RunRecord
 
 NETWORKS = "/api/networks"
 _DIGITS = 18
