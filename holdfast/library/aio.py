@@ -72,7 +72,6 @@ from holdfast.memories.run.reading import RecordedRunEvent
 from holdfast.memories.run.record import RunState, WatchedRun
 from holdfast.memories.run.records.read import EntryOrder, ListedEntry, ReadEntry
 from holdfast.memories.run.records.runs import Runs
-from holdfast.memories.state.network_runs import NetworkRuns
 from holdfast.memories.state.result import InferenceResult
 from holdfast.memories.state.run_records import RunRecord, RunStatus
 from holdfast.memories.state.thread import (
@@ -84,7 +83,7 @@ from holdfast.memories.state.thread import (
     TurnKind,
 )
 from holdfast.memories.state.thread_store import GivenTurn
-from holdfast.memories.state.threads import Threads
+from holdfast.memories.state.threads import NetworkRuns, Threads
 from holdfast.memories.stores.agents import Agents
 from holdfast.memories.stores.edits import Edit
 from holdfast.memories.stores.environments import Environments

@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from holdfast.memories.run.attaching import Attachments
     from holdfast.memories.run.memory import RunMemory
     from holdfast.memories.run.records.runs import Runs
-    from holdfast.memories.state.network_runs import NetworkRuns
-    from holdfast.memories.state.threads import Threads
+    from holdfast.memories.state.threads import NetworkRuns, Threads
     from holdfast.memories.stores.agents import Agents
     from holdfast.memories.stores.environments import Environments
     from holdfast.memories.stores.keys import Keys

@@ -2,9 +2,8 @@
 
 from functools import partial
 
-from holdfast.memories.state.network_runs import NetworkRuns
 from holdfast.memories.state.thread import ThreadsContext as StateCaller
-from holdfast.memories.state.threads import Threads
+from holdfast.memories.state.threads import NetworkRuns, Threads
 from holdfast.memories.stores.caller import StoresContext
 from holdfast.memories.stores.session_access import refuse_narrowed
 
