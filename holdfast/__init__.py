@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from holdfast.memories.longterm.records import Turn as Turn
     from holdfast.memories.longterm.score import Weights as Weights
     from holdfast.memories.run.entry import RunEntry as RunEntry
-    from holdfast.memories.run.limits import RunLimits as RunLimits
+    from holdfast.memories.run.entry import RunLimits as RunLimits
     from holdfast.memories.run.memory import RunMemory as RunMemory
     from holdfast.memories.state.cells import StateChange as StateChange
     from holdfast.memories.state.cells import ValueInfo as ValueInfo
@@ -97,7 +97,7 @@ __getattr__ = lazily(
         "Recalled": "holdfast.memories.longterm.records",
         "Remembered": "holdfast.memories.longterm.records",
         "RunEntry": "holdfast.memories.run.entry",
-        "RunLimits": "holdfast.memories.run.limits",
+        "RunLimits": "holdfast.memories.run.entry",
         "RunMemory": "holdfast.memories.run.memory",
         "Turn": "holdfast.memories.longterm.records",
         "Usage": "holdfast.memories.state.result",

@@ -66,7 +66,7 @@ from holdfast.memories.longterm.score import Weights
 from holdfast.memories.run import commanding
 from holdfast.memories.run.attaching import Attached
 from holdfast.memories.run.control import RunControl
-from holdfast.memories.run.filters import OneOrMany
+from holdfast.memories.run.entry import OneOrMany
 from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.reading import RecordedRunEvent
 from holdfast.memories.run.record import RunState, WatchedRun

@@ -18,7 +18,7 @@ from holdfast.memories.run import commanding
 from holdfast.memories.run import keys as run_keys
 from holdfast.memories.run.attaching import Attached, Attachments, Shown, attach, opening_of
 from holdfast.memories.run.control import RunControl
-from holdfast.memories.run.filters import EVERYTHING, OneOrMany, filter_of
+from holdfast.memories.run.entry import EVERYTHING, OneOrMany, filter_of
 from holdfast.memories.run.following import ENDED, checked_after
 from holdfast.memories.run.listing import EntryPageRequest
 from holdfast.memories.run.memory import RunMemory

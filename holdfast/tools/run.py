@@ -18,8 +18,7 @@ from holdfast.ground.errors import (
     LimitExceeded,
     PreconditionFailed,
 )
-from holdfast.memories.run.entry import RunEntry
-from holdfast.memories.run.filters import filter_of
+from holdfast.memories.run.entry import RunEntry, filter_of
 from holdfast.memories.run.listing import PAGE_MOST, EntryPageRequest, checked_order, list_page
 from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.rendering import one_line

@@ -13,11 +13,8 @@ from msgspec import UNSET, UnsetType
 
 from holdfast.ground.clock import Clock, milliseconds_of, nanoseconds_of
 from holdfast.ground.errors import LimitExceeded, PreconditionFailed
-from holdfast.memories.run.counts import counts
-from holdfast.memories.run.entry import RunEntry
-from holdfast.memories.run.filters import EntryFilter
+from holdfast.memories.run.entry import EntryFilter, RunEntry, RunLimits, counts
 from holdfast.memories.run.keys import KINDS
-from holdfast.memories.run.limits import RunLimits
 from holdfast.memories.run.listeners import Listeners
 
 ABSENT: Final = RunEntry(

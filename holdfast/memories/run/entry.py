@@ -1,14 +1,16 @@
-"""One thing that a step, a task, a caller or an agent put into the memory of a run."""
+"""Entries of run memory: keys, limits, filters."""
 
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from threading import TIMEOUT_MAX
-from typing import Final
+from typing import Final, Protocol, TypeAlias, TypeVar, cast
 
 from msgspec import Struct
 
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.json_values import JSON, decode, encode
-from holdfast.ground.text import encoded
-from holdfast.memories.run.keys import Kind
+from holdfast.ground.text import encoded, to_nfc
+from holdfast.memories.run.keys import Kind, checked, checked_kind
 
 VALUE_DEPTH: Final = 200
 """How deep a value may be nested."""
@@ -118,3 +120,211 @@ def _whole(field: str, given: object, *, least: int, most: int, of: str) -> int:
     if not isinstance(given, int) or isinstance(given, bool) or not least <= given <= most:
         raise InvalidInput(field, f"must be {of}, from {least}", given=given, next="Give that.")
     return given
+
+
+class RunLimits(Struct, frozen=True, kw_only=True):
+    """How much the memory of one run may hold; sizes are bytes of values as compact JSON.
+
+    `tool_value_bytes` is the most that a model may write as one value.
+    """
+
+    value_bytes: int = 4_194_304
+    entries: int = 10_000
+    total_bytes: int = 67_108_864
+    tool_value_bytes: int = 262_144
+
+    def __post_init__(self) -> None:
+        """Refuse what is no limit."""
+        for name in self.__struct_fields__:
+            limit: object = getattr(self, name)
+            if not isinstance(limit, int) or isinstance(limit, bool) or limit < 0:
+                raise InvalidInput(
+                    name,
+                    "must be a whole number from 0",
+                    given=limit,
+                    next="Give the most there may be.",
+                )
+
+
+UNLESS_SAID: RunLimits = RunLimits()
+"""The limits of a memory that was given none."""
+
+
+OneOrMany: TypeAlias = "str | Iterable[str] | None"
+
+
+class Filterable(Protocol):
+    """What a filter looks at."""
+
+    @property
+    def key(self) -> str:
+        """Its key."""
+        ...
+
+    @property
+    def kind(self) -> str:
+        """What it is."""
+        ...
+
+    @property
+    def source(self) -> str | None:
+        """Who produced it."""
+        ...
+
+
+E = TypeVar("E", bound=Filterable)
+
+
+class EntryFilter(Struct, frozen=True, kw_only=True):
+    """Conditions that all hold; None is no condition, an empty tuple is met by nothing."""
+
+    kinds: tuple[Kind, ...] | None = None
+    keys: tuple[str, ...] | None = None
+    key_prefix: str = ""
+    sources: tuple[str, ...] | None = None
+
+    def chosen(self, entries: Iterable[E]) -> list[E]:
+        """Return those of *entries* that are meant, in their order."""
+        if self.kinds is not None:
+            entries = _of_kinds(self.kinds, entries)
+        if self.keys is not None:
+            keys = frozenset(self.keys)
+            entries = [each for each in entries if each.key in keys]
+        if prefix := self.key_prefix:
+            entries = [each for each in entries if each.key.startswith(prefix)]
+        if self.sources is not None:
+            sources = frozenset(self.sources)
+            entries = [each for each in entries if each.source in sources]
+        return entries if isinstance(entries, list) else list(entries)
+
+    def told(self) -> dict[str, JSON]:
+        """Return the conditions that there are, by name."""
+        conditions: dict[str, JSON] = {}
+        for name, among in (("kind", self.kinds), ("keys", self.keys), ("sources", self.sources)):
+            if among is not None:
+                conditions[name] = list(among)
+        return conditions | ({"key_prefix": self.key_prefix} if self.key_prefix else {})
+
+
+def _of_kinds(kinds: tuple[Kind, ...], entries: Iterable[E]) -> list[E]:
+    if len(kinds) == 1:
+        # What is mostly asked, and at half the cost of looking into a set.
+        only = kinds[0]
+        return [each for each in entries if each.kind == only]
+    among = frozenset[str](kinds)
+    return [each for each in entries if each.kind in among]
+
+
+EVERYTHING = EntryFilter()
+
+
+def filter_of(
+    kind: OneOrMany = None,
+    keys: Iterable[str] | None = None,
+    key_prefix: str | None = None,
+    sources: OneOrMany = None,
+) -> EntryFilter:
+    """Return the filter of these; InvalidInput names what is none."""
+    if kind is None and keys is None and key_prefix is None and sources is None:
+        return EVERYTHING
+    if isinstance(keys, str):
+        raise _not_a_list("keys", keys)
+    asked: tuple[Kind, ...] = ()
+    if kind is not None:
+        asked = tuple([checked_kind(each) for each in _many("kind", kind)])
+    return EntryFilter(
+        kinds=None if kind is None else asked,
+        keys=None if keys is None else tuple(map(checked, _many("keys", keys))),
+        key_prefix="" if key_prefix is None else to_nfc(encoded("key_prefix", key_prefix).decode()),
+        sources=None if sources is None else tuple(_many("sources", sources)),
+    )
+
+
+def _many(field: str, given: object) -> list[str]:
+    """Return *given*, one or many, each once and sorted, so that equal filters are equal values."""
+    if isinstance(given, str):
+        return [given]
+    if isinstance(given, bytes | Mapping) or not isinstance(given, Iterable):
+        raise _not_a_list(field, cast("object", given))
+    many = cast("Iterable[object]", given)
+    return sorted({encoded(field, each).decode() for each in many})
+
+
+def _not_a_list(field: str, given: object) -> InvalidInput:
+    return InvalidInput(
+        field, f"must be a list of strings, is {type(given).__name__}", next="Give a list."
+    )
+
+
+COUNTED_KINDS: Final = ("task_result", "step_result", "input", "shared")
+"""What each written entry is one of."""
+
+REASONS: Final = ("invalid_input", "limit_exceeded", "precondition_failed")
+"""Why a write was refused."""
+
+COUNTERS: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
+    "writes_total": ("Entries written to run memories.", "kind", COUNTED_KINDS),
+    "reads_total": ("Entries that models read.", "", ("",)),
+    "refused_total": ("Writes refused.", "reason", REASONS),
+    "listener_errors_total": ("Listeners that failed.", "", ("",)),
+    "records_evicted_total": ("Records of ended runs evicted for newer ones.", "", ("",)),
+}
+"""What each counter says, its label if it has one, and the values that has."""
+
+
+class Ticks:
+    """One number that only rises, without a lock: a write is over in microseconds."""
+
+    __slots__ = ("_ticks", "tick")
+
+    def __init__(self) -> None:
+        self._ticks = itertools.count()
+        self.tick: Callable[[], int] = self._ticks.__next__
+
+    @property
+    def value(self) -> int:
+        """How often it was ticked."""
+        # A count tells what comes next in the form that it is copied by.
+        return cast("tuple[int]", self._ticks.__reduce__()[1])[0]
+
+
+class RunCounters:
+    """The numbers of this process, which only rise. Threads may count at once.
+
+    `writes` has what counts one entry written, by its kind.
+    """
+
+    def __init__(self) -> None:
+        self._ticks = {
+            (name, value): Ticks() for name, (_, _, values) in COUNTERS.items() for value in values
+        }
+        self.writes = {kind: self._ticks["writes_total", kind].tick for kind in COUNTED_KINDS}
+
+    def wrote(self, kind: str) -> None:
+        """Count one entry of *kind* that was written."""
+        self.writes[kind]()
+
+    def read(self) -> None:
+        """Count one entry that a model read."""
+        self._ticks["reads_total", ""].tick()
+
+    def refused(self, reason: str) -> None:
+        """Count one write that was refused for *reason*."""
+        self._ticks["refused_total", reason].tick()
+
+    def listener_failed(self) -> None:
+        """Count one listener that failed."""
+        self._ticks["listener_errors_total", ""].tick()
+
+    def evicted(self, records: int) -> None:
+        """Count *records* of runs that made room."""
+        for _ in range(records):
+            self._ticks["records_evicted_total", ""].tick()
+
+    def taken(self) -> Iterator[tuple[str, str, int]]:
+        """Give every counter there is, its label's value or "", and its number so far."""
+        yield from ((name, value, ticks.value) for (name, value), ticks in self._ticks.items())
+
+
+counts = RunCounters()
+"""What this process did."""

@@ -20,8 +20,7 @@ from holdfast.ground.errors import (
     PreconditionFailed,
 )
 from holdfast.ground.json_values import JSON
-from holdfast.memories.run.counts import counts
-from holdfast.memories.run.entry import RunEntry
+from holdfast.memories.run.entry import RunEntry, counts
 from holdfast.memories.run.events import (
     EntriesCleared,
     EntryDeleted,

@@ -11,7 +11,7 @@ from holdfast.ground.clock import milliseconds_text
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.json_values import JSON
 from holdfast.ground.pages import digest, read_cursor, write_cursor
-from holdfast.memories.run.filters import EVERYTHING, EntryFilter, filter_of
+from holdfast.memories.run.entry import EVERYTHING, EntryFilter, filter_of
 from holdfast.memories.run.rendering import one_line
 
 PAGE_MOST: Final = 200

@@ -18,21 +18,23 @@ from holdfast.ground.ids import Ids
 from holdfast.ground.json_values import JSON, decode, encode_plain
 from holdfast.ground.scope import checked_name
 from holdfast.memories.run import keys as run_keys
-from holdfast.memories.run.counts import counts
 from holdfast.memories.run.entries import EntryTable, over
 from holdfast.memories.run.entry import (
+    UNLESS_SAID,
     VALUE_DEPTH,
+    OneOrMany,
     RunEntry,
+    RunLimits,
     checked_description,
     checked_seconds,
     checked_source,
     checked_time,
     checked_title,
     checked_version,
+    counts,
+    filter_of,
     value_json,
 )
-from holdfast.memories.run.filters import OneOrMany, filter_of
-from holdfast.memories.run.limits import UNLESS_SAID, RunLimits
 from holdfast.memories.run.listeners import EntryListener, EventListener, Listeners
 from holdfast.memories.run.rendering import render
 from holdfast.memories.run.restoring import checked_entries, fitting_kind, parsed, text_of

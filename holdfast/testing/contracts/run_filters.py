@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from holdfast.ground.errors import InvalidInput, LimitExceeded
 from holdfast.memories.run import keys
-from holdfast.memories.run.limits import RunLimits
+from holdfast.memories.run.entry import RunLimits
 from holdfast.memories.run.memory import RunMemory
 from holdfast.testing.contracts.run_given import GivenARun, NewMemory, invalid, keys_of, refusal
 from holdfast.testing.fakes import FrozenClock

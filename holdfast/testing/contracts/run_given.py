@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.ground.errors import HoldfastError, InvalidInput
 from holdfast.ground.events import EventBus
-from holdfast.memories.run.limits import RunLimits
+from holdfast.memories.run.entry import RunLimits
 from holdfast.memories.run.memory import RunMemory
 from holdfast.testing.fakes import FrozenClock
 

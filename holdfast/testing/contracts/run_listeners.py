@@ -10,10 +10,8 @@ import pytest
 from holdfast.ground.errors import LimitExceeded, PreconditionFailed, WaitTimeout
 from holdfast.ground.events import Event as BusEvent
 from holdfast.ground.events import EventBus
-from holdfast.memories.run.counts import counts
-from holdfast.memories.run.entry import RunEntry
+from holdfast.memories.run.entry import RunEntry, RunLimits, counts
 from holdfast.memories.run.events import RunMemoryEvent
-from holdfast.memories.run.limits import RunLimits
 from holdfast.memories.run.memory import RunMemory
 from holdfast.testing.contracts.run_given import GivenARun, NewMemory, invalid, refusal
 

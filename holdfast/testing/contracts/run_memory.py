@@ -7,8 +7,7 @@ import pytest
 
 from holdfast.ground.errors import LimitExceeded, PreconditionFailed
 from holdfast.memories.run import keys
-from holdfast.memories.run.entry import RunEntry
-from holdfast.memories.run.limits import RunLimits
+from holdfast.memories.run.entry import RunEntry, RunLimits
 from holdfast.memories.run.memory import RunMemory
 from holdfast.testing.contracts.run_given import (
     GivenARun,

@@ -5,7 +5,7 @@ from typing import Any, cast
 import pytest
 
 from holdfast import tools
-from holdfast.memories.run.limits import RunLimits
+from holdfast.memories.run.entry import RunLimits
 from holdfast.memories.run.memory import RunMemory
 from holdfast.testing.contracts.run_asked import AT, Answer, call, mistake
 from holdfast.testing.contracts.run_given import GivenARun, NewMemory, invalid

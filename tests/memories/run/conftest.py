@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.ground.events import EventBus
-from holdfast.memories.run.limits import UNLESS_SAID, RunLimits
+from holdfast.memories.run.entry import UNLESS_SAID, RunLimits
 from holdfast.memories.run.memory import RunMemory
 from holdfast.testing.contracts.run_given import NewMemory
 from holdfast.testing.fakes import FrozenClock

@@ -8,7 +8,7 @@ import holdfast
 from holdfast.ground.errors import Conflict, InvalidInput, NotPermitted, Unsupported
 from holdfast.ground.events import Event
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.run.counts import counts
+from holdfast.memories.run.entry import counts
 from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.records.write import begin, take
 from holdfast.memories.run.report import Ending, ReportedEntry, RunReport, RunStart

@@ -10,7 +10,7 @@ from holdfast.doors.http.request import HttpRoute
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.run.caller import RunsContext
 from holdfast.memories.run.commanding import CANCELLED
-from holdfast.memories.run.filters import filter_of
+from holdfast.memories.run.entry import filter_of
 from holdfast.memories.run.listing import ORDERS
 from holdfast.memories.run.record import RunState
 from holdfast.memories.run.records.read import asked_for, checked_wish, entries_told, entry_told

@@ -16,8 +16,7 @@ from holdfast.ground.errors import EngineFault, InvalidInput
 from holdfast.ground.json_values import JSON, decode
 from holdfast.ground.pages import Page, checked_limit
 from holdfast.memories.run.caller import RunsContext
-from holdfast.memories.run.entry import checked_version
-from holdfast.memories.run.filters import EntryFilter
+from holdfast.memories.run.entry import EntryFilter, checked_version
 from holdfast.memories.run.keys import Kind
 from holdfast.memories.run.listing import (
     PAGE_MOST,

@@ -19,7 +19,7 @@ from holdfast.memories.run.attaching import (
 from holdfast.memories.run.caller import RunsContext
 from holdfast.memories.run.checkpoints import CheckpointRows
 from holdfast.memories.run.control import RunControl
-from holdfast.memories.run.filters import OneOrMany, filter_of
+from holdfast.memories.run.entry import OneOrMany, filter_of
 from holdfast.memories.run.following import checked_after, follow
 from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.reading import RecordedRunEvent, list_runs, run_row

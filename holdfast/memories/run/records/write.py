@@ -15,7 +15,7 @@ from holdfast.ground.clock import from_microseconds
 from holdfast.ground.errors import Conflict, NotFound
 from holdfast.ground.events import Event
 from holdfast.memories.run.caller import RunsContext
-from holdfast.memories.run.counts import counts
+from holdfast.memories.run.entry import counts
 from holdfast.memories.run.record import LOST_AFTER, RunRow
 from holdfast.memories.run.report import MILLISECOND, ReportedEntry, RunReport, RunStart, notice_of
 
