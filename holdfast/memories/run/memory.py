@@ -18,7 +18,14 @@ from holdfast.ground.ids import Ids
 from holdfast.ground.json_values import JSON, decode, encode_plain
 from holdfast.ground.scope import checked_name
 from holdfast.memories.run import keys as run_keys
-from holdfast.memories.run.entries import EntryTable, over
+from holdfast.memories.run.entries import (
+    EntryTable,
+    checked_entries,
+    fitting_kind,
+    over,
+    parsed,
+    text_of,
+)
 from holdfast.memories.run.entry import (
     UNLESS_SAID,
     VALUE_DEPTH,
@@ -37,7 +44,6 @@ from holdfast.memories.run.entry import (
 )
 from holdfast.memories.run.listeners import EntryListener, EventListener, Listeners
 from holdfast.memories.run.rendering import render
-from holdfast.memories.run.restoring import checked_entries, fitting_kind, parsed, text_of
 
 Entries: TypeAlias = list[RunEntry]
 Numbers: TypeAlias = dict[str, int]
