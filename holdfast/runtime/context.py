@@ -13,7 +13,7 @@ from holdfast.ground.errors import InvalidInput, NotFound
 from holdfast.ground.ids import Ids
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.run.entry import RunEntry
-from holdfast.memories.run.events import RunMemoryEvent
+from holdfast.memories.run.listeners import RunMemoryEvent
 from holdfast.memories.run.memory import RunMemory
 from holdfast.runtime import watch as watching
 from holdfast.runtime.cancelling import Cancelling

@@ -10,7 +10,7 @@ from msgspec import Struct
 from holdfast.ground.errors import InvalidInput, WaitTimeout
 from holdfast.memories.run import keys
 from holdfast.memories.run.entry import EVERYTHING, EntryFilter, RunEntry, filter_of
-from holdfast.memories.run.events import RunMemoryEvent
+from holdfast.memories.run.listeners import RunMemoryEvent
 from holdfast.memories.run.memory import RunMemory
 
 BUFFER: Final = 1_000

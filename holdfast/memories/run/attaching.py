@@ -11,7 +11,7 @@ from holdfast.ground.events import EventBus
 from holdfast.ground.scope import checked_name
 from holdfast.memories.run.caller import RunsContext
 from holdfast.memories.run.control import Controls, RunControl, this_process
-from holdfast.memories.run.events import RunMemoryEvent
+from holdfast.memories.run.listeners import RunMemoryEvent
 from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.mirroring import Mirroring
 from holdfast.memories.run.record import Ending, checked_ending, checked_metadata, checked_name_of

@@ -11,7 +11,7 @@ from holdfast.ground.errors import LimitExceeded, PreconditionFailed, WaitTimeou
 from holdfast.ground.events import Event as BusEvent
 from holdfast.ground.events import EventBus
 from holdfast.memories.run.entry import RunEntry, RunLimits, counts
-from holdfast.memories.run.events import RunMemoryEvent
+from holdfast.memories.run.listeners import RunMemoryEvent
 from holdfast.memories.run.memory import RunMemory
 from holdfast.testing.contracts.run_given import GivenARun, NewMemory, invalid, refusal
 

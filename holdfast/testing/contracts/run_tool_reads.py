@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.ground.json_values import JSON
 from holdfast.memories.run import keys
-from holdfast.memories.run.events import RunMemoryEvent
+from holdfast.memories.run.listeners import RunMemoryEvent
 from holdfast.memories.run.memory import RunMemory
 from holdfast.testing.contracts.run_asked import Answer, call, length, told
 from holdfast.testing.contracts.run_given import GivenARun, keys_of, milliseconds
