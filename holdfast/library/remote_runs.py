@@ -20,8 +20,8 @@ from holdfast.memories.run.attaching import Attached, Attachments, Shown, attach
 from holdfast.memories.run.control import RunControl
 from holdfast.memories.run.entry import EVERYTHING, OneOrMany, filter_of
 from holdfast.memories.run.following import ENDED, checked_after
-from holdfast.memories.run.listing import EntryPageRequest
 from holdfast.memories.run.memory import RunMemory
+from holdfast.memories.run.model_view import EntryPageRequest
 from holdfast.memories.run.reading import RecordedRunEvent
 from holdfast.memories.run.record import RunState, WatchedRun, checked_state
 from holdfast.memories.run.records.read import (

@@ -5,7 +5,7 @@ from typing import Any, Final, cast
 
 from holdfast.ground.errors import InvalidInput
 from holdfast.memories.run.keys import KINDS
-from holdfast.memories.run.listing import ORDERS, PAGE_MOST
+from holdfast.memories.run.model_view import ORDERS, PAGE_MOST
 from holdfast.tools.base import Schema
 
 KEYS_MOST: Final = 100

@@ -11,7 +11,7 @@ from holdfast.library.holdfast import Holdfast
 from holdfast.memories.run.caller import RunsContext
 from holdfast.memories.run.commanding import CANCELLED
 from holdfast.memories.run.entry import filter_of
-from holdfast.memories.run.listing import ORDERS
+from holdfast.memories.run.model_view import ORDERS
 from holdfast.memories.run.record import RunState
 from holdfast.memories.run.records.read import asked_for, checked_wish, entries_told, entry_told
 from holdfast.memories.run.wire import run_to_wire

@@ -18,14 +18,16 @@ from holdfast.ground.pages import Page, checked_limit
 from holdfast.memories.run.caller import RunsContext
 from holdfast.memories.run.entry import EntryFilter, checked_version
 from holdfast.memories.run.keys import Kind
-from holdfast.memories.run.listing import (
+from holdfast.memories.run.model_view import (
     PAGE_MOST,
     EntryPageRequest,
     Order,
+    ValuePart,
     checked_order,
+    checked_path,
     list_page,
+    read_entry,
 )
-from holdfast.memories.run.model_view import ValuePart, checked_path, read_entry
 from holdfast.memories.run.reading import entries_of, entry_of
 from holdfast.memories.run.report import MILLISECOND, Value
 
