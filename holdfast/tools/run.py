@@ -19,9 +19,8 @@ from holdfast.ground.errors import (
     PreconditionFailed,
 )
 from holdfast.memories.run.entry import RunEntry, filter_of
-from holdfast.memories.run.memory import RunMemory
+from holdfast.memories.run.memory import RunMemory, one_line
 from holdfast.memories.run.model_view import PAGE_MOST, EntryPageRequest, checked_order, list_page
-from holdfast.memories.run.rendering import one_line
 from holdfast.tools.base import JSON, Tool
 from holdfast.tools.mistakes import is_error, told
 from holdfast.tools.run_arguments import KEY_CHARS, SCHEMAS, ToolArguments

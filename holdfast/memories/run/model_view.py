@@ -17,7 +17,7 @@ from holdfast.ground.errors import InvalidInput, shortened
 from holdfast.ground.json_values import JSON, decode
 from holdfast.ground.pages import digest, read_cursor, write_cursor
 from holdfast.memories.run.entry import EVERYTHING, EntryFilter, filter_of
-from holdfast.memories.run.rendering import one_line
+from holdfast.memories.run.memory import one_line
 
 PAGE_MOST: Final = 200
 DESCRIPTION_SHOWN: Final = 240

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from holdfast import RunLimits, RunMemory, keys, tools
 from holdfast.memories.run.keys import KINDS
-from holdfast.memories.run.rendering import render
+from holdfast.memories.run.memory import render
 from holdfast.testing.fakes import FrozenClock
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
