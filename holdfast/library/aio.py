@@ -65,12 +65,11 @@ from holdfast.memories.longterm.records import (
 from holdfast.memories.longterm.score import Weights
 from holdfast.memories.run import commanding
 from holdfast.memories.run.attaching import Attached
-from holdfast.memories.run.control import RunControl
 from holdfast.memories.run.entry import OneOrMany
 from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.reading import RecordedRunEvent
-from holdfast.memories.run.record import RunState, WatchedRun
 from holdfast.memories.run.records.read import EntryOrder, ListedEntry, ReadEntry
+from holdfast.memories.run.records.record import RunControl, RunState, WatchedRun
 from holdfast.memories.run.records.runs import Runs
 from holdfast.memories.state.result import InferenceResult
 from holdfast.memories.state.run_records import RunRecord, RunStatus

@@ -17,13 +17,11 @@ from holdfast.library.wire_request import route
 from holdfast.memories.run import commanding
 from holdfast.memories.run import keys as run_keys
 from holdfast.memories.run.attaching import Attached, Attachments, Shown, attach, opening_of
-from holdfast.memories.run.control import RunControl
 from holdfast.memories.run.entry import EVERYTHING, OneOrMany, filter_of
 from holdfast.memories.run.following import ENDED, checked_after
 from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.model_view import EntryPageRequest
 from holdfast.memories.run.reading import RecordedRunEvent
-from holdfast.memories.run.record import RunState, WatchedRun, checked_state
 from holdfast.memories.run.records.read import (
     EntryOrder,
     ListedEntry,
@@ -34,7 +32,14 @@ from holdfast.memories.run.records.read import (
     entries_page,
     read_in,
 )
-from holdfast.memories.run.report import RunReport, RunStart
+from holdfast.memories.run.records.record import (
+    RunControl,
+    RunReport,
+    RunStart,
+    RunState,
+    WatchedRun,
+    checked_state,
+)
 from holdfast.memories.run.wire import event_from_wire, run_from_wire
 
 RUNS: Final = "/api/runs"

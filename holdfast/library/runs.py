@@ -3,7 +3,7 @@
 from functools import partial
 
 from holdfast.memories.run.attaching import Attachments
-from holdfast.memories.run.caller import RunsContext as RunCaller
+from holdfast.memories.run.records.record import RunsContext as RunCaller
 from holdfast.memories.run.records.runs import Runs
 from holdfast.memories.stores.caller import StoresContext
 from holdfast.memories.stores.session_access import refuse_narrowed

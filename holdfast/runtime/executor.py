@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from holdfast.ground.errors import HoldfastError, InvalidInput, RunCancelled
 from holdfast.memories.run.entry import RunEntry
-from holdfast.memories.run.record import NAME_MOST
+from holdfast.memories.run.records.record import NAME_MOST
 from holdfast.runtime.context import Context
 from holdfast.runtime.events import ExecutionEvent, MemoryUpdate, RunUpdate
 from holdfast.runtime.feed import EventFeed, feed

@@ -9,15 +9,25 @@ from holdfast.ground.clock import Clock, to_microseconds
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.events import EventBus
 from holdfast.ground.scope import checked_name
-from holdfast.memories.run.caller import RunsContext
-from holdfast.memories.run.control import Controls, RunControl, this_process
 from holdfast.memories.run.listeners import RunMemoryEvent
 from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.mirroring import Mirroring
-from holdfast.memories.run.record import Ending, checked_ending, checked_metadata, checked_name_of
 from holdfast.memories.run.records.mirror import PAUSE, Mirror, RunRecorder
+from holdfast.memories.run.records.record import (
+    MILLISECOND,
+    Controls,
+    Ending,
+    ReportedEvent,
+    RunControl,
+    RunReport,
+    RunsContext,
+    RunStart,
+    checked_ending,
+    checked_metadata,
+    checked_name_of,
+    this_process,
+)
 from holdfast.memories.run.records.write import begin, take
-from holdfast.memories.run.report import MILLISECOND, ReportedEvent, RunReport, RunStart
 
 
 class Shown(Struct, frozen=True, kw_only=True):

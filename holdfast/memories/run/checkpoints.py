@@ -4,7 +4,7 @@ from msgspec import Struct
 
 from holdfast.engines.base import Transaction
 from holdfast.ground.scope import checked_name
-from holdfast.memories.run.caller import RunsContext
+from holdfast.memories.run.records.record import RunsContext
 from holdfast.memories.run.records.write import statements
 
 

@@ -3,9 +3,8 @@
 from holdfast.ground.errors import Conflict, InvalidInput
 from holdfast.ground.text import encoded
 from holdfast.memories.run.attaching import Attachments
-from holdfast.memories.run.caller import RunsContext
-from holdfast.memories.run.control import RunControl, held_by, this_process
 from holdfast.memories.run.reading import run_row
+from holdfast.memories.run.records.record import RunControl, RunsContext, held_by, this_process
 
 CANCELLED = "cancelled"
 """Why a run was cancelled, when nobody said."""

@@ -7,9 +7,8 @@ from msgspec import Struct
 
 from holdfast.engines.base import Reader
 from holdfast.ground.errors import InvalidInput
-from holdfast.memories.run.caller import RunsContext
 from holdfast.memories.run.reading import EventRow, RecordedRunEvent
-from holdfast.memories.run.record import RunRow, RunState
+from holdfast.memories.run.records.record import RunRow, RunsContext, RunState
 from holdfast.memories.run.records.write import missing, statements
 
 GAP = "gap"

@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 from holdfast.engines.base import Engine
-from holdfast.memories.run.record import LOST_AFTER
+from holdfast.memories.run.records.record import LOST_AFTER
 from holdfast.memories.run.records.write import PACKAGE
 
 

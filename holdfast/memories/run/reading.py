@@ -9,16 +9,17 @@ from holdfast.ground.errors import InvalidInput, NotFound
 from holdfast.ground.json_values import JSON
 from holdfast.ground.pages import Key, Page, checked_limit, digest, read_cursor, write_cursor
 from holdfast.memories.run import keys
-from holdfast.memories.run.caller import RunsContext
-from holdfast.memories.run.record import (
+from holdfast.memories.run.records.record import (
     LOST_AFTER,
+    MILLISECOND,
     RunRow,
+    RunsContext,
     RunState,
+    Value,
     WatchedRun,
     checked_state,
 )
 from holdfast.memories.run.records.write import missing, statements
-from holdfast.memories.run.report import MILLISECOND, Value
 
 LIST: Final = "runs"
 END_OF_TIME: Final = 2**62

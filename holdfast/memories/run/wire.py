@@ -9,8 +9,7 @@ import msgspec
 from holdfast.ground.clock import from_microseconds, to_microseconds
 from holdfast.ground.errors import EngineFault
 from holdfast.memories.run.reading import RecordedRunEvent
-from holdfast.memories.run.record import WatchedRun
-from holdfast.memories.run.report import MILLISECOND
+from holdfast.memories.run.records.record import MILLISECOND, WatchedRun
 
 Wire = dict[str, Any]
 T = TypeVar("T")

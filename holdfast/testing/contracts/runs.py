@@ -7,7 +7,7 @@ import pytest
 from holdfast.ground.errors import Conflict, InvalidInput, NotFound
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.run.memory import RunMemory
-from holdfast.memories.run.record import Ending
+from holdfast.memories.run.records.record import Ending
 from holdfast.testing.contracts.given import invalid
 from holdfast.testing.contracts.runs_given import GivenARun, Held, Show
 from holdfast.testing.fakes import FrozenClock

@@ -6,8 +6,8 @@ import pytest
 
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.run.attaching import Attached
-from holdfast.memories.run.control import RunControl
 from holdfast.memories.run.memory import RunMemory
+from holdfast.memories.run.records.record import RunControl
 
 Show = Callable[..., Attached]
 

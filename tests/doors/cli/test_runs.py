@@ -7,8 +7,8 @@ from doors.cli.lines import Run
 import holdfast
 from holdfast import RunMemory
 from holdfast.library.holdfast import Holdfast
+from holdfast.memories.run.records.record import RunStart
 from holdfast.memories.run.records.write import begin
-from holdfast.memories.run.report import RunStart
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from holdfast.ground.events import Event
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.run.entry import counts
 from holdfast.memories.run.memory import RunMemory
+from holdfast.memories.run.records.record import Ending, ReportedEntry, RunReport, RunStart
 from holdfast.memories.run.records.write import begin, take
-from holdfast.memories.run.report import Ending, ReportedEntry, RunReport, RunStart
 from holdfast.testing.fakes import FrozenClock
 from holdfast.testing.shared import Server
 

@@ -9,7 +9,7 @@ from holdfast.ground.errors import EngineFault, HoldfastError, NotFound, Unavail
 from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.mirroring import BEAT, Mirroring
 from holdfast.memories.run.records.mirror import WAITING_MOST, Mirror
-from holdfast.memories.run.report import ReportedEvent, RunReport, RunStart
+from holdfast.memories.run.records.record import ReportedEvent, RunReport, RunStart
 
 PATIENCE = 10.0
 """Seconds after which a test that waits has failed."""

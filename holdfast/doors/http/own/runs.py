@@ -8,12 +8,11 @@ from holdfast.doors.http.params import Body
 from holdfast.doors.http.query import PAGE, integer, one_of, several, text
 from holdfast.doors.http.request import HttpRoute
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.run.caller import RunsContext
 from holdfast.memories.run.commanding import CANCELLED
 from holdfast.memories.run.entry import filter_of
 from holdfast.memories.run.model_view import ORDERS
-from holdfast.memories.run.record import RunState
 from holdfast.memories.run.records.read import asked_for, checked_wish, entries_told, entry_told
+from holdfast.memories.run.records.record import RunsContext, RunState
 from holdfast.memories.run.wire import run_to_wire
 
 RUNS = "/api/runs"

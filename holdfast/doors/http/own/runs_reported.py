@@ -11,11 +11,17 @@ from holdfast.doors.http.own.runs import RUN
 from holdfast.doors.http.params import Body
 from holdfast.doors.http.request import HttpRoute
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.run.caller import RunsContext
-from holdfast.memories.run.record import Ending
-from holdfast.memories.run.records.record import checked_opening, checked_report
+from holdfast.memories.run.records.record import (
+    Ending,
+    ReportedEntry,
+    ReportedEvent,
+    RunReport,
+    RunsContext,
+    RunStart,
+    checked_opening,
+    checked_report,
+)
 from holdfast.memories.run.records.write import begin, take
-from holdfast.memories.run.report import ReportedEntry, ReportedEvent, RunReport, RunStart
 from holdfast.memories.run.wire import run_to_wire
 
 

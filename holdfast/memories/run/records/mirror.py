@@ -24,9 +24,9 @@ from holdfast.ground.errors import (
 )
 from holdfast.memories.run.entry import RunEntry
 from holdfast.memories.run.memory import RunMemory
-from holdfast.memories.run.record import Ending
-from holdfast.memories.run.report import (
+from holdfast.memories.run.records.record import (
     EVENTS_MOST,
+    Ending,
     ReportedEntry,
     ReportedEvent,
     RunReport,

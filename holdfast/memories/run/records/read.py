@@ -15,7 +15,6 @@ from holdfast.ground.clock import to_microseconds
 from holdfast.ground.errors import EngineFault, InvalidInput
 from holdfast.ground.json_values import JSON, decode
 from holdfast.ground.pages import Page, checked_limit
-from holdfast.memories.run.caller import RunsContext
 from holdfast.memories.run.entry import EntryFilter, checked_version
 from holdfast.memories.run.keys import Kind
 from holdfast.memories.run.model_view import (
@@ -29,7 +28,7 @@ from holdfast.memories.run.model_view import (
     read_entry,
 )
 from holdfast.memories.run.reading import entries_of, entry_of
-from holdfast.memories.run.report import MILLISECOND, Value
+from holdfast.memories.run.records.record import MILLISECOND, RunsContext, Value
 
 Told = dict[str, JSON]
 EntryOrder = Order

@@ -1,11 +1,27 @@
-"""What another process may report of a run: within bounds, and JSON where it says so."""
+"""The record of a run: its reports and its control."""
 
-from typing import Final
+import os
+import socket
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from functools import cache
+from threading import Lock
+from typing import Final, Literal, Protocol, cast, get_args
+from weakref import WeakSet
 
 import msgspec
+from msgspec import Struct
 
+from holdfast.engines.base import Engine
+from holdfast.ground.clock import (
+    Clock,
+    from_microseconds,
+    from_microseconds_or_none,
+    to_microseconds,
+)
 from holdfast.ground.errors import InvalidInput
-from holdfast.ground.json_values import decode
+from holdfast.ground.events import Event, Fact
+from holdfast.ground.json_values import JSON, decode
 from holdfast.ground.scope import checked_name
 from holdfast.ground.text import within
 from holdfast.memories.run import keys
@@ -16,16 +32,322 @@ from holdfast.memories.run.entry import (
     checked_title,
     checked_version,
 )
-from holdfast.memories.run.record import checked_ending, checked_metadata, checked_name_of
-from holdfast.memories.run.report import (
-    EVENT_TYPES,
-    EVENTS_MOST,
-    PART_BYTES,
-    ReportedEntry,
-    ReportedEvent,
-    RunReport,
-    RunStart,
+
+
+class RunsContext(Struct, frozen=True, kw_only=True):
+    """A workspace, and the engine and clock to act on it with; `engine` is scoped to it.
+
+    `demand` raises NotPermitted when who acts has not the right that it is given.
+    """
+
+    engine: Engine
+    workspace: str
+    clock: Clock
+    demand: Callable[[str], None]
+
+    def now(self) -> int:
+        """Return the present instant in microseconds since 1970."""
+        return to_microseconds(self.clock.now())
+
+
+# Several handles may lead to one database, a server's own and the one that runs are begun with: a run
+# of another handle is found by its holder, which no other run has.
+
+
+class RunControl(Protocol):
+    """What holds a run in its hands. Other threads than the run's own call it."""
+
+    def cancel(self, reason: str = ...) -> None:
+        """Stop the run; *reason* is told to whoever watches it."""
+        ...
+
+    def steer(self, text: str, *, step: str | None = None) -> list[str]:
+        """Put *text* before the next request of *step*, or of every running step; tell which.
+
+        Raises NotFound for a step that is finished or unknown.
+        """
+        ...
+
+
+class Controls:
+    """The runs that one handle shows, by workspace and id, and by their holders."""
+
+    def __init__(self) -> None:
+        self._held: dict[tuple[str, str], RunControl] = {}
+        self._by_holder: dict[str, RunControl] = {}
+        self._lock = Lock()
+        with _lock:
+            _every.add(self)
+
+    def hold(
+        self, workspace: str, run: str, control: RunControl, *, holder: str
+    ) -> Callable[[], None]:
+        """Let *control* of the run, as *holder*, be found from now on; return what ends that."""
+        key = (workspace, run)
+        with self._lock:
+            self._held[key] = self._by_holder[holder] = control
+
+        def let_go() -> None:
+            with self._lock:
+                self._by_holder.pop(holder, None)
+                # The run may have been begun anew meanwhile.
+                if self._held.get(key) is control:
+                    del self._held[key]
+
+        return let_go
+
+    def of(self, workspace: str, run: str) -> RunControl | None:
+        """Return what holds the run *run*, or None."""
+        return self._held.get((workspace, run))
+
+    def by_holder(self, holder: str) -> RunControl | None:
+        """Return what holds a run as *holder*, or None."""
+        return self._by_holder.get(holder)
+
+
+_every: Final[WeakSet[Controls]] = WeakSet()
+_lock: Final = Lock()
+
+
+def held_by(holder: str) -> RunControl | None:
+    """Return what in this process, through whichever handle, holds a run as *holder*; or None."""
+    with _lock:
+        every = list(_every)
+    found = (each.by_holder(holder) for each in every)
+    return next((each for each in found if each is not None), None)
+
+
+@cache
+def _host() -> str:
+    return socket.gethostname()
+
+
+def this_process() -> str:
+    """Return how this process is told from others: its machine and its number there."""
+    return f"{_host()}:{os.getpid()}"
+
+
+Ending = Literal["completed", "failed", "cancelled"]
+"""How a run ends."""
+
+RunState = Literal["running", "completed", "failed", "cancelled", "lost"]
+"""How a run is: `lost` gave no sign of life for long, and did not say that it ended."""
+
+LOST_AFTER: Final = 60_000_000
+"""Microseconds without a sign of life after which a run counts as lost."""
+
+NAME_MOST: Final = 256
+"""Characters of a run's or an agent's name."""
+
+METADATA_MOST: Final = 16
+"""Pairs of metadata; as those of a store they have at most 64 and 512 characters."""
+
+_metadata = msgspec.json.Decoder(dict[str, str])
+
+
+class WatchedRun(Struct, frozen=True, kw_only=True):
+    """A run as others see it; `entries` and `bytes` are what its memory holds."""
+
+    id: str
+    name: str
+    agent: str | None
+    state: RunState
+    entries: int
+    bytes: int
+    started_at: datetime
+    ended_at: datetime | None
+    metadata: dict[str, str]
+
+
+class RunRow(Struct, frozen=True, kw_only=True):
+    """A run as it is stored."""
+
+    id: str
+    name: str
+    agent: str | None
+    metadata: str
+    state: str
+    holder: str
+    place: str
+    batch: int
+    seq: int
+    entries: int
+    bytes: int
+    started_at: int
+    seen_at: int
+    ended_at: int | None
+
+    def state_at(self, now: int) -> RunState:
+        """Return how the run is at *now*, in microseconds since 1970."""
+        lost = self.state == "running" and self.seen_at < now - LOST_AFTER
+        return "lost" if lost else cast("RunState", self.state)
+
+    def record(self, now: int) -> WatchedRun:
+        """Return what is told of it at *now*."""
+        return WatchedRun(
+            id=self.id,
+            name=self.name,
+            agent=self.agent,
+            state=self.state_at(now),
+            entries=self.entries,
+            bytes=self.bytes,
+            started_at=from_microseconds(self.started_at),
+            ended_at=from_microseconds_or_none(self.ended_at),
+            metadata=_metadata.decode(self.metadata),
+        )
+
+
+def checked_ending(given: object) -> Ending:
+    """Return *given* if it is how a run ends; else InvalidInput."""
+    if given not in get_args(Ending):
+        raise InvalidInput("state", f"must be {' or '.join(get_args(Ending))}", given=given)
+    return cast("Ending", given)
+
+
+def checked_state(given: object) -> RunState | None:
+    """Return *given* if it is how a run is, or None; else InvalidInput."""
+    if given is not None and given not in get_args(RunState):
+        raise InvalidInput("state", f"must be {' or '.join(get_args(RunState))}", given=given)
+    return cast("RunState | None", given)
+
+
+def checked_name_of(field: str, given: object) -> str:
+    """Return *given* if it can name a run or its agent; else InvalidInput."""
+    return within(field, given, least=1, most=NAME_MOST)
+
+
+def checked_metadata(given: object) -> dict[str, str]:
+    """Return *given* if it is metadata of a run: at most 16 short pairs of text."""
+    if not isinstance(given, Mapping):
+        raise InvalidInput("metadata", "must be an object of strings", given=given)
+    pairs = cast("Mapping[object, object]", given)
+    if len(pairs) > METADATA_MOST:
+        reason = f"must have at most {METADATA_MOST} pairs, has {len(pairs)}"
+        raise InvalidInput("metadata", reason, limit=METADATA_MOST)
+    return {
+        within("metadata", key, least=1, most=64, part="a key "): within(
+            "metadata", value, most=512, part="a value "
+        )
+        for key, value in pairs.items()
+    }
+
+
+MILLISECOND: Final = 1_000
+"""In microseconds; run memory counts the former, tables hold the latter."""
+
+EVENTS_MOST: Final = 256
+"""Events of one report."""
+
+PART_BYTES: Final = 65_536
+"""Bytes of a value's text past which only a part of it is kept."""
+
+EVENT_TYPES: Final = (
+    "run.entry_written",
+    "run.entry_deleted",
+    "run.entries_cleared",
+    "run.entry_read",
+    "run.entry_refused",
+    "run.restored",
 )
+"""What happens in a run, as its memory tells it."""
+
+_encode: Final = msgspec.json.Encoder().encode
+
+
+class RunStart(Struct, frozen=True, kw_only=True):
+    """A run that begins: who reports it, where it runs, and since when, in milliseconds."""
+
+    run_id: str
+    holder: str
+    name: str
+    agent: str | None
+    metadata: dict[str, str]
+    place: str
+    started_at: int
+
+
+class ReportedEvent(Struct, frozen=True, kw_only=True):
+    """Something that happened at *at*, in milliseconds since 1970; never with a value."""
+
+    type: str
+    at: int
+    data: dict[str, JSON]
+
+
+class Value(Struct, frozen=True, kw_only=True):
+    """A value as it is kept: JSON, whole, or a string that is the first part of it.
+
+    A part is `part_of` the value's text, or else of its JSON, of `total` characters.
+    """
+
+    value: str
+    value_bytes: int
+    part_of: Literal["text", "json"] | None = None
+    total: int | None = None
+
+
+class ReportedEntry(Value, frozen=True, kw_only=True):
+    """An entry as it is now, with times in milliseconds."""
+
+    key: str
+    kind: str
+    source: str | None
+    title: str | None
+    description: str | None
+    failed: bool
+    version: int
+    created_at: int
+    updated_at: int
+
+
+class RunReport(Struct, frozen=True, kw_only=True):
+    """What happened since the last report; `number` counts the holder's reports from 1.
+
+    `entries` are in the order in which they were last written. `missed` events came before
+    `events`, and are not told. With `ended` it is the last.
+    """
+
+    holder: str
+    number: int
+    events: tuple[ReportedEvent, ...] = ()
+    entries: tuple[ReportedEntry, ...] = ()
+    deleted: tuple[str, ...] = ()
+    missed: int = 0
+    ended: Ending | None = None
+
+
+def kept_value(value_json: bytes) -> Value:
+    """Return the value that *value_json*, compact JSON, is, or as much of it as is kept."""
+    size = len(value_json)
+    if size <= PART_BYTES:
+        return Value(value=value_json.decode(), value_bytes=size)
+    value: object = decode(value_json) if value_json[:1] == b'"' else None
+    text = value if isinstance(value, str) else value_json.decode()
+    part = text.encode()[:PART_BYTES].decode(errors="ignore")
+    return Value(
+        value=_encode(part).decode(),
+        value_bytes=size,
+        part_of="text" if isinstance(value, str) else "json",
+        total=len(text),
+    )
+
+
+def notice_of(workspace: str, run_id: str, event: ReportedEvent) -> Event:
+    """Return *event* as it goes through the bus: the run and its key are ids."""
+    data = dict(event.data)
+    key = data.pop("key", None)
+    return Event(
+        type=event.type,
+        at=from_microseconds(event.at * MILLISECOND),
+        workspace=workspace,
+        ids={"run_id": run_id} | ({"key": key} if isinstance(key, str) else {}),
+        data={name: _fact(each) for name, each in data.items()},
+    )
+
+
+def _fact(value: JSON) -> Fact:
+    return _encode(value).decode() if isinstance(value, dict | list) else value
+
 
 KEPT_MOST: Final = 6 * PART_BYTES + 2
 """Bytes of the JSON of a value as it is kept: a part's characters may each take six."""

@@ -16,14 +16,11 @@ from holdfast.memories.run.attaching import (
     attach,
     opening_of,
 )
-from holdfast.memories.run.caller import RunsContext
 from holdfast.memories.run.checkpoints import CheckpointRows
-from holdfast.memories.run.control import RunControl
 from holdfast.memories.run.entry import OneOrMany, filter_of
 from holdfast.memories.run.following import checked_after, follow
 from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.reading import RecordedRunEvent, list_runs, run_row
-from holdfast.memories.run.record import RunState, WatchedRun
 from holdfast.memories.run.records import write
 from holdfast.memories.run.records.read import (
     EntryOrder,
@@ -36,6 +33,7 @@ from holdfast.memories.run.records.read import (
     entry_told,
     read_in,
 )
+from holdfast.memories.run.records.record import RunControl, RunsContext, RunState, WatchedRun
 
 
 class Runs:

@@ -14,10 +14,17 @@ from holdfast.engines.base import Engine, Transaction
 from holdfast.ground.clock import from_microseconds
 from holdfast.ground.errors import Conflict, NotFound
 from holdfast.ground.events import Event
-from holdfast.memories.run.caller import RunsContext
 from holdfast.memories.run.entry import counts
-from holdfast.memories.run.record import LOST_AFTER, RunRow
-from holdfast.memories.run.report import MILLISECOND, ReportedEntry, RunReport, RunStart, notice_of
+from holdfast.memories.run.records.record import (
+    LOST_AFTER,
+    MILLISECOND,
+    ReportedEntry,
+    RunReport,
+    RunRow,
+    RunsContext,
+    RunStart,
+    notice_of,
+)
 
 ENDED_MOST: Final = 1_000
 """Runs of a workspace that are over and still told of; the oldest make room."""
