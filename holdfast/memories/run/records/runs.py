@@ -16,7 +16,6 @@ from holdfast.memories.run.attaching import (
     attach,
     opening_of,
 )
-from holdfast.memories.run.checkpoints import CheckpointRows
 from holdfast.memories.run.entry import OneOrMany, filter_of
 from holdfast.memories.run.following import checked_after, follow
 from holdfast.memories.run.memory import RunMemory
@@ -34,6 +33,7 @@ from holdfast.memories.run.records.read import (
     read_in,
 )
 from holdfast.memories.run.records.record import RunControl, RunsContext, RunState, WatchedRun
+from holdfast.memories.run.records.write import CheckpointRows
 
 
 class Runs:

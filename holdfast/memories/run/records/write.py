@@ -1,4 +1,4 @@
-"""Records of runs written: begun, brought up to date by reports, deleted, and making room.
+"""Write records of runs: leases, reports, checkpoints.
 
 A report that comes twice is taken once, for its sender does not know whether the first arrived.
 """
@@ -14,6 +14,7 @@ from holdfast.engines.base import Engine, Transaction
 from holdfast.ground.clock import from_microseconds
 from holdfast.ground.errors import Conflict, NotFound
 from holdfast.ground.events import Event
+from holdfast.ground.scope import checked_name
 from holdfast.memories.run.entry import counts
 from holdfast.memories.run.records.record import (
     LOST_AFTER,
@@ -276,3 +277,42 @@ def _relay(caller: RunsContext, run_id: str, report: RunReport) -> None:
     if caller.engine.events.heard:
         for event in report.events:
             caller.engine.events.publish(notice_of(caller.workspace, run_id, event))
+
+
+class _Content(Struct, frozen=True):
+    content: bytes
+
+
+class CheckpointRows:
+    """The checkpoints of a workspace's runs, as bytes."""
+
+    def __init__(self, caller: RunsContext) -> None:
+        self._caller = caller
+
+    def load(self, run_id: str) -> bytes | None:
+        """Return what was last saved of the run *run_id*, or None."""
+        checked_name("run_id", run_id)
+        found = self._caller.engine.first(
+            _Content, statements(self._caller).get_checkpoint, run=run_id
+        )
+        return None if found is None else found.content
+
+    def save(self, run_id: str, content: bytes) -> None:
+        """Keep *content* of the run *run_id*, instead of what was saved before."""
+        checked_name("run_id", run_id)
+        caller, now = self._caller, self._caller.now()
+
+        def work(tx: Transaction) -> None:
+            tx.run(statements(caller).set_checkpoint, run=run_id, now=now, content=content)
+
+        return caller.engine.write(work)
+
+    def delete(self, run_id: str) -> bool:
+        """Delete what is kept of the run *run_id*; tell whether there was anything."""
+        checked_name("run_id", run_id)
+        caller = self._caller
+
+        def work(tx: Transaction) -> bool:
+            return bool(tx.run(statements(caller).delete_checkpoint, run=run_id))
+
+        return caller.engine.write(work)
