@@ -67,8 +67,7 @@ from holdfast.memories.run import commanding
 from holdfast.memories.run.attaching import Attached
 from holdfast.memories.run.entry import OneOrMany
 from holdfast.memories.run.memory import RunMemory
-from holdfast.memories.run.reading import RecordedRunEvent
-from holdfast.memories.run.records.read import EntryOrder, ListedEntry, ReadEntry
+from holdfast.memories.run.records.read import EntryOrder, ListedEntry, ReadEntry, RecordedRunEvent
 from holdfast.memories.run.records.record import RunControl, RunState, WatchedRun
 from holdfast.memories.run.records.runs import Runs
 from holdfast.memories.state.result import InferenceResult

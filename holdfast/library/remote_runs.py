@@ -18,19 +18,22 @@ from holdfast.memories.run import commanding
 from holdfast.memories.run import keys as run_keys
 from holdfast.memories.run.attaching import Attached, Attachments, Shown, attach, opening_of
 from holdfast.memories.run.entry import EVERYTHING, OneOrMany, filter_of
-from holdfast.memories.run.following import ENDED, checked_after
 from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.model_view import EntryPageRequest
-from holdfast.memories.run.reading import RecordedRunEvent
 from holdfast.memories.run.records.read import (
+    ENDED,
     EntryOrder,
     ListedEntry,
     ReadEntry,
+    RecordedRunEvent,
     Told,
     asked_for,
+    checked_after,
     checked_wish,
     entries_page,
+    event_from_wire,
     read_in,
+    run_from_wire,
 )
 from holdfast.memories.run.records.record import (
     RunControl,
@@ -40,7 +43,6 @@ from holdfast.memories.run.records.record import (
     WatchedRun,
     checked_state,
 )
-from holdfast.memories.run.wire import event_from_wire, run_from_wire
 
 RUNS: Final = "/api/runs"
 HERE: Final = ""

@@ -10,11 +10,14 @@ from holdfast.doors.cli.answer import put_bytes, put_json
 from holdfast.doors.cli.call import CommandContext
 from holdfast.doors.cli.command import command
 from holdfast.doors.cli.printable import one_line, printable
-from holdfast.memories.run.following import GAP
 from holdfast.memories.run.model_view import described
-from holdfast.memories.run.reading import RecordedRunEvent
-from holdfast.memories.run.records.read import told_of
-from holdfast.memories.run.wire import event_to_wire, run_to_wire
+from holdfast.memories.run.records.read import (
+    GAP,
+    RecordedRunEvent,
+    event_to_wire,
+    run_to_wire,
+    told_of,
+)
 
 runs_app = typer.Typer(rich_markup_mode=None)
 

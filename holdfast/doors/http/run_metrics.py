@@ -8,7 +8,7 @@ from msgspec.structs import asdict
 from holdfast.doors.http.counters import Counter, flat_lines
 from holdfast.engines.base import Engine
 from holdfast.memories.run.entry import COUNTERS, counts
-from holdfast.memories.run.gauges import held
+from holdfast.memories.run.records.read import held
 
 _RUN_PREFIX: Final = "holdfast_run_"
 

@@ -6,8 +6,7 @@ from holdfast.ground.errors import NotFound
 from holdfast.ground.json_values import JSON
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.run.memory import RunMemory
-from holdfast.memories.run.reading import RecordedRunEvent
-from holdfast.memories.run.records.read import RecordValuePart
+from holdfast.memories.run.records.read import RecordedRunEvent, RecordValuePart
 from holdfast.testing.contracts.given import invalid
 from holdfast.testing.contracts.runs_given import GivenARun, Show
 

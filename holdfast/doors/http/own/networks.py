@@ -15,7 +15,7 @@ from holdfast.doors.http.query import integer
 from holdfast.doors.http.request import THREADS_LIMIT, HttpRoute
 from holdfast.doors.http.served import Going, followed
 from holdfast.ground.errors import Conflict, InvalidInput
-from holdfast.memories.run.following import LOOKS_EVERY
+from holdfast.memories.run.records.read import LOOKS_EVERY
 from holdfast.memories.state.message import to_text
 from holdfast.memories.state.run_records import RunRecord
 

@@ -11,9 +11,14 @@ from holdfast.library.holdfast import Holdfast
 from holdfast.memories.run.commanding import CANCELLED
 from holdfast.memories.run.entry import filter_of
 from holdfast.memories.run.model_view import ORDERS
-from holdfast.memories.run.records.read import asked_for, checked_wish, entries_told, entry_told
+from holdfast.memories.run.records.read import (
+    asked_for,
+    checked_wish,
+    entries_told,
+    entry_told,
+    run_to_wire,
+)
 from holdfast.memories.run.records.record import RunsContext, RunState
-from holdfast.memories.run.wire import run_to_wire
 
 RUNS = "/api/runs"
 RUN = f"{RUNS}/{{run}}"

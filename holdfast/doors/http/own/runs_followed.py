@@ -13,8 +13,14 @@ from holdfast.doors.http.query import integer
 from holdfast.doors.http.request import HttpRoute
 from holdfast.ground.errors import InvalidInput, NotFound
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.run.following import ENDED, LOOKS_EVERY, RunProgress, checked_after, look
-from holdfast.memories.run.wire import event_to_wire
+from holdfast.memories.run.records.read import (
+    ENDED,
+    LOOKS_EVERY,
+    RunProgress,
+    checked_after,
+    event_to_wire,
+    look,
+)
 
 _DIGITS = 18
 

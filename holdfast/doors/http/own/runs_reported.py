@@ -11,6 +11,7 @@ from holdfast.doors.http.own.runs import RUN
 from holdfast.doors.http.params import Body
 from holdfast.doors.http.request import HttpRoute
 from holdfast.library.holdfast import Holdfast
+from holdfast.memories.run.records.read import run_to_wire
 from holdfast.memories.run.records.record import (
     Ending,
     ReportedEntry,
@@ -22,7 +23,6 @@ from holdfast.memories.run.records.record import (
     checked_report,
 )
 from holdfast.memories.run.records.write import begin, take
-from holdfast.memories.run.wire import run_to_wire
 
 
 class PutRun(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -1,20 +1,23 @@
-"""The entries of a run that is kept, told as the tools of its own memory tell them.
+"""Read records of runs: pages, parts of values, following.
 
 What they tell is JSON, here and through a server alike, and read back into values.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from datetime import datetime
-from typing import Any, Final, cast
+from threading import Event as Ring
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from holdfast.ground.clock import to_microseconds
-from holdfast.ground.errors import EngineFault, InvalidInput
+from holdfast.engines.base import Engine, Reader
+from holdfast.ground.clock import from_microseconds, to_microseconds
+from holdfast.ground.errors import EngineFault, InvalidInput, NotFound
 from holdfast.ground.json_values import JSON, decode
-from holdfast.ground.pages import Page, checked_limit
+from holdfast.ground.pages import Key, Page, checked_limit, digest, read_cursor, write_cursor
+from holdfast.memories.run import keys
 from holdfast.memories.run.entry import EntryFilter, checked_version
 from holdfast.memories.run.keys import Kind
 from holdfast.memories.run.model_view import (
@@ -27,8 +30,233 @@ from holdfast.memories.run.model_view import (
     list_page,
     read_entry,
 )
-from holdfast.memories.run.reading import entries_of, entry_of
-from holdfast.memories.run.records.record import MILLISECOND, RunsContext, Value
+from holdfast.memories.run.records.record import (
+    LOST_AFTER,
+    MILLISECOND,
+    RunRow,
+    RunsContext,
+    RunState,
+    Value,
+    WatchedRun,
+    checked_state,
+)
+from holdfast.memories.run.records.write import PACKAGE, missing, statements
+
+LIST: Final = "runs"
+END_OF_TIME: Final = 2**62
+"""Later than every instant, in microseconds."""
+
+_told: Final = msgspec.json.Decoder(dict[str, str | None])
+_data: Final = msgspec.json.Decoder(dict[str, Any])
+
+
+class RecordedRunEvent(Struct, frozen=True, kw_only=True):
+    """Something that happened in a run, without any value.
+
+    `seq` rises within the run, `at` is in milliseconds since 1970.
+    """
+
+    seq: int
+    type: str
+    at: int
+    data: dict[str, JSON]
+
+
+class KeptEntry(Struct, frozen=True, kw_only=True):
+    """An entry of a run that is kept, without its value; times are milliseconds since 1970.
+
+    `written` rises in the order of last writes.
+    """
+
+    key: str
+    kind: keys.Kind
+    written: int
+    source: str | None
+    title: str | None
+    description: str | None
+    created_at: int
+    updated_at: int
+    version: int
+    value_bytes: int
+    failed: bool
+
+
+class _EntryRow(Struct, frozen=True, kw_only=True):
+    key: str
+    kind: str
+    told: str
+    failed: int
+    version: int
+    written: int
+    created_at: int
+    updated_at: int
+    value_bytes: int
+
+    def kept(self) -> KeptEntry:
+        told = _told.decode(self.told)
+        return KeptEntry(
+            key=self.key,
+            kind=cast("keys.Kind", self.kind),
+            written=self.written,
+            source=told["source"],
+            title=told["title"],
+            description=told["description"],
+            created_at=self.created_at // MILLISECOND,
+            updated_at=self.updated_at // MILLISECOND,
+            version=self.version,
+            value_bytes=self.value_bytes,
+            failed=bool(self.failed),
+        )
+
+
+class _ValueRow(_EntryRow, frozen=True, kw_only=True):
+    part_of: str | None
+    total: int | None
+    value: str
+
+
+class EventRow(Struct, frozen=True, kw_only=True):
+    """An event as it is stored."""
+
+    seq: int
+    type: str
+    at: int
+    data: str
+
+    def event(self) -> RecordedRunEvent:
+        """Return the event that this row tells of."""
+        at = self.at // MILLISECOND
+        return RecordedRunEvent(seq=self.seq, type=self.type, at=at, data=_data.decode(self.data))
+
+
+def list_runs(
+    caller: RunsContext, *, state: RunState | None, limit: int | None, page: str | None
+) -> Page[WatchedRun]:
+    """Return the runs of *state*, or all, those that began last first."""
+    wanted, rows, now = checked_state(state), checked_limit(limit), caller.now()
+    stamp = digest(caller.workspace, wanted)
+    before, before_id = (END_OF_TIME, "")
+    if page is not None:
+        before, before_id = _place_in(read_cursor(LIST, stamp, page)[0])
+    alive = now - LOST_AFTER
+    seen_from, seen_until = {"running": (alive, END_OF_TIME), "lost": (0, alive)}.get(
+        wanted or "", (0, END_OF_TIME)
+    )
+    found = caller.engine.all(
+        RunRow,
+        statements(caller).list_runs,
+        every=int(wanted is None),
+        state="running" if wanted == "lost" else wanted or "",
+        seen_from=seen_from,
+        seen_until=seen_until,
+        before=before,
+        before_id=before_id,
+        rows=rows + 1,
+    )
+    shown = found[:rows]
+    last: Key | None = [shown[-1].started_at, shown[-1].id] if len(found) > rows else None
+    return Page(
+        [row.record(now) for row in shown],
+        None if last is None else write_cursor(LIST, stamp, last),
+        more=lambda page: list_runs(caller, state=state, limit=limit, page=page),
+    )
+
+
+def run_row(caller: RunsContext, run_id: str) -> RunRow:
+    """Return the run *run_id* as it is stored; NotFound without it."""
+    found = caller.engine.first(RunRow, statements(caller).get_run, run=_text("run", run_id))
+    if found is None:
+        raise missing(run_id)
+    return found
+
+
+def entries_of(caller: RunsContext, run_id: str) -> list[KeptEntry]:
+    """Return every entry of the run *run_id*, in the order of last writes; NotFound without it."""
+    run_row(caller, run_id)
+    rows = caller.engine.all(_EntryRow, statements(caller).list_entries, run=run_id)
+    return [row.kept() for row in rows]
+
+
+def entry_of(caller: RunsContext, run_id: str, key: str) -> tuple[KeptEntry, Value]:
+    """Return the entry under *key*, and its value as it is kept; NotFound without one."""
+    checked = keys.checked(key)
+    run_row(caller, run_id)
+    row = caller.engine.first(_ValueRow, statements(caller).get_entry, run=run_id, key=checked)
+    if row is None:
+        raise NotFound("entry", key, next="List the entries of the run.")
+    value = Value(
+        value=row.value,
+        value_bytes=row.value_bytes,
+        part_of=cast("Any", row.part_of),
+        total=row.total,
+    )
+    return row.kept(), value
+
+
+def _place_in(key: Key) -> tuple[int, str]:
+    match key:
+        case [int(started_at), str(run_id)] if "\0" not in run_id:
+            return started_at, run_id
+        case _:
+            raise InvalidInput(
+                "page", "is not a cursor of this list", next="Start again without page."
+            )
+
+
+def _text(field: str, given: object) -> str:
+    """Return *given* if a database can be asked for it."""
+    if not isinstance(given, str):
+        raise InvalidInput(field, "must be a string", given=given)
+    return given.encode("utf-8", "replace").decode().replace("\0", "�")
+
+
+Wire = dict[str, Any]
+T = TypeVar("T")
+
+
+def run_to_wire(record: WatchedRun) -> Wire:
+    """Return *record* as the JSON object of the wire."""
+    told = {name: getattr(record, name) for name in record.__struct_fields__}
+    ended_at = record.ended_at
+    return told | {
+        "started_at": _instant(record.started_at),
+        "ended_at": None if ended_at is None else _instant(ended_at),
+    }
+
+
+def run_from_wire(wire: Wire) -> WatchedRun:
+    """Return the run that *wire* tells of."""
+    return _read(lambda: msgspec.convert(wire, WatchedRun))
+
+
+def event_from_wire(seq: int, type: str, data: str) -> RecordedRunEvent:
+    """Return the event that a live route told."""
+
+    def made() -> RecordedRunEvent:
+        told = msgspec.json.decode(data, type=dict[str, Any])
+        at = to_microseconds(datetime.fromisoformat(told.pop("at"))) // MILLISECOND
+        told.pop("run_id", None)
+        return RecordedRunEvent(seq=seq, type=type, at=at, data=told)
+
+    return _read(made)
+
+
+def event_to_wire(run_id: str, event: RecordedRunEvent) -> bytes:
+    """Return what a live route tells of *event*, but for its number and its type."""
+    at = _instant(from_microseconds(event.at * MILLISECOND))
+    return msgspec.json.encode({"run_id": run_id, "at": at, **event.data})
+
+
+def _read(make: Callable[[], T]) -> T:
+    try:
+        return make()
+    except (msgspec.DecodeError, msgspec.ValidationError, KeyError, ValueError) as error:
+        raise EngineFault(f"The server's answer is of another shape: {error}.") from error
+
+
+def _instant(instant: datetime) -> str:
+    return instant.isoformat(timespec="milliseconds")[:-6] + "Z"
+
 
 Told = dict[str, JSON]
 EntryOrder = Order
@@ -211,3 +439,104 @@ def told_of(entry: ReadEntry) -> Told:
     if not entry.failed:
         left_out.add("failed")
     return {name: each for name, each in told.items() if name not in left_out}
+
+
+GAP = "gap"
+"""Tells how many events are not told: more happened than are kept."""
+
+ENDED = "ended"
+"""What a live route tells last, with the run's state."""
+
+AT_ONCE = 1_000
+"""Events of one look."""
+
+LOOKS_EVERY = 0.25
+"""Seconds between two looks, for what another process reports."""
+
+
+class RunProgress(Struct, frozen=True, kw_only=True):
+    """What one look saw: events, the number to go on from, and how the run is.
+
+    `over` says that nothing follows: the run is not running, and all of it was told.
+    """
+
+    events: list[RecordedRunEvent]
+    after: int
+    state: RunState
+    over: bool
+
+
+def look(caller: RunsContext, run_id: str, after: int) -> RunProgress:
+    """Return what happened past the number *after*; NotFound without the run.
+
+    What happened and is not kept stands as a `gap` where it was, with the number `missed`.
+    """
+    now = caller.now()
+
+    def work(reader: Reader) -> RunProgress:
+        sql = statements(caller)
+        run = reader.first(RunRow, sql.get_run, run=run_id)
+        if run is None:
+            raise missing(run_id)
+        rows = reader.all(EventRow, sql.events_after, run=run_id, after=after, rows=AT_ONCE)
+        events = [row.event() for row in rows]
+        # A full look may have more behind it; a run begun anew may have fewer than were seen.
+        last = run.seq if len(rows) < AT_ONCE else events[-1].seq
+        state = run.state_at(now)
+        return RunProgress(
+            events=list(_with_gaps(events, after, last, run.seen_at // 1_000)),
+            after=max(after, last),
+            state=state,
+            over=state != "running" and last >= run.seq,
+        )
+
+    return caller.engine.read(work)
+
+
+def follow(caller: RunsContext, run_id: str, after: int) -> Generator[RecordedRunEvent]:
+    """Give each event past the number *after* as it happens, until the run is over."""
+    rest = Ring()
+    while True:
+        seen = look(caller, run_id, after)
+        yield from seen.events
+        after = seen.after
+        if seen.over:
+            return
+        rest.wait(LOOKS_EVERY)
+
+
+def checked_after(given: object) -> int:
+    """Return *given* if it can be the number of an event; else InvalidInput."""
+    if not isinstance(given, int) or isinstance(given, bool) or not 0 <= given < 2**62:
+        raise InvalidInput("after", "must be the number of an event, from 0", given=given)
+    return given
+
+
+def _with_gaps(
+    events: list[RecordedRunEvent], after: int, last: int, now: int
+) -> Generator[RecordedRunEvent]:
+    for event in events:
+        if event.seq > after + 1:
+            yield _gap(after, event.seq - 1, event.at)
+        yield event
+        after = event.seq
+    if last > after:
+        yield _gap(after, last, now)
+
+
+def _gap(after: int, last: int, at: int) -> RecordedRunEvent:
+    return RecordedRunEvent(seq=last, type=GAP, at=at, data={"missed": last - after})
+
+
+class RunsSize(Struct, frozen=True, kw_only=True):
+    """Entries and bytes of all records, and how many runs are alive."""
+
+    entries: int
+    bytes: int
+    live: int
+
+
+def held(engine: Engine, now: int) -> RunsSize:
+    """Return what is held within *engine*'s scope at *now*, microseconds since 1970."""
+    sql = engine.queries(PACKAGE)
+    return engine.one(RunsSize, sql.held, lost_before=now - LOST_AFTER)

@@ -17,20 +17,23 @@ from holdfast.memories.run.attaching import (
     opening_of,
 )
 from holdfast.memories.run.entry import OneOrMany, filter_of
-from holdfast.memories.run.following import checked_after, follow
 from holdfast.memories.run.memory import RunMemory
-from holdfast.memories.run.reading import RecordedRunEvent, list_runs, run_row
 from holdfast.memories.run.records import write
 from holdfast.memories.run.records.read import (
     EntryOrder,
     ListedEntry,
     ReadEntry,
+    RecordedRunEvent,
     asked_for,
+    checked_after,
     checked_wish,
     entries_page,
     entries_told,
     entry_told,
+    follow,
+    list_runs,
     read_in,
+    run_row,
 )
 from holdfast.memories.run.records.record import RunControl, RunsContext, RunState, WatchedRun
 from holdfast.memories.run.records.write import CheckpointRows
