@@ -64,9 +64,9 @@ from holdfast.memories.longterm.records import (
 )
 from holdfast.memories.longterm.score import Weights
 from holdfast.memories.run import commanding
-from holdfast.memories.run.attaching import Attached
 from holdfast.memories.run.entry import OneOrMany
 from holdfast.memories.run.memory import RunMemory
+from holdfast.memories.run.records.mirror import Attached
 from holdfast.memories.run.records.read import EntryOrder, ListedEntry, ReadEntry, RecordedRunEvent
 from holdfast.memories.run.records.record import RunControl, RunState, WatchedRun
 from holdfast.memories.run.records.runs import Runs

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from holdfast.memories.durable.memory import DurableMemory
     from holdfast.memories.longterm.memory import LongTermData, LongTermMemory
     from holdfast.memories.longterm.shared import Shared
-    from holdfast.memories.run.attaching import Attachments
     from holdfast.memories.run.memory import RunMemory
+    from holdfast.memories.run.records.mirror import Attachments
     from holdfast.memories.run.records.runs import Runs
     from holdfast.memories.state.threads import NetworkRuns, Threads
     from holdfast.memories.stores.agents import Agents
@@ -106,7 +106,7 @@ class Holdfast:
     @property
     def run_attachments(self) -> "Attachments":
         """The runs that are attached through any handle on this engine, in this process."""
-        from holdfast.memories.run.attaching import Attachments
+        from holdfast.memories.run.records.mirror import Attachments
 
         if self._root is not None:
             return self._root.run_attachments

@@ -16,10 +16,10 @@ from holdfast.library.wire_client import WireClient
 from holdfast.library.wire_request import route
 from holdfast.memories.run import commanding
 from holdfast.memories.run import keys as run_keys
-from holdfast.memories.run.attaching import Attached, Attachments, Shown, attach, opening_of
 from holdfast.memories.run.entry import EVERYTHING, OneOrMany, filter_of
 from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.model_view import EntryPageRequest
+from holdfast.memories.run.records.mirror import Attached, Attachments, Shown, attach, opening_of
 from holdfast.memories.run.records.read import (
     ENDED,
     EntryOrder,

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from holdfast.memories.run.attaching import Attachments
+from holdfast.memories.run.records.mirror import Attachments
 from holdfast.memories.run.records.record import RunsContext as RunCaller
 from holdfast.memories.run.records.runs import Runs
 from holdfast.memories.stores.caller import StoresContext

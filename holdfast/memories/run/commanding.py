@@ -2,7 +2,7 @@
 
 from holdfast.ground.errors import Conflict, InvalidInput
 from holdfast.ground.text import encoded
-from holdfast.memories.run.attaching import Attachments
+from holdfast.memories.run.records.mirror import Attachments
 from holdfast.memories.run.records.read import run_row
 from holdfast.memories.run.records.record import RunControl, RunsContext, held_by, this_process
 

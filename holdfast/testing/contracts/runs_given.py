@@ -5,8 +5,8 @@ from collections.abc import Callable, Generator
 import pytest
 
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.run.attaching import Attached
 from holdfast.memories.run.memory import RunMemory
+from holdfast.memories.run.records.mirror import Attached
 from holdfast.memories.run.records.record import RunControl
 
 Show = Callable[..., Attached]

@@ -7,8 +7,7 @@ import pytest
 
 from holdfast.ground.errors import EngineFault, HoldfastError, NotFound, Unavailable
 from holdfast.memories.run.memory import RunMemory
-from holdfast.memories.run.mirroring import BEAT, Mirroring
-from holdfast.memories.run.records.mirror import WAITING_MOST, Mirror
+from holdfast.memories.run.records.mirror import BEAT, WAITING_MOST, Mirror, Mirroring
 from holdfast.memories.run.records.record import ReportedEvent, RunReport, RunStart
 
 PATIENCE = 10.0

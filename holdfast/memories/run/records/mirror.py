@@ -1,18 +1,24 @@
-"""One run memory as it is reported: what happened in it is gathered until a report takes it.
+"""Mirror a RunMemory to an engine.
 
 A report tells entries as they are when it is made, not each write: what was written over meanwhile
 nobody misses, and a report that failed is simply made again.
 """
 
+import atexit
 import logging
+import secrets
+import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from threading import Lock
 from typing import Final, Protocol
 
 import msgspec
+from msgspec import Struct
 from msgspec.structs import asdict
 
+from holdfast.ground.clock import Clock, to_microseconds
 from holdfast.ground.errors import (
     Conflict,
     HoldfastError,
@@ -22,17 +28,29 @@ from holdfast.ground.errors import (
     NotPermitted,
     Refused,
 )
+from holdfast.ground.events import EventBus
+from holdfast.ground.scope import checked_name
 from holdfast.memories.run.entry import RunEntry
+from holdfast.memories.run.listeners import RunMemoryEvent
 from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.records.record import (
     EVENTS_MOST,
+    MILLISECOND,
+    Controls,
     Ending,
     ReportedEntry,
     ReportedEvent,
+    RunControl,
     RunReport,
+    RunsContext,
     RunStart,
+    checked_ending,
+    checked_metadata,
+    checked_name_of,
     kept_value,
+    this_process,
 )
+from holdfast.memories.run.records.write import begin, take
 
 WAITING_MOST: Final = 10_000
 """Events that wait to be reported; beyond, the oldest are counted as missed."""
@@ -254,3 +272,249 @@ def reported(held: RunEntry) -> ReportedEntry:
         updated_at=held.updated_at,
         **asdict(kept_value(held.value_json)),
     )
+
+
+BEAT: Final = 15.0
+"""Seconds of quiet after which a run says that it is alive."""
+
+LAST_WORDS: Final = 5.0
+"""Seconds that closing waits for what is still to be reported."""
+
+
+LOOKS_EVERY: Final = 0.2
+"""Seconds after which a run that something happened in is looked at, while another one waits."""
+
+
+class _Turn:
+    """A mirror, and when it is to be asked again."""
+
+    def __init__(self, mirror: Mirror) -> None:
+        self.mirror, self.asked = mirror, -BEAT
+
+    def due(self, *, hurried: bool) -> float:
+        """Return when it is its turn, on the monotonic clock."""
+        if not self.mirror.waits:
+            return self.asked + BEAT
+        return self.asked + (0.0 if hurried and not self.mirror.failures else self.mirror.pause)
+
+
+class Mirroring:
+    """Asks each mirror for its report in its time. The thread is there while a run is attached.
+
+    With *strict* nobody makes it faster than its mirrors' pauses: a server says how often.
+    """
+
+    def __init__(self, *, strict: bool, now: Callable[[], float] = time.monotonic) -> None:
+        self._strict, self._now = strict, now
+        self._turns: list[_Turn] = []
+        self._changed = threading.Condition()
+        self._rung, self._urgent = threading.Event(), threading.Event()
+        self._hurried = 0
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def ring(self) -> None:
+        """Tell that there is something to report; a write calls this, so it must cost nothing."""
+        if not self._rung.is_set():
+            self._rung.set()
+
+    def add(self, mirror: Mirror) -> None:
+        """Report *mirror* from now on, until it is over."""
+        with self._changed:
+            self._turns.append(_Turn(mirror))
+            if self._thread is None and not self._closed:
+                atexit.register(self.close)
+                self._thread = threading.Thread(
+                    target=self._work, name="holdfast-runs", daemon=True
+                )
+                self._thread.start()
+        self.ring()
+
+    def flush(self, timeout: float = LAST_WORDS) -> bool:
+        """Wait until all that happened so far is reported; tell whether it is.
+
+        False after *timeout* seconds, and at once when the keeper cannot be reached.
+        """
+        if threading.current_thread() is self._thread:
+            return False
+        with self._changed:
+            if self._idle():
+                return True
+            self._hurried += 1
+            self._wake()
+            try:
+                self._changed.wait_for(self._stuck, timeout)
+            finally:
+                self._hurried -= 1
+            return self._idle()
+
+    def close(self, timeout: float = LAST_WORDS) -> None:
+        """Report what there is, within *timeout* seconds, and stop; again does nothing."""
+        self.flush(timeout)
+        with self._changed:
+            self._closed, thread = True, self._thread
+        self._wake()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(timeout)
+
+    def _idle(self) -> bool:
+        return not any(turn.mirror.waits for turn in self._turns)
+
+    def _stuck(self) -> bool:
+        """Tell whether nothing waits but for a keeper that cannot be reached."""
+        waiting = [turn.mirror for turn in self._turns if turn.mirror.waits]
+        return self._thread is None or all(mirror.failures for mirror in waiting)
+
+    def _wake(self) -> None:
+        self._urgent.set()
+        self._rung.set()
+
+    def _work(self) -> None:
+        try:
+            self._ask()
+        finally:
+            with self._changed:
+                self._leave()
+
+    def _ask(self) -> None:
+        while True:
+            self._urgent.clear()
+            self._rung.clear()
+            with self._changed:
+                self._turns = [turn for turn in self._turns if not turn.mirror.over]
+                if self._closed or not self._turns:
+                    self._leave()
+                    return
+                turns, hurried = list(self._turns), bool(self._hurried) and not self._strict
+            for turn in turns:
+                if turn.due(hurried=hurried) <= self._now():
+                    turn.mirror.step()
+                    turn.asked = self._now()
+            with self._changed:
+                self._changed.notify_all()
+            if not any(turn.mirror.over for turn in turns):
+                self._rest(min(turn.due(hurried=hurried) for turn in turns) - self._now())
+
+    def _leave(self) -> None:
+        """Be no longer the thread that reports: the next run that is attached has another."""
+        if self._thread is threading.current_thread():
+            self._thread = None
+            atexit.unregister(self.close)
+            self._changed.notify_all()
+
+    def _rest(self, seconds: float) -> None:
+        """Wait until it is somebody's turn. While something waits already, a ring tells nothing."""
+        if seconds <= 0:
+            return
+        if self._idle():
+            self._rung.wait(seconds)
+        else:
+            self._urgent.wait(min(seconds, LOOKS_EVERY))
+
+
+class Shown(Struct, frozen=True, kw_only=True):
+    """Where a run is shown: in which workspace, by which keeper, on which bus if there is one."""
+
+    workspace: str
+    keeper: RunRecorder
+    bus: EventBus | None = None
+
+
+class Attachments:
+    """The runs of this process that are shown through one handle, and those like it.
+
+    With *strict* their keeper decides how often it is told.
+    """
+
+    def __init__(self, *, strict: bool = False) -> None:
+        self.controls = Controls()
+        self.mirroring = Mirroring(strict=strict)
+
+    def flush(self) -> None:
+        """Let what happened so far be in the records, if their keeper can be reached."""
+        self.mirroring.flush()
+
+    def close(self) -> None:
+        """Report what there is, and stop."""
+        self.mirroring.close()
+
+
+class InEngine:
+    """The keeper of records in *caller*'s own database."""
+
+    pause = PAUSE
+
+    def __init__(self, caller: RunsContext) -> None:
+        self._caller = caller
+
+    def begin(self, opening: RunStart) -> None:
+        """Show a run; again does nothing."""
+        begin(self._caller, opening)
+
+    def take(self, run_id: str, report: RunReport) -> None:
+        """Bring a run's record up to date; again does nothing."""
+        take(self._caller, run_id, report)
+
+
+class Attached:
+    """A run while it is shown. Called, it is over: as `completed`, or as what is given."""
+
+    def __init__(self, ends: Callable[[Ending], None]) -> None:
+        self._ends = ends
+
+    def __call__(self, state: Ending = "completed") -> None:
+        """Mark the run ended, and keep its last snapshot; again does nothing."""
+        self._ends(checked_ending(state))
+
+
+def opening_of(
+    memory: RunMemory, *, name: str, agent: str | None, metadata: object, clock: Clock
+) -> RunStart:
+    """Return how the run of *memory* is shown; InvalidInput for what cannot be told of it."""
+    if not isinstance(memory, RunMemory):  # pyright: ignore[reportUnnecessaryIsInstance] - what a caller gave
+        raise InvalidInput("memory", "must be a RunMemory", given=type(memory).__name__)
+    return RunStart(
+        run_id=checked_name("run_id", memory.run_id),
+        holder=secrets.token_hex(12),
+        name=checked_name_of("name", name),
+        agent=None if agent is None else checked_name_of("agent", agent),
+        metadata=checked_metadata(metadata or {}),
+        place=this_process(),
+        started_at=to_microseconds(clock.now()) // MILLISECOND,
+    )
+
+
+def attach(
+    attachments: Attachments,
+    memory: RunMemory,
+    opening: RunStart,
+    shown: Shown,
+    control: RunControl | None,
+) -> Attached:
+    """Show the run of *memory* from now on; *control* has it in its hands."""
+    mirror = Mirror(memory, opening, shown.keeper, ring=attachments.mirroring.ring)
+    bus = shown.bus
+
+    def hear(event: RunMemoryEvent) -> None:
+        mirror.hear(ReportedEvent(type=event.type, at=event.at, data=event.data))
+        if bus is not None and bus.heard:
+            bus.publish(event.notice(shown.workspace))
+
+    let_go = _nothing
+    if control is not None:
+        let_go = attachments.controls.hold(
+            shown.workspace, opening.run_id, control, holder=opening.holder
+        )
+    unheard = memory.on_event(hear)
+    attachments.mirroring.add(mirror)
+
+    def ends(state: Ending) -> None:
+        unheard()
+        let_go()
+        mirror.end(state)
+
+    return Attached(ends)
+
+
+def _nothing() -> None:
+    """Let nothing go: nobody holds the run."""

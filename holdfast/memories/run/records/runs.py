@@ -8,7 +8,10 @@ from functools import cached_property
 
 from holdfast.ground.pages import Page
 from holdfast.memories.run import commanding
-from holdfast.memories.run.attaching import (
+from holdfast.memories.run.entry import OneOrMany, filter_of
+from holdfast.memories.run.memory import RunMemory
+from holdfast.memories.run.records import write
+from holdfast.memories.run.records.mirror import (
     Attached,
     Attachments,
     InEngine,
@@ -16,9 +19,6 @@ from holdfast.memories.run.attaching import (
     attach,
     opening_of,
 )
-from holdfast.memories.run.entry import OneOrMany, filter_of
-from holdfast.memories.run.memory import RunMemory
-from holdfast.memories.run.records import write
 from holdfast.memories.run.records.read import (
     EntryOrder,
     ListedEntry,
