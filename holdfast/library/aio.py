@@ -63,13 +63,12 @@ from holdfast.memories.longterm.records import (
     What,
 )
 from holdfast.memories.longterm.score import Weights
-from holdfast.memories.run import commanding
 from holdfast.memories.run.entry import OneOrMany
 from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.records.mirror import Attached
 from holdfast.memories.run.records.read import EntryOrder, ListedEntry, ReadEntry, RecordedRunEvent
 from holdfast.memories.run.records.record import RunControl, RunState, WatchedRun
-from holdfast.memories.run.records.runs import Runs
+from holdfast.memories.run.records.runs import CANCELLED, Runs
 from holdfast.memories.state.result import InferenceResult
 from holdfast.memories.state.run_records import RunRecord, RunStatus
 from holdfast.memories.state.thread import (
@@ -1262,7 +1261,7 @@ class AsyncRuns:
         answer = await self._cross(self._of.follow, id, after=after)
         return AsyncLive(answer, self._cross)
 
-    async def cancel(self, id: str, reason: str = commanding.CANCELLED) -> None:
+    async def cancel(self, id: str, reason: str = CANCELLED) -> None:
         """Cancel the run *id* of this process; Conflict when it is over, or runs elsewhere."""
         await self._cross(self._of.cancel, id, reason)
 

@@ -14,7 +14,6 @@ from holdfast.library.remote_events import PAUSE, PAUSE_MOST, frames
 from holdfast.library.wire_answers import field_of, paged
 from holdfast.library.wire_client import WireClient
 from holdfast.library.wire_request import route
-from holdfast.memories.run import commanding
 from holdfast.memories.run import keys as run_keys
 from holdfast.memories.run.entry import EVERYTHING, OneOrMany, filter_of
 from holdfast.memories.run.memory import RunMemory
@@ -43,6 +42,7 @@ from holdfast.memories.run.records.record import (
     WatchedRun,
     checked_state,
 )
+from holdfast.memories.run.records.runs import CANCELLED, demand_words
 
 RUNS: Final = "/api/runs"
 HERE: Final = ""
@@ -179,9 +179,9 @@ class RemoteRuns:
                 if frame.id:
                     yield event_from_wire(int(frame.id), frame.event, frame.data)
 
-    def cancel(self, id: str, reason: str = commanding.CANCELLED) -> None:
+    def cancel(self, id: str, reason: str = CANCELLED) -> None:
         """Cancel the run *id* of this process or of the server's."""
-        commanding.demand_words("reason", reason)
+        demand_words("reason", reason)
         held = self.attachments.controls.of(HERE, id)
         if held is not None:
             held.cancel(reason)
@@ -190,7 +190,7 @@ class RemoteRuns:
 
     def steer(self, id: str, text: str, *, step: str | None = None) -> list[str]:
         """Put *text* before the next request of *step*, or of every running one; return which."""
-        commanding.demand_words("text", text)
+        demand_words("text", text)
         held = self.attachments.controls.of(HERE, id)
         if held is not None:
             return held.steer(text, step=step)

@@ -8,7 +8,6 @@ from holdfast.doors.http.params import Body
 from holdfast.doors.http.query import PAGE, integer, one_of, several, text
 from holdfast.doors.http.request import HttpRoute
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.run.commanding import CANCELLED
 from holdfast.memories.run.entry import filter_of
 from holdfast.memories.run.model_view import ORDERS
 from holdfast.memories.run.records.read import (
@@ -19,6 +18,7 @@ from holdfast.memories.run.records.read import (
     run_to_wire,
 )
 from holdfast.memories.run.records.record import RunsContext, RunState
+from holdfast.memories.run.records.runs import CANCELLED
 
 RUNS = "/api/runs"
 RUN = f"{RUNS}/{{run}}"

@@ -1,4 +1,4 @@
-"""Runs made visible outside their process: attached, listed, looked into, cancelled, deleted.
+"""`hf.runs`: list, follow, cancel and steer runs.
 
 A record is a report of a run. Run memory itself never reads it.
 """
@@ -6,8 +6,9 @@ A record is a report of a run. Run memory itself never reads it.
 from collections.abc import Generator, Iterable, Mapping
 from functools import cached_property
 
+from holdfast.ground.errors import Conflict, InvalidInput
 from holdfast.ground.pages import Page
-from holdfast.memories.run import commanding
+from holdfast.ground.text import encoded
 from holdfast.memories.run.entry import OneOrMany, filter_of
 from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.records import write
@@ -35,8 +36,69 @@ from holdfast.memories.run.records.read import (
     read_in,
     run_row,
 )
-from holdfast.memories.run.records.record import RunControl, RunsContext, RunState, WatchedRun
+from holdfast.memories.run.records.record import (
+    RunControl,
+    RunsContext,
+    RunState,
+    WatchedRun,
+    held_by,
+    this_process,
+)
 from holdfast.memories.run.records.write import CheckpointRows
+
+CANCELLED = "cancelled"
+"""Why a run was cancelled, when nobody said."""
+
+
+def cancel(
+    caller: RunsContext, attachments: Attachments, run_id: str, reason: str = CANCELLED
+) -> None:
+    """Cancel the run *run_id*; NotFound without it, Conflict when it is over or elsewhere."""
+    demand_words("reason", reason)
+    _control_of(caller, attachments, run_id).cancel(reason)
+
+
+def steer(
+    caller: RunsContext, attachments: Attachments, run_id: str, text: str, step: str | None = None
+) -> list[str]:
+    """Tell the run's *step*, or every running one, *text* before its next request; say which."""
+    demand_words("text", text)
+    if step is not None:
+        demand_words("step", step)
+    return _control_of(caller, attachments, run_id).steer(text, step=step)
+
+
+def _control_of(caller: RunsContext, attachments: Attachments, run_id: str) -> RunControl:
+    held = attachments.controls.of(caller.workspace, run_id)
+    if held is not None:
+        return held
+    attachments.flush()
+    run = run_row(caller, run_id)
+    state = run.state_at(caller.now())
+    held = held_by(run.holder) if state == "running" else None
+    if held is not None:
+        return held
+    if state == "running" and run.place == this_process():
+        raise Conflict(
+            f"The run {run_id} of this process has no control attached.",
+            reason="not_held",
+            next="Attach it with its control.",
+        )
+    if state == "running":
+        raise Conflict(
+            f"The run {run_id} is run elsewhere, in {run.place}.",
+            reason="elsewhere",
+            next="Cancel or steer it in that process.",
+        )
+    raise Conflict(
+        f"The run {run_id} is {state}.", reason="ended", next="Only a run that is running takes it."
+    )
+
+
+def demand_words(field: str, given: object) -> None:
+    """Raise InvalidInput for what says nothing."""
+    if not encoded(field, given).strip():
+        raise InvalidInput(field, "must not be blank", next="Say it in words.")
 
 
 class Runs:
@@ -108,10 +170,10 @@ class Runs:
         run_row(caller, id)
         return follow(caller, id, number)
 
-    def cancel(self, id: str, reason: str = commanding.CANCELLED) -> None:
+    def cancel(self, id: str, reason: str = CANCELLED) -> None:
         """Cancel the run *id* of this process; Conflict when it is over, or runs elsewhere."""
         self.caller.demand("write")
-        commanding.cancel(self.caller, self._attachments, id, reason)
+        cancel(self.caller, self._attachments, id, reason)
 
     def steer(self, id: str, text: str, *, step: str | None = None) -> list[str]:
         """Put *text* before the next request of *step*, or of every running one; return which.
@@ -119,7 +181,7 @@ class Runs:
         Raises NotFound for a step that is finished or unknown, Conflict as `cancel` does.
         """
         self.caller.demand("write")
-        return commanding.steer(self.caller, self._attachments, id, text, step)
+        return steer(self.caller, self._attachments, id, text, step)
 
     def delete(self, id: str) -> None:
         """Delete the record of a run that is over, with its checkpoint; Conflict for a live one.
