@@ -26,9 +26,7 @@ from holdfast.library.open import open as open_here
 from holdfast.library.upkeep.backup import BackupReport
 from holdfast.library.upkeep.verify import VerifyReport
 from holdfast.memories.durable import runs
-from holdfast.memories.durable.changes import EntryChange, Op
 from holdfast.memories.durable.hydration import Hydration
-from holdfast.memories.durable.limits import DurableLimits, LimitsChanged
 from holdfast.memories.durable.markdown.transfer import Mode
 from holdfast.memories.durable.memory import DurableMemory
 from holdfast.memories.durable.promoting import Promotes
@@ -36,12 +34,19 @@ from holdfast.memories.durable.read import LISTED
 from holdfast.memories.durable.records import (
     AgentSummary,
     DurableEntry,
+    DurableLimits,
+    EntryChange,
     EntryScope,
+    Explanation,
+    ExportReport,
+    ImportReport,
+    LimitsChanged,
+    Op,
+    RunEnded,
     StoredEntry,
     StoredMany,
     Swept,
 )
-from holdfast.memories.durable.reports import Explanation, ExportReport, ImportReport, RunEnded
 from holdfast.memories.durable.run import DurableRun
 from holdfast.memories.durable.write import OnError
 from holdfast.memories.longterm import read

@@ -8,10 +8,14 @@ from holdfast.library.spans import traced
 from holdfast.library.traced_durable import DURABLE
 from holdfast.memories.durable import agents, forgetting_agents, sweeping
 from holdfast.memories.durable.caller import AgentContext as DurableCaller
-from holdfast.memories.durable.codes import coded
-from holdfast.memories.durable.limits import DurableLimits, LimitsChanged
 from holdfast.memories.durable.memory import DurableMemory
-from holdfast.memories.durable.records import AgentSummary, Swept
+from holdfast.memories.durable.records import (
+    AgentSummary,
+    DurableLimits,
+    LimitsChanged,
+    Swept,
+    coded,
+)
 from holdfast.memories.durable.retention import Given, limits_of, set_workspace_limits
 from holdfast.memories.durable.rows import SHARED
 from holdfast.memories.stores.caller import StoresContext

@@ -14,8 +14,7 @@ from holdfast.ground.pages import Page
 from holdfast.ground.scope import Actor, Scope, checked_actor, checked_name
 from holdfast.library.erasure import ForgetReport
 from holdfast.library.settings import HandleTarget
-from holdfast.memories.durable.limits import DurableLimits, LimitsChanged
-from holdfast.memories.durable.records import AgentSummary, Swept
+from holdfast.memories.durable.records import AgentSummary, DurableLimits, LimitsChanged, Swept
 from holdfast.memories.longterm.cache_budget import CACHE_BYTES
 from holdfast.memories.longterm.options import LongTermOptions
 from holdfast.memories.stores.caller import StoresContext

@@ -23,22 +23,26 @@ from holdfast.library.remote_durable_wire import (
 )
 from holdfast.library.wire_client import WireClient
 from holdfast.library.wire_request import route
-from holdfast.memories.durable.changes import EntryChange, Op
 from holdfast.memories.durable.exporting import write_export
 from holdfast.memories.durable.hydration import Hydration
-from holdfast.memories.durable.limits import DurableLimits, LimitsChanged
 from holdfast.memories.durable.markdown.transfer import Mode, read_markdown
 from holdfast.memories.durable.promoting import Promotes, promotion
 from holdfast.memories.durable.read import LISTED, MOST_LISTED, EntryQuery
 from holdfast.memories.durable.records import (
     AgentSummary,
     DurableEntry,
+    DurableLimits,
+    EntryChange,
     EntryScope,
+    Explanation,
+    ExportReport,
+    ImportReport,
+    LimitsChanged,
+    Op,
     StoredEntry,
     StoredMany,
     Swept,
 )
-from holdfast.memories.durable.reports import Explanation, ExportReport, ImportReport
 from holdfast.memories.durable.validation import checked_key
 from holdfast.memories.durable.wire import entry_to_wire
 from holdfast.memories.durable.write import OnError

@@ -16,8 +16,13 @@ from holdfast.library.remote_durable_wire import (
 )
 from holdfast.memories.durable.hydration import Hydration, checked_budget
 from holdfast.memories.durable.read import LISTED, MOST_LISTED, EntryQuery
-from holdfast.memories.durable.records import DurableEntry, EntryScope, StoredEntry, StoredMany
-from holdfast.memories.durable.reports import Explanation
+from holdfast.memories.durable.records import (
+    DurableEntry,
+    EntryScope,
+    Explanation,
+    StoredEntry,
+    StoredMany,
+)
 from holdfast.memories.durable.validation import checked_key, checked_tags
 from holdfast.memories.durable.write import OnError
 

@@ -11,8 +11,14 @@ from holdfast.library import remote_durable_acts as acts
 from holdfast.library.remote_durable_wire import DurableWire, record, value_of
 from holdfast.memories.durable.hydration import Hydration
 from holdfast.memories.durable.read import LISTED, EntryQuery
-from holdfast.memories.durable.records import DurableEntry, EntryScope, StoredEntry, StoredMany
-from holdfast.memories.durable.reports import Explanation, RunEnded
+from holdfast.memories.durable.records import (
+    DurableEntry,
+    EntryScope,
+    Explanation,
+    RunEnded,
+    StoredEntry,
+    StoredMany,
+)
 from holdfast.memories.durable.runs import Ending
 from holdfast.memories.durable.wire import Wire
 from holdfast.memories.durable.write import OnError

@@ -20,9 +20,14 @@ from holdfast.ground.pages import Page
 from holdfast.library.remote_errors import of_code
 from holdfast.library.wire_client import Method, WireClient
 from holdfast.library.wire_request import body_of, route
-from holdfast.memories.durable.codes import give_code
-from holdfast.memories.durable.records import DurableEntry, NotStored, StoredEntry, StoredMany
-from holdfast.memories.durable.reports import RejectedFile
+from holdfast.memories.durable.records import (
+    DurableEntry,
+    NotStored,
+    RejectedFile,
+    StoredEntry,
+    StoredMany,
+    give_code,
+)
 from holdfast.memories.durable.validation import checked_idempotency_key
 from holdfast.memories.durable.wire import Wire, from_wire
 from holdfast.memories.stores.records import JSONObject

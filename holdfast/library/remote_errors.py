@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.ground import errors
 from holdfast.ground.errors import HoldfastError
-from holdfast.memories.durable.codes import CODES
+from holdfast.memories.durable.records import CODES
 
 HEADER = "holdfast-error"
 

@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from holdfast.library.spans import Face, TracedMethod
-from holdfast.memories.durable.records import DurableEntry, StoredEntry, StoredMany
-from holdfast.memories.durable.reports import ImportReport
+from holdfast.memories.durable.records import DurableEntry, ImportReport, StoredEntry, StoredMany
 
 
 def _found(entry: DurableEntry | None) -> Sequence[DurableEntry]:

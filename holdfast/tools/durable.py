@@ -15,8 +15,7 @@ from holdfast.ground.pages import Page
 from holdfast.ground.scope import Actor
 from holdfast.library.spans import traced_as
 from holdfast.memories import durable as memories
-from holdfast.memories.durable.codes import give_code
-from holdfast.memories.durable.records import DurableEntry, Gone, StoredEntry
+from holdfast.memories.durable.records import DurableEntry, Gone, StoredEntry, give_code
 from holdfast.memories.durable.similar import similar_keys
 from holdfast.memories.durable.wire import value_to_wire
 from holdfast.tools.base import JSON, Tool

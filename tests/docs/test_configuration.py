@@ -27,9 +27,7 @@ from holdfast.engines.base import KEPT
 from holdfast.engines.postgres import pool
 from holdfast.engines.postgres.server import CONNECT_TIMEOUT, MOST_CONNECTIONS
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.durable import keeping
-from holdfast.memories.durable.limits import RANGES, DurableLimits
-from holdfast.memories.durable.times import DAY
+from holdfast.memories.durable.records import CHANGES_KEPT, DAY, EVICTED_KEPT, RANGES, DurableLimits
 from holdfast.memories.longterm import block, recalling
 from holdfast.memories.longterm.options import MAX_ITEMS, LongTermOptions
 from holdfast.memories.longterm.vectors.registry import NAMES
@@ -68,8 +66,8 @@ FIGURES = {
     "seconds to connect": CONNECT_TIMEOUT,
     "ended runs of a workspace that are kept": ENDED_MOST,
     "days that changes are kept for `/api/events`": KEPT / timedelta(days=1),
-    "days that the history of durable memory is kept": keeping.CHANGES_KEPT / DAY,
-    "days that an evicted durable entry can be restored": keeping.EVICTED_KEPT / DAY,
+    "days that the history of durable memory is kept": CHANGES_KEPT / DAY,
+    "days that an evicted durable entry can be restored": EVICTED_KEPT / DAY,
 }
 
 

@@ -18,8 +18,8 @@ from holdfast.doors.cli.durable_shown import (
     rows_of_entries,
 )
 from holdfast.ground.errors import InvalidInput, NotFound
-from holdfast.memories.durable.limits import RANGES
 from holdfast.memories.durable.memory import DurableMemory
+from holdfast.memories.durable.records import RANGES
 from holdfast.memories.durable.similar import similar_keys
 from holdfast.memories.durable.wire import entry_to_wire
 

@@ -8,9 +8,8 @@ from msgspec import Struct
 from holdfast.doors.cli.answer import brief, put_json
 from holdfast.doors.cli.call import CommandContext
 from holdfast.doors.cli.printable import one_line
-from holdfast.memories.durable.changes import EntryChange
 from holdfast.memories.durable.hydration import Hydration
-from holdfast.memories.durable.records import DurableEntry
+from holdfast.memories.durable.records import DurableEntry, EntryChange
 from holdfast.memories.durable.wire import entry_to_wire, value_to_wire
 
 T = TypeVar("T", bound=Struct)

@@ -46,8 +46,8 @@ from holdfast.ground.events import Event
 from holdfast.ground.ids import Ids
 from holdfast.ground.scope import LOCAL
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.durable.codes import give_code
 from holdfast.memories.durable.context import counts
+from holdfast.memories.durable.records import give_code
 
 if TYPE_CHECKING:
     from holdfast.runtime import Network

@@ -9,8 +9,8 @@ from msgspec import Struct
 from holdfast.engines.base import Reader
 from holdfast.ground.text import sha256_hex
 from holdfast.library.upkeep.finding import Finding
+from holdfast.memories.durable.records import agent_hash, key_hash
 from holdfast.memories.durable.rows import NO_RUN, SHARED, tags_of
-from holdfast.memories.durable.tombstones import agent_hash, key_hash
 
 ROWS_AT_ONCE = 500
 """Rows read at a time; changes come with their contents."""

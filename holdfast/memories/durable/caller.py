@@ -7,9 +7,8 @@ from holdfast.engines.base import Engine
 from holdfast.ground.clock import Clock
 from holdfast.ground.ids import Ids
 from holdfast.ground.scope import Actor
-from holdfast.memories.durable.records import By
+from holdfast.memories.durable.records import By, to_milliseconds
 from holdfast.memories.durable.rows import SHARED, EntryLocation
-from holdfast.memories.durable.times import to_milliseconds
 
 NO_TOKEN = 0
 """The token of no run."""

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from threading import Lock
 from typing import Final, cast, get_args
 
-from holdfast.memories.durable.codes import CODES
-from holdfast.memories.durable.records import LABELS, Outcome
+from holdfast.memories.durable.records import CODES, LABELS, Outcome
 from holdfast.memories.durable.rules import Reason
 
 Count = tuple[str, str, int]

@@ -8,15 +8,19 @@ from holdfast.engines.base import Reader
 from holdfast.ground.clock import from_microseconds
 from holdfast.ground.errors import shortened
 from holdfast.memories.durable.caller import AgentContext
-from holdfast.memories.durable.codes import coded
 from holdfast.memories.durable.fence import pass_fence
 from holdfast.memories.durable.hydration import ToSee, checked_budget, plan_in
-from holdfast.memories.durable.records import CORE, By
-from holdfast.memories.durable.reports import Explanation, Verdict
+from holdfast.memories.durable.records import (
+    CORE,
+    By,
+    Explanation,
+    Verdict,
+    coded,
+    key_hash,
+    to_milliseconds_text,
+)
 from holdfast.memories.durable.rows import NO_RUN, by_of, scope_of
 from holdfast.memories.durable.rules import Considered, HydrationCandidate
-from holdfast.memories.durable.times import to_milliseconds_text
-from holdfast.memories.durable.tombstones import key_hash
 from holdfast.memories.durable.validation import checked_key
 
 _NOBODYS: Final = b""

@@ -7,7 +7,6 @@ import msgspec
 
 from holdfast.ground.errors import HoldfastError, InvalidInput
 from holdfast.memories.durable.caller import AgentContext
-from holdfast.memories.durable.codes import coded
 from holdfast.memories.durable.markdown.folder import ExportFolder, target
 from holdfast.memories.durable.markdown.format import (
     FORMAT,
@@ -19,8 +18,7 @@ from holdfast.memories.durable.markdown.format import (
     read_marker,
     to_files,
 )
-from holdfast.memories.durable.records import DurableEntry
-from holdfast.memories.durable.reports import ExportReport
+from holdfast.memories.durable.records import DurableEntry, ExportReport, coded
 from holdfast.memories.durable.rows import SHARED, EntryRow
 
 _ELSEWHERE: Final = "Choose a folder that is absent or empty, or an earlier export of this agent."

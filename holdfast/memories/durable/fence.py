@@ -7,7 +7,7 @@ from msgspec import Struct
 from holdfast.engines.base import Reader
 from holdfast.ground.errors import StaleRun
 from holdfast.memories.durable.caller import AgentContext
-from holdfast.memories.durable.times import DAY
+from holdfast.memories.durable.records import DAY
 
 LAPSES_AFTER: Final = DAY
 """Microseconds from a run's last write or heartbeat."""

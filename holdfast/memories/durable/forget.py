@@ -8,11 +8,10 @@ from msgspec import Struct
 from holdfast.engines.base import Transaction
 from holdfast.ground.errors import InvalidInput, RunRequired
 from holdfast.memories.durable.caller import AgentContext
-from holdfast.memories.durable.records import EntryScope
+from holdfast.memories.durable.records import EntryScope, key_hash
 from holdfast.memories.durable.replays import Replay
 from holdfast.memories.durable.rows import SHARED, EntryLocation, EntryRow
 from holdfast.memories.durable.secret import secret_of
-from holdfast.memories.durable.tombstones import key_hash
 from holdfast.memories.durable.transaction import AgentTransaction
 from holdfast.memories.durable.validation import checked_key
 from holdfast.memories.durable.writing import refusals, write

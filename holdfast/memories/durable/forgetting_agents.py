@@ -13,10 +13,9 @@ from holdfast.ground.scope import Actor
 from holdfast.ground.text import first_of_category, within
 from holdfast.memories.durable.caller import AgentContext
 from holdfast.memories.durable.on_behalf import OnBehalf
-from holdfast.memories.durable.records import By
+from holdfast.memories.durable.records import By, agent_hash
 from holdfast.memories.durable.rows import NO_RUN, SHARED, by_text
 from holdfast.memories.durable.secret import secret_of
-from holdfast.memories.durable.tombstones import agent_hash
 from holdfast.memories.durable.transaction import AgentTransaction
 from holdfast.memories.durable.writing import event_of, refusals, write
 

@@ -16,8 +16,7 @@ from holdfast.ground.events import Fact
 from holdfast.memories.durable.caller import AgentContext
 from holdfast.memories.durable.context import Count, counts
 from holdfast.memories.durable.fence import pass_fence
-from holdfast.memories.durable.limits import RANGES, DurableLimits
-from holdfast.memories.durable.records import DurableEntry, EntryScope
+from holdfast.memories.durable.records import RANGES, DurableEntry, DurableLimits, EntryScope
 from holdfast.memories.durable.render import render
 from holdfast.memories.durable.rows import SEQ, entry_of, scope_of
 from holdfast.memories.durable.rules import (

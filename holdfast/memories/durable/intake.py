@@ -6,13 +6,10 @@ from typing import Final
 from msgspec.json import encode
 
 from holdfast.ground.errors import HoldfastError, ImportRefused, InvalidInput, MemoryFull
-from holdfast.memories.durable.codes import code_of
 from holdfast.memories.durable.forget import forget_rows
 from holdfast.memories.durable.markdown.format import MarkdownEntry, told_path
-from holdfast.memories.durable.records import DAILY, WORKSPACE
-from holdfast.memories.durable.reports import RejectedFile
+from holdfast.memories.durable.records import DAILY, HOUR, WORKSPACE, RejectedFile, code_of
 from holdfast.memories.durable.rows import NO_RUN, SHARED, EntryLocation, EntryRow, tags_text
-from holdfast.memories.durable.times import HOUR
 from holdfast.memories.durable.transaction import AgentTransaction
 from holdfast.memories.durable.validation import refuse_long
 from holdfast.memories.durable.write_entry import EntryWrite, store

@@ -6,25 +6,29 @@ from os import PathLike
 
 from holdfast.ground.pages import Page
 from holdfast.memories.durable.caller import AgentContext
-from holdfast.memories.durable.changes import EntryChange, Op
-from holdfast.memories.durable.codes import coded
 from holdfast.memories.durable.explaining import explain
 from holdfast.memories.durable.exporting import export_markdown
 from holdfast.memories.durable.forget import forget
 from holdfast.memories.durable.history import history, redact
 from holdfast.memories.durable.hydration import Hydration, hydrate
-from holdfast.memories.durable.limits import DurableLimits, LimitsChanged
 from holdfast.memories.durable.markdown.transfer import How, Mode, import_markdown
 from holdfast.memories.durable.promoting import Promotes, promote, promotion
 from holdfast.memories.durable.read import LISTED, EntryQuery, get, list_entries
 from holdfast.memories.durable.records import (
     DurableEntry,
+    DurableLimits,
+    EntryChange,
     EntryScope,
+    Explanation,
+    ExportReport,
+    ImportReport,
+    LimitsChanged,
+    Op,
     StoredEntry,
     StoredMany,
     Swept,
+    coded,
 )
-from holdfast.memories.durable.reports import Explanation, ExportReport, ImportReport
 from holdfast.memories.durable.restoring import restore
 from holdfast.memories.durable.retention import limits_of, set_limits
 from holdfast.memories.durable.run import DurableRun

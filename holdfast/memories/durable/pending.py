@@ -11,8 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.engines.base import Transaction
-from holdfast.memories.durable.changes import Cause, Op
-from holdfast.memories.durable.records import CORE
+from holdfast.memories.durable.records import CORE, Cause, Op
 from holdfast.memories.durable.rows import EntryLocation, EntryRow
 
 _WITHOUT_CONTENT: Final = frozenset({"move", "expire", "end", "forget", "redact"})

@@ -9,8 +9,7 @@ from msgspec.structs import replace
 
 from holdfast.ground.errors import InvalidInput, NotFound
 from holdfast.memories.durable.caller import AgentContext
-from holdfast.memories.durable.codes import coded
-from holdfast.memories.durable.records import StoredEntry
+from holdfast.memories.durable.records import StoredEntry, coded
 from holdfast.memories.durable.validation import checked_origin, checked_promoted_from
 from holdfast.memories.durable.write import set_one
 from holdfast.memories.durable.write_entry import PLAIN, EntryWrite

@@ -6,9 +6,8 @@ from functools import lru_cache
 from typing import Final
 
 from holdfast.ground.text import CONTROLS, INVISIBLE
-from holdfast.memories.durable.records import DurableEntry
+from holdfast.memories.durable.records import DurableEntry, to_milliseconds_text
 from holdfast.memories.durable.rules import OmittedEntry
-from holdfast.memories.durable.times import to_milliseconds_text
 
 MOST_NAMED: Final = 20
 """Keys that `<omitted>` names."""

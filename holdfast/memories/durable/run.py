@@ -9,13 +9,19 @@ from holdfast.ground.errors import StaleRun
 from holdfast.ground.pages import Page
 from holdfast.memories.durable import runs
 from holdfast.memories.durable.caller import AgentContext
-from holdfast.memories.durable.codes import coded
 from holdfast.memories.durable.explaining import explain
 from holdfast.memories.durable.forget import forget
 from holdfast.memories.durable.hydration import Hydration, hydrate
 from holdfast.memories.durable.read import LISTED, EntryQuery, get, list_entries
-from holdfast.memories.durable.records import DurableEntry, EntryScope, StoredEntry, StoredMany
-from holdfast.memories.durable.reports import Explanation, RunEnded
+from holdfast.memories.durable.records import (
+    DurableEntry,
+    EntryScope,
+    Explanation,
+    RunEnded,
+    StoredEntry,
+    StoredMany,
+    coded,
+)
 from holdfast.memories.durable.write import OnError, set_many, set_one
 from holdfast.memories.durable.write_entry import EntryWrite
 

@@ -20,8 +20,8 @@ from holdfast.memories.durable.hydration import (
     hydrate_in,
     told,
 )
+from holdfast.memories.durable.records import RunEnded
 from holdfast.memories.durable.replays import Replay
-from holdfast.memories.durable.reports import RunEnded
 from holdfast.memories.durable.rows import by_text
 from holdfast.memories.durable.transaction import AgentTransaction
 from holdfast.memories.durable.writing import refusals, write

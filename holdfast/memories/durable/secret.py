@@ -1,6 +1,6 @@
 """The random key with which a workspace hashes what it must not keep."""
 
-from holdfast.memories.durable.tombstones import new_secret
+from holdfast.memories.durable.records import new_secret
 from holdfast.memories.durable.transaction import AgentTransaction
 
 

@@ -7,19 +7,19 @@ from msgspec.structs import replace
 
 from holdfast.engines.base import Engine, Transaction
 from holdfast.memories.durable.caller import AgentContext
-from holdfast.memories.durable.codes import coded
 from holdfast.memories.durable.ending import end_lapsed
 from holdfast.memories.durable.fence import LAPSES_AFTER
-from holdfast.memories.durable.keeping import (
+from holdfast.memories.durable.on_behalf import OnBehalf
+from holdfast.memories.durable.records import (
     CHANGES_KEPT,
     ENDED_KEPT,
     EVICTED_KEPT,
+    MILLISECOND,
     REPLAYS_KEPT,
+    Swept,
+    coded,
 )
-from holdfast.memories.durable.on_behalf import OnBehalf
-from holdfast.memories.durable.records import Swept
 from holdfast.memories.durable.tidying import tidy
-from holdfast.memories.durable.times import MILLISECOND
 from holdfast.memories.durable.transaction import AgentTransaction
 from holdfast.memories.durable.writing import write
 

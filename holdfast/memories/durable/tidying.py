@@ -1,7 +1,7 @@
 """Dropping what is no longer kept of one agent, with a write of its own."""
 
 from holdfast.memories.durable.ending import end_lapsed
-from holdfast.memories.durable.keeping import (
+from holdfast.memories.durable.records import (
     CHANGES_KEPT,
     ENDED_KEPT,
     EVICTED_KEPT,

@@ -16,14 +16,19 @@ from msgspec.structs import replace
 from holdfast.engines.base import Numbered, Row, Transaction
 from holdfast.ground.events import Event, Fact
 from holdfast.memories.durable.caller import AgentContext
-from holdfast.memories.durable.changes import Cause, Op
 from holdfast.memories.durable.context import Count, counts
 from holdfast.memories.durable.evict import ScopeSize
 from holdfast.memories.durable.fence import RunState, refuse_stale
-from holdfast.memories.durable.keeping import TIDY_EVERY
-from holdfast.memories.durable.limits import DurableLimits
 from holdfast.memories.durable.pending import Logged, Pending
-from holdfast.memories.durable.records import CORE, Gone, label_of
+from holdfast.memories.durable.records import (
+    CORE,
+    TIDY_EVERY,
+    Cause,
+    DurableLimits,
+    Gone,
+    Op,
+    label_of,
+)
 from holdfast.memories.durable.rows import SHARED, EntryLocation, EntryRow, by_text
 from holdfast.memories.durable.writing import event_of
 

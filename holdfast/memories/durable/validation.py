@@ -11,7 +11,9 @@ from msgspec import Struct
 from holdfast.ground.clock import to_microseconds
 from holdfast.ground.errors import InvalidInput, shortened
 from holdfast.ground.text import encoded, is_nfc, to_nfc
-from holdfast.memories.durable.limits import (
+from holdfast.memories.durable.records import (
+    CATEGORIES,
+    CORE,
     MOST_CATEGORY,
     MOST_IDEMPOTENCY_KEY,
     MOST_KEY,
@@ -19,7 +21,6 @@ from holdfast.memories.durable.limits import (
     MOST_TAG,
     MOST_TAGS,
 )
-from holdfast.memories.durable.records import CATEGORIES, CORE
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 

@@ -7,10 +7,8 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.ground.scope import Actor
-from holdfast.memories.durable.changes import EntryChange
 from holdfast.memories.durable.hydration import Hydration
-from holdfast.memories.durable.records import By
-from holdfast.memories.durable.times import to_milliseconds_text
+from holdfast.memories.durable.records import By, EntryChange, to_milliseconds_text
 
 R = TypeVar("R", bound=Struct)
 Wire = dict[str, Any]

@@ -8,7 +8,6 @@ from msgspec import UNSET, Struct
 from holdfast.engines.base import Transaction
 from holdfast.ground.errors import HoldfastError, InvalidInput, shortened
 from holdfast.memories.durable.caller import AgentContext
-from holdfast.memories.durable.codes import give_code
 from holdfast.memories.durable.idempotency import (
     EntryAnswer,
     ManyAnswer,
@@ -17,8 +16,13 @@ from holdfast.memories.durable.idempotency import (
     kept_refusal,
     refusal_again,
 )
-from holdfast.memories.durable.limits import MOST_BATCH
-from holdfast.memories.durable.records import NotStored, StoredEntry, StoredMany
+from holdfast.memories.durable.records import (
+    MOST_BATCH,
+    NotStored,
+    StoredEntry,
+    StoredMany,
+    give_code,
+)
 from holdfast.memories.durable.replays import Replay
 from holdfast.memories.durable.tidying import tidy_when_due
 from holdfast.memories.durable.transaction import AgentTransaction

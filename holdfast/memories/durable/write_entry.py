@@ -10,22 +10,24 @@ from msgspec import UNSET, Struct, UnsetType
 
 from holdfast.ground.clock import from_microseconds
 from holdfast.ground.errors import Forgotten, MemoryFull, PreconditionFailed, RunRequired
-from holdfast.memories.durable.changes import Cause, Op
 from holdfast.memories.durable.evict import Leaving, crowded, who_goes
 from holdfast.memories.durable.records import (
     CONVERSATION,
     CORE,
     DAILY,
+    HOUR,
     WORKSPACE,
+    Cause,
     DurableEntry,
     Gone,
+    Op,
     Outcome,
     StoredEntry,
+    Tombstone,
+    key_hash,
     label_of,
 )
 from holdfast.memories.durable.rows import SHARED, EntryLocation, EntryRow, by_of, tags_text
-from holdfast.memories.durable.times import HOUR
-from holdfast.memories.durable.tombstones import Tombstone, key_hash
 from holdfast.memories.durable.transaction import AgentTransaction
 from holdfast.memories.durable.validation import CheckedEntry, near_miss, refuse_long
 

@@ -10,8 +10,8 @@ from holdfast.ground.clock import from_microseconds
 from holdfast.ground.errors import HoldfastError
 from holdfast.ground.events import Event, Fact
 from holdfast.memories.durable.caller import AgentContext
-from holdfast.memories.durable.codes import give_code
 from holdfast.memories.durable.context import counts
+from holdfast.memories.durable.records import give_code
 
 T = TypeVar("T")
 

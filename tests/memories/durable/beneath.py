@@ -9,7 +9,7 @@ from msgspec import json
 from holdfast.engines.base import Engine
 from holdfast.ground.scope import EVERYBODY
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.durable.limits import DurableLimits
+from holdfast.memories.durable.records import DurableLimits
 
 Row = dict[str, Any]
 Rows = dict[str, list[Row]]

@@ -22,7 +22,7 @@ from holdfast.memories.durable.markdown.folder import MOST_BYTES, ROOMY, FolderL
 from holdfast.memories.durable.markdown.format import File, path_of
 from holdfast.memories.durable.markdown.transfer import How, import_files, import_markdown
 from holdfast.memories.durable.memory import DurableMemory
-from holdfast.memories.durable.reports import ImportReport, RejectedFile
+from holdfast.memories.durable.records import ImportReport, RejectedFile
 from holdfast.memories.durable.validation import checked_entry
 from holdfast.testing.fakes import FrozenClock
 

@@ -22,8 +22,7 @@ from holdfast.memories.durable.markdown.format import (
     to_files,
     to_text,
 )
-from holdfast.memories.durable.records import By, DurableEntry
-from holdfast.memories.durable.times import to_milliseconds
+from holdfast.memories.durable.records import By, DurableEntry, to_milliseconds
 from holdfast.memories.durable.validation import checked_entry
 
 AT = datetime(2026, 11, 1, 9, tzinfo=UTC)

@@ -15,8 +15,8 @@ from holdfast.doors.http.params import Body
 from holdfast.ground.errors import InvalidInput
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.durable.caller import AgentContext
+from holdfast.memories.durable.records import to_milliseconds_text
 from holdfast.memories.durable.runs import Ending, begin, end, heartbeat
-from holdfast.memories.durable.times import to_milliseconds_text
 from holdfast.memories.durable.wire import entry_to_wire
 
 OF_RUN = "/runs/{run_id}"

@@ -15,7 +15,7 @@ from holdfast.library.holdfast import Holdfast
 from holdfast.library.spans import within
 from holdfast.memories.durable.exporting import export_files
 from holdfast.memories.durable.markdown.transfer import How, Mode, import_files
-from holdfast.memories.durable.reports import ImportReport, RejectedFile
+from holdfast.memories.durable.records import ImportReport, RejectedFile
 from holdfast.memories.durable.wire import entry_to_wire
 
 

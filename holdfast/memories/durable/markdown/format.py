@@ -16,8 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.ground.errors import InvalidInput
-from holdfast.memories.durable.records import DurableEntry
-from holdfast.memories.durable.times import to_milliseconds, to_milliseconds_text
+from holdfast.memories.durable.records import DurableEntry, to_milliseconds, to_milliseconds_text
 from holdfast.memories.durable.validation import CheckedEntry, checked_entry
 
 File = tuple[str, str]
