@@ -16,7 +16,7 @@ from holdfast.ground.scope import Actor
 from holdfast.library.spans import traced_as
 from holdfast.memories import durable as memories
 from holdfast.memories.durable.records import DurableEntry, Gone, StoredEntry, give_code
-from holdfast.memories.durable.similar import similar_keys
+from holdfast.memories.durable.rules import similar_keys
 from holdfast.memories.durable.wire import value_to_wire
 from holdfast.tools.base import JSON, Tool
 from holdfast.tools.durable_arguments import (

@@ -20,7 +20,7 @@ from holdfast.doors.cli.durable_shown import (
 from holdfast.ground.errors import InvalidInput, NotFound
 from holdfast.memories.durable.memory import DurableMemory
 from holdfast.memories.durable.records import RANGES
-from holdfast.memories.durable.similar import similar_keys
+from holdfast.memories.durable.rules import similar_keys
 from holdfast.memories.durable.wire import entry_to_wire
 
 durable_app = typer.Typer(rich_markup_mode=None)

@@ -17,7 +17,6 @@ from holdfast.memories.durable.caller import AgentContext
 from holdfast.memories.durable.context import Count, counts
 from holdfast.memories.durable.fence import pass_fence
 from holdfast.memories.durable.records import RANGES, DurableEntry, DurableLimits, EntryScope
-from holdfast.memories.durable.render import render
 from holdfast.memories.durable.rows import SEQ, entry_of, scope_of
 from holdfast.memories.durable.rules import (
     HydrationCandidate,
@@ -26,6 +25,7 @@ from holdfast.memories.durable.rules import (
     Weighable,
     digest,
     plan,
+    render,
 )
 from holdfast.memories.durable.writing import publish
 

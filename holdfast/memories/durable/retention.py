@@ -8,10 +8,10 @@ from msgspec.structs import replace
 from holdfast.engines.base import Reader, Transaction
 from holdfast.ground.errors import InvalidInput, MemoryFull
 from holdfast.memories.durable.caller import AgentContext
-from holdfast.memories.durable.evict import Leaving, ScopeSize, excess
 from holdfast.memories.durable.on_behalf import OnBehalf
 from holdfast.memories.durable.records import RANGES, DurableLimits, Gone, LimitsChanged
 from holdfast.memories.durable.rows import SHARED, EntryLocation
+from holdfast.memories.durable.rules import Leaving, ScopeSize, excess
 from holdfast.memories.durable.transaction import AgentTransaction
 from holdfast.memories.durable.write_entry import evict
 from holdfast.memories.durable.writing import refusals, write

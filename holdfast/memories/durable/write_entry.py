@@ -10,7 +10,6 @@ from msgspec import UNSET, Struct, UnsetType
 
 from holdfast.ground.clock import from_microseconds
 from holdfast.ground.errors import Forgotten, MemoryFull, PreconditionFailed, RunRequired
-from holdfast.memories.durable.evict import Leaving, crowded, who_goes
 from holdfast.memories.durable.records import (
     CONVERSATION,
     CORE,
@@ -28,6 +27,7 @@ from holdfast.memories.durable.records import (
     label_of,
 )
 from holdfast.memories.durable.rows import SHARED, EntryLocation, EntryRow, by_of, tags_text
+from holdfast.memories.durable.rules import Leaving, crowded, who_goes
 from holdfast.memories.durable.transaction import AgentTransaction
 from holdfast.memories.durable.validation import CheckedEntry, near_miss, refuse_long
 

@@ -6,9 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.memories.durable.evict import Leaving, ScopeSize, excess, who_goes
 from holdfast.memories.durable.records import EntryScope
-from holdfast.memories.durable.rules import HydrationCandidate, OmittedEntry, digest, plan
+from holdfast.memories.durable.rules import (
+    HydrationCandidate,
+    Leaving,
+    OmittedEntry,
+    ScopeSize,
+    digest,
+    excess,
+    plan,
+    who_goes,
+)
 
 scopes: list[EntryScope] = ["run", "agent", "workspace"]
 budgets = st.integers(min_value=0, max_value=400)
