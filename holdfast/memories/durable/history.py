@@ -12,10 +12,9 @@ from holdfast.ground.clock import from_microseconds, from_microseconds_or_none
 from holdfast.ground.errors import InvalidInput, NotFound
 from holdfast.ground.pages import Page, checked_limit, digest, read_cursor, write_cursor
 from holdfast.memories.durable.caller import AgentContext
-from holdfast.memories.durable.pending import Logged
 from holdfast.memories.durable.read import EVER, LISTED, MOST_LISTED, NEWEST, seq_in
 from holdfast.memories.durable.records import Cause, EntryChange, Op, key_hash
-from holdfast.memories.durable.rows import SHARED, EntryLocation, by_of, scope_of
+from holdfast.memories.durable.rows import SHARED, EntryLocation, Logged, by_of, scope_of
 from holdfast.memories.durable.transaction import AgentTransaction
 from holdfast.memories.durable.validation import checked_key, checked_since
 from holdfast.memories.durable.writing import refusals, write

@@ -18,7 +18,6 @@ from holdfast.ground.events import Event, Fact
 from holdfast.memories.durable.caller import AgentContext
 from holdfast.memories.durable.context import Count, counts
 from holdfast.memories.durable.fence import RunState, refuse_stale
-from holdfast.memories.durable.pending import Logged, Pending
 from holdfast.memories.durable.records import (
     CORE,
     TIDY_EVERY,
@@ -28,7 +27,7 @@ from holdfast.memories.durable.records import (
     Op,
     label_of,
 )
-from holdfast.memories.durable.rows import SHARED, EntryLocation, EntryRow, by_text
+from holdfast.memories.durable.rows import SHARED, EntryLocation, EntryRow, Logged, Pending, by_text
 from holdfast.memories.durable.rules import ScopeSize
 from holdfast.memories.durable.writing import event_of
 
