@@ -7,7 +7,7 @@ from holdfast.library.forgetting import elsewhere
 from holdfast.library.spans import traced
 from holdfast.library.traced_durable import DURABLE
 from holdfast.memories.durable import agents, forgetting_agents, sweeping
-from holdfast.memories.durable.caller import AgentContext as DurableCaller
+from holdfast.memories.durable.context import AgentContext as DurableCaller
 from holdfast.memories.durable.memory import DurableMemory
 from holdfast.memories.durable.records import (
     AgentSummary,

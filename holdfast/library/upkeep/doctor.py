@@ -19,7 +19,7 @@ from holdfast.library.upkeep.doctor_longterm import look_at_longterm
 from holdfast.library.upkeep.storage import check_storage
 from holdfast.library.upkeep.verify_durable import miscounted_agents
 from holdfast.library.upkeep.verify_runs import look_at_threads
-from holdfast.memories.durable.fence import LAPSES_AFTER
+from holdfast.memories.durable.context import LAPSES_AFTER
 from holdfast.memories.durable.records import DAY
 
 DAMAGE_NAMED = 3

@@ -5,7 +5,7 @@ from msgspec import Struct
 from holdfast.ground.clock import from_microseconds_or_none
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.pages import Key, Page, checked_limit, digest, read_cursor, write_cursor
-from holdfast.memories.durable.caller import AgentContext
+from holdfast.memories.durable.context import AgentContext
 from holdfast.memories.durable.read import LISTED, MOST_LISTED
 from holdfast.memories.durable.records import AgentSummary
 

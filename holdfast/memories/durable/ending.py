@@ -4,7 +4,7 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-from holdfast.memories.durable.fence import LAPSES_AFTER
+from holdfast.memories.durable.context import LAPSES_AFTER
 from holdfast.memories.durable.rows import EntryRow
 from holdfast.memories.durable.transaction import AgentTransaction
 from holdfast.memories.durable.writing import event_of

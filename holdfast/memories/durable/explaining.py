@@ -7,8 +7,7 @@ from msgspec import Struct
 from holdfast.engines.base import Reader
 from holdfast.ground.clock import from_microseconds
 from holdfast.ground.errors import shortened
-from holdfast.memories.durable.caller import AgentContext
-from holdfast.memories.durable.fence import pass_fence
+from holdfast.memories.durable.context import AgentContext, pass_fence
 from holdfast.memories.durable.hydration import ToSee, checked_budget, plan_in
 from holdfast.memories.durable.records import (
     CORE,

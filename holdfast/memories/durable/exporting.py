@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from holdfast.ground.errors import HoldfastError, InvalidInput
-from holdfast.memories.durable.caller import AgentContext
+from holdfast.memories.durable.context import AgentContext
 from holdfast.memories.durable.markdown.folder import ExportFolder, target
 from holdfast.memories.durable.markdown.format import (
     FORMAT,

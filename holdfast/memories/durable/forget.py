@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from holdfast.engines.base import Transaction
 from holdfast.ground.errors import InvalidInput, RunRequired
-from holdfast.memories.durable.caller import AgentContext
+from holdfast.memories.durable.context import AgentContext
 from holdfast.memories.durable.records import EntryScope, key_hash
 from holdfast.memories.durable.replays import Replay
 from holdfast.memories.durable.rows import SHARED, EntryLocation, EntryRow

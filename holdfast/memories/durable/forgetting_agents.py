@@ -11,8 +11,7 @@ from holdfast.engines.base import Transaction
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.scope import Actor
 from holdfast.ground.text import first_of_category, within
-from holdfast.memories.durable.caller import AgentContext
-from holdfast.memories.durable.on_behalf import OnBehalf
+from holdfast.memories.durable.context import AgentContext, OnBehalf
 from holdfast.memories.durable.records import By, agent_hash
 from holdfast.memories.durable.rows import NO_RUN, SHARED, by_text
 from holdfast.memories.durable.secret import secret_of

@@ -11,7 +11,7 @@ from holdfast.engines.base import Reader, Transaction
 from holdfast.ground.clock import from_microseconds, from_microseconds_or_none
 from holdfast.ground.errors import InvalidInput, NotFound
 from holdfast.ground.pages import Page, checked_limit, digest, read_cursor, write_cursor
-from holdfast.memories.durable.caller import AgentContext
+from holdfast.memories.durable.context import AgentContext
 from holdfast.memories.durable.read import EVER, LISTED, MOST_LISTED, NEWEST, seq_in
 from holdfast.memories.durable.records import Cause, EntryChange, Op, key_hash
 from holdfast.memories.durable.rows import SHARED, EntryLocation, Logged, by_of, scope_of

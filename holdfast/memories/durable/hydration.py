@@ -13,9 +13,7 @@ from msgspec import Struct
 from holdfast.engines.base import Reader, Row
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.events import Fact
-from holdfast.memories.durable.caller import AgentContext
-from holdfast.memories.durable.context import Count, counts
-from holdfast.memories.durable.fence import pass_fence
+from holdfast.memories.durable.context import AgentContext, Count, counts, pass_fence
 from holdfast.memories.durable.records import RANGES, DurableEntry, DurableLimits, EntryScope
 from holdfast.memories.durable.rows import SEQ, entry_of, scope_of
 from holdfast.memories.durable.rules import (

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from os import PathLike
 
 from holdfast.ground.pages import Page
-from holdfast.memories.durable.caller import AgentContext
+from holdfast.memories.durable.context import AgentContext
 from holdfast.memories.durable.explaining import explain
 from holdfast.memories.durable.exporting import export_markdown
 from holdfast.memories.durable.forget import forget

@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.ground.errors import InvalidInput, NotFound
-from holdfast.memories.durable.caller import AgentContext
+from holdfast.memories.durable.context import AgentContext
 from holdfast.memories.durable.records import StoredEntry, coded
 from holdfast.memories.durable.validation import checked_origin, checked_promoted_from
 from holdfast.memories.durable.write import set_one

@@ -11,9 +11,7 @@ from holdfast.engines.base import Reader, Row
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.pages import Page, checked_limit, digest, read_cursor, write_cursor
 from holdfast.ground.text import encoded
-from holdfast.memories.durable.caller import AgentContext
-from holdfast.memories.durable.context import counts
-from holdfast.memories.durable.fence import pass_fence
+from holdfast.memories.durable.context import AgentContext, counts, pass_fence
 from holdfast.memories.durable.records import DurableEntry
 from holdfast.memories.durable.rows import (
     AGENT,

@@ -2,7 +2,7 @@
 
 from holdfast.engines.base import Transaction
 from holdfast.ground.errors import NotFound
-from holdfast.memories.durable.caller import AgentContext
+from holdfast.memories.durable.context import AgentContext
 from holdfast.memories.durable.history import CHANGE, change_at
 from holdfast.memories.durable.idempotency import EntryAnswer, entry_again, kept_of
 from holdfast.memories.durable.records import StoredEntry

@@ -7,8 +7,7 @@ from msgspec.structs import replace
 
 from holdfast.engines.base import Reader, Transaction
 from holdfast.ground.errors import InvalidInput, MemoryFull
-from holdfast.memories.durable.caller import AgentContext
-from holdfast.memories.durable.on_behalf import OnBehalf
+from holdfast.memories.durable.context import AgentContext, OnBehalf
 from holdfast.memories.durable.records import RANGES, DurableLimits, Gone, LimitsChanged
 from holdfast.memories.durable.rows import SHARED, EntryLocation
 from holdfast.memories.durable.rules import Leaving, ScopeSize, excess

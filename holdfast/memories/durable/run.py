@@ -8,7 +8,7 @@ from typing import Self
 from holdfast.ground.errors import StaleRun
 from holdfast.ground.pages import Page
 from holdfast.memories.durable import runs
-from holdfast.memories.durable.caller import AgentContext
+from holdfast.memories.durable.context import AgentContext
 from holdfast.memories.durable.explaining import explain
 from holdfast.memories.durable.forget import forget
 from holdfast.memories.durable.hydration import Hydration, hydrate

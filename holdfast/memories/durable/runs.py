@@ -9,9 +9,8 @@ from holdfast.engines.base import Transaction
 from holdfast.ground.clock import from_microseconds
 from holdfast.ground.errors import InvalidInput, RunRequired
 from holdfast.ground.scope import checked_name
-from holdfast.memories.durable.caller import AgentContext
+from holdfast.memories.durable.context import LAPSES_AFTER, AgentContext, refuse_stale
 from holdfast.memories.durable.ending import put_to_end
-from holdfast.memories.durable.fence import LAPSES_AFTER, refuse_stale
 from holdfast.memories.durable.hydration import (
     Hydration,
     ToSee,

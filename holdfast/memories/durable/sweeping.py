@@ -6,10 +6,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.engines.base import Engine, Transaction
-from holdfast.memories.durable.caller import AgentContext
+from holdfast.memories.durable.context import LAPSES_AFTER, AgentContext, OnBehalf
 from holdfast.memories.durable.ending import end_lapsed
-from holdfast.memories.durable.fence import LAPSES_AFTER
-from holdfast.memories.durable.on_behalf import OnBehalf
 from holdfast.memories.durable.records import (
     CHANGES_KEPT,
     ENDED_KEPT,

@@ -15,9 +15,7 @@ from msgspec.structs import replace
 
 from holdfast.engines.base import Numbered, Row, Transaction
 from holdfast.ground.events import Event, Fact
-from holdfast.memories.durable.caller import AgentContext
-from holdfast.memories.durable.context import Count, counts
-from holdfast.memories.durable.fence import RunState, refuse_stale
+from holdfast.memories.durable.context import AgentContext, Count, RunState, counts, refuse_stale
 from holdfast.memories.durable.records import (
     CORE,
     TIDY_EVERY,

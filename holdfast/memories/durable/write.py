@@ -7,7 +7,7 @@ from msgspec import UNSET, Struct
 
 from holdfast.engines.base import Transaction
 from holdfast.ground.errors import HoldfastError, InvalidInput, shortened
-from holdfast.memories.durable.caller import AgentContext
+from holdfast.memories.durable.context import AgentContext
 from holdfast.memories.durable.idempotency import (
     EntryAnswer,
     ManyAnswer,

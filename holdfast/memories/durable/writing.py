@@ -9,8 +9,7 @@ from holdfast.engines.base import Transaction
 from holdfast.ground.clock import from_microseconds
 from holdfast.ground.errors import HoldfastError
 from holdfast.ground.events import Event, Fact
-from holdfast.memories.durable.caller import AgentContext
-from holdfast.memories.durable.context import counts
+from holdfast.memories.durable.context import AgentContext, counts
 from holdfast.memories.durable.records import give_code
 
 T = TypeVar("T")

@@ -8,7 +8,7 @@ from holdfast.doors.http.request import DURABLE_LIMIT, Handler, HttpRoute, Metho
 from holdfast.ground.errors import InvalidInput
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.spans import within
-from holdfast.memories.durable.caller import AgentContext, InRun
+from holdfast.memories.durable.context import AgentContext, InRun
 from holdfast.memories.durable.memory import DurableMemory
 from holdfast.memories.durable.validation import checked_idempotency_key
 

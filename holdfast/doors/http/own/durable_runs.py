@@ -14,7 +14,7 @@ from holdfast.doors.http.own.durable_asked import (
 from holdfast.doors.http.params import Body
 from holdfast.ground.errors import InvalidInput
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.durable.caller import AgentContext
+from holdfast.memories.durable.context import AgentContext
 from holdfast.memories.durable.records import to_milliseconds_text
 from holdfast.memories.durable.runs import Ending, begin, end, heartbeat
 from holdfast.memories.durable.wire import entry_to_wire

@@ -16,7 +16,7 @@ from holdfast.ground.errors import (
     ScopeDenied,
     shortened,
 )
-from holdfast.memories.durable.caller import AgentContext
+from holdfast.memories.durable.context import AgentContext
 from holdfast.memories.durable.intake import Intake, is_shared, rejected
 from holdfast.memories.durable.markdown.folder import read_folder
 from holdfast.memories.durable.markdown.format import MARKER, File, MarkdownEntry, read_file
