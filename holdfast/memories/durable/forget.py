@@ -11,10 +11,8 @@ from holdfast.memories.durable.context import AgentContext
 from holdfast.memories.durable.records import EntryScope, key_hash
 from holdfast.memories.durable.replays import Replay
 from holdfast.memories.durable.rows import SHARED, EntryLocation, EntryRow
-from holdfast.memories.durable.secret import secret_of
-from holdfast.memories.durable.transaction import AgentTransaction
+from holdfast.memories.durable.transaction import AgentTransaction, refusals, secret_of, write
 from holdfast.memories.durable.validation import checked_key
-from holdfast.memories.durable.writing import refusals, write
 
 
 def forget(

@@ -14,9 +14,13 @@ from holdfast.ground.text import first_of_category, within
 from holdfast.memories.durable.context import AgentContext, OnBehalf
 from holdfast.memories.durable.records import By, agent_hash
 from holdfast.memories.durable.rows import NO_RUN, SHARED, by_text
-from holdfast.memories.durable.secret import secret_of
-from holdfast.memories.durable.transaction import AgentTransaction
-from holdfast.memories.durable.writing import event_of, refusals, write
+from holdfast.memories.durable.transaction import (
+    AgentTransaction,
+    event_of,
+    refusals,
+    secret_of,
+    write,
+)
 
 MOST_NAME: Final = 512
 """Characters of a name: networks have agents whose names durable memory would not take."""

@@ -15,9 +15,8 @@ from holdfast.memories.durable.context import AgentContext
 from holdfast.memories.durable.read import EVER, LISTED, MOST_LISTED, NEWEST, seq_in
 from holdfast.memories.durable.records import Cause, EntryChange, Op, key_hash
 from holdfast.memories.durable.rows import SHARED, EntryLocation, Logged, by_of, scope_of
-from holdfast.memories.durable.transaction import AgentTransaction
+from holdfast.memories.durable.transaction import AgentTransaction, refusals, write
 from holdfast.memories.durable.validation import checked_key, checked_since
-from holdfast.memories.durable.writing import refusals, write
 
 CHANGE: Final = "change"
 """What is not found, in words."""

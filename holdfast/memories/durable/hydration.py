@@ -25,7 +25,7 @@ from holdfast.memories.durable.rules import (
     plan,
     render,
 )
-from holdfast.memories.durable.writing import publish
+from holdfast.memories.durable.transaction import publish
 
 _REASON, _SEQ, _SIZE = attrgetter("reason"), attrgetter("seq"), attrgetter("size_bytes")
 _texts, _numbers = msgspec.json.Decoder(list[str]), msgspec.json.Decoder(list[int])

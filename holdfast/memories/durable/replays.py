@@ -13,8 +13,7 @@ from msgspec import Struct
 
 from holdfast.ground.errors import IdempotencyMismatch
 from holdfast.memories.durable.records import REPLAYS_KEPT
-from holdfast.memories.durable.secret import secret_of
-from holdfast.memories.durable.transaction import AgentTransaction
+from holdfast.memories.durable.transaction import AgentTransaction, secret_of
 from holdfast.memories.durable.validation import checked_idempotency_key
 
 _KEY: Final = b"\0idempotency key\0"

@@ -7,10 +7,9 @@ from holdfast.memories.durable.history import CHANGE, change_at
 from holdfast.memories.durable.idempotency import EntryAnswer, entry_again, kept_of
 from holdfast.memories.durable.records import StoredEntry
 from holdfast.memories.durable.replays import Replay
-from holdfast.memories.durable.transaction import AgentTransaction
+from holdfast.memories.durable.transaction import AgentTransaction, refusals, write
 from holdfast.memories.durable.validation import checked_entry, checked_key
 from holdfast.memories.durable.write_entry import EntryWrite, needs_shared, store
-from holdfast.memories.durable.writing import refusals, write
 
 
 def restore(

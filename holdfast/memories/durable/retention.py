@@ -11,9 +11,8 @@ from holdfast.memories.durable.context import AgentContext, OnBehalf
 from holdfast.memories.durable.records import RANGES, DurableLimits, Gone, LimitsChanged
 from holdfast.memories.durable.rows import SHARED, EntryLocation
 from holdfast.memories.durable.rules import Leaving, ScopeSize, excess
-from holdfast.memories.durable.transaction import AgentTransaction
+from holdfast.memories.durable.transaction import AgentTransaction, refusals, write
 from holdfast.memories.durable.write_entry import evict
-from holdfast.memories.durable.writing import refusals, write
 
 OF_WORKSPACE = "workspace_cap"
 """The one limit that an agent has no own of."""

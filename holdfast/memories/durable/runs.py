@@ -10,7 +10,6 @@ from holdfast.ground.clock import from_microseconds
 from holdfast.ground.errors import InvalidInput, RunRequired
 from holdfast.ground.scope import checked_name
 from holdfast.memories.durable.context import LAPSES_AFTER, AgentContext, refuse_stale
-from holdfast.memories.durable.ending import put_to_end
 from holdfast.memories.durable.hydration import (
     Hydration,
     ToSee,
@@ -22,8 +21,7 @@ from holdfast.memories.durable.hydration import (
 from holdfast.memories.durable.records import RunEnded
 from holdfast.memories.durable.replays import Replay
 from holdfast.memories.durable.rows import by_text
-from holdfast.memories.durable.transaction import AgentTransaction
-from holdfast.memories.durable.writing import refusals, write
+from holdfast.memories.durable.transaction import AgentTransaction, put_to_end, refusals, write
 
 Ending = Literal["ok", "failed"]
 

@@ -7,7 +7,6 @@ from msgspec.structs import replace
 
 from holdfast.engines.base import Engine, Transaction
 from holdfast.memories.durable.context import LAPSES_AFTER, AgentContext, OnBehalf
-from holdfast.memories.durable.ending import end_lapsed
 from holdfast.memories.durable.records import (
     CHANGES_KEPT,
     ENDED_KEPT,
@@ -17,9 +16,7 @@ from holdfast.memories.durable.records import (
     Swept,
     coded,
 )
-from holdfast.memories.durable.tidying import tidy
-from holdfast.memories.durable.transaction import AgentTransaction
-from holdfast.memories.durable.writing import write
+from holdfast.memories.durable.transaction import AgentTransaction, end_lapsed, tidy, write
 
 BATCH: Final = 1_000
 """Rows that a statement of the sweep looks for at a time."""

@@ -1,35 +1,118 @@
-"""One agent's entries within one transaction: locked, looked at, changed, and written at its end.
+"""The unit of work on one agent's entries.
 
 Rules look things up here and say what is to change. Nothing is written before `close`, so a write
 of many may refuse one of them and keep the others.
 """
 
+import inspect
 from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
-from typing import Final, TypeVar
+from typing import Final, Literal, TypeVar, cast
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.engines.base import Numbered, Row, Transaction
+from holdfast.ground.clock import from_microseconds
+from holdfast.ground.errors import HoldfastError
 from holdfast.ground.events import Event, Fact
-from holdfast.memories.durable.context import AgentContext, Count, RunState, counts, refuse_stale
+from holdfast.memories.durable.context import (
+    LAPSES_AFTER,
+    AgentContext,
+    Count,
+    RunState,
+    counts,
+    refuse_stale,
+)
 from holdfast.memories.durable.records import (
+    CHANGES_KEPT,
     CORE,
+    ENDED_KEPT,
+    EVICTED_KEPT,
+    REPLAYS_KEPT,
     TIDY_EVERY,
     Cause,
     DurableLimits,
     Gone,
     Op,
+    give_code,
     label_of,
+    new_secret,
 )
 from holdfast.memories.durable.rows import SHARED, EntryLocation, EntryRow, Logged, Pending, by_text
 from holdfast.memories.durable.rules import ScopeSize
-from holdfast.memories.durable.writing import event_of
 
 T = TypeVar("T")
+
+
+def write(caller: AgentContext, work: Callable[[Transaction], T]) -> T:
+    """Return what *work* returns, once it is durable.
+
+    With an engine whose writes are awaited that is an awaitable, here as there.
+    """
+    with refusals(caller):
+        written = caller.engine.write(work)
+    if inspect.isawaitable(written):
+        return cast("T", _awaited(caller, written))
+    return written
+
+
+@contextmanager
+def refusals(caller: AgentContext) -> Generator[None, None, None]:
+    """Let an error raised within carry its code, and tell of it, once."""
+    try:
+        yield
+    except HoldfastError as error:
+        if error.code is None:
+            give_code(error)
+            tell_refused(caller, error)
+        raise
+
+
+def tell_refused(caller: AgentContext, error: HoldfastError) -> None:
+    """Tell that a write was refused with *error*, which carries its code."""
+    if error.code is not None:
+        counts.add("refused_total", error.code)
+        publish(caller, "refused", code=error.code)
+
+
+def publish(caller: AgentContext, what: str, **data: Fact) -> None:
+    """Tell this process alone that `durable.<what>` happened, in which nothing was written."""
+    if caller.engine.events.heard:
+        caller.engine.events.publish(event_of(caller, what, data))
+
+
+def event_of(
+    caller: AgentContext,
+    what: str,
+    data: Mapping[str, Fact],
+    *,
+    at: int | None = None,
+    run_id: str = "",
+) -> Event:
+    """Return the event that `durable.<what>` happened, in the caller's run or to *run_id*.
+
+    It never holds content or a key.
+    """
+    run = run_id or caller.run_id
+    return Event(
+        type=f"durable.{what}",
+        at=from_microseconds(caller.now() if at is None else at),
+        workspace=caller.workspace,
+        owner=caller.agent or None,
+        actor=caller.by.actor,
+        ids={"run_id": run} if run else {},
+        data=dict(data),
+    )
+
+
+async def _awaited(caller: AgentContext, written: Awaitable[T]) -> T:
+    with refusals(caller):
+        return await written
+
 
 _DRAWN: Final = 8
 """Numbers drawn at a time past the first: a write may bring about more than it was asked."""
@@ -388,3 +471,80 @@ class _Cold:
 
 def _core(row: EntryRow | None) -> int:
     return int(row is not None and row.category == CORE)
+
+
+def secret_of(book: AgentTransaction) -> bytes:
+    """Return the secret of *book*'s workspace; made now if this is its first use."""
+    if book.secret is None:
+        book.tx.run(book.sql.make_secret, secret=new_secret())
+        book.secret = book.tx.one(_secret, book.sql.get_secret)
+    return book.secret
+
+
+def _secret(*, secret: bytes) -> bytes:
+    return secret
+
+
+Outcome = Literal["ok", "failed", "superseded", "lapsed"]
+
+_COUNTED: Final[dict[Outcome, str]] = {
+    "ok": "ended",
+    "failed": "ended",
+    "superseded": "superseded",
+    "lapsed": "lapsed",
+}
+
+
+class Ended(Struct, frozen=True, kw_only=True):
+    """How many runs ended, and how many conversation entries went with them."""
+
+    runs: int
+    removed: int
+
+
+class _Run(Struct, frozen=True, kw_only=True):
+    run_id: str
+    token: int
+
+
+def put_to_end(
+    book: AgentTransaction, run_id: str, token: int, outcome: Outcome, *, keep: bool = False
+) -> int:
+    """End a run of *book*'s agent; return how many conversation entries went, unless *keep*."""
+    rows = [] if keep else book.tx.all(EntryRow, book.sql.entries_of_run, run=run_id)
+    for row in rows:
+        book.pending.found(row)
+        book.take(row, "end", cause={"source": "run"})
+    book.tx.send(book.sql.end_run, token=token, now=book.now, outcome=outcome)
+    what = "run_superseded" if outcome == "superseded" else "run_ended"
+    told = {"token": token, "outcome": outcome, "removed": len(rows)}
+    book.events.append(event_of(book.caller, what, told, at=book.now, run_id=run_id))
+    book.count("runs_total", _COUNTED[outcome])
+    return len(rows)
+
+
+def end_lapsed(book: AgentTransaction) -> Ended:
+    """End the runs of *book*'s agent that were not heard of for too long."""
+    lapsed = book.tx.all(_Run, book.sql.lapsed_runs, lapsed=book.now - LAPSES_AFTER)
+    removed = sum(put_to_end(book, run.run_id, run.token, "lapsed") for run in lapsed)
+    return Ended(runs=len(lapsed), removed=removed)
+
+
+def tidy_when_due(book: AgentTransaction) -> None:
+    """Do what the sweep does for *book*'s agent, once a day, for where nobody sweeps."""
+    if book.now >= book.opened.tidy_at:
+        end_lapsed(book)
+        tidy(book)
+
+
+def tidy(book: AgentTransaction) -> None:
+    """Drop what is no longer kept of *book*'s agent, and of the log of what it shares."""
+    tx, sql, now = book.tx, book.sql, book.now
+    tx.send(sql.drop_changes, before=now - CHANGES_KEPT)
+    tx.send(sql.drop_evicted_contents, before=now - EVICTED_KEPT)
+    tx.send(sql.erase_expired_evicted, now=now)
+    tx.send(sql.drop_replays, before=now - REPLAYS_KEPT)
+    tx.send(sql.drop_tombstones, before=now - ENDED_KEPT)
+    tx.send(sql.drop_runs, before=now - ENDED_KEPT)
+    tx.send(sql.drop_lanes)
+    tx.send(sql.tidied, next_at=now + TIDY_EVERY)

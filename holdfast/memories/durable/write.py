@@ -24,11 +24,15 @@ from holdfast.memories.durable.records import (
     give_code,
 )
 from holdfast.memories.durable.replays import Replay
-from holdfast.memories.durable.tidying import tidy_when_due
-from holdfast.memories.durable.transaction import AgentTransaction
+from holdfast.memories.durable.transaction import (
+    AgentTransaction,
+    refusals,
+    tell_refused,
+    tidy_when_due,
+    write,
+)
 from holdfast.memories.durable.validation import CheckedEntry, checked_entry
 from holdfast.memories.durable.write_entry import PLAIN, EntryWrite, needs_shared, store
-from holdfast.memories.durable.writing import refusals, tell_refused, write
 
 OnError = Literal["abort", "skip"]
 

@@ -22,8 +22,7 @@ from holdfast.memories.durable.markdown.folder import read_folder
 from holdfast.memories.durable.markdown.format import MARKER, File, MarkdownEntry, read_file
 from holdfast.memories.durable.records import CODES, CONVERSATION, ImportReport, RejectedFile
 from holdfast.memories.durable.replays import Replay
-from holdfast.memories.durable.transaction import AgentTransaction
-from holdfast.memories.durable.writing import refusals, write
+from holdfast.memories.durable.transaction import AgentTransaction, refusals, write
 
 Mode = Literal["upsert", "replace"]
 
