@@ -29,7 +29,6 @@ from holdfast.memories.durable import runs
 from holdfast.memories.durable.hydration import Hydration
 from holdfast.memories.durable.markdown.transfer import Mode
 from holdfast.memories.durable.memory import DurableMemory
-from holdfast.memories.durable.promoting import Promotes
 from holdfast.memories.durable.read import LISTED
 from holdfast.memories.durable.records import (
     AgentSummary,
@@ -48,7 +47,7 @@ from holdfast.memories.durable.records import (
     Swept,
 )
 from holdfast.memories.durable.run import DurableRun
-from holdfast.memories.durable.write import OnError
+from holdfast.memories.durable.write import OnError, Promotes
 from holdfast.memories.longterm import read
 from holdfast.memories.longterm.cache_budget import CACHE_BYTES
 from holdfast.memories.longterm.memory import LongTermData, LongTermMemory

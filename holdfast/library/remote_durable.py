@@ -26,7 +26,6 @@ from holdfast.library.wire_request import route
 from holdfast.memories.durable.exporting import write_export
 from holdfast.memories.durable.hydration import Hydration
 from holdfast.memories.durable.markdown.transfer import Mode, read_markdown
-from holdfast.memories.durable.promoting import Promotes, promotion
 from holdfast.memories.durable.read import LISTED, MOST_LISTED, EntryQuery
 from holdfast.memories.durable.records import (
     AgentSummary,
@@ -45,7 +44,7 @@ from holdfast.memories.durable.records import (
 )
 from holdfast.memories.durable.validation import checked_key
 from holdfast.memories.durable.wire import entry_to_wire
-from holdfast.memories.durable.write import OnError
+from holdfast.memories.durable.write import OnError, Promotes, promotion
 
 
 class RemoteDurable:

@@ -12,7 +12,6 @@ from holdfast.memories.durable.forget import forget
 from holdfast.memories.durable.history import history, redact
 from holdfast.memories.durable.hydration import Hydration, hydrate
 from holdfast.memories.durable.markdown.transfer import How, Mode, import_markdown
-from holdfast.memories.durable.promoting import Promotes, promote, promotion
 from holdfast.memories.durable.read import LISTED, EntryQuery, get, list_entries
 from holdfast.memories.durable.records import (
     DurableEntry,
@@ -34,7 +33,7 @@ from holdfast.memories.durable.retention import limits_of, set_limits
 from holdfast.memories.durable.run import DurableRun
 from holdfast.memories.durable.runs import begin
 from holdfast.memories.durable.sweeping import sweep
-from holdfast.memories.durable.write import OnError, set_many, set_one
+from holdfast.memories.durable.write import OnError, Promotes, promote, promotion, set_many, set_one
 from holdfast.memories.durable.write_entry import EntryWrite
 
 

@@ -5,7 +5,7 @@ from msgspec import Struct
 
 from holdfast.ground.errors import InvalidInput, NotFound
 from holdfast.memories.durable.memory import DurableMemory
-from holdfast.memories.durable.promoting import promote, promotion
+from holdfast.memories.durable.write import promote, promotion
 
 
 class Value(Struct, frozen=True, kw_only=True):
