@@ -8,8 +8,8 @@ from msgspec import Struct
 from holdfast.engines.base import Transaction
 from holdfast.ground.errors import InvalidInput, RunRequired
 from holdfast.memories.durable.context import AgentContext
+from holdfast.memories.durable.idempotency import Replay
 from holdfast.memories.durable.records import EntryScope, key_hash
-from holdfast.memories.durable.replays import Replay
 from holdfast.memories.durable.rows import SHARED, EntryLocation, EntryRow
 from holdfast.memories.durable.transaction import AgentTransaction, refusals, secret_of, write
 from holdfast.memories.durable.validation import checked_key

@@ -4,9 +4,8 @@ from holdfast.engines.base import Transaction
 from holdfast.ground.errors import NotFound
 from holdfast.memories.durable.context import AgentContext
 from holdfast.memories.durable.history import CHANGE, change_at
-from holdfast.memories.durable.idempotency import EntryAnswer, entry_again, kept_of
+from holdfast.memories.durable.idempotency import EntryAnswer, Replay, entry_again, kept_of
 from holdfast.memories.durable.records import StoredEntry
-from holdfast.memories.durable.replays import Replay
 from holdfast.memories.durable.transaction import AgentTransaction, refusals, write
 from holdfast.memories.durable.validation import checked_entry, checked_key
 from holdfast.memories.durable.write_entry import EntryWrite, needs_shared, store

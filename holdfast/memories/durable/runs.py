@@ -18,8 +18,8 @@ from holdfast.memories.durable.hydration import (
     hydrate_in,
     told,
 )
+from holdfast.memories.durable.idempotency import Replay
 from holdfast.memories.durable.records import RunEnded
-from holdfast.memories.durable.replays import Replay
 from holdfast.memories.durable.rows import by_text
 from holdfast.memories.durable.transaction import AgentTransaction, put_to_end, refusals, write
 

@@ -13,6 +13,7 @@ from holdfast.memories.durable.context import AgentContext
 from holdfast.memories.durable.idempotency import (
     EntryAnswer,
     ManyAnswer,
+    Replay,
     entry_again,
     kept_of,
     kept_refusal,
@@ -26,7 +27,6 @@ from holdfast.memories.durable.records import (
     coded,
     give_code,
 )
-from holdfast.memories.durable.replays import Replay
 from holdfast.memories.durable.transaction import (
     AgentTransaction,
     refusals,

@@ -17,11 +17,11 @@ from holdfast.ground.errors import (
     shortened,
 )
 from holdfast.memories.durable.context import AgentContext
+from holdfast.memories.durable.idempotency import Replay
 from holdfast.memories.durable.intake import Intake, is_shared, rejected
 from holdfast.memories.durable.markdown.folder import read_folder
 from holdfast.memories.durable.markdown.format import MARKER, File, MarkdownEntry, read_file
 from holdfast.memories.durable.records import CODES, CONVERSATION, ImportReport, RejectedFile
-from holdfast.memories.durable.replays import Replay
 from holdfast.memories.durable.transaction import AgentTransaction, refusals, write
 
 Mode = Literal["upsert", "replace"]
