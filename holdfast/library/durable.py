@@ -6,9 +6,10 @@ from holdfast.library.erasure import ForgetReport
 from holdfast.library.forgetting import elsewhere
 from holdfast.library.spans import traced
 from holdfast.library.traced_durable import DURABLE
-from holdfast.memories.durable import agents, forgetting_agents, sweeping
+from holdfast.memories.durable import forgetting_agents, sweeping
 from holdfast.memories.durable.context import AgentContext as DurableCaller
 from holdfast.memories.durable.memory import DurableMemory
+from holdfast.memories.durable.read import list_agents
 from holdfast.memories.durable.records import (
     AgentSummary,
     DurableLimits,
@@ -42,7 +43,7 @@ def durable_agents(
 ) -> Page[AgentSummary]:
     """Return the agents of *caller*'s workspace, by name."""
     with coded():
-        return agents.list_agents(_of_workspace(caller, "read"), limit=limit, page=page)
+        return list_agents(_of_workspace(caller, "read"), limit=limit, page=page)
 
 
 def durable_limits(caller: StoresContext) -> DurableLimits:

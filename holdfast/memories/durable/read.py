@@ -1,4 +1,4 @@
-"""Entries read: one by its key, many newest first."""
+"""Get and list entries and agents."""
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -8,11 +8,12 @@ from typing import Any, Final
 from msgspec import Struct
 
 from holdfast.engines.base import Reader, Row
+from holdfast.ground.clock import from_microseconds_or_none
 from holdfast.ground.errors import InvalidInput
-from holdfast.ground.pages import Page, checked_limit, digest, read_cursor, write_cursor
+from holdfast.ground.pages import Key, Page, checked_limit, digest, read_cursor, write_cursor
 from holdfast.ground.text import encoded
 from holdfast.memories.durable.context import AgentContext, counts, pass_fence
-from holdfast.memories.durable.records import DurableEntry
+from holdfast.memories.durable.records import AgentSummary, DurableEntry
 from holdfast.memories.durable.rows import (
     AGENT,
     CONTENT,
@@ -176,6 +177,52 @@ def seq_in(key: list[str | int]) -> int:
     match key:
         case [int(seq)] if abs(seq) < NEWEST:
             return seq
+        case _:
+            raise InvalidInput(
+                "page", "is not a cursor of this list", next="Start again without page."
+            )
+
+
+LIST = "durable_agents"
+
+
+class _Row(Struct, frozen=True, kw_only=True):
+    agent: str
+    entries: int
+    size_bytes: int
+    last_write: int | None
+
+    def record(self) -> AgentSummary:
+        return AgentSummary(
+            agent=self.agent,
+            entries=self.entries,
+            size_bytes=self.size_bytes,
+            last_write=from_microseconds_or_none(self.last_write),
+        )
+
+
+def list_agents(
+    caller: AgentContext, *, limit: int | None = LISTED, page: str | None = None
+) -> Page[AgentSummary]:
+    """Return the agents of *caller*'s workspace by name; *caller* is of no agent."""
+    rows = checked_limit(limit, most=MOST_LISTED, default=LISTED)
+    stamp = digest(caller.workspace)
+    after = "" if page is None else _name_in(read_cursor(LIST, stamp, page)[0])
+    sql = caller.engine.queries("holdfast.memories.durable")
+    found = caller.engine.all(_Row, sql.list_agents, after=after, rows=rows + 1)
+    shown = found[:rows]
+    more = write_cursor(LIST, stamp, [shown[-1].agent]) if len(found) > rows else None
+    return Page(
+        [row.record() for row in shown],
+        more,
+        more=lambda page: list_agents(caller, limit=limit, page=page),
+    )
+
+
+def _name_in(key: Key) -> str:
+    match key:
+        case [str(name)] if "\0" not in name:
+            return name
         case _:
             raise InvalidInput(
                 "page", "is not a cursor of this list", next="Start again without page."
