@@ -1,4 +1,4 @@
-"""The change log: read, newest first, and redacted."""
+"""The change log of entries, and restoring from it."""
 
 from datetime import datetime, timedelta
 from typing import Final, cast, get_args
@@ -12,11 +12,13 @@ from holdfast.ground.clock import from_microseconds, from_microseconds_or_none
 from holdfast.ground.errors import InvalidInput, NotFound
 from holdfast.ground.pages import Page, checked_limit, digest, read_cursor, write_cursor
 from holdfast.memories.durable.context import AgentContext
+from holdfast.memories.durable.idempotency import EntryAnswer, Replay, entry_again, kept_of
 from holdfast.memories.durable.read import EVER, LISTED, MOST_LISTED, NEWEST, seq_in
-from holdfast.memories.durable.records import Cause, EntryChange, Op, key_hash
+from holdfast.memories.durable.records import Cause, EntryChange, Op, StoredEntry, key_hash
 from holdfast.memories.durable.rows import SHARED, EntryLocation, Logged, by_of, scope_of
 from holdfast.memories.durable.transaction import AgentTransaction, refusals, write
-from holdfast.memories.durable.validation import checked_key, checked_since
+from holdfast.memories.durable.validation import checked_entry, checked_key, checked_since
+from holdfast.memories.durable.write_entry import EntryWrite, needs_shared, store
 
 CHANGE: Final = "change"
 """What is not found, in words."""
@@ -192,3 +194,36 @@ def redact(caller: AgentContext, seq: int) -> EntryChange:
     if redacted:
         caller.engine.scrub()
     return change
+
+
+def restore(
+    caller: AgentContext, key: str, seq: int, *, idempotency_key: str | None = None
+) -> StoredEntry:
+    """Write what the change *seq* of *key* held; NotFound when it holds nothing.
+
+    That is also what a repeat is answered with, if the change was let go meanwhile: what it held
+    is nowhere else.
+    """
+    with refusals(caller):
+        checked_key(key)
+        replay = Replay.of(idempotency_key, "restore", key, seq)
+
+    def work(tx: Transaction) -> StoredEntry:
+        row = change_at(caller, tx, seq)
+        if row.key != key or row.content is None or row.category is None:
+            raise NotFound(
+                CHANGE, str(seq), next="Look at the history of the key for one that holds content."
+            )
+        asked = checked_entry(key, row.content, row.category, ())
+        book = AgentTransaction(caller, tx)
+        book.open([key], shared=needs_shared(asked.category))
+        first = None if replay is None else replay.answer(book, EntryAnswer)
+        if first is not None:
+            return entry_again(book, asked, first)
+        entry = store(book, asked, EntryWrite(op="restore", cause={"restored": str(seq)}))
+        if replay is not None:
+            replay.keep(book, kept_of(book, entry))
+        book.close()
+        return entry
+
+    return write(caller, work)

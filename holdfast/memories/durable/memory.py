@@ -9,7 +9,7 @@ from holdfast.memories.durable.context import AgentContext
 from holdfast.memories.durable.explaining import explain
 from holdfast.memories.durable.exporting import export_markdown
 from holdfast.memories.durable.forget import forget
-from holdfast.memories.durable.history import history, redact
+from holdfast.memories.durable.history import history, redact, restore
 from holdfast.memories.durable.hydration import Hydration, hydrate
 from holdfast.memories.durable.markdown.transfer import How, Mode, import_markdown
 from holdfast.memories.durable.read import LISTED, EntryQuery, get, list_entries
@@ -28,7 +28,6 @@ from holdfast.memories.durable.records import (
     Swept,
     coded,
 )
-from holdfast.memories.durable.restoring import restore
 from holdfast.memories.durable.retention import limits_of, set_limits
 from holdfast.memories.durable.run import DurableRun
 from holdfast.memories.durable.runs import begin

@@ -3,8 +3,8 @@
 import pytest
 
 from holdfast.ground.errors import IdempotencyMismatch, NotFound
+from holdfast.memories.durable.history import restore
 from holdfast.memories.durable.memory import DurableMemory
-from holdfast.memories.durable.restoring import restore
 
 
 def test_a_repeat_returns_the_first_result_and_changes_nothing(durable: DurableMemory) -> None:

@@ -19,10 +19,10 @@ from holdfast.doors.http.response import told_of
 from holdfast.ground.errors import NotFound
 from holdfast.memories.durable.explaining import explain
 from holdfast.memories.durable.forget import forget
+from holdfast.memories.durable.history import restore as restore_change
 from holdfast.memories.durable.hydration import hydrate
 from holdfast.memories.durable.read import LISTED, EntryQuery, get, list_entries
 from holdfast.memories.durable.records import Cause, EntryScope, NotStored, StoredEntry, StoredMany
-from holdfast.memories.durable.restoring import restore as restore_change
 from holdfast.memories.durable.wire import Wire, entry_to_wire
 from holdfast.memories.durable.write import OnError, PromotionSource, set_many, set_one
 from holdfast.memories.durable.write_entry import EntryWrite
