@@ -9,9 +9,8 @@ from holdfast.ground.errors import StaleRun
 from holdfast.ground.pages import Page
 from holdfast.memories.durable import runs
 from holdfast.memories.durable.context import AgentContext
-from holdfast.memories.durable.explaining import explain
 from holdfast.memories.durable.forget import forget
-from holdfast.memories.durable.hydration import Hydration, hydrate
+from holdfast.memories.durable.hydration import Hydration, explain, hydrate
 from holdfast.memories.durable.read import LISTED, EntryQuery, get, list_entries
 from holdfast.memories.durable.records import (
     DurableEntry,

@@ -4,8 +4,7 @@ import pytest
 
 from holdfast.ground.errors import InvalidInput, StaleRun
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.durable.explaining import explain
-from holdfast.memories.durable.hydration import hydrate
+from holdfast.memories.durable.hydration import explain, hydrate
 from holdfast.memories.durable.memory import DurableMemory
 from holdfast.memories.durable.records import Explanation
 from holdfast.testing.fakes import FrozenClock

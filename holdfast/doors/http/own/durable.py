@@ -17,10 +17,9 @@ from holdfast.doors.http.params import Body
 from holdfast.doors.http.query import PAGE, integer, moment, one_of, several, text
 from holdfast.doors.http.response import told_of
 from holdfast.ground.errors import NotFound
-from holdfast.memories.durable.explaining import explain
 from holdfast.memories.durable.forget import forget
 from holdfast.memories.durable.history import restore as restore_change
-from holdfast.memories.durable.hydration import hydrate
+from holdfast.memories.durable.hydration import explain, hydrate
 from holdfast.memories.durable.read import LISTED, EntryQuery, get, list_entries
 from holdfast.memories.durable.records import Cause, EntryScope, NotStored, StoredEntry, StoredMany
 from holdfast.memories.durable.wire import Wire, entry_to_wire
