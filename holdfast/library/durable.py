@@ -6,7 +6,7 @@ from holdfast.library.erasure import ForgetReport
 from holdfast.library.forgetting import elsewhere
 from holdfast.library.spans import traced
 from holdfast.library.traced_durable import DURABLE
-from holdfast.memories.durable import forgetting_agents, sweeping
+from holdfast.memories.durable import forgetting_agents
 from holdfast.memories.durable.context import AgentContext as DurableCaller
 from holdfast.memories.durable.memory import DurableMemory
 from holdfast.memories.durable.read import list_agents
@@ -17,7 +17,7 @@ from holdfast.memories.durable.records import (
     Swept,
     coded,
 )
-from holdfast.memories.durable.retention import Given, limits_of, set_workspace_limits
+from holdfast.memories.durable.retention import Given, limits_of, set_workspace_limits, sweep_all
 from holdfast.memories.durable.rows import SHARED
 from holdfast.memories.stores.caller import StoresContext
 from holdfast.memories.stores.session_access import refuse_narrowed
@@ -62,7 +62,7 @@ def set_durable_limits(caller: StoresContext, given: Given, *, evict: bool) -> L
 def sweep(caller: StoresContext) -> Swept:
     """Remove what is over of every agent of *caller*'s workspace."""
     with coded():
-        return sweeping.sweep_all(_of_workspace(caller, "admin"))
+        return sweep_all(_of_workspace(caller, "admin"))
 
 
 def forget_agent(caller: StoresContext, agent: str) -> ForgetReport:

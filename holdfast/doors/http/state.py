@@ -24,7 +24,7 @@ from holdfast.ground.scope import EVERYBODY, LOCAL
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.leftover import take_up
 from holdfast.memories.durable.context import AgentContext as DurableCaller
-from holdfast.memories.durable.sweeping import lag_of, sweep_all
+from holdfast.memories.durable.retention import lag_of, sweep_all
 from holdfast.memories.stores.credentials import Credentials
 from holdfast.memories.stores.edit_sweep import drop_edits
 
