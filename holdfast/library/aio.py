@@ -46,7 +46,7 @@ from holdfast.memories.durable.records import (
     StoredMany,
     Swept,
 )
-from holdfast.memories.durable.run import DurableRun
+from holdfast.memories.durable.runs import DurableRun
 from holdfast.memories.durable.write import OnError, Promotes
 from holdfast.memories.longterm import read
 from holdfast.memories.longterm.cache_budget import CACHE_BYTES

@@ -20,7 +20,7 @@ from holdfast.ground.ids import Ids
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.durable.hydration import Hydration
 from holdfast.memories.durable.memory import DurableMemory
-from holdfast.memories.durable.run import DurableRun
+from holdfast.memories.durable.runs import DurableRun
 from holdfast.memories.longterm.block import BUDGET
 from holdfast.memories.longterm.memory import LongTermMemory
 from holdfast.memories.state import history as messages

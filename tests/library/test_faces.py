@@ -25,7 +25,7 @@ from holdfast.library.remote_stores import RemoteMemoryStores
 from holdfast.library.remote_threads import RemoteNetworkRuns, RemoteThreads
 from holdfast.memories.durable.markdown.transfer import Mode
 from holdfast.memories.durable.memory import DurableMemory
-from holdfast.memories.durable.run import DurableRun
+from holdfast.memories.durable.runs import DurableRun
 from holdfast.memories.durable.write import Promotes
 from holdfast.memories.longterm.memory import LongTermData, LongTermMemory
 from holdfast.memories.longterm.options import LongTermOptions

@@ -6,7 +6,7 @@ from holdfast.ground.lazy import lazily
 
 if TYPE_CHECKING:
     from holdfast.memories.durable.memory import DurableMemory as DurableMemory
-    from holdfast.memories.durable.run import DurableRun as DurableRun
+    from holdfast.memories.durable.runs import DurableRun as DurableRun
 
 __all__ = ["DurableMemory", "DurableRun"]
 
@@ -14,6 +14,6 @@ __getattr__ = lazily(
     __name__,
     {
         "DurableMemory": "holdfast.memories.durable.memory",
-        "DurableRun": "holdfast.memories.durable.run",
+        "DurableRun": "holdfast.memories.durable.runs",
     },
 )

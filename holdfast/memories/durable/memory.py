@@ -28,8 +28,7 @@ from holdfast.memories.durable.records import (
     coded,
 )
 from holdfast.memories.durable.retention import limits_of, set_limits, sweep
-from holdfast.memories.durable.run import DurableRun
-from holdfast.memories.durable.runs import begin
+from holdfast.memories.durable.runs import DurableRun, begin
 from holdfast.memories.durable.write import OnError, Promotes, promote, promotion, set_many, set_one
 from holdfast.memories.durable.write_entry import EntryWrite
 

@@ -8,7 +8,7 @@ import pytest
 from holdfast.ground.errors import RunRequired, StaleRun
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.durable.memory import DurableMemory
-from holdfast.memories.durable.run import DurableRun
+from holdfast.memories.durable.runs import DurableRun
 from holdfast.testing.contracts.durable_given import (
     DAILY,
     GivenAnAgent,

@@ -16,7 +16,7 @@ from holdfast.ground.scope import LOCAL, Scope
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.durable.memory import DurableMemory
 from holdfast.memories.durable.records import StoredEntry, StoredMany
-from holdfast.memories.durable.run import DurableRun
+from holdfast.memories.durable.runs import DurableRun
 from holdfast.memories.stores.caller import StoresContext
 from holdfast.testing.fakes import FrozenClock
 from holdfast.testing.postgres import TEMPLATE, PostgresServer
