@@ -6,7 +6,7 @@ from holdfast.library.erasure import ForgetReport
 from holdfast.library.forgetting import elsewhere
 from holdfast.library.spans import traced
 from holdfast.library.traced_durable import DURABLE
-from holdfast.memories.durable import forgetting_agents
+from holdfast.memories.durable import forget
 from holdfast.memories.durable.context import AgentContext as DurableCaller
 from holdfast.memories.durable.memory import DurableMemory
 from holdfast.memories.durable.read import list_agents
@@ -70,7 +70,7 @@ def forget_agent(caller: StoresContext, agent: str) -> ForgetReport:
     with coded():
         whole = _of_workspace(caller, "admin")
     also = elsewhere(whole.engine, caller.workspace, agent)
-    counts = forgetting_agents.forget_agent(whole, agent, also)
+    counts = forget.forget_agent(whole, agent, also)
     return ForgetReport(counts=counts, pending=whole.engine.scrub().pending)
 
 

@@ -22,8 +22,7 @@ from holdfast.library.upkeep.forgotten_longterm import (
 from holdfast.library.upkeep.tombstones import Named, NameTombstone, NameTombstones
 from holdfast.library.upkeep.verify_durable import StoredTombstone, Tombstones, changes, entries
 from holdfast.memories.durable.context import AgentContext
-from holdfast.memories.durable.forget import forget_entries_again
-from holdfast.memories.durable.forgetting_agents import forget_agent
+from holdfast.memories.durable.forget import forget_agent, forget_entries_again
 from holdfast.memories.durable.rows import EntryLocation, by_of
 from holdfast.memories.longterm.hashes import user_hash
 from holdfast.memories.state.thread import ThreadsContext as ThreadCaller
