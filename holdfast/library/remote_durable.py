@@ -23,9 +23,8 @@ from holdfast.library.remote_durable_wire import (
 )
 from holdfast.library.wire_client import WireClient
 from holdfast.library.wire_request import route
-from holdfast.memories.durable.exporting import write_export
 from holdfast.memories.durable.hydration import Hydration
-from holdfast.memories.durable.markdown.transfer import Mode, read_markdown
+from holdfast.memories.durable.markdown.transfer import Mode, read_markdown, write_export
 from holdfast.memories.durable.read import LISTED, MOST_LISTED, EntryQuery
 from holdfast.memories.durable.records import (
     AgentSummary,

@@ -6,11 +6,10 @@ from os import PathLike
 
 from holdfast.ground.pages import Page
 from holdfast.memories.durable.context import AgentContext
-from holdfast.memories.durable.exporting import export_markdown
 from holdfast.memories.durable.forget import forget
 from holdfast.memories.durable.history import history, redact, restore
 from holdfast.memories.durable.hydration import Hydration, explain, hydrate
-from holdfast.memories.durable.markdown.transfer import How, Mode, import_markdown
+from holdfast.memories.durable.markdown.transfer import How, Mode, export_markdown, import_markdown
 from holdfast.memories.durable.read import LISTED, EntryQuery, get, list_entries
 from holdfast.memories.durable.records import (
     DurableEntry,

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.ground.errors import InvalidInput, Unavailable
-from holdfast.memories.durable.exporting import export_files, export_markdown, write_export
 from holdfast.memories.durable.markdown.folder import MOST_BYTES, target
 from holdfast.memories.durable.markdown.format import MARKER
+from holdfast.memories.durable.markdown.transfer import export_files, export_markdown, write_export
 from holdfast.memories.durable.memory import DurableMemory
 from holdfast.testing.fakes import FrozenClock
 

@@ -10,9 +10,8 @@ from memories.durable.beneath import everything, misfits
 import holdfast
 from holdfast.ground.errors import ImportRefused, MemoryFull
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.durable.exporting import export_files
 from holdfast.memories.durable.markdown.format import MARKER, File
-from holdfast.memories.durable.markdown.transfer import How, Mode, import_files
+from holdfast.memories.durable.markdown.transfer import How, Mode, export_files, import_files
 from holdfast.memories.durable.memory import DurableMemory
 from holdfast.memories.durable.records import ImportReport
 from holdfast.testing.shared import new_workspace

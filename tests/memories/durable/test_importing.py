@@ -17,10 +17,15 @@ from holdfast.ground.errors import (
     InvalidInput,
 )
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.durable.exporting import export_files, export_markdown
 from holdfast.memories.durable.markdown.folder import MOST_BYTES, ROOMY, FolderLimits, read_folder
 from holdfast.memories.durable.markdown.format import File, path_of
-from holdfast.memories.durable.markdown.transfer import How, import_files, import_markdown
+from holdfast.memories.durable.markdown.transfer import (
+    How,
+    export_files,
+    export_markdown,
+    import_files,
+    import_markdown,
+)
 from holdfast.memories.durable.memory import DurableMemory
 from holdfast.memories.durable.records import ImportReport, RejectedFile
 from holdfast.memories.durable.validation import checked_entry

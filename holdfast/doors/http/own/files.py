@@ -13,8 +13,7 @@ from holdfast.doors.http.params import Body
 from holdfast.doors.http.query import flag
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.spans import within
-from holdfast.memories.durable.exporting import export_files
-from holdfast.memories.durable.markdown.transfer import How, Mode, import_files
+from holdfast.memories.durable.markdown.transfer import How, Mode, export_files, import_files
 from holdfast.memories.durable.records import ImportReport, RejectedFile
 from holdfast.memories.durable.wire import entry_to_wire
 
