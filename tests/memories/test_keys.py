@@ -13,8 +13,7 @@ from holdfast.ground.events import Event
 from holdfast.ground.scope import Scope
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.credentials import Credential, Credentials
-from holdfast.memories.stores.records import ApiKey, SessionRecord
-from holdfast.memories.stores.wire import record_to_wire
+from holdfast.memories.stores.records import ApiKey, SessionRecord, record_to_wire
 from holdfast.testing.fakes import FrozenClock
 
 SECRET = re.compile(r"hf_[A-Za-z0-9_-]{43}")

@@ -18,10 +18,9 @@ from holdfast.ground.errors import (
 from holdfast.ground.pages import write_cursor
 from holdfast.ground.scope import Actor
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.stores.records import SessionRecord, Store
+from holdfast.memories.stores.records import SessionRecord, Store, from_wire, record_to_wire
 from holdfast.memories.stores.session_list import SessionFilter, window
 from holdfast.memories.stores.slugs import slug
-from holdfast.memories.stores.wire import from_wire, record_to_wire
 from holdfast.testing.fakes import FrozenClock
 
 OTHER = "memstore_" + "0" * 24

@@ -8,8 +8,7 @@ from typing import Any, cast
 import msgspec
 
 from holdfast.doors.cli.printable import one_line, printable
-from holdfast.memories.stores.records import Record
-from holdfast.memories.stores.wire import record_to_wire
+from holdfast.memories.stores.records import Record, record_to_wire
 
 Wire = dict[str, Any]
 

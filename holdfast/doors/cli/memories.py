@@ -13,8 +13,7 @@ from holdfast.doors.cli.call import CommandContext
 from holdfast.doors.cli.command import command
 from holdfast.ground.errors import InvalidInput, PathTaken, PreconditionFailed
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.stores.records import Memory, Precondition
-from holdfast.memories.stores.wire import record_to_wire
+from holdfast.memories.stores.records import Memory, Precondition, record_to_wire
 
 memories_app = typer.Typer(rich_markup_mode=None)
 

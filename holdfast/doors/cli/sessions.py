@@ -7,8 +7,7 @@ import typer
 from holdfast.doors.cli import named
 from holdfast.doors.cli.call import CommandContext
 from holdfast.doors.cli.command import command
-from holdfast.memories.stores.records import JSONObject
-from holdfast.memories.stores.wire import record_to_wire
+from holdfast.memories.stores.records import JSONObject, record_to_wire
 
 sessions_app = typer.Typer(rich_markup_mode=None)
 

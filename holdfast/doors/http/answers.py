@@ -7,8 +7,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.ground.pages import Page
-from holdfast.memories.stores.records import JSONObject, Memory, Record
-from holdfast.memories.stores.wire import record_to_wire
+from holdfast.memories.stores.records import JSONObject, Memory, Record, record_to_wire
 
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Headers = tuple[tuple[bytes, bytes], ...]

@@ -3,8 +3,7 @@
 import re
 
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.stores.records import Store
-from holdfast.memories.stores.wire import record_to_wire
+from holdfast.memories.stores.records import Store, record_to_wire
 from holdfast.testing.contracts.attachments import attached
 from holdfast.testing.contracts.given import GivenAStore, written
 

@@ -12,8 +12,7 @@ from holdfast.doors.http.there import caller_of, store_there, store_writable
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.changes import Awaited
 from holdfast.memories.stores.edits import Edit
-from holdfast.memories.stores.records import Applied
-from holdfast.memories.stores.wire import record_to_wire
+from holdfast.memories.stores.records import Applied, record_to_wire
 
 
 class Apply(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
