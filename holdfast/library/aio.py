@@ -115,8 +115,8 @@ from holdfast.memories.stores.records import (
 from holdfast.memories.stores.session_input import Status
 from holdfast.memories.stores.session_list import Order
 from holdfast.memories.stores.sessions import Sessions
-from holdfast.memories.stores.slugs import ROOT
 from holdfast.memories.stores.stores import MemoryStores
+from holdfast.memories.stores.validation import ROOT
 from holdfast.memories.stores.versions import Versions
 
 

@@ -22,7 +22,7 @@ from holdfast.memories.stores.records import (
 )
 from holdfast.memories.stores.session_input import Status
 from holdfast.memories.stores.session_list import Order
-from holdfast.memories.stores.slugs import ROOT
+from holdfast.memories.stores.validation import ROOT
 
 SESSIONS = "/v1/sessions"
 OURS = "/api/sessions"

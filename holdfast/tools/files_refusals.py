@@ -8,7 +8,7 @@ model gave it.
 from collections.abc import Sequence
 
 from holdfast.ground.errors import ToolRefused, shortened
-from holdfast.memories.stores.asked import CONTENT_BYTES_MAX
+from holdfast.memories.stores.validation import CONTENT_BYTES_MAX
 
 
 def outside(p: str) -> ToolRefused:

@@ -33,8 +33,8 @@ from holdfast.memories.longterm.options import MAX_ITEMS, LongTermOptions
 from holdfast.memories.longterm.vectors.registry import NAMES
 from holdfast.memories.run.records.write import ENDED_MOST
 from holdfast.memories.state.thread_store import COUNTERS
-from holdfast.memories.stores import asked
 from holdfast.memories.stores.transaction import MEMORIES_CAP
+from holdfast.memories.stores.validation import CONTENT_BYTES_MAX
 from holdfast.runtime.metrics import TOLD
 from holdfast.runtime.networks import counts as network_counts
 from holdfast.testing.embedders import WordEmbedder
@@ -48,7 +48,7 @@ NOT_SETTINGS = {"LC_ALL", "COMP_WORDS"}
 
 FIGURES = {
     "live memories in a store": MEMORIES_CAP,
-    "bytes of a memory's content": asked.CONTENT_BYTES_MAX,
+    "bytes of a memory's content": CONTENT_BYTES_MAX,
     "bytes of a recalled block": block.BUDGET,
     "results of `recall`": recalling.K,
     "bytes of a request's body": MIB,

@@ -6,8 +6,8 @@ import msgspec
 
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.text import within
-from holdfast.memories.stores.metadata import checked_metadata, patched_metadata
 from holdfast.memories.stores.records import JSONObject
+from holdfast.memories.stores.validation import checked_metadata, patched_metadata
 
 MOST_AGENT_NAME, MOST_AGENT_DESCRIPTION, MOST_SYSTEM = 256, 2_048, 100_000
 """Code points."""

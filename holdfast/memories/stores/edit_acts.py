@@ -6,7 +6,6 @@ import msgspec
 
 from holdfast.engines.base import Transaction
 from holdfast.ground.errors import NotFound, PathTaken, PreconditionFailed, TooLarge
-from holdfast.memories.stores.asked import CONTENT_BYTES_MAX
 from holdfast.memories.stores.edit_input import AskedEdit, AskedReplace, AskedSave
 from holdfast.memories.stores.edits import Move, Remove
 from holdfast.memories.stores.missing import missing, sought
@@ -14,7 +13,7 @@ from holdfast.memories.stores.moves import MemoryLocation, carry, refuse_taken, 
 from holdfast.memories.stores.records import Applied, Memory
 from holdfast.memories.stores.rows import Head
 from holdfast.memories.stores.transaction import NOBODY, Ledger, Text, seen
-from holdfast.memories.stores.validation import lineage
+from holdfast.memories.stores.validation import CONTENT_BYTES_MAX, lineage
 
 
 class EditActs:

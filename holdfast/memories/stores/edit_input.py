@@ -9,10 +9,9 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.ground.errors import InvalidInput
-from holdfast.memories.stores.asked import checked_content, checked_sha256
 from holdfast.memories.stores.edits import Move, Remove, Replace, Save
 from holdfast.memories.stores.transaction import Text
-from holdfast.memories.stores.validation import checked_path
+from holdfast.memories.stores.validation import checked_content, checked_path, checked_sha256
 
 EDITS_MAX = 1_000
 """Edits of one `apply`."""

@@ -8,15 +8,6 @@ from holdfast.engines.base import Transaction
 from holdfast.ground.errors import InvalidInput, PreconditionFailed
 from holdfast.ground.pages import Key, Page, checked_limit, digest, read_cursor, write_cursor
 from holdfast.memories.stores.apply import apply
-from holdfast.memories.stores.asked import (
-    FULL_VIEW_MAX,
-    checked_content,
-    checked_depth,
-    checked_precondition,
-    checked_sha256,
-    checked_view,
-    given_or_none,
-)
 from holdfast.memories.stores.caller import StoresContext
 from holdfast.memories.stores.changes import changes
 from holdfast.memories.stores.directories import delete_under, rename
@@ -39,7 +30,18 @@ from holdfast.memories.stores.search import search
 from holdfast.memories.stores.session_access import reach
 from holdfast.memories.stores.snapshots import snapshot
 from holdfast.memories.stores.transaction import Ledger, Text, seen
-from holdfast.memories.stores.validation import checked_path, checked_prefix, just_after
+from holdfast.memories.stores.validation import (
+    FULL_VIEW_MAX,
+    checked_content,
+    checked_depth,
+    checked_path,
+    checked_precondition,
+    checked_prefix,
+    checked_sha256,
+    checked_view,
+    given_or_none,
+    just_after,
+)
 
 
 class Memories:

@@ -12,7 +12,7 @@ from importlib.resources import files
 from string import Template
 
 from holdfast.memories.stores.records import Resource
-from holdfast.memories.stores.slugs import ROOT
+from holdfast.memories.stores.validation import ROOT
 
 MOST_NOTE_NAME, MOST_NOTE_DESCRIPTION, MOST_NOTE_INSTRUCTIONS, MOST_PATH = 255, 1_024, 4_096, 4_096
 MOST_REASON = 80

@@ -13,8 +13,8 @@ from holdfast.memories.stores.agent_snapshot import (
     checked_part,
     checked_version,
 )
-from holdfast.memories.stores.metadata import checked_metadata, patched_metadata
 from holdfast.memories.stores.records import Access, JSONObject, Metadata
+from holdfast.memories.stores.validation import checked_metadata, patched_metadata
 
 MOST_STORES = 8
 MOST_TITLE, MOST_INSTRUCTIONS = 500, 4_096

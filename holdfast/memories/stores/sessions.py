@@ -36,7 +36,7 @@ from holdfast.memories.stores.session_input import (
 from holdfast.memories.stores.session_list import Order, SessionFilter, session_page, window
 from holdfast.memories.stores.session_rows import SessionRow, as_records, new_row
 from holdfast.memories.stores.session_tokens import SessionTokens
-from holdfast.memories.stores.slugs import ROOT, slug
+from holdfast.memories.stores.validation import ROOT, slug
 
 
 class _StoreRow(Struct, frozen=True, kw_only=True):

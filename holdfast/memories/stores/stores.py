@@ -12,18 +12,23 @@ from holdfast.ground.events import Event, Fact
 from holdfast.ground.pages import Page, checked_limit, digest, write_cursor
 from holdfast.ground.text import first_of_category, within
 from holdfast.memories.stores import chain
-from holdfast.memories.stores.asked import given_or_none
-from holdfast.memories.stores.bounds import after_age, age_key, bounds
 from holdfast.memories.stores.caller import StoresContext
 from holdfast.memories.stores.directories import heads_under
 from holdfast.memories.stores.existence import existence_first
 from holdfast.memories.stores.memories import Memories
-from holdfast.memories.stores.metadata import checked_metadata, patched_metadata
 from holdfast.memories.stores.missing import missing, sought
 from holdfast.memories.stores.records import Deleted, Metadata, Store, StoreSettings
 from holdfast.memories.stores.rows import store_of
 from holdfast.memories.stores.session_access import reach, refuse_narrowed
 from holdfast.memories.stores.transaction import MEMORIES_CAP, Ledger
+from holdfast.memories.stores.validation import (
+    after_age,
+    age_key,
+    bounds,
+    checked_metadata,
+    given_or_none,
+    patched_metadata,
+)
 from holdfast.memories.stores.versions import Versions
 
 NAME_MAX, DESCRIPTION_MAX = 255, 1024

@@ -1,7 +1,159 @@
-"""What a path may be, and what lies above and below it. Pure rules."""
+"""Validate names, slugs, metadata, paths and page bounds of stores."""
 
+import re
+from collections.abc import Collection, Mapping
+from datetime import UTC, datetime
+from typing import cast
+
+from msgspec import UNSET, UnsetType
+
+from holdfast.ground.clock import to_microseconds
 from holdfast.ground.errors import InvalidInput
-from holdfast.ground.text import encoded, first_of_category, is_nfc, to_nfc
+from holdfast.ground.pages import Key, read_cursor
+from holdfast.ground.text import encoded, first_of_category, is_nfc, to_nfc, within
+from holdfast.memories.stores.records import Metadata, View
+
+ROOT = "/mnt/memory"
+
+_OTHER = re.compile(r"[^a-z0-9]+")
+
+
+def slug(name: str, store_id: str, taken: Collection[str]) -> str:
+    """Return the directory name of the store *store_id* called *name*, none of *taken*.
+
+    It is of lowercase ASCII letters, digits and single hyphens; a name without any of these,
+    or one that is taken, borrows the end of the id.
+    """
+    made = _OTHER.sub("-", name.lower()).strip("-") or f"memory-{store_id[-8:].lower()}"
+    while made in taken:
+        made = f"{made}-{store_id[-6:].lower()}"
+    return made
+
+
+MOST_PAIRS = 16
+MOST_KEY, MOST_VALUE = 64, 512
+"""Code points."""
+
+
+def checked_metadata(given: object) -> Metadata:
+    """Return *given* if it is metadata; InvalidInput beyond 16 pairs, or for a null value."""
+    pairs = {
+        _checked_key(key): _checked_value(key, value) for key, value in _mapping(given).items()
+    }
+    return _counted(pairs)
+
+
+def patched_metadata(present: Metadata, patch: object) -> Metadata:
+    """Return *present* with *patch* laid over it: a string sets, None removes.
+
+    InvalidInput when what results has more than 16 pairs.
+    """
+    result = dict(present)
+    for key, value in _mapping(patch).items():
+        if value is None:
+            result.pop(_checked_key(key), None)
+        else:
+            result[_checked_key(key)] = _checked_value(key, value)
+    return _counted(result)
+
+
+def _mapping(given: object) -> Mapping[object, object]:
+    if not isinstance(given, Mapping):
+        raise InvalidInput("metadata", "must be an object of strings", given=given)
+    return cast("Mapping[object, object]", given)
+
+
+def _checked_key(key: object) -> str:
+    if not isinstance(key, str):
+        raise InvalidInput("metadata", "must have strings as keys", given=key)
+    return within("metadata", key, least=1, most=MOST_KEY, part="a key ")
+
+
+def _checked_value(key: object, value: object) -> str:
+    if not isinstance(value, str):
+        raise InvalidInput(f"metadata.{key}", "must be a string", given=repr(value))
+    return within(f"metadata.{key}", value, most=MOST_VALUE)
+
+
+def _counted(pairs: Metadata) -> Metadata:
+    if len(pairs) > MOST_PAIRS:
+        raise InvalidInput(
+            "metadata", f"may hold at most {MOST_PAIRS} pairs, holds {len(pairs)}", limit=MOST_PAIRS
+        )
+    return pairs
+
+
+CONTENT_BYTES_MAX = 102_400
+FULL_VIEW_MAX = 20
+"""Things that a page of the full view holds at most, whatever its limit says."""
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+def checked_view(given: object, default: View) -> View:
+    """Return *given*, or *default* when it was left out."""
+    if given is None:
+        return default
+    if given in ("basic", "full"):
+        return given
+    raise InvalidInput("view", 'must be "basic" or "full"', given=given)
+
+
+def checked_content(given: object) -> bytes:
+    """Return *given* as UTF-8, at most 102,400 bytes of it."""
+    if given is None:
+        raise InvalidInput(
+            "content", "must not be null", next='Send "" for a memory without content.'
+        )
+    if not isinstance(given, str):
+        raise InvalidInput("content", "must be a string", given=given)
+    content = encoded("content", given)
+    if len(content) > CONTENT_BYTES_MAX:
+        raise InvalidInput(
+            "content",
+            f"must be at most {CONTENT_BYTES_MAX:,} bytes of UTF-8, is {len(content):,}",
+            limit=CONTENT_BYTES_MAX,
+            next="Split it into several memories.",
+        )
+    return content
+
+
+def checked_precondition(given: object) -> str | None:
+    """Return the content hash that *given* demands, or None when it was left out."""
+    if given is None or isinstance(given, UnsetType):
+        return None
+    if not isinstance(given, dict):
+        raise InvalidInput("precondition", "must be an object", given=given)
+    wanted: dict[object, object] = {**given}
+    if unknown := [key for key in wanted if key not in ("type", "content_sha256")]:
+        raise InvalidInput(f"precondition.{unknown[0]}", "is not known")
+    if wanted.get("type") != "content_sha256":
+        raise InvalidInput("precondition.type", 'must be "content_sha256"')
+    if "content_sha256" not in wanted:
+        raise InvalidInput("precondition.content_sha256", "is required")
+    return checked_sha256(wanted["content_sha256"], field="precondition.content_sha256")
+
+
+def checked_sha256(given: object, *, field: str) -> str:
+    """Return *given* if it is a sha256 in 64 lowercase hex digits."""
+    if not isinstance(given, str) or not _SHA256.fullmatch(given):
+        raise InvalidInput(field, "must be 64 lowercase hex digits", limit=64)
+    return given
+
+
+def checked_depth(given: object) -> int:
+    """Return 0 (everything below) or 1 (direct children); None is 0."""
+    if given is None:
+        return 0
+    if isinstance(given, int) and not isinstance(given, bool) and given in (0, 1):
+        return given
+    raise InvalidInput("depth", "must be 0 or 1", given=given)
+
+
+def given_or_none(given: object) -> object:
+    """Return *given*, or None when it was left out."""
+    return None if given is UNSET else given
+
 
 BYTES_MAX, BYTES_MIN, SEGMENTS_MAX = 1024, 2, 20
 RESERVED = "/.anthropic-memory-store"
@@ -119,3 +271,59 @@ def lineage(path: str) -> list[str]:
     """Return *path* and every path above it, the shortest first."""
     ends = [i for i, char in enumerate(path) if char == "/"][1:]
     return [*(path[:end] for end in ends), path]
+
+
+BEGINNING, END = 0, 2**63 - 1
+"""Microseconds since 1970 that no instant lies outside of."""
+
+LAST_ID = "~"
+"""Sorts after every id."""
+
+
+def bounds(
+    *,
+    gt: datetime | None = None,
+    gte: datetime | None = None,
+    lt: datetime | None = None,
+    lte: datetime | None = None,
+) -> tuple[int, int]:
+    """Return the first and last microsecond since 1970 within all the bounds given.
+
+    An instant without a zone is UTC.
+    """
+    since = max(
+        BEGINNING if gte is None else _microseconds("created_at_gte", gte),
+        BEGINNING if gt is None else _microseconds("created_at_gt", gt) + 1,
+    )
+    until = min(
+        END if lte is None else _microseconds("created_at_lte", lte),
+        END if lt is None else _microseconds("created_at_lt", lt) - 1,
+    )
+    return since, until
+
+
+def age_key(created_at: datetime, id: str) -> Key:
+    """Return what the cursor after a thing of this age and id holds."""
+    return [to_microseconds(created_at), id]
+
+
+def after_age(page: str | None, list: str, filters: str, newest: int) -> Key:
+    """Return the (age, id) that a page of a list, newest first, comes after."""
+    return [newest, LAST_ID] if page is None else checked_age(read_cursor(list, filters, page)[0])
+
+
+def checked_age(key: Key) -> Key:
+    """Return *key*, read from a cursor, if it is an (age, id); InvalidInput if it was made up."""
+    match key:
+        case [int(at), str(id)] if 0 <= at <= END and id.isascii() and id.isprintable():
+            return key
+        case _:
+            raise InvalidInput(
+                "page", "is not a cursor of this list", next="Start again without page."
+            )
+
+
+def _microseconds(field: str, instant: object) -> int:
+    if not isinstance(instant, datetime):
+        raise InvalidInput(field, "must be a datetime", given=instant)
+    return to_microseconds(instant if instant.tzinfo else instant.replace(tzinfo=UTC))

@@ -13,7 +13,7 @@ from errno import EFBIG, EILSEQ
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.memories.stores.asked import CONTENT_BYTES_MAX
+from holdfast.memories.stores.validation import CONTENT_BYTES_MAX
 
 SCRATCH_BYTES_MAX = 6 * 1024 * 1024
 """Bytes of one scratch file: vim's swap file of the largest memory, many times over."""

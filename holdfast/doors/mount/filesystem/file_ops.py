@@ -13,8 +13,8 @@ from holdfast.doors.mount.filesystem.places import Places
 from holdfast.doors.mount.filesystem.store_dir import Branch
 from holdfast.doors.mount.names import Kind
 from holdfast.ground.errors import HoldfastError
-from holdfast.memories.stores.asked import CONTENT_BYTES_MAX
 from holdfast.memories.stores.records import Memory
+from holdfast.memories.stores.validation import CONTENT_BYTES_MAX
 
 
 class Writing:

@@ -10,7 +10,7 @@ from holdfast.library.holdfast import Holdfast
 from holdfast.library.settings import location
 from holdfast.memories.stores.missing import id_of_name, is_id
 from holdfast.memories.stores.records import Access, Resource, Store
-from holdfast.memories.stores.slugs import ROOT, slug
+from holdfast.memories.stores.validation import ROOT, slug
 
 MOST = 8
 """Stores of one mount, as of one session."""

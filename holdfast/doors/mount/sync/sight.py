@@ -11,7 +11,7 @@ from msgspec import Struct
 from holdfast.doors.mount.filesystem.buffers import content_fault
 from holdfast.doors.mount.sync.merge import LocalState, What
 from holdfast.doors.mount.sync.unusual import born_at
-from holdfast.memories.stores.asked import CONTENT_BYTES_MAX
+from holdfast.memories.stores.validation import CONTENT_BYTES_MAX
 
 READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 """How a file is opened, so that nothing else is followed or waited for."""
