@@ -19,8 +19,7 @@ from holdfast.memories.durable.records import (
 )
 from holdfast.memories.durable.retention import Given, limits_of, set_workspace_limits, sweep_all
 from holdfast.memories.durable.rows import SHARED
-from holdfast.memories.stores.caller import StoresContext
-from holdfast.memories.stores.session_access import refuse_narrowed
+from holdfast.memories.stores.rows import StoresContext, refuse_narrowed
 
 EVERY = "*"
 """Stands for every agent, or every workspace, in a scope of upkeep."""

@@ -17,8 +17,7 @@ from holdfast.library.settings import HandleTarget
 from holdfast.memories.durable.records import AgentSummary, DurableLimits, LimitsChanged, Swept
 from holdfast.memories.longterm.cache_budget import CACHE_BYTES
 from holdfast.memories.longterm.options import LongTermOptions
-from holdfast.memories.stores.caller import StoresContext
-from holdfast.memories.stores.session_access import refuse_narrowed
+from holdfast.memories.stores.rows import StoresContext, refuse_narrowed
 from holdfast.memories.stores.stores import MemoryStores
 
 if TYPE_CHECKING:

@@ -20,8 +20,7 @@ from holdfast.memories.longterm.read import collection_id
 from holdfast.memories.longterm.shared import Shared
 from holdfast.memories.longterm.switch import ENABLED, MAX_ITEMS_VARIABLE, cap_in, is_on
 from holdfast.memories.longterm.validation import checked_name, checked_user
-from holdfast.memories.stores.caller import StoresContext
-from holdfast.memories.stores.session_access import refuse_narrowed
+from holdfast.memories.stores.rows import StoresContext, refuse_narrowed
 
 D = TypeVar("D", bound=LongTermData)
 

@@ -10,7 +10,7 @@ from holdfast.ground.scope import LOCAL, Actor, Scope, checked_actor, checked_na
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.settings import HandleTarget
 from holdfast.memories.longterm.cache_budget import CACHE_BYTES
-from holdfast.memories.stores.caller import StoresContext
+from holdfast.memories.stores.rows import StoresContext
 
 
 def open(

@@ -5,8 +5,7 @@ from functools import partial
 from holdfast.memories.run.records.mirror import Attachments
 from holdfast.memories.run.records.record import RunsContext as RunCaller
 from holdfast.memories.run.records.runs import Runs
-from holdfast.memories.stores.caller import StoresContext
-from holdfast.memories.stores.session_access import refuse_narrowed
+from holdfast.memories.stores.rows import StoresContext, refuse_narrowed
 
 
 def runs(caller: StoresContext, attachments: Attachments) -> Runs:

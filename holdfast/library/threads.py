@@ -4,8 +4,7 @@ from functools import partial
 
 from holdfast.memories.state.thread import ThreadsContext as StateCaller
 from holdfast.memories.state.threads import NetworkRuns, Threads
-from holdfast.memories.stores.caller import StoresContext
-from holdfast.memories.stores.session_access import refuse_narrowed
+from holdfast.memories.stores.rows import StoresContext, refuse_narrowed
 
 
 def threads(caller: StoresContext) -> Threads:

@@ -3,8 +3,8 @@
 from holdfast.ground.errors import NotFound
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.settings import location
-from holdfast.memories.stores.missing import id_of_name, is_id
 from holdfast.memories.stores.records import Memory, View
+from holdfast.memories.stores.rows import id_of_name, is_id
 
 PAGE = 100
 """Things to ask for at a time: as many as a page may hold."""

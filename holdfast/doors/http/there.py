@@ -3,8 +3,7 @@
 from holdfast.doors.http.call import Call
 from holdfast.ground.scope import Scope
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.stores.caller import StoresContext
-from holdfast.memories.stores.session_access import reach
+from holdfast.memories.stores.rows import StoresContext, reach
 
 
 async def store_there(call: Call) -> None:

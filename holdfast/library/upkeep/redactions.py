@@ -11,7 +11,7 @@ from holdfast.ground.clock import from_microseconds
 from holdfast.ground.ids import Ids
 from holdfast.ground.scope import EVERYBODY, Actor, ActorKind, Scope
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.stores.caller import StoresContext
+from holdfast.memories.stores.rows import StoresContext
 
 
 class Redaction(Struct, frozen=True, kw_only=True):

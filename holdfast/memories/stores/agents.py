@@ -17,10 +17,8 @@ from holdfast.memories.stores.agent_snapshot import (
     new_agent,
     session_agent,
 )
-from holdfast.memories.stores.caller import StoresContext
-from holdfast.memories.stores.missing import missing, shaped
 from holdfast.memories.stores.records import JSONObject
-from holdfast.memories.stores.session_access import refuse_narrowed
+from holdfast.memories.stores.rows import StoresContext, missing, refuse_narrowed, shaped
 from holdfast.memories.stores.session_input import AgentChoice
 from holdfast.memories.stores.validation import END, after_age, bounds
 

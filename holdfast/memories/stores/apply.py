@@ -14,13 +14,11 @@ from msgspec import Struct
 from holdfast.engines.base import Transaction
 from holdfast.ground.clock import from_microseconds, to_microseconds
 from holdfast.ground.errors import IdempotencyMismatch
-from holdfast.memories.stores.caller import StoresContext
 from holdfast.memories.stores.edit_acts import EditActs
 from holdfast.memories.stores.edit_input import checked_edit_id, checked_edits
 from holdfast.memories.stores.edits import Edit
-from holdfast.memories.stores.existence import existence_first
 from holdfast.memories.stores.records import Applied, Memory
-from holdfast.memories.stores.rows import memory_of
+from holdfast.memories.stores.rows import StoresContext, existence_first, memory_of
 from holdfast.memories.stores.transaction import Ledger
 
 _MICROSECOND = timedelta(microseconds=1)

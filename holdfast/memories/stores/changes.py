@@ -13,9 +13,8 @@ from msgspec import Struct
 from holdfast.engines.base import Reader
 from holdfast.ground.clock import from_microseconds, from_microseconds_or_none
 from holdfast.ground.errors import CursorExpired, InvalidInput
-from holdfast.memories.stores.caller import StoresContext
-from holdfast.memories.stores.existence import existence_first
 from holdfast.memories.stores.records import ChangesPage, Memory, MemoryChange, Operation
+from holdfast.memories.stores.rows import StoresContext, existence_first
 from holdfast.memories.stores.snapshots import StoreState, store_state
 
 WAIT_MAX = 30.0

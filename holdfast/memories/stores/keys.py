@@ -10,10 +10,8 @@ from holdfast.ground.errors import InvalidInput
 from holdfast.ground.events import Event
 from holdfast.ground.scope import Scope, checked_name
 from holdfast.ground.text import within
-from holdfast.memories.stores.caller import StoresContext
-from holdfast.memories.stores.missing import missing, shaped
 from holdfast.memories.stores.records import ApiKey, KeyScope
-from holdfast.memories.stores.session_access import refuse_narrowed
+from holdfast.memories.stores.rows import StoresContext, missing, refuse_narrowed, shaped
 from holdfast.memories.stores.session_tokens import KEY_PREFIX, new_secret, secret_hash
 
 MOST_NAME = 255

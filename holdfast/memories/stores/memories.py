@@ -8,12 +8,9 @@ from holdfast.engines.base import Transaction
 from holdfast.ground.errors import InvalidInput, PreconditionFailed
 from holdfast.ground.pages import Key, Page, checked_limit, digest, read_cursor, write_cursor
 from holdfast.memories.stores.apply import apply
-from holdfast.memories.stores.caller import StoresContext
 from holdfast.memories.stores.changes import changes
 from holdfast.memories.stores.directories import delete_under, rename
 from holdfast.memories.stores.edits import Edit
-from holdfast.memories.stores.existence import demand_store, existence_first
-from holdfast.memories.stores.missing import missing, sought
 from holdfast.memories.stores.records import (
     Applied,
     ChangesPage,
@@ -25,9 +22,16 @@ from holdfast.memories.stores.records import (
     Snapshot,
     View,
 )
-from holdfast.memories.stores.rows import memory_of
+from holdfast.memories.stores.rows import (
+    StoresContext,
+    demand_store,
+    existence_first,
+    memory_of,
+    missing,
+    reach,
+    sought,
+)
 from holdfast.memories.stores.search import search
-from holdfast.memories.stores.session_access import reach
 from holdfast.memories.stores.snapshots import snapshot
 from holdfast.memories.stores.transaction import Ledger, Text, seen
 from holdfast.memories.stores.validation import (

@@ -1,13 +1,39 @@
-"""Rows as the stores' statements give them, and the records made of them."""
+"""Rows of stores to records; NotFound; access of sessions."""
 
+import re
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from itertools import groupby
+from operator import attrgetter
+from types import SimpleNamespace
 from typing import cast
 
 import msgspec
 from msgspec import Struct
 
-from holdfast.ground.clock import from_microseconds, from_microseconds_or_none
+from holdfast.engines.base import Engine, Reader
+from holdfast.ground.clock import (
+    Clock,
+    from_microseconds,
+    from_microseconds_or_none,
+    to_microseconds,
+)
+from holdfast.ground.errors import InvalidInput, NotAuthenticated, NotFound, NotPermitted
+from holdfast.ground.ids import KINDS, Ids
 from holdfast.ground.scope import Actor, ActorKind
-from holdfast.memories.stores.records import Memory, Metadata, Operation, Store, Version
+from holdfast.ground.text import nearest
+from holdfast.memories.stores.records import (
+    Access,
+    JSONObject,
+    Memory,
+    Metadata,
+    Operation,
+    Resource,
+    SessionRecord,
+    Store,
+    Version,
+)
+from holdfast.memories.stores.session_input import NewSession
 
 STORE_FIELDS = (
     "id",
@@ -142,3 +168,262 @@ def version_of(
         redacted_at=from_microseconds_or_none(redacted_at),
         redacted_by=redacted_by,
     )
+
+
+_BODY = re.compile(r"_[0-9A-Za-z]{24}")
+
+
+def is_id(prefix: str, given: object) -> bool:
+    """Tell whether *given* is shaped like an id of the kind *prefix*."""
+    return (
+        isinstance(given, str)
+        and given.startswith(prefix)
+        and _BODY.fullmatch(given, len(prefix)) is not None
+    )
+
+
+def shaped(prefix: str, given: str) -> str:
+    """Return *given* if it is shaped like an id of the kind *prefix*; else raise its NotFound.
+
+    What is not is never handed to an engine, which may know no such text.
+    """
+    if not is_id(prefix, given):
+        raise missing(prefix, given)
+    return given
+
+
+def sought(prefix: str, given: str) -> str:
+    """Return *given* to look for, or "", which nothing is called, when it cannot be an id.
+
+    An engine may know no such text (U+0000), and what is malformed is merely not there.
+    """
+    return given if is_id(prefix, given) else ""
+
+
+def missing(prefix: str, given: object) -> NotFound:
+    """Return the NotFound of *given*, which should have been an id of the kind *prefix*.
+
+    When it is tagged as another kind's, the sentence says so.
+    """
+    shown = given if isinstance(given, str) else repr(given)
+    return NotFound(KINDS[prefix], shown, next=_of_another_kind(prefix, shown) or "Check the id.")
+
+
+def _of_another_kind(prefix: str, given: str) -> str | None:
+    tag = given.partition("_")[0]
+    if tag == prefix or tag not in KINDS:
+        return None
+    return f"That is the id of a different kind of thing, {KINDS[tag]}: send {prefix}_…"
+
+
+def id_of_name(
+    wanted: str,
+    names: Sequence[tuple[str, str]],
+    *,
+    field: str,
+    place: str,
+    kind: str = KINDS["memstore"],
+) -> str:
+    """Return the id of the store called *wanted* among *names*, each with its id.
+
+    NotFound names *place*, where they are from, and the nearest name; InvalidInput lists the ids
+    when several have the name.
+    """
+    ids = [id for name, id in names if name == wanted]
+    if len(ids) > 1:
+        reason = f"{len(ids)} stores have this name: {' '.join(ids)}"
+        raise InvalidInput(field, reason, given=wanted, next="Say which by its id.")
+    if not ids:
+        near = nearest(wanted, [name for name, _ in names])
+        found = "There are no stores" if near is None else f"The nearest is {near!r},"
+        other = _of_another_kind("memstore", wanted)
+        raise NotFound(kind, wanted, next=f"{found} in {place}." + (f" {other}" if other else ""))
+    return ids[0]
+
+
+class StoresContext(Struct, frozen=True, kw_only=True):
+    """Whose stores, who acts on them, and with which engine, clock and ids.
+
+    `engine` is scoped to `workspace`. With a `session_id` only the stores which that session
+    attaches are reached, as far as it attaches them.
+    """
+
+    engine: Engine
+    workspace: str
+    actor: Actor
+    clock: Clock
+    ids: Ids
+    session_id: str | None = None
+
+    def now(self) -> int:
+        """Return the present instant in microseconds since 1970."""
+        return to_microseconds(self.clock.now())
+
+
+class SessionRow(Struct, frozen=True, kw_only=True):
+    """A row of `sessions`: instants are microseconds since 1970, JSON is text."""
+
+    id: str
+    title: str | None
+    environment_id: str
+    agent: str
+    metadata: str
+    created_at: int
+    updated_at: int
+    archived_at: int | None
+
+    def with_metadata(self) -> Metadata:
+        """Return its metadata."""
+        return msgspec.json.decode(self.metadata, type=Metadata)
+
+    def record(self, resources: tuple[Resource, ...]) -> SessionRecord:
+        """Return the session, which attaches *resources*."""
+        return SessionRecord(
+            id=self.id,
+            status="idle" if self.archived_at is None else "terminated",
+            title=self.title,
+            environment_id=self.environment_id,
+            agent=msgspec.json.decode(self.agent, type=JSONObject),
+            resources=resources,
+            metadata=self.with_metadata(),
+            created_at=from_microseconds(self.created_at),
+            updated_at=from_microseconds(self.updated_at),
+            archived_at=from_microseconds_or_none(self.archived_at),
+        )
+
+
+class ResourceRow(Struct, frozen=True, kw_only=True):
+    """A row of `session_stores`."""
+
+    session_id: str
+    memory_store_id: str
+    access: Access
+    name: str
+    description: str
+    instructions: str | None
+    mount_path: str
+
+    def record(self) -> Resource:
+        """Return the attached store as a resource."""
+        return Resource(
+            memory_store_id=self.memory_store_id,
+            access=self.access,
+            name=self.name,
+            description=self.description,
+            instructions=self.instructions,
+            mount_path=self.mount_path,
+        )
+
+
+def new_row(session_id: str, asked: NewSession, agent: JSONObject, now: int) -> SessionRow:
+    """Return the row of a session made at *now*, for *agent* as it is then."""
+    return SessionRow(
+        id=session_id,
+        title=asked.title,
+        environment_id=asked.environment_id,
+        agent=msgspec.json.encode(agent).decode(),
+        metadata=msgspec.json.encode(asked.metadata).decode(),
+        created_at=now,
+        updated_at=now,
+        archived_at=None,
+    )
+
+
+def resources_of(
+    reader: Reader, sql: SimpleNamespace, session_ids: Sequence[str]
+) -> dict[str, tuple[Resource, ...]]:
+    """Return what each of *session_ids* attaches, in the order given at its creation."""
+    asked = msgspec.json.encode(session_ids).decode()
+    rows = reader.all(ResourceRow, sql.stores_of_sessions, session_ids=asked)
+    return {
+        session_id: tuple(row.record() for row in its_rows)
+        for session_id, its_rows in groupby(rows, key=attrgetter("session_id"))
+    }
+
+
+def as_records(
+    reader: Reader, sql: SimpleNamespace, rows: Sequence[SessionRow]
+) -> list[SessionRecord]:
+    """Return *rows* as sessions, with what they attach."""
+    attached = resources_of(reader, sql, [row.id for row in rows]) if rows else {}
+    return [row.record(attached.get(row.id, ())) for row in rows]
+
+
+class _Attachment(Struct, frozen=True, kw_only=True):
+    session_archived_at: int | None
+    access: Access | None
+    name: str | None
+
+
+def reach(caller: StoresContext, reader: Reader, store_id: str, *, write: bool) -> None:
+    """Return if *caller* may read, or with *write* change, the memories of the store *store_id*.
+
+    Only a caller narrowed to a session is asked about; *reader* is its engine, or the read or
+    transaction under way. NotAuthenticated when the session is gone or archived; NotPermitted
+    when the store is not attached, whether it exists or not, or is attached `read_only` and
+    *write* is asked.
+    """
+    if caller.session_id is None:
+        return
+    sql = caller.engine.queries("holdfast.memories.stores")
+    found = reader.first(
+        _Attachment,
+        sql.attachment,
+        session_id=caller.session_id,
+        store_id=store_id if is_id("memstore", store_id) else "",
+    )
+    if found is None or found.session_archived_at is not None:
+        raise NotAuthenticated
+    if found.access is None:
+        raise NotPermitted(
+            "This session reaches only the memory stores that were attached when it was created.",
+            needed="attached store",
+            next="Use a store of the session, or an API key.",
+        )
+    if write and found.access != "read_write":
+        raise NotPermitted(
+            f"The memory store {found.name!r} ({store_id}) is attached {found.access}.",
+            needed="read_write access",
+            next="Write to a store attached read_write, or only read this one.",
+        )
+
+
+def refuse_narrowed(caller: StoresContext, needed: str) -> None:
+    """Raise NotPermitted, naming the right *needed*, if *caller* is narrowed to a session."""
+    if caller.session_id is not None:
+        raise NotPermitted(
+            "A session reaches only itself and the memories of its attached stores.",
+            needed=needed,
+            next="Use an API key for this.",
+        )
+
+
+@contextmanager
+def existence_first(
+    caller: StoresContext, store_id: str, memory_id: str | None = None, *, write: bool = False
+) -> Generator[None, None, None]:
+    """Let InvalidInput out only once the store, and the memory if one is named, are there.
+
+    Otherwise NotFound, or what `reach` raises, takes its place. Costs nothing when the input is
+    good.
+    """
+    try:
+        yield
+    except InvalidInput:
+        engine = caller.engine
+        reach(caller, engine, store_id, write=write)
+        demand_store(caller, engine, store_id)
+        if memory_id is not None:
+            sql = caller.engine.queries("holdfast.memories.stores")
+            if not engine.first(
+                memory_of, sql.get_memory_basic, memory=sought("mem", memory_id), store=store_id
+            ):
+                raise missing("mem", memory_id) from None
+        raise
+
+
+def demand_store(caller: StoresContext, reader: Reader, store_id: str) -> None:
+    """Raise NotFound unless the store is there."""
+    sql = caller.engine.queries("holdfast.memories.stores")
+    if reader.first(store_of, sql.get_store, store=sought("memstore", store_id)) is None:
+        raise missing("memstore", store_id)

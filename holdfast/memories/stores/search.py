@@ -11,12 +11,15 @@ from holdfast.engines.base import Reader
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.pages import checked_limit
 from holdfast.ground.text import encoded
-from holdfast.memories.stores.caller import StoresContext
-from holdfast.memories.stores.existence import existence_first
-from holdfast.memories.stores.missing import missing, sought
 from holdfast.memories.stores.records import Match, Memory
-from holdfast.memories.stores.rows import memory_of
-from holdfast.memories.stores.session_access import reach
+from holdfast.memories.stores.rows import (
+    StoresContext,
+    existence_first,
+    memory_of,
+    missing,
+    reach,
+    sought,
+)
 from holdfast.memories.stores.text_index import (
     asked,
     holds_phrase,

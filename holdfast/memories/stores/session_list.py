@@ -13,8 +13,8 @@ from holdfast.ground.pages import Key, checked_limit, digest, read_cursor, write
 from holdfast.ground.text import within
 from holdfast.memories.stores.agent_snapshot import MOST_ID, checked_version
 from holdfast.memories.stores.records import SessionRecord
+from holdfast.memories.stores.rows import SessionRow, as_records
 from holdfast.memories.stores.session_input import Status, checked_statuses
-from holdfast.memories.stores.session_rows import SessionRow, as_records
 from holdfast.memories.stores.validation import BEGINNING, END, LAST_ID, bounds, checked_age
 
 Order = Literal["asc", "desc"]

@@ -10,10 +10,8 @@ from holdfast.engines.base import Transaction
 from holdfast.ground.clock import from_microseconds, from_microseconds_or_none
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.text import sha256_hex
-from holdfast.memories.stores.caller import StoresContext
-from holdfast.memories.stores.missing import missing, shaped
 from holdfast.memories.stores.records import SessionToken
-from holdfast.memories.stores.session_rows import SessionRow
+from holdfast.memories.stores.rows import SessionRow, StoresContext, missing, shaped
 
 KEY_PREFIX, TOKEN_PREFIX = "hf_", "hfs_"
 LONGEST_SECONDS = 100 * 366 * 86_400

@@ -13,9 +13,7 @@ from holdfast.ground.errors import NotAuthenticated, NotFound, NotPermitted, Sto
 from holdfast.ground.events import Event
 from holdfast.ground.pages import Page
 from holdfast.memories.stores.agents import agent_for_session
-from holdfast.memories.stores.caller import StoresContext
 from holdfast.memories.stores.environments import require_environment
-from holdfast.memories.stores.missing import missing, shaped
 from holdfast.memories.stores.note import note
 from holdfast.memories.stores.records import (
     Deleted,
@@ -25,7 +23,15 @@ from holdfast.memories.stores.records import (
     SessionRecord,
     SessionToken,
 )
-from holdfast.memories.stores.session_access import refuse_narrowed
+from holdfast.memories.stores.rows import (
+    SessionRow,
+    StoresContext,
+    as_records,
+    missing,
+    new_row,
+    refuse_narrowed,
+    shaped,
+)
 from holdfast.memories.stores.session_input import (
     Attachment,
     Refusable,
@@ -34,7 +40,6 @@ from holdfast.memories.stores.session_input import (
     checked_session,
 )
 from holdfast.memories.stores.session_list import Order, SessionFilter, session_page, window
-from holdfast.memories.stores.session_rows import SessionRow, as_records, new_row
 from holdfast.memories.stores.session_tokens import SessionTokens
 from holdfast.memories.stores.validation import ROOT, slug
 

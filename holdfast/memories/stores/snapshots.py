@@ -4,11 +4,8 @@ from msgspec import Struct
 
 from holdfast.engines.base import Reader
 from holdfast.ground.clock import from_microseconds_or_none
-from holdfast.memories.stores.caller import StoresContext
-from holdfast.memories.stores.missing import missing, sought
 from holdfast.memories.stores.records import Snapshot
-from holdfast.memories.stores.rows import memory_of
-from holdfast.memories.stores.session_access import reach
+from holdfast.memories.stores.rows import StoresContext, memory_of, missing, reach, sought
 from holdfast.memories.stores.transaction import MEMORIES_CAP
 
 

@@ -12,14 +12,18 @@ from holdfast.ground.events import Event, Fact
 from holdfast.ground.pages import Page, checked_limit, digest, write_cursor
 from holdfast.ground.text import first_of_category, within
 from holdfast.memories.stores import chain
-from holdfast.memories.stores.caller import StoresContext
 from holdfast.memories.stores.directories import heads_under
-from holdfast.memories.stores.existence import existence_first
 from holdfast.memories.stores.memories import Memories
-from holdfast.memories.stores.missing import missing, sought
 from holdfast.memories.stores.records import Deleted, Metadata, Store, StoreSettings
-from holdfast.memories.stores.rows import store_of
-from holdfast.memories.stores.session_access import reach, refuse_narrowed
+from holdfast.memories.stores.rows import (
+    StoresContext,
+    existence_first,
+    missing,
+    reach,
+    refuse_narrowed,
+    sought,
+    store_of,
+)
 from holdfast.memories.stores.transaction import MEMORIES_CAP, Ledger
 from holdfast.memories.stores.validation import (
     after_age,

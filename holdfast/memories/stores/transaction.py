@@ -15,11 +15,17 @@ from holdfast.ground.errors import PathTaken, StoreArchived, StoreFull
 from holdfast.ground.events import Event
 from holdfast.ground.text import sha256_hex
 from holdfast.memories.stores import chain
-from holdfast.memories.stores.caller import StoresContext
-from holdfast.memories.stores.missing import missing, sought
 from holdfast.memories.stores.records import Memory, Operation, Store, View
-from holdfast.memories.stores.rows import STORE_FIELDS, Head, LockedStore, store_of
-from holdfast.memories.stores.session_access import reach
+from holdfast.memories.stores.rows import (
+    STORE_FIELDS,
+    Head,
+    LockedStore,
+    StoresContext,
+    missing,
+    reach,
+    sought,
+    store_of,
+)
 from holdfast.memories.stores.text_index import marked, words_of
 from holdfast.memories.stores.validation import lineage, span_below
 

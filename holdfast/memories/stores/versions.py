@@ -14,12 +14,18 @@ from holdfast.ground.events import Event
 from holdfast.ground.pages import Key, Page, checked_limit, digest, write_cursor
 from holdfast.ground.scope import Actor, ActorKind
 from holdfast.ground.text import within
-from holdfast.memories.stores.caller import StoresContext
-from holdfast.memories.stores.existence import demand_store, existence_first
-from holdfast.memories.stores.missing import missing, sought
 from holdfast.memories.stores.records import Memory, Operation, Version, View
-from holdfast.memories.stores.rows import Head, version_of
-from holdfast.memories.stores.session_access import reach, refuse_narrowed
+from holdfast.memories.stores.rows import (
+    Head,
+    StoresContext,
+    demand_store,
+    existence_first,
+    missing,
+    reach,
+    refuse_narrowed,
+    sought,
+    version_of,
+)
 from holdfast.memories.stores.transaction import Ledger, Text, seen
 from holdfast.memories.stores.validation import (
     FULL_VIEW_MAX,

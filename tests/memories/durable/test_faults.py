@@ -17,7 +17,7 @@ from holdfast.library.holdfast import Holdfast
 from holdfast.memories.durable.memory import DurableMemory
 from holdfast.memories.durable.records import StoredEntry, StoredMany
 from holdfast.memories.durable.runs import DurableRun
-from holdfast.memories.stores.caller import StoresContext
+from holdfast.memories.stores.rows import StoresContext
 from holdfast.testing.fakes import FrozenClock
 from holdfast.testing.postgres import TEMPLATE, PostgresServer
 from holdfast.testing.shared import new_workspace

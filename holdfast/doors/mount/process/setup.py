@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from holdfast.ground.errors import InvalidInput, NotFound, NotPermitted
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.settings import location
-from holdfast.memories.stores.missing import id_of_name, is_id
 from holdfast.memories.stores.records import Access, Resource, Store
+from holdfast.memories.stores.rows import id_of_name, is_id
 from holdfast.memories.stores.validation import ROOT, slug
 
 MOST = 8
