@@ -70,7 +70,7 @@ MANY_PARAMETERS = {
     "holdfast/memories/run/records/runs.py:Runs.entries": FILTERS,
     "holdfast/memories/state/state.py:NetworkState.__init__": "what a state may begin with",
     "holdfast/runtime/mcp.py:McpServer.__init__": "how a server is reached",
-    "holdfast/memories/stores/chain.py:link": "what a link is made of",
+    "holdfast/memories/stores/transaction.py:link": "what a link is made of",
     "holdfast/memories/stores/rows.py:memory_of": COLUMNS,
     "holdfast/memories/stores/rows.py:store_of": COLUMNS,
     "holdfast/memories/stores/rows.py:version_of": COLUMNS,

@@ -8,7 +8,7 @@ from msgspec import Struct, field
 from holdfast.ground.scope import Actor, ActorKind
 from holdfast.ground.text import sha256_hex
 from holdfast.library.upkeep.finding import Finding
-from holdfast.memories.stores import chain
+from holdfast.memories.stores.transaction import content_seal, first_link, next_link
 
 
 class StoreRow(Struct, frozen=True, kw_only=True):
@@ -69,7 +69,7 @@ class Chained(Struct, kw_only=True):
 
 def check_chain(store: StoreRow, versions: Iterator[VersionRow]) -> Chained:
     """Walk *versions*, in their order, and compare each link, seal, hash and operation."""
-    link, at, seq = chain.first_link(store.id), 0, 0
+    link, at, seq = first_link(store.id), 0, 0
     walked = Chained(links={link.hex()})
     born: dict[str, int] = {}
     for version in versions:
@@ -121,7 +121,7 @@ def _end(store: StoreRow, link: bytes, at: int) -> Iterator[Finding]:
 def _expected_link(previous: bytes, version: VersionRow) -> bytes | None:
     if version.actor_kind not in get_args(ActorKind):
         return None
-    return chain.next_link(
+    return next_link(
         previous,
         version_id=version.id,
         memory_id=version.memory_id,
@@ -145,7 +145,7 @@ def _contents(version: VersionRow) -> dict[str, bool]:
     sealed = (
         version.salt is not None
         and version.path is not None
-        and chain.content_seal(version.salt, version.path, content) == version.seal
+        and content_seal(version.salt, version.path, content) == version.seal
     )
     known = (
         (None, None, None)

@@ -5,10 +5,16 @@ from typing import LiteralString
 
 from holdfast.engines.base import Transaction
 from holdfast.ground.errors import InvalidInput
-from holdfast.memories.stores.moves import MemoryLocation, carry, refuse_taken, step_aside
 from holdfast.memories.stores.records import Memory
 from holdfast.memories.stores.rows import Head, StoresContext, existence_first, missing
-from holdfast.memories.stores.transaction import Ledger, seen
+from holdfast.memories.stores.transaction import (
+    Ledger,
+    MemoryLocation,
+    carry,
+    refuse_taken,
+    seen,
+    step_aside,
+)
 from holdfast.memories.stores.validation import checked_path, checked_place, just_after, span_below
 
 HEADS_AT_ONCE = 100

@@ -8,10 +8,18 @@ from holdfast.engines.base import Transaction
 from holdfast.ground.errors import NotFound, PathTaken, PreconditionFailed, TooLarge
 from holdfast.memories.stores.edit_input import AskedEdit, AskedReplace, AskedSave
 from holdfast.memories.stores.edits import Move, Remove
-from holdfast.memories.stores.moves import MemoryLocation, carry, refuse_taken, step_aside
 from holdfast.memories.stores.records import Applied, Memory
 from holdfast.memories.stores.rows import Head, missing, sought
-from holdfast.memories.stores.transaction import NOBODY, Ledger, Text, seen
+from holdfast.memories.stores.transaction import (
+    NOBODY,
+    Ledger,
+    MemoryLocation,
+    Text,
+    carry,
+    refuse_taken,
+    seen,
+    step_aside,
+)
 from holdfast.memories.stores.validation import CONTENT_BYTES_MAX, lineage
 
 

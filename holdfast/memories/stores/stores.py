@@ -11,7 +11,6 @@ from holdfast.ground.errors import InvalidInput
 from holdfast.ground.events import Event, Fact
 from holdfast.ground.pages import Page, checked_limit, digest, write_cursor
 from holdfast.ground.text import first_of_category, within
-from holdfast.memories.stores import chain
 from holdfast.memories.stores.directories import heads_under
 from holdfast.memories.stores.memories import Memories
 from holdfast.memories.stores.records import Deleted, Metadata, Store, StoreSettings
@@ -24,7 +23,7 @@ from holdfast.memories.stores.rows import (
     sought,
     store_of,
 )
-from holdfast.memories.stores.transaction import MEMORIES_CAP, Ledger
+from holdfast.memories.stores.transaction import MEMORIES_CAP, Ledger, first_link
 from holdfast.memories.stores.validation import (
     after_age,
     age_key,
@@ -75,7 +74,7 @@ class MemoryStores:
                 metadata=_json(pairs),
                 now=now,
                 seq=tx.seq,
-                link=chain.first_link(store_id),
+                link=first_link(store_id),
             )
             self._note(tx, "store.created", at, store_id)
             return Store(

@@ -1,10 +1,14 @@
-"""One store, locked, within one transaction: what each change to its memories writes.
+"""The unit of work on one store: moves and its hash chain.
 
 A change is a version on the chain, the memory's row, its words in the index, the store's
 counts, and a note of what happened; all in the transaction that the ledger was opened in.
 """
 
+import json
 import secrets
+from collections.abc import Iterable, Sequence
+from hashlib import sha256
+from types import SimpleNamespace
 
 import msgspec
 from msgspec import Struct
@@ -13,8 +17,8 @@ from holdfast.engines.base import Transaction
 from holdfast.ground.clock import from_microseconds
 from holdfast.ground.errors import PathTaken, StoreArchived, StoreFull
 from holdfast.ground.events import Event
+from holdfast.ground.scope import Actor
 from holdfast.ground.text import sha256_hex
-from holdfast.memories.stores import chain
 from holdfast.memories.stores.records import Memory, Operation, Store, View
 from holdfast.memories.stores.rows import (
     STORE_FIELDS,
@@ -28,6 +32,45 @@ from holdfast.memories.stores.rows import (
 )
 from holdfast.memories.stores.text_index import marked, words_of
 from holdfast.memories.stores.validation import lineage, span_below
+
+# `seal` covers a version's path and content under a random salt; `link` covers the previous link
+# and everything about the version that redaction keeps. Redaction takes path, content and salt,
+# so the chain stays whole and the seal tells nothing of what was in it.
+
+SALT_BYTES = 32
+
+_canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
+
+
+def first_link(store_id: str) -> bytes:
+    """Return what the first version of a store links to."""
+    return sha256(store_id.encode()).digest()
+
+
+def content_seal(salt: bytes, path: str, content: bytes) -> bytes:
+    """Return sha256(salt ‖ path ‖ 0 ‖ content); *content* is empty for a `deleted` version."""
+    return sha256(salt + path.encode() + b"\0" + content).digest()
+
+
+def next_link(
+    previous: bytes,
+    *,
+    version_id: str,
+    memory_id: str,
+    operation: str,
+    created_at: int,
+    actor: Actor,
+    seal: bytes,
+) -> bytes:
+    """Return the link of a version that follows *previous*.
+
+    sha256(previous ‖ version id ‖ 0 ‖ memory id ‖ 0 ‖ operation ‖ 0 ‖ created_at ‖ 0 ‖ actor ‖
+    0 ‖ seal), *created_at* in microseconds as decimal digits, *actor* as canonical JSON.
+    """
+    by = _canonical(actor.to_wire())
+    said = "\0".join((version_id, memory_id, operation, str(created_at), by))
+    return sha256(previous + said.encode() + b"\0" + seal).digest()
+
 
 MEMORIES_CAP = 10_000
 """Live memories in a store, unless its workspace is configured otherwise."""
@@ -182,9 +225,9 @@ class Ledger:
 
     def _version(self, memory_id: str, operation: Operation, path: str, text: Text | None) -> str:
         version_id = self._caller.ids.new("memver", self.now)
-        actor, salt = self._caller.actor, secrets.token_bytes(chain.SALT_BYTES)
-        seal = chain.content_seal(salt, path, text.content if text else b"")
-        self._link = chain.next_link(
+        actor, salt = self._caller.actor, secrets.token_bytes(SALT_BYTES)
+        seal = content_seal(salt, path, text.content if text else b"")
+        self._link = next_link(
             self._link,
             version_id=version_id,
             memory_id=memory_id,
@@ -263,3 +306,52 @@ class Ledger:
 def seen(memory: Memory, view: View) -> Memory:
     """Return *memory* in *view*: without its content when that is basic."""
     return memory if view == "full" else msgspec.structs.replace(memory, content=None)
+
+
+# First all step aside, then whoever else is in the way is told of, then each is carried to where it
+# goes, in one version.
+
+
+class MemoryLocation(Struct, frozen=True, kw_only=True):
+    """A live memory and where it sits."""
+
+    id: str
+    path: str
+
+
+def step_aside(
+    tx: Transaction, sql: SimpleNamespace, store_id: str, places: Sequence[MemoryLocation]
+) -> None:
+    """Take the memories at *places* off their paths, until `carry` gives them new ones."""
+    tx.send(sql.step_aside, store=store_id, memories=_json(place.id for place in places))
+
+
+def refuse_taken(
+    tx: Transaction, sql: SimpleNamespace, store_id: str, targets: Sequence[str]
+) -> None:
+    """Raise PathTaken if a memory sits at one of *targets*, above it or below it.
+
+    A directory that is there is taken too: two are never merged.
+    """
+    blocker = tx.first(
+        PathTaken,
+        sql.taken_by_others,
+        store=store_id,
+        targets=_json(targets),
+        lineages=_json({above for target in targets for above in lineage(target)}),
+    )
+    if blocker is not None:
+        raise blocker
+
+
+def carry(ledger: Ledger, places: Sequence[MemoryLocation], targets: Sequence[str]) -> list[Memory]:
+    """Give each memory that stepped aside from its place its target; return their basic views."""
+    moved: list[Memory] = []
+    for place, target in zip(places, targets, strict=True):
+        head = msgspec.structs.replace(ledger.head(place.id), path=place.path)
+        moved.append(seen(ledger.modified(head, target, Text.of(head.content)), "basic"))
+    return moved
+
+
+def _json(texts: Iterable[str]) -> str:
+    return msgspec.json.encode(list(texts)).decode()
