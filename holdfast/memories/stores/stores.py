@@ -11,8 +11,7 @@ from holdfast.ground.errors import InvalidInput
 from holdfast.ground.events import Event, Fact
 from holdfast.ground.pages import Page, checked_limit, digest, write_cursor
 from holdfast.ground.text import first_of_category, within
-from holdfast.memories.stores.directories import heads_under
-from holdfast.memories.stores.memories import Memories
+from holdfast.memories.stores.memories import Memories, heads_under
 from holdfast.memories.stores.records import Deleted, Metadata, Store, StoreSettings
 from holdfast.memories.stores.rows import (
     StoresContext,
