@@ -1,4 +1,4 @@
-"""What changed in a store after a number, now or as soon as something does.
+"""Pages of changes, and snapshots, of one store.
 
 The versions are the truth. The engine's feed only says that it is time to look, and once a second
 is looked without it.
@@ -13,9 +13,59 @@ from msgspec import Struct
 from holdfast.engines.base import Reader
 from holdfast.ground.clock import from_microseconds, from_microseconds_or_none
 from holdfast.ground.errors import CursorExpired, InvalidInput
-from holdfast.memories.stores.records import ChangesPage, Memory, MemoryChange, Operation
-from holdfast.memories.stores.rows import StoresContext, existence_first
-from holdfast.memories.stores.snapshots import StoreState, store_state
+from holdfast.memories.stores.records import ChangesPage, Memory, MemoryChange, Operation, Snapshot
+from holdfast.memories.stores.rows import (
+    StoresContext,
+    existence_first,
+    memory_of,
+    missing,
+    reach,
+    sought,
+)
+from holdfast.memories.stores.transaction import MEMORIES_CAP
+
+
+class StoreState(Struct, frozen=True, kw_only=True):
+    """A store itself, as its followers see it."""
+
+    seq: int
+    name: str
+    description: str
+    metadata: str
+    archived_at: int | None
+    memories_cap: int | None
+
+    @property
+    def cap(self) -> int:
+        """How many live memories it may hold."""
+        return self.memories_cap or MEMORIES_CAP
+
+
+def store_state(caller: StoresContext, reader: Reader, store_id: str) -> StoreState:
+    """Return how the store is; NotFound, or what `reach` raises."""
+    reach(caller, reader, store_id, write=False)
+    sql = caller.engine.queries("holdfast.memories.stores")
+    state = reader.first(StoreState, sql.store_state, store=sought("memstore", store_id))
+    if state is None:
+        raise missing("memstore", store_id)
+    return state
+
+
+def snapshot(caller: StoresContext, store_id: str) -> Snapshot:
+    """Return the store at one moment; see `Memories.snapshot`."""
+    sql = caller.engine.queries("holdfast.memories.stores")
+
+    def work(reader: Reader) -> Snapshot:
+        state = store_state(caller, reader, store_id)
+        return Snapshot(
+            seq=state.seq,
+            memories=tuple(reader.all(memory_of, sql.all_heads, store=store_id)),
+            cap=state.cap,
+            archived_at=from_microseconds_or_none(state.archived_at),
+        )
+
+    return caller.engine.read(work)
+
 
 WAIT_MAX = 30.0
 """Seconds that `changes` may be asked to wait."""

@@ -9,7 +9,7 @@ from holdfast.engines.base import Transaction
 from holdfast.ground.errors import InvalidInput, PreconditionFailed
 from holdfast.ground.pages import Key, Page, checked_limit, digest, read_cursor, write_cursor
 from holdfast.memories.stores.apply import apply
-from holdfast.memories.stores.changes import changes
+from holdfast.memories.stores.changes import changes, snapshot
 from holdfast.memories.stores.edits import Edit
 from holdfast.memories.stores.records import (
     Applied,
@@ -33,7 +33,6 @@ from holdfast.memories.stores.rows import (
     sought,
 )
 from holdfast.memories.stores.search import search
-from holdfast.memories.stores.snapshots import snapshot
 from holdfast.memories.stores.transaction import (
     Ledger,
     MemoryLocation,
