@@ -26,7 +26,7 @@ from holdfast.library.leftover import take_up
 from holdfast.memories.durable.context import AgentContext as DurableCaller
 from holdfast.memories.durable.retention import lag_of, sweep_all
 from holdfast.memories.stores.credentials import Credentials
-from holdfast.memories.stores.edit_sweep import drop_edits
+from holdfast.memories.stores.edits import drop_edits
 
 _log = logging.getLogger(__name__)
 

@@ -1,6 +1,52 @@
-"""What a mount asks to be done to a store, all of it in one transaction or none."""
+"""Apply atomic lists of edits to a store."""
 
+import re
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from hashlib import sha256
+from types import SimpleNamespace
+from typing import cast
+
+import msgspec
 from msgspec import Struct
+
+from holdfast.engines.base import Engine, Transaction
+from holdfast.ground.clock import from_microseconds, to_microseconds
+from holdfast.ground.errors import (
+    IdempotencyMismatch,
+    InvalidInput,
+    NotFound,
+    PathTaken,
+    PreconditionFailed,
+    TooLarge,
+)
+from holdfast.ground.scope import EVERYBODY
+from holdfast.memories.stores.records import Applied, Memory
+from holdfast.memories.stores.rows import (
+    Head,
+    StoresContext,
+    existence_first,
+    memory_of,
+    missing,
+    sought,
+)
+from holdfast.memories.stores.transaction import (
+    NOBODY,
+    Ledger,
+    MemoryLocation,
+    Text,
+    carry,
+    refuse_taken,
+    seen,
+    step_aside,
+)
+from holdfast.memories.stores.validation import (
+    CONTENT_BYTES_MAX,
+    checked_content,
+    checked_path,
+    checked_sha256,
+    lineage,
+)
 
 
 class Save(
@@ -56,3 +102,454 @@ class Remove(
 
 
 Edit = Save | Replace | Move | Remove
+
+
+EDITS_MAX = 1_000
+"""Edits of one `apply`."""
+
+_EDIT_ID = re.compile(r"edit_[0-9A-Za-z]{1,64}")
+Stated = tuple[object, ...]
+
+
+class AskedSave(Struct, frozen=True):
+    """A `Save` that was checked, hashed and split into words."""
+
+    edit: Save
+    text: Text
+    appended: bytes | None
+
+
+class AskedReplace(Struct, frozen=True):
+    """A `Replace` that was checked, hashed and split into words."""
+
+    edit: Replace
+    text: Text
+
+
+AskedEdit = AskedSave | AskedReplace | Move | Remove
+
+
+class CheckedEdits(Struct, frozen=True):
+    """Edits that were checked, and the digest of all of them."""
+
+    edits: list[AskedEdit]
+    digest: bytes
+
+
+def checked_edit_id(given: object) -> str:
+    """Return *given* if it can be an edit's id: `edit_` and 1 to 64 ASCII letters and digits."""
+    if isinstance(given, str) and _EDIT_ID.fullmatch(given):
+        return given
+    raise InvalidInput(
+        "edit_id", "must be edit_ and 1 to 64 ASCII letters and digits", limit=64, given=given
+    )
+
+
+def checked_edits(given: object) -> CheckedEdits:
+    """Return *given*, 1 to 1,000 edits, checked; InvalidInput tells the index of a wrong one."""
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        raise InvalidInput("edits", "must be a list", given=given)
+    edits = cast("Sequence[object]", given)
+    if not 1 <= len(edits) <= EDITS_MAX:
+        reason = f"must be 1 to {EDITS_MAX:,} edits, are {len(edits):,}"
+        raise InvalidInput("edits", reason, limit=EDITS_MAX)
+    asked: list[AskedEdit] = []
+    stated: list[Stated] = []
+    for index, edit in enumerate(edits):
+        try:
+            checked, said = _checked(edit)
+        except InvalidInput as wrong:
+            raise _at(wrong, index) from None
+        asked.append(checked)
+        stated.append(said)
+    return CheckedEdits(asked, sha256(msgspec.json.encode(stated)).digest())
+
+
+def _checked(edit: object) -> tuple[AskedEdit, Stated]:
+    """Return *edit* checked, and what it says, its texts as their hashes."""
+    match edit:
+        case Save():
+            return _save(edit)
+        case Replace():
+            return _replace(edit)
+        case Move():
+            return edit, _move(edit)
+        case Remove():
+            return edit, ("delete", _id("memory_id", edit.memory_id))
+        case _:
+            raise InvalidInput("edits", "must be Save, Replace, Move or Remove", given=edit)
+
+
+def _save(edit: Save) -> tuple[AskedSave, Stated]:
+    path = checked_path(edit.path)
+    text = Text.of(checked_content(edit.content))
+    memory_id = None if edit.memory_id is None else _id("memory_id", edit.memory_id)
+    base = edit.base_sha256
+    if base is not None:
+        checked_sha256(base, field="base_sha256")
+    appended = None if edit.appended is None else _appended(edit.appended)
+    added = None if appended is None else sha256(appended).hexdigest()
+    said: Stated = ("save", path, text.sha256, memory_id, base, added)
+    return AskedSave(edit, text, appended), (*said, "new") if edit.new else said
+
+
+def _appended(given: object) -> bytes:
+    try:
+        return checked_content(given)
+    except InvalidInput as wrong:
+        raise InvalidInput("appended", wrong.reason, limit=wrong.limit, next=wrong.next) from None
+
+
+def _replace(edit: Replace) -> tuple[AskedReplace, Stated]:
+    memory_id = _id("memory_id", edit.memory_id)
+    path = checked_path(edit.path)
+    text = Text.of(checked_content(edit.content))
+    source_id = None if edit.source_id is None else _id("source_id", edit.source_id)
+    if source_id == memory_id:
+        raise InvalidInput("source_id", "must be another memory than memory_id", given=source_id)
+    return AskedReplace(edit, text), ("replace", memory_id, path, text.sha256, source_id)
+
+
+def _move(edit: Move) -> Stated:
+    moves = [(_id("memory_id", move.memory_id), checked_path(move.path)) for move in edit.moves]
+    if not moves:
+        raise InvalidInput("moves", "must name a memory")
+    if len({memory_id for memory_id, _ in moves}) < len(moves):
+        raise InvalidInput("moves", "must name each memory once")
+    return ("move", *moves)
+
+
+def _id(field: str, given: object) -> str:
+    if not isinstance(given, str):
+        raise InvalidInput(field, "must be a string", given=given)
+    # What is shaped like no id is merely not there; but its text must be text.
+    return given.encode("utf-8", "backslashreplace").decode()
+
+
+def _at(wrong: InvalidInput, index: int) -> InvalidInput:
+    return InvalidInput(
+        wrong.field,
+        wrong.reason,
+        limit=wrong.limit,
+        given=wrong.given,
+        index=index,
+        next=wrong.next,
+    )
+
+
+class EditActs:
+    """Does edits within one transaction; each sees what those before it did."""
+
+    def __init__(self, ledger: Ledger, tx: Transaction, sql: SimpleNamespace) -> None:
+        self._ledger, self._tx, self._sql = ledger, tx, sql
+
+    def do(self, edit: AskedEdit) -> Applied:
+        """Do *edit*; return what it came to."""
+        match edit:
+            case AskedSave():
+                return self._save(edit)
+            case AskedReplace():
+                return self._replace(edit)
+            case Move():
+                return self._move(edit)
+            case Remove():
+                return self._remove(edit)
+
+    def _save(self, asked: AskedSave) -> Applied:
+        edit = asked.edit
+        head = None if edit.memory_id is None else self._find(edit.memory_id)
+        followed = head is not None
+        taken = None if followed else self._taken(edit.path)
+        if taken is not None and taken.conflicting_path == edit.path and not edit.new:
+            head = self._ledger.head(taken.conflicting_memory_id)
+        if head is not None:
+            return self._put(head, head.path, _onto(head, asked))
+        if edit.base_sha256 is not None and asked.appended is None:
+            key = edit.memory_id or edit.path
+            raise PreconditionFailed(key, expected=edit.base_sha256, current=None)
+        gone = edit.memory_id is not None or edit.base_sha256 is not None
+        # What was deleted stays deleted, so of an append to it only what was appended comes back.
+        alone = asked.appended if gone else None
+        return self._create(edit.path, asked.text if alone is None else Text.of(alone), taken)
+
+    def _replace(self, asked: AskedReplace) -> Applied:
+        edit = asked.edit
+        source = None if edit.source_id is None else self._find(edit.source_id)
+        if source is not None:
+            self._ledger.deleted(source)
+        deleted = () if source is None else (source.id,)
+        head = self._find(edit.memory_id)
+        taken = None
+        if head is None or head.path != edit.path:
+            taken = self._taken(edit.path, mine=edit.memory_id)
+        if head is None and taken is not None and taken.conflicting_path == edit.path:
+            head, taken = self._ledger.head(taken.conflicting_memory_id), None
+        if head is None:
+            return self._create(edit.path, asked.text, taken, deleted)
+        if taken is not None:
+            raise taken
+        return self._put(head, edit.path, asked.text, deleted)
+
+    def _move(self, edit: Move) -> Applied:
+        store_id = self._ledger.store.id
+        ids = [sought("mem", move.memory_id) for move in edit.moves]
+        found = self._tx.all(
+            MemoryLocation,
+            self._sql.places_of,
+            store=store_id,
+            memories=msgspec.json.encode(ids).decode(),
+        )
+        sits = {place.id: place for place in found}
+        for move in edit.moves:
+            if move.memory_id not in sits:
+                raise missing("mem", move.memory_id)
+        _refuse_one_above_another([MemoryLocation(id=m.memory_id, path=m.path) for m in edit.moves])
+        going = [move for move in edit.moves if move.path != sits[move.memory_id].path]
+        memories: dict[str, Memory] = {}
+        if going:
+            places = [sits[move.memory_id] for move in going]
+            targets = [move.path for move in going]
+            step_aside(self._tx, self._sql, store_id, places)
+            refuse_taken(self._tx, self._sql, store_id, targets)
+            memories = {each.id: each for each in carry(self._ledger, places, targets)}
+        for id in sits.keys() - memories.keys():
+            memories[id] = seen(self._ledger.unchanged(self._ledger.head(id)), "basic")
+        return self._applied(
+            *(memories[move.memory_id] for move in edit.moves), changed=bool(going)
+        )
+
+    def _remove(self, edit: Remove) -> Applied:
+        head = self._find(edit.memory_id)
+        if head is None:
+            return self._applied(changed=False)
+        self._ledger.deleted(head)
+        return self._applied(changed=True, deleted=(head.id,))
+
+    def _find(self, memory_id: str) -> Head | None:
+        """Return the live memory *memory_id*, or None."""
+        try:
+            return self._ledger.head(memory_id)
+        except NotFound:
+            return None
+
+    def _taken(self, path: str, *, mine: str = NOBODY) -> PathTaken | None:
+        """Return who of others sits at *path*, above it or below it, or None."""
+        try:
+            self._ledger.refuse_taken(path, mine=mine)
+        except PathTaken as taken:
+            return taken
+        return None
+
+    def _put(self, head: Head, path: str, text: Text, deleted: tuple[str, ...] = ()) -> Applied:
+        if path == head.path and text.sha256 == head.content_sha256:
+            memory = self._ledger.unchanged(head)
+            return self._applied(memory, changed=bool(deleted), deleted=deleted)
+        memory = self._ledger.modified(head, path, text)
+        return self._applied(memory, changed=True, deleted=deleted)
+
+    def _create(
+        self, path: str, text: Text, taken: PathTaken | None, deleted: tuple[str, ...] = ()
+    ) -> Applied:
+        if taken is not None:
+            raise taken
+        self._ledger.refuse_full()
+        return self._applied(self._ledger.created(path, text), changed=True, deleted=deleted)
+
+    def _applied(self, *memories: Memory, changed: bool, deleted: tuple[str, ...] = ()) -> Applied:
+        return Applied(
+            seq=self._ledger.seq,
+            changed=changed,
+            memories=tuple(seen(memory, "basic") for memory in memories),
+            deleted=deleted,
+        )
+
+
+def _onto(head: Head, asked: AskedSave) -> Text:
+    """Return what the save makes of *head*; PreconditionFailed, TooLarge when it cannot."""
+    base = asked.edit.base_sha256
+    if base in (None, head.content_sha256):
+        return asked.text
+    if asked.appended is None:
+        if asked.text.sha256 == head.content_sha256:
+            return asked.text
+        raise PreconditionFailed(head.id, expected=base, current=head.content_sha256)
+    content = head.content + asked.appended
+    if len(content) > CONTENT_BYTES_MAX:
+        raise TooLarge(
+            CONTENT_BYTES_MAX,
+            what=f"content of {head.id}, with what is appended,",
+            next="Append less, or to another memory.",
+        )
+    return Text.of(content)
+
+
+def _refuse_one_above_another(goals: list[MemoryLocation]) -> None:
+    """Raise PathTaken if of two places that are to be taken together one is at or above another."""
+    taken: dict[str, str] = {}
+    for goal in sorted(goals, key=lambda goal: goal.path):
+        for path in lineage(goal.path):
+            if path in taken:
+                raise PathTaken(taken[path], path)
+        taken[goal.path] = goal.id
+
+
+# What they came to is kept for a day under the caller's id for them, told by ids of versions alone:
+# so nothing of a path or a content is kept twice, and forgetting a version forgets it here too.
+
+_MICROSECOND = timedelta(microseconds=1)
+KEPT = timedelta(hours=24) // _MICROSECOND
+"""Microseconds that an edit's id is known."""
+
+TIDIED = timedelta(hours=25) // _MICROSECOND
+"""Age of a store's oldest edit at which those past their day are dropped, all at once."""
+
+
+def apply(
+    caller: StoresContext, store_id: str, edits: Sequence[Edit], edit_id: str
+) -> list[Applied]:
+    """Do *edits* together; see `Memories.apply`."""
+    with existence_first(caller, store_id, write=True):
+        name = checked_edit_id(edit_id)
+        asked = checked_edits(edits)
+    sql = caller.engine.queries("holdfast.memories.stores")
+
+    def work(tx: Transaction) -> list[Applied]:
+        ledger = Ledger(caller, tx, store_id)
+        stale = ledger.now - TIDIED
+        known = tx.all(_Known, sql.get_edit, store=store_id, edit=name, stale=stale)
+        for edit in known:
+            if edit.id == name:
+                return _again(tx, sql, store_id, edit, asked.digest)
+        ledger.refuse_archived()
+        acts = EditActs(ledger, tx, sql)
+        applied = [acts.do(edit) for edit in asked.edits]
+        ledger.close()
+        if known:
+            tx.send(sql.drop_edits_before, store=store_id, before=ledger.now - KEPT)
+        tx.send(
+            sql.insert_edit,
+            store=store_id,
+            edit=name,
+            digest=asked.digest,
+            answer=_told(applied),
+            now=ledger.now,
+        )
+        return applied
+
+    return caller.engine.write(work)
+
+
+class _Known(Struct, frozen=True, kw_only=True):
+    """An edit that was done: the one asked for, or one of an older day."""
+
+    id: str
+    digest: bytes | None
+    answer: str | None
+
+
+class _Head(Struct, frozen=True, array_like=True):
+    memory_id: str
+    version_id: str
+    born: int
+
+
+class _Answer(Struct, frozen=True, array_like=True):
+    seq: int
+    changed: bool
+    heads: tuple[_Head, ...]
+    deleted: tuple[str, ...]
+
+
+class _Version(Struct, frozen=True, kw_only=True):
+    id: str
+    memory_id: str
+    path: str | None
+    content_sha256: str | None
+    content_size_bytes: int | None
+    created_at: int
+
+
+_answers = msgspec.json.Decoder(list[_Answer])
+
+
+def _told(applied: list[Applied]) -> str:
+    """Return *applied* as it is kept."""
+    answers = [
+        _Answer(
+            each.seq,
+            each.changed,
+            tuple(
+                _Head(memory.id, memory.memory_version_id, to_microseconds(memory.created_at))
+                for memory in each.memories
+            ),
+            each.deleted,
+        )
+        for each in applied
+    ]
+    return msgspec.json.encode(answers).decode()
+
+
+def _again(
+    tx: Transaction, sql: SimpleNamespace, store_id: str, known: _Known, digest: bytes
+) -> list[Applied]:
+    """Return what *known* came to; IdempotencyMismatch when other edits are asked for now."""
+    if known.digest is not None and known.digest != digest:
+        raise IdempotencyMismatch(known.id)
+    answers = _answers.decode(known.answer or "[]")
+    wanted = [head.version_id for answer in answers for head in answer.heads]
+    found = tx.all(
+        _Version,
+        sql.versions_of_edit,
+        store=store_id,
+        versions=msgspec.json.encode(wanted).decode(),
+    )
+    versions = {version.id: version for version in found}
+
+    def memory(head: _Head) -> Memory | None:
+        version = versions.get(head.version_id)
+        if version is None or version.path is None:
+            # It was redacted, and so was no head any more.
+            basic = sql.get_memory_basic
+            return tx.first(memory_of, basic, memory=head.memory_id, store=store_id)
+        return Memory(
+            id=head.memory_id,
+            memory_store_id=store_id,
+            memory_version_id=head.version_id,
+            path=version.path,
+            content=None,
+            content_sha256=version.content_sha256 or "",
+            content_size_bytes=version.content_size_bytes or 0,
+            created_at=from_microseconds(head.born),
+            updated_at=from_microseconds(version.created_at),
+        )
+
+    return [
+        Applied(
+            seq=answer.seq,
+            changed=answer.changed,
+            memories=tuple(each for head in answer.heads if (each := memory(head)) is not None),
+            deleted=answer.deleted,
+        )
+        for answer in answers
+    ]
+
+
+BATCH = 1_000
+
+
+def drop_edits(engine: Engine, now: datetime) -> int:
+    """Drop the edits of all stores older than 24 hours; return how many.
+
+    Each batch is a write of its own, so nobody waits long behind it.
+    """
+    engine = engine.scoped(EVERYBODY)
+    sql = engine.queries("holdfast.memories.stores")
+    before = to_microseconds(now) - KEPT
+
+    def work(tx: Transaction) -> int:
+        return tx.run(sql.drop_old_edits, before=before, rows=BATCH)
+
+    dropped = 0
+    while batch := engine.write(work):
+        dropped += batch
+    return dropped

@@ -8,9 +8,8 @@ from msgspec import UNSET, UnsetType
 from holdfast.engines.base import Transaction
 from holdfast.ground.errors import InvalidInput, PreconditionFailed
 from holdfast.ground.pages import Key, Page, checked_limit, digest, read_cursor, write_cursor
-from holdfast.memories.stores.apply import apply
 from holdfast.memories.stores.changes import changes, snapshot
-from holdfast.memories.stores.edits import Edit
+from holdfast.memories.stores.edits import Edit, apply
 from holdfast.memories.stores.records import (
     Applied,
     ChangesPage,
