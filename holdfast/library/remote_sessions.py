@@ -11,7 +11,6 @@ from holdfast.library.settling import deleted
 from holdfast.library.wire_answers import paged, record, records
 from holdfast.library.wire_client import WireClient
 from holdfast.library.wire_request import route
-from holdfast.memories.stores.note import note
 from holdfast.memories.stores.records import (
     Deleted,
     JSONObject,
@@ -20,7 +19,7 @@ from holdfast.memories.stores.records import (
     SessionRecord,
     SessionToken,
 )
-from holdfast.memories.stores.session_input import Status
+from holdfast.memories.stores.session_input import Status, note
 from holdfast.memories.stores.session_list import Order
 from holdfast.memories.stores.validation import ROOT
 

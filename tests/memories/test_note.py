@@ -3,8 +3,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.memories.stores.note import note
 from holdfast.memories.stores.records import Resource
+from holdfast.memories.stores.session_input import note
 
 
 def resource(**more: Any) -> Resource:

@@ -10,16 +10,16 @@ from holdfast.engines.base import Reader, Transaction
 from holdfast.ground.clock import from_microseconds, from_microseconds_or_none, to_rfc3339
 from holdfast.ground.errors import Conflict, InvalidInput, NotFound
 from holdfast.ground.pages import Key, Page, checked_limit, digest, read_cursor, write_cursor
-from holdfast.memories.stores.agent_snapshot import (
+from holdfast.memories.stores.records import JSONObject
+from holdfast.memories.stores.rows import StoresContext, missing, refuse_narrowed, shaped
+from holdfast.memories.stores.session_input import (
+    AgentChoice,
     changed_agent,
     checked_version,
     external_agent,
     new_agent,
     session_agent,
 )
-from holdfast.memories.stores.records import JSONObject
-from holdfast.memories.stores.rows import StoresContext, missing, refuse_narrowed, shaped
-from holdfast.memories.stores.session_input import AgentChoice
 from holdfast.memories.stores.validation import END, after_age, bounds
 
 

@@ -11,9 +11,9 @@ from holdfast.ground.clock import from_microseconds, from_microseconds_or_none, 
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.pages import Page, checked_limit, digest, write_cursor
 from holdfast.ground.text import within
-from holdfast.memories.stores.agent_snapshot import as_json
 from holdfast.memories.stores.records import JSONObject
 from holdfast.memories.stores.rows import StoresContext, missing, refuse_narrowed, shaped
+from holdfast.memories.stores.session_input import as_json
 from holdfast.memories.stores.validation import END, after_age, checked_metadata, patched_metadata
 
 MOST_ENVIRONMENT_NAME, MOST_ENVIRONMENT_DESCRIPTION = 256, 2_048

@@ -11,10 +11,14 @@ from holdfast.engines.base import Reader
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.pages import Key, checked_limit, digest, read_cursor, write_cursor
 from holdfast.ground.text import within
-from holdfast.memories.stores.agent_snapshot import MOST_ID, checked_version
 from holdfast.memories.stores.records import SessionRecord
 from holdfast.memories.stores.rows import SessionRow, as_records
-from holdfast.memories.stores.session_input import Status, checked_statuses
+from holdfast.memories.stores.session_input import (
+    MOST_ID,
+    Status,
+    checked_statuses,
+    checked_version,
+)
 from holdfast.memories.stores.validation import BEGINNING, END, LAST_ID, bounds, checked_age
 
 Order = Literal["asc", "desc"]

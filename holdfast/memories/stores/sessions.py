@@ -14,7 +14,6 @@ from holdfast.ground.events import Event
 from holdfast.ground.pages import Page
 from holdfast.memories.stores.agents import agent_for_session
 from holdfast.memories.stores.environments import require_environment
-from holdfast.memories.stores.note import note
 from holdfast.memories.stores.records import (
     Deleted,
     JSONObject,
@@ -38,6 +37,7 @@ from holdfast.memories.stores.session_input import (
     Status,
     changed,
     checked_session,
+    note,
 )
 from holdfast.memories.stores.session_list import Order, SessionFilter, session_page, window
 from holdfast.memories.stores.session_tokens import SessionTokens

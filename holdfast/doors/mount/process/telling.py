@@ -10,8 +10,8 @@ import msgspec
 from holdfast.doors.mount.process import mount_table
 from holdfast.doors.mount.process.registry import Facts, Register
 from holdfast.ground.errors import NotFound, Unavailable
-from holdfast.memories.stores.note import note
 from holdfast.memories.stores.records import JSONObject, Resource
+from holdfast.memories.stores.session_input import note
 
 STATUS = "user.holdfast.status"
 STALE = "stale"
