@@ -113,8 +113,7 @@ from holdfast.memories.stores.records import (
     View,
 )
 from holdfast.memories.stores.session_input import Status
-from holdfast.memories.stores.session_list import Order
-from holdfast.memories.stores.sessions import Sessions
+from holdfast.memories.stores.sessions import Order, Sessions
 from holdfast.memories.stores.stores import MemoryStores
 from holdfast.memories.stores.validation import ROOT
 from holdfast.memories.stores.versions import Versions

@@ -20,7 +20,7 @@ from holdfast.memories.stores.records import (
     SessionToken,
 )
 from holdfast.memories.stores.session_input import Status, note
-from holdfast.memories.stores.session_list import Order
+from holdfast.memories.stores.sessions import Order
 from holdfast.memories.stores.validation import ROOT
 
 SESSIONS = "/v1/sessions"

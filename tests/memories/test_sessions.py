@@ -19,7 +19,7 @@ from holdfast.ground.pages import write_cursor
 from holdfast.ground.scope import Actor
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.records import SessionRecord, Store, from_wire, record_to_wire
-from holdfast.memories.stores.session_list import SessionFilter, window
+from holdfast.memories.stores.sessions import SessionFilter, window
 from holdfast.memories.stores.validation import slug
 from holdfast.testing.fakes import FrozenClock
 
