@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from holdfast.memories.run.records.runs import Runs
     from holdfast.memories.state.threads import NetworkRuns, Threads
     from holdfast.memories.stores.agents import Agents
+    from holdfast.memories.stores.credentials import Keys
     from holdfast.memories.stores.environments import Environments
-    from holdfast.memories.stores.keys import Keys
     from holdfast.memories.stores.sessions import Sessions
 
 
@@ -83,7 +83,7 @@ class Holdfast:
     @cached_property
     def keys(self) -> "Keys":
         """The keys to a server."""
-        from holdfast.memories.stores.keys import Keys
+        from holdfast.memories.stores.credentials import Keys
 
         return Keys(self._caller)
 

@@ -13,9 +13,8 @@ from holdfast.doors.http.response import MisdirectedRequest
 from holdfast.doors.http.visitor import Visitor
 from holdfast.ground.errors import InvalidInput, NotAuthenticated, NotPermitted, ScopeDenied
 from holdfast.ground.scope import LOCAL, Actor, checked_name
-from holdfast.memories.stores.credentials import Credential, Credentials
+from holdfast.memories.stores.credentials import TOKEN_PREFIX, Credential, Credentials
 from holdfast.memories.stores.records import KeyScope
-from holdfast.memories.stores.session_tokens import TOKEN_PREFIX
 
 WORKSPACE, WORKSPACE_ALIAS = b"anthropic-workspace-id", b"holdfast-workspace"
 

@@ -22,6 +22,7 @@ from holdfast.ground.events import Event
 from holdfast.ground.pages import Key, Page, checked_limit, digest, read_cursor, write_cursor
 from holdfast.ground.text import within
 from holdfast.memories.stores.agents import agent_for_session
+from holdfast.memories.stores.credentials import SessionTokens
 from holdfast.memories.stores.environments import require_environment
 from holdfast.memories.stores.records import (
     Deleted,
@@ -51,7 +52,6 @@ from holdfast.memories.stores.session_input import (
     checked_version,
     note,
 )
-from holdfast.memories.stores.session_tokens import SessionTokens
 from holdfast.memories.stores.validation import (
     BEGINNING,
     END,
