@@ -85,10 +85,9 @@ from holdfast.memories.state.thread import (
 )
 from holdfast.memories.state.thread_store import GivenTurn
 from holdfast.memories.state.threads import NetworkRuns, Threads
-from holdfast.memories.stores.agents import Agents
+from holdfast.memories.stores.agents import Agents, Environments
 from holdfast.memories.stores.credentials import Keys
 from holdfast.memories.stores.edits import Edit
-from holdfast.memories.stores.environments import Environments
 from holdfast.memories.stores.memories import Memories
 from holdfast.memories.stores.records import (
     ApiKey,

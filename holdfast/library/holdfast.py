@@ -31,9 +31,8 @@ if TYPE_CHECKING:
     from holdfast.memories.run.records.mirror import Attachments
     from holdfast.memories.run.records.runs import Runs
     from holdfast.memories.state.threads import NetworkRuns, Threads
-    from holdfast.memories.stores.agents import Agents
+    from holdfast.memories.stores.agents import Agents, Environments
     from holdfast.memories.stores.credentials import Keys
-    from holdfast.memories.stores.environments import Environments
     from holdfast.memories.stores.sessions import Sessions
 
 
@@ -76,7 +75,7 @@ class Holdfast:
     @cached_property
     def environments(self) -> "Environments":
         """The environments that sessions name."""
-        from holdfast.memories.stores.environments import Environments
+        from holdfast.memories.stores.agents import Environments
 
         return Environments(self._caller)
 

@@ -32,9 +32,8 @@ from holdfast.memories.longterm.options import LongTermOptions
 from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.records.runs import Runs
 from holdfast.memories.state.threads import NetworkRuns, Threads
-from holdfast.memories.stores.agents import Agents
+from holdfast.memories.stores.agents import Agents, Environments
 from holdfast.memories.stores.credentials import Keys
-from holdfast.memories.stores.environments import Environments
 from holdfast.memories.stores.memories import Memories
 from holdfast.memories.stores.sessions import Sessions
 from holdfast.memories.stores.stores import MemoryStores

@@ -21,9 +21,8 @@ from holdfast.ground.errors import (
 from holdfast.ground.events import Event
 from holdfast.ground.pages import Key, Page, checked_limit, digest, read_cursor, write_cursor
 from holdfast.ground.text import within
-from holdfast.memories.stores.agents import agent_for_session
+from holdfast.memories.stores.agents import agent_for_session, require_environment
 from holdfast.memories.stores.credentials import SessionTokens
-from holdfast.memories.stores.environments import require_environment
 from holdfast.memories.stores.records import (
     Deleted,
     JSONObject,
