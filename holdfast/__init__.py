@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from holdfast.library.open import open as open
     from holdfast.memories.longterm.block import recalled_block as recalled_block
     from holdfast.memories.longterm.memory import LongTermMemory as LongTermMemory
-    from holdfast.memories.longterm.options import LongTermOptions as LongTermOptions
     from holdfast.memories.longterm.records import Item as Item
+    from holdfast.memories.longterm.records import LongTermOptions as LongTermOptions
     from holdfast.memories.longterm.records import Recalled as Recalled
     from holdfast.memories.longterm.records import Remembered as Remembered
     from holdfast.memories.longterm.records import Turn as Turn
-    from holdfast.memories.longterm.score import Weights as Weights
+    from holdfast.memories.longterm.records import Weights as Weights
     from holdfast.memories.run.entry import RunEntry as RunEntry
     from holdfast.memories.run.entry import RunLimits as RunLimits
     from holdfast.memories.run.memory import RunMemory as RunMemory
@@ -93,7 +93,7 @@ __getattr__ = lazily(
         "Window": "holdfast.memories.state.history",
         "Item": "holdfast.memories.longterm.records",
         "LongTermMemory": "holdfast.memories.longterm.memory",
-        "LongTermOptions": "holdfast.memories.longterm.options",
+        "LongTermOptions": "holdfast.memories.longterm.records",
         "Recalled": "holdfast.memories.longterm.records",
         "Remembered": "holdfast.memories.longterm.records",
         "RunEntry": "holdfast.memories.run.entry",
@@ -101,7 +101,7 @@ __getattr__ = lazily(
         "RunMemory": "holdfast.memories.run.memory",
         "Turn": "holdfast.memories.longterm.records",
         "Usage": "holdfast.memories.state.result",
-        "Weights": "holdfast.memories.longterm.score",
+        "Weights": "holdfast.memories.longterm.records",
         "Holdfast": "holdfast.library.holdfast",
         "Page": "holdfast.ground.pages",
         "aio": "holdfast.aio",

@@ -51,7 +51,6 @@ from holdfast.memories.durable.write import OnError, Promotes
 from holdfast.memories.longterm import read
 from holdfast.memories.longterm.cache_budget import CACHE_BYTES
 from holdfast.memories.longterm.memory import LongTermData, LongTermMemory
-from holdfast.memories.longterm.options import LongTermOptions
 from holdfast.memories.longterm.recalling import K
 from holdfast.memories.longterm.records import (
     Cleared,
@@ -59,14 +58,15 @@ from holdfast.memories.longterm.records import (
     ForgetResult,
     Imported,
     Item,
+    LongTermOptions,
     LongTermStatus,
     Recalled,
     Recorded,
     Remembered,
     Turn,
+    Weights,
     What,
 )
-from holdfast.memories.longterm.score import Weights
 from holdfast.memories.run.entry import OneOrMany
 from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.records.mirror import Attached

@@ -16,7 +16,7 @@ from holdfast.library.erasure import ForgetReport
 from holdfast.library.settings import HandleTarget
 from holdfast.memories.durable.records import AgentSummary, DurableLimits, LimitsChanged, Swept
 from holdfast.memories.longterm.cache_budget import CACHE_BYTES
-from holdfast.memories.longterm.options import LongTermOptions
+from holdfast.memories.longterm.records import LongTermOptions
 from holdfast.memories.stores.rows import StoresContext, refuse_narrowed
 from holdfast.memories.stores.stores import MemoryStores
 

@@ -5,7 +5,7 @@ from datetime import datetime
 from holdfast.ground.clock import to_microseconds
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.longterm.background.leftover import LeftOver, left_over
-from holdfast.memories.longterm.options import LongTermOptions
+from holdfast.memories.longterm.records import LongTermOptions
 
 
 def take_up(hf: Holdfast, now: datetime) -> int:

@@ -27,7 +27,7 @@ from holdfast.library.spans import traced
 from holdfast.library.traced_durable import DURABLE
 from holdfast.library.wire_client import Connections, WireClient
 from holdfast.memories.durable.records import AgentSummary, DurableLimits, LimitsChanged, Swept
-from holdfast.memories.longterm.options import LongTermOptions
+from holdfast.memories.longterm.records import LongTermOptions
 from holdfast.memories.stores.records import Identity
 
 if TYPE_CHECKING:

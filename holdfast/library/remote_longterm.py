@@ -37,11 +37,12 @@ from holdfast.memories.longterm.records import (
     Recorded,
     Remembered,
     Turn,
+    Weights,
     What,
+    Wire,
+    to_wire,
 )
-from holdfast.memories.longterm.score import Weights
 from holdfast.memories.longterm.validation import checked_kinds, checked_turns, is_id
-from holdfast.memories.longterm.wire import Wire, to_wire
 
 D = TypeVar("D", bound="RemoteLongTermData")
 

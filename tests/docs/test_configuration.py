@@ -29,7 +29,7 @@ from holdfast.engines.postgres.server import CONNECT_TIMEOUT, MOST_CONNECTIONS
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.durable.records import CHANGES_KEPT, DAY, EVICTED_KEPT, RANGES, DurableLimits
 from holdfast.memories.longterm import block, recalling
-from holdfast.memories.longterm.options import MAX_ITEMS, LongTermOptions
+from holdfast.memories.longterm.records import MAX_ITEMS, LongTermOptions
 from holdfast.memories.longterm.vectors.registry import NAMES
 from holdfast.memories.run.records.write import ENDED_MOST
 from holdfast.memories.state.thread_store import COUNTERS

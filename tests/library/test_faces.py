@@ -28,7 +28,7 @@ from holdfast.memories.durable.memory import DurableMemory
 from holdfast.memories.durable.runs import DurableRun
 from holdfast.memories.durable.write import Promotes
 from holdfast.memories.longterm.memory import LongTermData, LongTermMemory
-from holdfast.memories.longterm.options import LongTermOptions
+from holdfast.memories.longterm.records import LongTermOptions
 from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.run.records.runs import Runs
 from holdfast.memories.state.threads import NetworkRuns, Threads

@@ -11,8 +11,7 @@ from holdfast.ground.errors import InvalidInput, LongTermOff
 from holdfast.library import remote_longterm_imports
 from holdfast.library.remote_longterm import RemoteLongTermMemory
 from holdfast.memories.longterm.memory import LongTermMemory
-from holdfast.memories.longterm.options import LongTermOptions
-from holdfast.memories.longterm.records import Turn
+from holdfast.memories.longterm.records import LongTermOptions, Turn
 from holdfast.testing.fakes import FrozenClock
 from holdfast.testing.serving import serving
 

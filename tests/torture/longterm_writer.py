@@ -16,8 +16,7 @@ from threading import Thread
 
 import holdfast
 from holdfast.memories.longterm.memory import LongTermMemory
-from holdfast.memories.longterm.options import LongTermOptions
-from holdfast.memories.longterm.records import Turn
+from holdfast.memories.longterm.records import LongTermOptions, Turn
 
 THREADS = 8
 OPTIONS = LongTermOptions(dedupe_similarity=0, max_items=0)

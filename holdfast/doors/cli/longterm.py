@@ -16,8 +16,7 @@ from holdfast.ground.errors import InvalidInput, NotFound, NotPermitted
 from holdfast.ground.permissions import create_file
 from holdfast.memories.longterm.memory import LongTermData, LongTermMemory
 from holdfast.memories.longterm.read import LISTED, MOST_LISTED
-from holdfast.memories.longterm.records import What
-from holdfast.memories.longterm.wire import to_wire
+from holdfast.memories.longterm.records import What, to_wire
 
 ltm_app = typer.Typer(rich_markup_mode=None)
 

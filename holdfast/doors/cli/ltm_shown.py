@@ -8,8 +8,7 @@ from holdfast.doors.cli.call import CommandContext
 from holdfast.doors.cli.durable_shown import preview
 from holdfast.doors.cli.printable import one_line
 from holdfast.ground.clock import to_rfc3339
-from holdfast.memories.longterm.records import Item, Recalled, Turn
-from holdfast.memories.longterm.wire import to_wire
+from holdfast.memories.longterm.records import Item, Recalled, Turn, to_wire
 
 Row = dict[str, Any]
 

@@ -12,8 +12,7 @@ from holdfast.library.evaluation.locomo import Conversation, Id
 from holdfast.library.evaluation.rows import ALONE
 from holdfast.library.open import open
 from holdfast.memories.longterm.memory import LongTermMemory
-from holdfast.memories.longterm.options import LongTermOptions
-from holdfast.memories.longterm.records import Recalled, Role, Turn
+from holdfast.memories.longterm.records import LongTermOptions, Recalled, Role, Turn
 
 AT_ONCE = 500
 """Turns that are recorded in one call."""

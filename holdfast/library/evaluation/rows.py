@@ -8,7 +8,7 @@ from holdfast.memories.longterm.recall.index import LENT, Postings, Row
 from holdfast.memories.longterm.recall.query import read
 from holdfast.memories.longterm.recall.rank import rank
 from holdfast.memories.longterm.recall.score import CUES, Cues
-from holdfast.memories.longterm.score import RecallOptions, Weights
+from holdfast.memories.longterm.records import RecallOptions, Weights
 
 ALONE = Weights(1, 0, 0)
 """Similarity, and neither how fresh a turn is nor how important."""

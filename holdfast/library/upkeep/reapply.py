@@ -24,7 +24,7 @@ from holdfast.library.upkeep.verify_durable import StoredTombstone, Tombstones, 
 from holdfast.memories.durable.context import AgentContext
 from holdfast.memories.durable.forget import forget_agent, forget_entries_again
 from holdfast.memories.durable.rows import EntryLocation, by_of
-from holdfast.memories.longterm.hashes import user_hash
+from holdfast.memories.longterm.records import user_hash
 from holdfast.memories.state.thread import ThreadsContext as ThreadCaller
 from holdfast.memories.state.thread_store import delete_thread_again, thread_hash
 

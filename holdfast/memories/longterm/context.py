@@ -10,8 +10,7 @@ from holdfast.ground.clock import Clock, to_microseconds
 from holdfast.ground.ids import Ids
 from holdfast.ground.scope import Actor
 from holdfast.memories.longterm.embed import Embedder
-from holdfast.memories.longterm.options import MAX_ITEMS, LongTermOptions
-from holdfast.memories.longterm.records import Origin
+from holdfast.memories.longterm.records import MAX_ITEMS, LongTermOptions, Origin
 from holdfast.memories.longterm.shared import Shared
 from holdfast.memories.longterm.vectors.base import VectorProvider, WithRows
 from holdfast.memories.longterm.vectors.registry import ProviderChoice

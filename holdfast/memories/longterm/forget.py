@@ -10,9 +10,8 @@ from msgspec import Struct
 
 from holdfast.engines.base import Make, Transaction
 from holdfast.memories.longterm.context import CollectionContext
-from holdfast.memories.longterm.hashes import new_secret, user_hash
 from holdfast.memories.longterm.indexing import unindex_all
-from holdfast.memories.longterm.records import Cleared, ForgetResult
+from holdfast.memories.longterm.records import Cleared, ForgetResult, new_secret, user_hash
 from holdfast.memories.longterm.remember import Grave
 from holdfast.memories.longterm.removing import (
     GoneItem,

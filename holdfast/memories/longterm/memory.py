@@ -24,10 +24,10 @@ from holdfast.memories.longterm.records import (
     Recorded,
     Remembered,
     Turn,
+    Weights,
     What,
 )
 from holdfast.memories.longterm.remember import remember
-from holdfast.memories.longterm.score import Weights
 from holdfast.memories.longterm.write import ItemRequest
 
 

@@ -8,8 +8,7 @@ from msgspec.structs import replace
 
 from holdfast.engines.base import Transaction
 from holdfast.memories.longterm.context import CollectionContext
-from holdfast.memories.longterm.hashes import HASH_BYTES, fingerprint
-from holdfast.memories.longterm.records import Recorded, Turn
+from holdfast.memories.longterm.records import HASH_BYTES, Recorded, Turn, fingerprint
 from holdfast.memories.longterm.removal import evict_turns
 from holdfast.memories.longterm.transaction import CollectionTransaction
 from holdfast.memories.longterm.validation import checked_thread, checked_turns

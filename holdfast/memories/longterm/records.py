@@ -1,15 +1,21 @@
-"""What long-term memory keeps, and what its calls answer.
+"""Records of long-term memory: items, turns, options, wire form.
 
 An item is something believed about a user, in one sentence; a turn is what was literally said.
 """
 
-from collections.abc import Mapping
+import hmac
+import math
+import secrets
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from typing import Literal
+from math import isfinite
+from typing import Any, Final, Literal, TypeVar, cast
 
+import msgspec
 from msgspec import Struct
 
-from holdfast.ground.errors import shortened
+from holdfast.ground.clock import to_rfc3339
+from holdfast.ground.errors import InvalidInput, shortened
 
 Kind = Literal["fact", "preference", "decision", "event"]
 Origin = Literal["api", "tool", "extraction", "import"]
@@ -201,3 +207,198 @@ class LongTermStatus(Struct, frozen=True, kw_only=True):
     pending_embedding: int
     failed: int
     max_items: int
+
+
+R = TypeVar("R", bound=Struct)
+Wire = dict[str, Any]
+
+
+def to_wire(record: Struct) -> Wire:
+    """Return *record* as the JSON object of the wire."""
+    told = {name: _plain(getattr(record, name)) for name in record.__struct_fields__}
+    if isinstance(record, Recalled):
+        return {"id": record.id, "text": record.text, **told}
+    return told
+
+
+def from_wire(make: type[R], wire: object) -> R:
+    """Return the *make* that *wire* tells of; msgspec.ValidationError for something else."""
+    return msgspec.convert(wire, make)
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, datetime):
+        return to_rfc3339(value)
+    if isinstance(value, Struct):
+        return to_wire(value)
+    if isinstance(value, tuple | list):
+        return [_plain(each) for each in cast("tuple[object, ...]", value)]
+    if isinstance(value, Mapping):
+        return {name: _plain(each) for name, each in cast("Mapping[str, object]", value).items()}
+    return value
+
+
+SECRET_BYTES: Final = 32
+HASH_BYTES: Final = 8
+MOST_TERMS: Final = 1_024
+"""Terms of one text that are hashed: an item has not so many."""
+ALIKE: Final = 0.6
+"""The share of terms in common (Jaccard) from which on two texts are taken for the same."""
+
+
+def new_secret() -> bytes:
+    """Return a random key for the hashes of a workspace."""
+    return secrets.token_bytes(SECRET_BYTES)
+
+
+def hashed(secret: bytes, text: str) -> bytes:
+    """Return 8 bytes of HMAC-SHA256 of *text* with *secret*."""
+    return hmac.digest(secret, text.encode(), "sha256")[:HASH_BYTES]
+
+
+def user_hash(secret: bytes, user: str) -> bytes:
+    """Return what is kept of the name of a user who was forgotten: 32 bytes of HMAC-SHA256."""
+    return hmac.digest(secret, f"user\0{user}".encode(), "sha256")
+
+
+def terms_hash(secret: bytes, terms: Iterable[str]) -> bytes:
+    """Return the hashes of the distinct *terms*, sorted, one after the other."""
+    distinct = list(dict.fromkeys(terms))[:MOST_TERMS]
+    return b"".join(sorted(hashed(secret, f"term\0{term}") for term in distinct))
+
+
+def fingerprint(secret: bytes, role: str, speaker: str | None, text: str) -> bytes:
+    """Return the hash by which a turn is known again."""
+    return hashed(secret, "\0".join(("turn", role, speaker or "", text)))
+
+
+def alike(one: bytes, other: bytes) -> bool:
+    """Tell whether the terms that *one* and *other* are hashes of are mostly the same."""
+    ours, theirs = split(one), split(other)
+    union = len(ours | theirs)
+    return bool(union) and len(ours & theirs) >= ALIKE * union
+
+
+def split(hashes: bytes) -> frozenset[bytes]:
+    """Return the distinct hashes that stand one after the other in *hashes*."""
+    return frozenset(in_order(hashes))
+
+
+def in_order(hashes: bytes) -> list[bytes]:
+    """Return the hashes that stand one after the other in *hashes*."""
+    return [hashes[start : start + HASH_BYTES] for start in range(0, len(hashes), HASH_BYTES)]
+
+
+class Weights(Struct, frozen=True):
+    """How much counts what: how well it fits, how fresh it is, how important it was said to be."""
+
+    similarity: float = 0.7
+    recency: float = 0.2
+    importance: float = 0.1
+
+    def __post_init__(self) -> None:
+        """Refuse weights that order nothing."""
+        each = (self.similarity, self.recency, self.importance)
+        if not all(isfinite(weight) and weight >= 0 for weight in each):
+            raise InvalidInput("weights", "must be numbers of at least 0")
+        if sum(each) <= 0:
+            raise InvalidInput("weights", "must not all be 0")
+
+
+class RecallOptions(Struct, frozen=True, kw_only=True):
+    """What a recall is to give."""
+
+    k: int = 5
+    what: What = "all"
+    kinds: frozenset[str] | None = None
+    """Of items, only these kinds; and then no turns."""
+    weights: Weights = Weights()
+    half_life_days: float = 30
+    min_relevance: float = 0.24
+    row_relevance: float = 0.06
+    min_cosine: float = 0.35
+    cosine_weight: float = 0.5
+
+
+class Ranked(Struct, frozen=True, kw_only=True):
+    """A row that answers, and why; all numbers but those of *why* from 0 to 1."""
+
+    id: str
+    score: float
+    similarity: float
+    relevance: float
+    recency: float
+    importance: float
+    why: Mapping[str, object]
+
+
+MAX_ITEMS: Final = 500
+"""Items of a collection, unless set otherwise; 0 is no cap."""
+
+Credentials = Callable[[str, str], str | None]
+Secrets = Literal["refuse", "redact"]
+
+
+class LongTermOptions(Struct, frozen=True, kw_only=True):
+    """How a collection is kept and recalled from. What is None is looked for elsewhere.
+
+    `max_items` and `max_turns` are caps, 0 for none. `min_relevance` is what the best found must
+    reach for anything to be recalled, `row_relevance` each of the rest, `min_cosine` the same by
+    cosine. `dedupe_similarity` 0 keeps duplicates. `credentials(user_id, name)`, when given, is
+    the only place that keys come from.
+    """
+
+    max_items: int | None = None
+    max_turns: int = 0
+    weights: Weights = Weights()
+    half_life_days: float = 30
+    min_relevance: float = 0.24
+    row_relevance: float = 0.06
+    min_cosine: float = 0.35
+    cosine_weight: float = 0.5
+    dedupe_similarity: float = 0.92
+    secrets: Secrets = "refuse"
+    embed_turns: bool = True
+    mine: bool = True
+    vector_provider: str | None = None
+    credentials: Credentials | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_items is not None:
+            checked_cap("max_items", self.max_items)
+        checked_cap("max_turns", self.max_turns)
+        if not isinstance(self.weights, Weights):  # pyright: ignore[reportUnnecessaryIsInstance] - what a caller gave
+            raise InvalidInput("weights", "must be Weights", given=self.weights)
+        _checked("half_life_days", self.half_life_days, least=0.0, above=True)
+        for name in ("min_relevance", "row_relevance", "min_cosine", "dedupe_similarity"):
+            checked_share(name, getattr(self, name))
+        _checked("cosine_weight", self.cosine_weight, least=0.0)
+        if self.secrets not in ("refuse", "redact"):
+            raise InvalidInput("secrets", 'must be "refuse" or "redact"', given=self.secrets)
+
+
+def checked_cap(field: str, given: object) -> int:
+    """Return *given* if it is a whole number of at least 0; else InvalidInput."""
+    if isinstance(given, bool) or not isinstance(given, int) or given < 0:
+        raise InvalidInput(field, "must be a whole number of at least 0", given=given)
+    return given
+
+
+def checked_share(field: str, given: object) -> float:
+    """Return *given* as a number from 0 to 1; else InvalidInput."""
+    return _checked(field, given, least=0.0, most=1.0)
+
+
+def _checked(
+    field: str,
+    given: object,
+    *,
+    least: float,
+    most: float = math.inf,
+    above: bool = False,
+) -> float:
+    number = given if isinstance(given, int | float) and not isinstance(given, bool) else math.nan
+    if math.isfinite(number) and least <= number <= most and (number or not above):
+        return float(number)
+    wanted = f"0 to {most:g}" if most < math.inf else "at least 0"
+    raise InvalidInput(field, f"must be {'above 0' if above else wanted}", given=given)

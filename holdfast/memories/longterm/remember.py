@@ -9,8 +9,7 @@ from holdfast.engines.base import Transaction
 from holdfast.ground.errors import InvalidInput
 from holdfast.memories.longterm.context import CollectionContext
 from holdfast.memories.longterm.dedupe import EVERY, Like, SimilarityBounds, bounds, twin
-from holdfast.memories.longterm.hashes import alike, terms_hash
-from holdfast.memories.longterm.records import Item, Outcome, Remembered
+from holdfast.memories.longterm.records import Item, Outcome, Remembered, alike, terms_hash
 from holdfast.memories.longterm.removal import evict_items
 from holdfast.memories.longterm.rows import ItemRow, ids_text, numbers_text
 from holdfast.memories.longterm.screening import screen

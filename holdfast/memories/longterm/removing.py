@@ -2,8 +2,8 @@
 
 from msgspec import Struct
 
-from holdfast.memories.longterm.hashes import terms_hash
 from holdfast.memories.longterm.indexing import PostingChange
+from holdfast.memories.longterm.records import terms_hash
 from holdfast.memories.longterm.transaction import CollectionTransaction
 
 

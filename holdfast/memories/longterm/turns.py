@@ -9,10 +9,9 @@ from msgspec.structs import replace
 from holdfast.engines.base import Transaction
 from holdfast.memories.longterm.context import CollectionContext
 from holdfast.memories.longterm.cursor import seen
-from holdfast.memories.longterm.hashes import fingerprint, in_order
 from holdfast.memories.longterm.messages import read_messages
 from holdfast.memories.longterm.recording import append_to_cursor, cursor_of
-from holdfast.memories.longterm.records import Recorded, Skipped
+from holdfast.memories.longterm.records import Recorded, Skipped, fingerprint, in_order
 from holdfast.memories.longterm.remember import graves
 from holdfast.memories.longterm.removal import evict_turns
 from holdfast.memories.longterm.transaction import CollectionTransaction

@@ -10,8 +10,7 @@ from holdfast.ground.clock import to_microseconds
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.scope import EVERYBODY
 from holdfast.ground.text import encoded, is_nfc, to_nfc
-from holdfast.memories.longterm.options import checked_share
-from holdfast.memories.longterm.records import Kind, Role, Turn, What
+from holdfast.memories.longterm.records import Kind, Role, Turn, What, checked_share
 
 NAME_BYTES: Final = 256
 ITEM_BYTES: Final = 4_096

@@ -9,9 +9,8 @@ from msgspec.structs import replace
 from holdfast.ground.clock import from_microseconds
 from holdfast.memories.longterm.context import CollectionContext
 from holdfast.memories.longterm.dedupe import ComparedText, said
-from holdfast.memories.longterm.hashes import fingerprint
 from holdfast.memories.longterm.recall.analyze import analyze
-from holdfast.memories.longterm.records import Item, Kind, Origin, Skipped, Turn
+from holdfast.memories.longterm.records import Item, Kind, Origin, Skipped, Turn, fingerprint
 from holdfast.memories.longterm.rows import bits_of
 from holdfast.memories.longterm.screening import Screened, screen
 from holdfast.memories.longterm.transaction import CollectionTransaction, NewItem, NewTurn

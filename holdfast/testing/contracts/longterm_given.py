@@ -9,8 +9,7 @@ import pytest
 from holdfast.ground.errors import InvalidInput
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.longterm.memory import LongTermMemory
-from holdfast.memories.longterm.options import LongTermOptions
-from holdfast.memories.longterm.records import Item, Recalled, Turn
+from holdfast.memories.longterm.records import Item, LongTermOptions, Recalled, Turn
 
 
 class GivenAUser:

@@ -9,8 +9,7 @@ from holdfast.ground.errors import InvalidInput
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.longterm.embed import InputType
 from holdfast.memories.longterm.memory import LongTermMemory
-from holdfast.memories.longterm.options import LongTermOptions
-from holdfast.memories.longterm.records import Turn
+from holdfast.memories.longterm.records import LongTermOptions, Turn
 from holdfast.testing.contracts.longterm_given import items, kept, memory_of, said, texts
 from holdfast.testing.embedders import WordEmbedder
 from holdfast.testing.fakes import FrozenClock

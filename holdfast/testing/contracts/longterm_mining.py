@@ -10,8 +10,7 @@ from holdfast.ground.errors import InvalidInput
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.longterm.background.extractor import ExtractionRequest
 from holdfast.memories.longterm.memory import LongTermMemory
-from holdfast.memories.longterm.options import LongTermOptions
-from holdfast.memories.longterm.records import Flushed, Item
+from holdfast.memories.longterm.records import Flushed, Item, LongTermOptions
 from holdfast.testing.contracts.longterm_given import items, kept, memory_of, turns
 from holdfast.testing.contracts.longterm_meaning import SECONDS, jobs, until
 from holdfast.testing.fakes import FrozenClock

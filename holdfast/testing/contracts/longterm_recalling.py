@@ -8,8 +8,7 @@ import pytest
 
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.longterm.memory import LongTermMemory
-from holdfast.memories.longterm.options import LongTermOptions
-from holdfast.memories.longterm.score import Weights
+from holdfast.memories.longterm.records import LongTermOptions, Weights
 from holdfast.testing.contracts.longterm_given import (
     GivenAUser,
     bad,

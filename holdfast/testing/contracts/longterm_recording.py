@@ -7,8 +7,7 @@ import pytest
 
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.longterm.memory import LongTermMemory
-from holdfast.memories.longterm.options import LongTermOptions
-from holdfast.memories.longterm.records import Skipped, Turn
+from holdfast.memories.longterm.records import LongTermOptions, Skipped, Turn
 from holdfast.testing.contracts.longterm_given import GivenAUser, bad, memory_of, said, turns
 from holdfast.testing.fakes import FrozenClock
 

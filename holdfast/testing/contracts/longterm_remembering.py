@@ -7,7 +7,7 @@ import pytest
 from holdfast.ground.errors import NotFound, SecretRefused
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.longterm.memory import LongTermMemory
-from holdfast.memories.longterm.options import LongTermOptions
+from holdfast.memories.longterm.records import LongTermOptions
 from holdfast.testing.contracts.longterm_given import (
     GivenAUser,
     bad,

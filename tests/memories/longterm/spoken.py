@@ -10,7 +10,7 @@ from holdfast.memories.longterm.recall.index import DAY, Postings, Row
 from holdfast.memories.longterm.recall.query import read
 from holdfast.memories.longterm.recall.rank import rank
 from holdfast.memories.longterm.recall.score import Fits, fit
-from holdfast.memories.longterm.score import Ranked, RecallOptions, Weights
+from holdfast.memories.longterm.records import Ranked, RecallOptions, Weights
 
 NOW = 20_000 * DAY
 ALONE = Weights(1, 0, 0)

@@ -9,7 +9,7 @@ import holdfast
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.events import Event
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.longterm.options import LongTermOptions
+from holdfast.memories.longterm.records import LongTermOptions
 from holdfast.testing.contracts.longterm_given import kept, memory_of, texts
 from holdfast.testing.contracts.longterm_meaning import SECONDS
 from holdfast.testing.embedders import WordEmbedder

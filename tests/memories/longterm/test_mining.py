@@ -10,7 +10,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 import holdfast
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.longterm.options import LongTermOptions
+from holdfast.memories.longterm.records import LongTermOptions
 from holdfast.testing.contracts.longterm_given import items, memory_of
 from holdfast.testing.contracts.longterm_meaning import SECONDS
 from holdfast.testing.contracts.longterm_mining import LongTermMiningContract, Scripted, told

@@ -11,8 +11,7 @@ from holdfast.ground.errors import InvalidInput
 from holdfast.memories.longterm.recall.index import DAY, Postings, Row
 from holdfast.memories.longterm.recall.query import read
 from holdfast.memories.longterm.recall.rank import rank
-from holdfast.memories.longterm.records import Recalled, Turn
-from holdfast.memories.longterm.score import RecallOptions, Weights
+from holdfast.memories.longterm.records import Recalled, RecallOptions, Turn, Weights
 
 SMALL_TALK = (
     "the lake was cold and the boat was slow",

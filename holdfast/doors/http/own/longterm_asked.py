@@ -19,9 +19,7 @@ from holdfast.library.holdfast import Holdfast
 from holdfast.library.longterm import NAMESPACE
 from holdfast.memories.longterm.choosing import checked_model
 from holdfast.memories.longterm.memory import LongTermData, LongTermMemory
-from holdfast.memories.longterm.options import LongTermOptions
-from holdfast.memories.longterm.score import Weights
-from holdfast.memories.longterm.wire import to_wire
+from holdfast.memories.longterm.records import LongTermOptions, Weights, to_wire
 
 USER = "/api/longterm/{user}"
 

@@ -18,8 +18,7 @@ from holdfast.doors.http.params import Body, read_lines
 from holdfast.ground.errors import InvalidInput
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.longterm.memory import LongTermMemory
-from holdfast.memories.longterm.records import Flushed, Remembered
-from holdfast.memories.longterm.wire import Wire, to_wire
+from holdfast.memories.longterm.records import Flushed, Remembered, Wire, to_wire
 
 MOST_SECONDS: Final = 60.0
 SECONDS: Final = 30.0

@@ -8,9 +8,8 @@ from msgspec.structs import replace
 
 from holdfast.memories.longterm.background.extractor import ConversationChunk, ExtractedItem
 from holdfast.memories.longterm.context import CollectionContext
-from holdfast.memories.longterm.hashes import alike, terms_hash
 from holdfast.memories.longterm.indexing import PostingChange
-from holdfast.memories.longterm.records import Item, Outcome, Remembered
+from holdfast.memories.longterm.records import Item, Outcome, Remembered, alike, terms_hash
 from holdfast.memories.longterm.remember import Grave, Linked, graves, item_numbered, store
 from holdfast.memories.longterm.rows import NumberedRow, ids_text
 from holdfast.memories.longterm.screening import screen

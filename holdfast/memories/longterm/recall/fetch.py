@@ -7,9 +7,8 @@ from msgspec import Struct
 
 from holdfast.engines.base import Reader, Row
 from holdfast.memories.longterm.context import CollectionContext
-from holdfast.memories.longterm.records import Item, Recalled, Turn
+from holdfast.memories.longterm.records import Item, Ranked, Recalled, Turn
 from holdfast.memories.longterm.rows import ItemRow, TurnRow, numbers_text
-from holdfast.memories.longterm.score import Ranked
 
 _COLLECTION, _ITEM = 0, 1
 

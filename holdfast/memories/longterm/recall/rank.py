@@ -6,7 +6,7 @@ from heapq import heappush, heapreplace, nsmallest
 from holdfast.memories.longterm.recall.index import DAY, Postings
 from holdfast.memories.longterm.recall.query import Question
 from holdfast.memories.longterm.recall.score import CUES, Cues, Fits, fit
-from holdfast.memories.longterm.score import Ranked, RecallOptions, Weights
+from holdfast.memories.longterm.records import Ranked, RecallOptions, Weights
 from holdfast.memories.longterm.why import why
 
 LOOKED_AT = 10

@@ -12,7 +12,7 @@ from msgspec import Struct
 from holdfast.memories.longterm.dates import closeness
 from holdfast.memories.longterm.recall.index import Postings
 from holdfast.memories.longterm.recall.query import Question, calls
-from holdfast.memories.longterm.score import RecallOptions
+from holdfast.memories.longterm.records import RecallOptions
 
 CANDIDATES, NEAREST = 400, 200
 """Rows that are looked at closely for their words, and for their vectors."""
