@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from holdfast.library.upkeep.backup import BackupReport
     from holdfast.library.upkeep.verify import VerifyReport
     from holdfast.memories.durable.memory import DurableMemory
+    from holdfast.memories.longterm.context import Shared
     from holdfast.memories.longterm.memory import LongTermData, LongTermMemory
-    from holdfast.memories.longterm.shared import Shared
     from holdfast.memories.run.memory import RunMemory
     from holdfast.memories.run.records.mirror import Attachments
     from holdfast.memories.run.records.runs import Runs
@@ -173,7 +173,7 @@ class Holdfast:
     @property
     def longterm_shared(self) -> "Shared":
         """What long-term memories have in common, of all handles on this engine."""
-        from holdfast.memories.longterm.shared import Shared
+        from holdfast.memories.longterm.context import Shared
 
         if self._root is not None:
             return self._root.longterm_shared

@@ -13,12 +13,11 @@ from holdfast.library.erasure import ForgetReport
 from holdfast.library.spans import traced
 from holdfast.library.traced_longterm import LONGTERM
 from holdfast.memories.longterm import forget
+from holdfast.memories.longterm.context import ENABLED, MAX_ITEMS_VARIABLE, Shared, cap_in, is_on
 from holdfast.memories.longterm.context import CollectionContext as LongTermCaller
 from holdfast.memories.longterm.memory import LongTermData, LongTermMemory
 from holdfast.memories.longterm.read import collection_id
 from holdfast.memories.longterm.records import MAX_ITEMS, LongTermOptions
-from holdfast.memories.longterm.shared import Shared
-from holdfast.memories.longterm.switch import ENABLED, MAX_ITEMS_VARIABLE, cap_in, is_on
 from holdfast.memories.longterm.validation import checked_name, checked_user
 from holdfast.memories.stores.rows import StoresContext, refuse_narrowed
 

@@ -10,14 +10,13 @@ from holdfast.ground.clock import Clock, from_microseconds
 from holdfast.ground.ids import Ids
 from holdfast.ground.scope import EVERYBODY, LOCAL, Scope
 from holdfast.library.upkeep.tombstones import Named
-from holdfast.memories.longterm.context import CollectionContext
+from holdfast.memories.longterm.context import CollectionContext, Shared
 from holdfast.memories.longterm.forget import (
     Grave,
     clear_again,
     forget_items_again,
     forget_user,
 )
-from holdfast.memories.longterm.shared import Shared
 
 
 class LongTermGrave(Struct, frozen=True, kw_only=True):

@@ -7,13 +7,12 @@ from msgspec.structs import replace
 
 from holdfast.engines.base import Transaction
 from holdfast.ground.errors import InvalidInput
-from holdfast.memories.longterm.context import CollectionContext
+from holdfast.memories.longterm.context import CollectionContext, publish
 from holdfast.memories.longterm.dedupe import EVERY, Like, SimilarityBounds, bounds, twin
 from holdfast.memories.longterm.records import Item, Outcome, Remembered, alike, terms_hash
 from holdfast.memories.longterm.removal import evict_items
 from holdfast.memories.longterm.rows import ItemRow, ids_text, numbers_text
 from holdfast.memories.longterm.screening import screen
-from holdfast.memories.longterm.telling import publish
 from holdfast.memories.longterm.transaction import CollectionTransaction
 from holdfast.memories.longterm.vectors.compare import Meant, meant
 from holdfast.memories.longterm.write import ItemRequest, Ready, item_of, new_item, ready

@@ -12,12 +12,11 @@ from msgspec import Struct
 from holdfast.engines.base import Transaction
 from holdfast.ground.errors import EngineFault
 from holdfast.ground.events import Event, Fact
-from holdfast.memories.longterm.context import CollectionContext
+from holdfast.memories.longterm.context import CollectionContext, event_of
 from holdfast.memories.longterm.indexing import PostingChange, index
 from holdfast.memories.longterm.recall.analyze import VERSION
 from holdfast.memories.longterm.records import new_secret
 from holdfast.memories.longterm.rows import Locked
-from holdfast.memories.longterm.telling import event_of
 from holdfast.memories.longterm.vectored import Vectored
 
 _TRIES: Final = 5

@@ -36,12 +36,11 @@ from holdfast.memories.longterm.background.jobs import (
     shrink,
 )
 from holdfast.memories.longterm.background.keeping import Proposed, keep, propose
-from holdfast.memories.longterm.context import CollectionContext, Extractor
+from holdfast.memories.longterm.context import CollectionContext, Extractor, publish
 from holdfast.memories.longterm.read import ItemFilter, list_rows
 from holdfast.memories.longterm.recalling import nearest_items
 from holdfast.memories.longterm.records import Item, Remembered
 from holdfast.memories.longterm.rows import TurnRow, numbers_text
-from holdfast.memories.longterm.telling import publish
 from holdfast.memories.longterm.transaction import CollectionTransaction
 from holdfast.memories.longterm.vectors.compare import EmbeddingState, standing_of
 

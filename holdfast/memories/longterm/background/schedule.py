@@ -6,8 +6,7 @@ from typing import Final
 
 from holdfast.memories.longterm.background import embed_jobs
 from holdfast.memories.longterm.background.mine_jobs import Mining
-from holdfast.memories.longterm.background.mined import Results
-from holdfast.memories.longterm.context import CollectionContext
+from holdfast.memories.longterm.context import CollectionContext, Results
 from holdfast.memories.longterm.records import Flushed
 from holdfast.memories.longterm.standing import FAILED, JobStatus, jobs_of
 

@@ -11,7 +11,7 @@ from typing import Final
 from msgspec import Struct
 
 from holdfast.memories.longterm.background.bounded import bounded
-from holdfast.memories.longterm.context import CollectionContext
+from holdfast.memories.longterm.context import CollectionContext, publish
 from holdfast.memories.longterm.embed import (
     Embedder,
     EmbeddingFailed,
@@ -19,7 +19,6 @@ from holdfast.memories.longterm.embed import (
     Vector,
     embedded,
 )
-from holdfast.memories.longterm.telling import publish
 from holdfast.memories.longterm.vectors.base import TellsAll, VectorProvider, asked
 
 PACKAGE: Final = "holdfast.memories.longterm.background"
