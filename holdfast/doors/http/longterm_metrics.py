@@ -6,8 +6,7 @@ from typing import Final
 
 from holdfast.doors.http.counters import Counter, flat_lines
 from holdfast.engines.base import Engine
-from holdfast.memories.longterm.gauges import held, jobs
-from holdfast.memories.longterm.metrics import BUCKETS, COUNTERS, TIMINGS, counts
+from holdfast.memories.longterm.metrics import BUCKETS, COUNTERS, TIMINGS, counts, held, jobs
 
 _LONGTERM_PREFIX: Final = "holdfast_ltm_"
 _KINDS: Final = ("extract", "embed", "reembed")

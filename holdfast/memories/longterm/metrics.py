@@ -1,4 +1,4 @@
-"""What long-term memory did in this process, as `/metrics` counts it; no label names a thing."""
+"""Metrics of long-term memory."""
 
 from bisect import bisect_left
 from collections import Counter
@@ -6,7 +6,38 @@ from collections.abc import Iterator
 from threading import Lock
 from typing import Final, get_args
 
+from msgspec import Struct
+
+from holdfast.engines.base import Engine
 from holdfast.memories.longterm.records import Mode, Outcome
+
+
+class CollectionSize(Struct, frozen=True, kw_only=True):
+    """How many items, superseded ones among them, and how many turns there are."""
+
+    items: int
+    turns: int
+
+
+class JobCount(Struct, frozen=True, kw_only=True):
+    """How many jobs of one kind are in one state."""
+
+    kind: str
+    state: str
+    jobs: int
+
+
+def held(engine: Engine) -> CollectionSize:
+    """Return what is held of every user within *engine*'s scope."""
+    sql = engine.queries("holdfast.memories.longterm")
+    return engine.one(CollectionSize, sql.held_by_all)
+
+
+def jobs(engine: Engine) -> list[JobCount]:
+    """Return how many jobs wait, run and failed within *engine*'s scope."""
+    sql = engine.queries("holdfast.memories.longterm")
+    return engine.all(JobCount, sql.jobs_of_all)
+
 
 COUNTERS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "recall_empty_total": ("Recalls that found nothing.", ()),

@@ -14,7 +14,7 @@ from holdfast.ground.errors import NotPermitted
 from holdfast.ground.scope import EVERYBODY, Scope
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.longterm.cache_budget import ByteBudget
-from holdfast.memories.longterm.gauges import CollectionSize, held, jobs
+from holdfast.memories.longterm.metrics import CollectionSize, held, jobs
 from holdfast.memories.longterm.recall.cache import PostingsCache
 from holdfast.memories.longterm.recall.index import Postings, Row
 from holdfast.testing.contracts.longterm_given import items, kept, memory_of, said, texts
