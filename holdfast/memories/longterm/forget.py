@@ -13,7 +13,7 @@ from holdfast.memories.longterm.context import CollectionContext, event_of
 from holdfast.memories.longterm.indexing import unindex_all
 from holdfast.memories.longterm.records import Cleared, ForgetResult, new_secret, user_hash
 from holdfast.memories.longterm.remember import Grave
-from holdfast.memories.longterm.removing import (
+from holdfast.memories.longterm.removal import (
     GoneItem,
     GoneTurn,
     bury,
