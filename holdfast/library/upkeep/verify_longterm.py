@@ -10,10 +10,10 @@ from msgspec import Struct
 from holdfast.engines.base import Engine, Reader, Transaction
 from holdfast.library.upkeep.finding import Finding
 from holdfast.library.upkeep.tombstones import NameTombstone, NameTombstones
-from holdfast.memories.longterm.indexing import terms_of
 from holdfast.memories.longterm.recall.analyze import VERSION
 from holdfast.memories.longterm.records import user_hash
 from holdfast.memories.longterm.rows import bits_of
+from holdfast.memories.longterm.transaction import terms_of
 from holdfast.memories.longterm.write import ready, turn_terms
 
 ROWS_AT_ONCE: Final = 100

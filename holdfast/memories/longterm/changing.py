@@ -5,12 +5,11 @@ from msgspec import UNSET, Struct, UnsetType
 from holdfast.engines.base import Transaction
 from holdfast.ground.errors import InvalidInput, NotFound, SecretRefused
 from holdfast.memories.longterm.context import CollectionContext
-from holdfast.memories.longterm.indexing import PostingChange
 from holdfast.memories.longterm.records import Item
 from holdfast.memories.longterm.remember import item_numbered
 from holdfast.memories.longterm.rows import NumberedRow
 from holdfast.memories.longterm.screening import screen
-from holdfast.memories.longterm.transaction import CollectionTransaction
+from holdfast.memories.longterm.transaction import CollectionTransaction, PostingChange
 from holdfast.memories.longterm.validation import (
     checked_importance,
     checked_item_text,

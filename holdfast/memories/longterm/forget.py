@@ -10,7 +10,6 @@ from msgspec import Struct
 
 from holdfast.engines.base import Make, Transaction
 from holdfast.memories.longterm.context import CollectionContext, event_of
-from holdfast.memories.longterm.indexing import unindex_all
 from holdfast.memories.longterm.records import Cleared, ForgetResult, new_secret, user_hash
 from holdfast.memories.longterm.remember import Grave
 from holdfast.memories.longterm.removal import (
@@ -21,9 +20,8 @@ from holdfast.memories.longterm.removal import (
     remove_turn,
 )
 from holdfast.memories.longterm.rows import Locked, NumberedRow, numbers_text
-from holdfast.memories.longterm.transaction import CollectionTransaction
+from holdfast.memories.longterm.transaction import CollectionTransaction, follow, unindex_all
 from holdfast.memories.longterm.validation import is_id
-from holdfast.memories.longterm.vectored import follow
 
 T = TypeVar("T")
 

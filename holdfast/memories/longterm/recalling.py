@@ -10,7 +10,6 @@ from msgspec import Struct
 from holdfast.engines.base import Reader
 from holdfast.memories.longterm.bodies import bring_up
 from holdfast.memories.longterm.context import CollectionContext, publish
-from holdfast.memories.longterm.indexing import LARGE
 from holdfast.memories.longterm.recall.cache import CachedPostings
 from holdfast.memories.longterm.recall.fetch import Placed, Stamp, fetch, recalled_of
 from holdfast.memories.longterm.recall.query import read
@@ -19,6 +18,7 @@ from holdfast.memories.longterm.recall.recall import rank_large
 from holdfast.memories.longterm.records import Item, Recalled, RecallOptions, Weights, checked_share
 from holdfast.memories.longterm.reindexing import bring_up_to_date
 from holdfast.memories.longterm.rows import Collection
+from holdfast.memories.longterm.transaction import LARGE
 from holdfast.memories.longterm.validation import (
     checked_k,
     checked_kinds,

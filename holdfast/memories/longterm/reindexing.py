@@ -11,10 +11,9 @@ from msgspec import Struct
 
 from holdfast.engines.base import Transaction
 from holdfast.memories.longterm.context import CollectionContext
-from holdfast.memories.longterm.indexing import PostingChange, take_means
 from holdfast.memories.longterm.recall.analyze import VERSION
 from holdfast.memories.longterm.rows import bits_of
-from holdfast.memories.longterm.transaction import CollectionTransaction
+from holdfast.memories.longterm.transaction import CollectionTransaction, PostingChange, take_means
 from holdfast.memories.longterm.write import ready, turn_terms
 
 ROWS_AT_ONCE: Final = 100

@@ -4,11 +4,10 @@ from heapq import nsmallest
 
 from msgspec import Struct
 
-from holdfast.memories.longterm.indexing import PostingChange
 from holdfast.memories.longterm.recall.index import DAY
 from holdfast.memories.longterm.records import terms_hash
 from holdfast.memories.longterm.rows import numbers_text
-from holdfast.memories.longterm.transaction import CollectionTransaction
+from holdfast.memories.longterm.transaction import CollectionTransaction, PostingChange
 
 
 class GoneItem(Struct, frozen=True, kw_only=True):

@@ -1,23 +1,318 @@
-"""One collection, locked, within one transaction: what each change to its rows writes.
+"""The unit of work on one collection.
 
 A change is to rows, to their places in the index of words, to the collection's counts and its
 version, and a note of what happened; all in the transaction that the book was opened in.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from math import log
+from types import SimpleNamespace
 from typing import Final
 
+import msgspec
 from msgspec import Struct
 
 from holdfast.engines.base import Transaction
 from holdfast.ground.errors import EngineFault
 from holdfast.ground.events import Event, Fact
+from holdfast.memories.longterm.background.following import Following
 from holdfast.memories.longterm.context import CollectionContext, event_of
-from holdfast.memories.longterm.indexing import PostingChange, index
+from holdfast.memories.longterm.embed import Vector
+from holdfast.memories.longterm.means import means_of
 from holdfast.memories.longterm.recall.analyze import VERSION
 from holdfast.memories.longterm.records import new_secret
-from holdfast.memories.longterm.rows import Locked
-from holdfast.memories.longterm.vectored import Vectored
+from holdfast.memories.longterm.rows import Collection, Locked, numbers_text
+from holdfast.memories.longterm.vectors.base import WithRows
+from holdfast.memories.longterm.vectors.compare import PACKAGE, Compared, compared, one_place
+from holdfast.memories.longterm.vectors.table import QUERIES
+
+# A collection is indexed whole by the write that makes it large, and row by row from then on. The
+# means of its lengths are taken anew only when it has grown by a tenth, so that a write need not
+# look at every row.
+
+LARGE: Final = 5_000
+"""Rows beyond which a collection is looked through in the engine first."""
+GROWTH: Final = 1.1
+LONGEST: Final = 255
+"""Bytes of the longest term that is indexed."""
+MOST_DISTINCT: Final = 20_000
+"""Terms of one row that are indexed."""
+_AT_ONCE: Final = 2_000
+
+
+class PostingChange(Struct, frozen=True):
+    """A row whose words came or went."""
+
+    number: int
+    body: str
+
+
+def index(
+    book: "CollectionTransaction",
+    *,
+    added: Sequence[PostingChange],
+    removed: Sequence[PostingChange],
+) -> None:
+    """Bring the index up to what a write did."""
+    if book.there.indexed:
+        _take_out(book.tx, book.sql, book.number, removed)
+        _put_in(book, added)
+    elif book.rows > LARGE:
+        for batch in _batches(book):
+            _put_in(book, batch)
+        book.tx.send(book.sql.set_indexed, collection=book.number)
+    else:
+        return
+    if first_rows(book.rows) != book.there.mean_rows:
+        take_means(book)
+
+
+def take_means(book: "CollectionTransaction") -> None:
+    """Take the means of the lengths of the collection's first rows."""
+    first = first_rows(book.rows)
+    found = means_of(book.tx.rows(book.sql.lengths, collection=book.number, rows=first))
+    book.tx.send(
+        book.sql.set_means,
+        collection=book.number,
+        rows=first,
+        length=found.length,
+        window=found.window,
+    )
+
+
+def unindex_all(tx: Transaction, sql: SimpleNamespace, collection: Collection) -> None:
+    """Take every row of *collection* out of the index."""
+    if not collection.indexed:
+        return
+    after = 0
+    while batch := tx.all(
+        PostingChange, sql.bodies_after, collection=collection.number, after=after, rows=_AT_ONCE
+    ):
+        _take_out(tx, sql, collection.number, batch)
+        after = batch[-1].number
+
+
+def first_rows(rows: int) -> int:
+    """Return the largest whole power of 1.1 up to *rows*, as a whole number."""
+    if rows < 1:
+        return 0
+    power = int(log(rows) / log(GROWTH))
+    found = int(GROWTH ** (power + 1))
+    return found if found <= rows else int(GROWTH**power)
+
+
+def terms_of(body: str) -> list[str]:
+    """Return the terms of *body* that are indexed, each as often as it occurs."""
+    terms = [term for term in body.split() if len(term.encode()) <= LONGEST]
+    if len(terms) > MOST_DISTINCT:
+        wanted = set(islice(dict.fromkeys(terms), MOST_DISTINCT))
+        return [term for term in terms if term in wanted]
+    return terms
+
+
+def _batches(book: "CollectionTransaction") -> Iterator[list[PostingChange]]:
+    after = 0
+    while batch := book.tx.all(
+        PostingChange, book.sql.bodies_after, collection=book.number, after=after, rows=_AT_ONCE
+    ):
+        yield batch
+        after = batch[-1].number
+
+
+def _put_in(book: "CollectionTransaction", rows: Sequence[PostingChange]) -> None:
+    words = [(row.number, " ".join(terms_of(row.body))) for row in rows]
+    place = book.number
+    told = [{"collection": place, "number": number, "words": text} for number, text in words]
+    if told:
+        book.tx.run_many(book.sql.index_row, told)
+        _count(book.tx, book.sql, place, (text for _, text in words), 1)
+
+
+def _take_out(
+    tx: Transaction, sql: SimpleNamespace, place: int, rows: Sequence[PostingChange]
+) -> None:
+    words = [(row.number, " ".join(terms_of(row.body))) for row in rows]
+    told = [{"collection": place, "number": number, "words": text} for number, text in words]
+    if told:
+        tx.run_many(sql.unindex_row, told)
+        _count(tx, sql, place, (text for _, text in words), -1)
+
+
+def _count(
+    tx: Transaction, sql: SimpleNamespace, place: int, texts: Iterable[str], by: int
+) -> None:
+    """Note in how many more rows each term is now."""
+    counts: Counter[str] = Counter()
+    for text in texts:
+        counts.update(set(text.split()))
+    told = msgspec.json.encode({term: by * counts[term] for term in sorted(counts)}).decode()
+    tx.send(sql.count_terms, collection=place, counts=told)
+    if by < 0:
+        tx.send(sql.drop_terms, collection=place)
+
+
+class _Turn(Struct, frozen=True):
+    number: int
+    id: str
+
+
+class Vectored:
+    """What a write does to vectors. A collection that has none, and gets none, costs nothing."""
+
+    def __init__(self, book: "CollectionTransaction") -> None:
+        self._book = book
+        self._sql = book.caller.engine.queries(PACKAGE)
+        found = book.found
+        self._model = found.embedding_model if found else None
+        self._keeper = found.vector_provider if found else None
+        self._dimension: int | None = None
+        self._measured = found is None or self._model is None
+        self._by = compared(book.caller)
+        self._due: set[int] = set()
+        self._gone: list[str] = []
+        self._left: list[str] = []
+        self._all_due = False
+
+    @property
+    def model(self) -> str | None:
+        """By whose vectors the collection is compared."""
+        return self._model
+
+    @property
+    def dimension(self) -> int | None:
+        """How many numbers its vectors have; None while there are none."""
+        if not self._measured:
+            self._measured = True
+            number = self._book.number
+            self._dimension = self._book.tx.one(
+                _dimension, self._sql.dimension_of, collection=number
+            )
+        return self._dimension
+
+    def adopt(self, by: Compared) -> None:
+        """Have the collection compared by another model from now on.
+
+        Vectors of another are dropped, and what is there is queued to be embedded.
+        """
+        book, tx = self._book, self._book.tx
+        if isinstance(by.vectors, WithRows):
+            by.vectors.drop_in(tx, book.there.id)
+        tx.send(self._sql.drop_embedding_jobs, collection=book.number)
+        model, keeper = by.embedder.model, by.vectors.name
+        tx.send(self._sql.name_model, collection=book.number, model=model, provider=keeper)
+        self._model, self._keeper = model, keeper
+        self._dimension, self._measured = None, True
+        if book.there.items - book.there.superseded + book.there.turns:
+            self._all_due = True
+            self._queue("reembed", ())
+
+    def put(self, rows: Sequence[tuple[str, Vector]]) -> bool:
+        """Keep the vectors of *rows* with them; False if that is left for the background."""
+        by = self._by
+        if by is None or not rows:
+            return False
+        if self._model is None:
+            self.adopt(by)
+        size = len(rows[0][1])
+        if self._model != by.embedder.model or not one_place(self._keeper, by.vectors.name):
+            return False
+        if self.dimension not in (None, size) or not isinstance(by.vectors, WithRows):
+            return False
+        self.measure(size)
+        by.vectors.upsert_in(self._book.tx, self._book.there.id, size, rows)
+        return True
+
+    def measure(self, size: int) -> None:
+        """Note how many numbers a vector has, if none was seen before."""
+        if self.dimension is None:
+            number = self._book.number
+            self._book.tx.send(self._sql.set_dimension, collection=number, dimension=size)
+            self._dimension = size
+
+    def due(self, *numbers: int) -> None:
+        """Have the rows *numbers* embedded in the background."""
+        self._due.update(numbers)
+
+    def made(self, number: int) -> None:
+        """Note that the row *number* has its vector."""
+        self._due.discard(number)
+
+    def drop(self, id: str, *, anew: bool = False) -> None:
+        """Let go of the vector of a row, which is made *anew* or which went."""
+        if self._model is None:
+            return
+        self._gone.append(id)
+        if not anew:
+            # Another vector takes a place in the keeper; to empty it might come after that.
+            self._left.append(id)
+
+    def drop_after(self, number: int) -> None:
+        """Have the turn after that of *number*, in whose vector it is, embedded again."""
+        if self._model is None:
+            return
+        book = self._book
+        after = book.tx.first(_Turn, self._sql.turn_after, collection=book.number, number=number)
+        if after is not None:
+            self.drop(after.id, anew=True)
+            self.due(after.number)
+
+    def close(self) -> None:
+        """Write what was noted."""
+        book, tx = self._book, self._book.tx
+        if self._gone:
+            sql = book.caller.engine.queries(QUERIES)
+            place = {"collection": book.there.id}
+            tx.run_many(sql.drop_vector, [{**place, "id": id} for id in self._gone])
+            tx.send(sql.vectors_changed, seq=tx.seq, **place)
+            if self._left:
+                self._have_followed()
+        if not self._due:
+            return
+        if self._by is not None and self._model is None:
+            self.adopt(self._by)
+        if self._model is not None and not self._all_due:
+            self._queue("embed", sorted(self._due))
+        if self._by is not None:
+            tx.after_commit(book.caller.tend)
+
+    def _have_followed(self) -> None:
+        """Have a keeper that is not beside the rows let go of what went."""
+        caller, collection, gone = self._book.caller, self._book.there.id, tuple(self._left)
+        keeper, seq = self._keeper, self._book.tx.seq
+        self._book.tx.after_commit(lambda: follow(caller, keeper, collection, seq, gone))
+
+    def _queue(self, kind: str, numbers: Sequence[int]) -> None:
+        book = self._book
+        book.tx.send(
+            book.sql.queue_job,
+            number=book.numbers(1)[0],
+            collection=book.number,
+            kind=kind,
+            about=numbers_text(list(numbers)),
+            model=None,
+            now=book.now,
+        )
+
+
+def follow(
+    caller: CollectionContext,
+    keeper: str | None,
+    collection: str,
+    seq: int,
+    ids: tuple[str, ...] | None,
+) -> None:
+    """Have a *keeper* that is not beside the rows let go of *ids*, or of all with None."""
+    vectors = caller.apart(keeper)
+    if vectors is not None:
+        key = ("following", collection, seq)
+        caller.shared.worker.wake(key, Following(vectors, collection, ids))
+
+
+def _dimension(*, dimension: int | None) -> int | None:
+    return dimension
+
 
 _TRIES: Final = 5
 

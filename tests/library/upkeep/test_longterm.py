@@ -9,8 +9,8 @@ from holdfast.library.holdfast import Holdfast
 from holdfast.library.upkeep.doctor import doctor
 from holdfast.library.upkeep.restore import restore
 from holdfast.library.upkeep.verify import verify
-from holdfast.memories.longterm.indexing import LARGE
 from holdfast.memories.longterm.memory import LongTermMemory
+from holdfast.memories.longterm.transaction import LARGE
 from holdfast.testing.contracts.longterm_given import kept, memory_of, said, texts
 from holdfast.testing.embedders import WordEmbedder
 

@@ -7,7 +7,7 @@ import pytest
 import holdfast
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.upkeep.restore import restore
-from holdfast.memories.longterm.indexing import LARGE
+from holdfast.memories.longterm.transaction import LARGE
 from holdfast.testing.contracts.longterm_given import (
     items,
     kept,

@@ -9,10 +9,10 @@ from library.upkeep.meddling import Ask, asking
 
 import holdfast
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.longterm.indexing import LARGE
 from holdfast.memories.longterm.memory import LongTermMemory
 from holdfast.memories.longterm.recall.analyze import VERSION
 from holdfast.memories.longterm.reindexing import ROWS_AT_ONCE
+from holdfast.memories.longterm.transaction import LARGE
 from holdfast.testing.contracts.longterm_given import kept, memory_of, said, texts
 
 CLEARED = {

@@ -8,12 +8,11 @@ from msgspec.structs import replace
 
 from holdfast.memories.longterm.background.extractor import ConversationChunk, ExtractedItem
 from holdfast.memories.longterm.context import CollectionContext
-from holdfast.memories.longterm.indexing import PostingChange
 from holdfast.memories.longterm.records import Item, Outcome, Remembered, alike, terms_hash
 from holdfast.memories.longterm.remember import Grave, Linked, graves, item_numbered, store
 from holdfast.memories.longterm.rows import NumberedRow, ids_text
 from holdfast.memories.longterm.screening import screen
-from holdfast.memories.longterm.transaction import CollectionTransaction
+from holdfast.memories.longterm.transaction import CollectionTransaction, PostingChange
 from holdfast.memories.longterm.vectors.compare import Meant, meant
 from holdfast.memories.longterm.write import ItemRequest, Ready, ready
 
