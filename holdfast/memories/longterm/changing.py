@@ -8,7 +8,6 @@ from holdfast.memories.longterm.context import CollectionContext
 from holdfast.memories.longterm.records import Item
 from holdfast.memories.longterm.remember import item_numbered
 from holdfast.memories.longterm.rows import NumberedRow
-from holdfast.memories.longterm.screening import screen
 from holdfast.memories.longterm.transaction import CollectionTransaction, PostingChange
 from holdfast.memories.longterm.validation import (
     checked_importance,
@@ -16,7 +15,7 @@ from holdfast.memories.longterm.validation import (
     checked_kind,
     is_id,
 )
-from holdfast.memories.longterm.write import Ready, ready
+from holdfast.memories.longterm.write import Ready, ready, screen
 
 
 class ItemUpdate(Struct, frozen=True, kw_only=True):

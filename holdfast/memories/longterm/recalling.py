@@ -16,7 +16,6 @@ from holdfast.memories.longterm.recall.query import read
 from holdfast.memories.longterm.recall.rank import rank
 from holdfast.memories.longterm.recall.recall import rank_large
 from holdfast.memories.longterm.records import Item, Recalled, RecallOptions, Weights, checked_share
-from holdfast.memories.longterm.reindexing import bring_up_to_date
 from holdfast.memories.longterm.rows import Collection
 from holdfast.memories.longterm.transaction import LARGE
 from holdfast.memories.longterm.validation import (
@@ -26,6 +25,7 @@ from holdfast.memories.longterm.validation import (
     checked_what,
 )
 from holdfast.memories.longterm.vectors.compare import cosines_to
+from holdfast.memories.longterm.write import bring_up_to_date
 
 K: Final = 5
 

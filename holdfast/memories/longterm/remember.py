@@ -12,10 +12,9 @@ from holdfast.memories.longterm.dedupe import EVERY, Like, SimilarityBounds, bou
 from holdfast.memories.longterm.records import Item, Outcome, Remembered, alike, terms_hash
 from holdfast.memories.longterm.removal import evict_items
 from holdfast.memories.longterm.rows import ItemRow, ids_text, numbers_text
-from holdfast.memories.longterm.screening import screen
 from holdfast.memories.longterm.transaction import CollectionTransaction
 from holdfast.memories.longterm.vectors.compare import Meant, meant
-from holdfast.memories.longterm.write import ItemRequest, Ready, item_of, new_item, ready
+from holdfast.memories.longterm.write import ItemRequest, Ready, item_of, new_item, ready, screen
 
 
 class Linked(Struct, frozen=True):

@@ -15,7 +15,6 @@ from holdfast.memories.longterm.records import Imported, Item, RejectedRecord, T
 from holdfast.memories.longterm.remember import Linked
 from holdfast.memories.longterm.removal import evict_items, evict_turns
 from holdfast.memories.longterm.rows import ItemRow, NumberedRow, TurnRow, ids_text, numbers_text
-from holdfast.memories.longterm.screening import screen
 from holdfast.memories.longterm.transaction import CollectionTransaction, NewItem
 from holdfast.memories.longterm.validation import (
     checked_importance,
@@ -27,7 +26,7 @@ from holdfast.memories.longterm.validation import (
     is_id,
     microseconds,
 )
-from holdfast.memories.longterm.write import PreparedTurn, put_turns, ready, ready_turns
+from holdfast.memories.longterm.write import PreparedTurn, put_turns, ready, ready_turns, screen
 
 AT_ONCE: Final = 500
 """Records that are read, or written in one transaction, at a time."""

@@ -1,19 +1,26 @@
-"""Items and turns made ready before their transaction: checked, screened, analysed."""
+"""Screen texts for secrets, write rows and re-index them."""
 
 from collections.abc import Iterable, Sequence
-from typing import cast
+from typing import Final, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from holdfast.engines.base import Transaction
+from holdfast.ground import secrets
 from holdfast.ground.clock import from_microseconds
 from holdfast.memories.longterm.context import CollectionContext
 from holdfast.memories.longterm.dedupe import ComparedText, said
-from holdfast.memories.longterm.recall.analyze import analyze
+from holdfast.memories.longterm.recall.analyze import VERSION, analyze
 from holdfast.memories.longterm.records import Item, Kind, Origin, Skipped, Turn, fingerprint
 from holdfast.memories.longterm.rows import bits_of
-from holdfast.memories.longterm.screening import Screened, screen
-from holdfast.memories.longterm.transaction import CollectionTransaction, NewItem, NewTurn
+from holdfast.memories.longterm.transaction import (
+    CollectionTransaction,
+    NewItem,
+    NewTurn,
+    PostingChange,
+    take_means,
+)
 from holdfast.memories.longterm.validation import (
     checked_importance,
     checked_item_text,
@@ -22,6 +29,32 @@ from holdfast.memories.longterm.validation import (
     checked_turn_ids,
     microseconds,
 )
+
+
+class Screened(Struct, frozen=True, kw_only=True):
+    """Texts as they may be kept, or the kinds of secret for which none of them may.
+
+    `redacted` are the kinds of secret that were taken out of the texts.
+    """
+
+    texts: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+    redacted: tuple[str, ...] = ()
+
+
+def screen(caller: CollectionContext, texts: Iterable[str]) -> Screened:
+    """Return *texts*, with secrets redacted where the caller wants that, else refused."""
+    given = tuple(texts)
+    hits = [hit for text in given if text for hit in secrets.find(text)]
+    if not hits:
+        return Screened(texts=given)
+    kinds = tuple(dict.fromkeys(hit.kind for hit in hits))
+    redacts = caller.options.secrets == "redact"
+    for kind in kinds:
+        caller.shared.counts.add("secrets_total", kind, "redacted" if redacts else "refused")
+    if not redacts:
+        return Screened(refused=kinds)
+    return Screened(texts=tuple(secrets.redact(text) for text in given), redacted=kinds)
 
 
 class ItemRequest(Struct, frozen=True, kw_only=True):
@@ -180,3 +213,106 @@ def _new_turn(book: CollectionTransaction, ready: PreparedTurn) -> NewTurn:
         body=ready.body,
         text=turn.text,
     )
+
+
+# It goes row by row in the background, a few to a transaction, so nobody waits for it and recall
+# goes on with what is done by then. What was cut off begins again; a row that is as it should be is
+# not written. An older release that opens the database meanwhile leaves newer terms alone.
+
+ROWS_AT_ONCE: Final = 100
+"""Rows of one transaction: other writers wait for milliseconds."""
+
+
+class _Item(Struct, frozen=True, kw_only=True):
+    number: int
+    flags: int
+    terms: int
+    fold: bytes
+    body: str
+    text: str
+    superseded_at: int | None
+
+
+class _Turn(Struct, frozen=True, kw_only=True):
+    number: int
+    flags: int
+    terms: int
+    body: str
+    text: str
+    caption: str
+
+
+class Reindexing:
+    """Whoever makes the terms of one collection anew."""
+
+    def __init__(self, caller: CollectionContext) -> None:
+        self._caller = caller
+        self._after: dict[str, int] = {"turns": 0, "items": 0}
+
+    def tend(self) -> float | None:
+        """Make the terms of some rows anew; see `Tender`."""
+        after = self._caller.engine.write(lambda tx: _piece(self._caller, tx, self._after))
+        if after is None:
+            self._caller.shared.reindexing.pop(self._caller.place, None)
+            return None
+        self._after = after
+        return 0.0
+
+
+def bring_up_to_date(caller: CollectionContext, analyzer: int) -> None:
+    """See to it that terms of the caller's collection, of version *analyzer*, become ours."""
+    if analyzer < VERSION:
+        shared = caller.shared
+        tender = shared.reindexing.setdefault(caller.place, Reindexing(caller))
+        shared.worker.wake(("analyze", caller.place), tender)
+
+
+def _piece(
+    caller: CollectionContext, tx: Transaction, after: dict[str, int]
+) -> dict[str, int] | None:
+    """Make the rows next *after* those numbers anew; return the last numbers, None at the end."""
+    book = CollectionTransaction(caller, tx, make=False)
+    if book.found is None or book.found.analyzer >= VERSION:
+        return None
+    last = {"turns": _turns(book, after["turns"]), "items": _items(book, after["items"])}
+    if last == after:
+        tx.send(book.sql.set_analyzer, collection=book.number, analyzer=VERSION)
+        if book.there.mean_rows is not None:
+            take_means(book)
+    book.close()
+    return None if last == after else last
+
+
+def _turns(book: CollectionTransaction, after: int) -> int:
+    place = {"collection": book.number}
+    rows = book.tx.all(_Turn, book.sql.turn_texts, after=after, rows=ROWS_AT_ONCE, **place)
+    for row in rows:
+        terms, flags = turn_terms(row.text, row.caption), bits_of(row.text, row.caption)
+        body = " ".join(terms)
+        if (body, flags, len(terms)) == (row.body, row.flags, row.terms):
+            continue
+        told = {"number": row.number, "body": body, "flags": flags, "terms": len(terms)}
+        book.tx.send(book.sql.set_turn_terms, **told, **place)
+        book.changed(PostingChange(row.number, row.body), PostingChange(row.number, body))
+    return rows[-1].number if rows else after
+
+
+def _items(book: CollectionTransaction, after: int) -> int:
+    place = {"collection": book.number}
+    rows = book.tx.all(_Item, book.sql.item_texts, after=after, rows=ROWS_AT_ONCE, **place)
+    for row in rows:
+        text = ready(row.text)
+        told = {
+            "body": text.body,
+            "flags": text.flags,
+            "terms": len(text.said.terms),
+            "fold": text.said.fold,
+        }
+        if all(getattr(row, name) == value for name, value in told.items()):
+            continue
+        book.tx.send(book.sql.set_item_terms, number=row.number, **told, **place)
+        if row.superseded_at is None:
+            book.changed(PostingChange(row.number, row.body), PostingChange(row.number, text.body))
+        else:
+            book.changed()
+    return rows[-1].number if rows else after

@@ -11,8 +11,8 @@ import holdfast
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.longterm.memory import LongTermMemory
 from holdfast.memories.longterm.recall.analyze import VERSION
-from holdfast.memories.longterm.reindexing import ROWS_AT_ONCE
 from holdfast.memories.longterm.transaction import LARGE
+from holdfast.memories.longterm.write import ROWS_AT_ONCE
 from holdfast.testing.contracts.longterm_given import kept, memory_of, said, texts
 
 CLEARED = {

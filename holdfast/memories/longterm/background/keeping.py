@@ -11,10 +11,9 @@ from holdfast.memories.longterm.context import CollectionContext
 from holdfast.memories.longterm.records import Item, Outcome, Remembered, alike, terms_hash
 from holdfast.memories.longterm.remember import Grave, Linked, graves, item_numbered, store
 from holdfast.memories.longterm.rows import NumberedRow, ids_text
-from holdfast.memories.longterm.screening import screen
 from holdfast.memories.longterm.transaction import CollectionTransaction, PostingChange
 from holdfast.memories.longterm.vectors.compare import Meant, meant
-from holdfast.memories.longterm.write import ItemRequest, Ready, ready
+from holdfast.memories.longterm.write import ItemRequest, Ready, ready, screen
 
 _MOST_SOURCE: Final = 256
 
