@@ -23,7 +23,6 @@ from holdfast.library.remote_longterm_wire import (
 from holdfast.library.spans import traced
 from holdfast.library.traced_longterm import LONGTERM
 from holdfast.library.wire_client import WireClient
-from holdfast.memories.longterm.messages import read_messages
 from holdfast.memories.longterm.read import LISTED
 from holdfast.memories.longterm.recalling import K
 from holdfast.memories.longterm.records import (
@@ -42,6 +41,7 @@ from holdfast.memories.longterm.records import (
     Wire,
     to_wire,
 )
+from holdfast.memories.longterm.turns import read_messages
 from holdfast.memories.longterm.validation import checked_kinds, checked_turns, is_id
 
 D = TypeVar("D", bound="RemoteLongTermData")

@@ -8,9 +8,10 @@ from msgspec.structs import replace
 
 from holdfast.ground.pages import Page
 from holdfast.memories.longterm import forget as forgetting
-from holdfast.memories.longterm import read, recording, standing, transfer
+from holdfast.memories.longterm import read, standing, transfer
 from holdfast.memories.longterm import remember as changing
 from holdfast.memories.longterm import turns as conversing
+from holdfast.memories.longterm import turns as recording
 from holdfast.memories.longterm.background import schedule
 from holdfast.memories.longterm.context import CollectionContext
 from holdfast.memories.longterm.recalling import K, RecallQuery, recall

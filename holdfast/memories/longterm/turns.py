@@ -1,22 +1,224 @@
-"""Remembering a conversation: what is new of it is recorded, and queued to be mined."""
+"""Record turns and whole conversations."""
 
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, cast
 
 import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.engines.base import Transaction
+from holdfast.ground.errors import InvalidInput
+from holdfast.memories.longterm.block import without_blocks
 from holdfast.memories.longterm.context import CollectionContext
-from holdfast.memories.longterm.cursor import seen
-from holdfast.memories.longterm.messages import read_messages
-from holdfast.memories.longterm.recording import append_to_cursor, cursor_of
-from holdfast.memories.longterm.records import Recorded, Skipped, fingerprint, in_order
+from holdfast.memories.longterm.records import (
+    HASH_BYTES,
+    Recorded,
+    Skipped,
+    Turn,
+    fingerprint,
+    in_order,
+)
 from holdfast.memories.longterm.remember import graves
 from holdfast.memories.longterm.removal import evict_turns
 from holdfast.memories.longterm.transaction import CollectionTransaction
-from holdfast.memories.longterm.validation import checked_thread
+from holdfast.memories.longterm.validation import checked_thread, checked_turn, checked_turns
 from holdfast.memories.longterm.write import PreparedTurn, put_turns, ready_turns
+
+CHUNK: Final = 256
+"""Fingerprints that stand in one row of a cursor."""
+
+
+class CursorChunk(Struct, frozen=True):
+    """A part of a thread's cursor."""
+
+    chunk: int
+    fingerprints: bytes
+
+
+def record(
+    caller: CollectionContext, turns: Iterable[Turn], *, thread_id: str | None = None
+) -> Recorded:
+    """Store *turns*, those without a thread of their own in *thread_id*; mine nothing."""
+    thread = checked_thread(thread_id)
+    asked = [_in_thread(turn, thread) for turn in checked_turns(turns)]
+    fit, skipped = ready_turns(caller, list(enumerate(asked)))
+
+    def work(tx: Transaction) -> Recorded:
+        if not fit:
+            return Recorded(turns=(), skipped=tuple(skipped))
+        book = CollectionTransaction(caller, tx)
+        _, stored = put_turns(book, fit)
+        remember_seen(book, fit)
+        book.note("stored", {"turn": [turn.id for turn in stored]}, turns=len(stored))
+        gone = evict_turns(book)
+        book.close()
+        return Recorded(turns=tuple(stored), skipped=tuple(skipped), evicted=gone)
+
+    return caller.engine.write(work)
+
+
+def remember_seen(book: CollectionTransaction, turns: Sequence[PreparedTurn]) -> None:
+    """Add *turns* to the cursors of their threads."""
+    threads: dict[str, list[bytes]] = {}
+    for each in turns:
+        turn = each.turn
+        print_of = fingerprint(book.secret, turn.role, turn.speaker, turn.text)
+        threads.setdefault(turn.thread_id or "", []).append(print_of)
+    for thread, prints in threads.items():
+        append_to_cursor(book, thread, b"".join(prints))
+
+
+def cursor_of(book: CollectionTransaction, thread: str) -> bytes:
+    """Return the fingerprints of all that was recorded of *thread*, in order."""
+    chunks = book.tx.all(
+        CursorChunk, book.sql.cursor_chunks, collection=book.number, thread_id=thread
+    )
+    return b"".join(each.fingerprints for each in chunks)
+
+
+def append_to_cursor(book: CollectionTransaction, thread: str, prints: bytes) -> None:
+    """Add *prints*, fingerprints one after the other, to what was recorded of *thread*."""
+    last = book.tx.first(CursorChunk, book.sql.last_chunk, collection=book.number, thread_id=thread)
+    place, held = (0, b"") if last is None else (last.chunk, last.fingerprints)
+    size = CHUNK * HASH_BYTES
+    whole = held + prints
+    for start in range(0, len(whole), size):
+        chunk = whole[start : start + size]
+        if chunk != held or start:
+            book.tx.send(
+                book.sql.put_chunk,
+                collection=book.number,
+                thread_id=thread,
+                chunk=place + start // size,
+                fingerprints=chunk,
+            )
+
+
+def _in_thread(turn: Turn, thread: str | None) -> Turn:
+    return replace(turn, thread_id=thread) if turn.thread_id is None and thread else turn
+
+
+def seen(recorded: Sequence[bytes], given: Sequence[bytes]) -> int:
+    """Return how many of *given*, from its first, were *recorded*; both are fingerprints in order.
+
+    That is the longest end of *recorded* with which *given* begins, or all of *given* where it is
+    a run of *recorded*. So a list may be passed whole each time, or only what is new.
+
+    >>> seen([b"a", b"b", b"c"], [b"b", b"c", b"d"])
+    2
+    >>> seen([b"a", b"b", b"c"], [b"a", b"b"])
+    2
+    >>> seen([b"a", b"b", b"c"], [b"d"])
+    0
+    """
+    borders = _borders(given)
+    matched = 0
+    for each in recorded:
+        if matched == len(given):
+            break
+        matched = _advanced(given, borders, matched, each)
+    return matched
+
+
+def _borders(given: Sequence[bytes]) -> list[int]:
+    """Return for each beginning of *given* its longest end that is a shorter beginning.
+
+    With these a run is found in one pass (Knuth, Morris, Pratt: Fast pattern matching in strings).
+    """
+    borders = [0] * len(given)
+    for place in range(1, len(given)):
+        borders[place] = _advanced(given, borders, borders[place - 1], given[place])
+    return borders
+
+
+def _advanced(given: Sequence[bytes], borders: Sequence[int], matched: int, each: bytes) -> int:
+    """Return how much of *given* is matched once *each* follows what *matched* was matched by."""
+    while matched and given[matched] != each:
+        matched = borders[matched - 1]
+    return matched + 1 if matched < len(given) and given[matched] == each else 0
+
+
+# What memory itself put into a prompt is cut out, so that it is never learnt again as if the user
+# had said it.
+
+SAID_BY: Final = frozenset(("user", "assistant"))
+NOT_SAID: Final = frozenset(("system", "developer", "tool", "function"))
+"""Roles whose messages nobody said; they reach neither the store nor a model."""
+
+
+def read_messages(given: object) -> list[Turn | None]:
+    """Return the turns of *given*'s messages, None where nobody said what is in one.
+
+    Each is a Turn, or an object with `role`, `content`, and perhaps `name` and `at`; a content
+    is text, or parts of which those of the type `text` are joined. InvalidInput names the index
+    of the first that is neither.
+    """
+    if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
+        raise InvalidInput("messages", "must be a list of messages")
+    turns: list[Turn | None] = []
+    for index, each in enumerate(cast("Iterable[object]", given)):
+        try:
+            turns.append(_read(each))
+        except InvalidInput as error:
+            raise InvalidInput(
+                f"messages[{index}].{error.field}",
+                error.reason,
+                limit=error.limit,
+                given=error.given,
+                index=index,
+            ) from None
+    return turns
+
+
+def _read(given: object) -> Turn | None:
+    if isinstance(given, Turn):
+        turn = checked_turn(given)
+    elif isinstance(given, Mapping):
+        told = cast("Mapping[str, object]", given)
+        role = told.get("role")
+        if role in NOT_SAID:
+            return None
+        if role not in SAID_BY:
+            reason = f"must be one of {', '.join(sorted(SAID_BY | NOT_SAID))}"
+            raise InvalidInput("role", reason, given=role)
+        turn = checked_turn(
+            {
+                "role": role,
+                "text": _text_of(told.get("content")),
+                "speaker": told.get("name"),
+                "at": told.get("at"),
+            }
+        )
+    else:
+        raise InvalidInput("message", "must be a Turn, or an object with role and content")
+    text = without_blocks(turn.text)
+    return turn if text == turn.text else replace(turn, text=text)
+
+
+def _text_of(content: object) -> str:
+    """Return the text of a message's *content*; "" for one that is a tool call alone."""
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list | tuple):
+        raise InvalidInput("content", "must be text, or a list of parts")
+    texts: list[str] = []
+    for part in cast("list[object]", content):
+        if isinstance(part, str):
+            texts.append(part)
+            continue
+        if not isinstance(part, Mapping):
+            raise InvalidInput("content", "must be text, or a list of parts")
+        told = cast("Mapping[str, object]", part)
+        if told.get("type") == "text":
+            text = told.get("text")
+            if not isinstance(text, str):
+                raise InvalidInput("content", "has a part of text without a text")
+            texts.append(text)
+    return "\n".join(texts)
+
 
 EXTRACT: Final = "extract"
 """The kind of a job that mines turns."""

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.memories.longterm.cursor import seen
+from holdfast.memories.longterm.turns import seen
 
 PRINTS = st.lists(st.sampled_from([b"a", b"b", b"c"]), max_size=12)
 
