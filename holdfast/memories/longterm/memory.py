@@ -8,7 +8,8 @@ from msgspec.structs import replace
 
 from holdfast.ground.pages import Page
 from holdfast.memories.longterm import forget as forgetting
-from holdfast.memories.longterm import read, standing, transfer
+from holdfast.memories.longterm import read, transfer
+from holdfast.memories.longterm import read as standing
 from holdfast.memories.longterm import remember as changing
 from holdfast.memories.longterm import turns as conversing
 from holdfast.memories.longterm import turns as recording

@@ -7,8 +7,8 @@ from typing import Final
 from holdfast.memories.longterm.background import embed_jobs
 from holdfast.memories.longterm.background.mine_jobs import Mining
 from holdfast.memories.longterm.context import CollectionContext, Results
+from holdfast.memories.longterm.read import FAILED, JobStatus, jobs_of
 from holdfast.memories.longterm.records import Flushed
-from holdfast.memories.longterm.standing import FAILED, JobStatus, jobs_of
 
 _PIECE: Final = 0.25
 """Seconds after which is looked again at what other processes have done."""
