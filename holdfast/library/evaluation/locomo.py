@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.text import to_nfc
-from holdfast.memories.longterm.flags import MONTHS
+from holdfast.memories.longterm.recall.analyze import MONTHS
 from holdfast.memories.longterm.recall.index import MACHINES
 from holdfast.memories.longterm.validation import CAPTION_BYTES, NAME_BYTES, TURN_BYTES
 

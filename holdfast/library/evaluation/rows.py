@@ -2,8 +2,7 @@
 
 from holdfast.ground.clock import to_microseconds
 from holdfast.library.evaluation.locomo import Conversation, Id
-from holdfast.memories.longterm.flags import flags_of
-from holdfast.memories.longterm.recall.analyze import analyze
+from holdfast.memories.longterm.recall.analyze import analyze, flags_of
 from holdfast.memories.longterm.recall.index import LENT, Postings, Row
 from holdfast.memories.longterm.recall.query import read
 from holdfast.memories.longterm.recall.rank import rank

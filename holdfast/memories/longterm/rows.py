@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.ground.clock import from_microseconds, from_microseconds_or_none
-from holdfast.memories.longterm.flags import Flags, flags_of
+from holdfast.memories.longterm.recall.analyze import Flags, flags_of
 from holdfast.memories.longterm.records import Item, Kind, Origin, Role, Turn
 
 QUESTION, FIRST_PERSON, TIME = 1, 2, 4

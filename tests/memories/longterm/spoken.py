@@ -4,8 +4,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.memories.longterm.flags import flags_of
-from holdfast.memories.longterm.recall.analyze import analyze
+from holdfast.memories.longterm.recall.analyze import analyze, flags_of
 from holdfast.memories.longterm.recall.index import DAY, Postings, Row
 from holdfast.memories.longterm.recall.query import read
 from holdfast.memories.longterm.recall.rank import rank

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.memories.longterm.dates import AskedDate, closeness, dates_in
+from holdfast.memories.longterm.recall.analyze import AskedDate, closeness, dates_in
 
 
 def asked(year: int | None, month: int, day: int | None) -> AskedDate:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.memories.longterm.flags import flags_of
+from holdfast.memories.longterm.recall.analyze import flags_of
 
 
 @pytest.mark.parametrize("text", ["Why?", "Why? ", "\u4e3a\u4ec0\u4e48\uff1f"])

@@ -6,8 +6,14 @@ from functools import lru_cache
 
 from msgspec import Struct
 
-from holdfast.memories.longterm.dates import AskedDate, dates_in
-from holdfast.memories.longterm.recall.analyze import UNSPACED, WORDS, analyze, plain
+from holdfast.memories.longterm.recall.analyze import (
+    UNSPACED,
+    WORDS,
+    AskedDate,
+    analyze,
+    dates_in,
+    plain,
+)
 from holdfast.memories.longterm.recall.index import ROLE_WORDS
 
 _WHEN = re.compile(

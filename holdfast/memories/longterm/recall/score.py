@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from holdfast.memories.longterm.dates import closeness
+from holdfast.memories.longterm.recall.analyze import closeness
 from holdfast.memories.longterm.recall.index import Postings
 from holdfast.memories.longterm.recall.query import Question, calls
 from holdfast.memories.longterm.records import RecallOptions
