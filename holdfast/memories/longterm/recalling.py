@@ -8,9 +8,8 @@ from typing import Final
 from msgspec import Struct
 
 from holdfast.engines.base import Reader
-from holdfast.memories.longterm.bodies import bring_up
 from holdfast.memories.longterm.context import CollectionContext, publish
-from holdfast.memories.longterm.recall.cache import CachedPostings
+from holdfast.memories.longterm.recall.cache import CachedPostings, bring_up
 from holdfast.memories.longterm.recall.fetch import Placed, Stamp, fetch, recalled_of
 from holdfast.memories.longterm.recall.query import read
 from holdfast.memories.longterm.recall.rank import rank

@@ -1,14 +1,101 @@
-"""The postings of collections that were recalled from lately, kept up with the database.
+"""Postings cached by the version of their collection.
 
 What is kept is known by the collection's version, so a write anywhere is seen by the next recall.
 """
 
 import threading
+from collections.abc import Iterable
+from typing import Final
 
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.engines.base import Engine, Reader
+from holdfast.engines.base import Row as EngineRow
 from holdfast.memories.longterm.cache_budget import POSTINGS, ByteBudget, Tenant
-from holdfast.memories.longterm.gathered import Gathered
-from holdfast.memories.longterm.recall.index import Postings
-from holdfast.memories.longterm.rows import Collection
+from holdfast.memories.longterm.recall.index import Postings, Row
+from holdfast.memories.longterm.rows import FIRST_PERSON, QUESTION, TIME, Collection
+
+# A turn is the same until rows were changed or went; the turns after it are known for good once
+# there are as many as are ever asked for; how many rows hold a term is true of one version alone.
+# When a row was last recalled is never kept: that changes with no version.
+
+WINDOW: Final = 3
+"""Turns before a turn that lend it weight."""
+FOLLOWING: Final = 2
+"""Turns after a turn that lend it weight."""
+MOST_ROWS: Final = 200_000
+MOST_TERMS: Final = 200_000
+_ROW_BYTES: Final = 900
+_BESIDE_BYTES: Final = 400
+_TERM_BYTES: Final = 150
+
+Beside = tuple[tuple[int, ...], tuple[int, ...]]
+"""The numbers of the turns before a turn and after it in its sitting, nearest first."""
+
+
+class Speaking(Struct, frozen=True):
+    """Who speaks in the collection, and as what."""
+
+    speaker: str
+    role: str
+
+
+class Gathered:
+    """Turns, what stands beside them, and counts of terms, as of one version of a collection."""
+
+    def __init__(self, version: int) -> None:
+        self.version = version
+        self.df: dict[str, int] = {}
+        """In how many rows a term is."""
+        self.speakers: list[Speaking] | None = None
+        """Who speaks, as far as that was asked."""
+        self._rows: dict[int, Row] = {}
+        self._settled: dict[int, Beside] = {}
+        self._open: dict[int, Beside] = {}
+
+    def grown_to(self, version: int) -> "Gathered":
+        """Return what of this still holds when rows were added, and none changed or went."""
+        if version == self.version and len(self.df) < MOST_TERMS:
+            return self
+        found = Gathered(version)
+        if len(self._rows) < MOST_ROWS:
+            found._rows, found._settled = self._rows, self._settled
+        return found
+
+    @property
+    def size_bytes(self) -> int:
+        """About how much memory this takes."""
+        beside = len(self._settled) + len(self._open)
+        rows, terms = len(self._rows), len(self.df)
+        return _ROW_BYTES * rows + _BESIDE_BYTES * beside + _TERM_BYTES * terms
+
+    def __contains__(self, number: int) -> bool:
+        """Tell whether the turn *number* is known."""
+        return number << 2 in self._rows
+
+    def keep(self, row: Row) -> None:
+        """Keep a turn, as it is among all others."""
+        self._rows[row.seq << 2] = row
+
+    def turn(self, number: int, *, apart: bool, context: bool) -> Row:
+        """Return the turn *number*, which is known, as it stands among those at hand."""
+        key = number << 2 | apart << 1 | context
+        found = self._rows.get(key)
+        if found is None:
+            whole = self._rows[number << 2]
+            found = self._rows[key] = replace(whole, apart=apart, context=context)
+        return found
+
+    def beside(self, number: int) -> Beside | None:
+        """Return what stands beside the turn *number*, if that is known."""
+        return self._settled.get(number) or self._open.get(number)
+
+    def stand(self, number: int, beside: Beside) -> None:
+        """Keep what stands beside the turn *number*."""
+        settled = len(beside[1]) == FOLLOWING
+        (self._settled if settled else self._open)[number] = beside
+
 
 Place = tuple[str, str, str, str]
 """What names a collection: its workspace, user, namespace and workspace_id."""
@@ -120,3 +207,122 @@ class PostingsCache:
         """Let go of everything."""
         for collection in list(self._entries):
             self.drop(collection)
+
+
+class ItemSource(Struct):
+    """What an item came from: the turns' ids and speakers, and where and when the first was."""
+
+    ids: tuple[str, ...] = ()
+    speakers: tuple[str, ...] = ()
+    at: int | None = None
+    thread: str | None = None
+    session: str | None = None
+
+
+class Accessed(Struct, frozen=True):
+    """When a row was last recalled."""
+
+    number: int
+    last_accessed_at: int
+
+
+def bring_up(entry: CachedPostings, engine: Engine, reader: Reader, collection: Collection) -> bool:
+    """Let *entry* hold the postings of *collection* as *reader* sees it; tell whether they grew.
+
+    Rows recorded since are added; where others changed or went, all is read anew.
+    """
+    postings, grown = entry.postings, False
+    if postings is None or entry.version < collection.redone:
+        postings = entry.postings = Postings(rows_after(engine, reader, collection.number, 0))
+        _as_of(entry, collection, postings)
+        entry.grown()
+        return True
+    if entry.version < collection.version:
+        postings.add(rows_after(engine, reader, collection.number, entry.last))
+        entry.grown()
+        grown = True
+    if entry.marks < collection.marks:
+        sql = engine.queries("holdfast.memories.longterm")
+        numbers = {row.seq: row.id for row in postings.rows}
+        for each in reader.all(Accessed, sql.access_rows, collection=collection.number):
+            if (id := numbers.get(each.number)) is not None:
+                postings.touch(id, each.last_accessed_at)
+    if entry.version < collection.version or entry.marks < collection.marks:
+        _as_of(entry, collection, postings)
+    return grown
+
+
+def rows_after(engine: Engine, reader: Reader, collection: int, after: int) -> list[Row]:
+    """Return the rows of a collection recorded after the number *after*."""
+    sql = engine.queries("holdfast.memories.longterm")
+    place = {"collection": collection, "after": after}
+    turns = [turn_row(each) for each in reader.rows(sql.turn_rows, **place)]
+    items = reader.rows(sql.item_rows, **place)
+    if not items:
+        return turns
+    sources = sources_of(reader.rows(sql.link_rows, **place))
+    return [*turns, *(item_row(each, sources.get(each[1], ItemSource())) for each in items)]
+
+
+def turn_row(row: EngineRow) -> Row:
+    """Return a turn as recall sees it; *row* is of `turn_rows`."""
+    id, number, body, at, role, speaker, thread, session, flags, accessed, *rest = row
+    apart, context = rest or (False, False)
+    return Row(
+        id=id,
+        seq=number,
+        body=body,
+        at=at,
+        role=role,
+        speaker=speaker or None,
+        thread=thread or None,
+        session=session or None,
+        last_accessed=accessed,
+        question=bool(flags & QUESTION),
+        first_person=bool(flags & FIRST_PERSON),
+        time=bool(flags & TIME),
+        apart=apart,
+        context=context,
+    )
+
+
+def item_row(row: EngineRow, source: ItemSource) -> Row:
+    """Return an item as recall sees it; *row* is of `item_rows`."""
+    id, number, body, created_at, kind, importance, flags, text, accessed = row
+    return Row(
+        id=id,
+        seq=number,
+        body=body,
+        at=created_at,
+        kind=kind,
+        speakers=source.speakers,
+        thread=source.thread,
+        session=source.session,
+        dated=source.at,
+        last_accessed=accessed,
+        importance=importance,
+        question=bool(flags & QUESTION),
+        first_person=bool(flags & FIRST_PERSON),
+        time=bool(flags & TIME),
+        cites=source.ids,
+        text=text,
+    )
+
+
+def sources_of(rows: Iterable[EngineRow]) -> dict[int, ItemSource]:
+    """Return what items came from, by their numbers; *rows* are of `link_rows`."""
+    found: dict[int, ItemSource] = {}
+    for item, id, at, thread, session, speaker in rows:
+        source = found.get(item)
+        if source is None:
+            source = found[item] = ItemSource(at=at, thread=thread or None, session=session or None)
+        source.ids += (id,)
+        source.at = min(source.at, at)
+        if speaker and speaker not in source.speakers:
+            source.speakers += (speaker,)
+    return found
+
+
+def _as_of(entry: CachedPostings, collection: Collection, postings: Postings) -> None:
+    entry.version, entry.marks = collection.version, collection.marks
+    entry.last = postings.rows[-1].seq if postings.rows else 0

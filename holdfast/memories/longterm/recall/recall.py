@@ -13,10 +13,18 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.engines.base import Reader
-from holdfast.memories.longterm.bodies import ItemSource, item_row, sources_of, turn_row
 from holdfast.memories.longterm.context import CollectionContext
-from holdfast.memories.longterm.gathered import WINDOW, Beside, Gathered, Speaking
 from holdfast.memories.longterm.recall.analyze import AskedDate, closeness
+from holdfast.memories.longterm.recall.cache import (
+    WINDOW,
+    Beside,
+    Gathered,
+    ItemSource,
+    Speaking,
+    item_row,
+    sources_of,
+    turn_row,
+)
 from holdfast.memories.longterm.recall.fetch import Placed
 from holdfast.memories.longterm.recall.index import (
     DAY,
