@@ -20,8 +20,8 @@ from holdfast.ground.events import Event, Fact
 from holdfast.memories.longterm.background.following import Following
 from holdfast.memories.longterm.context import CollectionContext, event_of
 from holdfast.memories.longterm.embed import Vector
-from holdfast.memories.longterm.means import means_of
 from holdfast.memories.longterm.recall.analyze import VERSION
+from holdfast.memories.longterm.recall.score import means_of
 from holdfast.memories.longterm.records import new_secret
 from holdfast.memories.longterm.rows import Collection, Locked, numbers_text
 from holdfast.memories.longterm.vectors.base import WithRows

@@ -8,9 +8,9 @@ import holdfast
 from holdfast.engines.base import Engine
 from holdfast.ground.scope import EVERYBODY
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.longterm.means import means_of
 from holdfast.memories.longterm.memory import LongTermMemory
 from holdfast.memories.longterm.recall.index import Postings, Row
+from holdfast.memories.longterm.recall.score import means_of
 from holdfast.memories.longterm.records import Turn
 from holdfast.memories.longterm.transaction import LARGE, first_rows
 from holdfast.testing.contracts.longterm_given import kept, memory_of, said, texts

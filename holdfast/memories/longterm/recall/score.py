@@ -1,4 +1,4 @@
-"""How well each row of a collection answers a question: BM25 in context, and what else tells.
+"""Score candidates by BM25 over body and context.
 
 Measured with `holdfast eval locomo`; docs/recall.md has what each cue is worth. A pure function
 of the postings, the question and the options.
@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
+from holdfast.engines.base import Row
 from holdfast.memories.longterm.recall.analyze import closeness
-from holdfast.memories.longterm.recall.index import Postings
+from holdfast.memories.longterm.recall.index import LENT, SHORT, Postings, is_machine
 from holdfast.memories.longterm.recall.query import Question, calls
 from holdfast.memories.longterm.records import RecallOptions
 
@@ -250,3 +251,36 @@ def is_of(postings: Postings, number: int, question: Question) -> bool:
     if who in row.speakers:
         return True
     return calls(row.text, who)
+
+
+WINDOW = len(LENT)
+
+
+class FieldLengths(Struct, frozen=True):
+    """The mean length of a body, and of a body with what its window lends it."""
+
+    length: float
+    window: float
+
+
+def means_of(rows: Sequence[Row]) -> FieldLengths:
+    """Return the means of *rows*, which stand in order of recording.
+
+    Each is whether it is a turn, its length, its thread, its session, its role and its speaker.
+    """
+    if not rows:
+        return FieldLengths(0.0, 0.0)
+    mean = sum(row[1] for row in rows) / len(rows)
+    floor = 0.9 / max(mean, SHORT)
+    whole = 0.0
+    lending: dict[tuple[str, str], tuple[float, ...]] = {}
+    for is_turn, length, thread, session, role, speaker, *_ in rows:
+        own = length / (0.1 + floor * max(length, SHORT))
+        whole += own
+        if is_turn:
+            key = thread, session or thread
+            before = lending.get(key, ())
+            whole += sum(lent * each for lent, each in zip(LENT, before, strict=False))
+            lends = 0.0 if is_machine(role, speaker or None) else own
+            lending[key] = (lends, *before)[:WINDOW]
+    return FieldLengths(mean, whole / len(rows))
