@@ -24,7 +24,7 @@ from holdfast.library.spans import traced
 from holdfast.library.traced_longterm import LONGTERM
 from holdfast.library.wire_client import WireClient
 from holdfast.memories.longterm.read import LISTED
-from holdfast.memories.longterm.recalling import K
+from holdfast.memories.longterm.recall.recall import K
 from holdfast.memories.longterm.records import (
     Cleared,
     Flushed,

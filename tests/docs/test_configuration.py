@@ -28,7 +28,8 @@ from holdfast.engines.postgres import pool
 from holdfast.engines.postgres.server import CONNECT_TIMEOUT, MOST_CONNECTIONS
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.durable.records import CHANGES_KEPT, DAY, EVICTED_KEPT, RANGES, DurableLimits
-from holdfast.memories.longterm import block, recalling
+from holdfast.memories.longterm import block
+from holdfast.memories.longterm.recall.recall import K
 from holdfast.memories.longterm.records import MAX_ITEMS, LongTermOptions
 from holdfast.memories.longterm.vectors.registry import NAMES
 from holdfast.memories.run.records.write import ENDED_MOST
@@ -50,7 +51,7 @@ FIGURES = {
     "live memories in a store": MEMORIES_CAP,
     "bytes of a memory's content": CONTENT_BYTES_MAX,
     "bytes of a recalled block": block.BUDGET,
-    "results of `recall`": recalling.K,
+    "results of `recall`": K,
     "bytes of a request's body": MIB,
     "bytes of a body under `/api/durable`": DURABLE_LIMIT,
     "bytes of a body under `/api/longterm`": LONGTERM_LIMIT,

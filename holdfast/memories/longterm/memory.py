@@ -15,7 +15,7 @@ from holdfast.memories.longterm import turns as conversing
 from holdfast.memories.longterm import turns as recording
 from holdfast.memories.longterm.background import schedule
 from holdfast.memories.longterm.context import CollectionContext
-from holdfast.memories.longterm.recalling import K, RecallQuery, recall
+from holdfast.memories.longterm.recall.recall import K, RecallQuery, recall
 from holdfast.memories.longterm.records import (
     Cleared,
     Flushed,

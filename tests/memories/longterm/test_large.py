@@ -116,7 +116,7 @@ def test_its_answer_is_nearly_that_of_the_exact_rule(
     ]
     proposed = [set(texts(large.recall(each, k=3, touch=False))) for each in asked]
 
-    monkeypatch.setattr("holdfast.memories.longterm.recalling.LARGE", 10**9)
+    monkeypatch.setattr("holdfast.memories.longterm.recall.recall.LARGE", 10**9)
     exact = [set(texts(large.recall(each, k=3, touch=False))) for each in asked]
 
     assert sum(len(one & two) for one, two in zip(proposed, exact, strict=True)) >= 18

@@ -24,7 +24,7 @@ from holdfast.ground.errors import NotFound
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.spans import traced_as
 from holdfast.memories.longterm.memory import LongTermData, LongTermMemory
-from holdfast.memories.longterm.recalling import K
+from holdfast.memories.longterm.recall.recall import K
 from holdfast.memories.longterm.records import ForgetResult, Item, Turn, What, to_wire
 from holdfast.memories.longterm.validation import is_id
 

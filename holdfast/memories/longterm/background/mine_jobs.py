@@ -38,7 +38,7 @@ from holdfast.memories.longterm.background.jobs import (
 from holdfast.memories.longterm.background.keeping import Proposed, keep, propose
 from holdfast.memories.longterm.context import CollectionContext, Extractor, publish
 from holdfast.memories.longterm.read import ItemFilter, list_rows
-from holdfast.memories.longterm.recalling import nearest_items
+from holdfast.memories.longterm.recall.recall import nearest_items
 from holdfast.memories.longterm.records import Item, Remembered
 from holdfast.memories.longterm.rows import TurnRow, numbers_text
 from holdfast.memories.longterm.transaction import CollectionTransaction
