@@ -17,7 +17,6 @@ from msgspec import Struct
 from holdfast.engines.base import Transaction
 from holdfast.ground.errors import EngineFault
 from holdfast.ground.events import Event, Fact
-from holdfast.memories.longterm.background.following import Following
 from holdfast.memories.longterm.context import CollectionContext, event_of
 from holdfast.memories.longterm.embed import Vector
 from holdfast.memories.longterm.recall.analyze import VERSION
@@ -26,6 +25,7 @@ from holdfast.memories.longterm.records import new_secret
 from holdfast.memories.longterm.rows import Collection, Locked, numbers_text
 from holdfast.memories.longterm.vectors.base import WithRows
 from holdfast.memories.longterm.vectors.compare import PACKAGE, Compared, compared, one_place
+from holdfast.memories.longterm.vectors.registry import Following
 from holdfast.memories.longterm.vectors.table import QUERIES
 
 # A collection is indexed whole by the write that makes it large, and row by row from then on. The

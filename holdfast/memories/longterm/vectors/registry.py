@@ -1,5 +1,6 @@
-"""From the name of a keeper of vectors to the keeper, opened once for all handles on an engine."""
+"""Vector providers by name, and re-embedding after a change of model."""
 
+import logging
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -13,7 +14,8 @@ from holdfast.engines.base import Engine
 from holdfast.ground.errors import InvalidInput, MissingExtra
 from holdfast.ground.permissions import create_file, create_folder, create_folders
 from holdfast.memories.longterm.cache_budget import ByteBudget
-from holdfast.memories.longterm.vectors.base import VectorProvider
+from holdfast.memories.longterm.embed import EmbeddingFailed
+from holdfast.memories.longterm.vectors.base import VectorProvider, asked
 from holdfast.memories.longterm.vectors.matrix import Matrices
 from holdfast.memories.longterm.vectors.pgvector import PgVectors, schema_of_extension
 from holdfast.memories.longterm.vectors.table import TableVectors
@@ -137,3 +139,27 @@ def _place(where: Where, ending: str) -> Path | None:
         create_folders(where.data)
         return where.data / f"{name}.{ending}"
     return Path(f"{where.database}.{ending}")
+
+
+_log: Final = logging.getLogger(__name__)
+
+
+class Following(Struct, frozen=True):
+    """Vectors of rows that went, or all with None, to be let go of. None is recalled meanwhile."""
+
+    vectors: VectorProvider
+    collection: str
+    ids: tuple[str, ...] | None
+
+    def tend(self) -> None:
+        """Let go of them; a keeper that is down keeps them, and says so in the log."""
+        try:
+            asked(self._let_go)
+        except EmbeddingFailed as failed:
+            _log.warning("vectors of rows that went are still kept: %s", failed.reason)
+
+    def _let_go(self) -> None:
+        if self.ids is None:
+            self.vectors.drop(self.collection)
+        else:
+            self.vectors.delete(self.collection, self.ids)
