@@ -12,7 +12,7 @@ import apsw
 
 from holdfast.ground.errors import MissingExtra, Unavailable
 from holdfast.memories.longterm.vectors.base import Near, Rows, in_order
-from holdfast.memories.longterm.vectors.matrix import PLACES
+from holdfast.memories.longterm.vectors.table import PLACES
 
 _PORT: Final = 8000
 _AT_ONCE: Final = 1_000

@@ -14,7 +14,7 @@ import apsw
 
 from holdfast.ground.errors import MissingExtra
 from holdfast.memories.longterm.vectors.base import Near, Rows, in_order
-from holdfast.memories.longterm.vectors.matrix import PLACES
+from holdfast.memories.longterm.vectors.table import PLACES
 
 MOST_NEAREST: Final = 4_096
 """As many as the extension's index gives; more of them are found by a plain scan."""

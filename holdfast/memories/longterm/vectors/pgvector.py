@@ -15,8 +15,7 @@ from holdfast.engines.base import Engine, Reader
 from holdfast.engines.queries import read
 from holdfast.memories.longterm.cache_budget import ByteBudget
 from holdfast.memories.longterm.vectors.base import Near
-from holdfast.memories.longterm.vectors.matrix import PLACES, Matrices
-from holdfast.memories.longterm.vectors.table import QUERIES, TableVectors
+from holdfast.memories.longterm.vectors.table import PLACES, QUERIES, Matrices, TableVectors
 
 _ALL: Final = 2**31 - 1
 
