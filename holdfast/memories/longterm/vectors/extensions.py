@@ -1,4 +1,4 @@
-"""Vectors in a SQLite file of their own, compared by the extension `sqlite-vec`.
+"""Vector providers sqlite-vec and pgvector.
 
 A table for each dimension, partitioned by collection. It speaks of distances (l2); between unit
 vectors that is the cosine in another form.
@@ -6,15 +6,21 @@ vectors that is the cosine in another form.
 
 import threading
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final, cast
 
 import apsw
 
+from holdfast.engines.base import Engine, Reader
+from holdfast.engines.queries import read
 from holdfast.ground.errors import MissingExtra
+from holdfast.memories.longterm.cache_budget import ByteBudget
 from holdfast.memories.longterm.vectors.base import Near, Rows, in_order
-from holdfast.memories.longterm.vectors.table import PLACES
+from holdfast.memories.longterm.vectors.table import PLACES, QUERIES, Matrices, TableVectors
 
 MOST_NEAREST: Final = 4_096
 """As many as the extension's index gives; more of them are found by a plain scan."""
@@ -132,3 +138,57 @@ class SqliteVec:
 
 def _cosine(distance: float) -> float:
     return round(max(-1.0, min(1.0, 1.0 - distance * distance / 2.0)), PLACES)
+
+
+# They stand in the same table as those that are compared in process, so that neither needs what the
+# other made, and a server without the extension loses nothing but speed. The scan is exact, behind
+# the key that begins with the collection.
+
+_ALL: Final = 2**31 - 1
+
+
+class PgVectors(TableVectors):
+    """The table `ltm_vectors`, looked through by the server. *schema* is the extension's."""
+
+    name = "pgvector"
+
+    def __init__(self, engine: Engine, workspace: str, schema: str) -> None:
+        super().__init__(engine, workspace, Matrices(ByteBudget(0)))
+        self._schema = schema
+
+    def nearest(self, collection: str, vector: Sequence[float], k: int) -> Near:
+        """Return the *k* ids whose vectors are nearest to *vector*, by true cosine."""
+
+        def work(reader: Reader) -> Near:
+            reader.rows(_statements().use_extension, schema=self._schema)
+            found = reader.rows(
+                _statements().nearest,
+                collection=collection,
+                dimension=len(vector),
+                vector=[float(number) for number in vector],
+                k=max(0, k),
+            )
+            return [(id, round(max(-1.0, min(1.0, cosine)), PLACES)) for id, cosine in found]
+
+        return self.engine.read(work)
+
+    def cosines(self, collection: str, vector: Sequence[float]) -> Mapping[str, float]:
+        """Return the cosine of each vector of the collection to *vector*, by id."""
+        return dict(self.nearest(collection, vector, _ALL))
+
+
+def schema_of_extension(engine: Engine) -> str | None:
+    """Return where the extension `vector` is in the engine's database; None where it is not."""
+    if engine.dialect != "postgres":
+        return None
+    return engine.first(_name, _statements().extension)
+
+
+@cache
+def _statements() -> SimpleNamespace:
+    text = files(QUERIES).joinpath("pgvector.sql").read_text(encoding="utf-8")
+    return SimpleNamespace(**read(text, "postgres", source="pgvector.sql"))
+
+
+def _name(*, name: str) -> str:
+    return name

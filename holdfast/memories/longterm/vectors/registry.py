@@ -16,7 +16,7 @@ from holdfast.ground.permissions import create_file, create_folder, create_folde
 from holdfast.memories.longterm.cache_budget import ByteBudget
 from holdfast.memories.longterm.embed import EmbeddingFailed
 from holdfast.memories.longterm.vectors.base import VectorProvider, asked
-from holdfast.memories.longterm.vectors.pgvector import PgVectors, schema_of_extension
+from holdfast.memories.longterm.vectors.extensions import PgVectors, schema_of_extension
 from holdfast.memories.longterm.vectors.table import Matrices, TableVectors
 
 NAMES: Final = ("sqlite", "sqlite-vec", "pgvector", "chroma")
