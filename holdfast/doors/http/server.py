@@ -26,7 +26,7 @@ from holdfast.doors.http.workers import Workers
 from holdfast.ground.errors import InvalidInput, MissingExtra, Unavailable
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.open import open as open_holdfast
-from holdfast.memories.longterm.choosing import checked_model
+from holdfast.memories.longterm.vectors.embedder import checked_model
 
 try:
     import uvicorn

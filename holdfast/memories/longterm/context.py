@@ -15,13 +15,12 @@ from holdfast.ground.ids import Ids
 from holdfast.ground.scope import Actor
 from holdfast.memories.longterm.background.worker import Tender, Worker
 from holdfast.memories.longterm.cache_budget import CACHE_BYTES, ByteBudget
-from holdfast.memories.longterm.embed import Embedder
 from holdfast.memories.longterm.metrics import LongTermCounters, counts
-from holdfast.memories.longterm.model_thread import ModelThread
 from holdfast.memories.longterm.recall.access_log import Marks
 from holdfast.memories.longterm.recall.cache import Place, PostingsCache
 from holdfast.memories.longterm.records import MAX_ITEMS, LongTermOptions, Origin, Remembered
 from holdfast.memories.longterm.vectors.base import VectorProvider, WithRows
+from holdfast.memories.longterm.vectors.embedder import Embedder, ModelThread
 from holdfast.memories.longterm.vectors.registry import Keepers, ProviderChoice
 
 ENABLED = "HOLDFAST_LTM_ENABLED"

@@ -7,13 +7,13 @@ from msgspec import Struct
 
 from holdfast.ground.errors import InvalidInput
 from holdfast.memories.longterm.background.extractor import ExtractionRequest
-from holdfast.memories.longterm.choosing import checked_model
 from holdfast.memories.longterm.context import Extractor
-from holdfast.memories.longterm.model_thread import ModelThread
 from holdfast.memories.longterm.vectors.embedder import (
     EXTRA,
     SECONDS,
     Keys,
+    ModelThread,
+    checked_model,
     installed,
     missing_key,
     provider_of,

@@ -18,13 +18,13 @@ from holdfast.engines.base import Transaction
 from holdfast.ground.errors import EngineFault
 from holdfast.ground.events import Event, Fact
 from holdfast.memories.longterm.context import CollectionContext, event_of
-from holdfast.memories.longterm.embed import Vector
 from holdfast.memories.longterm.recall.analyze import VERSION
 from holdfast.memories.longterm.recall.score import means_of
 from holdfast.memories.longterm.records import new_secret
 from holdfast.memories.longterm.rows import Collection, Locked, numbers_text
 from holdfast.memories.longterm.vectors.base import WithRows
 from holdfast.memories.longterm.vectors.compare import PACKAGE, Compared, compared, one_place
+from holdfast.memories.longterm.vectors.embedder import Vector
 from holdfast.memories.longterm.vectors.registry import Following
 from holdfast.memories.longterm.vectors.table import QUERIES
 

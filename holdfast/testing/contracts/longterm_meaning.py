@@ -7,9 +7,9 @@ import pytest
 
 from holdfast.ground.errors import InvalidInput
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.longterm.embed import InputType
 from holdfast.memories.longterm.memory import LongTermMemory
 from holdfast.memories.longterm.records import LongTermOptions, Turn
+from holdfast.memories.longterm.vectors.embedder import InputType
 from holdfast.testing.contracts.longterm_given import items, kept, memory_of, said, texts
 from holdfast.testing.embedders import WordEmbedder
 from holdfast.testing.fakes import FrozenClock

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from holdfast.memories.longterm.embed import unit
 from holdfast.memories.longterm.vectors.base import VectorProvider
+from holdfast.memories.longterm.vectors.embedder import unit
 
 SIZE = 32
 A, B = "coll_0000000000000000000000aa", "coll_0000000000000000000000bb"

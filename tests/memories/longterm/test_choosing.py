@@ -7,15 +7,15 @@ from pydantic_ai.embeddings import Embedder as AgentsEmbedder
 from pydantic_ai.embeddings import TestEmbeddingModel
 
 from holdfast.ground.errors import InvalidInput
-from holdfast.memories.longterm.choosing import (
+from holdfast.memories.longterm.vectors import embedder as providers
+from holdfast.memories.longterm.vectors.embedder import (
     EMBEDDING_MODEL,
     EMBEDDING_PROVIDER,
     Choice,
+    ModelThread,
     choose,
     model_in,
 )
-from holdfast.memories.longterm.model_thread import ModelThread
-from holdfast.memories.longterm.vectors import embedder as providers
 from holdfast.testing.embedders import WordEmbedder
 
 OPENAI, GOOGLE, OLLAMA = (

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from holdfast.memories.longterm.embed import (
+from holdfast.memories.longterm.vectors.embedder import (
     LONGEST,
     MOST_BYTES,
     EmbeddingFailed,

@@ -8,10 +8,10 @@ import pytest
 
 import holdfast
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.longterm.embed import embedded
 from holdfast.memories.longterm.memory import LongTermMemory
 from holdfast.memories.longterm.records import LongTermOptions
 from holdfast.memories.longterm.transaction import LARGE
+from holdfast.memories.longterm.vectors.embedder import embedded
 from holdfast.testing.contracts.longterm_given import capped, kept, memory_of, said
 from holdfast.testing.contracts.longterm_meaning import SECONDS, until
 from holdfast.testing.embedders import WordEmbedder

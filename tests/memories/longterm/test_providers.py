@@ -12,9 +12,15 @@ from pydantic_ai.embeddings import TestEmbeddingModel
 from pydantic_ai.embeddings.openai import OpenAIEmbeddingModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
-from holdfast.memories.longterm.embed import EmbeddingFailed, embedded, unit
-from holdfast.memories.longterm.model_thread import ModelThread
-from holdfast.memories.longterm.vectors.embedder import named, of_agents, ollama_address
+from holdfast.memories.longterm.vectors.embedder import (
+    EmbeddingFailed,
+    ModelThread,
+    embedded,
+    named,
+    of_agents,
+    ollama_address,
+    unit,
+)
 from holdfast.testing.embedders import WordEmbedder
 
 TEXTS = ["tabs over spaces", "tea over coffee"]

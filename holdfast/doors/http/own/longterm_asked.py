@@ -17,9 +17,9 @@ from holdfast.ground.pages import Page
 from holdfast.library.equipping import configured_embedder
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.longterm import NAMESPACE
-from holdfast.memories.longterm.choosing import checked_model
 from holdfast.memories.longterm.memory import LongTermData, LongTermMemory
 from holdfast.memories.longterm.records import LongTermOptions, Weights, to_wire
+from holdfast.memories.longterm.vectors.embedder import checked_model
 
 USER = "/api/longterm/{user}"
 

@@ -21,7 +21,6 @@ from holdfast.memories.longterm.background.jobs import (
     seconds_to_next,
 )
 from holdfast.memories.longterm.context import CollectionContext
-from holdfast.memories.longterm.embed import MOST_TEXTS, EmbeddingFailed, Vector, embedded
 from holdfast.memories.longterm.rows import numbers_text
 from holdfast.memories.longterm.transaction import CollectionTransaction
 from holdfast.memories.longterm.vectors.base import WithRows, asked
@@ -33,6 +32,12 @@ from holdfast.memories.longterm.vectors.compare import (
     degraded,
     fits,
     standing_of,
+)
+from holdfast.memories.longterm.vectors.embedder import (
+    MOST_TEXTS,
+    EmbeddingFailed,
+    Vector,
+    embedded,
 )
 
 SECONDS: Final = 60.0

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol, TypeVar, runtime_checkable
 
 from holdfast.engines.base import Transaction
-from holdfast.memories.longterm.embed import EmbeddingFailed
+from holdfast.memories.longterm.vectors.embedder import EmbeddingFailed
 
 T = TypeVar("T")
 

@@ -12,14 +12,14 @@ from msgspec import Struct
 
 from holdfast.memories.longterm.background.bounded import bounded
 from holdfast.memories.longterm.context import CollectionContext, publish
-from holdfast.memories.longterm.embed import (
+from holdfast.memories.longterm.vectors.base import TellsAll, VectorProvider, asked
+from holdfast.memories.longterm.vectors.embedder import (
     Embedder,
     EmbeddingFailed,
     InputType,
     Vector,
     embedded,
 )
-from holdfast.memories.longterm.vectors.base import TellsAll, VectorProvider, asked
 
 PACKAGE: Final = "holdfast.memories.longterm.background"
 MOST_COMPARED: Final = 5_000

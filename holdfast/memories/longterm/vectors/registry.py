@@ -14,8 +14,8 @@ from holdfast.engines.base import Engine
 from holdfast.ground.errors import InvalidInput, MissingExtra
 from holdfast.ground.permissions import create_file, create_folder, create_folders
 from holdfast.memories.longterm.cache_budget import ByteBudget
-from holdfast.memories.longterm.embed import EmbeddingFailed
 from holdfast.memories.longterm.vectors.base import VectorProvider, asked
+from holdfast.memories.longterm.vectors.embedder import EmbeddingFailed
 from holdfast.memories.longterm.vectors.extensions import PgVectors, schema_of_extension
 from holdfast.memories.longterm.vectors.table import Matrices, TableVectors
 
