@@ -7,7 +7,6 @@ from msgspec import Struct
 
 from holdfast.engines.base import Reader, Transaction
 from holdfast.ground.secrets import redact
-from holdfast.memories.longterm.background.bounded import bounded
 from holdfast.memories.longterm.background.jobs import (
     AGAIN,
     CRASHED,
@@ -20,6 +19,7 @@ from holdfast.memories.longterm.background.jobs import (
     renew,
     seconds_to_next,
 )
+from holdfast.memories.longterm.background.worker import bounded
 from holdfast.memories.longterm.context import CollectionContext
 from holdfast.memories.longterm.rows import numbers_text
 from holdfast.memories.longterm.transaction import CollectionTransaction

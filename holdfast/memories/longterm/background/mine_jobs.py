@@ -12,7 +12,6 @@ from typing import Final
 from msgspec import Struct
 
 from holdfast.engines.base import Reader, Transaction
-from holdfast.memories.longterm.background.bounded import bounded
 from holdfast.memories.longterm.background.extractor import (
     MOST_EXISTING,
     ConversationChunk,
@@ -36,6 +35,7 @@ from holdfast.memories.longterm.background.jobs import (
     shrink,
 )
 from holdfast.memories.longterm.background.keeping import Proposed, keep, propose
+from holdfast.memories.longterm.background.worker import bounded
 from holdfast.memories.longterm.context import CollectionContext, Extractor, publish
 from holdfast.memories.longterm.read import ItemFilter, list_rows
 from holdfast.memories.longterm.recall.recall import nearest_items

@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from holdfast.memories.longterm.background.bounded import bounded
+from holdfast.memories.longterm.background.worker import bounded
 from holdfast.memories.longterm.context import CollectionContext, publish
 from holdfast.memories.longterm.vectors.base import TellsAll, VectorProvider, asked
 from holdfast.memories.longterm.vectors.embedder import (
