@@ -4,7 +4,7 @@ from datetime import datetime
 
 from holdfast.ground.clock import to_microseconds
 from holdfast.library.holdfast import Holdfast
-from holdfast.memories.longterm.background.leftover import LeftOver, left_over
+from holdfast.memories.longterm.background.schedule import LeftOver, left_over
 from holdfast.memories.longterm.records import LongTermOptions
 
 

@@ -4,7 +4,7 @@ import pytest
 
 import holdfast
 from holdfast.ground.clock import to_microseconds
-from holdfast.memories.longterm.background.leftover import LeftOver, left_over
+from holdfast.memories.longterm.background.schedule import LeftOver, left_over
 from holdfast.testing.contracts.longterm_given import memory_of
 from holdfast.testing.fakes import FrozenClock
 from holdfast.testing.shared import new_workspace

@@ -1,10 +1,15 @@
-"""Who sees to what waits for a caller, and how long somebody waits for that."""
+"""Decide which worker runs the jobs of a collection, orphaned ones included."""
 
 from collections.abc import Collection
 from time import monotonic
 from typing import Final
 
+from msgspec import Struct
+
+from holdfast.engines.base import Engine
+from holdfast.ground.scope import EVERYBODY
 from holdfast.memories.longterm.background import embed_jobs
+from holdfast.memories.longterm.background.jobs import LEASE, PACKAGE
 from holdfast.memories.longterm.background.mine_jobs import Mining
 from holdfast.memories.longterm.context import CollectionContext, Results
 from holdfast.memories.longterm.read import FAILED, JobStatus, jobs_of
@@ -57,3 +62,29 @@ def kinds_of(caller: CollectionContext) -> Collection[str]:
 
 def _waiting(jobs: list[JobStatus], kinds: Collection[str]) -> bool:
     return any(each.kind in kinds and each.state != FAILED for each in jobs)
+
+
+MOST: Final = 1_000
+"""Collections that are told at once."""
+
+
+class LeftOver(Struct, frozen=True, kw_only=True):
+    """A collection with jobs that are overdue, and the models, by name, that they wait for."""
+
+    workspace: str
+    user_id: str
+    namespace: str
+    workspace_id: str
+    vector_provider: str | None
+    miner: str | None
+    embedder: str | None
+
+
+def left_over(engine: Engine, now: int) -> list[LeftOver]:
+    """Return the collections of all workspaces with jobs at *now* that nobody sees to.
+
+    Jobs that only a function can do are its caller's, and are left out.
+    """
+    everybody = engine.scoped(EVERYBODY)
+    sql = everybody.queries(PACKAGE)
+    return everybody.all(LeftOver, sql.left_over, now=now, grace=LEASE, most=MOST)
