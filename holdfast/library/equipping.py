@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
+from holdfast.memories.longterm.background.extractor import mines_with
 from holdfast.memories.longterm.background.schedule import PendingWork
 from holdfast.memories.longterm.context import CollectionContext
-from holdfast.memories.longterm.extractors import mines_with
 from holdfast.memories.longterm.vectors.compare import degraded
 from holdfast.memories.longterm.vectors.embedder import Keys, choose, configured
 from holdfast.memories.longterm.vectors.registry import PROVIDER, ProviderChoice, Where, provider_in
