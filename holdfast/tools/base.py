@@ -1,17 +1,19 @@
-"""What a tool is: a name a model knows it by, words, a schema, and one call.
+"""Tools that a model calls: type, layout by name, refusals.
 
 Every call is counted for the process by tool, command and outcome.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from functools import cache
+from importlib.resources import files
 from itertools import chain
 from threading import Lock
 from typing import Any, Literal, TypeAlias, cast
 
 from msgspec import Struct
 
-from holdfast.ground.errors import ToolNameTaken, ToolRefused
+from holdfast.ground.errors import HoldfastError, InvalidInput, ToolNameTaken, ToolRefused
 
 JSON: TypeAlias = "str | int | float | bool | list[JSON] | dict[str, JSON] | None"
 Schema: TypeAlias = dict[str, Any]
@@ -85,3 +87,46 @@ def lay_out(*toolsets: Iterable[Tool]) -> dict[str, Tool]:
             raise ToolNameTaken(tool.name, holder.id, tool.id)
         table[tool.name] = tool
     return table
+
+
+# They are pages of their own, so that whoever tunes them reads prose and not Python.
+
+
+class Wording(Struct, frozen=True, kw_only=True):
+    """A tool's description, and its parameters' by name."""
+
+    description: str
+    parameters: dict[str, str]
+
+
+@cache
+def wording(page: str) -> Wording:
+    """Return what `prompts/<page>.md` says: the description, then a heading per parameter."""
+    text = files("holdfast.tools").joinpath("prompts", f"{page}.md").read_text("utf-8")
+    description, *sections = text.split("\n## ")
+    told = [section.partition("\n") for section in sections]
+    return Wording(
+        description=description.strip(),
+        parameters={name.strip(): words.strip() for name, _, words in told},
+    )
+
+
+def told(error: HoldfastError) -> JSON:
+    """Return *error* as the answer of a tool."""
+    return {
+        "error": {
+            "type": _snake(type(error).__name__),
+            "message": error.message,
+            "next": error.next,
+            "field": error.field if isinstance(error, InvalidInput) else None,
+        }
+    }
+
+
+def is_error(answer: JSON) -> bool:
+    """Tell whether *answer* says that something went wrong."""
+    return isinstance(answer, dict) and "error" in answer
+
+
+def _snake(name: str) -> str:
+    return "".join(f"_{char.lower()}" if char.isupper() else char for char in name).lstrip("_")

@@ -18,7 +18,7 @@ from holdfast.memories import durable as memories
 from holdfast.memories.durable.records import DurableEntry, Gone, StoredEntry, give_code
 from holdfast.memories.durable.rules import similar_keys
 from holdfast.memories.durable.wire import value_to_wire
-from holdfast.tools.base import JSON, Tool
+from holdfast.tools.base import JSON, Tool, wording
 from holdfast.tools.durable_arguments import (
     SCHEMAS,
     ForgetEntry,
@@ -28,7 +28,6 @@ from holdfast.tools.durable_arguments import (
     read,
     since_of,
 )
-from holdfast.tools.wording import wording
 
 LISTED: Final = 20
 PAGE_BYTES: Final = 32_768

@@ -3,7 +3,7 @@
 from functools import partial
 
 from holdfast.tools import files_refusals as refusals
-from holdfast.tools.base import Schema, Tool
+from holdfast.tools.base import Schema, Tool, wording
 from holdfast.tools.files_arguments import (
     COMMANDS,
     SCHEMAS,
@@ -19,7 +19,6 @@ from holdfast.tools.files_paths import ROOT, checked_root, place
 from holdfast.tools.files_port import HoldfastHandle
 from holdfast.tools.files_store import StoreFiles
 from holdfast.tools.files_text import inserted, replaced
-from holdfast.tools.wording import wording
 
 READ_ONLY_PARAMETERS = ("path", "view_range")
 

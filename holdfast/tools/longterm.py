@@ -14,10 +14,8 @@ from holdfast.ground.errors import HoldfastError
 from holdfast.memories import longterm as memories
 from holdfast.memories.longterm.records import Recalled
 from holdfast.memories.longterm.validation import KINDS
-from holdfast.tools.base import JSON, Schema, Tool
+from holdfast.tools.base import JSON, Schema, Tool, is_error, told, wording
 from holdfast.tools.durable_arguments import read
-from holdfast.tools.mistakes import is_error, told
-from holdfast.tools.wording import wording
 
 K: Final = 5
 MOST_RECALLED: Final = 20

@@ -21,11 +21,9 @@ from holdfast.ground.errors import (
 from holdfast.memories.run.entry import RunEntry, filter_of
 from holdfast.memories.run.memory import RunMemory, one_line
 from holdfast.memories.run.model_view import PAGE_MOST, EntryPageRequest, checked_order, list_page
-from holdfast.tools.base import JSON, Tool
-from holdfast.tools.mistakes import is_error, told
+from holdfast.tools.base import JSON, Tool, is_error, told, wording
 from holdfast.tools.run_arguments import KEY_CHARS, SCHEMAS, ToolArguments
 from holdfast.tools.run_reading import read_keys
-from holdfast.tools.wording import wording
 
 Profile = Literal["alone", "together"]
 

@@ -15,8 +15,7 @@ from holdfast.errors import HoldfastError, ToolNameTaken
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.run.memory import Published
 from holdfast.testing.scripted import Asked, ScriptedModel, call
-from holdfast.tools.base import Tool
-from holdfast.tools.mistakes import is_error, told
+from holdfast.tools.base import Tool, is_error, told
 
 
 def for_a_model(tool: Tool) -> ModelTool[Any]:

@@ -26,10 +26,8 @@ from holdfast.runtime.team.board import TaskBoard
 from holdfast.runtime.team.bus import Message, MessageBus
 from holdfast.runtime.team.change import no_task
 from holdfast.runtime.team.task import BoardTask, Subtask
-from holdfast.tools.base import JSON, Tool
+from holdfast.tools.base import JSON, Tool, is_error, told, wording
 from holdfast.tools.durable_arguments import read
-from holdfast.tools.mistakes import is_error, told
-from holdfast.tools.wording import wording
 
 LISTED: Final = 200
 """Tasks in one answer of `list_tasks`."""

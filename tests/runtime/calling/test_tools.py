@@ -19,8 +19,7 @@ from holdfast.ground.errors import RunFailed
 from holdfast.memories.state.state import NetworkState
 from holdfast.runtime import ToolContext
 from holdfast.testing.scripted import call
-from holdfast.tools.base import JSON, Tool
-from holdfast.tools.mistakes import is_error
+from holdfast.tools.base import JSON, Tool, is_error
 
 pytestmark = pytest.mark.anyio
 
