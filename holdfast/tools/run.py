@@ -22,8 +22,7 @@ from holdfast.memories.run.entry import RunEntry, filter_of
 from holdfast.memories.run.memory import RunMemory, one_line
 from holdfast.memories.run.model_view import PAGE_MOST, EntryPageRequest, checked_order, list_page
 from holdfast.tools.base import JSON, Tool, is_error, told, wording
-from holdfast.tools.run_arguments import KEY_CHARS, SCHEMAS, ToolArguments
-from holdfast.tools.run_reading import read_keys
+from holdfast.tools.run_arguments import KEY_CHARS, SCHEMAS, ToolArguments, read_keys
 
 Profile = Literal["alone", "together"]
 

@@ -1,12 +1,27 @@
-"""What a model asked of the tools of run memory: their schemas, and arguments checked singly."""
+"""Schemas and parsing of the arguments of the run tools."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from difflib import get_close_matches
 from typing import Any, Final, cast
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from holdfast.ground.errors import InvalidInput
+from holdfast.memories.run import keys as run_keys
+from holdfast.memories.run.entry import RunEntry
 from holdfast.memories.run.keys import KINDS
-from holdfast.memories.run.model_view import ORDERS, PAGE_MOST
-from holdfast.tools.base import Schema
+from holdfast.memories.run.memory import RunMemory
+from holdfast.memories.run.model_view import (
+    ORDERS,
+    PAGE_MOST,
+    Piece,
+    ValuePart,
+    chars,
+    checked_path,
+    read_entry,
+)
+from holdfast.tools.base import JSON, Schema
 
 KEYS_MOST: Final = 100
 KEY_CHARS: Final = 200
@@ -192,3 +207,151 @@ _TYPES: Final[dict[type, str]] = {
 
 def _told(given: object) -> str:
     return _TYPES.get(type(given), type(given).__name__)
+
+
+NEAR_MOST: Final = 3
+"""Keys that are named for one that is missing."""
+NEAR_AMONG: Final = 500
+"""Entries, those written last, among which near keys are sought."""
+NEAR_SOUGHT: Final = 10
+"""Missing keys for which that is done."""
+NEAR_CHARS: Final = 10_000
+"""Characters of a missing key times entries among which one is sought: likeness costs time."""
+_LIKE: Final = 0.75
+
+Answer = dict[str, JSON]
+
+
+class _Found(Struct, frozen=True):
+    """An entry, by the name it was asked for."""
+
+    name: str
+    entry: RunEntry
+
+
+def read_keys(
+    memory: RunMemory, asked: ToolArguments, *, reader: str, budget: int | None
+) -> Answer:
+    """Return the answer of the read tool; *budget* is the most characters of its compact JSON."""
+    names = _names(asked)
+    wanted = ValuePart(
+        path=checked_path(asked.text("path") or ""),
+        offset=asked.whole("offset", 0, 2**63 - 1) or 0,
+        budget=budget,
+    )
+    if wanted.offset and len(names) > 1:
+        raise InvalidInput(
+            "offset",
+            f"must go with one key, there are {len(names)}",
+            next="Read that key alone.",
+        )
+    found = [_Found(name, entry) for name in names if (entry := _entry(memory, name))]
+    there = {each.name for each in found}
+    missing = [name for name in names if name not in there]
+    answer, read = _served(found, missing, wanted)
+    for key, part in read:
+        memory.note_read(key, reader=reader, part=part)
+    return _with_near(answer, memory, missing, budget)
+
+
+def _names(asked: ToolArguments) -> list[str]:
+    asked.required("keys", "a list of strings")
+    names = asked.texts("keys") or []
+    if len(names) > KEYS_MOST:
+        raise InvalidInput(
+            "keys",
+            f"must be at most {KEYS_MOST}, are {len(names)}",
+            limit=KEYS_MOST,
+            next="Read the ones you need first.",
+        )
+    return list(dict.fromkeys(names))
+
+
+def _entry(memory: RunMemory, name: str) -> RunEntry | None:
+    """Return the entry that *name* means; without a colon that is one that agents share."""
+    try:
+        return memory.get(name if ":" in name else run_keys.shared(name))
+    except InvalidInput:
+        # What can be no key is missing like any other: the model is told which keys are like it.
+        return None
+
+
+def _served(
+    found: Sequence[_Found], missing: Sequence[str], wanted: ValuePart
+) -> tuple[Answer, list[tuple[str, bool]]]:
+    """Return the answer, and which keys it has, and whether a part of them."""
+    names = [each.name for each in found]
+    pieces: list[Piece] = []
+    spent = [chars({"entries": {}, "missing": missing})]
+    for each in found:
+        piece = _piece(each, wanted, spent[-1], (), must=False)
+        if piece is None or (piece.part and len(found) > 1):
+            break
+        pieces.append(piece)
+        spent.append(spent[-1] + chars({each.name: piece.told}) - len("{}") + len(","))
+    else:
+        return _answer(found, pieces, (), missing)
+    # One does not fit. Naming those after it takes room too, for which others may have to wait.
+    for at in range(len(pieces), 0, -1):
+        piece = _piece(found[at], wanted, spent[at], names[at + 1 :], must=False)
+        if piece is not None:
+            return _answer(found, [*pieces[:at], piece], names[at + 1 :], missing)
+        if spent[at] + _naming(names[at:]) <= (wanted.budget or 0):
+            return _answer(found, pieces[:at], names[at:], missing)
+    first = _piece(found[0], wanted, spent[0], names[1:], must=True)
+    return _answer(found, [first] if first else [], names[1:], missing)
+
+
+def _piece(
+    found: _Found, wanted: ValuePart, spent: int, later: Sequence[str], *, must: bool
+) -> Piece | None:
+    """Return as much of *found* as has room when *spent* is gone and *later* ones are named."""
+    room = None
+    if wanted.budget is not None:
+        room = wanted.budget - spent - _naming(later) - chars(found.name) - len(":,")
+    asked = replace(wanted, room=room)
+    return read_entry(found.entry, asked, must=must)
+
+
+def _naming(later: Sequence[str]) -> int:
+    return chars({"deferred": later}) if later else 0
+
+
+def _answer(
+    found: Sequence[_Found], pieces: Sequence[Piece], later: Sequence[str], missing: Sequence[str]
+) -> tuple[Answer, list[tuple[str, bool]]]:
+    served = list(zip(found, pieces, strict=False))
+    entries: Answer = {each.name: piece.told for each, piece in served}
+    answer: Answer = {"entries": entries, "missing": cast("list[JSON]", list(missing))}
+    if later:
+        answer["deferred"] = cast("list[JSON]", list(later))
+    return answer, [(each.entry.key, piece.part) for each, piece in served]
+
+
+def _with_near(
+    answer: Answer, memory: RunMemory, missing: Sequence[str], budget: int | None
+) -> Answer:
+    """Return *answer* with the keys that may have been meant, as far as these fit."""
+    if not missing or not len(memory):
+        return answer
+    recent = [each.key for each in memory.by_last_write()[0][-NEAR_AMONG:]]
+    near: Answer = {}
+    for name in missing[:NEAR_SOUGHT]:
+        if alike := _alike(name, recent):
+            near[name] = cast("list[JSON]", alike)
+            if budget is not None and chars({**answer, "did_you_mean": near}) > budget:
+                del near[name]
+                break
+    return {**answer, "did_you_mean": near} if near else answer
+
+
+def _alike(name: str, keys: Sequence[str]) -> list[str]:
+    """Return those of *keys* that *name* may be meant to be, the likeliest first."""
+    own = name.partition(":")[2] or name
+    keys = keys[-(NEAR_CHARS // max(1, len(name))) :] if len(name) <= NEAR_CHARS else ()
+    # By names alone: what all keys of a namespace begin with would make short ones all alike.
+    named: dict[str, list[str]] = {}
+    for key in keys:
+        named.setdefault(key.partition(":")[2], []).append(key)
+    close = get_close_matches(own, named, NEAR_MOST, _LIKE)
+    return [key for each in close for key in named[each]][:NEAR_MOST]
