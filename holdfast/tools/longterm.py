@@ -15,7 +15,7 @@ from holdfast.memories import longterm as memories
 from holdfast.memories.longterm.records import Recalled
 from holdfast.memories.longterm.validation import KINDS
 from holdfast.tools.base import JSON, Schema, Tool, is_error, told, wording
-from holdfast.tools.durable_arguments import read
+from holdfast.tools.durable import read
 
 K: Final = 5
 MOST_RECALLED: Final = 20

@@ -27,7 +27,7 @@ from holdfast.runtime.team.bus import Message, MessageBus
 from holdfast.runtime.team.change import no_task
 from holdfast.runtime.team.task import BoardTask, Subtask
 from holdfast.tools.base import JSON, Tool, is_error, told, wording
-from holdfast.tools.durable_arguments import read
+from holdfast.tools.durable import read
 
 LISTED: Final = 200
 """Tasks in one answer of `list_tasks`."""
