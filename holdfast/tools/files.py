@@ -2,21 +2,23 @@
 
 from functools import partial
 
-from holdfast.tools import files_refusals as refusals
+from holdfast.tools import files_arguments as refusals
 from holdfast.tools.base import Schema, Tool, wording
 from holdfast.tools.files_arguments import (
     COMMANDS,
+    ROOT,
     SCHEMAS,
     Create,
     Delete,
+    HoldfastHandle,
     Insert,
     RenamePath,
     StrReplace,
     ViewPath,
+    checked_root,
+    place,
     read,
 )
-from holdfast.tools.files_paths import ROOT, checked_root, place
-from holdfast.tools.files_port import HoldfastHandle
 from holdfast.tools.files_store import StoreFiles
 from holdfast.tools.files_text import inserted, replaced
 

@@ -1,11 +1,15 @@
-"""What a model asked of the tool `memory`: its arguments, read once into one of six commands."""
+"""Commands and paths of the `memory` tool."""
 
-from typing import Any, TypeAlias, cast
+from collections.abc import Sequence
+from typing import Any, Protocol, TypeAlias, cast
 
 from msgspec import Struct
 from msgspec.structs import fields
 
-from holdfast.ground.errors import ToolRefused, shortened
+from holdfast.ground.errors import InvalidInput, ToolRefused, shortened
+from holdfast.ground.text import to_nfc
+from holdfast.memories.stores.records import Memory, MemoryPrefix, Precondition
+from holdfast.memories.stores.validation import CONTENT_BYTES_MAX, checked_path, checked_place
 
 
 class ViewPath(Struct, frozen=True, kw_only=True):
@@ -144,3 +148,285 @@ def _missing(name: str) -> ToolRefused:
 
 def _wrong_type(name: str, expected: str) -> ToolRefused:
     return ToolRefused(f"Invalid type for parameter {name}: expected {expected}.")
+
+
+# Models are trained on these sentences, so where the same mistake is known to them by a sentence
+# it is that one, letter by letter; the others say what to try next. *p* is always the path as the
+# model gave it.
+
+
+def outside(p: str) -> ToolRefused:
+    """The path does not begin at the root."""
+    return ToolRefused(f"Path must start with /memories, got: {p}")
+
+
+def escaping(p: str) -> ToolRefused:
+    """The path begins at the root and leads out of it."""
+    return ToolRefused(f"Path {p} would escape /memories directory")
+
+
+def illegal(p: str, reason: str) -> ToolRefused:
+    """No memory can have such a path."""
+    return ToolRefused(f"Invalid path {p}: {reason}")
+
+
+def nothing_to_open(p: str) -> ToolRefused:
+    """There is nothing to view or edit."""
+    return ToolRefused(f"The path {p} does not exist. Please provide a valid path.")
+
+
+def nothing_there(p: str) -> ToolRefused:
+    """There is nothing to delete or rename."""
+    return ToolRefused(f"The path {p} does not exist")
+
+
+def a_directory(p: str) -> ToolRefused:
+    """Only a file can be edited."""
+    return ToolRefused(f"The path {p} is not a file.")
+
+
+def taken(p: str) -> ToolRefused:
+    """A file is never overwritten by creating it."""
+    return ToolRefused(f"File {p} already exists")
+
+
+def destination_taken(p: str) -> ToolRefused:
+    """Nothing is overwritten by renaming."""
+    return ToolRefused(f"The destination {p} already exists")
+
+
+def below_a_file(p: str, ancestor: str) -> ToolRefused:
+    """What would have to be a directory is a file."""
+    return ToolRefused(f"Cannot create {p}: {ancestor} is a file, not a directory.")
+
+
+def the_root(act: str) -> ToolRefused:
+    """The root stays where it is."""
+    return ToolRefused(f"Cannot {act} the /memories directory itself")
+
+
+def into_itself(p: str) -> ToolRefused:
+    """A thing cannot be moved below itself."""
+    return ToolRefused(f"Cannot rename {p} into itself.")
+
+
+def too_many_lines(p: str) -> ToolRefused:
+    """Line numbers have six digits."""
+    return ToolRefused(f"File {p} exceeds maximum line limit of 999,999 lines.")
+
+
+def no_such_lines(view_range: Sequence[object], count: int) -> ToolRefused:
+    """The range is no range, or no line is in it."""
+    shown = shortened(", ".join(map(str, view_range)))
+    return ToolRefused(f"Invalid `view_range` parameter: [{shown}]. The file has {count} lines.")
+
+
+def no_such_line(line: int, count: int) -> ToolRefused:
+    """Lines can be inserted only where there are lines, or at an end."""
+    return ToolRefused(
+        f"Invalid `insert_line` parameter: {line}. It should be within the range [0, {count}]."
+    )
+
+
+def empty_old_str() -> ToolRefused:
+    """The empty text is everywhere."""
+    return ToolRefused("No replacement was performed. old_str must not be empty.")
+
+
+def absent_old_str(p: str, old_str: str) -> ToolRefused:
+    """The text to replace is not in the file."""
+    return ToolRefused(
+        f"No replacement was performed, old_str `{old_str}` did not appear verbatim in {p}."
+    )
+
+
+def ambiguous_old_str(old_str: str, lines: Sequence[int]) -> ToolRefused:
+    """The text to replace is in the file more than once, in these *lines*."""
+    return ToolRefused(
+        f"No replacement was performed. Multiple occurrences of old_str `{old_str}` in lines:"
+        f" {', '.join(map(str, lines))}. Please ensure it is unique"
+    )
+
+
+def too_large(p: str, size: int) -> ToolRefused:
+    """The file would be over its limit."""
+    return ToolRefused(
+        f"File {p} would be {size} bytes; a memory holds at most {CONTENT_BYTES_MAX:,} bytes."
+        " Split it into several files."
+    )
+
+
+def contended(p: str) -> ToolRefused:
+    """Somebody else won every race for this file."""
+    return ToolRefused(
+        f"The file {p} is being changed by someone else. View it again before editing."
+    )
+
+
+def full(cap: int) -> ToolRefused:
+    """The store is at its cap."""
+    return ToolRefused(
+        f"The memory store is full ({cap} files). Delete or merge files, then try again."
+    )
+
+
+def archived() -> ToolRefused:
+    """The store is archived."""
+    return ToolRefused(
+        "The memory store is archived: it can be read, and files can be deleted,"
+        " but nothing can be written."
+    )
+
+
+def read_only() -> ToolRefused:
+    """The tool, or the credential behind it, may only look."""
+    return ToolRefused("This memory is read-only; only the view command works.")
+
+
+ROOT = "/memories"
+
+
+class ToolPath(Struct, frozen=True, kw_only=True):
+    """A path as the model gave it, and what it is in the store.
+
+    `path` is a memory's path, and the root's has no meaning; `below` is the prefix of all that
+    is under it.
+    """
+
+    given: str
+    path: str
+    below: str
+    is_root: bool
+
+    def holds(self, other: "ToolPath") -> bool:
+        """Tell whether *other* lies below this place."""
+        return other.below != self.below and other.below.startswith(self.below)
+
+
+def checked_root(prefix: str) -> str:
+    """Return *prefix* if the paths below it can be paths of memories; else InvalidInput."""
+    if not (prefix.startswith("/") and prefix.endswith("/")) or "//" in prefix:
+        raise InvalidInput(
+            "prefix",
+            "must start and end with a slash, and not hold //",
+            given=prefix,
+            next="Send a path with a slash at both ends, such as /notes/.",
+        )
+    checked_place(prefix, field="prefix")
+    return prefix
+
+
+def place(given: str, prefix: str) -> ToolPath:
+    """Return where *given* leads when the store's *prefix* is the root.
+
+    Dots and superfluous slashes are resolved on the text, and what is left is brought to the
+    normal form that stores keep. ToolRefused when it leads out of the root, or nowhere.
+    """
+    if given != ROOT and not given.startswith(f"{ROOT}/"):
+        raise outside(given)
+    inside = to_nfc("/".join(_resolved(given)))
+    if not inside:
+        return ToolPath(given=given, path=prefix, below=prefix, is_root=True)
+    path = prefix + inside
+    try:
+        checked_path(path)
+    except InvalidInput as error:
+        raise illegal(given, error.reason) from error
+    return ToolPath(given=given, path=path, below=f"{path}/", is_root=False)
+
+
+def _resolved(given: str) -> list[str]:
+    walked: list[str] = []
+    for segment in given.split("/"):
+        if segment == "..":
+            # What lies above the root's parent has no name here: nothing leads back from there.
+            if not walked:
+                raise escaping(given)
+            walked.pop()
+        elif segment not in ("", "."):
+            walked.append(segment)
+    if walked[:1] != [ROOT[1:]]:
+        raise escaping(given)
+    return walked[1:]
+
+
+def as_given(path: str, prefix: str) -> str:
+    """Return the store's *path* as the model knows it; what is above the *prefix* is the root."""
+    inside = path.removeprefix(prefix) if path.startswith(prefix) else ""
+    return f"{ROOT}/{inside}" if inside else ROOT
+
+
+class MemoryPage(Protocol):
+    """One page of a list."""
+
+    @property
+    def data(self) -> Sequence[Memory | MemoryPrefix]:
+        """What is on it."""
+        ...
+
+    @property
+    def next_page(self) -> str | None:
+        """The cursor of the next, or None."""
+        ...
+
+
+class MemoriesPort(Protocol):
+    """The acts, as the library has them."""
+
+    def at(self, memory_store_id: str, path: str, /) -> Memory | None:
+        """Return the memory at *path* with its content, or None."""
+        ...
+
+    def list(
+        self,
+        memory_store_id: str,
+        /,
+        *,
+        path_prefix: str | None = None,
+        limit: int | None = None,
+        page: str | None = None,
+    ) -> MemoryPage:
+        """Return memories below *path_prefix*, without their content."""
+        ...
+
+    def create(self, memory_store_id: str, /, *, path: str, content: str) -> Memory:
+        """Make a memory where nothing is."""
+        ...
+
+    def update(
+        self,
+        memory_id: str,
+        /,
+        *,
+        memory_store_id: str,
+        content: str,
+        precondition: Precondition,
+    ) -> Memory:
+        """Give a memory another content, if it is still the one that was read."""
+        ...
+
+    def rename(self, memory_store_id: str, old_path: str, new_path: str, /) -> Sequence[Memory]:
+        """Move a memory, or all below a directory, in one transaction."""
+        ...
+
+    def delete_under(self, memory_store_id: str, path: str, /) -> int:
+        """Delete a memory, or all below a directory, in one transaction; return how many."""
+        ...
+
+
+class MemoryStoresPort(Protocol):
+    """Where a handle keeps the acts."""
+
+    @property
+    def memories(self) -> MemoriesPort:
+        """The acts on memories."""
+        ...
+
+
+class HoldfastHandle(Protocol):
+    """A Holdfast: embedded, on PostgreSQL, remote, narrowed."""
+
+    @property
+    def memory_stores(self) -> MemoryStoresPort:
+        """The memory stores."""
+        ...

@@ -14,10 +14,9 @@ from holdfast.ground.errors import (
     ToolRefused,
 )
 from holdfast.memories.stores.records import Memory
-from holdfast.tools import files_refusals as refusals
+from holdfast.tools import files_arguments as refusals
+from holdfast.tools.files_arguments import MemoriesPort, ToolPath, as_given
 from holdfast.tools.files_listing import empty_root, listing
-from holdfast.tools.files_paths import ToolPath, as_given
-from holdfast.tools.files_port import MemoriesPort
 from holdfast.tools.files_text import Edited, fitting, shown
 
 TRIES = 5

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from holdfast.memories.stores.validation import CONTENT_BYTES_MAX
-from holdfast.tools import files_refusals as refusals
+from holdfast.tools import files_arguments as refusals
 
 LINES_MAX = 999_999
 NUMBER_WIDTH = 6

@@ -12,7 +12,7 @@ from holdfast.testing.contracts.files_given import Clear, Run
 from holdfast.tools import Tool, files
 from holdfast.tools.base import calls
 from holdfast.tools.files import clear as clear_files
-from holdfast.tools.files_port import HoldfastHandle
+from holdfast.tools.files_arguments import HoldfastHandle
 
 
 def call_the_tool(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from holdfast.ground.errors import ToolRefused
 from holdfast.memories.stores.validation import checked_path
-from holdfast.tools.files_paths import as_given, place
+from holdfast.tools.files_arguments import as_given, place
 
 
 @pytest.mark.parametrize("given", ["/memories", "/memories/", "/memories/./", "/memories/a/.."])

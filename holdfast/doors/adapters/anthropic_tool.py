@@ -13,8 +13,7 @@ from holdfast.doors.adapters.awaited import AsyncHandle, AwaitedHandle
 from holdfast.ground.errors import MissingExtra, ToolRefused
 from holdfast.tools.base import JSON
 from holdfast.tools.files import clear, files
-from holdfast.tools.files_arguments import legible
-from holdfast.tools.files_port import HoldfastHandle
+from holdfast.tools.files_arguments import HoldfastHandle, legible
 
 try:
     from anthropic.lib.tools import (

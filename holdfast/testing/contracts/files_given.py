@@ -5,7 +5,7 @@ from typing import Protocol, cast
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.records import Memory, Version
 from holdfast.testing.contracts.files_asks import Files
-from holdfast.tools.files_port import HoldfastHandle
+from holdfast.tools.files_arguments import HoldfastHandle
 
 READ_ONLY = "This memory is read-only; only the view command works."
 

@@ -18,7 +18,7 @@ from holdfast.testing.contracts.files import FilesContract
 from holdfast.testing.contracts.files_asks import create, view
 from holdfast.testing.contracts.files_given import Clear, Run
 from holdfast.tools.base import calls
-from holdfast.tools.files_port import HoldfastHandle
+from holdfast.tools.files_arguments import HoldfastHandle
 
 
 def refused_or(act: Callable[[], object]) -> str:
