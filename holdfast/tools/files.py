@@ -19,8 +19,7 @@ from holdfast.tools.files_arguments import (
     place,
     read,
 )
-from holdfast.tools.files_store import StoreFiles
-from holdfast.tools.files_text import inserted, replaced
+from holdfast.tools.files_store import StoreFiles, inserted, replaced
 
 READ_ONLY_PARAMETERS = ("path", "view_range")
 

@@ -1,7 +1,9 @@
-"""The six commands of the tool `memory`, done to the memories below one prefix of one store."""
+"""The store behind the `memory` tool."""
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+
+from msgspec import Struct
 
 from holdfast.ground.errors import (
     InvalidInput,
@@ -14,10 +16,166 @@ from holdfast.ground.errors import (
     ToolRefused,
 )
 from holdfast.memories.stores.records import Memory
+from holdfast.memories.stores.validation import CONTENT_BYTES_MAX
 from holdfast.tools import files_arguments as refusals
 from holdfast.tools.files_arguments import MemoriesPort, ToolPath, as_given
-from holdfast.tools.files_listing import empty_root, listing
-from holdfast.tools.files_text import Edited, fitting, shown
+
+LEVELS = 2
+UNITS = "BKMG"
+
+
+class _Entry(Struct):
+    size: int = 0
+    is_directory: bool = False
+
+
+def listing(p: str, sizes: Iterable[tuple[str, int]]) -> str | None:
+    """Return the lines for the directory *p*, or None when nothing is in it.
+
+    *sizes* are the paths below it, relative, each with its bytes. They are taken one by one, and
+    only what is shown is kept. Hidden names are left out, and what is below them, but not out of
+    the sizes.
+    """
+    total, empty = 0, True
+    entries: dict[tuple[str, ...], _Entry] = {}
+    for relative, size in sizes:
+        total, empty = total + size, False
+        segments = relative.split("/", LEVELS)
+        for level in range(1, min(len(segments), LEVELS) + 1):
+            if segments[level - 1].startswith("."):
+                break
+            entry = entries.setdefault(tuple(segments[:level]), _Entry())
+            entry.size += size
+            entry.is_directory = level < len(segments)
+    return None if empty else _lines(p, total, entries)
+
+
+def empty_root(p: str) -> str:
+    """Return the lines for the root *p* of a store that holds nothing below it."""
+    return _lines(p, 0, {})
+
+
+def _lines(p: str, total: int, entries: dict[tuple[str, ...], _Entry]) -> str:
+    header = (
+        f"Here're the files and directories up to {LEVELS} levels deep in {p},"
+        " excluding hidden items:"
+    )
+    base = p.rstrip("/")
+    # By names, level by level: as tuples, so that a directory's entries follow it at once.
+    lines = [
+        f"{readable(entries[names].size)}\t{base}/{'/'.join(names)}"
+        + ("/" if entries[names].is_directory else "")
+        for names in sorted(entries)
+    ]
+    return "\n".join([header, f"{readable(total)}\t{base}", *lines])
+
+
+def readable(size: int) -> str:
+    """Return *size* bytes as `0B`, `1.5K`, `100K`: in units of 1,024, one decimal if need be."""
+    unit = min(max(size.bit_length() - 1, 0) // 10, len(UNITS) - 1)
+    scaled = size / 1024**unit
+    return f"{int(scaled)}{UNITS[unit]}" if scaled.is_integer() else f"{scaled:.1f}{UNITS[unit]}"
+
+
+# Lines are parted by LF alone; CR is text like any other.
+
+LINES_MAX = 999_999
+NUMBER_WIDTH = 6
+CONTEXT = 2
+"""Lines shown before and after the first changed one."""
+
+
+class Edited(Struct, frozen=True, kw_only=True):
+    """A new content, and what the model is told of it."""
+
+    content: str
+    says: str
+
+
+def shown(p: str, content: str, view_range: Sequence[object] | None) -> str:
+    """Return *content* with line numbers, or the lines of *view_range* (first, last).
+
+    A first line below 1 is 1, a last one past the end or -1 is the end. ToolRefused when that
+    leaves no line.
+    """
+    lines = content.split("\n")
+    if len(lines) > LINES_MAX:
+        raise refusals.too_many_lines(p)
+    first, last = 1, len(lines)
+    if view_range is not None:
+        first, last = _within(view_range, len(lines))
+    return f"Here's the content of {p} with line numbers:\n{_numbered(lines, first, last)}"
+
+
+def _within(view_range: Sequence[object], count: int) -> tuple[int, int]:
+    match view_range:
+        case [int(start), int(end)] if not (isinstance(start, bool) or isinstance(end, bool)):
+            first, last = max(start, 1), count if end == -1 else min(end, count)
+        case _:
+            raise refusals.no_such_lines(view_range, count)
+    if first > last:
+        raise refusals.no_such_lines(view_range, count)
+    return first, last
+
+
+def _numbered(lines: Sequence[str], first: int, last: int) -> str:
+    return "\n".join(
+        f"{number:>{NUMBER_WIDTH}}\t{line}"
+        for number, line in enumerate(lines[first - 1 : last], start=first)
+    )
+
+
+def replaced(p: str, content: str, old: str, new: str) -> Edited:
+    """Return *content* with its one *old* replaced by *new*; ToolRefused when there is not one.
+
+    Occurrences are counted with overlap: which of two was meant cannot be known.
+    """
+    if not old:
+        raise refusals.empty_old_str()
+    found = _occurrences(content, old)
+    if not found:
+        raise refusals.absent_old_str(p, old)
+    lines = [content.count("\n", 0, at) + 1 for at in found]
+    if len(found) > 1:
+        raise refusals.ambiguous_old_str(old, lines)
+    edited = content[: found[0]] + new + content[found[0] + len(old) :]
+    snippet = _numbered(edited.split("\n"), max(lines[0] - CONTEXT, 1), lines[0] + CONTEXT)
+    return Edited(
+        content=edited,
+        says="The memory file has been edited. Here is the snippet showing the change"
+        f" (with line numbers):\n{snippet}",
+    )
+
+
+def _occurrences(content: str, old: str) -> list[int]:
+    found: list[int] = []
+    at = content.find(old)
+    while at >= 0:
+        found.append(at)
+        at = content.find(old, at + 1)
+    return found
+
+
+def inserted(p: str, content: str, line: int, text: str) -> Edited:
+    """Return *content* with *text* after its line number *line*, ending in a newline."""
+    lines = content.removesuffix("\n").split("\n") if content else []
+    if not 0 <= line <= len(lines):
+        raise refusals.no_such_line(line, len(lines))
+    lines.insert(line, text.rstrip("\n"))
+    edited = "\n".join(lines)
+    return Edited(
+        content=edited if edited.endswith("\n") else f"{edited}\n",
+        says=f"The file {p} has been edited.",
+    )
+
+
+def fitting(p: str, content: str) -> str:
+    """Return *content* if a memory can hold it; else ToolRefused."""
+    size = len(content.encode())
+    if size > CONTENT_BYTES_MAX:
+        raise refusals.too_large(p, size)
+    return content
+
 
 TRIES = 5
 """Edits of one command before it gives way to whoever else is writing."""
