@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from holdfast.memories.state.result import InferenceResult as InferenceResult
     from holdfast.runtime.agent import AgentHooks as AgentHooks
     from holdfast.runtime.agent import AgentStart as AgentStart
+    from holdfast.runtime.agent import UserMessage as UserMessage
     from holdfast.runtime.agent_step import AgentStepExecutor as AgentStepExecutor
     from holdfast.runtime.agent_step import AgentStepNode as AgentStepNode
     from holdfast.runtime.checkpoints.checkpoint import Checkpoint as Checkpoint
@@ -61,7 +62,6 @@ if TYPE_CHECKING:
     from holdfast.runtime.team.result import TeamResult as TeamResult
     from holdfast.runtime.team.tools import team_tools as team_tools
     from holdfast.runtime.tool_context import ToolContext as ToolContext
-    from holdfast.runtime.user_message import UserMessage as UserMessage
     from holdfast.runtime.workflow import Edge as Edge
     from holdfast.runtime.workflow import FunctionNode as FunctionNode
     from holdfast.runtime.workflow import Workflow as Workflow
@@ -190,7 +190,7 @@ __getattr__ = lazily(
         "ToolCallUpdate": "holdfast.runtime.events",
         "ToolContext": "holdfast.runtime.tool_context",
         "ToolResultUpdate": "holdfast.runtime.events",
-        "UserMessage": "holdfast.runtime.user_message",
+        "UserMessage": "holdfast.runtime.agent",
         "TeamExecutor": "holdfast.runtime.team.executor",
         "TeamResult": "holdfast.runtime.team.result",
         "team_tools": "holdfast.runtime.team.tools",

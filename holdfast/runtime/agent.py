@@ -1,21 +1,83 @@
-"""An agent: what it is told, what it may call and what watches it. It holds nothing of any run.
+"""What an agent is: its specification, hooks, the user's message.
 
 Each of its hooks may be plain or awaitable, and one that returns nothing changes nothing.
 """
 
+import inspect
 import unicodedata
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any, Self, TypeAlias
+from datetime import datetime
+from functools import partial
+from typing import Any, Self, TypeAlias, cast
 
 from msgspec import Struct
+from pydantic_ai import Tool as ModelTool
+from pydantic_ai.models import KnownModelName, Model
 from pydantic_ai.settings import ModelSettings
+from pydantic_ai.toolsets import AbstractToolset
 
-from holdfast.ground.errors import InvalidInput
+from holdfast.ground.errors import InvalidInput, ToolNameTaken
 from holdfast.memories.state.history import Message
+from holdfast.memories.state.result import InferenceResult
 from holdfast.runtime.history import History
-from holdfast.runtime.hooks import AnyRun, OnResult
-from holdfast.runtime.parts import AnyModel, AnyTool, AnyToolset, Instructions, named
+from holdfast.tools.base import Tool
+
+AnyRun: TypeAlias = Any
+"""The run an agent is called in: a `NetworkRun`, a `Context`, or None when it stands alone.
+
+Whoever writes a hook for one of them says so in its own signature.
+"""
+
+Changed: TypeAlias = InferenceResult | None
+OnResult: TypeAlias = Callable[[InferenceResult, AnyRun], Changed | Awaitable[Changed]]
+
+
+AnyTool: TypeAlias = Tool | ModelTool[Any] | Callable[..., Any]
+AnyToolset: TypeAlias = AbstractToolset[Any]
+AnyModel: TypeAlias = Model | KnownModelName | str
+Instructions: TypeAlias = str | Callable[[AnyRun], str | Awaitable[str]]
+
+
+def name_of(tool: AnyTool) -> str:
+    """Return the name a model sees *tool* by."""
+    if isinstance(tool, Tool | ModelTool):
+        return tool.name
+    whole = _whole(tool)
+    return getattr(whole, "__name__", type(whole).__name__)
+
+
+def named(*toolsets: Iterable[AnyTool]) -> dict[str, AnyTool]:
+    """Lay *toolsets* side by side by name; ToolNameTaken on a clash."""
+    table: dict[str, AnyTool] = {}
+    for tools in toolsets:
+        for tool in tools:
+            name = name_of(tool)
+            if name in table:
+                raise ToolNameTaken(name, _id_of(table[name]), _id_of(tool))
+            table[name] = tool
+    return table
+
+
+def plain_function(function: Any) -> Any:
+    """Return the function that *function*, a partial or an object to be called, comes down to."""
+    whole = _whole(function)
+    return whole if inspect.isroutine(whole) else whole.__call__
+
+
+def _whole(function: Any) -> Any:
+    while isinstance(function, partial):
+        function = cast("partial[Any]", function).func
+    return function
+
+
+def _id_of(tool: AnyTool) -> str:
+    if isinstance(tool, Tool):
+        return tool.id
+    if isinstance(tool, ModelTool):
+        return getattr(cast("ModelTool[Any]", tool).function, "__qualname__", tool.name)
+    return getattr(plain_function(tool), "__qualname__", name_of(tool))
+
 
 NAME_LIMIT = 128
 """Characters of an agent's name."""
@@ -107,3 +169,27 @@ def check_name(name: object) -> None:
 def _check_instructions(given: object) -> None:
     if not isinstance(given, str) and not callable(given):
         raise InvalidInput("instructions", "must be text or a function of the run", given=given)
+
+
+class UserMessage(Struct, frozen=True):
+    """What a user says: *content*, its *id* and when, both made where they are not given.
+
+    *system_prompt* is added to the system text of every agent of the run it begins.
+    """
+
+    content: str
+    id: str | None = None
+    at: datetime | None = None
+    system_prompt: str | None = None
+
+
+def user_message(given: object) -> UserMessage:
+    """Return *given*, text or a message, as a message; else InvalidInput."""
+    if isinstance(given, str):
+        return UserMessage(given)
+    if not isinstance(given, UserMessage):
+        raise InvalidInput("input", "must be text or a UserMessage", given=given)
+    for name, text in (("content", given.content), ("system_prompt", given.system_prompt or "")):
+        if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance] - a user's
+            raise InvalidInput(f"input.{name}", "must be text", given=text)
+    return given

@@ -7,9 +7,9 @@ from typing import Any
 from holdfast.ground.errors import InvalidInput
 from holdfast.memories.run import keys
 from holdfast.memories.run.entry import TITLE_CHARS
+from holdfast.runtime.agent import AnyModel, AnyTool, named
 from holdfast.runtime.context import Context
 from holdfast.runtime.inference.agent import Agent
-from holdfast.runtime.parts import AnyModel, AnyTool, named
 from holdfast.runtime.plans.shapes import Step, Task
 from holdfast.runtime.steps.executor import StepExecutor
 from holdfast.tools.base import Schema

@@ -16,13 +16,13 @@ from holdfast.memories.run.entry import RunEntry
 from holdfast.memories.run.listeners import RunMemoryEvent
 from holdfast.memories.run.memory import RunMemory
 from holdfast.runtime import watch as watching
+from holdfast.runtime.agent import AnyModel
 from holdfast.runtime.cancelling import Cancelling
 from holdfast.runtime.concurrency import Slots
 from holdfast.runtime.events import ExecutionEvent, Spending
 from holdfast.runtime.feed import feed
 from holdfast.runtime.mcp import Remote
 from holdfast.runtime.metrics import counts
-from holdfast.runtime.parts import AnyModel
 from holdfast.runtime.steering import Steering
 
 _ids: Final = Ids()

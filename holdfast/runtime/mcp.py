@@ -17,9 +17,8 @@ from pydantic_ai import RunContext
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 
 from holdfast.ground.errors import InvalidInput, NotRunnable
-from holdfast.runtime.agent import AgentSpec
+from holdfast.runtime.agent import AgentSpec, AnyToolset
 from holdfast.runtime.inference.run import Run
-from holdfast.runtime.parts import AnyToolset
 from holdfast.runtime.schemas import unusable
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ import msgspec
 from holdfast.ground.errors import InvalidInput, RunFailed
 from holdfast.ground.json_values import JSON
 from holdfast.memories.run import keys
+from holdfast.runtime.agent import AnyModel, AnyTool, AnyToolset, Instructions
 from holdfast.runtime.checkpoints.checkpoint import Checkpoints
 from holdfast.runtime.concurrency import awaited
 from holdfast.runtime.context import Context
@@ -19,7 +20,6 @@ from holdfast.runtime.events import StepError
 from holdfast.runtime.executor import ExecutionOutcome
 from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.models import model_of
-from holdfast.runtime.parts import AnyModel, AnyTool, AnyToolset, Instructions
 from holdfast.runtime.plans.checks import ID_LENGTH
 from holdfast.runtime.plans.drafting import with_schema
 from holdfast.runtime.plans.executor import ParallelTaskExecutor

@@ -1,9 +1,8 @@
 """Which model is asked, where several were named."""
 
 from holdfast.ground.errors import NoModel
-from holdfast.runtime.agent import AgentSpec
+from holdfast.runtime.agent import AgentSpec, AnyModel
 from holdfast.runtime.context import Context
-from holdfast.runtime.parts import AnyModel
 
 
 def model_of(

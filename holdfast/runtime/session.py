@@ -27,17 +27,15 @@ from holdfast.memories.state import history as messages
 from holdfast.memories.state.result import InferenceResult
 from holdfast.memories.state.state import NetworkState
 from holdfast.memories.state.thread import checked_id_or_none
-from holdfast.runtime.agent import AgentHooks, AgentStart
+from holdfast.runtime.agent import AgentHooks, AgentStart, AnyModel, UserMessage
 from holdfast.runtime.concurrency import awaited
 from holdfast.runtime.engine_history import EngineHistory
 from holdfast.runtime.history import History
 from holdfast.runtime.inference.agent import Agent
-from holdfast.runtime.parts import AnyModel
 from holdfast.runtime.run_events import RunEvent
 from holdfast.runtime.session_events import SessionEvent
 from holdfast.runtime.session_history import Discreet
 from holdfast.runtime.session_memories import Durably, Recalling, SessionEvents
-from holdfast.runtime.user_message import UserMessage
 
 RECALLED: Final = 5
 """Items and turns recalled before a turn, unless told otherwise."""

@@ -26,7 +26,7 @@ from pydantic_ai.toolsets import (
 )
 
 from holdfast.ground.errors import ToolNameTaken
-from holdfast.runtime.parts import AnyTool, AnyToolset, name_of, named, plain_function
+from holdfast.runtime.agent import AnyTool, AnyToolset, name_of, named, plain_function
 from holdfast.runtime.schemas import BySchema, takes_anything
 from holdfast.runtime.tool_context import ToolContext
 from holdfast.tools.base import Schema, Tool

@@ -14,11 +14,11 @@ from holdfast.ground.errors import (
     TaskFailed,
 )
 from holdfast.runtime import executor
+from holdfast.runtime.agent import AnyModel, AnyTool
 from holdfast.runtime.agent_step import AgentStepExecutor, AgentStepNode
 from holdfast.runtime.context import Context
 from holdfast.runtime.events import ExecutionEvent, StepError, TaskMoment, TaskUpdate
 from holdfast.runtime.executor import ExecutionOutcome
-from holdfast.runtime.parts import AnyModel, AnyTool
 from holdfast.runtime.plans.schedule import Blocked
 from holdfast.runtime.plans.shapes import State
 from holdfast.runtime.plans.walking import walk

@@ -9,7 +9,7 @@ from pydantic_ai import Tool as ModelTool
 
 from holdfast.ground.errors import InvalidInput, ToolNameTaken
 from holdfast.runtime import Agent, AgentHooks, Context, ToolContext
-from holdfast.runtime.parts import AnyTool
+from holdfast.runtime.agent import AnyTool
 from holdfast.testing.scripted import ScriptedModel, call
 from holdfast.tools.base import Tool
 

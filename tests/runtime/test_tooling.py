@@ -15,7 +15,7 @@ from pydantic_ai.toolsets import FunctionToolset
 from holdfast.ground.errors import ToolNameTaken
 from holdfast.memories.state.state import NetworkState
 from holdfast.runtime import Agent, ToolContext
-from holdfast.runtime.parts import AnyTool, name_of, named
+from holdfast.runtime.agent import AnyTool, name_of, named
 from holdfast.runtime.tools import equipped
 from holdfast.testing.scripted import ScriptedModel, call
 from holdfast.tools.base import Tool

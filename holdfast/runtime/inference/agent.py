@@ -18,7 +18,7 @@ from holdfast.memories.state.result import NO_USAGE, InferenceResult, result_id
 from holdfast.memories.state.run_records import RunRecord
 from holdfast.memories.state.state import NetworkState
 from holdfast.memories.state.thread import checked_id_or_none
-from holdfast.runtime.agent import AgentSpec
+from holdfast.runtime.agent import AgentSpec, AnyModel, UserMessage, user_message
 from holdfast.runtime.context import Context
 from holdfast.runtime.inference.agent_loop import AgentCall, no_model
 from holdfast.runtime.inference.asking import HookFailed, is_enabled
@@ -27,9 +27,7 @@ from holdfast.runtime.inference.ends import RunEnd, failure
 from holdfast.runtime.inference.remembering import HistoryFailed, Remembering
 from holdfast.runtime.inference.run import MAX_ITER, MAX_TOOL_ERRORS, check_max_iter
 from holdfast.runtime.mcp import close, connect
-from holdfast.runtime.parts import AnyModel
 from holdfast.runtime.run_events import OnEvent, RunEvent, RunEventType, Sink, Telling, followed
-from holdfast.runtime.user_message import UserMessage, user_message
 
 _ids = Ids()
 _clock: Clock = SystemClock()

@@ -17,7 +17,7 @@ from pydantic_graph import End
 
 from holdfast.ground.errors import InvalidInput, NoModel, NotRunnable, ToolNameTaken
 from holdfast.memories.state.result import InferenceResult
-from holdfast.runtime.agent import AgentSpec, AgentStart
+from holdfast.runtime.agent import AgentSpec, AgentStart, AnyModel
 from holdfast.runtime.inference import asking
 from holdfast.runtime.inference.asking import HookFailed
 from holdfast.runtime.inference.building import CallDeps, built
@@ -30,7 +30,6 @@ from holdfast.runtime.inference.streaming import DeltaType, can_stream, deltas, 
 from holdfast.runtime.inference.tool_calls import ToolCalls
 from holdfast.runtime.left_running import none_left
 from holdfast.runtime.mcp import connect, seen_to
-from holdfast.runtime.parts import AnyModel
 
 Graph: TypeAlias = AgentRun[Any, Any]
 ToModel: TypeAlias = ModelRequestNode[Any, Any]

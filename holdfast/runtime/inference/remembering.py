@@ -11,8 +11,8 @@ from holdfast.memories.state.result import InferenceResult
 from holdfast.memories.state.run_records import RunRecord
 from holdfast.memories.state.state import NetworkState
 from holdfast.memories.state.thread import ThreadMessage, message_id
+from holdfast.runtime.agent import UserMessage
 from holdfast.runtime.history import History, HistoryContext, asked, has_any
-from holdfast.runtime.user_message import UserMessage
 
 
 class HistoryFailed(Exception):

@@ -10,8 +10,7 @@ from holdfast.ground.errors import InvalidInput
 from holdfast.memories.state.history import View, Window
 from holdfast.memories.state.result import InferenceResult
 from holdfast.memories.state.state import NetworkState
-from holdfast.runtime.agent import AgentSpec
-from holdfast.runtime.parts import AnyModel
+from holdfast.runtime.agent import AgentSpec, AnyModel
 from holdfast.runtime.run_events import RunEventType
 
 MAX_ITER = 20

@@ -12,6 +12,7 @@ from holdfast.ground.errors import InvalidInput
 from holdfast.memories.state.history import View
 from holdfast.memories.state.run_records import checked_name
 from holdfast.memories.state.state import NetworkState
+from holdfast.runtime.agent import AnyModel, UserMessage, user_message
 from holdfast.runtime.history import History
 from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.inference.run import MAX_TOOL_ERRORS, check_max_iter
@@ -25,9 +26,7 @@ from holdfast.runtime.networks.router import AnyRouter
 from holdfast.runtime.networks.routing_agent import DEFAULT, RoutingAgent
 from holdfast.runtime.networks.run import NetworkRun, NetworkSpec
 from holdfast.runtime.networks.running import NetworkExecution
-from holdfast.runtime.parts import AnyModel
 from holdfast.runtime.run_events import OnEvent, RunEvent, Sink, followed
-from holdfast.runtime.user_message import UserMessage, user_message
 
 _going: set[asyncio.Task[NetworkRun]] = set()
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from holdfast.memories.state.history import View, Window
 from holdfast.memories.state.result import InferenceResult, result_id
-from holdfast.runtime.agent import AgentSpec
+from holdfast.runtime.agent import AgentSpec, AnyModel
 from holdfast.runtime.concurrency import awaited
 from holdfast.runtime.inference.agent_loop import AgentCall
 from holdfast.runtime.inference.asking import HookFailed, is_enabled
@@ -19,7 +19,6 @@ from holdfast.runtime.networks.over import Over, cancelled, timed_out
 from holdfast.runtime.networks.route import BadRoute, Route, Router, RouterContext, route_of
 from holdfast.runtime.networks.routing_agent import Decision, RoutingAgent, deciding
 from holdfast.runtime.networks.running import NetworkExecution
-from holdfast.runtime.parts import AnyModel
 
 AnyRouter: TypeAlias = Router | RoutingAgent
 

@@ -5,12 +5,11 @@ from contextvars import ContextVar
 from typing import Any, TypeAlias
 
 from holdfast.ground.errors import InvalidInput
-from holdfast.runtime.agent import AgentHooks, AgentStart
+from holdfast.runtime.agent import AgentHooks, AgentStart, AnyModel, AnyTool, Instructions
 from holdfast.runtime.concurrency import awaited
 from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.networks.agents import AgentRoster
 from holdfast.runtime.networks.route import AnyRoute, BadRoute, Route, RouterContext, bad
-from holdfast.runtime.parts import AnyModel, AnyTool, Instructions
 
 OnRoute: TypeAlias = Callable[[RouterContext], AnyRoute | Awaitable[AnyRoute]]
 

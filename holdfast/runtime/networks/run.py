@@ -13,6 +13,7 @@ from holdfast.memories.state.message import to_milliseconds, to_text
 from holdfast.memories.state.result import InferenceResult, Usage
 from holdfast.memories.state.run_records import RunStatus
 from holdfast.memories.state.state import NetworkState
+from holdfast.runtime.agent import AnyModel
 from holdfast.runtime.history import History
 from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.inference.ends import RunEnd
@@ -20,7 +21,6 @@ from holdfast.runtime.inference.tool_calls import working
 from holdfast.runtime.networks.agents import AgentOrName, AgentRoster
 from holdfast.runtime.networks.interrupting import Interrupting
 from holdfast.runtime.networks.queue import AgentQueue
-from holdfast.runtime.parts import AnyModel
 from holdfast.runtime.run_events import Telling
 
 

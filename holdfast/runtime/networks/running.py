@@ -13,16 +13,14 @@ from holdfast.ground.errors import InvalidInput
 from holdfast.ground.ids import Ids
 from holdfast.memories.state.history import View, Window
 from holdfast.memories.state.thread import checked_id_or_none
-from holdfast.runtime.agent import AgentSpec
+from holdfast.runtime.agent import AgentSpec, AnyModel, UserMessage
 from holdfast.runtime.history import History
 from holdfast.runtime.inference.agent import as_state
 from holdfast.runtime.inference.remembering import Remembering
 from holdfast.runtime.inference.run import check_max_iter
 from holdfast.runtime.networks.options import NetworkOptions
 from holdfast.runtime.networks.run import NetworkProgress, NetworkRun, NetworkSpec
-from holdfast.runtime.parts import AnyModel
 from holdfast.runtime.run_events import RunEvent, RunEventType, Sink, Telling
-from holdfast.runtime.user_message import UserMessage
 
 _ids = Ids()
 _clock: Clock = SystemClock()

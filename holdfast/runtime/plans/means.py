@@ -6,10 +6,10 @@ from dataclasses import KW_ONLY, dataclass, replace
 from holdfast.ground.json_values import JSON, decode, encode
 from holdfast.memories.run import keys
 from holdfast.memories.run.entry import TITLE_CHARS, VALUE_DEPTH
+from holdfast.runtime.agent import AnyModel, AnyTool, AnyToolset, named
 from holdfast.runtime.checkpoints import CheckpointWriter
 from holdfast.runtime.context import Context
 from holdfast.runtime.inference.agent import Agent
-from holdfast.runtime.parts import AnyModel, AnyTool, AnyToolset, named
 from holdfast.runtime.plans.shapes import Step, Task
 from holdfast.runtime.steps.executor import StepExecutor
 

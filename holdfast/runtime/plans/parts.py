@@ -6,10 +6,10 @@ from typing import Any
 from pydantic_ai.models import Model
 
 from holdfast.ground.json_values import JSON
+from holdfast.runtime.agent import AnyModel, AnyTool, AnyToolset
 from holdfast.runtime.checkpoints.checkpoint import hashed
 from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.models import model_of
-from holdfast.runtime.parts import AnyModel, AnyTool, AnyToolset
 from holdfast.runtime.plans.means import PlanContext
 from holdfast.runtime.plans.plan import TaskPlan
 from holdfast.runtime.plans.reading import plain

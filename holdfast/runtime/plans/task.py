@@ -5,11 +5,11 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from holdfast.ground.errors import InvalidPlan, TaskFailed
 from holdfast.ground.json_values import JSON
 from holdfast.runtime import executor
+from holdfast.runtime.agent import AnyModel, AnyTool, AnyToolset
 from holdfast.runtime.context import Context
 from holdfast.runtime.events import ExecutionEvent, StepError
 from holdfast.runtime.executor import ExecutionOutcome
 from holdfast.runtime.inference.agent import Agent
-from holdfast.runtime.parts import AnyModel, AnyTool, AnyToolset
 from holdfast.runtime.plans.checks import problems_of_task
 from holdfast.runtime.plans.means import PlanContext, supply, taken
 from holdfast.runtime.plans.shapes import Task

@@ -5,10 +5,10 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
+from holdfast.runtime.agent import AnyModel, AnyTool, AnyToolset
 from holdfast.runtime.context import Context
 from holdfast.runtime.events import LogUpdate, TaskMoment, TaskUpdate
 from holdfast.runtime.inference.agent import Agent
-from holdfast.runtime.parts import AnyModel, AnyTool, AnyToolset
 from holdfast.runtime.plans.shapes import Step, Task
 from holdfast.runtime.steps.contract import ResultSchema
 from holdfast.runtime.steps.prompt import Contract

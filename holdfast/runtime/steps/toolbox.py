@@ -12,9 +12,9 @@ from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 from holdfast.ground.errors import NotRunnable
 from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.state.state import NetworkState
+from holdfast.runtime.agent import AnyTool, name_of, named
 from holdfast.runtime.context import Profile
 from holdfast.runtime.mcp import kept, reach
-from holdfast.runtime.parts import AnyTool, name_of, named
 from holdfast.runtime.steps.acceptance import Acceptance
 from holdfast.runtime.steps.assignment import Assignment
 from holdfast.runtime.steps.paging import READ_RESULT, ResultPages

@@ -6,11 +6,11 @@ from typing import Final, get_args
 
 from holdfast.ground.errors import AgentNameTaken, InvalidInput, NoModel, NotPermitted
 from holdfast.runtime import executor
+from holdfast.runtime.agent import AnyModel, AnyTool, AnyToolset
 from holdfast.runtime.context import Context
 from holdfast.runtime.events import ExecutionEvent, TeamUpdate
 from holdfast.runtime.executor import ExecutionOutcome
 from holdfast.runtime.inference.agent import Agent
-from holdfast.runtime.parts import AnyModel, AnyTool, AnyToolset
 from holdfast.runtime.team.board import TaskBoard
 from holdfast.runtime.team.bus import MessageBus
 from holdfast.runtime.team.mailbox import Mailbox

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 from msgspec import Struct
 
+from holdfast.runtime.agent import AnyModel
 from holdfast.runtime.inference.agent import Agent
-from holdfast.runtime.parts import AnyModel
 from holdfast.runtime.team.board import TaskBoard
 from holdfast.runtime.team.history import TurnHistory
 from holdfast.runtime.team.mailbox import Mailbox

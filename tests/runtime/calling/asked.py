@@ -13,8 +13,7 @@ from holdfast.memories.state.message import TextMessage, ToolResultMessage
 from holdfast.memories.state.result import InferenceResult
 from holdfast.memories.state.state import NetworkState
 from holdfast.runtime import Agent, RunEvent
-from holdfast.runtime.agent import AgentSpec
-from holdfast.runtime.parts import AnyModel
+from holdfast.runtime.agent import AgentSpec, AnyModel
 from holdfast.runtime.run_events import RunEventType
 from holdfast.testing.scripted import Asked, ScriptedModel, Turn
 
