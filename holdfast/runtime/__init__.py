@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.checkpoints.files import FileCheckpoints as FileCheckpoints
     from holdfast.runtime.checkpoints.memory import MemoryCheckpoints as MemoryCheckpoints
     from holdfast.runtime.context import Context as Context
+    from holdfast.runtime.context import ToolContext as ToolContext
     from holdfast.runtime.engine_history import EngineHistory as EngineHistory
     from holdfast.runtime.events import Chunk as Chunk
     from holdfast.runtime.events import LogUpdate as LogUpdate
@@ -61,7 +62,6 @@ if TYPE_CHECKING:
     from holdfast.runtime.team.executor import TeamExecutor as TeamExecutor
     from holdfast.runtime.team.result import TeamResult as TeamResult
     from holdfast.runtime.team.tools import team_tools as team_tools
-    from holdfast.runtime.tool_context import ToolContext as ToolContext
     from holdfast.runtime.workflow import Edge as Edge
     from holdfast.runtime.workflow import FunctionNode as FunctionNode
     from holdfast.runtime.workflow import Workflow as Workflow
@@ -188,7 +188,7 @@ __getattr__ = lazily(
         "TaskUpdate": "holdfast.runtime.events",
         "TeamUpdate": "holdfast.runtime.events",
         "ToolCallUpdate": "holdfast.runtime.events",
-        "ToolContext": "holdfast.runtime.tool_context",
+        "ToolContext": "holdfast.runtime.context",
         "ToolResultUpdate": "holdfast.runtime.events",
         "UserMessage": "holdfast.runtime.agent",
         "TeamExecutor": "holdfast.runtime.team.executor",

@@ -1,29 +1,165 @@
-"""What all executors of one run share: its memory, model, slots, clock, and the word to stop."""
+"""The context of a run: models, tools, cancellation, steering."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from threading import Lock
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from threading import Lock, RLock
 from typing import Any, Final, Literal, TypeAlias, get_args
+from weakref import WeakSet
 
+from msgspec import Struct
 from opentelemetry import trace
-from pydantic_ai.usage import RequestUsage
+from pydantic_ai.exceptions import UserError
+from pydantic_ai.usage import RequestUsage, RunUsage
 
 from holdfast.ground.clock import Clock, SystemClock, to_microseconds
-from holdfast.ground.errors import InvalidInput, NotFound
+from holdfast.ground.errors import InvalidInput, NoModel, NotFound
 from holdfast.ground.ids import Ids
+from holdfast.ground.text import encoded
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.run.entry import RunEntry
 from holdfast.memories.run.listeners import RunMemoryEvent
 from holdfast.memories.run.memory import RunMemory
+from holdfast.memories.state.state import NetworkState
 from holdfast.runtime import watch as watching
-from holdfast.runtime.agent import AnyModel
-from holdfast.runtime.cancelling import Cancelling
+from holdfast.runtime.agent import AgentSpec, AnyModel
 from holdfast.runtime.concurrency import Slots
 from holdfast.runtime.events import ExecutionEvent, Spending
 from holdfast.runtime.feed import feed
 from holdfast.runtime.mcp import Remote
 from holdfast.runtime.metrics import counts
-from holdfast.runtime.steering import Steering
+
+
+class Cancelling:
+    """Whether a run is to end, and why. What belongs to *parent* ends with it, not it with them."""
+
+    def __init__(self, parent: "Cancelling | None" = None) -> None:
+        self._reason: str | None = None
+        self._hearers: dict[object, Callable[[], None]] = {}
+        self._children: WeakSet[Cancelling] = WeakSet()
+        self._lock = Lock()
+        if parent is not None:
+            parent.adopt(self)
+
+    @property
+    def reason(self) -> str | None:
+        """Why the run is to end; None while it is not."""
+        return self._reason
+
+    def cancel(self, reason: str) -> None:
+        """Say that the run is to end; only the first reason counts."""
+        with self._lock:
+            if self._reason is not None:
+                return
+            self._reason = reason
+            hearers, children = list(self._hearers.values()), list(self._children)
+        for hear in hearers:
+            hear()
+        for child in children:
+            child.cancel(reason)
+
+    def heard_by(self, hear: Callable[[], None]) -> Callable[[], None]:
+        """Call *hear* when the run is to end, at once if it already is; return what ends that."""
+        key = object()
+        with self._lock:
+            self._hearers[key] = hear
+            late = self._reason is not None
+        if late:
+            hear()
+
+        def off() -> None:
+            with self._lock:
+                self._hearers.pop(key, None)
+
+        return off
+
+    def adopt(self, child: "Cancelling") -> None:
+        """Let *child* end with this, now if this has ended."""
+        with self._lock:
+            self._children.add(child)
+            reason = self._reason
+        if reason is not None:
+            child.cancel(reason)
+
+
+Deliver = Callable[[str], None]
+"""Puts a text before the next request; UserError when there will be none."""
+
+
+class Steering:
+    """The steps of a run that can be spoken to. Any thread may call."""
+
+    def __init__(self) -> None:
+        self._steps: dict[str, Inbox] = {}
+        self._lock = RLock()
+
+    def expect(self, steps: Iterable[str]) -> None:
+        """Let what is said to *steps* wait until they start."""
+        with self._lock:
+            for step in steps:
+                self._steps.setdefault(step, Inbox(step, self._lock))
+
+    def started(self, step: str) -> "Inbox":
+        """Return what is said to *step*, which runs from now on."""
+        with self._lock:
+            known = self._steps.get(step)
+            if known is None or known.state == "ended":
+                self._steps[step] = known = Inbox(step, self._lock)
+            known.state = "running"
+            return known
+
+    def steer(self, text: str, *, step: str | None = None) -> list[str]:
+        """Say *text* to *step*, or to all that run; return which; NotFound if it has ended."""
+        if not encoded("text", text).strip():
+            raise InvalidInput("text", "must not be blank")
+        with self._lock:
+            if step is None:
+                running = [each for each in self._steps.values() if each.state == "running"]
+                return [each.step for each in running if each.take(text)]
+            inbox = self._steps.get(step)
+            if inbox is None or not inbox.take(text):
+                raise NotFound("step", step)
+            return [step]
+
+
+class Inbox:
+    """What was said to one step, all of it: a second try hears it again."""
+
+    def __init__(self, step: str, lock: RLock) -> None:
+        self.step = step
+        self.state: Literal["expected", "running", "ended"] = "expected"
+        self._said: list[str] = []
+        self._deliver: Deliver | None = None
+        self._lock = lock
+
+    def take(self, text: str) -> bool:
+        """Keep *text* and hand it on; False when the step has ended."""
+        if self.state == "ended":
+            return False
+        if self._deliver is not None:
+            try:
+                self._deliver(text)
+            except UserError:
+                return False
+        self._said.append(text)
+        return True
+
+    def deliver_to(self, deliver: Deliver) -> None:
+        """Hand everything said so far to *deliver*, and what is said from now on."""
+        with self._lock:
+            self._deliver = deliver
+            for text in self._said:
+                deliver(text)
+
+    def wait(self) -> None:
+        """Let what is said wait until there is somebody to hand it to."""
+        with self._lock:
+            self._deliver = None
+
+    def end(self) -> None:
+        """Take nothing more."""
+        with self._lock:
+            self.state, self._deliver = "ended", None
+
 
 _ids: Final = Ids()
 
@@ -219,3 +355,35 @@ class _Numbers:
         with self._lock:
             self._last += 1
             return self._last
+
+
+def model_of(
+    context: Context, *, agent: AgentSpec | None = None, model: AnyModel | None = None
+) -> AnyModel:
+    """Return whom to ask: the agent's model, else *model*, else the context's; NoModel for none."""
+    found = (agent.model if agent else None) or model or context.model
+    if found is None:
+        raise NoModel(
+            "No model is set.",
+            agent=agent.name if agent else None,
+            next="Give one to the agent, to the executor, or to the context.",
+        )
+    return found
+
+
+class ToolContext(Struct, frozen=True, kw_only=True):
+    """The call a tool is part of; a first parameter annotated with it is filled, and not shown.
+
+    `network` is the `NetworkRun`, None outside a network. `context` and `memory` are there in a
+    plan or a team. What is written to `state` carries this call as its source.
+    """
+
+    agent: AgentSpec
+    state: NetworkState
+    run_id: str
+    call_id: str
+    tool_name: str
+    usage: RunUsage
+    network: Any = None
+    context: Context | None = None
+    memory: RunMemory | None = None

@@ -14,12 +14,11 @@ from holdfast.memories.run import keys
 from holdfast.runtime.agent import AnyModel, AnyTool, AnyToolset, Instructions
 from holdfast.runtime.checkpoints.checkpoint import Checkpoints
 from holdfast.runtime.concurrency import awaited
-from holdfast.runtime.context import Context
+from holdfast.runtime.context import Context, model_of
 from holdfast.runtime.designing import design_step, designed, refused
 from holdfast.runtime.events import StepError
 from holdfast.runtime.executor import ExecutionOutcome
 from holdfast.runtime.inference.agent import Agent
-from holdfast.runtime.models import model_of
 from holdfast.runtime.plans.checks import ID_LENGTH
 from holdfast.runtime.plans.drafting import with_schema
 from holdfast.runtime.plans.executor import ParallelTaskExecutor

@@ -8,9 +8,8 @@ from pydantic_ai import RunContext
 from holdfast.memories.state.state import NetworkState
 from holdfast.runtime.agent import AgentSpec
 from holdfast.runtime.concurrency import awaited
-from holdfast.runtime.context import Context
+from holdfast.runtime.context import Context, ToolContext
 from holdfast.runtime.mcp import kept
-from holdfast.runtime.tool_context import ToolContext
 from holdfast.runtime.tools import ContextOf, equipped
 
 

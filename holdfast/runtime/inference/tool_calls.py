@@ -14,9 +14,9 @@ from pydantic_ai.settings import ModelSettings, ToolChoice
 from holdfast.ground.errors import InvalidInput
 from holdfast.memories.state.message import ToolCall
 from holdfast.runtime.agent import AgentSpec
+from holdfast.runtime.context import ToolContext
 from holdfast.runtime.inference.messages import ToolOutcome, calls, content_of, tool_call
 from holdfast.runtime.inference.run import Run
-from holdfast.runtime.tool_context import ToolContext
 
 working: ContextVar[tuple[str, str, str] | None] = ContextVar("working", default=None)
 """The run whose tool is at work, the tool's name, and its call's id."""

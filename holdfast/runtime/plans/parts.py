@@ -8,8 +8,8 @@ from pydantic_ai.models import Model
 from holdfast.ground.json_values import JSON
 from holdfast.runtime.agent import AnyModel, AnyTool, AnyToolset
 from holdfast.runtime.checkpoints.checkpoint import hashed
+from holdfast.runtime.context import model_of
 from holdfast.runtime.inference.agent import Agent
-from holdfast.runtime.models import model_of
 from holdfast.runtime.plans.means import PlanContext
 from holdfast.runtime.plans.plan import TaskPlan
 from holdfast.runtime.plans.reading import plain

@@ -27,10 +27,9 @@ from holdfast.ground.errors import InvalidInput, PlanningFailed
 from holdfast.ground.json_values import JSON
 from holdfast.runtime import executor
 from holdfast.runtime.agent import AnyModel, AnyTool, named
-from holdfast.runtime.context import Context
+from holdfast.runtime.context import Context, model_of
 from holdfast.runtime.events import ExecutionEvent, PlanningUpdate, TaskUpdate
 from holdfast.runtime.executor import ExecutionOutcome
-from holdfast.runtime.models import model_of
 from holdfast.runtime.plans.drafting import Answer, Draft, with_schema
 from holdfast.runtime.plans.plan import TaskPlan
 from holdfast.runtime.plans.planning_tools import ADD, FINISH, REMOVE, TOOLS

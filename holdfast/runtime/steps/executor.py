@@ -11,14 +11,13 @@ from pydantic_ai.messages import ModelMessage
 from holdfast.ground.errors import InvalidInput, LimitExceeded, NoModel, StepFailed
 from holdfast.runtime import executor
 from holdfast.runtime.agent import AnyModel, AnyTool, AnyToolset
-from holdfast.runtime.context import Context
+from holdfast.runtime.context import Context, Inbox
 from holdfast.runtime.events import ExecutionEvent, StepError, StepResult
 from holdfast.runtime.executor import ExecutionOutcome
 from holdfast.runtime.inference import asking
 from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.metrics import counts
 from holdfast.runtime.plans.shapes import State, Step, Task
-from holdfast.runtime.steering import Inbox
 from holdfast.runtime.steps.assignment import AcceptResult, Assignment
 from holdfast.runtime.steps.contract import ResultSchema, checked_schema
 from holdfast.runtime.steps.leaving import leave_failure, leave_result

@@ -13,14 +13,13 @@ from holdfast.ground.errors import NotRunnable
 from holdfast.memories.run.memory import RunMemory
 from holdfast.memories.state.state import NetworkState
 from holdfast.runtime.agent import AnyTool, name_of, named
-from holdfast.runtime.context import Profile
+from holdfast.runtime.context import Profile, ToolContext
 from holdfast.runtime.mcp import kept, reach
 from holdfast.runtime.steps.acceptance import Acceptance
 from holdfast.runtime.steps.assignment import Assignment
 from holdfast.runtime.steps.paging import READ_RESULT, ResultPages
 from holdfast.runtime.steps.stopped import Stopped
 from holdfast.runtime.steps.tools import FINISH, StepTools, ToolCallOutcome
-from holdfast.runtime.tool_context import ToolContext
 from holdfast.runtime.tools import equipped, in_thread
 from holdfast.tools.base import Tool
 from holdfast.tools.run import run as run_tools

@@ -11,13 +11,12 @@ from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 
 from holdfast.memories.state.state import NetworkState
 from holdfast.runtime.agent import AnyTool, AnyToolset, name_of, named
-from holdfast.runtime.context import Context
+from holdfast.runtime.context import Context, ToolContext
 from holdfast.runtime.events import LogUpdate
 from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.mcp import kept, reach
 from holdfast.runtime.steps.paging import READ_RESULT, ResultPages
 from holdfast.runtime.steps.tools import StepTools, ToolCallOutcome
-from holdfast.runtime.tool_context import ToolContext
 from holdfast.runtime.tools import equipped, in_thread
 from holdfast.tools.base import Tool
 
