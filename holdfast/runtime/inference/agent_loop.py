@@ -18,6 +18,7 @@ from pydantic_graph import End
 from holdfast.ground.errors import InvalidInput, NoModel, NotRunnable, ToolNameTaken
 from holdfast.memories.state.result import InferenceResult
 from holdfast.runtime.agent import AgentSpec, AgentStart, AnyModel
+from holdfast.runtime.concurrency import none_left
 from holdfast.runtime.inference import asking
 from holdfast.runtime.inference.asking import HookFailed
 from holdfast.runtime.inference.building import CallDeps, built
@@ -28,7 +29,6 @@ from holdfast.runtime.inference.run import MAX_ITER, Run, check_max_iter
 from holdfast.runtime.inference.run_types import CallRecord
 from holdfast.runtime.inference.streaming import DeltaType, can_stream, deltas, whole
 from holdfast.runtime.inference.tool_calls import ToolCalls
-from holdfast.runtime.left_running import none_left
 from holdfast.runtime.mcp import connect, seen_to
 
 Graph: TypeAlias = AgentRun[Any, Any]

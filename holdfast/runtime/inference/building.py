@@ -11,11 +11,11 @@ from pydantic_ai.messages import InstructionPart
 from pydantic_ai.models import ModelRequestContext
 
 from holdfast.runtime.agent import AgentSpec
+from holdfast.runtime.concurrency import NOTING
 from holdfast.runtime.context import ToolContext
 from holdfast.runtime.inference.answering import ToolErrorToolset
 from holdfast.runtime.inference.request import Sent
 from holdfast.runtime.inference.tool_calls import ToolCalls
-from holdfast.runtime.left_running import NOTING
 from holdfast.runtime.mcp import kept
 from holdfast.runtime.tools import equipped
 

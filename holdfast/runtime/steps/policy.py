@@ -16,9 +16,9 @@ from pydantic_ai.tools import ToolDefinition
 from pydantic_graph import End
 
 from holdfast.ground.errors import HoldfastError
+from holdfast.runtime.concurrency import NOTING, none_left
 from holdfast.runtime.context import Context, Deliver, Inbox
 from holdfast.runtime.feed import feed
-from holdfast.runtime.left_running import NOTING, none_left
 from holdfast.runtime.steps.acceptance import Acceptance
 from holdfast.runtime.steps.assignment import Assignment
 from holdfast.runtime.steps.contract import parameters

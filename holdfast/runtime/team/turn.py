@@ -13,8 +13,8 @@ from pydantic_ai.messages import ModelMessage, ModelResponse
 from pydantic_ai.models.instrumented import InstrumentationSettings
 from pydantic_graph import End
 
+from holdfast.runtime.concurrency import NOTING, none_left
 from holdfast.runtime.context import Context
-from holdfast.runtime.left_running import NOTING, none_left
 from holdfast.runtime.steps.hooks import LoopScope, StepHooks
 from holdfast.runtime.steps.stopped import Stopped
 from holdfast.runtime.steps.telling import StepEvents
