@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.events import MemoryUpdate as MemoryUpdate
     from holdfast.runtime.events import PlanningUpdate as PlanningUpdate
     from holdfast.runtime.events import RunUpdate as RunUpdate
+    from holdfast.runtime.events import SessionEvent as SessionEvent
     from holdfast.runtime.events import Spending as Spending
     from holdfast.runtime.events import StepError as StepError
     from holdfast.runtime.events import StepResult as StepResult
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
     from holdfast.runtime.plans.task import TaskExecutor as TaskExecutor
     from holdfast.runtime.run_events import RunEvent as RunEvent
     from holdfast.runtime.session import Session as Session
-    from holdfast.runtime.session_events import SessionEvent as SessionEvent
     from holdfast.runtime.steps.executor import StepExecutor as StepExecutor
     from holdfast.runtime.team.board import TaskBoard as TaskBoard
     from holdfast.runtime.team.bus import MessageBus as MessageBus
@@ -175,7 +175,7 @@ __getattr__ = lazily(
         "RunUpdate": "holdfast.runtime.events",
         "Spending": "holdfast.runtime.events",
         "Session": "holdfast.runtime.session",
-        "SessionEvent": "holdfast.runtime.session_events",
+        "SessionEvent": "holdfast.runtime.events",
         "Step": "holdfast.runtime.plans.shapes",
         "StepError": "holdfast.runtime.events",
         "StepExecutor": "holdfast.runtime.steps.executor",

@@ -23,8 +23,7 @@ from holdfast.memories.state.state import NetworkState
 from holdfast.runtime import watch as watching
 from holdfast.runtime.agent import AgentSpec, AnyModel
 from holdfast.runtime.concurrency import Slots
-from holdfast.runtime.events import ExecutionEvent, Spending
-from holdfast.runtime.feed import feed
+from holdfast.runtime.events import ExecutionEvent, Spending, feed
 from holdfast.runtime.mcp import Remote
 from holdfast.runtime.metrics import counts
 

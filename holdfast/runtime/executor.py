@@ -16,8 +16,7 @@ from holdfast.ground.errors import HoldfastError, InvalidInput, RunCancelled
 from holdfast.memories.run.entry import RunEntry
 from holdfast.memories.run.records.record import NAME_MOST
 from holdfast.runtime.context import Context
-from holdfast.runtime.events import ExecutionEvent, MemoryUpdate, RunUpdate
-from holdfast.runtime.feed import EventFeed, feed
+from holdfast.runtime.events import EventFeed, ExecutionEvent, MemoryUpdate, RunUpdate, feed
 
 State: TypeAlias = Literal["completed", "failed", "cancelled"]
 

@@ -16,7 +16,7 @@ from holdfast.memories import durable, longterm
 from holdfast.memories.durable.hydration import Hydration
 from holdfast.memories.longterm.block import recalled_block, without_blocks
 from holdfast.memories.longterm.records import Recalled
-from holdfast.runtime.session_events import SessionEvent, SessionEventType
+from holdfast.runtime.events import SessionEvent, SessionEventType
 
 T = TypeVar("T")
 

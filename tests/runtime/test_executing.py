@@ -8,8 +8,8 @@ from stepping import Stepping, names
 
 from holdfast.ground.errors import InvalidInput
 from holdfast.runtime import Context, LogUpdate, executor
+from holdfast.runtime.events import BOUND
 from holdfast.runtime.executor import ExecutionOutcome
-from holdfast.runtime.feed import BOUND
 from holdfast.testing import call
 from holdfast.testing.fakes import FrozenClock
 

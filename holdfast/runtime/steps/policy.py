@@ -18,7 +18,7 @@ from pydantic_graph import End
 from holdfast.ground.errors import HoldfastError
 from holdfast.runtime.concurrency import NOTING, none_left
 from holdfast.runtime.context import Context, Deliver, Inbox
-from holdfast.runtime.feed import feed
+from holdfast.runtime.events import feed
 from holdfast.runtime.steps.acceptance import Acceptance
 from holdfast.runtime.steps.assignment import Assignment
 from holdfast.runtime.steps.contract import parameters

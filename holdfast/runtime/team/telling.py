@@ -3,8 +3,7 @@
 from typing import Any, Literal
 
 from holdfast.runtime.context import Context
-from holdfast.runtime.events import ExecutionEvent, LogUpdate, TeamMoment, TeamUpdate
-from holdfast.runtime.feed import feed
+from holdfast.runtime.events import ExecutionEvent, LogUpdate, TeamMoment, TeamUpdate, feed
 
 
 class TeamEvents:
