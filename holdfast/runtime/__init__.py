@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from holdfast.runtime.checkpoints.memory import MemoryCheckpoints as MemoryCheckpoints
     from holdfast.runtime.context import Context as Context
     from holdfast.runtime.context import ToolContext as ToolContext
-    from holdfast.runtime.engine_history import EngineHistory as EngineHistory
     from holdfast.runtime.events import Chunk as Chunk
     from holdfast.runtime.events import LogUpdate as LogUpdate
     from holdfast.runtime.events import MemoryUpdate as MemoryUpdate
@@ -33,11 +32,12 @@ if TYPE_CHECKING:
     from holdfast.runtime.events import TeamUpdate as TeamUpdate
     from holdfast.runtime.events import ToolCallUpdate as ToolCallUpdate
     from holdfast.runtime.events import ToolResultUpdate as ToolResultUpdate
+    from holdfast.runtime.history import EngineHistory as EngineHistory
     from holdfast.runtime.history import History as History
     from holdfast.runtime.history import HistoryContext as HistoryContext
+    from holdfast.runtime.history import InMemoryHistory as InMemoryHistory
     from holdfast.runtime.inference.agent import Agent as Agent
     from holdfast.runtime.mcp import McpServer as McpServer
-    from holdfast.runtime.memory_history import InMemoryHistory as InMemoryHistory
     from holdfast.runtime.modes import MultiModeAgent as MultiModeAgent
     from holdfast.runtime.networks.network import Network as Network
     from holdfast.runtime.networks.route import Route as Route
@@ -150,11 +150,11 @@ __getattr__ = lazily(
         "Chunk": "holdfast.runtime.events",
         "Context": "holdfast.runtime.context",
         "EngineCheckpoints": "holdfast.runtime.checkpoints.engine",
-        "EngineHistory": "holdfast.runtime.engine_history",
+        "EngineHistory": "holdfast.runtime.history",
         "FileCheckpoints": "holdfast.runtime.checkpoints.files",
         "History": "holdfast.runtime.history",
         "HistoryContext": "holdfast.runtime.history",
-        "InMemoryHistory": "holdfast.runtime.memory_history",
+        "InMemoryHistory": "holdfast.runtime.history",
         "InferenceResult": "holdfast.memories.state.result",
         "LogUpdate": "holdfast.runtime.events",
         "McpServer": "holdfast.runtime.mcp",

@@ -29,12 +29,10 @@ from holdfast.memories.state.state import NetworkState
 from holdfast.memories.state.thread import checked_id_or_none
 from holdfast.runtime.agent import AgentHooks, AgentStart, AnyModel, UserMessage
 from holdfast.runtime.concurrency import awaited
-from holdfast.runtime.engine_history import EngineHistory
 from holdfast.runtime.events import SessionEvent
-from holdfast.runtime.history import History
+from holdfast.runtime.history import Discreet, EngineHistory, History
 from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.run_events import RunEvent
-from holdfast.runtime.session_history import Discreet
 from holdfast.runtime.session_memories import Durably, Recalling, SessionEvents
 
 RECALLED: Final = 5

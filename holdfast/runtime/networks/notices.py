@@ -6,7 +6,7 @@ from typing import Any, Final
 from msgspec.json import encode
 
 from holdfast.ground.events import Event, EventBus
-from holdfast.runtime.engine_history import EngineHistory
+from holdfast.runtime.history import EngineHistory
 from holdfast.runtime.run_events import RunEvent
 
 FACTS: Final[Mapping[str, tuple[str, ...]]] = {
