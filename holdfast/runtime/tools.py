@@ -28,7 +28,7 @@ from pydantic_ai.toolsets import (
 from holdfast.ground.errors import ToolNameTaken
 from holdfast.runtime.agent import AnyTool, AnyToolset, name_of, named, plain_function
 from holdfast.runtime.context import ToolContext
-from holdfast.runtime.schemas import BySchema, takes_anything
+from holdfast.runtime.mcp import BySchema, takes_anything
 from holdfast.tools.base import Schema, Tool
 
 ContextOf: TypeAlias = Callable[[RunContext[Any]], ToolContext]

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic_ai.exceptions import ModelRetry
 
-from holdfast.runtime.schemas import BySchema, unusable
+from holdfast.runtime.mcp import BySchema, unusable
 
 NUMBERS = {
     "type": "object",

@@ -22,8 +22,7 @@ from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
 
 from holdfast.ground.errors import HoldfastError, ToolNameTaken
 from holdfast.runtime.inference.json_form import json_form
-from holdfast.runtime.mcp import seen_to
-from holdfast.runtime.schemas import PROBLEMS
+from holdfast.runtime.mcp import PROBLEMS, seen_to
 from holdfast.runtime.steps.paging import ResultPages
 from holdfast.runtime.tools import OURS
 from holdfast.tools.base import JSON, Tool
