@@ -1,13 +1,328 @@
-"""One agent that works in one of three modes: in a loop, by a plan, or as a team."""
+"""MultiModeAgent: one agent in a loop, by a plan, or as a team."""
 
-from collections.abc import AsyncGenerator
+import asyncio
+import re
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from importlib.resources import files
+from typing import Any, Final, Literal, TypeAlias, get_args
 
+import msgspec
+
+from holdfast.ground.errors import InvalidInput, RunFailed
+from holdfast.ground.json_values import JSON
+from holdfast.memories.run import keys
 from holdfast.runtime import executor
-from holdfast.runtime.context import Context
+from holdfast.runtime.agent import AnyModel, AnyTool, AnyToolset, Instructions, check_name
+from holdfast.runtime.checkpoints.checkpoint import Checkpoints
+from holdfast.runtime.concurrency import awaited
+from holdfast.runtime.context import Context, model_of
 from holdfast.runtime.events import ExecutionEvent, StepError
-from holdfast.runtime.mode_run import ModeRun, MultiModeSpec
+from holdfast.runtime.executor import ExecutionOutcome
+from holdfast.runtime.inference.agent import Agent
+from holdfast.runtime.plans.checks import ID_LENGTH
+from holdfast.runtime.plans.drafting import with_schema
+from holdfast.runtime.plans.executor import ParallelTaskExecutor
+from holdfast.runtime.plans.means import supply, taken
+from holdfast.runtime.plans.plan import TaskPlan
+from holdfast.runtime.plans.planner import TaskPlanner
+from holdfast.runtime.plans.shapes import Step, Task
+from holdfast.runtime.steps.executor import StepExecutor
+from holdfast.runtime.team.executor import TeamExecutor
+from holdfast.runtime.team.prompts import Strategy
+from holdfast.tools.base import Schema
+
+Design: TypeAlias = list[dict[str, Any]]
+
+_PLACE: Final = re.compile(r"\{(objective|most|least)\}")
+
+
+def design_step(id: str, objective: str, *, least: int, most: int) -> Step:
+    """Return the step of designing *least* to *most* agents for *objective*."""
+    said = {"objective": objective, "most": str(most), "least": str(least)}
+    page = files("holdfast.runtime").joinpath("prompts", "design_team.md").read_text("utf-8")
+    # In one pass: what is put in is not looked at again.
+    instructions = _PLACE.sub(lambda found: said[found[1]], page.strip())
+    return Step(
+        id=id, instructions=instructions, output_schema=_schema(least=least, most=most), tools=[]
+    )
+
+
+def refused(design: Design) -> str | None:
+    """Return why the agents of *design* cannot be a team, or None."""
+    names = [each["name"] for each in design]
+    if doubled := next((each for each in names if names.count(each) > 1), None):
+        return f"Two agents are called {doubled!r}: give each a name of its own."
+    try:
+        for name in names:
+            check_name(name)
+    except InvalidInput as error:
+        return str(error)
+    return None
+
+
+def designed(design: Design) -> list[Agent]:
+    """Return the agents of *design*."""
+    return [
+        Agent(
+            each["name"],
+            description=each["description"],
+            instructions=each["instructions"],
+            skills=tuple(each.get("skills") or ()),
+        )
+        for each in design
+    ]
+
+
+def _schema(*, least: int, most: int) -> Schema:
+    text: Schema = {"type": "string", "minLength": 1}
+    return {
+        "type": "array",
+        "minItems": least,
+        "maxItems": most,
+        "items": {
+            "type": "object",
+            "required": ["name", "description", "instructions"],
+            "properties": {
+                "name": text,
+                "description": text,
+                "instructions": text,
+                "skills": {"type": "array", "items": text},
+            },
+        },
+    }
+
+
+Mode = Literal["loop", "plan", "multi-agent"]
+
+_NOT_ALLOWED: Final = re.compile(r"[^A-Za-z0-9_.-]+")
+
+Part: TypeAlias = StepExecutor | TaskPlanner | ParallelTaskExecutor | TeamExecutor
+
+
+@dataclass(kw_only=True, eq=False)
+class MultiModeSpec:
+    """What an agent with modes is. `MultiModeAgent` is one that can be executed."""
+
+    name: str
+    objective: str
+    mode: Mode = "loop"
+    model: AnyModel | None = None
+    agents: Sequence[Agent] = ()
+    tools: Sequence[AnyTool] = ()
+    toolsets: Sequence[AnyToolset] = ()
+    inputs: Mapping[str, JSON] | None = None
+    output_schema: Schema | str | None = None
+    system_prompt: str | None = None
+    plan: TaskPlan | None = None
+    task: Task | None = None
+    strategy: Strategy = "coordinator"
+    max_iterations: int = 20
+    max_step_iterations: int = 10
+    max_sub_agents: int = 3
+    checkpoint: Checkpoints | None = None
+
+    def __post_init__(self) -> None:
+        if self.mode not in get_args(Mode):
+            known = ", ".join(get_args(Mode))
+            raise InvalidInput("mode", f"must be one of {known}", given=self.mode)
+        if not self.objective.strip():
+            raise InvalidInput("objective", "must not be blank", next="Say what is to be done.")
+        if self.mode == "multi-agent" and self.max_sub_agents < self.least_agents:
+            told = f"must be at least {self.least_agents} under the strategy {self.strategy}"
+            raise InvalidInput("max_sub_agents", told, given=self.max_sub_agents)
+
+    @property
+    def id(self) -> str:
+        """Its name as the id of a step."""
+        return _NOT_ALLOWED.sub("_", self.name).strip("_")[:ID_LENGTH] or "agent"
+
+    @property
+    def least_agents(self) -> int:
+        """How many a team needs under its strategy."""
+        return 1 if self.strategy == "autonomous" else 2
+
+
+class ModeRun:
+    """Executes *agent*, in its mode, in *context*: first what prepares the work, then the work."""
+
+    def __init__(self, agent: MultiModeSpec, context: Context) -> None:
+        self._agent, self.context = agent, context
+        self.name, self.title = agent.mode, agent.name
+        self.result: Any = None
+        self.error: StepError | None = None
+        self._inputs = taken(agent.inputs)
+        self._last: Part | None = None
+        # Both are made now, so that what cannot be executed is refused before anything is.
+        self._first, self._work = self._parts()
+
+    async def perform(self) -> None:
+        """Do the work, telling of it."""
+        supply(self.context, self._inputs)
+        try:
+            await self._perform()
+        except asyncio.CancelledError:
+            self.error = StepError("cancelled", self.context.cancelled or "cancelled")
+            raise
+        except Exception as error:
+            self.error = StepError("internal", f"{type(error).__name__}: {error}")
+            raise
+        ending = self.ending()
+        if ending.state == "completed":
+            self.result = ending.result
+        else:
+            self.error = self._error(ending)
+
+    def ending(self) -> ExecutionOutcome:
+        """Return what came of it."""
+        ending = self._last.ending() if self._last else None
+        if ending is None or (ending.state == "completed" and self._last is self._first):
+            # What prepares the work has no result that anybody asked for.
+            return ExecutionOutcome(state="failed")
+        if ending.state == "failed" and ending.failure is None:
+            # A team leaves its failure in what it returns; an agent that failed says so.
+            error = self._error(ending)
+            failure = RunFailed(f"{self._agent.name} failed: {error}", result=ending.result)
+            return msgspec.structs.replace(ending, failure=failure, reason=str(error))
+        return ending
+
+    async def _perform(self) -> None:
+        if self._first is not None:
+            await self._do(self._first)
+            if self._first.ending().state == "failed":
+                return
+            self._work = self._after(self._first)
+        if self._work is not None:
+            await self._do(self._work)
+
+    async def _do(self, part: Part) -> None:
+        self._last = part
+        await part.perform()
+
+    def _error(self, ending: ExecutionOutcome) -> StepError:
+        part = self._last
+        if isinstance(part, StepExecutor) and part.error is not None:
+            return part.error
+        if isinstance(part, TeamExecutor):
+            left = part.get_result()
+            reasons = "; ".join(f"{each.title}: {each.failure_reason}" for each in left.failed)
+            told = f"it ended as {left.status}"
+            return StepError("team", f"{told} ({reasons})" if reasons else told)
+        reason = "planning" if isinstance(part, TaskPlanner) else "plan"
+        return StepError(reason, ending.reason or "it did not end")
+
+    def _parts(self) -> tuple[StepExecutor | TaskPlanner | None, Part | None]:
+        """Return what is to be done first, or None, and the work, or None until that is done."""
+        agent = self._agent
+        if agent.mode == "loop":
+            return None, self._loop()
+        if agent.mode == "multi-agent":
+            return (None, self._team(agent.agents)) if agent.agents else (self._designer(), None)
+        plan = agent.plan
+        if plan is None and agent.task is not None:
+            plan = TaskPlan(title=agent.task.title, tasks=[agent.task])
+        return (self._planner(), None) if plan is None else (None, self._planned(plan))
+
+    def _after(self, first: StepExecutor | TaskPlanner) -> Part | None:
+        """Return the work that *first* has prepared."""
+        if isinstance(first, StepExecutor):
+            return self._team(designed(first.result))
+        return None if first.plan is None else self._planned(first.plan)
+
+    def _loop(self) -> StepExecutor:
+        agent = self._agent
+        step = Step(id=agent.id, instructions=agent.objective, output_schema=agent.output_schema)
+        return StepExecutor(
+            task=Task(id=agent.id, title=agent.name, steps=[step]),
+            step=step,
+            context=self.context,
+            model=agent.model,
+            tools=agent.tools,
+            toolsets=agent.toolsets,
+            system_prompt=agent.system_prompt,
+            upstream_memory_keys=[keys.input(name) for name in self._inputs],
+            max_iterations=agent.max_iterations,
+        )
+
+    def _planner(self) -> TaskPlanner:
+        agent = self._agent
+        return TaskPlanner(
+            objective=agent.objective,
+            context=self.context,
+            model=agent.model,
+            tools=agent.tools,
+            inputs=list(self._inputs),
+            output_schema=agent.output_schema,
+            system_prompt=agent.system_prompt,
+        )
+
+    def _planned(self, plan: TaskPlan) -> ParallelTaskExecutor:
+        agent = self._agent
+        if not plan.problems(self._inputs):
+            plan = with_schema(plan, agent.output_schema)
+        return ParallelTaskExecutor(
+            plan=plan,
+            context=self.context,
+            model=agent.model,
+            tools=agent.tools,
+            toolsets=agent.toolsets,
+            inputs=self._inputs,
+            system_prompt=agent.system_prompt,
+            max_step_iterations=agent.max_step_iterations,
+            checkpoint=agent.checkpoint,
+        )
+
+    def _designer(self) -> StepExecutor:
+        agent = self._agent
+        step = design_step(
+            f"{agent.id}.team",
+            self._objective(),
+            least=agent.least_agents,
+            most=agent.max_sub_agents,
+        )
+        return StepExecutor(
+            task=Task(id=step.id, title=f"The team of {agent.name}", steps=[step]),
+            step=step,
+            context=self.context,
+            model=model_of(self.context, model=agent.model),
+            system_prompt=agent.system_prompt,
+            upstream_memory_keys=[keys.input(name) for name in self._inputs],
+            max_iterations=agent.max_iterations,
+            accept_result=refused,
+        )
+
+    def _team(self, agents: "list[Agent] | Any") -> TeamExecutor:
+        agent = self._agent
+        told = agent.system_prompt
+        return TeamExecutor(
+            objective=self._objective(),
+            agents=[_told_first(each, told) if told else each for each in agents],
+            context=self.context,
+            strategy=agent.strategy,
+            model=agent.model,
+            tools=agent.tools,
+            toolsets=agent.toolsets,
+        )
+
+    def _objective(self) -> str:
+        schema = self._agent.output_schema
+        if schema is None:
+            return self._agent.objective
+        shown = schema if isinstance(schema, str) else msgspec.json.encode(schema).decode()
+        told = f"The result must be JSON of this schema:\n{shown}"
+        return f"{self._agent.objective}\n\n{told}"
+
+
+def _told_first(agent: Agent, text: str) -> Agent:
+    """Return *agent* with *text* before its own instructions."""
+    own: Instructions = agent.instructions
+    if isinstance(own, str):
+        return agent.replace(instructions=f"{text}\n\n{own}" if own else text)
+
+    async def instructions(run: Any) -> str:
+        return f"{text}\n\n{await awaited(own(run))}"
+
+    return agent.replace(instructions=instructions)
 
 
 @dataclass(kw_only=True, eq=False)
