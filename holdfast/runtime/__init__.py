@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from holdfast.runtime.agent import AgentHooks as AgentHooks
     from holdfast.runtime.agent import AgentStart as AgentStart
     from holdfast.runtime.agent import UserMessage as UserMessage
-    from holdfast.runtime.agent_step import AgentStepExecutor as AgentStepExecutor
-    from holdfast.runtime.agent_step import AgentStepNode as AgentStepNode
     from holdfast.runtime.checkpoints.checkpoint import Checkpoint as Checkpoint
     from holdfast.runtime.checkpoints.engine import EngineCheckpoints as EngineCheckpoints
     from holdfast.runtime.checkpoints.files import FileCheckpoints as FileCheckpoints
@@ -62,10 +60,12 @@ if TYPE_CHECKING:
     from holdfast.runtime.team.executor import TeamExecutor as TeamExecutor
     from holdfast.runtime.team.result import TeamResult as TeamResult
     from holdfast.runtime.team.tools import team_tools as team_tools
+    from holdfast.runtime.workflow import AgentStepExecutor as AgentStepExecutor
+    from holdfast.runtime.workflow import AgentStepNode as AgentStepNode
     from holdfast.runtime.workflow import Edge as Edge
     from holdfast.runtime.workflow import FunctionNode as FunctionNode
     from holdfast.runtime.workflow import Workflow as Workflow
-    from holdfast.runtime.workflow_runner import WorkflowRunner as WorkflowRunner
+    from holdfast.runtime.workflow import WorkflowRunner as WorkflowRunner
 
 if find_spec("pydantic_ai") is None or find_spec("jsonschema") is None:
     raise MissingExtra("agents")
@@ -136,12 +136,12 @@ __getattr__ = lazily(
     __name__,
     {
         "MultiModeAgent": "holdfast.runtime.modes",
-        "WorkflowRunner": "holdfast.runtime.workflow_runner",
+        "WorkflowRunner": "holdfast.runtime.workflow",
         "Workflow": "holdfast.runtime.workflow",
         "FunctionNode": "holdfast.runtime.workflow",
         "Edge": "holdfast.runtime.workflow",
-        "AgentStepNode": "holdfast.runtime.agent_step",
-        "AgentStepExecutor": "holdfast.runtime.agent_step",
+        "AgentStepNode": "holdfast.runtime.workflow",
+        "AgentStepExecutor": "holdfast.runtime.workflow",
         "Agent": "holdfast.runtime.inference.agent",
         "AgentHooks": "holdfast.runtime.agent",
         "AgentStart": "holdfast.runtime.agent",
