@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from holdfast.runtime.agent import AgentHooks as AgentHooks
     from holdfast.runtime.agent import AgentStart as AgentStart
     from holdfast.runtime.agent import UserMessage as UserMessage
-    from holdfast.runtime.checkpoints.checkpoint import Checkpoint as Checkpoint
-    from holdfast.runtime.checkpoints.engine import EngineCheckpoints as EngineCheckpoints
-    from holdfast.runtime.checkpoints.files import FileCheckpoints as FileCheckpoints
-    from holdfast.runtime.checkpoints.memory import MemoryCheckpoints as MemoryCheckpoints
+    from holdfast.runtime.checkpoints import Checkpoint as Checkpoint
+    from holdfast.runtime.checkpoints import EngineCheckpoints as EngineCheckpoints
+    from holdfast.runtime.checkpoints import FileCheckpoints as FileCheckpoints
+    from holdfast.runtime.checkpoints import MemoryCheckpoints as MemoryCheckpoints
     from holdfast.runtime.context import Context as Context
     from holdfast.runtime.context import ToolContext as ToolContext
     from holdfast.runtime.events import Chunk as Chunk
@@ -146,19 +146,19 @@ __getattr__ = lazily(
         "AgentHooks": "holdfast.runtime.agent",
         "AgentStart": "holdfast.runtime.agent",
         "Approval": "holdfast.runtime.plans.planner",
-        "Checkpoint": "holdfast.runtime.checkpoints.checkpoint",
+        "Checkpoint": "holdfast.runtime.checkpoints",
         "Chunk": "holdfast.runtime.events",
         "Context": "holdfast.runtime.context",
-        "EngineCheckpoints": "holdfast.runtime.checkpoints.engine",
+        "EngineCheckpoints": "holdfast.runtime.checkpoints",
         "EngineHistory": "holdfast.runtime.history",
-        "FileCheckpoints": "holdfast.runtime.checkpoints.files",
+        "FileCheckpoints": "holdfast.runtime.checkpoints",
         "History": "holdfast.runtime.history",
         "HistoryContext": "holdfast.runtime.history",
         "InMemoryHistory": "holdfast.runtime.history",
         "InferenceResult": "holdfast.memories.state.result",
         "LogUpdate": "holdfast.runtime.events",
         "McpServer": "holdfast.runtime.mcp",
-        "MemoryCheckpoints": "holdfast.runtime.checkpoints.memory",
+        "MemoryCheckpoints": "holdfast.runtime.checkpoints",
         "MemoryUpdate": "holdfast.runtime.events",
         "MessageBus": "holdfast.runtime.team.bus",
         "Network": "holdfast.runtime.networks.network",

@@ -1,4 +1,4 @@
-"""Saving how far a run is, while it goes: one save at a time, for all that wait for one.
+"""Checkpoints of runs: in memory, in files, in an engine.
 
 Saving may take as long as a disk or a database does, so it is done on a thread, and what is
 complete meanwhile is part of the next save.
@@ -6,12 +6,286 @@ complete meanwhile is part of the next save.
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable, Mapping
+from hashlib import sha256
+from pathlib import Path
+from tempfile import mkstemp
+from threading import Lock
+from typing import Any, Protocol
+from urllib.parse import quote
 
+import msgspec
+from msgspec import Raw, Struct
+
+from holdfast.ground.errors import CheckpointUnreadable
+from holdfast.ground.permissions import create_folders, sync_folder
+from holdfast.library.holdfast import Holdfast
 from holdfast.memories.run import keys
-from holdfast.runtime.checkpoints.checkpoint import Checkpoint, Checkpoints, hashed
+from holdfast.memories.run.entry import RunEntry
+from holdfast.memories.run.keys import Kind
 from holdfast.runtime.context import Context
 from holdfast.runtime.events import LogUpdate
+
+
+class Checkpoint(Struct, frozen=True, kw_only=True):
+    """How far a run was at *saved_at*, in ms since 1970.
+
+    `parts` are hashes of what the run was begun with, by name, and `plan_hash` is one of them
+    all; `completed_steps` has the finished items of a fan-out too, as `<step>.<item>`.
+    """
+
+    run_id: str
+    plan_hash: str
+    parts: Mapping[str, str]
+    completed_tasks: tuple[str, ...]
+    completed_steps: tuple[str, ...]
+    entries: tuple[RunEntry, ...]
+    saved_at: int
+
+
+class Checkpoints(Protocol):
+    """Where checkpoints are kept, one for each run. Any thread may call it."""
+
+    def load(self, run_id: str) -> Checkpoint | None:
+        """Return what was last saved of *run_id*, None when nothing was.
+
+        Raises CheckpointUnreadable when something is there that cannot be read.
+        """
+        ...
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Keep *checkpoint* in place of what was there; it is durable when this returns."""
+        ...
+
+    def delete(self, run_id: str) -> None:
+        """Keep nothing of *run_id* any longer."""
+        ...
+
+
+def hashed(value: Any) -> str:
+    """Return the SHA-256 of *value* as canonical JSON: members sorted, no white space."""
+    encoded = msgspec.json.encode(value, order="deterministic")
+    return sha256(encoded).hexdigest()
+
+
+def differing(kept: Mapping[str, str], asked: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the names of the parts that are not the same in both, in the order asked."""
+    names = dict.fromkeys([*asked, *kept])
+    return tuple(name for name in names if kept.get(name) != asked.get(name))
+
+
+FORMAT = "holdfast.checkpoint"
+VERSION = 1
+
+
+class Unreadable(ValueError):
+    """These bytes are no checkpoint; the text says why."""
+
+
+class _Header(Struct, frozen=True, kw_only=True):
+    """The first line: what the rest is, and the hash that it had when it was written."""
+
+    format: str
+    version: int
+    sha256: str
+
+
+class _Entry(Struct, frozen=True, kw_only=True):
+    """A run entry, its value as the JSON it is."""
+
+    key: str
+    kind: Kind
+    value: Raw
+    source: str | None
+    title: str | None
+    description: str | None
+    created_at: int
+    updated_at: int
+    version: int
+    failed: bool
+
+
+class _Body(Struct, frozen=True, kw_only=True):
+    """A checkpoint, its entries as JSON."""
+
+    run_id: str
+    plan_hash: str
+    parts: dict[str, str]
+    completed_tasks: tuple[str, ...]
+    completed_steps: tuple[str, ...]
+    saved_at: int
+    entries: tuple[_Entry, ...]
+
+
+def encoded(checkpoint: Checkpoint) -> bytes:
+    """Return *checkpoint* as bytes."""
+    body = msgspec.json.encode(
+        _Body(
+            run_id=checkpoint.run_id,
+            plan_hash=checkpoint.plan_hash,
+            parts=dict(checkpoint.parts),
+            completed_tasks=checkpoint.completed_tasks,
+            completed_steps=checkpoint.completed_steps,
+            saved_at=checkpoint.saved_at,
+            entries=tuple(map(_written, checkpoint.entries)),
+        )
+    )
+    header = _Header(format=FORMAT, version=VERSION, sha256=sha256(body).hexdigest())
+    return msgspec.json.encode(header) + b"\n" + body
+
+
+def decoded(content: bytes) -> Checkpoint:
+    """Return the checkpoint in *content*; Unreadable when it is not as it was written."""
+    first, _, body = content.partition(b"\n")
+    try:
+        header = msgspec.json.decode(first, type=_Header)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Unreadable("it does not begin as a checkpoint does") from error
+    if header.format != FORMAT or header.version != VERSION:
+        raise Unreadable(f"it is {header.format} version {header.version}, of another release")
+    if sha256(body).hexdigest() != header.sha256:
+        raise Unreadable("it is damaged or cut short")
+    try:
+        found = msgspec.json.decode(body, type=_Body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Unreadable(f"it has another shape: {error}") from error
+    return Checkpoint(
+        run_id=found.run_id,
+        plan_hash=found.plan_hash,
+        parts=found.parts,
+        completed_tasks=found.completed_tasks,
+        completed_steps=found.completed_steps,
+        entries=tuple(map(_read, found.entries)),
+        saved_at=found.saved_at,
+    )
+
+
+def _written(entry: RunEntry) -> _Entry:
+    return _Entry(
+        key=entry.key,
+        kind=entry.kind,
+        value=Raw(entry.value_json),
+        source=entry.source,
+        title=entry.title,
+        description=entry.description,
+        created_at=entry.created_at,
+        updated_at=entry.updated_at,
+        version=entry.version,
+        failed=entry.failed,
+    )
+
+
+def _read(entry: _Entry) -> RunEntry:
+    return RunEntry(
+        key=entry.key,
+        kind=entry.kind,
+        value_json=bytes(entry.value),
+        source=entry.source,
+        title=entry.title,
+        description=entry.description,
+        created_at=entry.created_at,
+        updated_at=entry.updated_at,
+        version=entry.version,
+        failed=entry.failed,
+    )
+
+
+class EngineCheckpoints:
+    """Keeps checkpoints in the workspace that *hf* is opened for.
+
+    *hf* is opened on a database; through a server it is Unsupported.
+    """
+
+    def __init__(self, hf: Holdfast) -> None:
+        self._rows = hf.runs.checkpoints
+
+    def load(self, run_id: str) -> Checkpoint | None:
+        """Return what was last saved of *run_id*, None when nothing was."""
+        content = self._rows.load(run_id)
+        if content is None:
+            return None
+        where = f"checkpoint of {run_id}"
+        try:
+            found = decoded(content)
+        except Unreadable as error:
+            raise CheckpointUnreadable(where, str(error)) from error
+        if found.run_id != run_id:
+            raise CheckpointUnreadable(where, f"it is of the run {found.run_id}")
+        return found
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Keep *checkpoint* in place of what was there."""
+        self._rows.save(checkpoint.run_id, encoded(checkpoint))
+
+    def delete(self, run_id: str) -> None:
+        """Keep nothing of *run_id* any longer."""
+        self._rows.delete(run_id)
+
+
+BESIDE = ".new"
+"""How the name of a file ends that is not whole yet."""
+
+NAME_LENGTH = 120
+"""Characters of a run's id that stand in the name of its file; a longer one gets its hash too."""
+
+
+class FileCheckpoints:
+    """Keeps checkpoints in *directory*, which is made when the first is saved.
+
+    A file that cannot be read is CheckpointUnreadable, never as if nothing were there. Only its
+    owner may read it: it holds what the run knew.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        self._directory = Path(directory)
+
+    def path(self, run_id: str) -> Path:
+        """Return where the checkpoint of *run_id* is kept."""
+        name = quote(run_id, safe="")
+        if len(name) > NAME_LENGTH:
+            name = f"{name[:NAME_LENGTH]}-{sha256(run_id.encode()).hexdigest()}"
+        return self._directory / f"{name}.checkpoint"
+
+    def load(self, run_id: str) -> Checkpoint | None:
+        """Return what was last saved of *run_id*, None when nothing was."""
+        path = self.path(run_id)
+        try:
+            found = decoded(path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except (OSError, Unreadable) as error:
+            raise CheckpointUnreadable(str(path), str(error)) from error
+        if found.run_id != run_id:
+            raise CheckpointUnreadable(str(path), f"it is of the run {found.run_id}")
+        return found
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Keep *checkpoint*: written beside its place, made durable, then put there at once."""
+        path = self.path(checkpoint.run_id)
+        if not self._directory.exists():
+            create_folders(self._directory)
+        handle, beside = mkstemp(BESIDE, f"{path.name}.", self._directory)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(encoded(checkpoint))
+                file.flush()
+                os.fsync(file.fileno())
+            Path(beside).replace(path)
+        finally:
+            Path(beside).unlink(missing_ok=True)
+        sync_folder(self._directory)
+
+    def delete(self, run_id: str) -> None:
+        """Keep nothing of *run_id* any longer."""
+        path = self.path(run_id)
+        # A process that was killed while it saved left what it had written so far.
+        there = [path, *self._directory.glob(f"{path.name}.*{BESIDE}")]
+        for each in there:
+            each.unlink(missing_ok=True)
+        if self._directory.exists():
+            sync_folder(self._directory)
+
 
 log = logging.getLogger(__name__)
 
@@ -112,3 +386,30 @@ class CheckpointWriter:
             self.failed = f"{type(error).__name__}: {error}"
             told = f"The checkpoint was not saved: {self.failed}"
             self._context.tell_soon(LogUpdate(severity="error", content=told))
+
+
+class MemoryCheckpoints:
+    """Keeps checkpoints as long as it is kept itself.
+
+    >>> MemoryCheckpoints().load("run_42") is None
+    True
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[str, Checkpoint] = {}
+        self._lock = Lock()
+
+    def load(self, run_id: str) -> Checkpoint | None:
+        """Return what was last saved of *run_id*, None when nothing was."""
+        with self._lock:
+            return self._kept.get(run_id)
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Keep *checkpoint* in place of what was there."""
+        with self._lock:
+            self._kept[checkpoint.run_id] = checkpoint
+
+    def delete(self, run_id: str) -> None:
+        """Keep nothing of *run_id* any longer."""
+        with self._lock:
+            self._kept.pop(run_id, None)

@@ -14,7 +14,7 @@ from holdfast.ground.json_values import JSON
 from holdfast.memories.run import keys
 from holdfast.runtime import executor
 from holdfast.runtime.agent import AnyModel, AnyTool, AnyToolset, Instructions, check_name
-from holdfast.runtime.checkpoints.checkpoint import Checkpoints
+from holdfast.runtime.checkpoints import Checkpoints
 from holdfast.runtime.concurrency import awaited
 from holdfast.runtime.context import Context, model_of
 from holdfast.runtime.events import ExecutionEvent, StepError

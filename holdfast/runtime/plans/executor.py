@@ -11,8 +11,13 @@ from holdfast.memories.run import keys
 from holdfast.memories.run.entry import RunEntry
 from holdfast.runtime import executor
 from holdfast.runtime.agent import AnyModel, AnyTool, AnyToolset
-from holdfast.runtime.checkpoints import CheckpointWriter
-from holdfast.runtime.checkpoints.checkpoint import Checkpoint, Checkpoints, differing, hashed
+from holdfast.runtime.checkpoints import (
+    Checkpoint,
+    Checkpoints,
+    CheckpointWriter,
+    differing,
+    hashed,
+)
 from holdfast.runtime.context import Context
 from holdfast.runtime.events import ExecutionEvent, LogUpdate
 from holdfast.runtime.executor import ExecutionOutcome

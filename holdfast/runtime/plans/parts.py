@@ -7,7 +7,7 @@ from pydantic_ai.models import Model
 
 from holdfast.ground.json_values import JSON
 from holdfast.runtime.agent import AnyModel, AnyTool, AnyToolset
-from holdfast.runtime.checkpoints.checkpoint import hashed
+from holdfast.runtime.checkpoints import hashed
 from holdfast.runtime.context import model_of
 from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.plans.means import PlanContext

@@ -3,7 +3,7 @@
 from concurrent.futures import ThreadPoolExecutor
 
 from holdfast.memories.run.entry import RunEntry
-from holdfast.runtime.checkpoints.checkpoint import Checkpoint, Checkpoints
+from holdfast.runtime.checkpoints import Checkpoint, Checkpoints
 
 
 def checkpoint(run_id: str = "run_1", *, saved_at: int = 7, steps: int = 2) -> Checkpoint:

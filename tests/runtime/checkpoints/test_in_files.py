@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import CheckpointUnreadable
-from holdfast.runtime.checkpoints.files import FileCheckpoints
+from holdfast.runtime.checkpoints import FileCheckpoints
 from holdfast.testing.contracts.checkpoints import CheckpointsContract, checkpoint
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.runtime.checkpoints.memory import MemoryCheckpoints
+from holdfast.runtime.checkpoints import MemoryCheckpoints
 from holdfast.testing.contracts.checkpoints import CheckpointsContract
 
 

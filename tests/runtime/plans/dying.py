@@ -11,7 +11,7 @@ from runtime.plans.workers import Workers, plan, step, task
 
 import holdfast
 from holdfast.runtime import EngineCheckpoints, FileCheckpoints, ParallelTaskExecutor, TaskPlan
-from holdfast.runtime.checkpoints.checkpoint import Checkpoints
+from holdfast.runtime.checkpoints import Checkpoints
 
 
 def dying_plan() -> TaskPlan:
