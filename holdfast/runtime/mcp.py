@@ -22,7 +22,7 @@ from pydantic_core import SchemaValidator
 
 from holdfast.ground.errors import InvalidInput, NotRunnable
 from holdfast.runtime.agent import AgentSpec, AnyToolset
-from holdfast.runtime.inference.run import Run
+from holdfast.runtime.inference.run_types import Run
 
 if TYPE_CHECKING:
     from fastmcp.client.transports import ClientTransport

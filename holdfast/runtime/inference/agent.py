@@ -23,9 +23,14 @@ from holdfast.runtime.context import Context
 from holdfast.runtime.inference.agent_loop import AgentCall, no_model
 from holdfast.runtime.inference.asking import HookFailed, is_enabled
 from holdfast.runtime.inference.bare import bare_agent
-from holdfast.runtime.inference.ends import RunEnd, failure
 from holdfast.runtime.inference.remembering import HistoryFailed, Remembering
-from holdfast.runtime.inference.run import MAX_ITER, MAX_TOOL_ERRORS, check_max_iter
+from holdfast.runtime.inference.run_types import (
+    MAX_ITER,
+    MAX_TOOL_ERRORS,
+    RunEnd,
+    check_max_iter,
+    failure,
+)
 from holdfast.runtime.mcp import close, connect
 from holdfast.runtime.run_events import OnEvent, RunEvent, RunEventType, Sink, Telling, followed
 

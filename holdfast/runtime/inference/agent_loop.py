@@ -22,11 +22,16 @@ from holdfast.runtime.concurrency import none_left
 from holdfast.runtime.inference import asking
 from holdfast.runtime.inference.asking import HookFailed
 from holdfast.runtime.inference.building import CallDeps, built
-from holdfast.runtime.inference.ends import RunEnd, StopReason
 from holdfast.runtime.inference.request import AgentRequest, Sent, sending
 from holdfast.runtime.inference.retelling import retell
-from holdfast.runtime.inference.run import MAX_ITER, Run, check_max_iter
-from holdfast.runtime.inference.run_types import CallRecord
+from holdfast.runtime.inference.run_types import (
+    MAX_ITER,
+    CallRecord,
+    Run,
+    RunEnd,
+    StopReason,
+    check_max_iter,
+)
 from holdfast.runtime.inference.streaming import DeltaType, can_stream, deltas, whole
 from holdfast.runtime.inference.tool_calls import ToolCalls
 from holdfast.runtime.mcp import connect, seen_to

@@ -16,7 +16,7 @@ from holdfast.memories.state.message import ToolCall
 from holdfast.runtime.agent import AgentSpec
 from holdfast.runtime.context import ToolContext
 from holdfast.runtime.inference.messages import ToolOutcome, calls, content_of, tool_call
-from holdfast.runtime.inference.run import Run
+from holdfast.runtime.inference.run_types import Run
 
 working: ContextVar[tuple[str, str, str] | None] = ContextVar("working", default=None)
 """The run whose tool is at work, the tool's name, and its call's id."""

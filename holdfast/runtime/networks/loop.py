@@ -9,8 +9,8 @@ from holdfast.memories.state.run_records import RunRecord
 from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.inference.agent_loop import AgentCall, no_model
 from holdfast.runtime.inference.asking import HookFailed, is_enabled
-from holdfast.runtime.inference.ends import RunEnd, StopReason
 from holdfast.runtime.inference.remembering import HistoryFailed
+from holdfast.runtime.inference.run_types import RunEnd, StopReason
 from holdfast.runtime.mcp import require
 from holdfast.runtime.networks.counts import counts
 from holdfast.runtime.networks.interrupting import Interrupted

@@ -15,7 +15,7 @@ from holdfast.memories.state.state import NetworkState
 from holdfast.runtime.agent import AnyModel, UserMessage, user_message
 from holdfast.runtime.history import History
 from holdfast.runtime.inference.agent import Agent
-from holdfast.runtime.inference.run import MAX_TOOL_ERRORS, check_max_iter
+from holdfast.runtime.inference.run_types import MAX_TOOL_ERRORS, check_max_iter
 from holdfast.runtime.mcp import close
 from holdfast.runtime.networks.agents import AgentRoster
 from holdfast.runtime.networks.loop import made

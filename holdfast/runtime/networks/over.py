@@ -1,7 +1,7 @@
 """The end of a run, raised from wherever it is found."""
 
 from holdfast.ground.errors import RunFailed
-from holdfast.runtime.inference.ends import RunEnd
+from holdfast.runtime.inference.run_types import RunEnd
 from holdfast.runtime.networks.running import NetworkExecution
 
 

@@ -11,8 +11,7 @@ from holdfast.runtime.agent import AgentSpec, AnyModel
 from holdfast.runtime.concurrency import awaited
 from holdfast.runtime.inference.agent_loop import AgentCall
 from holdfast.runtime.inference.asking import HookFailed, is_enabled
-from holdfast.runtime.inference.ends import RunEnd
-from holdfast.runtime.inference.run import MAX_ITER, MAX_TOOL_ERRORS
+from holdfast.runtime.inference.run_types import MAX_ITER, MAX_TOOL_ERRORS, RunEnd
 from holdfast.runtime.networks.agents import AgentRoster
 from holdfast.runtime.networks.interrupting import Interrupted
 from holdfast.runtime.networks.over import Over, cancelled, timed_out

@@ -17,7 +17,7 @@ from holdfast.runtime.agent import AgentSpec, AnyModel, UserMessage
 from holdfast.runtime.history import History
 from holdfast.runtime.inference.agent import as_state
 from holdfast.runtime.inference.remembering import Remembering
-from holdfast.runtime.inference.run import check_max_iter
+from holdfast.runtime.inference.run_types import check_max_iter
 from holdfast.runtime.networks.options import NetworkOptions
 from holdfast.runtime.networks.run import NetworkProgress, NetworkRun, NetworkSpec
 from holdfast.runtime.run_events import RunEvent, RunEventType, Sink, Telling
