@@ -13,9 +13,14 @@ from pydantic_ai.messages import ToolReturn, is_multi_modal_content
 from pydantic_ai.toolsets import ToolsetTool, WrapperToolset
 
 from holdfast.memories.state.message import ErrorKind
-from holdfast.runtime.inference.json_form import NotJSON, json_form
-from holdfast.runtime.inference.messages import Content, ToolOutcome, failure
-from holdfast.runtime.inference.to_model import error_text
+from holdfast.runtime.inference.messages import (
+    Content,
+    NotJSON,
+    ToolOutcome,
+    error_text,
+    failure,
+    json_form,
+)
 from holdfast.runtime.inference.tool_calls import ToolCalls, ToolContract, working
 from holdfast.runtime.mcp import is_remote
 from holdfast.runtime.tools import OURS

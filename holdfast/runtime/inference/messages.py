@@ -1,28 +1,142 @@
-"""What pydantic-ai got from a model and its tools, as our messages."""
+"""Messages of a model to ours, and back."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import is_dataclass
+from datetime import date, time, timedelta
+from decimal import Decimal
+from enum import Enum
 from typing import Any, TypeAlias, cast
+from uuid import UUID
 
-from msgspec import DecodeError
-from msgspec.json import decode
+import msgspec
+from msgspec import DecodeError, Struct
+from msgspec.json import decode, encode
+from pydantic import BaseModel, ValidationError
 from pydantic_ai.messages import (
     ModelMessage,
+    ModelMessagesTypeAdapter,
+    ModelRequest,
+    ModelRequestPart,
     ModelResponse,
+    ModelResponsePart,
+    SystemPromptPart,
     TextPart,
     ToolCallPart,
     ToolReturnPart,
+    UserPromptPart,
 )
+from pydantic_core import PydanticSerializationError, to_jsonable_python
 
+from holdfast.ground import json_values
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.json_values import JSON
+from holdfast.memories.state.history import View, Window, WindowMessage, formatted, windowed
 from holdfast.memories.state.message import (
     ErrorKind,
     Message,
     TextMessage,
     ToolCall,
+    ToolCallMessage,
     ToolResultMessage,
 )
-from holdfast.runtime.inference.json_form import NotJSON, json_form
+from holdfast.memories.state.result import InferenceResult, text_of
+from holdfast.memories.state.state import NetworkState
+
+
+def to_model(messages: Iterable[Message]) -> list[ModelMessage]:
+    """Return *messages* as they are sent: what one side says in a row is one message."""
+    found: list[ModelMessage] = []
+    for message in messages:
+        last = found[-1] if found else None
+        if isinstance(message, ToolCallMessage) or message.role == "assistant":
+            if not isinstance(last, ModelResponse):
+                last = ModelResponse([])
+                found.append(last)
+            last.parts = [*last.parts, *_said(message)]
+        else:
+            if not isinstance(last, ModelRequest):
+                last = ModelRequest([])
+                found.append(last)
+            last.parts = [*last.parts, _heard(message)]
+    return found
+
+
+def error_text(error: dict[str, JSON]) -> str:
+    """Return what a model is told of the *error* of a tool."""
+    name, message = error["name"], error["message"]
+    return f"{name}: {message}" if message else str(name)
+
+
+def _said(message: Message) -> list[ModelResponsePart]:
+    if isinstance(message, ToolCallMessage):
+        return [_call(each) for each in message.tools]
+    return [TextPart(text_of(message))]
+
+
+def _heard(message: Message) -> ModelRequestPart:
+    if isinstance(message, ToolResultMessage):
+        return _returned(message)
+    text = text_of(cast("TextMessage", message))
+    return SystemPromptPart(text) if message.role == "system" else UserPromptPart(text)
+
+
+def _call(call: ToolCall) -> ToolCallPart:
+    given = call.input
+    if given is None or isinstance(given, str | dict):
+        return ToolCallPart(call.name, given, call.id)
+    return ToolCallPart(call.name, encode(given).decode(), call.id)
+
+
+def _returned(message: ToolResultMessage) -> ToolReturnPart:
+    call, content = message.tool, message.content
+    error = content.get("error")
+    if not isinstance(error, dict):
+        return ToolReturnPart(call.name, content["data"], call.id)
+    part = ToolReturnPart(call.name, error_text(error), call.id)
+    part.outcome = "interrupted" if error["kind"] == "interrupted" else "failed"
+    return part
+
+
+DEPTH = 200
+"""How deep what a tool returns may be nested."""
+
+_TOLD = (BaseModel, date, time, timedelta, Decimal, Enum, UUID)
+
+
+class NotJSON(Exception):
+    """What was returned has no JSON form; the text says where and what."""
+
+
+def json_form(value: object) -> JSON:
+    """Return the JSON form of *value*, a copy of its own; NotJSON if it has none."""
+    try:
+        encoded = json_values.encode(
+            _plain(value, DEPTH),
+            root="returned",
+            depth=DEPTH,
+            field="returned",
+            largest_int=2**63 - 1,
+        )
+    except InvalidInput as error:
+        raise NotJSON(error.reason) from error
+    except (PydanticSerializationError, TypeError, ValueError) as error:
+        raise NotJSON(f"{type(value).__name__} is not JSON: {error}") from error
+    return json_values.decode(encoded)
+
+
+def _plain(value: Any, deeper: int) -> Any:
+    if isinstance(value, _TOLD) or (is_dataclass(value) and not isinstance(value, type)):
+        return to_jsonable_python(value)
+    if isinstance(value, msgspec.Struct):
+        return msgspec.to_builtins(value)
+    if deeper and isinstance(value, list | tuple):
+        return [_plain(each, deeper - 1) for each in cast("list[Any]", value)]
+    if deeper and isinstance(value, Mapping):
+        members = cast("Mapping[Any, Any]", value)
+        return {name: _plain(each, deeper - 1) for name, each in members.items()}
+    # If this is none, it is said with its place by whoever writes it down.
+    return value
+
 
 Content: TypeAlias = dict[str, JSON]
 
@@ -185,3 +299,102 @@ def _steps(
             back = [part for part in message.parts if isinstance(part, ToolReturnPart)]
             found[-1][2].update((part.tool_call_id, part) for part in back)
     return found
+
+
+Signature: TypeAlias = list[tuple[object, ...]]
+
+
+class HistoryTurn(Struct, frozen=True):
+    """What one result tells, and the same as its provider knows it, where that is to be had."""
+
+    messages: tuple[Message, ...]
+    native: list[ModelMessage] | None = None
+
+
+class HistoryTurns(Struct, frozen=True, kw_only=True):
+    """The opening, the turns of earlier runs, those of this run, and what a budget left out."""
+
+    opening: list[Message]
+    earlier: list[HistoryTurn]
+    later: list[HistoryTurn]
+    window: Window | None
+
+
+def turns_of(state: NetworkState, *, agent: str, run_id: str, view: View) -> HistoryTurns:
+    """Return what *agent*, in the run *run_id*, sees of *state* through *view*.
+
+    The input of this run is in none of the turns: it is sent once, by itself.
+    """
+    results = {result.id: result for result in state.results}
+    said = [
+        each
+        for each in formatted(state.messages, results.values(), agent=agent, view=view)
+        if not _is_input(each, results, run_id)
+    ]
+    window = None
+    if view.budget is not None:
+        window = windowed(said, budget=view.budget, measure=view.measure)
+        kept = {id(each) for each in window.messages}
+        said = [each for each in said if id(each.message) in kept]
+    opening = [each.message for each in said if each.result_id is None]
+    earlier: list[HistoryTurn] = []
+    later: list[HistoryTurn] = []
+    for result_id, spoken in _grouped(said).items():
+        result = results[result_id]
+        turn = HistoryTurn(
+            tuple(spoken), _native(result, spoken) if result.agent == agent else None
+        )
+        (later if result.run_id == run_id else earlier).append(turn)
+    return HistoryTurns(opening=opening, earlier=earlier, later=later, window=window)
+
+
+def _is_input(said: WindowMessage, results: dict[str, InferenceResult], run_id: str) -> bool:
+    message = said.message
+    if said.result_id is None or not isinstance(message, TextMessage) or message.role != "user":
+        return False
+    result = results[said.result_id]
+    # A note of what another agent said is a user's message too, and has its agent's name.
+    return result.run_id == run_id and message.agent is None and text_of(message) == result.input
+
+
+def _grouped(said: Iterable[WindowMessage]) -> dict[str, list[Message]]:
+    groups: dict[str, list[Message]] = {}
+    for each in said:
+        if each.result_id is not None:
+            groups.setdefault(each.result_id, []).append(each.message)
+    return groups
+
+
+def _native(result: InferenceResult, spoken: Sequence[Message]) -> list[ModelMessage] | None:
+    """Return *spoken* from the exchange itself, so that signatures and reasoning go back.
+
+    None where the two do not tell the same: a hook or a view changed what the agent sees.
+    """
+    if not result.raw:
+        return None
+    asked = [each for each in spoken[:1] if each.role == "user"]
+    try:
+        exchanged = ModelMessagesTypeAdapter.validate_json(result.raw)
+    except ValidationError:
+        return None
+    told_again = [
+        *texts(exchanged, result.agent),
+        *tool_results(exchanged, result.agent, {}),
+    ]
+    if _signature(spoken[len(asked) :]) != _signature(told_again):
+        return None
+    return [*to_model(asked), *exchanged]
+
+
+def _signature(messages: Iterable[Message]) -> Signature:
+    """Return what *messages* tell, without when and in which order of kinds."""
+    said: Signature = []
+    returned: Signature = []
+    for message in messages:
+        if isinstance(message, ToolResultMessage):
+            error = message.content.get("error")
+            came = error_text(error) if isinstance(error, dict) else message.content["data"]
+            returned.append((message.tool.id, message.tool.name, message.tool.input, came))
+        elif not isinstance(message, ToolCallMessage):
+            said.append((message.role, text_of(message)))
+    return [*said, *returned]

@@ -13,9 +13,8 @@ from holdfast.memories.state import history as messages
 from holdfast.memories.state.message import Message, TextMessage
 from holdfast.memories.state.result import text_of
 from holdfast.runtime.agent import AgentSpec
+from holdfast.runtime.inference.messages import HistoryTurn, to_model, turns_of
 from holdfast.runtime.inference.run_types import Run
-from holdfast.runtime.inference.to_model import to_model
-from holdfast.runtime.inference.turns import HistoryTurn, turns_of
 
 GO_ON = "Continue."
 """What closes a request that would end with an agent's words; it is not stored."""

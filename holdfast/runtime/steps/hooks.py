@@ -13,9 +13,8 @@ from holdfast.runtime.agent import AgentStart
 from holdfast.runtime.context import Context
 from holdfast.runtime.inference import asking
 from holdfast.runtime.inference.agent import Agent
-from holdfast.runtime.inference.messages import texts, tool_results
+from holdfast.runtime.inference.messages import texts, to_model, tool_results
 from holdfast.runtime.inference.retelling import retell
-from holdfast.runtime.inference.to_model import to_model
 from holdfast.runtime.steps.stopped import Stopped
 
 

@@ -21,7 +21,7 @@ from pydantic_ai.messages import ModelMessage, ToolReturn, is_multi_modal_conten
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
 
 from holdfast.ground.errors import HoldfastError, ToolNameTaken
-from holdfast.runtime.inference.json_form import json_form
+from holdfast.runtime.inference.messages import json_form
 from holdfast.runtime.mcp import PROBLEMS, seen_to
 from holdfast.runtime.steps.paging import ResultPages
 from holdfast.runtime.tools import OURS

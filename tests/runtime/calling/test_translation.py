@@ -10,16 +10,17 @@ from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolRetu
 
 from holdfast.memories.state import history
 from holdfast.memories.state.message import ErrorKind, Message
-from holdfast.runtime.inference.json_form import NotJSON, json_form
 from holdfast.runtime.inference.messages import (
+    NotJSON,
     content_of,
     failure,
+    json_form,
     said,
     texts,
+    to_model,
     tool_call,
     tool_results,
 )
-from holdfast.runtime.inference.to_model import to_model
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 JSON = st.recursive(
