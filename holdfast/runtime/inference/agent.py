@@ -21,9 +21,9 @@ from holdfast.memories.state.thread import checked_id_or_none
 from holdfast.runtime.agent import AgentSpec, AnyModel, UserMessage, user_message
 from holdfast.runtime.context import Context
 from holdfast.runtime.inference.agent_loop import AgentCall, no_model
-from holdfast.runtime.inference.asking import HookFailed, is_enabled
 from holdfast.runtime.inference.bare import bare_agent
 from holdfast.runtime.inference.remembering import HistoryFailed, Remembering
+from holdfast.runtime.inference.request import HookFailed, is_enabled
 from holdfast.runtime.inference.run_types import (
     MAX_ITER,
     MAX_TOOL_ERRORS,

@@ -19,11 +19,22 @@ from holdfast.ground.errors import InvalidInput, NoModel, NotRunnable, ToolNameT
 from holdfast.memories.state.result import InferenceResult
 from holdfast.runtime.agent import AgentSpec, AgentStart, AnyModel
 from holdfast.runtime.concurrency import none_left
-from holdfast.runtime.inference import asking
-from holdfast.runtime.inference.asking import HookFailed
 from holdfast.runtime.inference.building import CallDeps, built
-from holdfast.runtime.inference.request import AgentRequest, Sent, sending
-from holdfast.runtime.inference.retelling import retell
+from holdfast.runtime.inference.request import (
+    AgentRequest,
+    DeltaType,
+    HookFailed,
+    Sent,
+    answered,
+    can_stream,
+    deltas,
+    finished,
+    retell,
+    sending,
+    started,
+    system_text,
+    whole,
+)
 from holdfast.runtime.inference.run_types import (
     MAX_ITER,
     CallRecord,
@@ -32,7 +43,6 @@ from holdfast.runtime.inference.run_types import (
     StopReason,
     check_max_iter,
 )
-from holdfast.runtime.inference.streaming import DeltaType, can_stream, deltas, whole
 from holdfast.runtime.inference.tool_calls import ToolCalls
 from holdfast.runtime.mcp import connect, seen_to
 
@@ -125,7 +135,7 @@ class AgentCall:
             self._end("model_error", error)
 
     async def _exchange(self, model: AnyModel) -> None:
-        system = await asking.system_text(self.agent, self.run.handle)
+        system = await system_text(self.agent, self.run.handle)
         if self.run.system_prompt:
             system = "\n\n".join(filter(None, (system, self.run.system_prompt)))
         begin = await sending(self.agent, self.run, system)
@@ -189,7 +199,7 @@ class AgentCall:
         )
         if not self._steps:
             self._record.prompt, self._record.history = start.prompt, start.history
-        changed = await asking.started(start)
+        changed = await started(start)
         if changed.stop:
             self._end("hook_stop")
             return False
@@ -222,7 +232,7 @@ class AgentCall:
         """Let the agent's hook see, and change, the reply of *node* before its tools work."""
         if self.agent.hooks and self.agent.hooks.on_response:
             before = self._record.result(self._exchanged(), stop_reason="done")
-            after = await asking.answered(self.agent, before, self.run.handle)
+            after = await answered(self.agent, before, self.run.handle)
             retell(node.model_response, before, after)
         self._tools.ask(node.model_response, self._steps)
 
@@ -256,7 +266,7 @@ class AgentCall:
         if self.ending.reason == "hook_error":
             return result
         try:
-            return await asking.finished(self.agent, result, self.run.handle)
+            return await finished(self.agent, result, self.run.handle)
         except HookFailed as error:
             self._end("hook_error", error.__cause__, detail=error.hook)
             return self._told()

@@ -10,7 +10,7 @@ from holdfast.memories.state.result import InferenceResult, result_id
 from holdfast.runtime.agent import AgentSpec, AnyModel
 from holdfast.runtime.concurrency import awaited
 from holdfast.runtime.inference.agent_loop import AgentCall
-from holdfast.runtime.inference.asking import HookFailed, is_enabled
+from holdfast.runtime.inference.request import HookFailed, is_enabled
 from holdfast.runtime.inference.run_types import MAX_ITER, MAX_TOOL_ERRORS, RunEnd
 from holdfast.runtime.networks.agents import AgentRoster
 from holdfast.runtime.networks.interrupting import Interrupted

@@ -14,7 +14,7 @@ from holdfast.runtime.agent import AnyModel, AnyTool, AnyToolset
 from holdfast.runtime.context import Context, Inbox
 from holdfast.runtime.events import ExecutionEvent, StepError, StepResult
 from holdfast.runtime.executor import ExecutionOutcome
-from holdfast.runtime.inference import asking
+from holdfast.runtime.inference import request
 from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.metrics import counts
 from holdfast.runtime.plans.shapes import State, Step, Task
@@ -148,14 +148,14 @@ class StepExecutor:
         limit = asyncio.timeout(seconds)
         try:
             async with limit:
-                if not await asking.is_enabled(self._assignment.agent, self.context):
+                if not await request.is_enabled(self._assignment.agent, self.context):
                     raise Stopped("disabled", f"the agent {self._assignment.agent.name} is off")
                 return await self._attempted(inbox)
         except TimeoutError as error:
             if not limit.expired():
                 raise
             raise Stopped("timeout", f"it took more than {seconds:g} s") from error
-        except asking.HookFailed as failed:
+        except request.HookFailed as failed:
             cause = failed.__cause__
             told = f"the hook {failed.hook} raised {type(cause).__name__}: {cause}"
             raise Stopped("hook", told) from failed
@@ -176,10 +176,10 @@ class StepExecutor:
     async def _system_text(self) -> str:
         agent = self._assignment.agent
         try:
-            instructions = await asking.system_text(agent, self.context)
+            instructions = await request.system_text(agent, self.context)
         except Exception as error:
             # A function of the user's, who is told what it raised.
-            raise asking.HookFailed("instructions") from error
+            raise request.HookFailed("instructions") from error
         preamble = [instructions, self.system_prompt]
         return system_text(preamble, self._assignment.contract, now=self.context.clock.now())
 

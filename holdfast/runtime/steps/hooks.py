@@ -11,10 +11,9 @@ from holdfast.memories.state.message import Message
 from holdfast.memories.state.result import InferenceResult, Usage, text_of
 from holdfast.runtime.agent import AgentStart
 from holdfast.runtime.context import Context
-from holdfast.runtime.inference import asking
 from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.inference.messages import texts, to_model, tool_results
-from holdfast.runtime.inference.retelling import retell
+from holdfast.runtime.inference.request import answered, finished, retell, started
 from holdfast.runtime.steps.stopped import Stopped
 
 
@@ -60,7 +59,7 @@ class StepHooks:
             history=(),
             step=step,
         )
-        changed = await asking.started(start)
+        changed = await started(start)
         if changed.stop:
             raise Stopped("hook", "the hook on_start stopped it")
         same = changed.prompt == start.prompt and not changed.history
@@ -71,7 +70,7 @@ class StepHooks:
         if not self._asks:
             return
         before = self._result(exchanged, "done")
-        after = await asking.answered(self._agent, before, self._context)
+        after = await answered(self._agent, before, self._context)
         retell(response, before, after)
 
     async def finishing(
@@ -81,7 +80,7 @@ class StepHooks:
         if not self._asks:
             return result
         before = self._result(exchanged, reason)
-        after = await asking.finished(self._agent, before, self._context)
+        after = await finished(self._agent, before, self._context)
         if self._loop.gives_text and isinstance(result, str) and after.output:
             said = text_of(after.output[-1])
             return said if not before.output or said != text_of(before.output[-1]) else result

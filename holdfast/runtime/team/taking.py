@@ -8,8 +8,7 @@ from pydantic_ai.messages import ModelResponse
 
 from holdfast.ground.errors import Conflict
 from holdfast.runtime.context import Context
-from holdfast.runtime.inference import asking
-from holdfast.runtime.inference.asking import HookFailed
+from holdfast.runtime.inference.request import HookFailed, is_enabled, system_text
 from holdfast.runtime.metrics import counts
 from holdfast.runtime.team.board import TaskBoard
 from holdfast.runtime.team.member import PATIENCE, Member, Sight
@@ -58,7 +57,7 @@ class TurnScheduler:
     async def _kept_out(self, member: Member) -> Exception | None:
         """See whether the agent's hook keeps it out; return why that cannot be told."""
         try:
-            member.away = not await asking.is_enabled(member.agent, self._context)
+            member.away = not await is_enabled(member.agent, self._context)
         except HookFailed as error:
             return error
         return None
@@ -73,7 +72,7 @@ class TurnScheduler:
 
     async def _said(self, member: Member, seen: Sight, occasion: str) -> Taken:
         try:
-            said = await asking.system_text(member.agent, self._context)
+            said = await system_text(member.agent, self._context)
             contract = member_text(
                 member.agent,
                 team=[each.agent for each in self._members],
