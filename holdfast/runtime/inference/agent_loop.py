@@ -1,25 +1,61 @@
-"""One call of an agent: requests and tools in turn, to the result they come to."""
+"""The loop of requests and tool calls of an agent."""
 
 import asyncio
-from typing import Any, TypeAlias
+import logging
+import traceback
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any, TypeAlias, cast
+from weakref import WeakKeyDictionary
 
+from msgspec import Struct
+from msgspec.json import encode
 from pydantic_ai import Agent as ModelAgent
-from pydantic_ai import CallToolsNode, ModelRequestNode, UsageLimits
+from pydantic_ai import CallToolsNode, ModelRequestNode, RunContext, UsageLimits
 from pydantic_ai.agent import AgentRun
-from pydantic_ai.exceptions import UsageLimitExceeded
+from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.exceptions import (
+    ApprovalRequired,
+    CallDeferred,
+    ModelRetry,
+    ToolFailed,
+    UsageLimitExceeded,
+)
 from pydantic_ai.messages import (
     FunctionToolResultEvent,
+    InstructionPart,
     ModelMessage,
     ModelRequest,
+    ModelResponse,
+    ToolReturn,
+    ToolReturnPart,
+    is_multi_modal_content,
     repair_messages,
 )
+from pydantic_ai.models import ModelRequestContext
+from pydantic_ai.settings import ModelSettings, ToolChoice
+from pydantic_ai.toolsets import ToolsetTool, WrapperToolset
 from pydantic_graph import End
 
 from holdfast.ground.errors import InvalidInput, NoModel, NotRunnable, ToolNameTaken
+from holdfast.memories.state.message import ErrorKind, ToolCall
 from holdfast.memories.state.result import InferenceResult
 from holdfast.runtime.agent import AgentSpec, AgentStart, AnyModel
-from holdfast.runtime.concurrency import none_left
-from holdfast.runtime.inference.building import CallDeps, built
+from holdfast.runtime.concurrency import NOTING, none_left
+from holdfast.runtime.context import ToolContext
+from holdfast.runtime.inference.messages import (
+    Content,
+    NotJSON,
+    ToolOutcome,
+    calls,
+    content_of,
+    error_text,
+    failure,
+    json_form,
+    tool_call,
+)
 from holdfast.runtime.inference.request import (
     AgentRequest,
     DeltaType,
@@ -43,8 +79,300 @@ from holdfast.runtime.inference.run_types import (
     StopReason,
     check_max_iter,
 )
-from holdfast.runtime.inference.tool_calls import ToolCalls
-from holdfast.runtime.mcp import connect, seen_to
+from holdfast.runtime.mcp import connect, is_remote, kept, seen_to
+from holdfast.runtime.tools import OURS, equipped
+from holdfast.tools.base import Tool
+
+working: ContextVar[tuple[str, str, str] | None] = ContextVar("working", default=None)
+"""The run whose tool is at work, the tool's name, and its call's id."""
+
+
+class ToolContract(Struct, frozen=True):
+    """What a tool's definition said before it was made to answer always."""
+
+    timeout: float | None
+    kind: str
+
+
+class ToolCalls:
+    """What the tools of *agent* were asked in one of its calls in *run*, and what they answered."""
+
+    def __init__(self, agent: AgentSpec, run: Run) -> None:
+        self._agent, self._run = agent, run
+        self._asked: dict[str, ToolCall] = {}
+        self._offered: Collection[str] = ()
+        self._step = 0
+        self.answers: dict[tuple[int, str], ToolOutcome] = {}
+        self.terms: dict[str, ToolContract] = {}
+
+    @property
+    def most_errors(self) -> int:
+        """How many errors end the call."""
+        return self._run.max_tool_errors
+
+    @property
+    def errors(self) -> int:
+        """How many calls gave no data so far."""
+        return sum("error" in each.content for each in self.answers.values())
+
+    def offer(self, names: Mapping[str, object]) -> None:
+        """Take note of the *names* a model is offered; InvalidInput if not the one chosen."""
+        self._offered = names.keys()
+        choice = self._agent.tool_choice
+        if choice not in ("auto", "any") and choice not in names:
+            there = ", ".join(names) or "none"
+            raise InvalidInput(
+                "tool_choice", f"there is no such tool; there are: {there}", given=choice
+            )
+
+    def settings(self, ctx: RunContext[Any]) -> ModelSettings:
+        """Return the settings of a request: a choice is forced on the first one only."""
+        settings = ModelSettings(**(self._agent.model_settings or {}))
+        choice = self._agent.tool_choice
+        if ctx.run_step > 1 or choice == "auto" or not self._offered:
+            return settings
+        forced: ToolChoice = "required" if choice == "any" else [choice]
+        return settings | ModelSettings(tool_choice=forced)
+
+    def ask(self, response: ModelResponse, step: int) -> None:
+        """Take note of what *response*, the *step*-th, asks for."""
+        self._step = step
+        self._asked = {each.tool_call_id: tool_call(each) for each in calls(response)}
+
+    def context(self, ctx: RunContext[Any]) -> ToolContext:
+        """Return what the tool of one call is told of it."""
+        call_id, name = ctx.tool_call_id or "", ctx.tool_name or ""
+        return ToolContext(
+            agent=self._agent,
+            network=self._run.handle,
+            state=self._run.state.on_behalf(
+                agent=self._agent.name, run_id=self._run.id, tool=name, call_id=call_id
+            ),
+            run_id=self._run.id,
+            call_id=call_id,
+            tool_name=name,
+            usage=ctx.usage,
+        )
+
+    def at_work(self, name: str, call_id: str) -> tuple[str, str, str]:
+        """Return what is to be known while the tool *name* does its work."""
+        return self._run.id, name, call_id
+
+    async def called(self, call_id: str) -> datetime:
+        """Tell that the tool of a call is about to work; return when."""
+        call = self._asked[call_id]
+        data = {"name": call.name, "input": call.input}
+        await self._run.tell("tool.called", data, agent=self._agent.name, call_id=call_id)
+        return self._run.clock.now()
+
+    def since(self, began: datetime) -> int:
+        """Return the milliseconds from *began* to now."""
+        return (self._run.clock.now() - began) // timedelta(milliseconds=1)
+
+    async def answered(
+        self, call_id: str, answer: ToolOutcome, cause: BaseException | None = None
+    ) -> None:
+        """Keep and tell the *answer* of a call; *cause* is what its tool raised."""
+        self.answers[self._step, call_id] = answer
+        data: dict[str, Any] = {
+            "name": self._asked[call_id].name,
+            "content": answer.content,
+            "duration_ms": answer.duration_ms,
+        }
+        if cause is not None:
+            data["traceback"] = "".join(traceback.format_exception(cause))
+        await self._run.tell("tool.returned", data, agent=self._agent.name, call_id=call_id)
+
+    async def came_back(self, part: ToolReturnPart) -> None:
+        """Keep and tell the answer of a call whose tool was not asked, for there is none, say."""
+        call_id = part.tool_call_id
+        if (self._step, call_id) not in self.answers:
+            began = await self.called(call_id)
+            await self.answered(call_id, ToolOutcome(content_of(part), self.since(began)))
+
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class ToolErrorToolset(WrapperToolset[Any]):
+    """Tools one after another, whose failures are answers. The `deps` are `CallDeps`."""
+
+    async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
+        """Return the tools, without what would end the agent's run in place of an answer."""
+        calls: ToolCalls = ctx.deps.tools
+        tools = await super().get_tools(ctx)
+        calls.offer(tools)
+        for name, tool in tools.items():
+            definition = tool.tool_def
+            calls.terms[name] = ToolContract(definition.timeout, definition.kind)
+            plain = replace(definition, timeout=None, kind="function", sequential=True)
+            # The ceiling on errors of all tools together acts before one tool's own could.
+            tools[name] = replace(tool, tool_def=plain, max_retries=calls.most_errors + 1)
+        return tools
+
+    async def call_tool(
+        self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
+    ) -> Any:
+        """Return what the tool returned, in its JSON form; ToolFailed for whatever went wrong."""
+        calls: ToolCalls = ctx.deps.tools
+        terms = calls.terms[name]
+        call_id = ctx.tool_call_id or ""
+        began = await calls.called(call_id)
+        given, cause = None, None
+        token = working.set(calls.at_work(name, call_id))
+        try:
+            value = await _worked(
+                lambda: super(ToolErrorToolset, self).call_tool(name, tool_args, ctx, tool), terms
+            )
+            content, given = _answer(value, tool)
+        except Exception as error:  # noqa: BLE001 - whatever a user's tool raises is its answer
+            content, cause = _failed(error, name, tool), error
+        finally:
+            working.reset(token)
+        await calls.answered(call_id, ToolOutcome(content, calls.since(began)), cause)
+        if "error" in content:
+            raise ToolFailed(_shown(content, given))
+        return given
+
+
+class _NotHere(Exception):
+    """The tool waits for somebody outside of the run."""
+
+
+class _TooSlow(Exception):
+    """The tool ran past its timeout."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"it ran past its {seconds:g} s")
+
+
+async def _worked(work: Callable[[], Awaitable[Any]], terms: ToolContract) -> Any:
+    if terms.kind != "function":
+        raise _NotHere
+    if terms.timeout is None:
+        return await work()
+    limit = asyncio.timeout(terms.timeout)
+    try:
+        async with limit:
+            return await work()
+    except TimeoutError:
+        if limit.expired():
+            raise _TooSlow(terms.timeout) from None
+        raise
+
+
+def _answer(value: object, tool: ToolsetTool[Any]) -> tuple[Content, Any]:
+    """Return the content of a call that returned *value*, and what the model is given."""
+    ours = (tool.tool_def.metadata or {}).get(OURS)
+    if isinstance(ours, Tool) and ours.refused and ours.refused(cast("Any", value)):
+        return _refusal(cast("dict[str, Any]", value)), value
+    if isinstance(value, ToolReturn):
+        found = cast("ToolReturn[Any]", value)
+        return {"data": json_form(found.return_value)}, found
+    if _has_files(value):
+        return {"data": json_form(value)}, value
+    data = json_form(value)
+    return {"data": data}, data
+
+
+def _refusal(answer: dict[str, Any]) -> Content:
+    error = answer["error"]
+    message = " ".join(filter(None, (error.get("message"), error.get("next"))))
+    return failure(error["type"], message, "raised")
+
+
+def _has_files(value: object) -> bool:
+    if isinstance(value, list):
+        return any(map(is_multi_modal_content, cast("list[object]", value)))
+    return is_multi_modal_content(value)
+
+
+def _failed(error: Exception, name: str, tool: ToolsetTool[Any]) -> Content:
+    kind: ErrorKind = "raised"
+    match error:
+        case NotJSON():
+            return failure("NotJSON", str(error), "not_json")
+        case _TooSlow():
+            return failure("TimeoutError", str(error), "timeout")
+        case _NotHere() | ApprovalRequired() | CallDeferred():
+            return failure("Denied", "it needs an approval, and no approver is present", "denied")
+        case ModelRetry() if isinstance(error.__context__, TimeoutError):
+            return failure("TimeoutError", str(error), "timeout")
+        case _ if is_remote(tool.toolset):
+            kind = "remote"
+        case _:
+            log.info("the tool %s raised", name, exc_info=error)
+    return failure(type(error).__name__, str(error), kind)
+
+
+def _shown(content: Content, given: object) -> str:
+    """Return what the model sees of an error: a tool's own answer where it gave one."""
+    if given is not None:
+        return encode(given).decode()
+    return error_text(cast("dict[str, Any]", content["error"]))
+
+
+_built: WeakKeyDictionary[AgentSpec, ModelAgent[Any, Any]] = WeakKeyDictionary()
+
+
+class CallDeps:
+    """The `deps` of a call's loop: its *tools*, and what a hook wants sent before the loop.
+
+    `base` is how many messages went before the loop.
+    """
+
+    def __init__(self, tools: ToolCalls) -> None:
+        self.tools = tools
+        self.rewritten: Sent | None = None
+        self.base = 0
+
+
+def built(agent: AgentSpec) -> ModelAgent[Any, Any]:
+    """Return the pydantic-ai agent whose runs are calls of *agent*; their `deps` are `CallDeps`."""
+    found = _built.get(agent)
+    if found is None:
+        toolsets = [kept(each) for each in agent.toolsets]
+        tools = equipped(agent.tools, toolsets, context_of=_context_of)
+        found = ModelAgent[Any, Any](
+            name=agent.name,
+            # A reply without a word, or with reasoning alone, is an answer too.
+            output_type=[str, type(None)],
+            toolsets=[ToolErrorToolset(tools)],
+            capabilities=[
+                NOTING,
+                *([RequestRewrite()] if agent.hooks and agent.hooks.on_start else []),
+            ],
+        )
+        _built[agent] = found
+    return found
+
+
+def _context_of(ctx: RunContext[Any]) -> ToolContext:
+    deps: CallDeps = ctx.deps
+    return deps.tools.context(ctx)
+
+
+class RequestRewrite(AbstractCapability[Any]):
+    """Sends what a hook wants sent with one request, in place of what went before the loop."""
+
+    async def before_model_request(
+        self, ctx: RunContext[Any], request_context: ModelRequestContext
+    ) -> ModelRequestContext:
+        """Return the request as the hook wants it."""
+        deps: CallDeps = ctx.deps
+        if deps.rewritten is None:
+            return request_context
+        system, messages = deps.rewritten.system, deps.rewritten.messages
+        return replace(
+            request_context,
+            messages=[*messages, *request_context.messages[deps.base :]],
+            model_request_parameters=replace(
+                request_context.model_request_parameters,
+                instruction_parts=[InstructionPart(system)] if system else None,
+            ),
+        )
+
 
 Graph: TypeAlias = AgentRun[Any, Any]
 ToModel: TypeAlias = ModelRequestNode[Any, Any]

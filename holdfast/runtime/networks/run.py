@@ -16,8 +16,8 @@ from holdfast.memories.state.state import NetworkState
 from holdfast.runtime.agent import AnyModel
 from holdfast.runtime.history import History
 from holdfast.runtime.inference.agent import Agent
+from holdfast.runtime.inference.agent_loop import working
 from holdfast.runtime.inference.run_types import RunEnd
-from holdfast.runtime.inference.tool_calls import working
 from holdfast.runtime.networks.agents import AgentOrName, AgentRoster
 from holdfast.runtime.networks.interrupting import Interrupting
 from holdfast.runtime.networks.queue import AgentQueue
