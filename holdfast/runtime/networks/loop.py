@@ -6,9 +6,8 @@ from typing import cast
 
 from holdfast.ground.errors import HoldfastError, NoAgentEnabled, NoRouter
 from holdfast.memories.state.run_records import RunRecord
-from holdfast.runtime.inference.agent import Agent
+from holdfast.runtime.inference.agent import Agent, HistoryFailed
 from holdfast.runtime.inference.agent_loop import AgentCall, no_model
-from holdfast.runtime.inference.remembering import HistoryFailed
 from holdfast.runtime.inference.request import HookFailed, is_enabled
 from holdfast.runtime.inference.run_types import RunEnd, StopReason
 from holdfast.runtime.mcp import require

@@ -15,8 +15,7 @@ from holdfast.memories.state.history import View, Window
 from holdfast.memories.state.thread import checked_id_or_none
 from holdfast.runtime.agent import AgentSpec, AnyModel, UserMessage
 from holdfast.runtime.history import History
-from holdfast.runtime.inference.agent import as_state
-from holdfast.runtime.inference.remembering import Remembering
+from holdfast.runtime.inference.agent import Remembering, as_state
 from holdfast.runtime.inference.run_types import check_max_iter
 from holdfast.runtime.networks.options import NetworkOptions
 from holdfast.runtime.networks.run import NetworkProgress, NetworkRun, NetworkSpec
