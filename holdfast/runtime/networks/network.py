@@ -1,25 +1,26 @@
-"""A network: agents that work on one state, called in turn as its router says."""
+"""Network: agents on one state, and what its runs need of it."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Self, TypedDict, Unpack, cast
+from typing import Any, Final, Self, TypedDict, Unpack, cast
 
+from msgspec.json import encode
 from pydantic_ai.usage import UsageLimits
 
 from holdfast.ground.errors import InvalidInput
+from holdfast.ground.events import Event, EventBus
 from holdfast.memories.state.history import View
 from holdfast.memories.state.run_records import checked_name
 from holdfast.memories.state.state import NetworkState
 from holdfast.runtime.agent import AnyModel, UserMessage, user_message
-from holdfast.runtime.history import History
+from holdfast.runtime.history import EngineHistory, History
 from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.inference.run_types import MAX_TOOL_ERRORS, check_max_iter
 from holdfast.runtime.mcp import close
 from holdfast.runtime.networks.agents import AgentRoster
 from holdfast.runtime.networks.loop import made
-from holdfast.runtime.networks.notices import notices_of
 from holdfast.runtime.networks.options import MAX_ITER, NetworkOptions
 from holdfast.runtime.networks.route import Router
 from holdfast.runtime.networks.router import AnyRouter
@@ -27,6 +28,62 @@ from holdfast.runtime.networks.routing_agent import DEFAULT, RoutingAgent
 from holdfast.runtime.networks.run import NetworkRun, NetworkSpec
 from holdfast.runtime.networks.running import NetworkExecution
 from holdfast.runtime.run_events import OnEvent, RunEvent, Sink, followed
+
+FACTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "run.started": (),
+    "router.decided": ("route", "agents"),
+    "agent.started": ("index",),
+    "agent.finished": ("result_id", "stop_reason", "usage"),
+    "agent.skipped": ("why",),
+    "tool.called": ("name",),
+    "tool.returned": ("name", "duration_ms"),
+    "value.changed": ("key", "version"),
+    "history.omitted": ("count", "size"),
+    "mcp.unavailable": ("server",),
+    "run.completed": ("stop_reason", "usage", "dropped"),
+    "run.failed": ("stop_reason", "usage", "dropped"),
+    "run.cancelled": ("stop_reason", "usage", "dropped"),
+}
+"""What of each event goes on; pieces of texts do not."""
+
+
+def notices_of(history: object) -> Callable[[RunEvent], None] | None:
+    """Return what tells the bus of *history*'s engine; None where there is none."""
+    if not isinstance(history, EngineHistory) or history.bus is None:
+        return None
+    bus, workspace = history.bus, history.hf.workspace
+
+    def tell(event: RunEvent) -> None:
+        if event.type in FACTS:
+            _publish(bus, event, workspace)
+
+    return tell
+
+
+def _publish(bus: EventBus, event: RunEvent, workspace: str) -> None:
+    ids = {
+        "run_id": event.run_id,
+        "thread_id": event.thread_id,
+        "network": event.network,
+        "agent": event.agent,
+        "call_id": event.call_id,
+    }
+    facts = {name: _fact(event.data[name]) for name in FACTS[event.type] if name in event.data}
+    bus.publish(
+        Event(
+            type=f"network.{event.type.replace('.', '_')}",
+            at=event.at,
+            workspace=workspace,
+            ids={name: each for name, each in ids.items() if each is not None},
+            data={"seq": event.seq, **facts},
+        )
+    )
+
+
+def _fact(value: Any) -> str | int | float | bool | None:
+    """Return *value* as an event may hold it: one that has parts as its JSON."""
+    return value if isinstance(value, str | int | float | None) else encode(value).decode()
+
 
 _going: set[asyncio.Task[NetworkRun]] = set()
 
