@@ -12,8 +12,8 @@ from holdfast.runtime.inference.request import HookFailed, is_enabled
 from holdfast.runtime.inference.run_types import RunEnd, StopReason
 from holdfast.runtime.mcp import require
 from holdfast.runtime.networks.counts import counts
-from holdfast.runtime.networks.interrupting import Interrupted
 from holdfast.runtime.networks.over import Over, cancelled, failed, finished, timed_out
+from holdfast.runtime.networks.queue import Interrupted
 from holdfast.runtime.networks.route import BadRoute, known
 from holdfast.runtime.networks.router import AnyRouter, enabled, routed
 from holdfast.runtime.networks.routing_agent import RoutingAgent

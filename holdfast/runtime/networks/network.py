@@ -19,9 +19,9 @@ from holdfast.runtime.history import EngineHistory, History
 from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.inference.run_types import MAX_TOOL_ERRORS, check_max_iter
 from holdfast.runtime.mcp import close
-from holdfast.runtime.networks.agents import AgentRoster
 from holdfast.runtime.networks.loop import made
 from holdfast.runtime.networks.options import MAX_ITER, NetworkOptions
+from holdfast.runtime.networks.queue import AgentRoster
 from holdfast.runtime.networks.route import Router
 from holdfast.runtime.networks.router import AnyRouter
 from holdfast.runtime.networks.routing_agent import DEFAULT, RoutingAgent

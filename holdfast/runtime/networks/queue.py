@@ -1,9 +1,61 @@
-"""Which agents are to run next in one run, and which never will."""
+"""The queue of agents that are to run."""
 
+import asyncio
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from threading import Lock
+from types import TracebackType
+from typing import TypeAlias
 
-from holdfast.ground.errors import Conflict
-from holdfast.runtime.networks.agents import AgentOrName
+from holdfast.ground.errors import AgentNameTaken, Conflict, InvalidInput
+from holdfast.runtime.inference.agent import Agent
+
+AgentOrName: TypeAlias = Agent | str
+
+
+class AgentRoster:
+    """Agents with names that differ: iterated in their order, looked up by name or place.
+
+    >>> from holdfast.runtime import Agent
+    >>> agents = Agents([Agent("ada", instructions=""), Agent("bob", instructions="")])
+    >>> agents["bob"].name, agents.names, "eve" in agents
+    ('bob', ('ada', 'bob'), False)
+    """
+
+    def __init__(self, agents: Iterable[Agent]) -> None:
+        self._by_name: dict[str, Agent] = {}
+        for agent in agents:
+            if not isinstance(agent, Agent):  # pyright: ignore[reportUnnecessaryIsInstance] - a user's
+                raise InvalidInput("agents", "must hold agents", given=agent)
+            if agent.name in self._by_name:
+                raise AgentNameTaken(agent.name)
+            self._by_name[agent.name] = agent
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Their names, in their order."""
+        return tuple(self._by_name)
+
+    def get(self, name: str) -> Agent | None:
+        """Return the agent of that name, or None."""
+        return self._by_name.get(name)
+
+    def __getitem__(self, name: str | int) -> Agent:
+        return list(self)[name] if isinstance(name, int) else self._by_name[name]
+
+    def __contains__(self, agent: object) -> bool:
+        if isinstance(agent, Agent):
+            return self._by_name.get(agent.name) is agent
+        return agent in self._by_name
+
+    def __iter__(self) -> Iterator[Agent]:
+        return iter(self._by_name.values())
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def __repr__(self) -> str:
+        return f"Agents({', '.join(self.names)})"
 
 
 class AgentQueue:
@@ -58,3 +110,62 @@ class AgentQueue:
 
 def _name(given: AgentOrName) -> str:
     return given if isinstance(given, str) else given.name
+
+
+class Interrupted(Exception):
+    """What was waited for was cut short, because somebody asked for it."""
+
+
+class Interrupting:
+    """Cuts short what is inside of `with`, as Interrupted, once `ask` was called.
+
+    A cancellation of the task itself goes through as it is.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._asked = False
+        self._inside: tuple[asyncio.AbstractEventLoop, asyncio.Task[object]] | None = None
+        self._before, self._cut = 0, False
+
+    @property
+    def asked(self) -> bool:
+        """Whether it was asked for."""
+        return self._asked
+
+    def ask(self) -> None:
+        """Cut short what is waited for now, and all that comes; from any thread."""
+        with self._lock:
+            self._asked = True
+            inside = self._inside
+        if inside is not None:
+            # A loop that is closed waits for nothing.
+            with suppress(RuntimeError):
+                inside[0].call_soon_threadsafe(self._cut_short)
+
+    def __enter__(self) -> None:
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("there is no task to cut short")
+        with self._lock:
+            if self._asked:
+                raise Interrupted
+            self._inside = asyncio.get_running_loop(), task
+            self._before, self._cut = task.cancelling(), False
+
+    def __exit__(
+        self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
+    ) -> None:
+        with self._lock:
+            inside, self._inside = self._inside, None
+        if inside is None or not self._cut:
+            return
+        others = inside[1].uncancel() > self._before
+        if kind is asyncio.CancelledError and not others:
+            raise Interrupted
+
+    def _cut_short(self) -> None:
+        with self._lock:
+            if self._inside is not None and not self._cut:
+                self._cut = True
+                self._inside[1].cancel()

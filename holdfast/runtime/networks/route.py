@@ -9,7 +9,7 @@ from holdfast.ground.errors import InvalidInput
 from holdfast.memories.state.result import InferenceResult
 from holdfast.memories.state.state import NetworkState
 from holdfast.runtime.inference.agent import Agent
-from holdfast.runtime.networks.agents import AgentOrName, AgentRoster
+from holdfast.runtime.networks.queue import AgentOrName, AgentRoster
 from holdfast.runtime.networks.run import NetworkRun
 
 RouteKind = Literal["continue", "add", "replace", "stop"]

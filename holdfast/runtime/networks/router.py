@@ -12,9 +12,8 @@ from holdfast.runtime.concurrency import awaited
 from holdfast.runtime.inference.agent_loop import AgentCall
 from holdfast.runtime.inference.request import HookFailed, is_enabled
 from holdfast.runtime.inference.run_types import MAX_ITER, MAX_TOOL_ERRORS, RunEnd
-from holdfast.runtime.networks.agents import AgentRoster
-from holdfast.runtime.networks.interrupting import Interrupted
 from holdfast.runtime.networks.over import Over, cancelled, timed_out
+from holdfast.runtime.networks.queue import AgentRoster, Interrupted
 from holdfast.runtime.networks.route import BadRoute, Route, Router, RouterContext, route_of
 from holdfast.runtime.networks.routing_agent import Decision, RoutingAgent, deciding
 from holdfast.runtime.networks.running import NetworkExecution

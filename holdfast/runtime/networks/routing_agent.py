@@ -8,7 +8,7 @@ from holdfast.ground.errors import InvalidInput
 from holdfast.runtime.agent import AgentHooks, AgentStart, AnyModel, AnyTool, Instructions
 from holdfast.runtime.concurrency import awaited
 from holdfast.runtime.inference.agent import Agent
-from holdfast.runtime.networks.agents import AgentRoster
+from holdfast.runtime.networks.queue import AgentRoster
 from holdfast.runtime.networks.route import AnyRoute, BadRoute, Route, RouterContext, bad
 
 OnRoute: TypeAlias = Callable[[RouterContext], AnyRoute | Awaitable[AnyRoute]]

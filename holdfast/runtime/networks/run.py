@@ -18,9 +18,7 @@ from holdfast.runtime.history import History
 from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.inference.agent_loop import working
 from holdfast.runtime.inference.run_types import RunEnd
-from holdfast.runtime.networks.agents import AgentOrName, AgentRoster
-from holdfast.runtime.networks.interrupting import Interrupting
-from holdfast.runtime.networks.queue import AgentQueue
+from holdfast.runtime.networks.queue import AgentOrName, AgentQueue, AgentRoster, Interrupting
 from holdfast.runtime.run_events import Telling
 
 
