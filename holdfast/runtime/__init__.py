@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     from holdfast.runtime.mcp import McpServer as McpServer
     from holdfast.runtime.modes import MultiModeAgent as MultiModeAgent
     from holdfast.runtime.networks.network import Network as Network
-    from holdfast.runtime.networks.route import Route as Route
-    from holdfast.runtime.networks.route import Router as Router
-    from holdfast.runtime.networks.route import RouterContext as RouterContext
-    from holdfast.runtime.networks.routing_agent import RoutingAgent as RoutingAgent
+    from holdfast.runtime.networks.router import Route as Route
+    from holdfast.runtime.networks.router import Router as Router
+    from holdfast.runtime.networks.router import RouterContext as RouterContext
+    from holdfast.runtime.networks.router import RoutingAgent as RoutingAgent
     from holdfast.runtime.networks.run import NetworkRun as NetworkRun
     from holdfast.runtime.plans.executor import ParallelTaskExecutor as ParallelTaskExecutor
     from holdfast.runtime.plans.plan import TaskPlan as TaskPlan
@@ -167,10 +167,10 @@ __getattr__ = lazily(
         "PlanProblem": "holdfast.runtime.plans.problem",
         "PlanningUpdate": "holdfast.runtime.events",
         "Report": "holdfast.runtime.plans.report",
-        "Route": "holdfast.runtime.networks.route",
-        "Router": "holdfast.runtime.networks.route",
-        "RouterContext": "holdfast.runtime.networks.route",
-        "RoutingAgent": "holdfast.runtime.networks.routing_agent",
+        "Route": "holdfast.runtime.networks.router",
+        "Router": "holdfast.runtime.networks.router",
+        "RouterContext": "holdfast.runtime.networks.router",
+        "RoutingAgent": "holdfast.runtime.networks.router",
         "RunEvent": "holdfast.runtime.run_events",
         "RunUpdate": "holdfast.runtime.events",
         "Spending": "holdfast.runtime.events",

@@ -14,9 +14,14 @@ from holdfast.runtime.mcp import require
 from holdfast.runtime.networks.counts import counts
 from holdfast.runtime.networks.over import Over, cancelled, failed, finished, timed_out
 from holdfast.runtime.networks.queue import Interrupted
-from holdfast.runtime.networks.route import BadRoute, known
-from holdfast.runtime.networks.router import AnyRouter, enabled, routed
-from holdfast.runtime.networks.routing_agent import RoutingAgent
+from holdfast.runtime.networks.router import (
+    AnyRouter,
+    BadRoute,
+    RoutingAgent,
+    enabled,
+    known,
+    routed,
+)
 from holdfast.runtime.networks.run import NetworkRun
 from holdfast.runtime.networks.running import NetworkExecution
 from holdfast.runtime.run_events import RunEventType

@@ -22,9 +22,7 @@ from holdfast.runtime.mcp import close
 from holdfast.runtime.networks.loop import made
 from holdfast.runtime.networks.options import MAX_ITER, NetworkOptions
 from holdfast.runtime.networks.queue import AgentRoster
-from holdfast.runtime.networks.route import Router
-from holdfast.runtime.networks.router import AnyRouter
-from holdfast.runtime.networks.routing_agent import DEFAULT, RoutingAgent
+from holdfast.runtime.networks.router import DEFAULT, AnyRouter, Router, RoutingAgent
 from holdfast.runtime.networks.run import NetworkRun, NetworkSpec
 from holdfast.runtime.networks.running import NetworkExecution
 from holdfast.runtime.run_events import OnEvent, RunEvent, Sink, followed

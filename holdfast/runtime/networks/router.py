@@ -1,22 +1,274 @@
-"""Asking a run's router which agents go next."""
+"""Routers, what they decide, and RoutingAgent."""
 
 import asyncio
-from typing import Any, TypeAlias
+from collections.abc import Awaitable, Callable, Sequence
+from contextvars import ContextVar
+from typing import Any, Literal, Protocol, TypeAlias, cast
 
+from msgspec import Struct
 from msgspec.structs import replace
 
+from holdfast.ground.errors import InvalidInput
 from holdfast.memories.state.history import View, Window
 from holdfast.memories.state.result import InferenceResult, result_id
-from holdfast.runtime.agent import AgentSpec, AnyModel
+from holdfast.memories.state.state import NetworkState
+from holdfast.runtime.agent import (
+    AgentHooks,
+    AgentSpec,
+    AgentStart,
+    AnyModel,
+    AnyTool,
+    Instructions,
+)
 from holdfast.runtime.concurrency import awaited
+from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.inference.agent_loop import AgentCall
 from holdfast.runtime.inference.request import HookFailed, is_enabled
 from holdfast.runtime.inference.run_types import MAX_ITER, MAX_TOOL_ERRORS, RunEnd
 from holdfast.runtime.networks.over import Over, cancelled, timed_out
-from holdfast.runtime.networks.queue import AgentRoster, Interrupted
-from holdfast.runtime.networks.route import BadRoute, Route, Router, RouterContext, route_of
-from holdfast.runtime.networks.routing_agent import Decision, RoutingAgent, deciding
+from holdfast.runtime.networks.queue import AgentOrName, AgentRoster, Interrupted
+from holdfast.runtime.networks.run import NetworkRun
 from holdfast.runtime.networks.running import NetworkExecution
+
+RouteKind = Literal["continue", "add", "replace", "stop"]
+
+
+class Route(Struct, frozen=True, kw_only=True):
+    """What a router decides: made by `continue_`, `add`, `replace` and `stop`."""
+
+    kind: RouteKind
+    agents: tuple[AgentOrName, ...] = ()
+    reason: str = ""
+
+    @staticmethod
+    def continue_() -> "Route":
+        """Return the decision to add nothing: what is pending goes on."""
+        return Route(kind="continue")
+
+    @staticmethod
+    def add(*agents: AgentOrName) -> "Route":
+        """Return the decision to run *agents* after what is pending."""
+        return Route(kind="add", agents=agents)
+
+    @staticmethod
+    def replace(*agents: AgentOrName) -> "Route":
+        """Return the decision to run *agents* in place of what is pending."""
+        return Route(kind="replace", agents=agents)
+
+    @staticmethod
+    def stop(reason: str = "") -> "Route":
+        """Return the decision to end the run now."""
+        return Route(kind="stop", reason=reason)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of its agents."""
+        return tuple(each if isinstance(each, str) else each.name for each in self.agents)
+
+
+AnyRoute: TypeAlias = Route | Agent | str | Sequence[AgentOrName] | None
+"""A decision, or what stands for one: nothing to go on, an agent, a name, or several to add."""
+
+
+class RouterContext(Struct, frozen=True, kw_only=True):
+    """What a router may know: the *network* is the run, the *stack* the names that are pending.
+
+    `results` are this run's, `agents` those that are enabled. `result` is what a routing agent's
+    own call came to, for its `on_route`.
+    """
+
+    input: str
+    network: NetworkRun
+    stack: tuple[str, ...]
+    call_count: int
+    last_result: InferenceResult | None
+    results: list[InferenceResult]
+    state: NetworkState
+    agents: AgentRoster
+    result: InferenceResult | None = None
+
+
+class Router(Protocol):
+    """Decides which agents go next: a function, plain or awaitable."""
+
+    def __call__(self, ctx: RouterContext, /) -> AnyRoute | Awaitable[AnyRoute]:
+        """Return the decision."""
+        ...
+
+
+class BadRoute(Exception):
+    """A router decided what cannot be; that is its cause."""
+
+    def __init__(self, detail: str = "") -> None:
+        super().__init__(detail)
+        self.detail = detail
+
+
+def route_of(given: object, agents: AgentRoster) -> Route:
+    """Return the decision that *given* stands for; BadRoute if *agents* cannot follow it."""
+    route = _route(given)
+    for each in route.agents:
+        known(each, agents)
+    return route
+
+
+def known(given: object, agents: AgentRoster) -> Agent:
+    """Return the one of *agents* that *given* is or names; BadRoute if it is none of them."""
+    if given in agents:
+        return given if isinstance(given, Agent) else agents[cast("str", given)]
+    name = given.name if isinstance(given, Agent) else given
+    there = ", ".join(agents.names) or "none"
+    if not isinstance(name, str):
+        raise bad("must be agents or their names", given)
+    if name in agents:
+        raise bad(f"the agent {name} is of another network; this one has: {there}", name)
+    raise bad(f"there is no agent {name}; there are: {there}", name)
+
+
+def bad(reason: str, given: object = None) -> BadRoute:
+    """Return the error that a router decided what cannot be, for *reason*."""
+    error = BadRoute(reason)
+    error.__cause__ = InvalidInput("route", reason, given=given)
+    return error
+
+
+def _route(given: object) -> Route:
+    if given is None:
+        return Route.continue_()
+    if isinstance(given, Route):
+        return given
+    if isinstance(given, Agent | str):
+        return Route.add(given)
+    if isinstance(given, list | tuple):
+        return Route.add(*cast("Sequence[AgentOrName]", given))
+    raise bad(
+        f"a router must return a Route, agents, names or nothing, not {type(given).__name__}", given
+    )
+
+
+OnRoute: TypeAlias = Callable[[RouterContext], AnyRoute | Awaitable[AnyRoute]]
+
+DEFAULT = """\
+You coordinate the agents of a network. Look at what the user asked for and at what was done so \
+far, and decide which agent is to act next. Call select_agent with its name. When the user's \
+request is fulfilled, or no agent can add to it, call done."""
+"""What the router is told that a network makes for itself."""
+
+
+class RoutingAgent:
+    """An agent that decides which agents go next, by the two tools it has for that.
+
+    It sees what users and agents said, and no calls of tools. With *on_route* it has its own
+    *tools* alone, and that function, told what its call came to, decides.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        instructions: Instructions,
+        tools: Sequence[AnyTool] | None = None,
+        model: AnyModel | None = None,
+        on_route: OnRoute | None = None,
+    ) -> None:
+        if on_route is not None and not callable(on_route):  # pyright: ignore[reportUnnecessaryComparison] - a user's
+            raise InvalidInput("on_route", "must be a function", given=on_route)
+        self.name, self.on_route = name, on_route
+        self._instructions = instructions
+        decides = on_route is None
+        self.agent = Agent(
+            name,
+            instructions=self._system_text,
+            tools=[*(tools or ()), *((select_agent, done) if decides else ())],
+            tool_choice="any" if decides else "auto",
+            model=model,
+            hooks=AgentHooks(on_start=_until_decided) if decides else None,
+        )
+
+    async def _system_text(self, run: Any) -> str:
+        given = self._instructions
+        text = given if isinstance(given, str) else await awaited(given(run))
+        agents = "\n".join(_line(each) for each in deciding.get().agents)
+        return f"{text}\n\nThe agents there are:\n{agents}".strip()
+
+
+class Decision:
+    """What a routing agent decides in one call of it; the first call of a tool in a reply counts.
+
+    A name that is none of *agents*' is told those there are, once.
+    """
+
+    def __init__(self, agents: AgentRoster) -> None:
+        self.agents = agents
+        self.route: Route | None = None
+        self.failed: BadRoute | None = None
+        self._unknown = 0
+        self._reply, self._heard = 0, 0
+
+    @property
+    def made(self) -> bool:
+        """Whether there is nothing more to decide."""
+        return self.route is not None or self.failed is not None
+
+    def ask(self, reply: int) -> None:
+        """Take note that the *reply*-th is asked for."""
+        self._reply = reply
+
+    def decide(self, route: Route) -> str:
+        """Take *route* as the decision, unless this reply had one; return what the model is told.
+
+        InvalidInput for an agent that is not there.
+        """
+        if self.made or self._heard == self._reply:
+            return "Only the first call counts."
+        self._heard = self._reply
+        for name in route.names:
+            if name not in self.agents:
+                self._refuse(name)
+        self.route = route
+        return "Decided."
+
+    def _refuse(self, name: str) -> None:
+        self._unknown += 1
+        reason = f"there is no agent {name}; there are: {', '.join(self.agents.names)}"
+        if self._unknown > 1:
+            self.failed = bad(reason, name)
+        raise InvalidInput("name", reason, given=name)
+
+
+deciding: ContextVar[Decision] = ContextVar("deciding")
+"""The decision that is being made in the run at hand."""
+
+
+async def select_agent(name: str, reason: str = "") -> str:
+    """Let an agent act next.
+
+    Args:
+        name: the agent's name, as it was given to you
+        reason: why it is this one
+    """
+    return deciding.get().decide(Route(kind="add", agents=(name,), reason=reason))
+
+
+async def done(summary: str = "") -> str:
+    """End the work: nothing is left to do.
+
+    Args:
+        summary: what was done
+    """
+    return deciding.get().decide(Route.stop(summary))
+
+
+def _until_decided(start: AgentStart) -> dict[str, bool] | None:
+    decision = deciding.get()
+    decision.ask(start.step)
+    return {"stop": True} if decision.made else None
+
+
+def _line(agent: Agent) -> str:
+    said = " ".join(agent.description.split())
+    return f"- {agent.name}: {said}" if said else f"- {agent.name}"
+
 
 AnyRouter: TypeAlias = Router | RoutingAgent
 
