@@ -37,7 +37,7 @@ from holdfast.memories.state.thread_store import COUNTERS
 from holdfast.memories.stores.transaction import MEMORIES_CAP
 from holdfast.memories.stores.validation import CONTENT_BYTES_MAX
 from holdfast.runtime.metrics import TOLD
-from holdfast.runtime.networks import counts as network_counts
+from holdfast.runtime.networks import run as network_counts
 from holdfast.testing.embedders import WordEmbedder
 from holdfast.testing.postgres import running_postgres
 

@@ -17,7 +17,7 @@ def runtime_lines() -> Iterator[str]:
 def network_run_lines() -> Iterator[str]:
     """Give the lines of what networks did in this process; none where agents cannot run."""
     try:
-        from holdfast.runtime.networks.counts import TOLD, counts
+        from holdfast.runtime.networks.run import TOLD, counts
     except MissingExtra:
         return
     yield from _lines("holdfast_network_", TOLD, counts.taken())

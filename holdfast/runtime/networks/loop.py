@@ -11,8 +11,6 @@ from holdfast.runtime.inference.agent_loop import AgentCall, no_model
 from holdfast.runtime.inference.request import HookFailed, is_enabled
 from holdfast.runtime.inference.run_types import RunEnd, StopReason
 from holdfast.runtime.mcp import require
-from holdfast.runtime.networks.counts import counts
-from holdfast.runtime.networks.over import Over, cancelled, failed, finished, timed_out
 from holdfast.runtime.networks.queue import Interrupted
 from holdfast.runtime.networks.router import (
     AnyRouter,
@@ -22,8 +20,16 @@ from holdfast.runtime.networks.router import (
     known,
     routed,
 )
-from holdfast.runtime.networks.run import NetworkRun
-from holdfast.runtime.networks.running import NetworkExecution
+from holdfast.runtime.networks.run import (
+    NetworkExecution,
+    NetworkRun,
+    Over,
+    cancelled,
+    counts,
+    failed,
+    finished,
+    timed_out,
+)
 from holdfast.runtime.run_events import RunEventType
 
 IDLE_MOST = 16

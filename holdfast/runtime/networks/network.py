@@ -20,11 +20,15 @@ from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.inference.run_types import MAX_TOOL_ERRORS, check_max_iter
 from holdfast.runtime.mcp import close
 from holdfast.runtime.networks.loop import made
-from holdfast.runtime.networks.options import MAX_ITER, NetworkOptions
 from holdfast.runtime.networks.queue import AgentRoster
 from holdfast.runtime.networks.router import DEFAULT, AnyRouter, Router, RoutingAgent
-from holdfast.runtime.networks.run import NetworkRun, NetworkSpec
-from holdfast.runtime.networks.running import NetworkExecution
+from holdfast.runtime.networks.run import (
+    MAX_ITER,
+    NetworkExecution,
+    NetworkOptions,
+    NetworkRun,
+    NetworkSpec,
+)
 from holdfast.runtime.run_events import OnEvent, RunEvent, Sink, followed
 
 FACTS: Final[Mapping[str, tuple[str, ...]]] = {

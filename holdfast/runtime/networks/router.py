@@ -25,10 +25,8 @@ from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.inference.agent_loop import AgentCall
 from holdfast.runtime.inference.request import HookFailed, is_enabled
 from holdfast.runtime.inference.run_types import MAX_ITER, MAX_TOOL_ERRORS, RunEnd
-from holdfast.runtime.networks.over import Over, cancelled, timed_out
 from holdfast.runtime.networks.queue import AgentOrName, AgentRoster, Interrupted
-from holdfast.runtime.networks.run import NetworkRun
-from holdfast.runtime.networks.running import NetworkExecution
+from holdfast.runtime.networks.run import NetworkExecution, NetworkRun, Over, cancelled, timed_out
 
 RouteKind = Literal["continue", "add", "replace", "stop"]
 

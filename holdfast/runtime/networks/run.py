@@ -1,25 +1,53 @@
-"""A run of a network, as whoever started it, its tools, hooks and routers see it."""
+"""NetworkRun: one run of a network, and its options."""
 
 import asyncio
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from threading import Lock
+from typing import Any, Final, get_args
 
+from msgspec import UNSET, Struct, UnsetType
 from pydantic_ai.usage import RunUsage, UsageLimits
 
+from holdfast.ground.clock import Clock, SystemClock, to_microseconds
+from holdfast.ground.errors import InvalidInput, RunFailed
+from holdfast.ground.ids import Ids
 from holdfast.memories.state.history import View, Window
-from holdfast.memories.state.message import to_milliseconds, to_text
+from holdfast.memories.state.message import ErrorKind, to_milliseconds, to_text
 from holdfast.memories.state.result import InferenceResult, Usage
 from holdfast.memories.state.run_records import RunStatus
 from holdfast.memories.state.state import NetworkState
-from holdfast.runtime.agent import AnyModel
+from holdfast.memories.state.thread import checked_id_or_none
+from holdfast.runtime.agent import AgentSpec, AnyModel, UserMessage
 from holdfast.runtime.history import History
-from holdfast.runtime.inference.agent import Agent
-from holdfast.runtime.inference.agent_loop import working
-from holdfast.runtime.inference.run_types import RunEnd
+from holdfast.runtime.inference.agent import Agent, Remembering, as_state
+from holdfast.runtime.inference.agent_loop import AgentCall, working
+from holdfast.runtime.inference.run_types import RunEnd, check_max_iter
+from holdfast.runtime.metrics import SECONDS, RuntimeHistogram, Sample
 from holdfast.runtime.networks.queue import AgentOrName, AgentQueue, AgentRoster, Interrupting
-from holdfast.runtime.run_events import Telling
+from holdfast.runtime.run_events import OnEvent, RunEvent, RunEventType, Sink, Telling
+
+MAX_ITER = 25
+"""Calls of agents in one run, unless told otherwise."""
+
+
+class NetworkOptions(Struct, frozen=True, kw_only=True):
+    """What `RunOptions` say, with what stands where nothing was said."""
+
+    state: Any = None
+    data: Any = None
+    thread_id: str | None = None
+    run_id: str | None = None
+    router: Any = None
+    model: Any = None
+    max_iter: int | UnsetType | None = UNSET
+    history: Any = None
+    timeout: float | None = None
+    usage_limits: UsageLimits | None = None
+    on_event: OnEvent | None = None
+    raises: bool = True
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -277,3 +305,271 @@ class NetworkRun:
 
     def __repr__(self) -> str:
         return f"NetworkRun({self.id}, {self.status}, {self.calls} calls)"
+
+
+_ids = Ids()
+_clock: Clock = SystemClock()
+
+
+class NetworkExecution(NetworkProgress):
+    """A run of *network*: the port its agents' calls need."""
+
+    def __init__(
+        self,
+        network: NetworkSpec,
+        message: UserMessage,
+        options: NetworkOptions,
+        *,
+        sink: Sink | None = None,
+        also: Callable[[RunEvent], object] | None = None,
+    ) -> None:
+        self.options, self.clock = options, _clock
+        self.max_iter = network.max_iter if options.max_iter is UNSET else options.max_iter
+        check_max_iter(self.max_iter)
+        _check_timeout(options.timeout)
+        self._deadline: float | None = None
+        started_at = self.clock.now()
+        id = checked_id_or_none("run_id", options.run_id) or _new_id(started_at)
+        checked_id_or_none("thread_id", options.thread_id)
+        given = as_state(options.state)
+        super().__init__(
+            network,
+            id=id,
+            input=message.content,
+            state=network.state.clone() if given is None else given,
+            started_at=started_at,
+            telling=Telling(
+                id,
+                clock=self.clock,
+                network=network.name,
+                on_event=options.on_event,
+                sink=sink,
+                also=also,
+            ),
+        )
+        self.system_prompt = message.system_prompt or ""
+        self.usage_limits = options.usage_limits or network.usage_limits
+        self.max_tool_errors = network.max_tool_errors
+        self.omitted_told = 0
+        self.handle = NetworkRun(self)
+        self._message, self._history = message, options.history or network.history
+        self._own: dict[int, Remembering] = {}
+        self.remembering = self._remembering(self._history)
+
+    def _remembering(self, history: History | None) -> Remembering:
+        return Remembering(
+            history,
+            run_id=self.id,
+            state=self.state,
+            input=self._message,
+            clock=self.clock,
+            network=self.handle,
+        )
+
+    async def remembering_of(self, agent: AgentSpec) -> Remembering:
+        """Return what keeps the results of *agent*: its own history where the run has none.
+
+        That joins the run's thread at the agent's first call. HistoryFailed, with its cause.
+        """
+        if self._history is not None or agent.history is None:
+            return self.remembering
+        found = self._own.get(id(agent.history))
+        if found is None:
+            found = self._own[id(agent.history)] = self._remembering(agent.history)
+            await found.open(None)
+            self.telling.thread_id = self.state.thread_id
+            await found.begin(self.started_at, self.network.name)
+        return found
+
+    @property
+    def keepers(self) -> list[Remembering]:
+        """Return all that keep something of the run."""
+        return [self.remembering, *self._own.values()]
+
+    @property
+    def watched(self) -> bool:
+        """Tell whether anybody looks on."""
+        return self.telling.watched
+
+    @property
+    def left(self) -> float | None:
+        """The seconds that are left of its time; None where it has no bound."""
+        if self._deadline is None:
+            return None
+        return self._deadline - asyncio.get_running_loop().time()
+
+    def begin_time(self) -> None:
+        """Let the run's time begin."""
+        if self.options.timeout is not None:
+            self._deadline = asyncio.get_running_loop().time() + self.options.timeout
+
+    def take_up(self) -> None:
+        """Count what an earlier attempt at this run has done as done."""
+        found = self.results
+        self.calls = len(found)
+        for each in found:
+            used = each.usage
+            self.usage.incr(
+                RunUsage(
+                    requests=used.requests,
+                    input_tokens=used.input_tokens,
+                    output_tokens=used.output_tokens,
+                    tool_calls=used.tool_calls,
+                    details=dict(used.details),
+                )
+            )
+
+    def model_of(self, agent: AgentSpec) -> AnyModel | None:
+        """Return the model *agent* is to ask: the one given, its own, or the network's."""
+        return self.options.model or agent.model or self.network.default_model
+
+    def view_of(self, agent: AgentSpec) -> View:
+        """Return how *agent* sees what was said before."""
+        return self.network.views.get(agent.name) or self.network.view
+
+    def leave_out(self, window: Window) -> None:
+        """Take note of what *window* left out."""
+        if window.omitted:
+            self.omitted.append(window)
+
+    async def tell(
+        self,
+        type: RunEventType,
+        data: dict[str, Any],
+        *,
+        agent: str | None,
+        call_id: str | None = None,
+    ) -> None:
+        """Send an event of *type*; waits for a slow reader."""
+        await self.telling.tell(type, data, agent=agent, call_id=call_id)
+
+
+def _check_timeout(timeout: object) -> None:
+    if timeout is not None and (
+        isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0
+    ):
+        raise InvalidInput("timeout", "must be seconds, more than 0", given=timeout)
+
+
+def _new_id(at: datetime) -> str:
+    return _ids.new("run", to_microseconds(at))
+
+
+class Over(Exception):
+    """The run ends, as *ending* says."""
+
+    def __init__(self, ending: RunEnd) -> None:
+        super().__init__(ending.reason)
+        self.ending = ending
+
+
+def cancelled(run: NetworkExecution) -> Over:
+    """Return the end of *run* that somebody asked for."""
+    return Over(RunEnd("cancelled", run.cancelling))
+
+
+def timed_out(run: NetworkExecution, cause: BaseException | None = None) -> Over:
+    """Return the end of *run*, whose time has passed."""
+    seconds = run.options.timeout or 0
+    return Over(RunEnd("timeout", f"it ran past its {seconds:g} s", cause or TimeoutError()))
+
+
+def finished(run: NetworkExecution, reason: str = "") -> Over:
+    """Return the end of *run* for *reason*, with nothing left to do."""
+    return Over(RunEnd("done" if run.calls else "no_agent", reason))
+
+
+def failed(run: NetworkExecution) -> RunFailed:
+    """Return the error that tells that *run* failed, with its cause chained."""
+    ending = run.ending or RunEnd()
+    why = ": ".join(filter(None, (ending.detail, str(ending.cause or ""))))
+    error = RunFailed(
+        f"The run of {run.network.name} ended with {ending.reason}" + (f": {why}" if why else "."),
+        run=run.handle,
+        result=run.handle.last,
+        stop_reason=ending.reason,
+        next="The work so far is in the run and in its state.",
+    )
+    error.__cause__ = ending.cause
+    return error
+
+
+RUNS: Final = "runs_total"
+AGENT_CALLS: Final = "agent_calls_total"
+ROUTER_CALLS: Final = "router_calls_total"
+TOOL_ERRORS: Final = "tool_errors_total"
+EVENT_ERRORS: Final = "event_errors_total"
+OMITTED: Final = "omitted_messages_total"
+RUN_SECONDS: Final = "run_seconds"
+
+TOLD: Final[dict[str, tuple[str, str]]] = {
+    RUNS: ("counter", "Runs of networks that ended, by how and why."),
+    AGENT_CALLS: ("counter", "Calls of agents in networks."),
+    ROUTER_CALLS: ("counter", "Calls of a router."),
+    TOOL_ERRORS: ("counter", "Calls of tools that ended in an error."),
+    EVENT_ERRORS: ("counter", "Times an on_event raised."),
+    OMITTED: ("counter", "Messages that a budget left out of what an agent saw."),
+    RUN_SECONDS: ("histogram", "Seconds a run took."),
+}
+"""What each number is, and what it says."""
+
+_Key = tuple[str, tuple[tuple[str, str], ...]]
+_BARE: Final = (ROUTER_CALLS, EVENT_ERRORS, OMITTED)
+
+
+class NetworkCounters:
+    """The numbers of this process. Threads may count at once."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._counts: Counter[_Key] = Counter({(name, ()): 0 for name in _BARE})
+        for kind in get_args(ErrorKind):
+            self._counts[TOOL_ERRORS, (("kind", kind),)] = 0
+        self._seconds = RuntimeHistogram(SECONDS)
+
+    def asked(self) -> None:
+        """Count that a router was asked."""
+        self._add(ROUTER_CALLS)
+
+    def called(self, call: AgentCall) -> None:
+        """Count *call*, which is over, and the errors of its tools."""
+        self._add(AGENT_CALLS, agent=call.agent.name)
+        for each in call.result.tool_calls if call.result else ():
+            error = each.content.get("error")
+            if isinstance(error, dict):
+                self._add(TOOL_ERRORS, kind=str(error["kind"]))
+
+    def ended(self, run: NetworkExecution) -> None:
+        """Count *run*, which is over."""
+        if run.ending is None or run.ended_at is None:
+            return
+        self._add(
+            RUNS,
+            network=run.network.name,
+            status=run.ending.status,
+            stop_reason=run.ending.reason,
+        )
+        self._add(EVENT_ERRORS, by=run.telling.errors)
+        self._add(OMITTED, by=sum(len(each.omitted) for each in run.omitted))
+        with self._lock:
+            self._seconds.add((run.ended_at - run.started_at).total_seconds())
+
+    def taken(self) -> Iterator[Sample]:
+        """Give every number there is."""
+        with self._lock:
+            found = dict(self._counts)
+            seconds = list(self._seconds.samples(RUN_SECONDS))
+        order = list(TOLD)
+        for (name, labels), count in sorted(
+            found.items(), key=lambda each: (order.index(each[0][0]), each[0][1])
+        ):
+            yield name, labels, count
+        yield from seconds
+
+    def _add(self, name: str, *, by: int = 1, **labels: str) -> None:
+        with self._lock:
+            self._counts[name, tuple(labels.items())] += by
+
+
+counts = NetworkCounters()
+"""What this process did."""
