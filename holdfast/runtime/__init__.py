@@ -44,13 +44,13 @@ if TYPE_CHECKING:
     from holdfast.runtime.networks.router import RoutingAgent as RoutingAgent
     from holdfast.runtime.networks.run import NetworkRun as NetworkRun
     from holdfast.runtime.plans.executor import ParallelTaskExecutor as ParallelTaskExecutor
+    from holdfast.runtime.plans.plan import PlanProblem as PlanProblem
+    from holdfast.runtime.plans.plan import Step as Step
+    from holdfast.runtime.plans.plan import Task as Task
     from holdfast.runtime.plans.plan import TaskPlan as TaskPlan
     from holdfast.runtime.plans.planner import Approval as Approval
     from holdfast.runtime.plans.planner import TaskPlanner as TaskPlanner
-    from holdfast.runtime.plans.problem import PlanProblem as PlanProblem
     from holdfast.runtime.plans.report import Report as Report
-    from holdfast.runtime.plans.shapes import Step as Step
-    from holdfast.runtime.plans.shapes import Task as Task
     from holdfast.runtime.plans.task import TaskExecutor as TaskExecutor
     from holdfast.runtime.run_events import RunEvent as RunEvent
     from holdfast.runtime.session import Session as Session
@@ -164,7 +164,7 @@ __getattr__ = lazily(
         "Network": "holdfast.runtime.networks.network",
         "NetworkRun": "holdfast.runtime.networks.run",
         "ParallelTaskExecutor": "holdfast.runtime.plans.executor",
-        "PlanProblem": "holdfast.runtime.plans.problem",
+        "PlanProblem": "holdfast.runtime.plans.plan",
         "PlanningUpdate": "holdfast.runtime.events",
         "Report": "holdfast.runtime.plans.report",
         "Route": "holdfast.runtime.networks.router",
@@ -176,11 +176,11 @@ __getattr__ = lazily(
         "Spending": "holdfast.runtime.events",
         "Session": "holdfast.runtime.session",
         "SessionEvent": "holdfast.runtime.events",
-        "Step": "holdfast.runtime.plans.shapes",
+        "Step": "holdfast.runtime.plans.plan",
         "StepError": "holdfast.runtime.events",
         "StepExecutor": "holdfast.runtime.steps.executor",
         "StepResult": "holdfast.runtime.events",
-        "Task": "holdfast.runtime.plans.shapes",
+        "Task": "holdfast.runtime.plans.plan",
         "TaskBoard": "holdfast.runtime.team.board",
         "TaskExecutor": "holdfast.runtime.plans.task",
         "TaskPlan": "holdfast.runtime.plans.plan",

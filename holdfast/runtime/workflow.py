@@ -25,11 +25,8 @@ from holdfast.runtime.context import Context
 from holdfast.runtime.events import ExecutionEvent, StepError, TaskMoment, TaskUpdate
 from holdfast.runtime.executor import ExecutionOutcome
 from holdfast.runtime.inference.agent import Agent
-from holdfast.runtime.plans.checks import problems_of_steps
-from holdfast.runtime.plans.cycles import cycles
-from holdfast.runtime.plans.problem import PlanProblem
+from holdfast.runtime.plans.plan import PlanProblem, State, Step, Task, cycles, problems_of_steps
 from holdfast.runtime.plans.schedule import Blocked
-from holdfast.runtime.plans.shapes import State, Step, Task
 from holdfast.runtime.plans.walking import walk
 from holdfast.runtime.steps.executor import StepExecutor
 from holdfast.tools.base import Schema

@@ -8,11 +8,7 @@ from typing import Any, Final, cast
 
 from holdfast.ground.errors import InvalidPlan
 from holdfast.ground.json_values import JSON
-from holdfast.runtime.plans.checks import ID_LENGTH
-from holdfast.runtime.plans.plan import TaskPlan
-from holdfast.runtime.plans.problem import PlanProblem
-from holdfast.runtime.plans.reading import shaped
-from holdfast.runtime.plans.shapes import Step, Task
+from holdfast.runtime.plans.plan import ID_LENGTH, PlanProblem, Step, Task, TaskPlan, shaped
 from holdfast.tools.base import Schema
 
 STEP_FIELDS: Final = (

@@ -11,7 +11,7 @@ from holdfast.runtime.metrics import counts
 from holdfast.runtime.plans.crew import Crew
 from holdfast.runtime.plans.items import NotAList, bad, good, item_step, items_of
 from holdfast.runtime.plans.means import PlanContext
-from holdfast.runtime.plans.shapes import State, Step, Task
+from holdfast.runtime.plans.plan import State, Step, Task
 from holdfast.runtime.plans.spent import Spent
 from holdfast.runtime.steps.leaving import leave_failure, leave_result
 

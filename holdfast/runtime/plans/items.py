@@ -7,7 +7,7 @@ from typing import cast
 import msgspec
 
 from holdfast.ground.json_values import JSON
-from holdfast.runtime.plans.shapes import Step
+from holdfast.runtime.plans.plan import Step
 
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 _NAMES = {

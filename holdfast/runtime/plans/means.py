@@ -10,7 +10,7 @@ from holdfast.runtime.agent import AnyModel, AnyTool, AnyToolset, named
 from holdfast.runtime.checkpoints import CheckpointWriter
 from holdfast.runtime.context import Context
 from holdfast.runtime.inference.agent import Agent
-from holdfast.runtime.plans.shapes import Step, Task
+from holdfast.runtime.plans.plan import Step, Task
 from holdfast.runtime.steps.executor import StepExecutor
 
 

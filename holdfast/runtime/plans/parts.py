@@ -11,8 +11,7 @@ from holdfast.runtime.checkpoints import hashed
 from holdfast.runtime.context import model_of
 from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.plans.means import PlanContext
-from holdfast.runtime.plans.plan import TaskPlan
-from holdfast.runtime.plans.reading import plain
+from holdfast.runtime.plans.plan import TaskPlan, plain
 from holdfast.runtime.tools import offered
 
 

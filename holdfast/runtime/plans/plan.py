@@ -1,12 +1,511 @@
-"""A plan: tasks that need one another's results, and the one whose result is the plan's."""
+"""TaskPlan, Task and Step, and the checks of a plan."""
 
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
+from functools import lru_cache
+from graphlib import CycleError, TopologicalSorter
+from itertools import chain
+from typing import Any, Final, Literal, TypeVar, cast, get_args, get_type_hints
 
-from holdfast.runtime.plans.checks import problems_of
-from holdfast.runtime.plans.problem import PlanProblem
-from holdfast.runtime.plans.reading import read, written
-from holdfast.runtime.plans.shapes import Step, Task
+import jsonschema
+import msgspec
+import referencing
+import referencing.exceptions
+import referencing.jsonschema
+from msgspec import Struct
+
+from holdfast.ground.errors import InvalidPlan
+from holdfast.runtime.events import StepError
+from holdfast.tools.base import Schema
+
+
+class PlanProblem(Struct, frozen=True):
+    """Why a plan cannot be run; `where` is a path such as `plan.tasks[2].steps[0]`."""
+
+    where: str
+    code: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.message}"
+
+
+def cycles(needs: Mapping[str, Sequence[str]]) -> Iterator[list[str]]:
+    """Give cycles of *needs* until none is left, each as `a, b, a`: a needs b needs a.
+
+    What is not a key of *needs*, and what needs itself, is passed over.
+    """
+    left = {
+        each: [need for need in dict.fromkeys(wanted) if need in needs and need != each]
+        for each, wanted in needs.items()
+    }
+    while True:
+        try:
+            TopologicalSorter(left).prepare()
+        except CycleError as error:
+            found: list[str] = error.args[1][::-1]
+            yield found
+            # One need less, and the next search finds what else there is.
+            left[found[0]].remove(found[1])
+        else:
+            return
+
+
+class BadSchema(ValueError):
+    """It is no JSON Schema; the text says why."""
+
+
+def schema_of(given: Schema | str | None) -> Schema | None:
+    """Return *given* as a dict, None for none; BadSchema when it cannot be used as a schema."""
+    if given is None:
+        return None
+    schema = _parsed(given) if isinstance(given, str) else given
+    try:
+        encoded = msgspec.json.encode(schema, order="sorted")
+    except (TypeError, ValueError, RecursionError) as error:
+        raise BadSchema(f"is not JSON: {error}") from error
+    _check(encoded)
+    return schema
+
+
+@lru_cache(maxsize=256)
+def _check(encoded: bytes) -> None:
+    """Raise BadSchema for what is no schema; steps often have the same one, and this is slow."""
+    schema = msgspec.json.decode(encoded)
+    checker = cast("Any", jsonschema.Draft202012Validator)
+    try:
+        checker.check_schema(schema)
+    except jsonschema.SchemaError as error:
+        raise BadSchema(f"is no JSON Schema: {error.message} at {error.json_path}") from error
+    except RecursionError as error:
+        raise BadSchema("is nested too deeply") from error
+    for reference in sorted(set(_references(schema))):
+        _resolved(schema, reference)
+
+
+def _parsed(text: str) -> Schema:
+    try:
+        found = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
+        raise BadSchema(f"does not parse: {error}") from error
+    if not isinstance(found, dict):
+        raise BadSchema(f"must be an object, not {type(found).__name__}")
+    return cast("Schema", found)
+
+
+def _resolved(schema: Schema, reference: str) -> None:
+    """Follow *reference* within *schema*; nothing is ever fetched from elsewhere."""
+    root = referencing.jsonschema.DRAFT202012.create_resource(schema)
+    resolver = referencing.Registry[Any]().resolver_with_root(root)
+    try:
+        resolver.lookup(reference)
+    except referencing.exceptions.Unresolvable as error:
+        raise BadSchema(f"refers to {reference!r}, which is not in it") from error
+
+
+def _references(part: object) -> Iterator[str]:
+    """Find where *part* refers to; a part with an id of its own speaks of other places."""
+    if isinstance(part, dict):
+        members = cast("dict[str, object]", part)
+        if isinstance(members.get("$id"), str):
+            return
+        if isinstance(reference := members.get("$ref"), str):
+            yield reference
+        for name, value in members.items():
+            if name not in ("const", "enum", "default", "examples"):
+                yield from _references(value)
+    elif isinstance(part, list):
+        for value in cast("list[object]", part):
+            yield from _references(value)
+
+
+T = TypeVar("T")
+
+
+def plain(shape: object) -> object:
+    """Return what the author of *shape* wrote, as dicts and lists."""
+    if is_dataclass(shape):
+        return {each.name: plain(getattr(shape, each.name)) for each in fields(shape) if each.init}
+    if isinstance(shape, list | tuple):
+        return [plain(each) for each in cast("Sequence[object]", shape)]
+    return shape
+
+
+def written(shape: object) -> str:
+    """Return what the author of *shape* wrote, as JSON."""
+    return msgspec.json.encode(plain(shape)).decode()
+
+
+def read(kind: type[T], text: str | bytes, where: str) -> T:
+    """Return the *kind* in *text*; InvalidPlan tells what is not known, missing or misshapen."""
+    try:
+        raw = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
+        raise InvalidPlan([PlanProblem(where, "json", f"is not JSON: {error}")]) from error
+    return shaped(kind, raw, where)
+
+
+def shaped(kind: type[T], raw: object, where: str) -> T:
+    """Return the *kind* that *raw*, decoded JSON, describes, as `read` does."""
+    if problems := list(_unknown(kind, raw, where)):
+        raise InvalidPlan(problems)
+    try:
+        return msgspec.convert(raw, type=kind)
+    except (msgspec.ValidationError, RecursionError) as error:
+        what, _, path = str(error).partition(" - at `$")
+        place = where + path.rstrip("`")
+        raise InvalidPlan([PlanProblem(place, "type", _lower(what))]) from error
+
+
+def _lower(sentence: str) -> str:
+    return sentence[:1].lower() + sentence[1:]
+
+
+def _unknown(kind: type, raw: object, where: str) -> Iterator[PlanProblem]:
+    """Find every key of *raw*, however deep, that a *kind* does not have."""
+    if not isinstance(raw, Mapping):
+        return
+    known = {each.name: each for each in fields(cast("Any", kind)) if each.init}
+    hints = get_type_hints(kind)
+    for key, value in cast("Mapping[str, object]", raw).items():
+        if key not in known:
+            told = f"is not known; known here: {', '.join(known)}"
+            yield PlanProblem(f"{where}.{key}", "unknown_key", told)
+            continue
+        inner = [each for each in get_args(hints[key]) if is_dataclass(each)]
+        if inner and isinstance(value, list):
+            for number, item in enumerate(cast("list[object]", value)):
+                place = f"{where}.{key}[{number}]"
+                yield from _unknown(cast("type", inner[0]), item, place)
+
+
+# What an author writes are the fields; what happened to a step or task is set on it by executors,
+# is no part of its JSON, and does not count when two are compared.
+
+State = Literal["pending", "running", "completed", "failed", "blocked", "cancelled"]
+"""How far a step or a task is; the last four are final."""
+
+Mode = Literal["discover", "process", "aggregate"]
+"""What a step does with a list: finds it, works on each of its items, or brings them together."""
+
+
+@dataclass(kw_only=True)
+class Progress:
+    """What happened to a step or a task: set by the executor that runs it, times in ms."""
+
+    state: State = field(default="pending", init=False, compare=False)
+    error: StepError | None = field(default=None, init=False, compare=False)
+    blocked_by: list[str] = field(default_factory=list[str], init=False, compare=False)
+    started_at: int | None = field(default=None, init=False, compare=False)
+    ended_at: int | None = field(default=None, init=False, compare=False)
+
+    @property
+    def completed(self) -> bool:
+        """Whether it ended well."""
+        return self.state == "completed"
+
+    @property
+    def failed(self) -> bool:
+        """Whether it ran and ended in failure."""
+        return self.state == "failed"
+
+    @property
+    def settled(self) -> bool:
+        """Whether its state is final."""
+        return self.state not in ("pending", "running")
+
+    def reset(self) -> None:
+        """Make it pending, as before it was run."""
+        self.state, self.error, self.blocked_by = "pending", None, []
+        self.started_at = self.ended_at = None
+
+    def begin(self, at: int) -> None:
+        """Mark it as running since *at*, unless it is already."""
+        if self.state != "running":
+            self.state, self.started_at = "running", at
+
+    def end(self, state: State, at: int, error: StepError | None = None) -> None:
+        """Mark it as ended at *at* in *state*."""
+        self.state, self.error, self.ended_at = state, error, at
+
+
+@dataclass(kw_only=True)
+class Step(Progress):
+    """One piece of work for one agent, with one result.
+
+    >>> Step(id="find", instructions="List the sources.").state
+    'pending'
+    """
+
+    id: str
+    instructions: str
+    depends_on: list[str] = field(default_factory=list[str])
+    output_schema: Schema | str | None = None
+    tools: list[str] | None = None
+    mode: Mode | None = None
+    per_item_instructions: str | None = None
+    per_item_schema: Schema | str | None = None
+    max_items: int = 200
+    on_item_error: Literal["fail", "skip"] = "fail"
+    max_iterations: int | None = None
+    token_budget: int | None = None
+    timeout_s: float | None = None
+    retries: int = 0
+
+    def to_json(self) -> str:
+        """Return what its author wrote, as JSON."""
+        return written(self)
+
+    @staticmethod
+    def from_json(text: str) -> "Step":
+        """Return the step in *text*; InvalidPlan names every key that is not known."""
+        return read(Step, text, "step")
+
+
+@dataclass(kw_only=True)
+class Task(Progress):
+    """Steps that together give one result, that of the last one unless another is named."""
+
+    id: str
+    title: str
+    steps: list[Step]
+    description: str | None = None
+    depends_on: list[str] = field(default_factory=list[str])
+
+    def to_json(self) -> str:
+        """Return what its author wrote, as JSON."""
+        return written(self)
+
+    @staticmethod
+    def from_json(text: str) -> "Task":
+        """Return the task in *text*; InvalidPlan names every key that is not known."""
+        return read(Task, text, "task")
+
+
+TASKS, STEPS = 100, 500
+"""The most tasks and steps of one plan."""
+
+ID_LENGTH = 100
+OURS: Final = frozenset(
+    {
+        *("memory_list", "memory_read", "memory_write"),
+        *("run_list", "run_read", "run_write", "finish_step", "read_result"),
+    }
+)
+"""Tools that every step has or may get: naming one among a step's tools is no mistake."""
+
+_ALLOWED = re.compile(r"[A-Za-z0-9_.-]*")
+
+
+def problems_of(
+    title: str,
+    tasks: Sequence[Task],
+    final_task: str | None,
+    *,
+    inputs: Iterable[str] = (),
+    tools: Collection[str] | None = None,
+) -> list[PlanProblem]:
+    """Return all that is wrong with the plan of *tasks*."""
+    given = frozenset(inputs)
+    found, ids = list(_of_plan(title, tasks, final_task)), {each.id for each in tasks}
+    for number, task in enumerate(tasks):
+        where = f"plan.tasks[{number}]"
+        found += _of_task(task, where)
+        found += _needed_tasks(task, ids, where)
+        found += problems_of_steps(task, where, inputs=given, tools=tools)
+    found += _repeated("task", [(f"plan.tasks[{i}]", task.id) for i, task in enumerate(tasks)])
+    found += _repeated("step", list(_places(tasks)))
+    found += _item_ids(tasks)
+    found += _cycles("plan.tasks", {task.id: task.depends_on for task in tasks})
+    return found
+
+
+def problems_of_task(
+    task: Task,
+    *,
+    inputs: Iterable[str] = (),
+    tools: Collection[str] | None = None,
+    final_step_id: str | None = None,
+) -> list[PlanProblem]:
+    """Return all that is wrong with *task* run alone; what it says of other tasks is not read."""
+    found = [*_of_task(task, "task")]
+    found += problems_of_steps(
+        task, "task", inputs=frozenset(inputs), tools=tools, final_step_id=final_step_id
+    )
+    found += _repeated("step", [(f"task.steps[{i}]", each.id) for i, each in enumerate(task.steps)])
+    found += _item_ids([task])
+    if len(task.steps) > STEPS:
+        found.append(PlanProblem("task", "too_many", f"has {len(task.steps)} steps, over {STEPS}"))
+    return found
+
+
+def problems_of_steps(
+    task: Task,
+    where: str,
+    *,
+    inputs: frozenset[str],
+    tools: Collection[str] | None = None,
+    final_step_id: str | None = None,
+) -> Iterator[PlanProblem]:
+    """Find what is wrong with the steps of *task*, each by itself and together."""
+    ids = {step.id for step in task.steps}
+    for number, step in enumerate(task.steps):
+        place = f"{where}.steps[{number}]"
+        yield from _of_step(step, place)
+        yield from _needs(step, ids | inputs, place)
+        yield from _unknown_tools(step, tools, place)
+    yield from _finish(task, where, final_step_id)
+    needs = {step.id: [each for each in step.depends_on if each in ids] for step in task.steps}
+    yield from _cycles(f"{where}.steps", needs)
+
+
+def _of_plan(title: str, tasks: Sequence[Task], final_task: str | None) -> Iterator[PlanProblem]:
+    if not title.strip():
+        yield PlanProblem("plan", "blank", "title is blank")
+    if not tasks:
+        yield PlanProblem("plan", "no_tasks", "has no tasks")
+    if len(tasks) > TASKS:
+        yield PlanProblem("plan", "too_many", f"has {len(tasks)} tasks, over {TASKS}")
+    if (steps := sum(len(task.steps) for task in tasks)) > STEPS:
+        yield PlanProblem("plan", "too_many", f"has {steps} steps, over {STEPS}")
+    if final_task is not None and final_task not in {task.id for task in tasks}:
+        yield PlanProblem("plan.final_task", "final_task", f"no task has the id {final_task!r}")
+
+
+def _of_task(task: Task, where: str) -> Iterator[PlanProblem]:
+    yield from _of_id(task.id, where)
+    if not task.title.strip():
+        yield PlanProblem(where, "blank", "title is blank")
+    if not task.steps:
+        yield PlanProblem(where, "no_steps", "has no steps")
+
+
+def _of_id(id: str, where: str) -> Iterator[PlanProblem]:
+    if not id.strip():
+        yield PlanProblem(where, "blank", "id is blank")
+    elif not _ALLOWED.fullmatch(id):
+        told = f"the id {id[:60]!r} may only hold letters, digits, '_', '.' and '-'"
+        yield PlanProblem(where, "id", told)
+    elif len(id) > ID_LENGTH:
+        yield PlanProblem(where, "id", f"the id has {len(id)} characters, over {ID_LENGTH}")
+
+
+def _of_step(step: Step, where: str) -> Iterator[PlanProblem]:
+    yield from _of_id(step.id, where)
+    if not step.instructions.strip():
+        yield PlanProblem(where, "blank", "instructions are blank")
+    schemas = {"output_schema": step.output_schema, "per_item_schema": step.per_item_schema}
+    for name, schema in schemas.items():
+        try:
+            schema_of(schema)
+        except BadSchema as error:
+            yield PlanProblem(f"{where}.{name}", "schema", str(error))
+    yield from _modes(step, where)
+    yield from _values(step, where)
+
+
+def _modes(step: Step, where: str) -> Iterator[PlanProblem]:
+    if step.mode is not None and step.mode not in get_args(Mode):
+        told = f"mode {step.mode!r} is none of {', '.join(get_args(Mode))}"
+        yield PlanProblem(where, "mode", told)
+    if step.mode == "process" and not step.depends_on:
+        told = "a process step needs a dependency to take its items from"
+        yield PlanProblem(where, "mode", told)
+    if step.mode != "process":
+        for name in ("per_item_instructions", "per_item_schema"):
+            if getattr(step, name) is not None:
+                told = "is only for a step with mode process"
+                yield PlanProblem(f"{where}.{name}", "mode", told)
+    if step.on_item_error not in ("fail", "skip"):
+        told = f"{step.on_item_error!r} is neither fail nor skip"
+        yield PlanProblem(f"{where}.on_item_error", "value", told)
+
+
+def _values(step: Step, where: str) -> Iterator[PlanProblem]:
+    least: dict[str, tuple[float | None, float]] = {
+        "max_items": (step.max_items, 1),
+        "max_iterations": (step.max_iterations, 1),
+        "token_budget": (step.token_budget, 1),
+        "retries": (step.retries, 0),
+    }
+    for name, (value, bound) in least.items():
+        if value is not None and value < bound:
+            yield PlanProblem(f"{where}.{name}", "value", f"must be at least {bound:g}")
+    if step.timeout_s is not None and not step.timeout_s > 0:
+        yield PlanProblem(f"{where}.timeout_s", "value", "must be more than 0")
+
+
+def _needs(step: Step, known: Collection[str], where: str) -> Iterator[PlanProblem]:
+    for each in dict.fromkeys(step.depends_on):
+        if each == step.id:
+            yield PlanProblem(where, "self", "depends on itself")
+        elif each not in known:
+            told = f"depends on {each[:60]!r}, neither a step of its task nor an input"
+            yield PlanProblem(where, "unknown_dependency", told)
+
+
+def _needed_tasks(task: Task, known: Collection[str], where: str) -> Iterator[PlanProblem]:
+    for each in dict.fromkeys(task.depends_on):
+        if each == task.id:
+            yield PlanProblem(where, "self", "depends on itself")
+        elif each not in known:
+            told = f"depends on {each[:60]!r}, which is no task"
+            yield PlanProblem(where, "unknown_dependency", told)
+
+
+def _unknown_tools(step: Step, tools: Collection[str] | None, where: str) -> Iterator[PlanProblem]:
+    if tools is None:
+        return
+    for each in step.tools or ():
+        if each not in tools and each not in OURS:
+            there = ", ".join(sorted(tools)) or "none"
+            told = f"there is no tool {each[:60]!r}; there are: {there}"
+            yield PlanProblem(f"{where}.tools", "unknown_tool", told)
+
+
+def _finish(task: Task, where: str, final_step_id: str | None) -> Iterator[PlanProblem]:
+    """Find steps that wait for the finish step, which itself waits for all others."""
+    if not task.steps:
+        return
+    ids = [step.id for step in task.steps]
+    if final_step_id is not None and final_step_id not in ids:
+        yield PlanProblem(where, "final_step", f"no step has the id {final_step_id!r}")
+        return
+    finish = final_step_id or ids[-1]
+    for number, step in enumerate(task.steps):
+        if finish in step.depends_on and step.id != finish:
+            told = f"needs {finish!r}, the finish step, which waits for all other steps"
+            yield PlanProblem(f"{where}.steps[{number}]", "finish", told)
+
+
+def _places(tasks: Sequence[Task]) -> Iterator[tuple[str, str]]:
+    for i, task in enumerate(tasks):
+        for j, step in enumerate(task.steps):
+            yield f"plan.tasks[{i}].steps[{j}]", step.id
+
+
+def _repeated(what: str, places: Sequence[tuple[str, str]]) -> Iterator[PlanProblem]:
+    first: dict[str, str] = {}
+    for where, id in places:
+        if id in first:
+            yield PlanProblem(where, "duplicate", f"the {what} id {id!r} is that of {first[id]}")
+        first.setdefault(id, where)
+
+
+def _item_ids(tasks: Sequence[Task]) -> Iterator[PlanProblem]:
+    """Find steps named like an item of a process step: both would write one key."""
+    processes = {step.id for task in tasks for step in task.steps if step.mode == "process"}
+    for step in chain.from_iterable(task.steps for task in tasks):
+        stem, _, number = step.id.rpartition(".")
+        if stem in processes and number.isdecimal():
+            told = f"the step id {step.id!r} is that of an item of the process step {stem!r}"
+            yield PlanProblem("plan", "duplicate", told)
+
+
+def _cycles(where: str, needs: Mapping[str, Sequence[str]]) -> Iterator[PlanProblem]:
+    for cycle in cycles(needs):
+        yield PlanProblem(where, "cycle", f"need one another: {' needs '.join(cycle)}")
 
 
 @dataclass(kw_only=True)

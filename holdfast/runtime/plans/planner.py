@@ -31,9 +31,8 @@ from holdfast.runtime.context import Context, model_of
 from holdfast.runtime.events import ExecutionEvent, PlanningUpdate, TaskUpdate
 from holdfast.runtime.executor import ExecutionOutcome
 from holdfast.runtime.plans.drafting import Answer, Draft, with_schema
-from holdfast.runtime.plans.plan import TaskPlan
+from holdfast.runtime.plans.plan import BadSchema, TaskPlan, schema_of
 from holdfast.runtime.plans.planning_tools import ADD, FINISH, REMOVE, TOOLS
-from holdfast.runtime.plans.schemas import BadSchema, schema_of
 from holdfast.runtime.tools import offered
 from holdfast.tools.base import Schema
 

@@ -4,7 +4,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.runtime.events import StepError
-from holdfast.runtime.plans.shapes import State, Task
+from holdfast.runtime.plans.plan import State, Task
 
 
 class TaskReport(Struct, frozen=True, kw_only=True):

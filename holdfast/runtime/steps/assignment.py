@@ -9,7 +9,7 @@ from holdfast.runtime.agent import AnyModel, AnyTool, AnyToolset
 from holdfast.runtime.context import Context
 from holdfast.runtime.events import LogUpdate, TaskMoment, TaskUpdate
 from holdfast.runtime.inference.agent import Agent
-from holdfast.runtime.plans.shapes import Step, Task
+from holdfast.runtime.plans.plan import Step, Task
 from holdfast.runtime.steps.contract import ResultSchema
 from holdfast.runtime.steps.prompt import Contract
 from holdfast.tools.base import Tool

@@ -11,7 +11,7 @@ from jsonschema.exceptions import ValidationError
 
 from holdfast.ground import json_values
 from holdfast.ground.errors import InvalidInput
-from holdfast.runtime.plans.schemas import BadSchema, schema_of
+from holdfast.runtime.plans.plan import BadSchema, schema_of
 from holdfast.tools.base import Schema
 
 PROBLEMS: Final = 5

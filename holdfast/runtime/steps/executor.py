@@ -17,7 +17,7 @@ from holdfast.runtime.executor import ExecutionOutcome
 from holdfast.runtime.inference import request
 from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.metrics import counts
-from holdfast.runtime.plans.shapes import State, Step, Task
+from holdfast.runtime.plans.plan import State, Step, Task
 from holdfast.runtime.steps.assignment import AcceptResult, Assignment
 from holdfast.runtime.steps.contract import ResultSchema, checked_schema
 from holdfast.runtime.steps.leaving import leave_failure, leave_result

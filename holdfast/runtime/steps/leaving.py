@@ -7,7 +7,7 @@ from holdfast.memories.run.entry import DESCRIPTION_CHARS, TITLE_CHARS
 from holdfast.memories.run.memory import RunMemory
 from holdfast.runtime.events import StepError
 from holdfast.runtime.inference.messages import whole
-from holdfast.runtime.plans.shapes import Step, Task
+from holdfast.runtime.plans.plan import Step, Task
 
 TITLE: Final = 80
 FAILED: Final = 60

@@ -16,7 +16,7 @@ from msgspec import Struct
 from holdfast.memories.run import keys
 from holdfast.memories.run.memory import RunMemory
 from holdfast.runtime.context import Profile
-from holdfast.runtime.plans.shapes import Step, Task
+from holdfast.runtime.plans.plan import Step, Task
 from holdfast.tools.base import Schema
 from holdfast.tools.run import run_prompt
 

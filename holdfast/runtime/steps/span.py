@@ -7,7 +7,7 @@ from opentelemetry.trace import Link, Span
 from pydantic_ai.messages import ModelMessage, ModelResponse
 
 from holdfast.runtime.events import StepError
-from holdfast.runtime.plans.shapes import State
+from holdfast.runtime.plans.plan import State
 from holdfast.runtime.steps.assignment import Assignment
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from holdfast.errors import InvalidPlan
 from holdfast.runtime import Step, Task, TaskPlan
 from holdfast.runtime.events import StepError
-from holdfast.runtime.plans.problem import PlanProblem
+from holdfast.runtime.plans.plan import PlanProblem
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 NAMES = st.lists(TEXT, max_size=3)
