@@ -1,11 +1,21 @@
-"""A model that makes a plan: task by task, each checked as it comes."""
+"""TaskPlanner: a model drafts a plan."""
 
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    Sequence,
+)
+from dataclasses import fields, replace
 from functools import partial
 from importlib.resources import files
 from inspect import isawaitable
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, cast
 
 from msgspec import Struct
 from opentelemetry.trace import get_current_span
@@ -22,19 +32,285 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.models.instrumented import InstrumentationSettings
+from pydantic_ai.tools import ToolDefinition
 
-from holdfast.ground.errors import InvalidInput, PlanningFailed
+from holdfast.ground.errors import InvalidInput, InvalidPlan, PlanningFailed
 from holdfast.ground.json_values import JSON
 from holdfast.runtime import executor
 from holdfast.runtime.agent import AnyModel, AnyTool, named
 from holdfast.runtime.context import Context, model_of
 from holdfast.runtime.events import ExecutionEvent, PlanningUpdate, TaskUpdate
 from holdfast.runtime.executor import ExecutionOutcome
-from holdfast.runtime.plans.drafting import Answer, Draft, with_schema
-from holdfast.runtime.plans.plan import BadSchema, TaskPlan, schema_of
-from holdfast.runtime.plans.planning_tools import ADD, FINISH, REMOVE, TOOLS
+from holdfast.runtime.plans.plan import (
+    ID_LENGTH,
+    BadSchema,
+    PlanProblem,
+    Step,
+    Task,
+    TaskPlan,
+    schema_of,
+    shaped,
+)
 from holdfast.runtime.tools import offered
 from holdfast.tools.base import Schema
+
+STEP_FIELDS: Final = (
+    *("id", "instructions", "depends_on", "output_schema", "tools"),
+    *("mode", "per_item_instructions", "per_item_schema"),
+)
+"""What a model may say of a step; the rest is the caller's."""
+
+_CALLERS: Final = {each.name for each in fields(Step) if each.init} - {*STEP_FIELDS}
+_OTHERS = re.compile(r"[^A-Za-z0-9_.-]+")
+
+Answer = dict[str, JSON]
+
+
+class Draft:
+    """The tasks so far. Each act answers what the model is to be told of it.
+
+    *inputs* and *tools* are the names steps may use. With *shaped_result* the plan's result must
+    have a schema. An id that failed *max_failures* times is closed: no model is to try for ever.
+    """
+
+    def __init__(
+        self,
+        title: str,
+        *,
+        inputs: Iterable[str] = (),
+        tools: Collection[str] | None = None,
+        shaped_result: bool = False,
+        max_failures: int = 3,
+        max_tasks: int = 50,
+    ) -> None:
+        self.tasks: list[Task] = []
+        self.plan: TaskPlan | None = None
+        self.problems: tuple[PlanProblem, ...] = ()
+        self.failures = 0
+        self._title, self._inputs, self._tools = title, tuple(inputs), tools
+        self._shaped_result = shaped_result
+        self._max_failures, self._max_tasks = max_failures, max_tasks
+        self._failed: Counter[str] = Counter()
+        self._last: dict[str, list[PlanProblem]] = {}
+
+    @property
+    def given_up(self) -> bool:
+        """Whether so much has failed that trying on makes no sense."""
+        return self.failures > 3 * self._max_failures
+
+    def add(self, arguments: Mapping[str, Any]) -> Answer:
+        """Add the task that *arguments* describe, if nothing is wrong with it."""
+        told = {"id": self._id_for(arguments.get("title")), **_given_arguments(arguments)}
+        id = told["id"] if isinstance(told["id"], str) else ""
+        if self._failed[id] >= self._max_failures:
+            closed = PlanProblem("task", "closed", self._closed(id))
+            return self._refused([closed], because=self._last[id])
+        if len(self.tasks) >= self._max_tasks:
+            told_most = f"there may be at most {self._max_tasks} tasks"
+            return self._refused([PlanProblem("plan", "too_many", told_most)])
+        try:
+            task = shaped(Task, told, "task")
+        except InvalidPlan as error:
+            found = [*cast("tuple[PlanProblem, ...]", error.problems), *_unasked(told)]
+        else:
+            found = [*self._problems_with(task), *_unasked(told)]
+            if not found:
+                self.tasks.append(task)
+                return {
+                    "status": "task_added",
+                    "task_id": task.id,
+                    "tasks_so_far": len(self.tasks),
+                }
+        self._failed[id] += 1
+        self._last[id] = list(found)
+        if self._failed[id] >= self._max_failures:
+            found.append(PlanProblem("task", "closed", self._closed(id)))
+        return self._refused(found)
+
+    def remove(self, arguments: Mapping[str, Any]) -> Answer:
+        """Take away the task that *arguments* name, if no other needs it."""
+        id = arguments.get("id")
+        if id not in {task.id for task in self.tasks}:
+            there = ", ".join(task.id for task in self.tasks) or "none"
+            told = f"no task has the id {str(id)[:60]!r}; there are: {there}"
+            return self._refused([PlanProblem("id", "unknown", told)])
+        if needing := [task.id for task in self.tasks if id in task.depends_on]:
+            told = f"{', '.join(needing)} need it: remove these first"
+            return self._refused([PlanProblem("id", "needed", told)])
+        self.tasks = [task for task in self.tasks if task.id != id]
+        return {"status": "task_removed", "tasks_so_far": len(self.tasks)}
+
+    def finish(self, arguments: Mapping[str, Any]) -> Answer:
+        """Make a plan of the tasks, if nothing is wrong with it."""
+        title, final = arguments.get("title") or self._title, arguments.get("final_task")
+        if not isinstance(title, str) or not isinstance(final, str | None):
+            told = "title and final_task must be text"
+            return self._refused([PlanProblem("plan", "type", told)])
+        plan = TaskPlan(title=title, tasks=self.tasks, final_task=final)
+        if problems := plan.problems(self._inputs, self._tools) or self._misshapen(plan):
+            return self._refused(problems)
+        self.plan = plan
+        return {"status": "plan_finished", "tasks": len(self.tasks)}
+
+    def reopen(self) -> None:
+        """Let the plan that was finished be changed again."""
+        self.plan = None
+
+    def refuse(self, where: str, code: str, message: str) -> Answer:
+        """Answer that a call was none of these, and why."""
+        return self._refused([PlanProblem(where, code, message)])
+
+    def _problems_with(self, task: Task) -> list[PlanProblem]:
+        """Return what is wrong with *task* beside those that are there, told as of it alone."""
+        together = TaskPlan(title=self._title, tasks=[*self.tasks, task])
+        place = f"plan.tasks[{len(self.tasks)}]"
+        return [
+            PlanProblem(
+                each.where.replace(place, "task", 1),
+                each.code,
+                each.message.replace(place, "task"),
+            )
+            for each in together.problems(self._inputs, self._tools)
+        ]
+
+    def _misshapen(self, plan: TaskPlan) -> list[PlanProblem]:
+        """Return whether the result cannot have the shape that is asked of it."""
+        if not self._shaped_result or plan.final.steps[-1].mode != "process":
+            return []
+        told = "its last step gives the plan's result: it must not be a process step"
+        return [PlanProblem(f"task {plan.final.id}", "mode", told)]
+
+    def _id_for(self, title: object) -> str:
+        """Return an id made of *title* that no task has."""
+        words = _OTHERS.sub("_", title if isinstance(title, str) else "").strip("_").lower()
+        stem = words[: ID_LENGTH - 4] or "task"
+        taken = {task.id for task in self.tasks}
+        numbered = (f"{stem}_{number}" for number in range(2, len(taken) + 3))
+        return stem if stem not in taken else next(id for id in numbered if id not in taken)
+
+    def _closed(self, id: str) -> str:
+        return (
+            f"the id {id!r} has failed {self._max_failures} times and is closed: "
+            "take another approach, under another id"
+        )
+
+    def _refused(
+        self, problems: list[PlanProblem], *, because: Iterable[PlanProblem] = ()
+    ) -> Answer:
+        """Answer with *problems*; `problems` holds those *because* of which they are, too."""
+        self.failures += 1
+        self.problems = (*because, *problems)
+        return {"status": "validation_failed", "errors": [str(each) for each in problems]}
+
+
+def with_schema(plan: TaskPlan, schema: Schema | str | None) -> TaskPlan:
+    """Return *plan*, its result as *schema* says: that of the finish step of its final task."""
+    if schema is None:
+        return plan
+    final = plan.final
+    finish = replace(final.steps[-1], output_schema=schema)
+    changed = replace(final, steps=[*final.steps[:-1], finish])
+    return replace(plan, tasks=[changed if task is final else task for task in plan.tasks])
+
+
+def _given_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what was said in *arguments*: null is as good as nothing, in steps too."""
+    said = {name: value for name, value in arguments.items() if value is not None}
+    if isinstance(steps := said.get("steps"), list):
+        said["steps"] = [
+            _given_arguments(cast("Mapping[str, Any]", each)) if isinstance(each, dict) else each
+            for each in cast("list[object]", steps)
+        ]
+    return said
+
+
+def _unasked(told: Mapping[str, Any]) -> list[PlanProblem]:
+    """Find fields of steps that are the caller's to set."""
+    steps = told.get("steps")
+    return [
+        PlanProblem(f"task.steps[{number}].{name}", "unknown_key", "is not yours to set")
+        for number, step in enumerate(cast("list[Any]", steps) if isinstance(steps, list) else ())
+        if isinstance(step, dict)
+        for name in cast("dict[str, Any]", step)
+        if name in _CALLERS
+    ]
+
+
+ADD, REMOVE, FINISH = "add_task", "remove_task", "finish_plan"
+
+_TEXT: Final = {"type": "string"}
+_NAMES: Final = {"type": "array", "items": _TEXT}
+
+
+def _object(required: list[str], **properties: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": False,
+    }
+
+
+def _described(what: dict[str, Any], description: str) -> dict[str, Any]:
+    return what | {"description": description}
+
+
+_SCHEMA: Final = {"type": ["string", "object"]}
+_STEP: Final = _object(
+    ["id", "instructions"],
+    id=_described(_TEXT, "Unique in the whole plan."),
+    instructions=_described(
+        _TEXT,
+        "The whole instruction of its agent: what to do, with what data, and for what purpose.",
+    ),
+    depends_on=_described(_NAMES, "Steps of this task and inputs that it needs the results of."),
+    output_schema=_described(
+        _SCHEMA, "JSON Schema of its result; for a process step, of each item's."
+    ),
+    tools=_described(_NAMES, "Tools it may use; all when left out."),
+    mode=_described(
+        _TEXT | {"enum": ["discover", "process", "aggregate"]},
+        "What it does with a list: find it, work on each item, bring results together.",
+    ),
+    per_item_instructions=_described(
+        _TEXT, "For a process step: the instruction of each item's agent."
+    ),
+    per_item_schema=_described(_SCHEMA, "For a process step: JSON Schema of an item's result."),
+)
+
+TOOLS: Final = (
+    ToolDefinition(
+        name=ADD,
+        description="Add a task with its steps. All its problems are returned at once.",
+        parameters_json_schema=_object(
+            ["title", "steps"],
+            id=_described(_TEXT, "Unique in the plan; made from the title when left out."),
+            title=_described(_TEXT, "What it is, in a few words."),
+            description=_described(_TEXT, "What it is for."),
+            depends_on=_described(_NAMES, "Tasks added before whose results it needs."),
+            steps=_described(
+                {"type": "array", "items": _STEP}, "Its steps; the last gives its result."
+            ),
+        ),
+    ),
+    ToolDefinition(
+        name=REMOVE,
+        description="Take a task out of the plan again. No other task may need it.",
+        parameters_json_schema=_object(["id"], id=_described(_TEXT, "The task's id.")),
+    ),
+    ToolDefinition(
+        name=FINISH,
+        description="Declare the plan complete. It is then checked as a whole.",
+        parameters_json_schema=_object(
+            [],
+            title=_described(_TEXT, "What the plan is for, in a few words."),
+            final_task=_described(
+                _TEXT, "The task whose result is the plan's; the last by default."
+            ),
+        ),
+    ),
+)
+
 
 REVISIONS = 3
 """How often a plan that was not approved is made again."""
