@@ -21,9 +21,9 @@ from holdfast.runtime.events import ExecutionEvent, StepError
 from holdfast.runtime.executor import ExecutionOutcome
 from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.plans.executor import ParallelTaskExecutor
-from holdfast.runtime.plans.means import supply, taken
 from holdfast.runtime.plans.plan import ID_LENGTH, Step, Task, TaskPlan
 from holdfast.runtime.plans.planner import TaskPlanner, with_schema
+from holdfast.runtime.plans.schedule import supply, taken
 from holdfast.runtime.steps.executor import StepExecutor
 from holdfast.runtime.team.executor import TeamExecutor
 from holdfast.runtime.team.prompts import Strategy

@@ -26,8 +26,7 @@ from holdfast.runtime.events import ExecutionEvent, StepError, TaskMoment, TaskU
 from holdfast.runtime.executor import ExecutionOutcome
 from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.plans.plan import PlanProblem, State, Step, Task, cycles, problems_of_steps
-from holdfast.runtime.plans.schedule import Blocked
-from holdfast.runtime.plans.walking import walk
+from holdfast.runtime.plans.schedule import Blocked, walk
 from holdfast.runtime.steps.executor import StepExecutor
 from holdfast.tools.base import Schema
 

@@ -22,12 +22,10 @@ from holdfast.runtime.context import Context
 from holdfast.runtime.events import ExecutionEvent, LogUpdate
 from holdfast.runtime.executor import ExecutionOutcome
 from holdfast.runtime.inference.agent import Agent
-from holdfast.runtime.plans.means import PlanContext, supply, taken
 from holdfast.runtime.plans.parts import parts_of
 from holdfast.runtime.plans.plan import TaskPlan
 from holdfast.runtime.plans.report import Report, reported
-from holdfast.runtime.plans.schedule import Blocked
-from holdfast.runtime.plans.walking import walk
+from holdfast.runtime.plans.schedule import Blocked, PlanContext, supply, taken, walk
 from holdfast.runtime.plans.work import TaskWork
 
 OnMismatch = Literal["refuse", "restart"]

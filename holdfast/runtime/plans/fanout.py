@@ -8,11 +8,9 @@ from holdfast.ground.json_values import JSON
 from holdfast.memories.run import keys
 from holdfast.runtime.events import LogUpdate, StepError, StepResult, TaskMoment, TaskUpdate
 from holdfast.runtime.metrics import counts
-from holdfast.runtime.plans.crew import Crew
 from holdfast.runtime.plans.items import NotAList, bad, good, item_step, items_of
-from holdfast.runtime.plans.means import PlanContext
 from holdfast.runtime.plans.plan import State, Step, Task
-from holdfast.runtime.plans.spent import Spent
+from holdfast.runtime.plans.schedule import Crew, PlanContext, Spent
 from holdfast.runtime.steps.leaving import leave_failure, leave_result
 
 NAMED = 20

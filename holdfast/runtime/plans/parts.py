@@ -10,8 +10,8 @@ from holdfast.runtime.agent import AnyModel, AnyTool, AnyToolset
 from holdfast.runtime.checkpoints import hashed
 from holdfast.runtime.context import model_of
 from holdfast.runtime.inference.agent import Agent
-from holdfast.runtime.plans.means import PlanContext
 from holdfast.runtime.plans.plan import TaskPlan, plain
+from holdfast.runtime.plans.schedule import PlanContext
 from holdfast.runtime.tools import offered
 
 

@@ -10,8 +10,8 @@ from holdfast.runtime.context import Context
 from holdfast.runtime.events import ExecutionEvent, StepError
 from holdfast.runtime.executor import ExecutionOutcome
 from holdfast.runtime.inference.agent import Agent
-from holdfast.runtime.plans.means import PlanContext, supply, taken
 from holdfast.runtime.plans.plan import Task, problems_of_task
+from holdfast.runtime.plans.schedule import PlanContext, supply, taken
 from holdfast.runtime.plans.work import TaskWork
 
 

@@ -12,11 +12,8 @@ from holdfast.ground.json_values import JSON
 from holdfast.memories.run import keys
 from holdfast.runtime.events import StepError, StepResult, TaskMoment, TaskUpdate
 from holdfast.runtime.plans.fanout import FanOut
-from holdfast.runtime.plans.means import PlanContext
 from holdfast.runtime.plans.plan import State, Step, Task
-from holdfast.runtime.plans.schedule import Blocked
-from holdfast.runtime.plans.spent import Spent
-from holdfast.runtime.plans.walking import walk
+from holdfast.runtime.plans.schedule import Blocked, PlanContext, Spent, walk
 from holdfast.runtime.steps.leaving import leave_failure, leave_task_result
 
 log = logging.getLogger(__name__)
