@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.runtime import Step
-from holdfast.runtime.plans.items import NotAList, item_step, items_of, told
+from holdfast.runtime.plans.work import NotAList, item_step, items_of, told
 from holdfast.tools.base import JSON
 
 
