@@ -80,7 +80,7 @@ MANY_PARAMETERS = {
     "holdfast/runtime/networks/network.py:Network.__init__": "what a network is given, by name",
     "holdfast/runtime/plans/executor.py:ParallelTaskExecutor.__init__": "what a plan is given",
     "holdfast/runtime/plans/planner.py:TaskPlanner.__init__": "what a planner is given, by name",
-    "holdfast/runtime/plans/task.py:TaskExecutor.__init__": "what a task is given, by name",
+    "holdfast/runtime/plans/executor.py:TaskExecutor.__init__": "what a task is given, by name",
     "holdfast/runtime/team/board.py:TaskBoard.create": "what a task is",
     "holdfast/runtime/team/bus.py:MessageBus.send": "what a message is",
     "holdfast/runtime/team/executor.py:TeamExecutor.__init__": "what a team is given, by name",

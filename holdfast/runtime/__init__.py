@@ -44,14 +44,14 @@ if TYPE_CHECKING:
     from holdfast.runtime.networks.router import RoutingAgent as RoutingAgent
     from holdfast.runtime.networks.run import NetworkRun as NetworkRun
     from holdfast.runtime.plans.executor import ParallelTaskExecutor as ParallelTaskExecutor
+    from holdfast.runtime.plans.executor import Report as Report
+    from holdfast.runtime.plans.executor import TaskExecutor as TaskExecutor
     from holdfast.runtime.plans.plan import PlanProblem as PlanProblem
     from holdfast.runtime.plans.plan import Step as Step
     from holdfast.runtime.plans.plan import Task as Task
     from holdfast.runtime.plans.plan import TaskPlan as TaskPlan
     from holdfast.runtime.plans.planner import Approval as Approval
     from holdfast.runtime.plans.planner import TaskPlanner as TaskPlanner
-    from holdfast.runtime.plans.report import Report as Report
-    from holdfast.runtime.plans.task import TaskExecutor as TaskExecutor
     from holdfast.runtime.run_events import RunEvent as RunEvent
     from holdfast.runtime.session import Session as Session
     from holdfast.runtime.steps.executor import StepExecutor as StepExecutor
@@ -166,7 +166,7 @@ __getattr__ = lazily(
         "ParallelTaskExecutor": "holdfast.runtime.plans.executor",
         "PlanProblem": "holdfast.runtime.plans.plan",
         "PlanningUpdate": "holdfast.runtime.events",
-        "Report": "holdfast.runtime.plans.report",
+        "Report": "holdfast.runtime.plans.executor",
         "Route": "holdfast.runtime.networks.router",
         "Router": "holdfast.runtime.networks.router",
         "RouterContext": "holdfast.runtime.networks.router",
@@ -182,7 +182,7 @@ __getattr__ = lazily(
         "StepResult": "holdfast.runtime.events",
         "Task": "holdfast.runtime.plans.plan",
         "TaskBoard": "holdfast.runtime.team.board",
-        "TaskExecutor": "holdfast.runtime.plans.task",
+        "TaskExecutor": "holdfast.runtime.plans.executor",
         "TaskPlan": "holdfast.runtime.plans.plan",
         "TaskPlanner": "holdfast.runtime.plans.planner",
         "TaskUpdate": "holdfast.runtime.events",

@@ -1,10 +1,20 @@
-"""A plan, executed: its tasks side by side, by what they need, gone on with where it was left."""
+"""TaskExecutor and ParallelTaskExecutor, and their report."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
-from holdfast.ground.errors import CheckpointMismatch, InvalidInput, InvalidPlan, NotFound
+import msgspec
+from msgspec import Struct
+from pydantic_ai.models import Model
+
+from holdfast.ground.errors import (
+    CheckpointMismatch,
+    InvalidInput,
+    InvalidPlan,
+    NotFound,
+    TaskFailed,
+)
 from holdfast.ground.errors import PlanFailed as Failed
 from holdfast.ground.json_values import JSON
 from holdfast.memories.run import keys
@@ -18,15 +28,206 @@ from holdfast.runtime.checkpoints import (
     differing,
     hashed,
 )
-from holdfast.runtime.context import Context
-from holdfast.runtime.events import ExecutionEvent, LogUpdate
+from holdfast.runtime.context import Context, model_of
+from holdfast.runtime.events import ExecutionEvent, LogUpdate, StepError
 from holdfast.runtime.executor import ExecutionOutcome
 from holdfast.runtime.inference.agent import Agent
-from holdfast.runtime.plans.parts import parts_of
-from holdfast.runtime.plans.plan import TaskPlan
-from holdfast.runtime.plans.report import Report, reported
+from holdfast.runtime.plans.plan import State, Task, TaskPlan, plain, problems_of_task
 from holdfast.runtime.plans.schedule import Blocked, PlanContext, supply, taken, walk
 from holdfast.runtime.plans.work import TaskWork
+from holdfast.runtime.tools import offered
+
+
+class TaskExecutor:
+    """Executes *task*; its problems are all raised here, as InvalidPlan, before anything runs.
+
+    The result is that of *final_step_id*, else of the last step, which waits for all others. At
+    most *max_steps* steps are begun. Afterwards `result` or `error` tells what came of it.
+    """
+
+    def __init__(
+        self,
+        *,
+        task: Task,
+        context: Context,
+        model: AnyModel | None = None,
+        agent: Agent | None = None,
+        tools: Sequence[AnyTool] = (),
+        toolsets: Sequence[AnyToolset] = (),
+        inputs: Mapping[str, JSON] | None = None,
+        system_prompt: str | None = None,
+        upstream_memory_keys: Sequence[str] = (),
+        final_step_id: str | None = None,
+        max_steps: int = 50,
+        max_step_iterations: int = 10,
+        step_token_budget: int = 120_000,
+    ) -> None:
+        means = PlanContext(
+            context,
+            model=model,
+            agent=agent,
+            tools=tools,
+            toolsets=toolsets,
+            system_prompt=system_prompt,
+            upstream_memory_keys=tuple(upstream_memory_keys),
+            max_iterations=max_step_iterations,
+            token_budget=step_token_budget,
+        )
+        self.name, self.title = "task", task.title
+        self.context, self.task, self._inputs = context, task, taken(inputs)
+        problems = problems_of_task(
+            task, inputs=self._inputs, tools=means.tool_names(), final_step_id=final_step_id
+        )
+        if problems:
+            raise InvalidPlan(problems)
+        means.check(task)
+        finish = final_step_id or task.steps[-1].id
+        self._work = TaskWork(task, means, finish=finish, max_steps=max_steps)
+
+    @property
+    def result(self) -> JSON:
+        """The task's result; None unless it is complete."""
+        return self._work.result
+
+    @property
+    def error(self) -> StepError | None:
+        """Why the task failed; None unless it did."""
+        return self.task.error
+
+    def execute(self) -> AsyncGenerator[ExecutionEvent]:
+        """Execute it; give its events as they happen."""
+        return executor.events(self)
+
+    async def run(self) -> JSON:
+        """Execute it; return its result, or raise TaskFailed or RunCancelled."""
+        return await executor.run(self)
+
+    def run_sync(self) -> JSON:
+        """Do as `run` does, without an event loop."""
+        return executor.run_sync(self)
+
+    async def perform(self) -> None:
+        """Do the work, telling of it."""
+        self._work.reset()
+        supply(self.context, self._inputs)
+        await self._work.perform()
+
+    def ending(self) -> ExecutionOutcome:
+        """Return what came of it."""
+        error, completed = self.error, self._work.ids("completed")
+        if error is None:
+            return ExecutionOutcome(state="completed", result=self.result, completed=completed)
+        failure = TaskFailed(
+            self.task.id,
+            error.message,
+            failed=self._work.ids("failed"),
+            blocked=self._work.ids("blocked"),
+        )
+        return ExecutionOutcome(
+            state="failed", reason=error.message, failure=failure, completed=completed
+        )
+
+
+def parts_of(plan: TaskPlan, inputs: Mapping[str, JSON], means: PlanContext) -> dict[str, str]:
+    """Return the hash of each part of a run by its name."""
+    agent = means.agent
+    told: dict[str, Any] = {
+        "plan.title": plan.title,
+        "plan.final_task": plan.final_task,
+        **{f"plan.tasks[{number}]": plain(task) for number, task in enumerate(plan.tasks)},
+        "inputs": inputs,
+        "model": _model(model_of(means.context, agent=agent, model=means.model)),
+        "system_prompt": means.system_prompt,
+        "agent": _agent(agent),
+        "tools": _tools([*means.tools, *(agent.tools if agent else ())]),
+        "toolsets": _toolsets([*means.toolsets, *(agent.toolsets if agent else ())]),
+    }
+    return {name: hashed(part) for name, part in told.items()}
+
+
+def _model(model: AnyModel) -> str:
+    return f"{model.system}:{model.model_name}" if isinstance(model, Model) else model
+
+
+def _agent(agent: Agent | None) -> list[str] | None:
+    """Return whose words stand in the prompts; of a function that makes them, its name."""
+    if agent is None:
+        return None
+    said = agent.instructions
+    words = said if isinstance(said, str) else getattr(said, "__qualname__", type(said).__name__)
+    return [agent.name, words]
+
+
+def _tools(tools: Sequence[AnyTool]) -> list[list[Any]]:
+    return [[tool.name, tool.function_schema.json_schema] for tool in offered(tools)]
+
+
+def _toolsets(toolsets: Sequence[AnyToolset]) -> list[list[str | None]]:
+    """Return what is known of toolsets before they are asked: what their tools are is not."""
+    return [[type(each).__name__, each.id] for each in toolsets]
+
+
+class TaskReport(Struct, frozen=True, kw_only=True):
+    """What came of one task; what was restored from a checkpoint has cost nothing."""
+
+    id: str
+    title: str
+    state: State
+    cause: str | None
+    failing_steps: tuple[str, ...]
+    blocked_by: tuple[str, ...]
+    iterations: int
+    tokens: int
+    seconds: float
+
+
+class Report(Struct, frozen=True, kw_only=True):
+    """What came of a plan; `checkpoint_failed` is why its last failed checkpoint did."""
+
+    title: str
+    run_id: str
+    tasks: tuple[TaskReport, ...]
+    checkpoint_failed: str | None = None
+
+    def to_json(self) -> str:
+        """Return it as one JSON object."""
+        return msgspec.json.encode(self).decode()
+
+    def __str__(self) -> str:
+        lines = [f"{self.title} ({self.run_id})", *map(_line, self.tasks)]
+        if self.checkpoint_failed:
+            lines.append(f"not checkpointed: {self.checkpoint_failed}")
+        return "\n".join(lines)
+
+
+def reported(task: Task, *, iterations: int, tokens: int) -> TaskReport:
+    """Return what came of *task*, which took so many model requests and tokens."""
+    began, ended = task.started_at, task.ended_at
+    seconds = 0.0 if began is None or ended is None else (ended - began) / 1000
+    return TaskReport(
+        id=task.id,
+        title=task.title,
+        state=task.state,
+        cause=_cause(task.error, task.blocked_by),
+        failing_steps=tuple(step.id for step in task.steps if step.failed),
+        blocked_by=tuple(task.blocked_by),
+        iterations=iterations,
+        tokens=tokens,
+        seconds=seconds,
+    )
+
+
+def _cause(error: StepError | None, blocked_by: list[str]) -> str | None:
+    if error is not None:
+        return error.message
+    return f"needs {', '.join(blocked_by)}" if blocked_by else None
+
+
+def _line(task: TaskReport) -> str:
+    cause = f": {task.cause}" if task.cause else ""
+    cost = f"{task.iterations} requests, {task.tokens:,} tokens, {task.seconds:.1f} s"
+    return f"  {task.id}  {task.state}{cause}  ({cost})"
+
 
 OnMismatch = Literal["refuse", "restart"]
 """What becomes of a checkpoint of another run under the same id: it stands, or is given up."""
