@@ -1,18 +1,264 @@
-"""What a model hands over as a step's result: found in what it sent, and held to the schema."""
+"""What a step is given, and what it must return."""
 
 import json
-from collections.abc import Iterable, Iterator
-from functools import lru_cache
-from typing import Any, Final, cast
+import re
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from datetime import datetime
+from functools import cache, lru_cache
+from importlib.resources import files
+from typing import Any, Final, Literal, TypeAlias, cast
 
 import msgspec
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
+from msgspec import UNSET, Struct
+from pydantic_ai import ModelRetry
+from pydantic_ai.exceptions import (
+    FallbackExceptionGroup,
+    ModelAPIError,
+    ModelHTTPError,
+    UnexpectedModelBehavior,
+)
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequestPart,
+    ModelResponse,
+    ModelResponsePart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
+from pydantic_ai.tools import ToolDefinition
 
 from holdfast.ground import json_values
 from holdfast.ground.errors import InvalidInput
-from holdfast.runtime.plans.plan import BadSchema, schema_of
-from holdfast.tools.base import Schema
+from holdfast.memories.run import keys
+from holdfast.memories.run.memory import RunMemory
+from holdfast.runtime.agent import AnyModel, AnyTool, AnyToolset
+from holdfast.runtime.concurrency import awaited
+from holdfast.runtime.context import Context, Profile
+from holdfast.runtime.events import LogUpdate, Reason, StepError, TaskMoment, TaskUpdate
+from holdfast.runtime.inference.agent import Agent
+from holdfast.runtime.plans.plan import BadSchema, Step, Task, schema_of
+from holdfast.tools.base import Schema, Tool
+from holdfast.tools.run import run_prompt
+
+CHARACTERS: Final = 4
+"""Characters that are taken for one token where no provider has counted."""
+
+
+class Sizes:
+    """The size of a growing conversation. Each message and definition is measured once."""
+
+    def __init__(self, instructions: str) -> None:
+        self._instructions = len(instructions)
+        self._messages: list[int] = []
+        self._tools: dict[str, int] = {}
+
+    def tokens(self, messages: Sequence[ModelMessage], tools: Iterable[ToolDefinition]) -> int:
+        """Return the larger of what was last reported and a quarter of the characters there are."""
+        # The last one measured may have grown, by what was put before its request.
+        del self._messages[-1:]
+        self._messages += [_characters(each) for each in messages[len(self._messages) :]]
+        characters = self._instructions + sum(self._messages) + sum(map(self._schema, tools))
+        return max(_reported(messages), -(-characters // CHARACTERS))
+
+    def _schema(self, tool: ToolDefinition) -> int:
+        if tool.name not in self._tools:
+            schema = msgspec.json.encode(tool.parameters_json_schema)
+            self._tools[tool.name] = len(tool.name) + len(tool.description or "") + len(schema)
+        return self._tools[tool.name]
+
+
+def _reported(messages: Sequence[ModelMessage]) -> int:
+    for message in reversed(messages):
+        if isinstance(message, ModelResponse):
+            return message.usage.input_tokens + message.usage.output_tokens
+    return 0
+
+
+def _characters(message: ModelMessage) -> int:
+    return sum(map(_of_part, message.parts))
+
+
+def _of_part(part: ModelRequestPart | ModelResponsePart) -> int:
+    if isinstance(part, ToolCallPart):
+        return len(part.tool_name) + len(part.args_as_json_str())
+    if isinstance(part, ToolReturnPart):
+        return len(part.model_response_str())
+    if isinstance(part, UserPromptPart) and not isinstance(part.content, str):
+        return sum(len(each) for each in part.content if isinstance(each, str))
+    content: Any = getattr(part, "content", None)
+    return len(content) if isinstance(content, str) else 0
+
+
+RETRIED: Final = frozenset({"model_error", "timeout"})
+"""Reasons that may have passed when the step is tried again."""
+
+LONGEST_WAIT: Final = 30.0
+"""Seconds between two tries; the first wait is one, and each is twice the one before."""
+
+
+class Stopped(Exception):
+    """The loop ended without a result, for *reason*; *message* tells the true cause."""
+
+    def __init__(self, reason: Reason, message: str) -> None:
+        super().__init__(message)
+        self.error = StepError(reason, message)
+
+
+def wait_after(tries: int) -> float:
+    """Return the seconds to wait after so many failed *tries*."""
+    return min(2.0 ** (tries - 1), LONGEST_WAIT)
+
+
+def of_model(error: Exception) -> Stopped:
+    """Return what *error*, raised by a request to a model, means for the step."""
+    if isinstance(error, UnexpectedModelBehavior):
+        return Stopped("no_answer", str(error))
+    return Stopped("model_error", _model_error_text(error))
+
+
+def _model_error_text(error: BaseException) -> str:
+    if isinstance(error, ModelHTTPError):
+        return f"{error.model_name} answered {error.status_code}: {_body(error)}"
+    if isinstance(error, ModelAPIError):
+        return f"{error.model_name}: {error.message}"
+    if isinstance(error, FallbackExceptionGroup):
+        group = cast("BaseExceptionGroup[BaseException]", error)
+        return "; ".join(map(_model_error_text, group.exceptions))
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+def _body(error: ModelHTTPError) -> str:
+    """Return the provider's own message."""
+    body: Any = error.body
+    while isinstance(body, dict):
+        known = cast("dict[str, Any]", body)
+        body = known.get("error", known.get("message"))
+    return str(body) if body else error.message
+
+
+FULL: Final = 0.9
+"""The part of its token budget from which on a step is to conclude."""
+
+CONCLUDING: Final = 3
+"""Requests that a step may make to conclude."""
+
+
+class Stage:
+    """Where one try of a step is: at most *most* requests, of about *budget* tokens at most."""
+
+    def __init__(self, *, most: int, budget: int, sizes: Sizes) -> None:
+        self.requests = 0
+        self.concluding = False
+        self._most, self._budget, self._sizes = most, budget, sizes
+        self._tokens, self._weighed, self._last_ones = 0, 0, 0
+
+    def begin_request(self) -> None:
+        """Count one more request; Stopped if there may be none."""
+        if self.requests >= self._most:
+            told = f"no result after {self.requests} model requests, the most that are allowed"
+            raise Stopped("max_iterations", told)
+        if self._last_ones >= CONCLUDING:
+            raise Stopped(
+                "token_budget",
+                f"no result in {CONCLUDING} requests after the context took {self._tokens} tokens "
+                f"of a budget of {self._budget}",
+            )
+        self.requests += 1
+
+    def concludes(self, messages: Sequence[ModelMessage], tools: Iterable[ToolDefinition]) -> bool:
+        """Tell whether from this request on, which sends these, the step is to conclude."""
+        if self._weighed == self.requests:
+            return False
+        self._weighed = self.requests
+        before = self.concluding
+        if not before:
+            self._tokens = self._sizes.tokens(messages, tools)
+            last = self.requests == self._most
+            self.concluding = last or self._tokens > FULL * self._budget
+        self._last_ones += self.concluding
+        return self.concluding and not before
+
+
+# Values of memory or inputs are in neither: the model is told where they are.
+
+Kind: TypeAlias = Literal["schema", "finish", "unstructured"]
+
+CONCLUDE: Final = (
+    "You have reached the limit of this step. Do not start anything new: "
+    "call `finish_step` now, with what you know so far."
+)
+CONCLUDE_IN_TEXT: Final = (
+    "You have reached the limit of this step. Do not start anything new: "
+    "answer now in plain text, with what you know so far."
+)
+
+_PLACES: Final = re.compile(r"<(memory|schema)>")
+
+
+class Contract(Struct, frozen=True, kw_only=True):
+    """What a step's model is held to, whatever stands before it in the prompt."""
+
+    schema: Schema | None
+    finish: bool
+    profile: Profile
+
+    @property
+    def kind(self) -> Kind:
+        """Which of the three pages tells it."""
+        if self.schema is None:
+            return "unstructured"
+        return "finish" if self.finish else "schema"
+
+    @property
+    def text(self) -> str:
+        """The page, with the memory's section and the schema in their places."""
+        parts = {
+            "memory": run_prompt(profile=self.profile),
+            "schema": "" if self.schema is None else _indented(self.schema),
+        }
+        # In one pass: what is put in is not looked at again.
+        return _PLACES.sub(lambda found: parts[found[1]], _page(self.kind))
+
+
+def system_text(preamble: Sequence[str | None], contract: Contract, *, now: datetime) -> str:
+    """Return the *preamble*'s texts, blank ones left out, the contract, and the date."""
+    before = [text.strip() for text in preamble if text and text.strip()]
+    return "\n\n".join([*before, contract.text, f"The date is {now:%Y-%m-%d} (UTC)."])
+
+
+def upstream_keys(task: Task, step: Step, upstream: Sequence[str], memory: RunMemory) -> list[str]:
+    """Return the keys of what *step* is told to read: what it depends on, then *upstream*.
+
+    A name that is a step of the task means that step; else it is an input, unless only a step of
+    that name has left something.
+    """
+    steps = {each.id for each in task.steps}
+    found: list[str] = []
+    for name in step.depends_on:
+        as_step = keys.step(name)
+        is_step = name in steps or (memory.has(as_step) and not memory.has(keys.input(name)))
+        found.append(as_step if is_step else keys.input(name))
+    return list(dict.fromkeys([*found, *upstream]))
+
+
+def absent(memory: RunMemory, named: Sequence[str]) -> list[str]:
+    """Return those of the keys *named* that hold nothing to read: not there, or marked failed."""
+    entries = ((key, memory.get(key)) for key in named)
+    return [key for key, entry in entries if entry is None or entry.failed]
+
+
+def _indented(schema: Schema) -> str:
+    return msgspec.json.format(msgspec.json.encode(schema), indent=2).decode()
+
+
+@cache
+def _page(kind: Kind) -> str:
+    page = files("holdfast.runtime.steps").joinpath("prompts", f"{kind}.md")
+    return page.read_text("utf-8").strip()
+
 
 PROBLEMS: Final = 5
 """So many problems go back to the model at once."""
@@ -187,3 +433,93 @@ def _pointed_members(part: dict[str, Any]) -> Iterator[tuple[str, Any]]:
             yield name, value if kept else f"#/properties/result{value[1:]}"
         elif name not in ("$schema", "$id"):
             yield name, _pointed(value)
+
+
+AcceptResult: TypeAlias = Callable[[Any], str | Awaitable[str | None] | None]
+"""Says why a result will not do, or None."""
+
+
+class Assignment(Struct, frozen=True, kw_only=True):
+    """A step as it is to be done: by *agent* or nobody in particular, with *model*, these tools.
+
+    *tools* are the caller's, *contract_tools* those that every step has. *wanted* is what the
+    result must be, None for plain text.
+    """
+
+    context: Context
+    task: Task
+    step: Step
+    item_index: int | None
+    model: AnyModel
+    agent: Agent
+    tools: Sequence[AnyTool]
+    toolsets: Sequence[AnyToolset]
+    contract_tools: Sequence[Tool]
+    contract: Contract
+    wanted: ResultSchema | None
+    max_iterations: int
+    token_budget: int
+    tool_result_limit: int
+    accept_result: AcceptResult | None
+
+    def update(self, event: TaskMoment, **told: Any) -> TaskUpdate:
+        """Return *event* of this step."""
+        return TaskUpdate(
+            event=event,
+            task_id=self.task.id,
+            title=self.task.title,
+            step_id=self.step.id,
+            item_index=self.item_index,
+            **told,
+        )
+
+    def log(self, severity: Literal["info", "warning", "error"], content: str) -> LogUpdate:
+        """Return a line about this step."""
+        return LogUpdate(
+            severity=severity, content=content, task_id=self.task.id, step_id=self.step.id
+        )
+
+
+REFUSALS: Final = 3
+"""Refusals by the caller, the last of which fails the step."""
+
+_THOUGHTS: Final = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL | re.IGNORECASE)
+
+
+class Acceptance:
+    """Judges results: by the schema they are *wanted* to have, then by *accept_result*.
+
+    `result` is the last one accepted, UNSET before; `finished` is true from then until the next
+    request.
+    """
+
+    def __init__(self, wanted: ResultSchema | None, accept_result: AcceptResult | None) -> None:
+        self.result: Any = UNSET
+        self.finished = False
+        self._wanted, self._accept_result = wanted, accept_result
+        self._refusals = 0
+
+    async def of_arguments(self, wanted: ResultSchema, arguments: dict[str, Any]) -> Any:
+        """Return the result that *arguments* of `finish_step` hold; ModelRetry if they do not."""
+        candidate = wanted.candidate(arguments)
+        if problems := wanted.problems(candidate):
+            told = "\n".join(f"- {each}" for each in problems)
+            raise ModelRetry(f"The result was refused. Correct this and call again:\n{told}")
+        return await self._accepted(candidate)
+
+    async def of_text(self, text: str) -> str:
+        """Return the answer in *text*, without thoughts; ModelRetry if there is none."""
+        answer = _THOUGHTS.sub("", text).strip()
+        if not answer:
+            raise ModelRetry("The answer was blank. Answer in plain text.")
+        return await self._accepted(answer)
+
+    async def _accepted(self, candidate: Any) -> Any:
+        reason = await awaited(self._accept_result(candidate)) if self._accept_result else None
+        if reason is not None:
+            self._refusals += 1
+            if self._refusals == REFUSALS:
+                raise Stopped("rejected", f"the result was refused {REFUSALS} times: {reason}")
+            raise ModelRetry(f"The result was refused: {reason}")
+        self.finished, self.result = True, candidate
+        return candidate

@@ -18,13 +18,22 @@ from holdfast.runtime.inference import request
 from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.metrics import counts
 from holdfast.runtime.plans.plan import State, Step, Task
-from holdfast.runtime.steps.assignment import AcceptResult, Assignment
-from holdfast.runtime.steps.contract import ResultSchema, checked_schema
+from holdfast.runtime.steps.contract import (
+    RETRIED,
+    AcceptResult,
+    Assignment,
+    Contract,
+    ResultSchema,
+    Stopped,
+    absent,
+    checked_schema,
+    system_text,
+    upstream_keys,
+    wait_after,
+)
 from holdfast.runtime.steps.leaving import leave_failure, leave_result
 from holdfast.runtime.steps.policy import StepAttempt
-from holdfast.runtime.steps.prompt import Contract, absent, system_text, upstream_keys
 from holdfast.runtime.steps.span import step_span
-from holdfast.runtime.steps.stopped import RETRIED, Stopped, wait_after
 from holdfast.runtime.steps.toolbox import check_names, memory_tools
 from holdfast.tools.run import run_hint
 

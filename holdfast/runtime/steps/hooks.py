@@ -14,7 +14,7 @@ from holdfast.runtime.context import Context
 from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.inference.messages import texts, to_model, tool_results
 from holdfast.runtime.inference.request import answered, finished, retell, started
-from holdfast.runtime.steps.stopped import Stopped
+from holdfast.runtime.steps.contract import Stopped
 
 
 class Rewritten(Struct, frozen=True):

@@ -19,11 +19,18 @@ from holdfast.ground.errors import HoldfastError
 from holdfast.runtime.concurrency import NOTING, none_left
 from holdfast.runtime.context import Context, Deliver, Inbox
 from holdfast.runtime.events import feed
-from holdfast.runtime.steps.acceptance import Acceptance
-from holdfast.runtime.steps.assignment import Assignment
-from holdfast.runtime.steps.contract import parameters
+from holdfast.runtime.steps.contract import (
+    CONCLUDE,
+    CONCLUDE_IN_TEXT,
+    Acceptance,
+    Assignment,
+    Sizes,
+    Stage,
+    Stopped,
+    of_model,
+    parameters,
+)
 from holdfast.runtime.steps.hooks import LoopScope, StepHooks
-from holdfast.runtime.steps.prompt import CONCLUDE, CONCLUDE_IN_TEXT
 from holdfast.runtime.steps.running import (
     FINISH_WORDS,
     IN_TEXT,
@@ -32,9 +39,6 @@ from holdfast.runtime.steps.running import (
     refers,
     with_schema,
 )
-from holdfast.runtime.steps.sizes import Sizes
-from holdfast.runtime.steps.stage import Stage
-from holdfast.runtime.steps.stopped import Stopped, of_model
 from holdfast.runtime.steps.telling import StepEvents
 from holdfast.runtime.steps.toolbox import Toolbox
 from holdfast.runtime.steps.tools import FINISH, ToolCallOutcome

@@ -16,8 +16,7 @@ from pydantic_ai.models import ModelRequestContext
 from pydantic_ai.tools import ToolDefinition
 
 from holdfast.ground.errors import EngineFault
-from holdfast.runtime.steps.acceptance import Acceptance
-from holdfast.runtime.steps.contract import ResultSchema
+from holdfast.runtime.steps.contract import Acceptance, ResultSchema
 from holdfast.runtime.steps.hooks import StepHooks
 from holdfast.runtime.steps.tools import FINISH
 from holdfast.tools.base import Schema

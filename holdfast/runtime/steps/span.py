@@ -8,7 +8,7 @@ from pydantic_ai.messages import ModelMessage, ModelResponse
 
 from holdfast.runtime.events import StepError
 from holdfast.runtime.plans.plan import State
-from holdfast.runtime.steps.assignment import Assignment
+from holdfast.runtime.steps.contract import Assignment
 
 
 class StepSpan:

@@ -15,8 +15,8 @@ from pydantic_graph import End
 
 from holdfast.runtime.concurrency import NOTING, none_left
 from holdfast.runtime.context import Context
+from holdfast.runtime.steps.contract import Stopped
 from holdfast.runtime.steps.hooks import LoopScope, StepHooks
-from holdfast.runtime.steps.stopped import Stopped
 from holdfast.runtime.steps.telling import StepEvents
 from holdfast.runtime.team.member import Member
 from holdfast.runtime.team.rewriting import TurnRewrite
