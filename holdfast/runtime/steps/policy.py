@@ -39,9 +39,8 @@ from holdfast.runtime.steps.running import (
     refers,
     with_schema,
 )
-from holdfast.runtime.steps.telling import StepEvents
 from holdfast.runtime.steps.toolbox import Toolbox
-from holdfast.runtime.steps.tools import FINISH, ToolCallOutcome
+from holdfast.runtime.steps.tools import FINISH, StepEvents, ToolCallOutcome
 from holdfast.tools.base import Schema
 
 Graph: TypeAlias = AgentRun[Any, Any]

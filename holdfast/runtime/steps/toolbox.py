@@ -16,8 +16,13 @@ from holdfast.runtime.agent import AnyTool, name_of, named
 from holdfast.runtime.context import Profile, ToolContext
 from holdfast.runtime.mcp import kept, reach
 from holdfast.runtime.steps.contract import Acceptance, Assignment, Stopped
-from holdfast.runtime.steps.paging import READ_RESULT, ResultPages
-from holdfast.runtime.steps.tools import FINISH, StepTools, ToolCallOutcome
+from holdfast.runtime.steps.tools import (
+    FINISH,
+    READ_RESULT,
+    ResultPages,
+    StepTools,
+    ToolCallOutcome,
+)
 from holdfast.runtime.tools import equipped, in_thread
 from holdfast.tools.base import Tool
 from holdfast.tools.run import run as run_tools

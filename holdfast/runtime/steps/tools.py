@@ -1,12 +1,13 @@
-"""The tools of a step: each call ends in an answer, whatever happens, and the step goes on.
+"""Tools of a step: finish_step, memory, paging.
 
 A tool that raises, arguments its schema does not allow, a call after the result was accepted: the
 model is told, nothing is raised. Results too long for a prompt come in parts.
 """
 
 import asyncio
+import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from inspect import isawaitable
 from typing import Any, Final, Literal, Protocol, Self, TypeAlias, cast
@@ -17,15 +18,111 @@ from msgspec.structs import replace as replaced
 from pydantic import ValidationError
 from pydantic_ai import RunContext
 from pydantic_ai.exceptions import ModelRetry
-from pydantic_ai.messages import ModelMessage, ToolReturn, is_multi_modal_content
+from pydantic_ai.messages import (
+    AgentStreamEvent,
+    FunctionToolCallEvent,
+    FunctionToolResultEvent,
+    ModelMessage,
+    ModelResponseStreamEvent,
+    OutputToolCallEvent,
+    OutputToolResultEvent,
+    PartDeltaEvent,
+    PartStartEvent,
+    TextPart,
+    TextPartDelta,
+    ThinkingPart,
+    ThinkingPartDelta,
+    ToolCallPart,
+    ToolReturn,
+    ToolReturnPart,
+    is_multi_modal_content,
+)
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
 
 from holdfast.ground.errors import HoldfastError, ToolNameTaken
+from holdfast.runtime.context import Context
+from holdfast.runtime.events import Chunk, ToolCallUpdate, ToolResultUpdate
 from holdfast.runtime.inference.messages import json_form
 from holdfast.runtime.mcp import PROBLEMS, seen_to
-from holdfast.runtime.steps.paging import ResultPages
 from holdfast.runtime.tools import OURS
-from holdfast.tools.base import JSON, Tool
+from holdfast.tools.base import JSON, Schema, Tool
+
+READ_RESULT: Final = "read_result"
+
+_PARAMETERS: Final[Schema] = {
+    "type": "object",
+    "properties": {
+        "result_id": {"type": "string", "description": "The result_id that a part gave."},
+        "offset": {
+            "type": "integer",
+            "minimum": 0,
+            "description": "Where to go on: the next_offset of the part before.",
+        },
+    },
+    "required": ["result_id", "offset"],
+    "additionalProperties": False,
+}
+
+
+class ResultPages:
+    """The long results of one step; parts have at most *most* characters."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._kept: dict[str, str] = {}
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def keep(self, text: str) -> JSON:
+        """Keep *text* whole, and return its first part."""
+        result_id = f"result_{len(self._kept) + 1}"
+        self._kept[result_id] = text
+        return self.part(result_id, 0)
+
+    def part(self, result_id: str, offset: int) -> JSON:
+        """Return the part of a kept result that begins at *offset*, or what is wrong with that."""
+        text = self._kept.get(result_id)
+        if text is None:
+            known = ", ".join(self._kept) or "none"
+            return _paging_error(f"there is no result {result_id!r}; those kept are: {known}")
+        if offset > len(text):
+            return _paging_error(f"the result has {len(text)} characters; {offset} is past its end")
+        piece = text[offset : offset + self.most]
+        end = offset + len(piece)
+        return {
+            "part": {
+                "result_id": result_id,
+                "offset": offset,
+                "returned": len(piece),
+                "total": len(text),
+                "next_offset": end if end < len(text) else None,
+            },
+            "text": piece,
+        }
+
+    def tool(self) -> Tool:
+        """Return the tool that reads the other parts."""
+
+        def read(arguments: Any) -> JSON:
+            return self.part(arguments["result_id"], arguments["offset"])
+
+        return Tool(
+            id="step.read_result",
+            name=READ_RESULT,
+            description=(
+                "Read on in a tool result that was too long and came in part. "
+                "Parts put together in order give the whole."
+            ),
+            parameters=_PARAMETERS,
+            work=read,
+            refused=lambda answer: isinstance(answer, dict) and "error" in answer,
+        )
+
+
+def _paging_error(message: str) -> JSON:
+    return {"error": {"type": "invalid_input", "message": message}}
+
 
 FINISH: Final = "finish_step"
 NOT_RUN: Final = "Not run: the step is finished."
@@ -292,3 +389,101 @@ def _failed_call(
     if pages is None or len(text := _text(told)) <= pages.most:
         return told, answered
     return pages.keep(text), replaced(answered, paged=True)
+
+
+LINE: Final = 120
+"""Characters of the line that tells a person of a call."""
+
+
+class StepEvents:
+    """Tells of one try of *step*; *answers* knows more of a tool's answer than its model."""
+
+    def __init__(
+        self,
+        context: Context,
+        answers: dict[str, ToolCallOutcome],
+        *,
+        step: str,
+        task: str | None = None,
+    ) -> None:
+        self._answers, self._step, self._task = answers, step, task
+        self._tell = context.tell
+
+    async def chunks(self, stream: AsyncIterable[Any]) -> None:
+        """Tell of a response piece by piece, to its end."""
+        step, said = self._step, False
+        async for event in stream:
+            content, thinking = _piece(event)
+            if content:
+                said = True
+                await self._tell(Chunk(step_id=step, content=content, thinking=thinking))
+        if said:
+            await self._tell(Chunk(step_id=step, done=True))
+
+    async def calls(self, stream: AsyncIterable[AgentStreamEvent]) -> None:
+        """Tell of the calls of tools and of what they came to, to the last."""
+        async for event in stream:
+            if isinstance(event, FunctionToolCallEvent | OutputToolCallEvent):
+                await self._called(event.part)
+            elif isinstance(event, FunctionToolResultEvent | OutputToolResultEvent):
+                await self._answered(event.part)
+
+    async def _called(self, call: ToolCallPart) -> None:
+        arguments = _arguments(call)
+        await self._tell(
+            ToolCallUpdate(
+                task_id=self._task,
+                step_id=self._step,
+                tool_call_id=call.tool_call_id,
+                name=call.tool_name,
+                args=arguments,
+                message=_line(call.tool_name, arguments),
+            )
+        )
+
+    async def _answered(self, part: ToolReturnPart) -> None:
+        known = self._answers.get(part.tool_call_id)
+        if known is None:
+            # Answered by the framework: `finish_step`, or a tool that is not offered.
+            size = len(part.model_response_str())
+            known = ToolCallOutcome(ok=part.outcome == "success", characters=size)
+        await self._tell(
+            ToolResultUpdate(
+                task_id=self._task,
+                step_id=self._step,
+                tool_call_id=part.tool_call_id,
+                name=part.tool_name,
+                ok=known.ok,
+                characters=known.characters,
+                paged=known.paged,
+            )
+        )
+
+
+def _piece(event: ModelResponseStreamEvent) -> tuple[str, bool]:
+    """Return the text that *event* adds, and whether it is a thought."""
+    if isinstance(event, PartStartEvent):
+        if isinstance(event.part, TextPart | ThinkingPart):
+            return event.part.content, isinstance(event.part, ThinkingPart)
+    elif isinstance(event, PartDeltaEvent) and isinstance(
+        event.delta, TextPartDelta | ThinkingPartDelta
+    ):
+        return event.delta.content_delta or "", isinstance(event.delta, ThinkingPartDelta)
+    return "", False
+
+
+def _arguments(call: ToolCallPart) -> Any:
+    """Return what *call* was sent; its text where that is no JSON."""
+    given: Any = call.args
+    if not isinstance(given, str):
+        return {} if given is None else given
+    try:
+        return msgspec.json.decode(given or "{}")
+    except (msgspec.DecodeError, UnicodeError):
+        return given
+
+
+def _line(name: str, arguments: Any) -> str:
+    told = json.dumps(arguments, ensure_ascii=False, default=str)
+    line = f"{name} {told}".replace("\n", " ")
+    return line if len(line) <= LINE else line[: LINE - 1] + "…"

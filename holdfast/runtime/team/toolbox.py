@@ -15,8 +15,7 @@ from holdfast.runtime.context import Context, ToolContext
 from holdfast.runtime.events import LogUpdate
 from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.mcp import kept, reach
-from holdfast.runtime.steps.paging import READ_RESULT, ResultPages
-from holdfast.runtime.steps.tools import StepTools, ToolCallOutcome
+from holdfast.runtime.steps.tools import READ_RESULT, ResultPages, StepTools, ToolCallOutcome
 from holdfast.runtime.tools import equipped, in_thread
 from holdfast.tools.base import Tool
 

@@ -17,7 +17,7 @@ from holdfast.runtime.concurrency import NOTING, none_left
 from holdfast.runtime.context import Context
 from holdfast.runtime.steps.contract import Stopped
 from holdfast.runtime.steps.hooks import LoopScope, StepHooks
-from holdfast.runtime.steps.telling import StepEvents
+from holdfast.runtime.steps.tools import StepEvents
 from holdfast.runtime.team.member import Member
 from holdfast.runtime.team.rewriting import TurnRewrite
 

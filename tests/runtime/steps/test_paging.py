@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from stepping import Stepping
 
 from holdfast.runtime import ToolResultUpdate
-from holdfast.runtime.steps.paging import ResultPages
+from holdfast.runtime.steps.tools import ResultPages
 from holdfast.testing import call
 from holdfast.testing.scripted import Asked
 
