@@ -32,9 +32,8 @@ from holdfast.runtime.steps.contract import (
     wait_after,
 )
 from holdfast.runtime.steps.leaving import leave_failure, leave_result
-from holdfast.runtime.steps.policy import StepAttempt
+from holdfast.runtime.steps.policy import StepAttempt, check_names, memory_tools
 from holdfast.runtime.steps.span import step_span
-from holdfast.runtime.steps.toolbox import check_names, memory_tools
 from holdfast.tools.run import run_hint
 
 

@@ -1,29 +1,47 @@
-"""One try of a step: an agent's loop of requests and tools, to the result it hands over."""
+"""One attempt of a step in the loop of its agent."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
+import msgspec
 from msgspec import UNSET
 from opentelemetry.trace import get_current_span
 from pydantic_ai import Agent as ModelAgent
-from pydantic_ai import CallToolsNode, ModelRequestNode, UsageLimits
+from pydantic_ai import (
+    CallToolsNode,
+    ModelRequestNode,
+    RunContext,
+    StructuredDict,
+    ToolOutput,
+    UsageLimits,
+)
 from pydantic_ai.agent import AgentRun
 from pydantic_ai.capabilities import AbstractCapability, Instrumentation
 from pydantic_ai.exceptions import UnexpectedModelBehavior
-from pydantic_ai.messages import ModelMessage
+from pydantic_ai.messages import InstructionPart, ModelMessage
+from pydantic_ai.models import ModelRequestContext
 from pydantic_ai.models.instrumented import InstrumentationSettings
+from pydantic_ai.settings import ModelSettings, ToolChoice
 from pydantic_ai.tools import ToolDefinition
+from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 from pydantic_graph import End
 
-from holdfast.ground.errors import HoldfastError
+from holdfast.ground.errors import EngineFault, HoldfastError, NotRunnable
+from holdfast.memories.run.memory import RunMemory
+from holdfast.memories.state.state import NetworkState
+from holdfast.runtime.agent import AnyTool, name_of, named
 from holdfast.runtime.concurrency import NOTING, none_left
-from holdfast.runtime.context import Context, Deliver, Inbox
+from holdfast.runtime.context import Context, Deliver, Inbox, Profile, ToolContext
 from holdfast.runtime.events import feed
+from holdfast.runtime.mcp import kept, reach
 from holdfast.runtime.steps.contract import (
     CONCLUDE,
     CONCLUDE_IN_TEXT,
     Acceptance,
     Assignment,
+    ResultSchema,
     Sizes,
     Stage,
     Stopped,
@@ -31,17 +49,234 @@ from holdfast.runtime.steps.contract import (
     parameters,
 )
 from holdfast.runtime.steps.hooks import LoopScope, StepHooks
-from holdfast.runtime.steps.running import (
-    FINISH_WORDS,
-    IN_TEXT,
-    StepDeps,
-    StepRequestRewrite,
-    refers,
-    with_schema,
+from holdfast.runtime.steps.tools import (
+    FINISH,
+    READ_RESULT,
+    ResultPages,
+    StepEvents,
+    StepTools,
+    ToolCallOutcome,
 )
-from holdfast.runtime.steps.toolbox import Toolbox
-from holdfast.runtime.steps.tools import FINISH, StepEvents, ToolCallOutcome
-from holdfast.tools.base import Schema
+from holdfast.runtime.tools import equipped, in_thread
+from holdfast.tools.base import Schema, Tool
+from holdfast.tools.run import run as run_tools
+
+Concludes: TypeAlias = Callable[[Sequence[ModelMessage], Sequence[ToolDefinition]], Awaitable[bool]]
+"""Tells whether the request that sends messages, with tools, is one a step concludes in."""
+
+ANSWER: Final = 24_000
+"""Characters of one answer of a memory tool."""
+
+_FINISH: Final = Tool(
+    id="step.finish", name=FINISH, description="", parameters={}, work=lambda _: None
+)
+
+
+def memory_tools(memory: RunMemory, *, profile: Profile, writer: str, most: int) -> list[Tool]:
+    """Return the three tools of *memory* as a step has them, of *most* characters an answer."""
+    return run_tools(memory, profile=profile, writer=writer, budget=min(ANSWER, most))
+
+
+def check_names(tools: Iterable[AnyTool], contract: Iterable[Tool]) -> None:
+    """Raise ToolNameTaken when two of *tools* have one name, or one has that of a tool of ours."""
+    named([*contract, ResultPages(1).tool(), _FINISH], tools)
+
+
+class Toolbox:
+    """The tools of one try of a step: what is offered now, and what came of each call by its id.
+
+    Nothing is run once *acceptance* is finished, nothing offered in a request that *concludes*.
+    """
+
+    def __init__(
+        self,
+        assignment: Assignment,
+        *,
+        answers: dict[str, ToolCallOutcome],
+        acceptance: Acceptance,
+        concludes: Concludes,
+    ) -> None:
+        self._assignment, self._acceptance, self._concludes = assignment, acceptance, concludes
+        self.pages = ResultPages(assignment.tool_result_limit)
+        self._contract: list[Tool] = [*assignment.contract_tools, self.pages.tool()]
+        self._ours = {tool.name for tool in self._contract}
+        self._allowed = assignment.step.tools
+        self._state: NetworkState | None = None
+        self.answers = answers
+        self.offered: Mapping[str, ToolsetTool[Any]] = {}
+        self.threaded = {name_of(tool) for tool in assignment.tools if in_thread(tool)}
+
+    def toolset(self) -> StepTools:
+        """Return them all as one toolset."""
+        toolsets = [kept(each) for each in self._assignment.toolsets]
+        tools = [*self._assignment.tools, *self._contract]
+        return StepTools(equipped(tools, toolsets, context_of=self._context_of), self)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the step has its result, so that nothing is run any more."""
+        return self._acceptance.finished
+
+    async def offer(
+        self, tools: Mapping[str, ToolsetTool[Any]], messages: Sequence[ModelMessage]
+    ) -> Mapping[str, ToolsetTool[Any]]:
+        """Return those of *tools* that may be called in the request that sends *messages*."""
+        offered = {name: tool for name, tool in tools.items() if self._allows(name)}
+        definitions = [tool.tool_def for tool in offered.values()]
+        if await self._concludes(messages, definitions):
+            offered = {}
+        self.offered = offered
+        return offered
+
+    def _allows(self, name: str) -> bool:
+        if name == READ_RESULT:
+            return len(self.pages) > 0
+        return name in self._ours or self._allowed is None or name in self._allowed
+
+    def pages_of(self, name: str) -> ResultPages | None:
+        """Return where a long result of *name* is kept; None for tools that page themselves."""
+        return None if name in self._ours else self.pages
+
+    @property
+    def chooses(self) -> bool:
+        """Whether the agent says which tool is called first."""
+        return self._assignment.agent.tool_choice != "auto"
+
+    def settings(self, ctx: RunContext[Any]) -> ModelSettings:
+        """Return the settings of a request: a choice of the agent is forced on the first only."""
+        agent = self._assignment.agent
+        settings = ModelSettings(**(agent.model_settings or {}))
+        choice = agent.tool_choice
+        named = choice == "any" or choice in self.offered
+        if ctx.run_step > 1 or not self.offered or not named:
+            return settings
+        forced: ToolChoice = "required" if choice == "any" else [choice]
+        return settings | ModelSettings(tool_choice=forced)
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait, by the run's own measure of time."""
+        await self._assignment.context.sleep(seconds)
+
+    async def left_behind(self, name: str) -> None:
+        """Tell that *name*, which would not stop, is left to itself."""
+        told = f"the tool {name} did not stop with the run and is left behind"
+        await self._assignment.context.tell(self._assignment.log("warning", told))
+
+    async def reach(self, toolset: AbstractToolset[Any]) -> None:
+        """Connect the servers in *toolset*; tell of those that cannot be reached.
+
+        Stopped, as where a model cannot be reached, if one of them is required.
+        """
+        context = self._assignment.context
+        try:
+            unreached = await reach([toolset], context.servers_down)
+        except NotRunnable as error:
+            raise Stopped("model_error", str(error)) from error
+        for name, error in unreached.items():
+            told = f"the MCP server {name} cannot be reached, its tools are not offered: {error}"
+            await context.tell(self._assignment.log("warning", told))
+
+    def _context_of(self, ctx: RunContext[Any]) -> ToolContext:
+        context = self._assignment.context
+        if self._state is None:
+            self._state = NetworkState()
+        return ToolContext(
+            agent=self._assignment.agent,
+            state=self._state,
+            run_id=context.run_id,
+            call_id=ctx.tool_call_id or "",
+            tool_name=ctx.tool_name or "",
+            usage=ctx.usage,
+            context=context,
+            memory=context.memory,
+        )
+
+
+# They hold nothing of any step. What a run of one needs is its `deps`, of the try it belongs to.
+
+FINISH_WORDS: Final = "Hand over the result of this step and end it. Call it once, as the last act."
+
+
+class StepDeps(msgspec.Struct, frozen=True, kw_only=True):
+    """The `deps` of a try's loop: `finish_step` as it is shown, hooks, and who judges a result."""
+
+    finish_parameters: Schema
+    hooks: StepHooks
+    acceptance: Acceptance
+    wanted: ResultSchema | None
+
+
+class StepRequestRewrite(AbstractCapability[Any]):
+    """Shows `finish_step` with the schema of the step, and sends what a hook wants sent."""
+
+    async def prepare_output_tools(
+        self, ctx: RunContext[Any], tool_defs: list[ToolDefinition]
+    ) -> list[ToolDefinition]:
+        """Return `finish_step` as this step has it."""
+        deps: StepDeps = ctx.deps
+        shown = deps.finish_parameters
+        return [replace(each, parameters_json_schema=shown) for each in tool_defs]
+
+    async def before_model_request(
+        self, ctx: RunContext[Any], request_context: ModelRequestContext
+    ) -> ModelRequestContext:
+        """Return the request with what a hook put in the place of the prompt."""
+        deps: StepDeps = ctx.deps
+        rewritten = deps.hooks.rewritten
+        if rewritten is None:
+            return request_context
+        instructions = [InstructionPart(rewritten.system)] if rewritten.system else None
+        parts = request_context.model_request_parameters
+        return replace(
+            request_context,
+            # The first message is the step's own: what a hook changed is sent in its place.
+            messages=[*rewritten.messages, *request_context.messages[1:]],
+            model_request_parameters=replace(parts, instruction_parts=instructions),
+        )
+
+
+IN_TEXT: Final = ModelAgent[Any, str](name="step", output_type=str, end_strategy="graceful")
+
+
+@IN_TEXT.output_validator
+async def accept_text(ctx: RunContext[Any], text: str) -> str:
+    """Return the answer in *text*; a blank one is asked for again."""
+    deps: StepDeps = ctx.deps
+    return await deps.acceptance.of_text(text)
+
+
+def with_schema(shown: Schema) -> ModelAgent[Any, Any]:
+    """Return the agent that ends with `finish_step`, whose parameters are *shown*.
+
+    Making one takes as long as a run of it, so that those of lately are kept: the steps of a list
+    share one. A schema that refers to itself cannot be told to pydantic-ai, and is shown by
+    `Rewriting` instead.
+    """
+    text = msgspec.json.encode(shown)
+    return _with_schema(b"{}" if refers(shown) else text)
+
+
+def refers(shown: Schema) -> bool:
+    """Tell whether there may be references in *shown*."""
+    return b'"$ref"' in msgspec.json.encode(shown)
+
+
+@lru_cache(maxsize=256)
+def _with_schema(text: bytes) -> ModelAgent[Any, Any]:
+    shown = msgspec.json.decode(text) or {"type": "object"}
+    output = ToolOutput(StructuredDict(shown), name=FINISH, description=FINISH_WORDS, strict=False)
+    made = ModelAgent[Any, Any](name="step", output_type=output, end_strategy="graceful")
+    made.output_validator(accept_arguments)
+    return made
+
+
+async def accept_arguments(ctx: RunContext[Any], arguments: Any) -> Any:
+    """Return the result that *arguments* hold; what is wrong with it goes back to the model."""
+    deps: StepDeps = ctx.deps
+    if deps.wanted is None:
+        raise EngineFault("finish_step was called where it was not offered")
+    return await deps.acceptance.of_arguments(deps.wanted, arguments)
+
 
 Graph: TypeAlias = AgentRun[Any, Any]
 
