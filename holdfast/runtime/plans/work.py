@@ -18,7 +18,7 @@ from holdfast.runtime.events import LogUpdate, StepError, StepResult, TaskMoment
 from holdfast.runtime.metrics import counts
 from holdfast.runtime.plans.plan import State, Step, Task
 from holdfast.runtime.plans.schedule import Blocked, Crew, PlanContext, Spent, walk
-from holdfast.runtime.steps.leaving import leave_failure, leave_result, leave_task_result
+from holdfast.runtime.steps.executor import leave_failure, leave_result, leave_task_result
 
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 _NAMES = {

@@ -1,14 +1,19 @@
-"""Executing a step: its tries, what it leaves in the run's memory, and what is told of it."""
+"""StepExecutor: an agent works on one instruction."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field
 from itertools import count
-from typing import Any
+from typing import Any, Final
 
-from pydantic_ai.messages import ModelMessage
+from opentelemetry.trace import Link, Span
+from pydantic_ai.messages import ModelMessage, ModelResponse
 
 from holdfast.ground.errors import InvalidInput, LimitExceeded, NoModel, StepFailed
+from holdfast.memories.run import keys
+from holdfast.memories.run.entry import DESCRIPTION_CHARS, TITLE_CHARS
+from holdfast.memories.run.memory import RunMemory
 from holdfast.runtime import executor
 from holdfast.runtime.agent import AnyModel, AnyTool, AnyToolset
 from holdfast.runtime.context import Context, Inbox
@@ -16,6 +21,7 @@ from holdfast.runtime.events import ExecutionEvent, StepError, StepResult
 from holdfast.runtime.executor import ExecutionOutcome
 from holdfast.runtime.inference import request
 from holdfast.runtime.inference.agent import Agent
+from holdfast.runtime.inference.messages import whole
 from holdfast.runtime.metrics import counts
 from holdfast.runtime.plans.plan import State, Step, Task
 from holdfast.runtime.steps.contract import (
@@ -31,10 +37,103 @@ from holdfast.runtime.steps.contract import (
     upstream_keys,
     wait_after,
 )
-from holdfast.runtime.steps.leaving import leave_failure, leave_result
 from holdfast.runtime.steps.policy import StepAttempt, check_names, memory_tools
-from holdfast.runtime.steps.span import step_span
 from holdfast.tools.run import run_hint
+
+TITLE: Final = 80
+FAILED: Final = 60
+"""Characters of a step's instructions in the title of what it leaves."""
+
+
+def leave_result(memory: RunMemory, task: Task, step: Step, result: Any, *, finish: bool) -> None:
+    """Keep *result* as that of *step*, and of *task* where the step is its *finish* step."""
+    memory.set(
+        keys.step(step.id),
+        result,
+        source=step.id,
+        title=_first_line(step, TITLE),
+        description=None,
+    )
+    if finish:
+        leave_task_result(memory, task, result)
+
+
+def leave_task_result(memory: RunMemory, task: Task, result: Any) -> None:
+    """Keep *result* as that of *task*."""
+    memory.set(
+        keys.task(task.id),
+        result,
+        source=task.id,
+        title=_short(" ".join(task.title.split()), TITLE_CHARS),
+        description=task.description and _short(task.description, DESCRIPTION_CHARS),
+    )
+
+
+def leave_failure(memory: RunMemory, step: Step, error: StepError) -> None:
+    """Keep that *step* failed with *error*, marked as a failure."""
+    memory.set(
+        keys.step(step.id),
+        {"error": whole(error.message)},
+        source=step.id,
+        title=f"Failed: {_first_line(step, FAILED)}",
+        description=None,
+        failed=True,
+    )
+
+
+def _first_line(step: Step, most: int) -> str:
+    lines = whole(step.instructions).strip().splitlines()
+    return " ".join(lines[0].split())[:most] if lines else step.id
+
+
+def _short(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+class StepSpan:
+    """The span of one step."""
+
+    def __init__(self, span: Span) -> None:
+        self._span = span
+
+    def end(
+        self,
+        state: State,
+        error: StepError | None,
+        *,
+        messages: Sequence[ModelMessage],
+        iterations: int,
+    ) -> None:
+        """Say how the step ended, after *iterations* and the *messages* of its last try."""
+        span = self._span
+        if not span.is_recording():
+            return
+        usages = [each.usage for each in messages if isinstance(each, ModelResponse)]
+        span.set_attribute("holdfast.state", state)
+        span.set_attribute("holdfast.iterations", iterations)
+        span.set_attribute("gen_ai.usage.input_tokens", sum(u.input_tokens for u in usages))
+        span.set_attribute("gen_ai.usage.output_tokens", sum(u.output_tokens for u in usages))
+        if error is not None:
+            span.set_attribute("holdfast.reason", error.reason)
+
+
+@contextmanager
+def step_span(assignment: Assignment) -> Generator[StepSpan]:
+    """Trace what is done within as the step of *assignment*."""
+    context, step = assignment.context, assignment.step
+    needed = [context.spans[each] for each in step.depends_on if each in context.spans]
+    attributes: dict[str, str | int] = {
+        "holdfast.run_id": context.run_id,
+        "holdfast.task_id": assignment.task.id,
+        "holdfast.step_id": step.id,
+    }
+    if assignment.item_index is not None:
+        attributes["holdfast.item_index"] = assignment.item_index
+    with context.tracer.start_as_current_span(
+        "holdfast.step", attributes=attributes, links=[Link(each) for each in needed]
+    ) as span:
+        context.spans[step.id] = span.get_span_context()
+        yield StepSpan(span)
 
 
 @dataclass(eq=False)
