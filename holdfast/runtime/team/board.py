@@ -1,10 +1,13 @@
-"""The tasks of a team: who may do what with which, and what then becomes of the others."""
+"""TaskBoard: the tasks of a team."""
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
 from threading import Lock
-from typing import Any
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import msgspec
 
 from holdfast.ground.clock import Clock, SystemClock, to_microseconds
 from holdfast.ground.errors import (
@@ -12,14 +15,14 @@ from holdfast.ground.errors import (
     Conflict,
     InvalidInput,
     LimitExceeded,
+    NotFound,
     NotOwner,
+    TaskSettled,
 )
 from holdfast.ground.ids import Ids
 from holdfast.ground.json_values import encode
-from holdfast.runtime.events import TeamUpdate
-from holdfast.runtime.team.change import BoardChange, in_order, made_of, no_task
+from holdfast.runtime.events import TeamMoment, TeamUpdate
 from holdfast.runtime.team.notices import BoardNotices, Off
-from holdfast.runtime.team.rules import refusal, stuck
 from holdfast.runtime.team.task import (
     DESCRIPTION_LIMIT,
     STATUSES,
@@ -31,7 +34,259 @@ from holdfast.runtime.team.task import (
     checked_subtask,
     checked_text,
     checked_title,
+    lacking,
 )
+
+Tasks = Mapping[str, BoardTask]
+Reason = Literal["taken", "blocked", "skills", "settled"]
+
+
+class Refusal(NamedTuple):
+    """Why a task cannot be claimed, in a word and in a sentence."""
+
+    reason: Reason
+    why: str
+    next: str
+
+
+def refusal(task: BoardTask, tasks: Tasks, skills: Iterable[str]) -> Refusal | None:
+    """Return why one with *skills* cannot claim *task*, or None."""
+    if task.settled:
+        return Refusal("settled", f"it is {task.status}", "Claim another task.")
+    if task.claimed_by:
+        return Refusal("taken", f"{task.claimed_by} has it", "Claim another task.")
+    if task.status == "blocked":
+        return Refusal("blocked", "it waits for its subtasks", "Claim one of its subtasks.")
+    if left := undone(task, tasks):
+        told = ", ".join(f"{each.id} ({each.status})" for each in left)
+        return Refusal("blocked", f"it waits for {told}", "Claim one of those, or wait.")
+    if missing := lacking(task.required_skills, skills):
+        told = ", ".join(f'"{each}"' for each in missing)
+        return Refusal("skills", f"it needs the skill {told}", "Leave it to one who has it.")
+    return None
+
+
+def undone(task: BoardTask, tasks: Tasks) -> list[BoardTask]:
+    """Return what *task* depends on and is not done."""
+    return [tasks[id] for id in task.depends_on if tasks[id].status != "done"]
+
+
+def needs(tasks: Tasks, start: Collection[str]) -> set[str]:
+    """Return *start* and all tasks that must be done before those can be."""
+    children: defaultdict[str, list[str]] = defaultdict(list)
+    for task in tasks.values():
+        if task.parent:
+            children[task.parent].append(task.id)
+    found: set[str] = set()
+    ahead = list(start)
+    while ahead:
+        id = ahead.pop()
+        if id not in found:
+            found.add(id)
+            ahead += tasks[id].depends_on
+            ahead += children[id]
+    return found
+
+
+def line_of(task: BoardTask | None, tasks: Tasks) -> list[str]:
+    """Return the ids of *task*, its parent, and so on up."""
+    line: list[str] = []
+    while task:
+        line.append(task.id)
+        task = tasks[task.parent] if task.parent else None
+    return line
+
+
+def stuck(tasks: Tasks) -> list[str]:
+    """Return the unsettled tasks that can never be claimed since something they need failed.
+
+    A parent with a failed child is not one while its other children can still settle: then it
+    fails by itself. What depends on it is one already.
+    """
+    dependents: defaultdict[str, list[BoardTask]] = defaultdict(list)
+    for task in tasks.values():
+        for id in task.depends_on:
+            dependents[id].append(task)
+    failing: set[str] = set()
+    caught: set[str] = set()
+    ahead = [(task, False) for task in tasks.values() if task.status == "failed"]
+    while ahead:
+        task, never = ahead.pop()
+        known = caught if never else failing
+        if task.id in known:
+            continue
+        known.add(task.id)
+        ahead += [(each, True) for each in dependents[task.id] if each.status == "open"]
+        if task.parent and not (parent := tasks[task.parent]).settled:
+            ahead.append((parent, never))
+    return [id for id in tasks if id in caught]
+
+
+Told: TypeAlias = tuple[TeamMoment, BoardTask, str | None, str | None]
+"""What happened to which task, by whom, and why."""
+
+
+def no_task(id: str) -> NotFound:
+    """Return the error for a task *id* that is not on the board."""
+    return NotFound("task", id, next="List the tasks for their ids.")
+
+
+class BoardChange:
+    """A board's tasks as they will be, and what is to be told of it."""
+
+    def __init__(self, tasks: Tasks, now: int) -> None:
+        self.tasks = dict(tasks)
+        self.told: list[Told] = []
+        self.now = now
+
+    def get(self, id: str) -> BoardTask:
+        """Return the task *id*, or raise NotFound."""
+        if task := self.tasks.get(id):
+            return task
+        raise no_task(id)
+
+    def unsettled(self, id: str) -> BoardTask:
+        """Return the task *id* if it may still change, or raise TaskSettled."""
+        task = self.get(id)
+        if task.settled:
+            raise TaskSettled(id, task.status)
+        return task
+
+    def owned(self, id: str, agent: str) -> BoardTask:
+        """Return the unsettled task *id* if *agent* claimed it, or raise NotOwner."""
+        task = self.unsettled(id)
+        if task.claimed_by != agent:
+            raise NotOwner(id, task.claimed_by)
+        return task
+
+    def children(self, id: str) -> list[BoardTask]:
+        """Return the subtasks of *id*, oldest first."""
+        return [task for task in self.tasks.values() if task.parent == id]
+
+    def waiting_for(self, id: str) -> list[str]:
+        """Return the ids of the subtasks of *id* that are not settled."""
+        return [task.id for task in self.children(id) if not task.settled]
+
+    def refuse_waiting(self, id: str) -> None:
+        """Raise Conflict if the task *id* waits for subtasks, by which alone it settles."""
+        if left := self.waiting_for(id):
+            raise Conflict(
+                f"The task {id} waits for its subtasks {', '.join(left)}.",
+                reason="blocked",
+                next="Settle those; it settles by itself with the last.",
+            )
+
+    def add(self, task: BoardTask) -> BoardTask:
+        """Put a new task on the board; NotFound or Conflict if it cannot stand there."""
+        for id in task.depends_on:
+            self.get(id)
+        if task.parent:
+            above = line_of(self.unsettled(task.parent), self.tasks)
+            if caught := needs(self.tasks, task.depends_on).intersection(above):
+                raise Conflict(
+                    f"The subtask {task.title!r} would wait for {min(caught)}, which waits for it.",
+                    reason="cycle",
+                    next="Leave that dependency out.",
+                )
+        self.tasks[task.id] = task
+        self.told.append(("task_created", task, task.created_by, None))
+        return task
+
+    def put(
+        self, task: BoardTask, moment: TeamMoment, why: str | None = None, **changes: Any
+    ) -> BoardTask:
+        """Give *task* its *changes*; *moment* and *why* are told of it."""
+        new = msgspec.structs.replace(
+            task, updated_at=self.now, version=task.version + 1, **changes
+        )
+        self.tasks[task.id] = new
+        self.told.append((moment, new, new.claimed_by or task.claimed_by, why))
+        return new
+
+    def wait_for_children(self, id: str) -> BoardTask:
+        """Leave the task *id* to its subtasks; whoever claimed it still has it."""
+        task = self.tasks[id]
+        if task.status == "blocked":
+            return task
+        why = f"it waits for {', '.join(self.waiting_for(id))}"
+        return self.put(task, "task_blocked", why, status="blocked")
+
+    def done(
+        self, task: BoardTask, result: bytes, artifacts: Sequence[str] | None = None
+    ) -> BoardTask:
+        """Complete *task*, and its parent if this was the last it waited for."""
+        new = self.put(
+            task,
+            "task_completed",
+            status="done",
+            result_json=result,
+            artifacts=task.artifacts if artifacts is None else tuple(artifacts),
+            blocked_reason=None,
+        )
+        self._settle_above(new)
+        return new
+
+    def failed(self, task: BoardTask, reason: str) -> BoardTask:
+        """Let *task* fail, and its parent if this was the last it waited for."""
+        new = self.put(
+            task,
+            "task_failed",
+            reason,
+            status="failed",
+            failure_reason=reason,
+            blocked_reason=None,
+        )
+        self._settle_above(new)
+        return new
+
+    def _settle_above(self, task: BoardTask) -> None:
+        """Settle the parent of *task* when its last subtask has; a failed one fails it."""
+        parent = self.tasks[task.parent] if task.parent else None
+        if parent is None or parent.settled or self.waiting_for(parent.id):
+            return
+        children = self.children(parent.id)
+        if failed := [each for each in children if each.status == "failed"]:
+            told = "; ".join(f"{each.id} ({each.failure_reason})" for each in failed)
+            self.failed(parent, f"subtasks failed: {told}")
+        else:
+            results = [
+                {"task_id": each.id, "title": each.title, "result": msgspec.Raw(each.result_json)}
+                for each in children
+            ]
+            self.done(parent, msgspec.json.encode(results))
+
+
+def made_of(part: Subtask, id: str, by: str, change: BoardChange, parent: str | None) -> BoardTask:
+    """Return the task that *part* describes. What its parent still waits for, it waits for too."""
+    above = change.unsettled(parent) if parent else None
+    inherited = [] if above is None else undone(above, change.tasks)
+    priority = part.priority
+    if priority is None:
+        priority = 5 if above is None else above.priority
+    return BoardTask(
+        id=id,
+        title=part.title,
+        description=part.description,
+        created_by=by,
+        depends_on=tuple(dict.fromkeys([*(each.id for each in inherited), *part.depends_on])),
+        required_skills=part.required_skills,
+        priority=priority,
+        parent=parent,
+        created_at=change.now,
+        updated_at=change.now,
+    )
+
+
+def in_order(subtasks: Sequence[Subtask], ids: Sequence[str]) -> list[Subtask]:
+    """Return *subtasks* with the titles of earlier ones in `depends_on` become their *ids*."""
+    known: dict[str, str] = {}
+    named: list[Subtask] = []
+    for part, id in zip(subtasks, ids, strict=True):
+        depends_on = tuple(known.get(each, each) for each in part.depends_on)
+        named.append(msgspec.structs.replace(part, depends_on=depends_on))
+        known[part.title] = id
+    return named
+
 
 DEPTH = 200
 """How deep a result may be nested, as in run memory."""

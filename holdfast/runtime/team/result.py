@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from holdfast.runtime.team.rules import Tasks, undone
+from holdfast.runtime.team.board import Tasks, undone
 from holdfast.runtime.team.task import HELD, BoardTask, lacking
 
 TeamStatus = Literal["completed", "failed", "deadlocked", "stalled", "max_turns", "cancelled"]

@@ -22,9 +22,8 @@ from holdfast.runtime.team.arguments import (
     SendMessage,
     words,
 )
-from holdfast.runtime.team.board import TaskBoard
+from holdfast.runtime.team.board import TaskBoard, no_task
 from holdfast.runtime.team.bus import Message, MessageBus
-from holdfast.runtime.team.change import no_task
 from holdfast.runtime.team.task import BoardTask, Subtask
 from holdfast.tools.base import JSON, Tool, is_error, told, wording
 from holdfast.tools.durable import read
