@@ -22,7 +22,7 @@ from holdfast.ground.errors import (
 from holdfast.ground.ids import Ids
 from holdfast.ground.json_values import encode
 from holdfast.runtime.events import TeamMoment, TeamUpdate
-from holdfast.runtime.team.notices import BoardNotices, Off
+from holdfast.runtime.team.bus import BoardNotices, Off
 from holdfast.runtime.team.task import (
     DESCRIPTION_LIMIT,
     STATUSES,

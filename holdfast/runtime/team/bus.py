@@ -1,9 +1,12 @@
-"""Messages between the agents of a team: to one or to all, kept until they are taken."""
+"""MessageBus: messages between members of a team."""
 
+import logging
+from collections import deque
 from collections.abc import Callable, Iterable
+from inspect import iscoroutinefunction
 from itertools import count
 from threading import Lock
-from typing import Final, Literal
+from typing import Final, Generic, Literal, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -13,8 +16,72 @@ from holdfast.ground.errors import InvalidInput, NotFound
 from holdfast.ground.ids import Ids
 from holdfast.runtime.agent import check_name
 from holdfast.runtime.events import TeamUpdate
-from holdfast.runtime.team.notices import BoardNotices, Off
 from holdfast.runtime.team.task import checked_text, checked_title
+
+E = TypeVar("E")
+Off = Callable[[], None]
+
+_log = logging.getLogger(__name__)
+
+
+class BoardNotices(Generic[E]):
+    """What is still to be told, and to whom.
+
+    `add` is called under the lock of whatever changed, which makes the order; `tell` outside it,
+    so that a listener may change things again. Another thread may do the telling.
+    """
+
+    def __init__(self) -> None:
+        self._listeners: dict[int, Callable[[E], object]] = {}
+        self._numbers = count()
+        self._waiting: deque[E] = deque()
+        self._telling = False
+        self._lock = Lock()
+
+    def subscribe(self, listener: Callable[[E], object]) -> Off:
+        """Call *listener* with all that happens from now on; return how to end that."""
+        if iscoroutinefunction(listener):
+            raise InvalidInput("listener", "must be a plain function, not an async one")
+        with self._lock:
+            number = next(self._numbers)
+            self._listeners[number] = listener
+
+        def off() -> None:
+            with self._lock:
+                self._listeners.pop(number, None)
+
+        return off
+
+    def add(self, notice: E) -> None:
+        """Keep *notice* until it is told."""
+        with self._lock:
+            self._waiting.append(notice)
+
+    def tell(self) -> None:
+        """Tell what waits, unless somebody is at it and will get there."""
+        while True:
+            with self._lock:
+                if self._telling or not self._waiting:
+                    return
+                self._telling = True
+                notice = self._waiting.popleft()
+                numbers = list(self._listeners)
+            try:
+                for number in numbers:
+                    # Asked again each time: one that was removed meanwhile hears no more.
+                    if listener := self._listeners.get(number):
+                        _call(listener, notice)
+            finally:
+                with self._lock:
+                    self._telling = False
+
+
+def _call(listener: Callable[[E], object], notice: E) -> None:
+    try:
+        listener(notice)
+    except Exception:  # noqa: BLE001 - it has happened; a listener may not undo it for others
+        _log.exception("A listener of a team failed.")
+
 
 MessageType = Literal["request", "response", "info", "handoff"]
 TYPES: Final[tuple[MessageType, ...]] = ("request", "response", "info", "handoff")
@@ -228,3 +295,30 @@ def _told(message: Message, seq: int) -> TeamUpdate:
         to=message.to,
         content=message.body,
     )
+
+
+class Mailbox:
+    """What came for *agent*. Shown messages that no answer followed are shown again."""
+
+    def __init__(self, bus: MessageBus, agent: str) -> None:
+        bus.register(agent)
+        self._bus, self._agent = bus, agent
+        self._shown: list[str] = []
+
+    def __len__(self) -> int:
+        return self._bus.pending_count(self._agent)
+
+    def show(self) -> list[Message]:
+        """Return what came and was not yet taken, to go into the next request."""
+        messages = self._bus.pending(self._agent)
+        self._shown += [each.id for each in messages]
+        return messages
+
+    def answered(self) -> None:
+        """Take what was shown: the request that showed it was answered."""
+        shown, self._shown = self._shown, []
+        self._bus.ack(self._agent, shown)
+
+    def unanswered(self) -> None:
+        """Leave what was shown where it is: no answer will follow."""
+        self._shown = []

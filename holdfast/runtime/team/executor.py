@@ -12,8 +12,7 @@ from holdfast.runtime.events import ExecutionEvent, TeamUpdate
 from holdfast.runtime.executor import ExecutionOutcome
 from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.team.board import TaskBoard
-from holdfast.runtime.team.bus import MessageBus
-from holdfast.runtime.team.mailbox import Mailbox
+from holdfast.runtime.team.bus import Mailbox, MessageBus
 from holdfast.runtime.team.member import Member
 from holdfast.runtime.team.playing import Play
 from holdfast.runtime.team.prompts import Strategy, TeamPlan, titled

@@ -8,8 +8,8 @@ from msgspec import Struct
 from holdfast.runtime.agent import AnyModel
 from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.team.board import TaskBoard
+from holdfast.runtime.team.bus import Mailbox
 from holdfast.runtime.team.history import TurnHistory
-from holdfast.runtime.team.mailbox import Mailbox
 from holdfast.runtime.team.result import Workforce
 from holdfast.runtime.team.task import HELD, BoardTask
 from holdfast.runtime.team.toolbox import TurnToolbox

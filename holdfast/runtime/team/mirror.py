@@ -7,7 +7,7 @@ from holdfast.memories.run import keys
 from holdfast.runtime.context import Context
 from holdfast.runtime.events import ExecutionEvent, LogUpdate, TeamUpdate
 from holdfast.runtime.team.board import TaskBoard
-from holdfast.runtime.team.notices import Off
+from holdfast.runtime.team.bus import Off
 from holdfast.runtime.team.task import BoardTask
 
 DESCRIPTION: int = 4_000
