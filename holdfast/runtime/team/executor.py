@@ -17,8 +17,7 @@ from holdfast.runtime.team.member import Member
 from holdfast.runtime.team.playing import Play
 from holdfast.runtime.team.prompts import Strategy, TeamPlan, titled
 from holdfast.runtime.team.result import TeamResult, TeamStatus, result_of
-from holdfast.runtime.team.toolbox import Equipment, TurnToolbox
-from holdfast.runtime.team.tools import Seat, seat_tools
+from holdfast.runtime.team.tools import Equipment, Seat, TurnToolbox, seat_tools
 from holdfast.tools.run import run as memory_tools
 
 MEMORY_BUDGET: Final = 24_000

@@ -12,7 +12,7 @@ from holdfast.runtime.team.bus import Mailbox
 from holdfast.runtime.team.history import TurnHistory
 from holdfast.runtime.team.result import Workforce
 from holdfast.runtime.team.task import HELD, BoardTask
-from holdfast.runtime.team.toolbox import TurnToolbox
+from holdfast.runtime.team.tools import TurnToolbox
 
 PATIENCE = 3
 """Turns in a row that may fail, or that may leave a task as it was."""

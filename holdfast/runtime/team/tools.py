@@ -1,32 +1,225 @@
-"""What an agent does in a team, as tools: nine, and always as itself."""
+"""Tools of the members of a team."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Any, Final, Literal
 
-from msgspec import Struct
+from msgspec import Struct, field
+from pydantic_ai import RunContext
+from pydantic_ai.messages import ModelMessage
+from pydantic_ai.settings import ModelSettings
+from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 
 from holdfast.ground.errors import HoldfastError, InvalidInput
 from holdfast.memories.run import keys
-from holdfast.runtime.team.arguments import (
-    SCHEMAS,
-    Act,
-    Broadcast,
-    CheckMessages,
-    ClaimTask,
-    CompleteTask,
-    CreateTask,
-    DecomposeTask,
-    FailTask,
-    ListTasks,
-    SendMessage,
-    words,
-)
+from holdfast.memories.state.state import NetworkState
+from holdfast.runtime.agent import AnyTool, AnyToolset, name_of, named
+from holdfast.runtime.context import Context, ToolContext
+from holdfast.runtime.events import LogUpdate
+from holdfast.runtime.inference.agent import Agent
+from holdfast.runtime.mcp import kept, reach
+from holdfast.runtime.steps.tools import READ_RESULT, ResultPages, StepTools, ToolCallOutcome
 from holdfast.runtime.team.board import TaskBoard, no_task
-from holdfast.runtime.team.bus import Message, MessageBus
-from holdfast.runtime.team.task import BoardTask, Subtask
-from holdfast.tools.base import JSON, Tool, is_error, told, wording
+from holdfast.runtime.team.bus import TYPES, Message, MessageBus, MessageType
+from holdfast.runtime.team.task import (
+    LAST_PRIORITY,
+    STATUSES,
+    TITLE_LIMIT,
+    BoardTask,
+    Status,
+    Subtask,
+)
+from holdfast.runtime.tools import equipped, in_thread
+from holdfast.tools.base import JSON, Schema, Tool, is_error, told, wording
 from holdfast.tools.durable import read
+
+# An optional argument that is null counts as left out.
+
+Words = list[str] | str | None
+"""A list of words; one alone is taken as a list of one."""
+
+
+class SendMessage(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A message to one teammate."""
+
+    to: str
+    subject: str
+    body: str
+    type: MessageType | None = None
+    reply_to: str | None = None
+    task_id: str | None = None
+
+
+class Broadcast(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A message to all teammates."""
+
+    subject: str
+    body: str
+    type: MessageType | None = None
+
+
+class CheckMessages(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Nothing: all that came is meant."""
+
+
+class CreateTask(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A task to put on the board."""
+
+    title: str
+    description: str | None = None
+    depends_on: Words = None
+    required_skills: Words = None
+    priority: int | None = None
+
+
+class ListTasks(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which tasks are wanted."""
+
+    status: Status | None = None
+    available_only: bool | None = None
+
+
+class ClaimTask(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A task to take."""
+
+    task_id: str
+
+
+class CompleteTask(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A task that is done, and what it came to."""
+
+    task_id: str
+    result: Any
+    artifacts: Words = None
+
+
+class FailTask(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A task that cannot be done, and why."""
+
+    task_id: str
+    reason: str
+
+
+class DecomposeTask(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A task to part, and its parts."""
+
+    task_id: str
+    subtasks: list[CreateTask] = field(default_factory=list[CreateTask])
+
+
+def words(given: Words) -> tuple[str, ...]:
+    """Return what *given* lists."""
+    if given is None:
+        return ()
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
+def _schema(properties: dict[str, Any], *required: str) -> Schema:
+    return {
+        "type": "object",
+        "required": list(required),
+        "additionalProperties": False,
+        "properties": properties,
+    }
+
+
+def _text(told: str, **more: Any) -> dict[str, Any]:
+    return {"type": "string", "minLength": 1, "description": told, **more}
+
+
+def _list(told: str) -> dict[str, Any]:
+    return {"type": "array", "items": {"type": "string"}, "description": told}
+
+
+_TASK: Final = _text("id of a task on the board")
+_MESSAGE: Final = {
+    "subject": _text("what it is about, in a few words", maxLength=TITLE_LIMIT),
+    "body": {"type": "string", "description": "all that is to be said"},
+    "type": {"type": "string", "enum": list(TYPES), "description": "info unless given"},
+}
+_NEW_TASK: Final = {
+    "title": _text("what is to be done, in one line", maxLength=TITLE_LIMIT),
+    "description": {"type": "string", "description": "everything that its agent must know"},
+    "depends_on": _list("ids of tasks that must be done before"),
+    "required_skills": _list("skills that its agent must have"),
+    "priority": {
+        "type": "integer",
+        "minimum": 0,
+        "maximum": LAST_PRIORITY,
+        "description": "0 is done first; 5 unless given",
+    },
+}
+
+Act = Literal[
+    "send_message",
+    "broadcast",
+    "check_messages",
+    "create_task",
+    "list_tasks",
+    "claim_task",
+    "complete_task",
+    "fail_task",
+    "decompose_task",
+]
+
+SCHEMAS: Final[dict[Act, Schema]] = {
+    "send_message": _schema(
+        {
+            "to": _text("name of a teammate"),
+            **_MESSAGE,
+            "reply_to": _text("id of the message this answers"),
+            "task_id": _text("id of the task it is about"),
+        },
+        "to",
+        "subject",
+        "body",
+    ),
+    "broadcast": _schema(_MESSAGE, "subject", "body"),
+    "check_messages": _schema({}),
+    "create_task": _schema(_NEW_TASK, "title"),
+    "list_tasks": _schema(
+        {
+            "status": {
+                "type": "string",
+                "enum": list(STATUSES),
+                "description": "only tasks that stand so",
+            },
+            "available_only": {
+                "type": "boolean",
+                "description": "only tasks that you could claim now",
+            },
+        }
+    ),
+    "claim_task": _schema({"task_id": _TASK}, "task_id"),
+    "complete_task": _schema(
+        {
+            "task_id": _TASK,
+            "result": {"description": "what it came to, whole: any JSON value"},
+            "artifacts": _list("names of what was made elsewhere"),
+        },
+        "task_id",
+        "result",
+    ),
+    "fail_task": _schema(
+        {"task_id": _TASK, "reason": _text("why it cannot be done")}, "task_id", "reason"
+    ),
+    "decompose_task": _schema(
+        {
+            "task_id": _TASK,
+            "subtasks": {
+                "type": "array",
+                "minItems": 1,
+                "items": _schema(_NEW_TASK, "title"),
+                "description": "its parts, in order",
+            },
+        },
+        "task_id",
+        "subtasks",
+    ),
+}
+"""The JSON Schema of each tool's arguments, in the order they are offered."""
+
 
 LISTED: Final = 200
 """Tasks in one answer of `list_tasks`."""
@@ -240,3 +433,98 @@ _ACTS: Final[dict[Act, Callable[[Seat, object], JSON]]] = {
     "fail_task": _fail_task,
     "decompose_task": _decompose_task,
 }
+
+
+RESULT_LIMIT: Final = 25_000
+"""Characters of a tool's answer that go into a prompt at once; a longer one comes in parts."""
+
+
+@dataclass(frozen=True)
+class Equipment:
+    """All that one agent has. *own* are the tools of team and memory, which page themselves."""
+
+    agent: Agent
+    own: Sequence[Tool]
+    tools: Sequence[AnyTool]
+    toolsets: Sequence[AnyToolset]
+
+    def check(self) -> None:
+        """Raise ToolNameTaken when two of them have one name."""
+        named([*self.own, ResultPages(1).tool()], self.tools)
+
+
+class TurnToolbox:
+    """The tools of one agent, and what came of each call by its id."""
+
+    def __init__(self, equipment: Equipment, context: Context) -> None:
+        self._equipment, self._context = equipment, context
+        self._pages = ResultPages(RESULT_LIMIT)
+        self._own = {tool.name for tool in equipment.own}
+        self._state = NetworkState()
+        self.answers: dict[str, ToolCallOutcome] = {}
+        self.offered: Mapping[str, ToolsetTool[Any]] = {}
+        self.threaded = {name_of(tool) for tool in equipment.tools if in_thread(tool)}
+        self.finished = False
+
+    def toolset(self) -> StepTools:
+        """Return them all as one toolset."""
+        equipment = self._equipment
+        tools = [*equipment.own, self._pages.tool(), *equipment.tools]
+        toolsets = [kept(each) for each in equipment.toolsets]
+        return StepTools(equipped(tools, toolsets, context_of=self._context_of), self)
+
+    async def offer(
+        self,
+        tools: Mapping[str, ToolsetTool[Any]],
+        messages: Sequence[ModelMessage],  # noqa: ARG002 - offered whatever was said
+    ) -> Mapping[str, ToolsetTool[Any]]:
+        """Return all, but for reading on where nothing came in parts."""
+        self.offered = {
+            name: tool for name, tool in tools.items() if name != READ_RESULT or len(self._pages)
+        }
+        return self.offered
+
+    def pages_of(self, name: str) -> ResultPages | None:
+        """Return where a long result of *name* is kept."""
+        return None if name in self._own or name == READ_RESULT else self._pages
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait, by the run's own measure of time."""
+        await self._context.sleep(seconds)
+
+    async def left_behind(self, name: str) -> None:
+        """Tell that *name*, which would not stop, is left to itself."""
+        told = f"the tool {name} did not stop with the run and is left behind"
+        await self._context.tell(LogUpdate(severity="warning", content=told))
+
+    async def reach(self, toolset: AbstractToolset[Any]) -> None:
+        """Connect the servers in *toolset*; tell of those that cannot be reached."""
+        for name, error in (await reach([toolset], self._context.servers_down)).items():
+            told = f"the MCP server {name} cannot be reached, its tools are not offered: {error}"
+            await self._context.tell(LogUpdate(severity="warning", content=told))
+
+    def settings(self, ctx: RunContext[Any]) -> ModelSettings:
+        """Return the settings of a request: a choice of the agent is forced on the first only."""
+        agent = self._equipment.agent
+        settings = ModelSettings(**(agent.model_settings or {}))
+        choice = agent.tool_choice
+        if ctx.run_step > 1 or choice == "auto" or (choice != "any" and choice not in self.offered):
+            return settings
+        forced = ModelSettings(tool_choice="required" if choice == "any" else [choice])
+        return settings | forced
+
+    def _context_of(self, ctx: RunContext[Any]) -> ToolContext:
+        agent, context = self._equipment.agent, self._context
+        call_id, name = ctx.tool_call_id or "", ctx.tool_name or ""
+        return ToolContext(
+            agent=agent,
+            state=self._state.on_behalf(
+                agent=agent.name, run_id=context.run_id, tool=name, call_id=call_id
+            ),
+            run_id=context.run_id,
+            call_id=call_id,
+            tool_name=name,
+            usage=ctx.usage,
+            context=context,
+            memory=context.memory,
+        )
