@@ -13,11 +13,11 @@ from holdfast.runtime.executor import ExecutionOutcome
 from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.team.board import TaskBoard
 from holdfast.runtime.team.bus import Mailbox, MessageBus
-from holdfast.runtime.team.member import Member
 from holdfast.runtime.team.playing import Play
 from holdfast.runtime.team.prompts import Strategy, TeamPlan, titled
 from holdfast.runtime.team.result import TeamResult, TeamStatus, result_of
 from holdfast.runtime.team.tools import Equipment, Seat, TurnToolbox, seat_tools
+from holdfast.runtime.team.turn import Member
 from holdfast.tools.run import run as memory_tools
 
 MEMORY_BUDGET: Final = 24_000

@@ -8,12 +8,11 @@ from holdfast.runtime.context import Context
 from holdfast.runtime.events import TeamUpdate
 from holdfast.runtime.team.board import TaskBoard
 from holdfast.runtime.team.bus import MessageBus
-from holdfast.runtime.team.member import Member
 from holdfast.runtime.team.mirror import mirrored
 from holdfast.runtime.team.prompts import TeamPlan, occasion_text, titled
 from holdfast.runtime.team.result import TeamStatus, settled_as, why_undone
-from holdfast.runtime.team.taking import TurnScheduler
 from holdfast.runtime.team.telling import TeamEvents
+from holdfast.runtime.team.turn import Member, TurnScheduler
 
 
 class Play:

@@ -1,25 +1,271 @@
-"""One turn of one agent: requests and tools in turn, until it has nothing more to say."""
+"""One turn of a member in the loop of its agent."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
-from opentelemetry.trace import get_current_span
+from opentelemetry.trace import Span, get_current_span
 from pydantic_ai import Agent as ModelAgent
-from pydantic_ai import CallToolsNode, ModelRequestNode, UsageLimits
+from pydantic_ai import CallToolsNode, ModelRequestNode, RunContext, UsageLimits
 from pydantic_ai.agent import AgentRun
-from pydantic_ai.capabilities import Instrumentation
-from pydantic_ai.messages import ModelMessage, ModelResponse
+from pydantic_ai.capabilities import AbstractCapability, Instrumentation
+from pydantic_ai.messages import (
+    InstructionPart,
+    ModelMessage,
+    ModelRequest,
+    ModelRequestPart,
+    ModelResponse,
+    ModelResponsePart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+    repair_messages,
+)
+from pydantic_ai.models import ModelRequestContext
 from pydantic_ai.models.instrumented import InstrumentationSettings
 from pydantic_graph import End
 
+from holdfast.ground.errors import Conflict
+from holdfast.runtime.agent import AnyModel
 from holdfast.runtime.concurrency import NOTING, none_left
 from holdfast.runtime.context import Context
+from holdfast.runtime.inference.agent import Agent
+from holdfast.runtime.inference.request import HookFailed, is_enabled, system_text
+from holdfast.runtime.metrics import counts
 from holdfast.runtime.steps.contract import Stopped
-from holdfast.runtime.steps.hooks import LoopScope, StepHooks
+from holdfast.runtime.steps.hooks import LoopScope, Rewritten, StepHooks
 from holdfast.runtime.steps.tools import StepEvents
-from holdfast.runtime.team.member import Member
-from holdfast.runtime.team.rewriting import TurnRewrite
+from holdfast.runtime.team.board import TaskBoard
+from holdfast.runtime.team.bus import Mailbox
+from holdfast.runtime.team.prompts import TeamPlan, member_text, turn_text
+from holdfast.runtime.team.result import Workforce
+from holdfast.runtime.team.task import HELD, BoardTask
+from holdfast.runtime.team.telling import TeamEvents
+from holdfast.runtime.team.tools import TurnToolbox
+
+
+@dataclass
+class TurnRewrite(AbstractCapability[Any]):
+    """Puts what *hooks* made of a turn in the place of its *prompt* and of its system text."""
+
+    hooks: StepHooks
+    prompt: str
+
+    async def before_model_request(
+        self,
+        ctx: RunContext[Any],  # noqa: ARG002
+        request_context: ModelRequestContext,
+    ) -> ModelRequestContext:
+        """Return the request as the hook wants it; earlier turns stay as they are."""
+        rewritten = self.hooks.rewritten
+        if rewritten is None:
+            return request_context
+        instructions = [InstructionPart(rewritten.system)] if rewritten.system else None
+        return replace(
+            request_context,
+            messages=list(self._sent(request_context.messages, rewritten)),
+            model_request_parameters=replace(
+                request_context.model_request_parameters, instruction_parts=instructions
+            ),
+        )
+
+    def _sent(
+        self, messages: Sequence[ModelMessage], rewritten: Rewritten
+    ) -> Iterator[ModelMessage]:
+        for message in messages:
+            before = [part for part in message.parts if not self._opens(part)]
+            if len(before) == len(message.parts):
+                yield message
+                continue
+            # What stands with the prompt answers calls of the turn before, and goes first.
+            if before and isinstance(message, ModelRequest):
+                yield replace(message, parts=before)
+            yield from rewritten.messages
+
+    def _opens(self, part: object) -> bool:
+        return isinstance(part, UserPromptPart) and part.content == self.prompt
+
+
+TOKENS: Final = 60_000
+"""Tokens of turns after which the oldest go."""
+CHARACTERS: Final = 4
+"""Characters that are taken for one token."""
+
+
+class TurnHistory:
+    """The turns of one agent, of at most *tokens*; the newest is always there, whole."""
+
+    def __init__(self, tokens: int = TOKENS) -> None:
+        self._most = tokens * CHARACTERS
+        self._turns: list[tuple[int, list[ModelMessage]]] = []
+        self.left_out = 0
+        """How many turns went."""
+
+    def add(self, turn: Sequence[ModelMessage]) -> int:
+        """Keep the messages of one more *turn*; return how many old turns went for it."""
+        kept = _answered(turn)
+        if kept:
+            self._turns.append((sum(map(_characters, kept)), kept))
+        gone = 0
+        while len(self._turns) > 1 and sum(size for size, _ in self._turns) > self._most:
+            del self._turns[0]
+            gone += 1
+        self.left_out += gone
+        return gone
+
+    def messages(self) -> list[ModelMessage]:
+        """Return what is sent before the next turn, with a note of what is no longer there."""
+        said = [message for _, turn in self._turns for message in turn]
+        if not self.left_out:
+            return said
+        note = (
+            f"[{self.left_out} earlier turns of yours are left out here for their length. "
+            "What you published in memory and did on the board is still there.]"
+        )
+        return [ModelRequest([UserPromptPart(note)]), *said]
+
+
+def _answered(turn: Sequence[ModelMessage]) -> list[ModelMessage]:
+    """Return *turn* as it can be sent again, each call answered; nothing if it got no reply."""
+    if not any(isinstance(message, ModelResponse) for message in turn):
+        return []
+    return repair_messages(turn)
+
+
+def _characters(message: ModelMessage) -> int:
+    return sum(map(_of_part, message.parts))
+
+
+def _of_part(part: ModelRequestPart | ModelResponsePart) -> int:
+    if isinstance(part, ToolCallPart):
+        return len(part.tool_name) + len(part.args_as_json_str())
+    if isinstance(part, ToolReturnPart):
+        return len(part.model_response_str())
+    content: Any = getattr(part, "content", None)
+    return len(content) if isinstance(content, str) else 0
+
+
+PATIENCE = 3
+"""Turns in a row that may fail, or that may leave a task as it was."""
+
+Versions = Mapping[str, int]
+"""Tasks by their ids, each at the version it was seen."""
+
+
+class Sight(Struct, frozen=True):
+    """What an agent could act on at one moment."""
+
+    held: tuple[BoardTask, ...]
+    claimable: tuple[BoardTask, ...]
+
+    @property
+    def mine(self) -> tuple[BoardTask, ...]:
+        """The tasks in hand that can be gone on with."""
+        return tuple(task for task in self.held if task.status in HELD)
+
+
+@dataclass(eq=False)
+class Member:
+    """*agent*, its *model* and *toolbox*, and what the team remembers of its turns.
+
+    `passed` are the tasks it could claim when its last turn began, `called` those of a last call.
+    `fruitless` counts turns that changed nothing on a task of its own. One that is `benched`
+    takes no more turns; one that is `away` is switched off for now.
+    """
+
+    agent: Agent
+    model: AnyModel
+    toolbox: TurnToolbox
+    mailbox: Mailbox
+    board: TaskBoard
+    history: TurnHistory = field(default_factory=TurnHistory)
+    passed: dict[str, int] = field(default_factory=dict[str, int])
+    called: dict[str, int] = field(default_factory=dict[str, int])
+    fruitless: dict[str, int] = field(default_factory=dict[str, int])
+    failures: int = 0
+    cuts: int = 0
+    last_turn: int = 0
+    benched: bool = False
+    away: bool = False
+    busy: bool = False
+
+    @property
+    def name(self) -> str:
+        """The agent's name."""
+        return self.agent.name
+
+    @property
+    def present(self) -> bool:
+        """Whether it could take a turn, had it anything to do."""
+        return not (self.benched or self.away or self.busy)
+
+    def sight(self) -> Sight:
+        """Return what it could act on now."""
+        held = [task for task in self.board.list() if task.claimed_by == self.name]
+        return Sight(
+            tuple(task for task in held if not task.settled),
+            tuple(self.board.available(self.agent.skills)),
+        )
+
+    def workable(self) -> bool:
+        """Tell whether it could take a turn, and has a reason to."""
+        return self.present and self.has_work()
+
+    def has_work(self) -> bool:
+        """Tell whether there is anything for it to do that it has not looked at and left."""
+        if len(self.mailbox):
+            return True
+        seen = self.sight()
+        return bool(seen.mine or _is_new(seen.claimable, self.passed))
+
+    def uncalled(self) -> bool:
+        """Tell whether there is anything to claim that it was not yet called upon to claim."""
+        return self.present and _is_new(self.sight().claimable, self.called)
+
+    def call(self) -> None:
+        """Note that it is called upon to claim what it left, for nobody else will."""
+        self.called = _versions(self.sight().claimable)
+
+    def took_a_turn(self, seen: Sight, *, cut: bool) -> list[BoardTask]:
+        """Note that it took a turn, beginning with *seen*; return its tasks that get nowhere.
+
+        One that was *cut* had more to say, and may say it, but not for ever.
+        """
+        self.failures = 0
+        self.cuts = self.cuts + 1 if cut else 0
+        self.passed = {} if cut and self.cuts < PATIENCE else _versions(seen.claimable)
+        versions = _versions(self.sight().mine)
+        same = [task for task in seen.mine if versions.get(task.id) == task.version]
+        # Who has several tasks goes on with one at a time; none is held against it then.
+        stood_still = len(same) == len(seen.mine)
+        self.fruitless = {task.id: self.fruitless.get(task.id, 0) + stood_still for task in same}
+        return [task for task in same if self.fruitless[task.id] >= PATIENCE]
+
+    def failed_a_turn(self) -> bool:
+        """Note that its turn failed; tell whether that was once too often."""
+        self.mailbox.unanswered()
+        # It said nothing to what it was shown, so that is as new to it as before.
+        self.passed, self.called = {}, {}
+        self.failures += 1
+        self.benched = self.failures >= PATIENCE
+        return self.benched
+
+    def workforce(self) -> Workforce:
+        """Return what it counts for."""
+        out = "benched" if self.benched else "switched off" if self.away else None
+        return Workforce(self.name, self.agent.skills, out)
+
+
+def _versions(tasks: tuple[BoardTask, ...]) -> dict[str, int]:
+    return {task.id: task.version for task in tasks}
+
+
+def _is_new(tasks: tuple[BoardTask, ...], known: Versions) -> bool:
+    """Tell whether there are *tasks*, and they are not those that are *known*."""
+    return bool(tasks) and _versions(tasks) != known
+
 
 ToModel: TypeAlias = ModelRequestNode[Any, str]
 ToTools: TypeAlias = CallToolsNode[Any, str]
@@ -172,3 +418,120 @@ class MemberTurn:
             tracer_provider=context.tracer_provider, include_content=context.trace_content
         )
         return [Instrumentation(settings=settings)]
+
+
+class TurnScheduler:
+    """The turns of *members*, who work as *plan* says, each within a slot of the run."""
+
+    def __init__(
+        self,
+        plan: TeamPlan,
+        members: Sequence[Member],
+        *,
+        board: TaskBoard,
+        context: Context,
+        teller: TeamEvents,
+    ) -> None:
+        self._plan, self._members, self._board = plan, members, board
+        self._context, self._teller = context, teller
+        self._slots = context.slots.narrowed(plan.max_concurrency)
+        self._number = 0
+
+    async def take(self, member: Member, occasion: str, *, called: bool = False) -> bool:
+        """Let *member* take a turn on *occasion*; False when there was no cause for one.
+
+        What it could do may be gone when a slot is free at last, unless it is *called* upon.
+        """
+        async with self._slots.taken():
+            if not (called or member.has_work()):
+                return False
+            failure = await self._kept_out(member)
+            if member.away:
+                return False
+            self._number += 1
+            member.last_turn = self._number
+            await self._teller.moment("agent_started", agent=member.name)
+            counts.turn_taken(member.name)
+            seen = member.sight()
+            taken = Taken(failure=failure) if failure else await self._taken(member, seen, occasion)
+            await self._follow(member, seen, taken)
+            return True
+
+    async def _kept_out(self, member: Member) -> Exception | None:
+        """See whether the agent's hook keeps it out; return why that cannot be told."""
+        try:
+            member.away = not await is_enabled(member.agent, self._context)
+        except HookFailed as error:
+            return error
+        return None
+
+    async def _taken(self, member: Member, seen: Sight, occasion: str) -> Taken:
+        with self._context.tracer.start_as_current_span("holdfast.team.turn") as span:
+            span.set_attribute("holdfast.run_id", self._context.run_id)
+            span.set_attribute("gen_ai.agent.name", member.name)
+            taken = await self._said(member, seen, occasion)
+            _measure(span, taken)
+            return taken
+
+    async def _said(self, member: Member, seen: Sight, occasion: str) -> Taken:
+        try:
+            said = await system_text(member.agent, self._context)
+            contract = member_text(
+                member.agent,
+                team=[each.agent for each in self._members],
+                plan=self._plan,
+                profile=self._context.profile,
+            )
+        except Exception as error:  # noqa: BLE001 - instructions may be a function of the user's
+            return Taken(failure=error)
+        prompt = turn_text(member.mailbox.show(), seen.held, seen.claimable, occasion)
+        beginning = Beginning(said.strip(), contract, prompt)
+        turn = MemberTurn(member, beginning, rounds=self._plan.tool_rounds, context=self._context)
+        return await turn.taken()
+
+    async def _follow(self, member: Member, seen: Sight, taken: Taken) -> None:
+        gone = member.history.add(taken.messages)
+        if gone:
+            why = f"{gone} of the oldest turns of {member.name} are no longer sent"
+            await self._teller.log("info", why)
+        if taken.failure is not None:
+            await self._failed(member, taken.failure)
+            return
+        for task in member.took_a_turn(seen, cut=taken.cut):
+            why = f"no progress: {PATIENCE} turns of {member.name} changed nothing on it"
+            # Whoever settled it meanwhile was faster, which is progress.
+            with suppress(Conflict):
+                self._board.fail(task.id, member.name, why)
+        await self._teller.moment("agent_finished", agent=member.name, content=taken.text)
+        if not member.has_work():
+            await self._teller.moment("agent_idle", agent=member.name)
+
+    async def _failed(self, member: Member, failure: Exception) -> None:
+        cause = failure.__cause__ if isinstance(failure, HookFailed) else None
+        why = f"{failure}: {cause}" if cause else f"{type(failure).__name__}: {failure}"
+        await self._teller.log("error", f"a turn of {member.name} failed: {why}")
+        out = member.failed_a_turn()
+        await self._teller.moment(
+            "agent_finished", agent=member.name, content=f"The turn failed: {why}"
+        )
+        if not out:
+            return
+        released: list[str] = []
+        for task in member.sight().held:
+            with suppress(Conflict):
+                self._board.release(task.id, member.name)
+                released.append(task.id)
+        content = f"{PATIENCE} turns in a row failed"
+        await self._teller.moment(
+            "agent_benched", agent=member.name, content=content, tasks=tuple(released)
+        )
+
+
+def _measure(span: Span, taken: Taken) -> None:
+    usages = [each.usage for each in taken.messages if isinstance(each, ModelResponse)]
+    span.set_attribute("gen_ai.usage.input_tokens", sum(each.input_tokens for each in usages))
+    span.set_attribute("gen_ai.usage.output_tokens", sum(each.output_tokens for each in usages))
+    span.set_attribute("holdfast.iterations", len(usages))
+    span.set_attribute("holdfast.state", "failed" if taken.failure else "completed")
+    if taken.failure:
+        span.set_attribute("holdfast.reason", type(taken.failure).__name__)

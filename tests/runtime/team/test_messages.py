@@ -29,7 +29,7 @@ from holdfast.runtime.context import Context
 from holdfast.runtime.events import LogUpdate
 from holdfast.runtime.team.bus import MessageBus
 from holdfast.runtime.team.executor import TeamExecutor
-from holdfast.runtime.team.history import TurnHistory
+from holdfast.runtime.team.turn import TurnHistory
 from holdfast.testing.scripted import Asked, call
 
 pytestmark = pytest.mark.anyio
