@@ -14,10 +14,16 @@ from holdfast.runtime.executor import ExecutionOutcome
 from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.team.board import TaskBoard
 from holdfast.runtime.team.bus import Mailbox, MessageBus
-from holdfast.runtime.team.mirror import mirrored
 from holdfast.runtime.team.prompts import Strategy, TeamPlan, occasion_text, titled
-from holdfast.runtime.team.result import TeamResult, TeamStatus, result_of, settled_as, why_undone
-from holdfast.runtime.team.telling import TeamEvents
+from holdfast.runtime.team.result import (
+    TeamEvents,
+    TeamResult,
+    TeamStatus,
+    mirrored,
+    result_of,
+    settled_as,
+    why_undone,
+)
 from holdfast.runtime.team.tools import Equipment, Seat, TurnToolbox, seat_tools
 from holdfast.runtime.team.turn import Member, TurnScheduler
 from holdfast.tools.run import run as memory_tools

@@ -1,11 +1,16 @@
-"""What became of a team's work, and why some of it stays undone."""
+"""TeamResult, and the mirror of a board in run memory."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
 from msgspec import Struct
 
-from holdfast.runtime.team.board import Tasks, undone
+from holdfast.ground.errors import HoldfastError
+from holdfast.memories.run import keys
+from holdfast.runtime.context import Context
+from holdfast.runtime.events import ExecutionEvent, LogUpdate, TeamMoment, TeamUpdate, feed
+from holdfast.runtime.team.board import TaskBoard, Tasks, undone
+from holdfast.runtime.team.bus import Off
 from holdfast.runtime.team.task import HELD, BoardTask, lacking
 
 TeamStatus = Literal["completed", "failed", "deadlocked", "stalled", "max_turns", "cancelled"]
@@ -104,3 +109,63 @@ def _missing(task: BoardTask, team: Sequence[Workforce]) -> str:
     named = ", ".join(f'"{skill}"' for skill in nobodys or task.required_skills)
     skills = "skill" if len(nobodys or task.required_skills) == 1 else "skills"
     return f"needs {skills} {named}, which no agent has" + ("" if nobodys else " together")
+
+
+class TeamEvents:
+    """Tells whoever looked on at the run of *context* when this was made."""
+
+    def __init__(self, context: Context) -> None:
+        self._context, self._feed = context, feed.get()
+
+    async def moment(self, moment: TeamMoment, **told: Any) -> None:
+        """Tell what became of the team or of one of its agents."""
+        await self._context.tell(TeamUpdate(event=moment, **told))
+
+    async def log(self, severity: Literal["info", "warning", "error"], content: str) -> None:
+        """Tell something worth a line."""
+        await self._context.tell(LogUpdate(severity=severity, content=content))
+
+    def soon(self, event: ExecutionEvent) -> None:
+        """Tell of *event* from any thread, waiting for nothing."""
+        if self._feed is not None:
+            self._feed.tell_soon(lambda: self._context.stamped(event))
+
+
+DESCRIPTION: int = 4_000
+"""Characters of a description that an entry of run memory may have."""
+
+
+def mirrored(board: TaskBoard, context: Context, tell: Callable[[ExecutionEvent], None]) -> Off:
+    """Set what is done on *board*, now and from now on, in the memory of *context*.
+
+    Failed tasks are not in it. One that the memory will not take is told as an error.
+    """
+
+    def hear(event: TeamUpdate) -> None:
+        if event.event != "task_completed":
+            return
+        if task := board.get(event.task_id or ""):
+            keep(task)
+
+    def keep(task: BoardTask) -> None:
+        try:
+            context.memory.set(
+                keys.task(task.id),
+                task.result,
+                source=task.id,
+                title=task.title,
+                description=_shortened(task.description) or None,
+            )
+        except HoldfastError as error:
+            why = f"the result of {task.id} is not in memory: {error}"
+            tell(LogUpdate(severity="error", content=why, task_id=task.id))
+
+    off = board.on_event(hear)
+    for task in board.list("done"):
+        if not context.memory.has(keys.task(task.id)):
+            keep(task)
+    return off
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= DESCRIPTION else f"{text[: DESCRIPTION - 1]}…"

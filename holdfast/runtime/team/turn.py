@@ -40,9 +40,8 @@ from holdfast.runtime.steps.tools import StepEvents
 from holdfast.runtime.team.board import TaskBoard
 from holdfast.runtime.team.bus import Mailbox
 from holdfast.runtime.team.prompts import TeamPlan, member_text, turn_text
-from holdfast.runtime.team.result import Workforce
+from holdfast.runtime.team.result import TeamEvents, Workforce
 from holdfast.runtime.team.task import HELD, BoardTask
-from holdfast.runtime.team.telling import TeamEvents
 from holdfast.runtime.team.tools import TurnToolbox
 
 
