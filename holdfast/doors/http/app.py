@@ -11,9 +11,14 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from holdfast.doors.http.answers import Headers, LiveAnswer, Response, Send
-from holdfast.doors.http.auth import LOOPBACK_HOSTS, WORKSPACE, HostPolicy, demand_right
+from holdfast.doors.http.auth import (
+    LOOPBACK_HOSTS,
+    WORKSPACE,
+    HostPolicy,
+    demand_right,
+    demand_strictness,
+)
 from holdfast.doors.http.call import Call
-from holdfast.doors.http.compat.strict import demand_strictness
 from holdfast.doors.http.metrics import UNKNOWN
 from holdfast.doors.http.params import (
     LIMITS,

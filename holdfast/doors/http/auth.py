@@ -1,4 +1,4 @@
-"""Access to the server: `Host` and `Origin`, credentials, workspaces, scopes, session tokens."""
+"""Authenticate requests: keys, session tokens, open servers."""
 
 import ipaddress
 import re
@@ -11,7 +11,13 @@ from holdfast.doors.http.lanes import Lanes
 from holdfast.doors.http.request import RouteMatch
 from holdfast.doors.http.response import MisdirectedRequest
 from holdfast.doors.http.visitor import Visitor
-from holdfast.ground.errors import InvalidInput, NotAuthenticated, NotPermitted, ScopeDenied
+from holdfast.ground.errors import (
+    InvalidInput,
+    NotAuthenticated,
+    NotPermitted,
+    ScopeDenied,
+    shortened,
+)
 from holdfast.ground.scope import LOCAL, Actor, checked_name
 from holdfast.memories.stores.credentials import TOKEN_PREFIX, Credential, Credentials
 from holdfast.memories.stores.records import KeyScope
@@ -231,3 +237,33 @@ def _bound_to(visitor: Visitor, found: RouteMatch) -> bool:
     owners = {"agent": visitor.agent, "user": visitor.user}
     owner = owners.get(found.route.bound)
     return owner is not None and found.segments[found.route.bound] == owner
+
+
+BETAS = frozenset({"agent-memory-2026-07-22", "managed-agents-2026-04-01"})
+"""Either opens the store routes; both together do not."""
+
+
+def demand_strictness(headers: Iterable[tuple[bytes, bytes]], path: str) -> None:
+    """Raise InvalidInput when a request to *path* lacks what a strict server wants."""
+    versions = [value for name, value in headers if name == b"anthropic-version" and value]
+    if not versions:
+        raise InvalidInput(
+            "anthropic-version", "is required", next="Send the header, such as 2023-06-01."
+        )
+    if path.startswith("/v1/memory_stores"):
+        _demand_one_beta(headers)
+
+
+def _demand_one_beta(headers: Iterable[tuple[bytes, bytes]]) -> None:
+    given = {
+        beta.strip()
+        for name, value in headers
+        if name == b"anthropic-beta"
+        for beta in value.decode("latin-1").split(",")
+        if beta.strip()
+    }
+    advice = f"Send exactly one of {' and '.join(sorted(BETAS))}."
+    if unknown := sorted(given - BETAS):
+        raise InvalidInput("anthropic-beta", f"{shortened(unknown[0])} is not known", next=advice)
+    if len(given) != 1:
+        raise InvalidInput("anthropic-beta", "must name one beta", next=advice)
