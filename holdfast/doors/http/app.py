@@ -30,7 +30,7 @@ from holdfast.doors.http.params import (
     out_of_memory,
 )
 from holdfast.doors.http.query import read_query
-from holdfast.doors.http.request import HttpRoute, RouteMatch, RouteTable
+from holdfast.doors.http.request import HttpRoute, RouteMatch, RouteTable, Visitor
 from holdfast.doors.http.response import (
     MisdirectedRequest,
     error_answer,
@@ -39,7 +39,6 @@ from holdfast.doors.http.response import (
 )
 from holdfast.doors.http.routes import routes
 from holdfast.doors.http.state import House
-from holdfast.doors.http.visitor import Visitor
 from holdfast.ground.clock import Clock, SystemClock, to_microseconds
 from holdfast.ground.errors import (
     HoldfastError,

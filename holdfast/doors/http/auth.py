@@ -7,10 +7,8 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from holdfast.doors.http.lanes import Lanes
-from holdfast.doors.http.request import RouteMatch
+from holdfast.doors.http.request import Lanes, RouteMatch, Visitor
 from holdfast.doors.http.response import MisdirectedRequest
-from holdfast.doors.http.visitor import Visitor
 from holdfast.ground.errors import (
     InvalidInput,
     NotAuthenticated,

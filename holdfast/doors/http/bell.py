@@ -8,7 +8,7 @@ import logging
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import asynccontextmanager, closing, suppress
 
-from holdfast.doors.http.lanes import Lanes
+from holdfast.doors.http.request import Lanes
 from holdfast.engines.base import Engine
 from holdfast.ground.errors import HoldfastError, Unavailable
 from holdfast.ground.events import Event

@@ -3,10 +3,9 @@
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar, cast
 
-from holdfast.doors.http.lanes import Lanes
 from holdfast.doors.http.params import B, BodyLimits, read_body, read_json
+from holdfast.doors.http.request import Lanes, LibraryHandles, Visitor
 from holdfast.doors.http.state import House
-from holdfast.doors.http.visitor import LibraryHandles, Visitor
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.records import JSONObject
 

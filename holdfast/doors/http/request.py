@@ -1,7 +1,11 @@
-"""A route: what is asked for, who may ask, and who answers. And the table of all of them."""
+"""Routes, the principal of a request, and the executor of its calls."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, Literal
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from functools import partial
+from typing import Any, Literal, TypeVar
 from urllib.parse import unquote_to_bytes
 
 from msgspec import Struct, field
@@ -10,7 +14,108 @@ from holdfast.doors.http.answers import LiveAnswer, Response
 from holdfast.doors.http.params import Body
 from holdfast.doors.http.query import Name
 from holdfast.doors.http.response import WrongMethod
+from holdfast.engines.async_writes import awaited_writes
 from holdfast.ground.errors import NotFound
+from holdfast.ground.scope import Actor
+from holdfast.library.holdfast import Holdfast
+from holdfast.memories.stores.records import KeyScope
+
+MOST_KEPT = 1_024
+"""Visitors whose handles are kept; past that all are let go and made anew."""
+
+
+class Visitor(Struct, frozen=True):
+    """Who a request is by, and how far it reaches."""
+
+    actor: Actor
+    scope: KeyScope
+    workspace: str
+    agent: str | None = None
+    user: str | None = None
+    session_id: str | None = None
+    keyed: bool = True
+
+    @property
+    def bound(self) -> bool:
+        """Whether it reaches one agent's or one user's memory and nothing else."""
+        return self.agent is not None or self.user is not None
+
+
+class LibraryHandles(Struct, frozen=True):
+    """The library in a visitor's name: `plain` waits, `awaited` gives back what to await."""
+
+    plain: Holdfast
+    awaited: Holdfast
+
+
+class HandleShelf:
+    """Handles by visitor, since most requests are by one who was here before."""
+
+    def __init__(self, hf: Holdfast) -> None:
+        self._hf = hf
+        self._kept: dict[Visitor, LibraryHandles] = {}
+
+    def of(self, visitor: Visitor) -> LibraryHandles:
+        """Return the handles that act in the name of *visitor*."""
+        handles = self._kept.get(visitor)
+        if handles is None:
+            if len(self._kept) >= MOST_KEPT:
+                self._kept = {}
+            handles = self._kept[visitor] = self._made(visitor)
+        return handles
+
+    def _made(self, visitor: Visitor) -> LibraryHandles:
+        plain = self._hf.acting(
+            workspace=visitor.workspace, actor=visitor.actor, session_id=visitor.session_id
+        )
+        awaited = self._hf.acting(
+            workspace=visitor.workspace,
+            actor=visitor.actor,
+            session_id=visitor.session_id,
+            through=awaited_writes,
+        )
+        return LibraryHandles(plain, awaited)
+
+
+# A point read or a short page on SQLite takes less time than the way to a thread and back. Anything
+# that may wait (a scan, a search, a commit, a database across a network) goes to one of a few
+# threads.
+
+T = TypeVar("T")
+
+THREADS = 16
+"""More would not finish more: the interpreter runs one of them at a time."""
+
+
+class Lanes:
+    """Runs what a request asks for; with *direct*, quick work runs where it is asked.
+
+    *live* is how many may wait for what happens next at the same time.
+    """
+
+    def __init__(self, *, direct: bool, live: int) -> None:
+        self._direct = direct
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="holdfast-http")
+        self._waiting = ThreadPoolExecutor(live, thread_name_prefix="holdfast-live")
+
+    async def quick(self, work: Callable[[], T]) -> T:
+        """Return *work*(), a read of one row, or of a few that follow one another."""
+        return work() if self._direct else await self.slow(work)
+
+    async def slow(self, work: Callable[[], T]) -> T:
+        """Return *work*(), run on a thread with the request's context variables."""
+        asked = partial(copy_context().run, work)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, asked)
+
+    async def live(self, wait: Callable[[], T]) -> T:
+        """Return *wait*(), which waits for something to happen, run on a thread for that."""
+        return await asyncio.get_running_loop().run_in_executor(self._waiting, wait)
+
+    def close(self) -> None:
+        """Let the threads end."""
+        self._waiting.shutdown(wait=False, cancel_futures=True)
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
 
 MIB = 1_048_576
 DURABLE_LIMIT = 4 * MIB

@@ -7,14 +7,12 @@ from contextlib import contextmanager
 
 from holdfast.doors.http.auth import Gate
 from holdfast.doors.http.bell import Bell
-from holdfast.doors.http.lanes import Lanes
 from holdfast.doors.http.longterm_metrics import longterm_numbers
 from holdfast.doors.http.metrics import METHODS, UNKNOWN, Metrics
-from holdfast.doors.http.request import RouteTable
+from holdfast.doors.http.request import HandleShelf, Lanes, RouteTable
 from holdfast.doors.http.request_ids import RequestIds
 from holdfast.doors.http.run_metrics import run_numbers
 from holdfast.doors.http.served import Served
-from holdfast.doors.http.visitor import HandleShelf
 from holdfast.engines.base import trim_changes
 from holdfast.ground.clock import Clock
 from holdfast.ground.errors import Unavailable

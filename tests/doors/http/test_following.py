@@ -12,8 +12,7 @@ from doors.http.asking import Asker, Said
 import holdfast
 from holdfast.doors.http import bell
 from holdfast.doors.http.app import App, make_app
-from holdfast.doors.http.lanes import THREADS
-from holdfast.doors.http.request import MIB
+from holdfast.doors.http.request import MIB, THREADS
 from holdfast.library.holdfast import Holdfast
 from holdfast.testing.contracts.given import written
 from holdfast.testing.fakes import FrozenClock
