@@ -7,17 +7,17 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from holdfast.doors.http.answers import Response, of_page, of_record
-from holdfast.doors.http.call import Call
-from holdfast.doors.http.compat.stores import STORE
-from holdfast.doors.http.params import Body
-from holdfast.doors.http.query import PAGE, VIEW, fixed, integer, text
-from holdfast.doors.http.request import HttpRoute
-from holdfast.doors.http.there import (
+from holdfast.doors.http.call import (
+    Call,
     memory_there,
     memory_writable,
     store_there,
     store_writable,
 )
+from holdfast.doors.http.compat.stores import STORE
+from holdfast.doors.http.params import Body
+from holdfast.doors.http.query import PAGE, VIEW, fixed, integer, text
+from holdfast.doors.http.request import HttpRoute
 
 MEMORIES = f"{STORE}/memories"
 MEMORY = f"{STORE}/memories/{{m}}"

@@ -1,10 +1,9 @@
 """Tokens by which a worker or a mount writes as a session."""
 
 from holdfast.doors.http.answers import Response, of_page, of_record
-from holdfast.doors.http.call import Call
+from holdfast.doors.http.call import Call, session_there
 from holdfast.doors.http.params import Body
 from holdfast.doors.http.request import HttpRoute
-from holdfast.doors.http.there import session_there
 from holdfast.ground.pages import Page
 
 TOKENS = "/api/sessions/{id}/tokens"
