@@ -28,8 +28,8 @@ from holdfast.doors.http.params import (
     Receive,
     RequestLimits,
     out_of_memory,
+    read_query,
 )
-from holdfast.doors.http.query import read_query
 from holdfast.doors.http.request import HttpRoute, RouteMatch, RouteTable, Visitor
 from holdfast.doors.http.response import (
     MisdirectedRequest,

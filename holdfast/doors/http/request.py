@@ -11,8 +11,7 @@ from urllib.parse import unquote_to_bytes
 from msgspec import Struct, field
 
 from holdfast.doors.http.answers import LiveAnswer, Response
-from holdfast.doors.http.params import Body
-from holdfast.doors.http.query import Name
+from holdfast.doors.http.params import Body, Name
 from holdfast.doors.http.response import WrongMethod
 from holdfast.engines.async_writes import awaited_writes
 from holdfast.ground.errors import NotFound

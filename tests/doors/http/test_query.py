@@ -3,7 +3,7 @@ from datetime import UTC, datetime
 import pytest
 from doors.http.asking import Asker
 
-from holdfast.doors.http.query import (
+from holdfast.doors.http.params import (
     Name,
     fixed,
     flag,

@@ -2,7 +2,7 @@
 
 from holdfast.doors.http.answers import Response, of_json, of_page
 from holdfast.doors.http.call import Call, agent_there, environment_there
-from holdfast.doors.http.query import PAGE, flag, instants, integer
+from holdfast.doors.http.params import PAGE, flag, instants, integer
 from holdfast.doors.http.request import HttpRoute
 
 AGENTS, AGENT = "/v1/agents", "/v1/agents/{id}"

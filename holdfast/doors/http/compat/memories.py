@@ -15,8 +15,7 @@ from holdfast.doors.http.call import (
     store_writable,
 )
 from holdfast.doors.http.compat.stores import STORE
-from holdfast.doors.http.params import Body
-from holdfast.doors.http.query import PAGE, VIEW, fixed, integer, text
+from holdfast.doors.http.params import PAGE, VIEW, Body, fixed, integer, text
 from holdfast.doors.http.request import HttpRoute
 
 MEMORIES = f"{STORE}/memories"

@@ -6,8 +6,17 @@ from msgspec import UNSET, UnsetType
 
 from holdfast.doors.http.answers import Response, of_page, of_record
 from holdfast.doors.http.call import Call, session_there
-from holdfast.doors.http.params import Body
-from holdfast.doors.http.query import PAGE, flag, instants, integer, one_of, refused, several, text
+from holdfast.doors.http.params import (
+    PAGE,
+    Body,
+    flag,
+    instants,
+    integer,
+    one_of,
+    refused,
+    several,
+    text,
+)
 from holdfast.doors.http.request import HttpRoute
 from holdfast.ground.errors import InvalidInput, Unsupported
 from holdfast.ground.pages import Key, Page, checked_limit, digest, read_cursor, write_cursor

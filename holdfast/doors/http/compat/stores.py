@@ -4,8 +4,7 @@ from msgspec import UNSET, UnsetType
 
 from holdfast.doors.http.answers import Response, of_page, of_record
 from holdfast.doors.http.call import Call, store_there
-from holdfast.doors.http.params import Body
-from holdfast.doors.http.query import PAGE, flag, instants
+from holdfast.doors.http.params import PAGE, Body, flag, instants
 from holdfast.doors.http.request import HttpRoute
 
 STORES = "/v1/memory_stores"

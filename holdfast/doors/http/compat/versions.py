@@ -3,7 +3,7 @@
 from holdfast.doors.http.answers import Response, of_page, of_record
 from holdfast.doors.http.call import Call, store_there, version_there
 from holdfast.doors.http.compat.stores import STORE
-from holdfast.doors.http.query import PAGE, VIEW, instants, one_of, text
+from holdfast.doors.http.params import PAGE, VIEW, instants, one_of, text
 from holdfast.doors.http.request import HttpRoute
 
 VERSIONS = f"{STORE}/memory_versions"

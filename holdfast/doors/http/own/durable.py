@@ -13,8 +13,7 @@ from holdfast.doors.http.own.durable_asked import (
     idempotency_key_of,
     memory_of,
 )
-from holdfast.doors.http.params import Body
-from holdfast.doors.http.query import PAGE, integer, moment, one_of, several, text
+from holdfast.doors.http.params import PAGE, Body, integer, moment, one_of, several, text
 from holdfast.doors.http.response import told_of
 from holdfast.ground.errors import NotFound
 from holdfast.memories.durable.forget import forget

@@ -9,8 +9,7 @@ from holdfast.doors.http.answers import Response, of_json
 from holdfast.doors.http.auth import demand_scope
 from holdfast.doors.http.call import Call
 from holdfast.doors.http.own.durable_asked import agents_route, idempotency_key_of, memory_of
-from holdfast.doors.http.params import Body
-from holdfast.doors.http.query import flag
+from holdfast.doors.http.params import Body, flag
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.spans import within
 from holdfast.memories.durable.markdown.transfer import How, Mode, export_files, import_files

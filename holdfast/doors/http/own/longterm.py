@@ -18,8 +18,7 @@ from holdfast.doors.http.own.longterm_asked import (
     of_record,
     users_route,
 )
-from holdfast.doors.http.params import Body
-from holdfast.doors.http.query import PAGE, flag, several, text
+from holdfast.doors.http.params import PAGE, Body, flag, several, text
 from holdfast.ground.errors import NotFound
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.spans import traced_as

@@ -9,8 +9,7 @@ from msgspec.structs import asdict
 
 from holdfast.doors.http.answers import Response, of_json
 from holdfast.doors.http.call import Call
-from holdfast.doors.http.params import Body, read_body
-from holdfast.doors.http.query import Name, flag, text
+from holdfast.doors.http.params import Body, Name, flag, read_body, text
 from holdfast.doors.http.request import LONGTERM_LIMIT, Handler, HttpRoute, Method, Needs
 from holdfast.ground.errors import LongTermOff, NotPermitted, shortened
 from holdfast.ground.pages import Page

@@ -2,8 +2,7 @@
 
 from holdfast.doors.http.answers import Response, of_json
 from holdfast.doors.http.call import Call
-from holdfast.doors.http.params import WIDE
-from holdfast.doors.http.query import PAGE, one_of, text
+from holdfast.doors.http.params import PAGE, WIDE, one_of, text
 from holdfast.doors.http.request import THREADS_LIMIT, HttpRoute
 from holdfast.ground.errors import InvalidInput
 from holdfast.library.holdfast import Holdfast

@@ -9,7 +9,7 @@ from holdfast.doors.http.answers import LiveAnswer, Piece
 from holdfast.doors.http.call import Call
 from holdfast.doors.http.own.runs import RUN
 from holdfast.doors.http.own.streams import BEAT, STILL_HERE, lines
-from holdfast.doors.http.query import integer
+from holdfast.doors.http.params import integer
 from holdfast.doors.http.request import HttpRoute
 from holdfast.ground.errors import InvalidInput, NotFound
 from holdfast.library.holdfast import Holdfast

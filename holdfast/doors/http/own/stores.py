@@ -2,8 +2,7 @@
 
 from holdfast.doors.http.answers import Response, of_json, of_record, of_records
 from holdfast.doors.http.call import Call, store_there, store_writable
-from holdfast.doors.http.params import Body
-from holdfast.doors.http.query import integer, text
+from holdfast.doors.http.params import Body, integer, text
 from holdfast.doors.http.request import HttpRoute
 from holdfast.ground.errors import NotFound
 from holdfast.ground.ids import KINDS

@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.doors.http.answers import LiveAnswer, Piece
 from holdfast.doors.http.call import Call
-from holdfast.doors.http.query import text
+from holdfast.doors.http.params import text
 from holdfast.doors.http.request import HttpRoute
 from holdfast.engines.base import Engine, Feed
 from holdfast.ground.clock import to_rfc3339

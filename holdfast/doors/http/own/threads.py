@@ -9,8 +9,7 @@ from msgspec import Struct
 
 from holdfast.doors.http.answers import Response, of_json
 from holdfast.doors.http.call import Call
-from holdfast.doors.http.params import WIDE, Body
-from holdfast.doors.http.query import PAGE, one_of
+from holdfast.doors.http.params import PAGE, WIDE, Body, one_of
 from holdfast.doors.http.request import THREADS_LIMIT, HttpRoute
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.state.serialize import exported
