@@ -10,7 +10,6 @@ from contextlib import nullcontext, suppress
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from holdfast.doors.http.answers import Headers, LiveAnswer, Response, Send
 from holdfast.doors.http.auth import (
     LOOPBACK_HOSTS,
     WORKSPACE,
@@ -32,7 +31,11 @@ from holdfast.doors.http.params import (
 )
 from holdfast.doors.http.request import HttpRoute, RouteMatch, RouteTable, Visitor
 from holdfast.doors.http.response import (
+    Headers,
+    LiveAnswer,
     MisdirectedRequest,
+    Response,
+    Send,
     error_answer,
     log_fault,
     status_and_type,

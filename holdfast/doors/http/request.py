@@ -10,9 +10,8 @@ from urllib.parse import unquote_to_bytes
 
 from msgspec import Struct, field
 
-from holdfast.doors.http.answers import LiveAnswer, Response
 from holdfast.doors.http.params import Body, Name
-from holdfast.doors.http.response import WrongMethod
+from holdfast.doors.http.response import LiveAnswer, Response, WrongMethod
 from holdfast.engines.async_writes import awaited_writes
 from holdfast.ground.errors import NotFound
 from holdfast.ground.scope import Actor

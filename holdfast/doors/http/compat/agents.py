@@ -1,9 +1,9 @@
 """The contract's routes for agents and environments, which are kept and echoed."""
 
-from holdfast.doors.http.answers import Response, of_json, of_page
 from holdfast.doors.http.call import Call, agent_there, environment_there
 from holdfast.doors.http.params import PAGE, flag, instants, integer
 from holdfast.doors.http.request import HttpRoute
+from holdfast.doors.http.response import Response, of_json, of_page
 
 AGENTS, AGENT = "/v1/agents", "/v1/agents/{id}"
 ENVIRONMENTS, ENVIRONMENT = "/v1/environments", "/v1/environments/{id}"

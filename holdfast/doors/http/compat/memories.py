@@ -6,7 +6,6 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from holdfast.doors.http.answers import Response, of_page, of_record
 from holdfast.doors.http.call import (
     Call,
     memory_there,
@@ -17,6 +16,7 @@ from holdfast.doors.http.call import (
 from holdfast.doors.http.compat.stores import STORE
 from holdfast.doors.http.params import PAGE, VIEW, Body, fixed, integer, text
 from holdfast.doors.http.request import HttpRoute
+from holdfast.doors.http.response import Response, of_page, of_record
 
 MEMORIES = f"{STORE}/memories"
 MEMORY = f"{STORE}/memories/{{m}}"

@@ -4,7 +4,6 @@ from typing import Any
 
 from msgspec import UNSET, UnsetType
 
-from holdfast.doors.http.answers import Response, of_page, of_record
 from holdfast.doors.http.call import Call, session_there
 from holdfast.doors.http.params import (
     PAGE,
@@ -18,6 +17,7 @@ from holdfast.doors.http.params import (
     text,
 )
 from holdfast.doors.http.request import HttpRoute
+from holdfast.doors.http.response import Response, of_page, of_record
 from holdfast.ground.errors import InvalidInput, Unsupported
 from holdfast.ground.pages import Key, Page, checked_limit, digest, read_cursor, write_cursor
 from holdfast.memories.stores.records import Resource

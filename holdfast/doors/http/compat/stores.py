@@ -2,10 +2,10 @@
 
 from msgspec import UNSET, UnsetType
 
-from holdfast.doors.http.answers import Response, of_page, of_record
 from holdfast.doors.http.call import Call, store_there
 from holdfast.doors.http.params import PAGE, Body, flag, instants
 from holdfast.doors.http.request import HttpRoute
+from holdfast.doors.http.response import Response, of_page, of_record
 
 STORES = "/v1/memory_stores"
 STORE = "/v1/memory_stores/{s}"

@@ -1,10 +1,10 @@
 """The contract's routes for the versions of a store's memories."""
 
-from holdfast.doors.http.answers import Response, of_page, of_record
 from holdfast.doors.http.call import Call, store_there, version_there
 from holdfast.doors.http.compat.stores import STORE
 from holdfast.doors.http.params import PAGE, VIEW, instants, one_of, text
 from holdfast.doors.http.request import HttpRoute
+from holdfast.doors.http.response import Response, of_page, of_record
 
 VERSIONS = f"{STORE}/memory_versions"
 VERSION = f"{STORE}/memory_versions/{{v}}"

@@ -4,7 +4,6 @@ from typing import Any, cast, get_args
 
 from msgspec import UNSET, UnsetType, field
 
-from holdfast.doors.http.answers import Response, of_json
 from holdfast.doors.http.call import Call
 from holdfast.doors.http.own.durable_asked import (
     acted,
@@ -14,7 +13,7 @@ from holdfast.doors.http.own.durable_asked import (
     memory_of,
 )
 from holdfast.doors.http.params import PAGE, Body, integer, moment, one_of, several, text
-from holdfast.doors.http.response import told_of
+from holdfast.doors.http.response import Response, of_json, told_of
 from holdfast.ground.errors import NotFound
 from holdfast.memories.durable.forget import forget
 from holdfast.memories.durable.history import restore as restore_change

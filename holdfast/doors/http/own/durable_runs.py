@@ -2,7 +2,6 @@
 
 from typing import cast
 
-from holdfast.doors.http.answers import Response, of_json
 from holdfast.doors.http.call import Call
 from holdfast.doors.http.own.durable_asked import (
     RUN,
@@ -12,6 +11,7 @@ from holdfast.doors.http.own.durable_asked import (
     memory_of,
 )
 from holdfast.doors.http.params import Body
+from holdfast.doors.http.response import Response, of_json
 from holdfast.ground.errors import InvalidInput
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.durable.context import AgentContext

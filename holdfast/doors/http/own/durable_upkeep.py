@@ -3,10 +3,10 @@
 from msgspec import UNSET, UnsetType
 from msgspec.structs import asdict
 
-from holdfast.doors.http.answers import Response, of_json
 from holdfast.doors.http.call import Call
 from holdfast.doors.http.own.durable_asked import agents_route, idempotency_key_of, memory_of
 from holdfast.doors.http.params import PAGE, Body, moment, text
+from holdfast.doors.http.response import Response, of_json
 from holdfast.ground.errors import NotFound
 from holdfast.memories.durable.history import CHANGE
 from holdfast.memories.durable.wire import entry_to_wire

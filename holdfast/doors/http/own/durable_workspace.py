@@ -4,11 +4,11 @@ from typing import Any, cast
 
 from msgspec import Struct
 
-from holdfast.doors.http.answers import Response, of_json
 from holdfast.doors.http.call import Call
 from holdfast.doors.http.own.durable_upkeep import SetLimits
 from holdfast.doors.http.params import PAGE, Body
 from holdfast.doors.http.request import Handler, HttpRoute, Method, Needs
+from holdfast.doors.http.response import Response, of_json
 from holdfast.ground.errors import InvalidInput
 from holdfast.library.erasure import ForgetReport
 from holdfast.library.holdfast import Holdfast

@@ -5,11 +5,11 @@ from typing import cast
 
 from msgspec import Struct, field
 
-from holdfast.doors.http.answers import Response, of_json
 from holdfast.doors.http.auth import demand_scope
 from holdfast.doors.http.call import Call
 from holdfast.doors.http.own.durable_asked import agents_route, idempotency_key_of, memory_of
 from holdfast.doors.http.params import Body, flag
+from holdfast.doors.http.response import Response, of_json
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.spans import within
 from holdfast.memories.durable.markdown.transfer import How, Mode, export_files, import_files

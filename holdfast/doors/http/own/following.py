@@ -2,11 +2,11 @@
 
 import msgspec
 
-from holdfast.doors.http.answers import Response, encodable, of_json, of_record, of_records
 from holdfast.doors.http.call import Call, caller_of, store_there, store_writable
 from holdfast.doors.http.own.stores import STORE
 from holdfast.doors.http.params import Body, integer, number
 from holdfast.doors.http.request import MIB, HttpRoute
+from holdfast.doors.http.response import Response, encodable, of_json, of_record, of_records
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.changes import Awaited
 from holdfast.memories.stores.edits import Edit

@@ -4,10 +4,10 @@ from typing import Annotated, cast, get_args
 
 from msgspec import Meta
 
-from holdfast.doors.http.answers import Response, of_page, of_record
 from holdfast.doors.http.call import Call
 from holdfast.doors.http.params import Body
 from holdfast.doors.http.request import HttpRoute
+from holdfast.doors.http.response import Response, of_page, of_record
 from holdfast.ground.errors import ScopeDenied
 from holdfast.ground.pages import Page
 from holdfast.memories.stores.records import Identity, KeyScope

@@ -7,7 +7,6 @@ from typing import Any, Literal, cast
 
 from msgspec import UNSET, UnsetType, field
 
-from holdfast.doors.http.answers import Response, of_json
 from holdfast.doors.http.call import Call
 from holdfast.doors.http.own.longterm_asked import (
     Weighing,
@@ -19,6 +18,7 @@ from holdfast.doors.http.own.longterm_asked import (
     users_route,
 )
 from holdfast.doors.http.params import PAGE, Body, flag, several, text
+from holdfast.doors.http.response import Response, of_json
 from holdfast.ground.errors import NotFound
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.spans import traced_as

@@ -7,10 +7,10 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import asdict
 
-from holdfast.doors.http.answers import Response, of_json
 from holdfast.doors.http.call import Call
 from holdfast.doors.http.params import Body, Name, flag, read_body, text
 from holdfast.doors.http.request import LONGTERM_LIMIT, Handler, HttpRoute, Method, Needs
+from holdfast.doors.http.response import Response, of_json
 from holdfast.ground.errors import LongTermOff, NotPermitted, shortened
 from holdfast.ground.pages import Page
 from holdfast.library.equipping import configured_embedder

@@ -4,7 +4,6 @@ from math import isfinite
 from time import monotonic
 from typing import Final
 
-from holdfast.doors.http.answers import Response, of_json
 from holdfast.doors.http.call import Call
 from holdfast.doors.http.own.longterm_asked import (
     data_of,
@@ -15,6 +14,7 @@ from holdfast.doors.http.own.longterm_asked import (
     users_route,
 )
 from holdfast.doors.http.params import Body, read_lines
+from holdfast.doors.http.response import Response, of_json
 from holdfast.ground.errors import InvalidInput
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.longterm.memory import LongTermMemory

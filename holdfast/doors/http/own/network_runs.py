@@ -1,9 +1,9 @@
 """Runs of networks, as they were recorded: at their start, and at their end."""
 
-from holdfast.doors.http.answers import Response, of_json
 from holdfast.doors.http.call import Call
 from holdfast.doors.http.params import PAGE, WIDE, one_of, text
 from holdfast.doors.http.request import THREADS_LIMIT, HttpRoute
+from holdfast.doors.http.response import Response, of_json
 from holdfast.ground.errors import InvalidInput
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.state.run_records import STATUSES, RunRecord

@@ -6,12 +6,12 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from holdfast.doors.http.answers import LiveAnswer, Piece, Response, of_json
 from holdfast.doors.http.call import Call
 from holdfast.doors.http.own.network_runs import ONE
 from holdfast.doors.http.own.streams import BEAT, STILL_HERE, lines
 from holdfast.doors.http.params import WIDE, Body, integer
 from holdfast.doors.http.request import THREADS_LIMIT, HttpRoute
+from holdfast.doors.http.response import LiveAnswer, Piece, Response, of_json
 from holdfast.doors.http.served import Going, followed
 from holdfast.ground.errors import Conflict, InvalidInput
 from holdfast.memories.run.records.read import LOOKS_EVERY

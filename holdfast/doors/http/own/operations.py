@@ -2,10 +2,10 @@
 
 from importlib.metadata import version
 
-from holdfast.doors.http.answers import TEXT, Response, of_json
 from holdfast.doors.http.call import Call
 from holdfast.doors.http.own.admin import described
 from holdfast.doors.http.request import HttpRoute
+from holdfast.doors.http.response import TEXT, Response, of_json
 from holdfast.ground.errors import Unavailable
 from holdfast.library.holdfast import Holdfast
 

@@ -2,10 +2,10 @@
 
 from typing import get_args
 
-from holdfast.doors.http.answers import Response, of_json
 from holdfast.doors.http.call import Call
 from holdfast.doors.http.params import PAGE, Body, integer, one_of, several, text
 from holdfast.doors.http.request import HttpRoute
+from holdfast.doors.http.response import Response, of_json
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.run.entry import filter_of
 from holdfast.memories.run.model_view import ORDERS

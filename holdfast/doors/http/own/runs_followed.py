@@ -5,12 +5,12 @@ from time import monotonic
 
 import msgspec
 
-from holdfast.doors.http.answers import LiveAnswer, Piece
 from holdfast.doors.http.call import Call
 from holdfast.doors.http.own.runs import RUN
 from holdfast.doors.http.own.streams import BEAT, STILL_HERE, lines
 from holdfast.doors.http.params import integer
 from holdfast.doors.http.request import HttpRoute
+from holdfast.doors.http.response import LiveAnswer, Piece
 from holdfast.ground.errors import InvalidInput, NotFound
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.run.records.read import (

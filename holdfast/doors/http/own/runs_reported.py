@@ -5,11 +5,11 @@ from typing import Any, Literal
 from msgspec import field
 from msgspec.structs import asdict
 
-from holdfast.doors.http.answers import Response, of_json
 from holdfast.doors.http.call import Call
 from holdfast.doors.http.own.runs import RUN
 from holdfast.doors.http.params import Body
 from holdfast.doors.http.request import HttpRoute
+from holdfast.doors.http.response import Response, of_json
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.run.records.read import run_to_wire
 from holdfast.memories.run.records.record import (

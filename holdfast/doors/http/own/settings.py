@@ -2,10 +2,10 @@
 
 from msgspec import UNSET, UnsetType
 
-from holdfast.doors.http.answers import Response, of_record
 from holdfast.doors.http.call import Call
 from holdfast.doors.http.params import Body
 from holdfast.doors.http.request import HttpRoute
+from holdfast.doors.http.response import Response, of_record
 
 SETTINGS = "/api/settings/memory_stores"
 

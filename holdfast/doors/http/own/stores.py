@@ -1,9 +1,9 @@
 """What our stores do beyond the contract: by path, by words, back in time, many at once."""
 
-from holdfast.doors.http.answers import Response, of_json, of_record, of_records
 from holdfast.doors.http.call import Call, store_there, store_writable
 from holdfast.doors.http.params import Body, integer, text
 from holdfast.doors.http.request import HttpRoute
+from holdfast.doors.http.response import Response, of_json, of_record, of_records
 from holdfast.ground.errors import NotFound
 from holdfast.ground.ids import KINDS
 

@@ -7,10 +7,10 @@ from functools import partial
 
 import msgspec
 
-from holdfast.doors.http.answers import LiveAnswer, Piece
 from holdfast.doors.http.call import Call
 from holdfast.doors.http.params import text
 from holdfast.doors.http.request import HttpRoute
+from holdfast.doors.http.response import LiveAnswer, Piece
 from holdfast.engines.base import Engine, Feed
 from holdfast.ground.clock import to_rfc3339
 from holdfast.ground.errors import CursorExpired

@@ -7,10 +7,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from holdfast.doors.http.answers import Response, of_json
 from holdfast.doors.http.call import Call
 from holdfast.doors.http.params import PAGE, WIDE, Body, one_of
 from holdfast.doors.http.request import THREADS_LIMIT, HttpRoute
+from holdfast.doors.http.response import Response, of_json
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.state.serialize import exported
 from holdfast.memories.state.thread import Appended

@@ -1,9 +1,9 @@
 """Tokens by which a worker or a mount writes as a session."""
 
-from holdfast.doors.http.answers import Response, of_page, of_record
 from holdfast.doors.http.call import Call, session_there
 from holdfast.doors.http.params import Body
 from holdfast.doors.http.request import HttpRoute
+from holdfast.doors.http.response import Response, of_page, of_record
 from holdfast.ground.pages import Page
 
 TOKENS = "/api/sessions/{id}/tokens"
