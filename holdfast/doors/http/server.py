@@ -20,8 +20,7 @@ from msgspec import Struct
 
 from holdfast.doors.http.auth import HostPolicy, host_policy, is_loopback
 from holdfast.doors.http.one_write import OneWriteProtocol
-from holdfast.doors.http.served import load
-from holdfast.doors.http.state import requests_log
+from holdfast.doors.http.state import load, requests_log
 from holdfast.doors.http.workers import Workers
 from holdfast.ground.errors import InvalidInput, MissingExtra, Unavailable
 from holdfast.library.holdfast import Holdfast

@@ -10,7 +10,7 @@ import pytest
 from doors.http.asking import Asker, Said
 
 import holdfast
-from holdfast.doors.http import bell
+from holdfast.doors.http import state as bell
 from holdfast.doors.http.app import App, make_app
 from holdfast.doors.http.request import MIB, THREADS
 from holdfast.library.holdfast import Holdfast

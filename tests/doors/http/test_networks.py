@@ -10,7 +10,7 @@ from doors.http.asking import Asker
 
 import holdfast
 from holdfast.doors.http.app import App, make_app
-from holdfast.doors.http.served import load
+from holdfast.doors.http.state import load
 from holdfast.ground.errors import InvalidInput
 from holdfast.library.holdfast import Holdfast
 from holdfast.runtime import Agent, EngineHistory, Network, RouterContext

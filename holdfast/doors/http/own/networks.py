@@ -12,7 +12,7 @@ from holdfast.doors.http.own.streams import BEAT, STILL_HERE, lines
 from holdfast.doors.http.params import WIDE, Body, integer
 from holdfast.doors.http.request import THREADS_LIMIT, HttpRoute
 from holdfast.doors.http.response import LiveAnswer, Piece, Response, of_json
-from holdfast.doors.http.served import Going, followed
+from holdfast.doors.http.state import Going, followed
 from holdfast.ground.errors import Conflict, InvalidInput
 from holdfast.memories.run.records.read import LOOKS_EVERY
 from holdfast.memories.state.message import to_text
