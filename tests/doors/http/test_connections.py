@@ -13,8 +13,8 @@ from served import Served, served
 from uvicorn.server import ServerState
 
 from holdfast.doors.http.app import App, make_app
-from holdfast.doors.http.one_write import OneWriteProtocol
 from holdfast.doors.http.params import LIMITS, RequestLimits
+from holdfast.doors.http.server import OneWriteProtocol
 from holdfast.library.holdfast import Holdfast
 from holdfast.testing.fakes import FrozenClock
 
