@@ -1,6 +1,7 @@
 """The table of routes."""
 
-from holdfast.doors.http.compat import agents, memories, sessions, stores, versions
+from holdfast.doors.http.compat import agents, sessions, stores
+from holdfast.doors.http.compat.stores import MEMORY_ROUTES, VERSION_ROUTES
 from holdfast.doors.http.own import (
     durable,
     durable_runs,
@@ -30,8 +31,8 @@ def routes(*, strict: bool) -> tuple[HttpRoute, ...]:
     """Return every route; a *strict* server knows no PATCH of the contract's."""
     every = (
         *stores.ROUTES,
-        *memories.MEMORY_ROUTES,
-        *versions.VERSION_ROUTES,
+        *MEMORY_ROUTES,
+        *VERSION_ROUTES,
         *sessions.ROUTES,
         *agents.AGENT_ROUTES,
         *identity.ROUTES,
