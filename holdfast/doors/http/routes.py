@@ -1,6 +1,7 @@
 """The table of routes."""
 
-from holdfast.doors.http.compat import agents, sessions, stores
+from holdfast.doors.http.compat import sessions, stores
+from holdfast.doors.http.compat.sessions import AGENT_ROUTES
 from holdfast.doors.http.compat.stores import MEMORY_ROUTES, VERSION_ROUTES
 from holdfast.doors.http.own import (
     durable,
@@ -34,7 +35,7 @@ def routes(*, strict: bool) -> tuple[HttpRoute, ...]:
         *MEMORY_ROUTES,
         *VERSION_ROUTES,
         *sessions.ROUTES,
-        *agents.AGENT_ROUTES,
+        *AGENT_ROUTES,
         *identity.ROUTES,
         *tokens.TOKEN_ROUTES,
         *settings.ROUTES,
