@@ -17,7 +17,6 @@ from holdfast.doors.http.own import (
     networks,
     operations,
     runs,
-    runs_followed,
     runs_reported,
     settings,
     streams,
@@ -25,6 +24,7 @@ from holdfast.doors.http.own import (
     tokens,
 )
 from holdfast.doors.http.own import stores as own_stores
+from holdfast.doors.http.own.streams import RUN_EVENT_ROUTES
 from holdfast.doors.http.request import HttpRoute
 
 
@@ -53,7 +53,7 @@ def routes(*, strict: bool) -> tuple[HttpRoute, ...]:
         *network_runs.ROUTES,
         *runs.ROUTES,
         *runs_reported.REPORT_ROUTES,
-        *runs_followed.RUN_EVENT_ROUTES,
+        *RUN_EVENT_ROUTES,
         *streams.ROUTES,
         *operations.ROUTES,
     )
