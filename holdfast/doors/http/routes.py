@@ -17,13 +17,13 @@ from holdfast.doors.http.own import (
     networks,
     operations,
     runs,
-    runs_reported,
     settings,
     streams,
     threads,
     tokens,
 )
 from holdfast.doors.http.own import stores as own_stores
+from holdfast.doors.http.own.runs import REPORT_ROUTES
 from holdfast.doors.http.own.streams import RUN_EVENT_ROUTES
 from holdfast.doors.http.request import HttpRoute
 
@@ -52,7 +52,7 @@ def routes(*, strict: bool) -> tuple[HttpRoute, ...]:
         *networks.ROUTES,
         *network_runs.ROUTES,
         *runs.ROUTES,
-        *runs_reported.REPORT_ROUTES,
+        *REPORT_ROUTES,
         *RUN_EVENT_ROUTES,
         *streams.ROUTES,
         *operations.ROUTES,
