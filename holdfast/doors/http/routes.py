@@ -4,6 +4,7 @@ from holdfast.doors.http.compat import sessions, stores
 from holdfast.doors.http.compat.sessions import AGENT_ROUTES
 from holdfast.doors.http.compat.stores import MEMORY_ROUTES, VERSION_ROUTES
 from holdfast.doors.http.own import (
+    admin,
     durable,
     durable_runs,
     durable_upkeep,
@@ -15,7 +16,6 @@ from holdfast.doors.http.own import (
     longterm_upkeep,
     network_runs,
     networks,
-    operations,
     runs,
     settings,
     streams,
@@ -55,7 +55,7 @@ def routes(*, strict: bool) -> tuple[HttpRoute, ...]:
         *REPORT_ROUTES,
         *RUN_EVENT_ROUTES,
         *streams.ROUTES,
-        *operations.ROUTES,
+        *admin.ROUTES,
     )
     return tuple(
         each for each in every if not (strict and each.contract and each.method == "PATCH")
