@@ -1,16 +1,129 @@
-"""How a command is written: a function of a Call, its arguments and its options.
+"""Options that commands share, and what they open.
 
 The options that every command takes are added here, so that none can lack one.
 """
 
+import getpass
 import inspect
-from collections.abc import Callable
-from typing import Annotated, Any, Concatenate, ParamSpec
+import os
+import sys
+from collections.abc import Callable, Iterable
+from functools import cached_property
+from types import TracebackType
+from typing import Annotated, Any, Concatenate, ParamSpec, Self, TypeVar
 
 import typer
 
-from holdfast.doors.cli.call import CommandContext
+from holdfast.doors.cli.answer import CommandOutput
+from holdfast.doors.cli.progress import bar
 from holdfast.ground.errors import NotFound
+from holdfast.ground.ids import KINDS
+from holdfast.library.holdfast import Holdfast
+from holdfast.library.settings import location
+
+T = TypeVar("T")
+
+
+class CommandContext:
+    """A command's common options, and what they lead to.
+
+    `hf` is opened when it is first asked for and closed on every way out, so that a command line
+    which is wrong is refused before a database is touched. A database that does not exist is made
+    only where `creates` is set.
+    """
+
+    creates = False
+
+    def __init__(
+        self, *, db: str | None, workspace: str | None, api_key: str | None, json: bool
+    ) -> None:
+        self.db, self.workspace, self.api_key = db, workspace, api_key
+        self.answer = CommandOutput(json=json)
+
+    @cached_property
+    def hf(self) -> Holdfast:
+        """The target, opened: straight to a database as the person logged in."""
+        return self._open(migrate=True)
+
+    def database(self, *, migrate: bool) -> Holdfast:
+        """Return the database itself, opened as `hf` is."""
+        self.needs_database()
+        self.hf = self._open(migrate=migrate)
+        return self.hf
+
+    def needs_database(self) -> None:
+        """Refuse a server's URL: the command works on the database itself."""
+        if is_server(self.db):
+            raise typer.BadParameter(
+                "this command wants a database, not a server's URL; run it where the database is",
+                param_hint="--db",
+            )
+
+    def _open(self, *, migrate: bool) -> Holdfast:
+        import holdfast
+        from holdfast.ground.scope import Actor
+
+        return holdfast.open(
+            self.db,
+            workspace=self.workspace or "default",
+            actor=None if is_server(self.db) else Actor.user(f"user_{login()}"),
+            api_key=self.api_key,
+            migrate=migrate,
+            create=self.creates,
+        )
+
+    def located(self, error: NotFound) -> NotFound:
+        """Return *error*, with where it was looked if it is of a memory store's id."""
+        if error.kind != KINDS["memstore"] or error.next != "Check the id." or not self.is_open:
+            return error
+        where = location(self.hf.opened, self.hf.workspace)
+        return NotFound(error.kind, error.id, next=f"No store has this id in {where}.")
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the target was opened."""
+        return "hf" in self.__dict__
+
+    def make_sure(self, question: str, *, yes: bool) -> None:
+        """Ask *question* unless *yes*; without a terminal to ask on, that is wrong usage."""
+        if yes:
+            return
+        if not sys.stdin.isatty():
+            raise typer.BadParameter(
+                "there is no terminal for the question; pass --yes to confirm", param_hint="--yes"
+            )
+        typer.confirm(question, abort=True, err=True)
+
+    def walk(self, what: str, things: Iterable[T]) -> list[T]:
+        """Return all *things*, page after page."""
+        with bar(what):
+            return list(things)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self.is_open:
+            self.hf.close()
+
+
+def is_server(db: str | None) -> bool:
+    """Tell whether *db* is the URL of a server."""
+    return db is not None and db.lower().startswith(("http://", "https://"))
+
+
+def login() -> str:
+    """Return the name of the person logged in, or the number of one without a name."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
+
 
 P = ParamSpec("P")
 

@@ -9,8 +9,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from holdfast.doors.cli.answer import put_bytes
-from holdfast.doors.cli.call import CommandContext
-from holdfast.doors.cli.command import command
+from holdfast.doors.cli.command import CommandContext, command
 from holdfast.doors.cli.durable_shown import (
     omitted_line,
     put_page,

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 from msgspec import Struct
 
 from holdfast.doors.cli.answer import brief, put_json
-from holdfast.doors.cli.call import CommandContext
+from holdfast.doors.cli.command import CommandContext
 from holdfast.doors.cli.printable import one_line
 from holdfast.memories.durable.hydration import Hydration
 from holdfast.memories.durable.records import DurableEntry, EntryChange

@@ -5,8 +5,7 @@ from typing import Annotated
 import typer
 from msgspec import Struct
 
-from holdfast.doors.cli.call import CommandContext
-from holdfast.doors.cli.command import command
+from holdfast.doors.cli.command import CommandContext, command
 from holdfast.memories.durable.wire import entry_to_wire
 
 forget_app = typer.Typer(rich_markup_mode=None)

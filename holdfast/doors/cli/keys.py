@@ -4,8 +4,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from holdfast.doors.cli.call import CommandContext
-from holdfast.doors.cli.command import command
+from holdfast.doors.cli.command import CommandContext, command
 
 keys_app = typer.Typer(rich_markup_mode=None)
 

@@ -9,8 +9,7 @@ import typer
 from msgspec import UNSET
 
 from holdfast.doors.cli.answer import put_bytes
-from holdfast.doors.cli.call import CommandContext
-from holdfast.doors.cli.command import command
+from holdfast.doors.cli.command import CommandContext, command
 from holdfast.doors.cli.ltm_shown import put_page, put_recalled
 from holdfast.ground.errors import InvalidInput, NotFound, NotPermitted
 from holdfast.ground.permissions import create_file

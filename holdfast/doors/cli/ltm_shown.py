@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from holdfast.doors.cli.answer import brief, put_json
-from holdfast.doors.cli.call import CommandContext
+from holdfast.doors.cli.command import CommandContext
 from holdfast.doors.cli.durable_shown import preview
 from holdfast.doors.cli.printable import one_line
 from holdfast.ground.clock import to_rfc3339

@@ -9,8 +9,7 @@ import typer
 
 from holdfast.doors.cli import named
 from holdfast.doors.cli.answer import put_bytes
-from holdfast.doors.cli.call import CommandContext
-from holdfast.doors.cli.command import command
+from holdfast.doors.cli.command import CommandContext, command
 from holdfast.ground.errors import InvalidInput, PathTaken, PreconditionFailed
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.records import Memory, Precondition, record_to_wire

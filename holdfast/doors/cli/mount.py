@@ -10,8 +10,7 @@ from typing import Annotated, Literal
 import typer
 
 from holdfast.doors.cli.answer import put_bytes, put_json
-from holdfast.doors.cli.call import CommandContext, is_server
-from holdfast.doors.cli.command import command
+from holdfast.doors.cli.command import CommandContext, command, is_server
 from holdfast.doors.cli.main import told
 from holdfast.doors.cli.printable import one_line, printable
 from holdfast.doors.mount.process.mount import MountPlan, live

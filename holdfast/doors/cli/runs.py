@@ -7,8 +7,7 @@ import msgspec
 import typer
 
 from holdfast.doors.cli.answer import put_bytes, put_json
-from holdfast.doors.cli.call import CommandContext
-from holdfast.doors.cli.command import command
+from holdfast.doors.cli.command import CommandContext, command
 from holdfast.doors.cli.printable import one_line, printable
 from holdfast.memories.run.model_view import described
 from holdfast.memories.run.records.read import (

@@ -5,8 +5,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from holdfast.doors.cli.call import CommandContext
-from holdfast.doors.cli.command import command
+from holdfast.doors.cli.command import CommandContext, command
 from holdfast.doors.cli.progress import bar
 
 scrub_app = typer.Typer(rich_markup_mode=None)

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from holdfast.doors.cli.call import is_server
+from holdfast.doors.cli.command import is_server
 
 serve_app = typer.Typer(rich_markup_mode=None)
 

@@ -5,8 +5,7 @@ from typing import Annotated
 import typer
 
 from holdfast.doors.cli import named
-from holdfast.doors.cli.call import CommandContext
-from holdfast.doors.cli.command import command
+from holdfast.doors.cli.command import CommandContext, command
 from holdfast.memories.stores.records import JSONObject, record_to_wire
 
 sessions_app = typer.Typer(rich_markup_mode=None)

@@ -8,8 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from holdfast.doors.cli.answer import brief, put_json
-from holdfast.doors.cli.call import CommandContext
-from holdfast.doors.cli.command import command
+from holdfast.doors.cli.command import CommandContext, command
 from holdfast.doors.cli.progress import bar
 
 eval_app = typer.Typer(rich_markup_mode=None)

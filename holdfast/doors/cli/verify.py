@@ -6,8 +6,7 @@ import msgspec
 import typer
 
 from holdfast.doors.cli.answer import Wire
-from holdfast.doors.cli.call import CommandContext
-from holdfast.doors.cli.command import command
+from holdfast.doors.cli.command import CommandContext, command
 from holdfast.doors.cli.progress import bar
 
 verify_app = typer.Typer(rich_markup_mode=None)

@@ -5,7 +5,7 @@ import pytest
 from doors.cli.lines import Run
 
 from holdfast.doors.cli import memories
-from holdfast.doors.cli.call import login
+from holdfast.doors.cli.command import login
 
 ODD = "\ufeffa\r\nb\n\n\x00 日本".encode()
 
