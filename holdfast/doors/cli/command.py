@@ -14,8 +14,7 @@ from typing import Annotated, Any, Concatenate, ParamSpec, Self, TypeVar
 
 import typer
 
-from holdfast.doors.cli.answer import CommandOutput
-from holdfast.doors.cli.progress import bar
+from holdfast.doors.cli.output import CommandOutput, bar
 from holdfast.ground.errors import NotFound
 from holdfast.ground.ids import KINDS
 from holdfast.library.holdfast import Holdfast

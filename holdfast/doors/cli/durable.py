@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from holdfast.doors.cli.answer import put_bytes
 from holdfast.doors.cli.command import CommandContext, command
 from holdfast.doors.cli.durable_shown import (
     omitted_line,
@@ -16,6 +15,7 @@ from holdfast.doors.cli.durable_shown import (
     rows_of_changes,
     rows_of_entries,
 )
+from holdfast.doors.cli.output import put_bytes
 from holdfast.ground.errors import InvalidInput, NotFound
 from holdfast.memories.durable.memory import DurableMemory
 from holdfast.memories.durable.records import RANGES

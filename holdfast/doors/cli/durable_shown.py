@@ -5,9 +5,8 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
-from holdfast.doors.cli.answer import brief, put_json
 from holdfast.doors.cli.command import CommandContext
-from holdfast.doors.cli.printable import one_line
+from holdfast.doors.cli.output import brief, one_line, put_json
 from holdfast.memories.durable.hydration import Hydration
 from holdfast.memories.durable.records import DurableEntry, EntryChange
 from holdfast.memories.durable.wire import entry_to_wire, value_to_wire

@@ -8,9 +8,9 @@ import msgspec
 import typer
 from msgspec import UNSET
 
-from holdfast.doors.cli.answer import put_bytes
 from holdfast.doors.cli.command import CommandContext, command
 from holdfast.doors.cli.ltm_shown import put_page, put_recalled
+from holdfast.doors.cli.output import put_bytes
 from holdfast.ground.errors import InvalidInput, NotFound, NotPermitted
 from holdfast.ground.permissions import create_file
 from holdfast.memories.longterm.memory import LongTermData, LongTermMemory

@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from holdfast.doors.cli import named
-from holdfast.doors.cli.answer import put_bytes
 from holdfast.doors.cli.command import CommandContext, command
+from holdfast.doors.cli.output import PAGE, memory, put_bytes, store_id
 from holdfast.ground.errors import InvalidInput, PathTaken, PreconditionFailed
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.records import Memory, Precondition, record_to_wire
@@ -40,7 +39,7 @@ def list_memories(
 ) -> None:
     """List the memories of a store, by path."""
     page = call.hf.memory_stores.memories.list(
-        named.store_id(call.hf, store), path_prefix=prefix, depth=depth, limit=named.PAGE
+        store_id(call.hf, store), path_prefix=prefix, depth=depth, limit=PAGE
     )
     call.answer.many(call.walk("Listing memories", page.all()), MEMORY_COLUMNS)
 
@@ -53,7 +52,7 @@ def show_memory(
     raw: Annotated[bool, typer.Option("--raw", help="Write the content alone, exactly.")] = False,
 ) -> None:
     """Show a memory with its content."""
-    found = named.memory(call.hf, named.store_id(call.hf, store), place)
+    found = memory(call.hf, store_id(call.hf, store), place)
     content = found.content or ""
     if raw:
         put_bytes(content.encode())
@@ -86,7 +85,7 @@ def put(
     if if_sha256 is not None and not re.fullmatch(r"[0-9a-f]{64}", if_sha256):
         raise typer.BadParameter("must be 64 lowercase hex digits", param_hint="--if-sha256")
     content = _text(file)
-    call.answer.one(_written(call.hf, named.store_id(call.hf, store), path, content, if_sha256))
+    call.answer.one(_written(call.hf, store_id(call.hf, store), path, content, if_sha256))
 
 
 @command(memories_app, "rename")
@@ -97,7 +96,7 @@ def rename(
     new: Annotated[str, typer.Argument(metavar="NEW", help="Where it goes.")],
 ) -> None:
     """Rename a memory, or everything below a directory, at once."""
-    renamed = call.hf.memory_stores.memories.rename(named.store_id(call.hf, store), old, new)
+    renamed = call.hf.memory_stores.memories.rename(store_id(call.hf, store), old, new)
     call.answer.many(renamed, MEMORY_COLUMNS, paged=False)
 
 
@@ -110,8 +109,8 @@ def delete_memory(
 ) -> None:
     """Delete a memory; its versions stay."""
     call.make_sure(f"Delete the memory {place} of the store {store}?", yes=yes)
-    within = named.store_id(call.hf, store)
-    gone = named.memory(call.hf, within, place, view="basic")
+    within = store_id(call.hf, store)
+    gone = memory(call.hf, within, place, view="basic")
     call.answer.one(call.hf.memory_stores.memories.delete(gone.id, memory_store_id=within))
 
 
@@ -125,9 +124,7 @@ def search(
     ] = 10,
 ) -> None:
     """Find the memories that hold these words, the best first."""
-    found = call.hf.memory_stores.memories.search(
-        named.store_id(call.hf, store), words, limit=limit
-    )
+    found = call.hf.memory_stores.memories.search(store_id(call.hf, store), words, limit=limit)
     if call.answer.as_json:
         call.answer.many(found, (), paged=False)
         return

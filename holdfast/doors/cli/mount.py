@@ -9,10 +9,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from holdfast.doors.cli.answer import put_bytes, put_json
 from holdfast.doors.cli.command import CommandContext, command, is_server
 from holdfast.doors.cli.main import told
-from holdfast.doors.cli.printable import one_line, printable
+from holdfast.doors.cli.output import one_line, printable, put_bytes, put_json
 from holdfast.doors.mount.process.mount import MountPlan, live
 from holdfast.doors.mount.process.place import absolute
 from holdfast.doors.mount.process.registry import Register

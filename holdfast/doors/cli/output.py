@@ -1,13 +1,24 @@
-"""Tables on a terminal, drawn by Rich from cells it takes literally."""
+"""Tables, JSON and progress of commands."""
 
 import re
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from threading import Timer
+from typing import Any, cast
 
+import msgspec
 from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+from holdfast.ground.errors import NotFound
+from holdfast.library.holdfast import Holdfast
+from holdfast.library.settings import location
+from holdfast.memories.stores.records import Memory, Record, View, record_to_wire
+from holdfast.memories.stores.rows import id_of_name, is_id
 
 NARROWEST = 40
 """Columns to draw for, whatever a terminal says: with fewer, cells would vanish."""
@@ -107,3 +118,214 @@ def _shown(name: str) -> str:
 def _print(table: Table, console: Console, narrowest: int) -> None:
     console.width = max(console.width, narrowest)
     console.print(table)
+
+
+_TEXT = r"[^\x00-\x1f\x7f-\x9f]*"  # up to the next control character, so scanned only once
+_SEQUENCES = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # colours, the cursor, modes
+    rf"|(?:\x1b\]|\x9d){_TEXT}(?:\x07|\x1b\\|\x9c)"  # titles, links, the clipboard
+    rf"|(?:\x1b[PX^_]|[\x90\x98\x9e\x9f]){_TEXT}(?:\x1b\\|\x9c)"  # strings to the device
+    r"|\x1b[ -/]*[0-Z\\^-~]"
+)
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_BREAKS = re.compile(r"[\t\n\u2028\u2029]+")
+_LONE_SURROGATES = re.compile(r"[\ud800-\udfff]")
+
+
+def printable(text: str) -> str:
+    """Return *text* without escape sequences, control and direction characters.
+
+    Line feeds and tabs stay, a lone surrogate becomes U+FFFD.
+    """
+    text = _CONTROLS.sub("", _SEQUENCES.sub("", text.replace("\r\n", "\n")))
+    return _LONE_SURROGATES.sub("\ufffd", text)
+
+
+def one_line(text: str) -> str:
+    """Return *text* as `printable` does, its lines joined by spaces."""
+    return _BREAKS.sub(" ", printable(text)).strip()
+
+
+Wire = dict[str, Any]
+
+_FRACTION = re.compile(r"(?<=T\d\d:\d\d:\d\d)\.(?:\d{3}){1,2}Z$")
+
+
+class CommandOutput:
+    """Where a command's answer goes, and in which form.
+
+    JSON when asked for or when standard output is no terminal. A thing is a record or a JSON
+    object of the wire.
+    """
+
+    def __init__(self, *, json: bool) -> None:
+        self.as_json = json or not sys.stdout.isatty()
+
+    def one(self, thing: Record | Wire) -> None:
+        """Show *thing*: its JSON, or a line for each of its keys."""
+        wire = _wire(thing)
+        if self.as_json:
+            put_json(wire)
+            return
+
+        print_fields({key: cell(value) for key, value in wire.items() if key != "type"})
+
+    def many(
+        self, things: Iterable[Record | Wire], columns: Sequence[str], *, paged: bool = True
+    ) -> None:
+        """Show all *things*: `{"data": […]}`, or a table of the keys *columns*.
+
+        With *paged* the object has a `next_page` too, null, because nothing is left.
+        """
+        wires = [_wire(thing) for thing in things]
+        if self.as_json:
+            put_json({"data": wires, "next_page": None} if paged else {"data": wires})
+            return
+
+        print_table(columns, [[brief(wire.get(name)) for name in columns] for wire in wires])
+
+    def text(self, text: str, instead: Wire) -> None:
+        """Show *text* on a terminal, and *instead* as JSON."""
+        if self.as_json:
+            put_json(instead)
+        else:
+            put_bytes((printable(text).rstrip("\n") + "\n").encode())
+
+
+def cell(value: object) -> str:
+    """Return *value*, of the wire, as one printable line."""
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "yes" if value else "no"
+        case dict():
+            pairs = cast("Wire", value).items()
+            return ", ".join(f"{one_line(k)}={cell(v)}" for k, v in pairs if k != "type")
+        case list() | tuple():
+            return "; ".join(map(cell, cast("list[object]", value)))
+        case _:
+            return one_line(str(value))
+
+
+def brief(value: object) -> str:
+    """Return *value* as `cell` does, an instant to the second: a list has many columns."""
+    return _FRACTION.sub("Z", cell(value))
+
+
+def put_json(value: object) -> None:
+    """Write *value* as one line of JSON."""
+    put_bytes(msgspec.json.encode(value) + b"\n")
+
+
+def put_bytes(content: bytes) -> None:
+    """Write *content* to standard output, byte for byte."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(content)
+    sys.stdout.buffer.flush()
+
+
+def _wire(thing: Record | Wire) -> Wire:
+    return record_to_wire(thing) if isinstance(thing, Record) else thing
+
+
+AFTER = 1.0
+"""Seconds that nobody minds waiting for without a sign of life."""
+
+Told = Callable[[int], None]
+"""Called with how many things went so far."""
+
+
+@contextmanager
+def bar(what: str, *, after: float = AFTER) -> Generator[Told]:
+    """Show that *what* is under way, on standard error, once *after* seconds have passed.
+
+    Gives a function to be told how many things went so far.
+    """
+    if not sys.stderr.isatty():
+        yield _unheard
+        return
+    with ExitStack() as drawn:
+        pulse = _Pulse(what, drawn)
+        timer = Timer(after, pulse.draw)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield pulse.tell
+        finally:
+            timer.cancel()
+            timer.join()
+
+
+class _Pulse:
+    def __init__(self, what: str, drawn: ExitStack) -> None:
+        self._what, self._drawn = what, drawn
+        self._show: Callable[[str], None] | None = None
+        self._done = 0
+
+    def draw(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+        columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
+        progress = self._drawn.enter_context(
+            Progress(
+                *columns,
+                console=Console(stderr=True),
+                transient=True,
+                redirect_stdout=False,
+                redirect_stderr=False,
+            )
+        )
+        task = progress.add_task(self._what, total=None)
+        self._show = lambda text: progress.update(task, description=text)
+        self.tell(self._done)
+
+    def tell(self, done: int) -> None:
+        self._done = done
+        if self._show and done:
+            self._show(f"{self._what}: {done:,}")
+
+
+def _unheard(_: int) -> None:
+    """Nobody looks."""
+
+
+PAGE = 100
+"""Things to ask for at a time: as many as a page may hold."""
+
+
+def store_id(hf: Holdfast, store: str) -> str:
+    """Return the id of *store*, an id or a name.
+
+    NotFound, which names the database and the nearest name, when no store is called that;
+    InvalidInput, with their ids, when several are.
+    """
+    if is_id("memstore", store):
+        return store
+    every = hf.memory_stores.list(limit=PAGE, include_archived=True).all()
+    names = [(each.name, each.id) for each in every]
+    return id_of_name(store, names, field="STORE", place=location(hf.opened, hf.workspace))
+
+
+def memory(hf: Holdfast, store: str, place: str, *, view: View = "full") -> Memory:
+    """Return the memory at *place*, a path or an id, of the store with the id *store*."""
+    if not place.startswith("/"):
+        return hf.memory_stores.memories.retrieve(place, memory_store_id=store, view=view)
+    found = hf.memory_stores.memories.at(store, place)
+    if found is None:
+        raise NotFound("memory", place, next="Check the path; holdfast memories list shows them.")
+    return found
+
+
+def memory_id_ever(hf: Holdfast, store: str, place: str) -> str:
+    """Return the id of the memory that is at *place*, or was the last to be there."""
+    if not place.startswith("/"):
+        return place
+    live = hf.memory_stores.memories.at(store, place)
+    if live is not None:
+        return live.id
+    for version in hf.memory_stores.memory_versions.list(store, limit=PAGE).all():
+        if version.path == place:
+            return version.memory_id
+    raise NotFound("memory", place, next="No version has this path.")

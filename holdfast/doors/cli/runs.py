@@ -6,9 +6,8 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from holdfast.doors.cli.answer import put_bytes, put_json
 from holdfast.doors.cli.command import CommandContext, command
-from holdfast.doors.cli.printable import one_line, printable
+from holdfast.doors.cli.output import one_line, printable, put_bytes, put_json
 from holdfast.memories.run.model_view import described
 from holdfast.memories.run.records.read import (
     GAP,

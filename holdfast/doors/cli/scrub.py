@@ -6,7 +6,7 @@ import msgspec
 import typer
 
 from holdfast.doors.cli.command import CommandContext, command
-from holdfast.doors.cli.progress import bar
+from holdfast.doors.cli.output import bar
 
 scrub_app = typer.Typer(rich_markup_mode=None)
 

@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
-from holdfast.doors.cli import named
 from holdfast.doors.cli.command import CommandContext, command
+from holdfast.doors.cli.output import PAGE, store_id
 from holdfast.memories.stores.records import JSONObject, record_to_wire
 
 sessions_app = typer.Typer(rich_markup_mode=None)
@@ -48,7 +48,7 @@ def create(
 @command(sessions_app, "list")
 def list_all(call: CommandContext) -> None:
     """List the sessions that are not archived, the newest first."""
-    sessions = call.walk("Listing sessions", call.hf.sessions.list(limit=named.PAGE).all())
+    sessions = call.walk("Listing sessions", call.hf.sessions.list(limit=PAGE).all())
     if call.answer.as_json:
         call.answer.many(sessions, COLUMNS)
         return
@@ -101,5 +101,5 @@ def delete(
 
 def _resource(call: CommandContext, store: str) -> JSONObject:
     access = "read_only" if store.endswith(READ_ONLY) else "read_write"
-    id = named.store_id(call.hf, store.removesuffix(READ_ONLY))
+    id = store_id(call.hf, store.removesuffix(READ_ONLY))
     return {"type": "memory_store", "memory_store_id": id, "access": access}

@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
-from holdfast.doors.cli import named
 from holdfast.doors.cli.command import CommandContext, command
+from holdfast.doors.cli.output import PAGE, store_id
 
 stores_app = typer.Typer(rich_markup_mode=None)
 
@@ -40,14 +40,14 @@ def list_all(
     every: Annotated[bool, typer.Option("--all", help="Archived ones too.")] = False,
 ) -> None:
     """List the stores, the newest first."""
-    stores = call.hf.memory_stores.list(limit=named.PAGE, include_archived=every)
+    stores = call.hf.memory_stores.list(limit=PAGE, include_archived=every)
     call.answer.many(call.walk("Listing stores", stores.all()), COLUMNS)
 
 
 @command(stores_app, "show")
 def show(call: CommandContext, store: Store) -> None:
     """Show a store."""
-    call.answer.one(call.hf.memory_stores.retrieve(named.store_id(call.hf, store)))
+    call.answer.one(call.hf.memory_stores.retrieve(store_id(call.hf, store)))
 
 
 @command(stores_app, "update")
@@ -64,7 +64,7 @@ def update(
     """
     pairs = _pairs(metadata)
     changed = call.hf.memory_stores.update(
-        named.store_id(call.hf, store),
+        store_id(call.hf, store),
         name=name,
         description=description,
         metadata=None if pairs is None else {**pairs},
@@ -78,7 +78,7 @@ def archive(call: CommandContext, store: Store) -> None:
 
     There is no way back.
     """
-    call.answer.one(call.hf.memory_stores.archive(named.store_id(call.hf, store)))
+    call.answer.one(call.hf.memory_stores.archive(store_id(call.hf, store)))
 
 
 @command(stores_app, "delete")
@@ -92,7 +92,7 @@ def delete(
     Nothing brings it back.
     """
     call.make_sure(f"Delete the store {store} and all that is in it?", yes=yes)
-    call.answer.one(call.hf.memory_stores.delete(named.store_id(call.hf, store)))
+    call.answer.one(call.hf.memory_stores.delete(store_id(call.hf, store)))
 
 
 @command(stores_app, "configure")

@@ -4,8 +4,7 @@ from typing import Annotated
 
 import typer
 
-from holdfast.doors.cli.answer import put_bytes
-from holdfast.doors.cli.printable import one_line
+from holdfast.doors.cli.output import one_line, put_bytes
 
 unmount_app = typer.Typer(rich_markup_mode=None)
 

@@ -7,9 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from holdfast.doors.cli.answer import brief, put_json
 from holdfast.doors.cli.command import CommandContext, command
-from holdfast.doors.cli.progress import bar
+from holdfast.doors.cli.output import bar, brief, put_json
 
 eval_app = typer.Typer(rich_markup_mode=None)
 

@@ -5,9 +5,8 @@ from typing import Annotated
 import msgspec
 import typer
 
-from holdfast.doors.cli.answer import Wire
 from holdfast.doors.cli.command import CommandContext, command
-from holdfast.doors.cli.progress import bar
+from holdfast.doors.cli.output import Wire, bar
 
 verify_app = typer.Typer(rich_markup_mode=None)
 

@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
-from holdfast.doors.cli import named
 from holdfast.doors.cli.command import CommandContext, command
+from holdfast.doors.cli.output import PAGE, memory_id_ever, store_id
 from holdfast.memories.stores.records import Version, record_to_wire
 
 versions_app = typer.Typer(rich_markup_mode=None)
@@ -26,9 +26,9 @@ def list_versions(
     ] = None,
 ) -> None:
     """List versions, the newest first."""
-    within = named.store_id(call.hf, store)
-    of = None if memory is None else named.memory_id_ever(call.hf, within, memory)
-    page = call.hf.memory_stores.memory_versions.list(within, memory_id=of, limit=named.PAGE)
+    within = store_id(call.hf, store)
+    of = None if memory is None else memory_id_ever(call.hf, within, memory)
+    page = call.hf.memory_stores.memory_versions.list(within, memory_id=of, limit=PAGE)
     call.answer.many(call.walk("Listing versions", page.all()), VERSION_COLUMNS)
 
 
@@ -36,7 +36,7 @@ def list_versions(
 def show_version(call: CommandContext, store: Store, id: Id) -> None:
     """Show a version with its content."""
     version = call.hf.memory_stores.memory_versions.retrieve(
-        id, memory_store_id=named.store_id(call.hf, store), view="full"
+        id, memory_store_id=store_id(call.hf, store), view="full"
     )
     fields = record_to_wire(version)
     if not call.answer.as_json:
@@ -55,7 +55,7 @@ def diff(
 ) -> None:
     """Show what differs between two versions, as a unified diff."""
     text = call.hf.memory_stores.memory_versions.diff(
-        a, b, memory_store_id=named.store_id(call.hf, store)
+        a, b, memory_store_id=store_id(call.hf, store)
     )
     instead = {"type": "memory_diff", "from": a, "to": b, "diff": text}
     call.answer.text(text or "They are equal.", instead)
@@ -68,7 +68,7 @@ def restore(call: CommandContext, store: Store, id: Id) -> None:
     A deleted memory comes back with its id.
     """
     memory = call.hf.memory_stores.memory_versions.restore(
-        id, memory_store_id=named.store_id(call.hf, store)
+        id, memory_store_id=store_id(call.hf, store)
     )
     call.answer.one(memory)
 
@@ -85,7 +85,7 @@ def redact(
 
     Nothing brings them back; that the versions were stays known.
     """
-    within = named.store_id(call.hf, store)
+    within = store_id(call.hf, store)
     redacted: list[Version] = []
     try:
         for id in ids:

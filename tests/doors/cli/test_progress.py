@@ -4,7 +4,7 @@ from threading import Event
 
 import pytest
 
-from holdfast.doors.cli.progress import bar
+from holdfast.doors.cli.output import bar
 
 
 class Terminal(io.StringIO):

@@ -3,8 +3,7 @@ import io
 import pytest
 from rich.console import Console
 
-from holdfast.doors.cli.answer import brief, cell
-from holdfast.doors.cli.output import print_fields, print_table
+from holdfast.doors.cli.output import brief, cell, print_fields, print_table
 
 
 def drawn(width: int = 80) -> tuple[Console, io.StringIO]:
