@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 from doors.cli.lines import Run
 
-from holdfast.doors.cli import memories
 from holdfast.doors.cli.command import login
+from holdfast.doors.cli.stores import READ_AT_MOST
 
 ODD = "\ufeffa\r\nb\n\n\x00 日本".encode()
 
@@ -79,7 +79,7 @@ def test_what_is_not_text_is_refused(fails: Run) -> None:
 def test_an_endless_file_is_refused_before_it_is_read_to_the_end(fails: Run) -> None:
     says = fails("memories", "put", "Prefs", "/a.md", "/dev/zero").err
 
-    assert f"{memories.READ_AT_MOST:,}" in says
+    assert f"{READ_AT_MOST:,}" in says
 
 
 def test_a_file_that_is_not_there_is_said_by_name(fails: Run) -> None:
