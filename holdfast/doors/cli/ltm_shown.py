@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from holdfast.doors.cli.command import CommandContext
-from holdfast.doors.cli.durable_shown import preview
+from holdfast.doors.cli.durable import preview
 from holdfast.doors.cli.output import brief, one_line, put_json
 from holdfast.ground.clock import to_rfc3339
 from holdfast.memories.longterm.records import Item, Recalled, Turn, to_wire
