@@ -1,14 +1,172 @@
-"""`holdfast eval`: how well recall finds what was said."""
+"""`holdfast backup`, `restore`, `scrub`, `verify`, `doctor`, `forget`, `eval`."""
 
 from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
 from typing import Annotated, Any
 
+import msgspec
 import typer
+from msgspec import Struct
 
 from holdfast.doors.cli.command import CommandContext, command
-from holdfast.doors.cli.output import bar, brief, put_json
+from holdfast.doors.cli.output import Wire, bar, brief, put_json
+from holdfast.memories.durable.wire import entry_to_wire
+
+backup_app = typer.Typer(rich_markup_mode=None)
+
+
+@command(backup_app, "backup")
+def backup(
+    call: CommandContext,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where the backup goes.")],
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+) -> None:
+    """Copy everything, at one moment, into a file. Writers go on meanwhile."""
+    hf = call.database(migrate=False)
+    from holdfast.library.upkeep.backup import backup as copy
+
+    with bar("Backing up") as told:
+        report = copy(hf.engine, file, force=force, told=told)
+    call.answer.one(msgspec.to_builtins(report))
+
+
+restore_app = typer.Typer(rich_markup_mode=None)
+
+
+@command(restore_app, "restore")
+def restore(
+    call: CommandContext,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A backup.")],
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Replace the content of the database.")
+    ] = False,
+) -> None:
+    """Bring a backup into an empty database, or with --replace into a used one."""
+    call.needs_database()
+    if call.db is None:
+        raise typer.BadParameter("say which database to restore into", param_hint="--db")
+    from holdfast.library.upkeep.restore import restore as bring
+
+    with bar("Restoring") as told:
+        report = bring(file, call.db, replace=replace, told=told)
+    call.answer.one(msgspec.to_builtins(report))
+
+
+scrub_app = typer.Typer(rich_markup_mode=None)
+
+
+@command(scrub_app, "scrub")
+def scrub(
+    call: CommandContext,
+    full: Annotated[bool, typer.Option("--full", help="Rewrite the files as well.")] = False,
+) -> None:
+    """Make deleted bytes unreadable in the database's files.
+
+    Says where some may remain, and exits 1 then.
+    """
+    engine = call.database(migrate=False).engine
+    with bar("Scrubbing"):
+        scrubbed = engine.scrub_full() if full else engine.scrub()
+    call.answer.one(msgspec.to_builtins(scrubbed))
+    if not scrubbed.done:
+        raise typer.Exit(1)
+
+
+verify_app = typer.Typer(rich_markup_mode=None)
+
+FINDING_COLUMNS = ("check", "table", "id", "expected", "found")
+
+
+@command(verify_app, "verify")
+def verify(
+    call: CommandContext,
+    quick: Annotated[bool, typer.Option("--quick", help="Check the storage less deeply.")] = False,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Rebuild what is derived from the rest.")
+    ] = False,
+    head: Annotated[
+        str | None,
+        typer.Option("--head", metavar="LINK", help="A link noted earlier; some chain has it."),
+    ] = None,
+) -> None:
+    """Check that everything stored is whole; exit 1 with what is not."""
+    hf = call.database(migrate=repair)
+    from holdfast.library.upkeep.verify import verify as check
+
+    with bar("Verifying"):
+        report = check(hf.engine, quick=quick, repair=repair, head=head)
+    wire: Wire = msgspec.to_builtins(report)
+    if call.answer.as_json:
+        call.answer.one(wire)
+    else:
+        _draw(call, wire)
+    if not report.ok:
+        raise typer.Exit(1)
+
+
+def _draw(call: CommandContext, wire: Wire) -> None:
+    findings, links = wire.pop("findings"), wire.pop("links")
+    call.answer.one(wire)
+    call.answer.many(
+        [{"store": store, "last_link": link} for store, link in links.items()],
+        ("store", "last_link"),
+    )
+    if findings:
+        call.answer.many(findings, FINDING_COLUMNS)
+
+
+doctor_app = typer.Typer(rich_markup_mode=None)
+
+DOCTOR_COLUMNS = ("name", "ok", "says")
+
+
+@command(doctor_app, "doctor")
+def doctor(call: CommandContext) -> None:
+    """Check the database and its environment; exit 1 if something needs an operator.
+
+    What a mount lacks is shown, and does not change the exit code.
+    """
+    hf = call.database(migrate=False)
+    from holdfast.doors.mount.process.look import look
+    from holdfast.library.upkeep.doctor import doctor as examine
+
+    with bar("Examining"):
+        checks, seen = examine(hf), look()
+    rows: list[Wire] = [
+        {"name": each.name, "ok": each.ok, "says": each.says} for each in (*checks, *seen)
+    ]
+    call.answer.many(rows, DOCTOR_COLUMNS, paged=False)
+    if not all(each.ok for each in (*checks, *(each for each in seen if not each.optional))):
+        raise typer.Exit(1)
+
+
+forget_app = typer.Typer(rich_markup_mode=None)
+
+
+@command(forget_app, "forget")
+def forget(
+    call: CommandContext,
+    user: Annotated[
+        str | None, typer.Option("--user", metavar="U", help="The user whose memory is to go.")
+    ] = None,
+    agent: Annotated[
+        str | None, typer.Option("--agent", metavar="A", help="The agent whose memory is to go.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Skip the confirmation.")] = False,
+) -> None:
+    """Forget everything of a user's or an agent's, and the name; report what went."""
+    if (user is None) == (agent is None):
+        raise typer.BadParameter(
+            "one of them is needed, and not both", param_hint="--user, --agent"
+        )
+    whom = f"the agent {agent} remembers" if user is None else f"was remembered of {user}"
+    call.make_sure(f"Forget everything that {whom}?", yes=yes)
+    report: Struct = (
+        call.hf.forget_agent(agent or "") if user is None else call.hf.forget_user(user)
+    )
+    call.answer.one({"type": "forget_report", **entry_to_wire(report)})
+
 
 eval_app = typer.Typer(rich_markup_mode=None)
 
