@@ -1,10 +1,12 @@
-"""What each error is in the mount: one table from error to errno, and which failures pass.
+"""Errors to errno numbers, and time limits of operations.
 
 The nearest ancestor in the table answers. No exception of ours leaves the adapter: a program sees
 an errno and nothing else.
 """
 
+import logging
 import os
+from collections.abc import Callable
 from errno import (
     EACCES,
     EDQUOT,
@@ -20,9 +22,13 @@ from errno import (
     EROFS,
     ESTALE,
 )
+from functools import wraps
+from threading import local
+from time import monotonic
+from typing import ParamSpec, TypeVar
 
 from holdfast.ground import errors
-from holdfast.ground.errors import HoldfastError
+from holdfast.ground.errors import HoldfastError, Unavailable
 from holdfast.ground.ids import KINDS
 
 ERRNOS: dict[type[HoldfastError], int] = {
@@ -119,3 +125,84 @@ def passing(error: BaseException) -> bool:
     """
     lasting = isinstance(error, errors.StoreFull | errors.IdempotencyMismatch)
     return errno_of(error) in PASSING and not lasting
+
+
+# What an operation asks of the storage, and what it waits for before, share that time. Work that no
+# program waits for has all the time that one call to the storage may take.
+
+SLACK = 0.9
+"""Seconds that a request may take beyond the deadline, less what its answer takes."""
+_LEAST = 0.05
+
+
+class _Begun(local):
+    at: float | None = None
+
+
+_begun = _Begun()
+
+
+def begin() -> None:
+    """Note that this thread begins an operation."""
+    _begun.at = monotonic()
+
+
+def end() -> None:
+    """Note that the operation is over."""
+    _begun.at = None
+
+
+def seconds_left(deadline: float) -> float | None:
+    """Return what one call to the storage may take, None for all it may.
+
+    Unavailable when there is not enough of it.
+    """
+    if _begun.at is None:
+        return None
+    left = deadline + SLACK - (monotonic() - _begun.at)
+    if left < _LEAST:
+        raise Unavailable("The operation took too long already.", reason="timeout")
+    return left if left < deadline else None
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_log = logging.getLogger(__name__)
+
+
+def failure(number: int) -> OSError:
+    """Return what an operation raises that fails with the errno *number*."""
+    return OSError(number, os.strerror(number))
+
+
+def guarded(operation: Callable[P, R]) -> Callable[P, R]:
+    """Return *operation*, raising nothing but OSError; a bug of ours is EIO, and logged."""
+
+    @wraps(operation)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return operation(*args, **kwargs)
+        except OSError:
+            raise
+        except Exception as error:
+            if not isinstance(error, HoldfastError):
+                _log.exception("%s failed", operation.__name__)
+            raise oserror(error) from error
+
+    return run
+
+
+def paced(operation: Callable[P, R]) -> Callable[P, R]:
+    """Return *operation*, guarded, that may wait for the storage, within its time."""
+    run = guarded(operation)
+
+    @wraps(operation)
+    def within(*args: P.args, **kwargs: P.kwargs) -> R:
+        begin()
+        try:
+            return run(*args, **kwargs)
+        finally:
+            end()
+
+    return within

@@ -8,7 +8,7 @@ import re
 from enum import Enum
 from errno import EILSEQ, EINVAL, ENAMETOOLONG
 
-from holdfast.doors.mount.failure import failure
+from holdfast.doors.mount.errors import failure
 from holdfast.ground.errors import InvalidInput
 from holdfast.memories.stores.validation import BYTES_MAX, SEGMENTS_MAX, checked_path
 

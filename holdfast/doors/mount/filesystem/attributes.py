@@ -5,7 +5,7 @@ from collections.abc import Callable
 from datetime import datetime
 from errno import EACCES, ENAMETOOLONG, ENODATA, ENOENT, ENOTDIR, ENOTSUP, EROFS
 
-from holdfast.doors.mount.failure import failure
+from holdfast.doors.mount.errors import failure
 from holdfast.doors.mount.filesystem.handles import HandleTable
 from holdfast.doors.mount.filesystem.nodes import Directory, File, Node, nanoseconds
 from holdfast.doors.mount.filesystem.parts import Parts

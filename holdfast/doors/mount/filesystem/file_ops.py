@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from errno import EBADF, EFBIG, EILSEQ, EIO, ENOSPC
 
-from holdfast.doors.mount.failure import failure
+from holdfast.doors.mount.errors import failure
 from holdfast.doors.mount.filesystem.buffers import SCRATCH_BYTES_MAX, Buffer
 from holdfast.doors.mount.filesystem.handles import HandleTable
 from holdfast.doors.mount.filesystem.nodes import Directory, File, FileHandle, work_of

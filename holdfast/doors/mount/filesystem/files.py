@@ -5,8 +5,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from errno import EBADF, EEXIST, EISDIR, EOPNOTSUPP
 
-from holdfast.doors.mount.errors import oserror
-from holdfast.doors.mount.failure import failure
+from holdfast.doors.mount.errors import failure, oserror
 from holdfast.doors.mount.filesystem.buffers import Buffer
 from holdfast.doors.mount.filesystem.file_ops import Writing
 from holdfast.doors.mount.filesystem.handles import HandleTable

@@ -12,7 +12,7 @@ from time import monotonic
 
 import msgspec
 
-from holdfast.doors.mount.failure import failure, guarded, paced
+from holdfast.doors.mount.errors import failure, guarded, paced
 from holdfast.doors.mount.filesystem.attributes import ROOT_INODE, Lookups
 from holdfast.doors.mount.filesystem.closing import Closing
 from holdfast.doors.mount.filesystem.file_ops import Writing

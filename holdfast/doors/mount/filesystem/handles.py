@@ -3,7 +3,7 @@
 from errno import EBADF
 from itertools import count
 
-from holdfast.doors.mount.failure import failure
+from holdfast.doors.mount.errors import failure
 from holdfast.doors.mount.filesystem.nodes import FileHandle
 
 

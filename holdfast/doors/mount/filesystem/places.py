@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from errno import ENOENT, ENOSPC, ENOTDIR, EPERM, EROFS
 
-from holdfast.doors.mount.failure import failure
+from holdfast.doors.mount.errors import failure
 from holdfast.doors.mount.filesystem.nodes import Directory, File, Nodes
 from holdfast.doors.mount.filesystem.parts import Parts
 from holdfast.doors.mount.filesystem.store_dir import Branch

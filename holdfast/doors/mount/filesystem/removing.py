@@ -2,8 +2,7 @@
 
 from errno import EEXIST, ENOENT, ENOTDIR, ENOTEMPTY
 
-from holdfast.doors.mount.errors import oserror
-from holdfast.doors.mount.failure import failure
+from holdfast.doors.mount.errors import failure, oserror
 from holdfast.doors.mount.filesystem.nodes import Directory, File, work_of
 from holdfast.doors.mount.filesystem.parts import Parts
 from holdfast.doors.mount.filesystem.places import Places

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from errno import EFBIG, ENOSPC
 
-from holdfast.doors.mount.failure import failure
+from holdfast.doors.mount.errors import failure
 from holdfast.doors.mount.filesystem.buffers import SCRATCH_BYTES_MAX, Buffer, Frozen, content_fault
 from holdfast.doors.mount.filesystem.nodes import File, work_of
 from holdfast.doors.mount.filesystem.parts import Parts

@@ -12,8 +12,7 @@ from contextlib import contextmanager
 from errno import EEXIST, EIO, ESTALE
 from functools import partial
 
-from holdfast.doors.mount.errors import errno_of, passing
-from holdfast.doors.mount.failure import failure
+from holdfast.doors.mount.errors import errno_of, failure, passing
 from holdfast.doors.mount.filesystem.buffers import Frozen, content_fault
 from holdfast.doors.mount.filesystem.keeping import Keeping
 from holdfast.doors.mount.filesystem.nodes import EditAttempt, File, work_of

@@ -3,8 +3,7 @@
 import logging
 from collections.abc import Callable, Sequence
 
-from holdfast.doors.mount.errors import errno_of, passing
-from holdfast.doors.mount.failure import failure
+from holdfast.doors.mount.errors import errno_of, failure, passing
 from holdfast.doors.mount.filesystem.nodes import EditAttempt, File, work_of
 from holdfast.doors.mount.filesystem.store_dir import Branch
 from holdfast.ground.errors import EngineFault, HoldfastError, IdempotencyMismatch, Unavailable

@@ -9,11 +9,9 @@ from errno import EISDIR, ENOENT, EROFS, ESTALE
 from itertools import count
 from threading import RLock
 
-from holdfast.doors.mount.errors import oserror
-from holdfast.doors.mount.failure import failure
+from holdfast.doors.mount.errors import failure, oserror, seconds_left
 from holdfast.doors.mount.filesystem.heads import HeadTable
 from holdfast.doors.mount.filesystem.nodes import File, Nodes
-from holdfast.doors.mount.filesystem.pace import seconds_left
 from holdfast.doors.mount.filesystem.status import StoreDirectoryStatus
 from holdfast.doors.mount.filesystem.surroundings import Surroundings
 from holdfast.doors.mount.filesystem.tree import Tree

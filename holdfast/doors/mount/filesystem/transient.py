@@ -10,8 +10,7 @@ import logging
 from errno import EIO, ENOSPC
 from functools import partial
 
-from holdfast.doors.mount.errors import oserror, passing
-from holdfast.doors.mount.failure import failure
+from holdfast.doors.mount.errors import failure, oserror, passing
 from holdfast.doors.mount.filesystem.buffers import content_fault
 from holdfast.doors.mount.filesystem.keeping import Keeping
 from holdfast.doors.mount.filesystem.nodes import Directory, File, tidy, work_of

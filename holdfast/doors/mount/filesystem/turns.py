@@ -4,8 +4,8 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from threading import Condition, RLock
 
+from holdfast.doors.mount.errors import SLACK, seconds_left
 from holdfast.doors.mount.filesystem.nodes import File, tidy, work_of
-from holdfast.doors.mount.filesystem.pace import SLACK, seconds_left
 from holdfast.doors.mount.filesystem.surroundings import Surroundings
 from holdfast.ground.errors import Unavailable
 

@@ -2,7 +2,7 @@
 
 from errno import ENOSPC
 
-from holdfast.doors.mount.failure import failure
+from holdfast.doors.mount.errors import failure
 from holdfast.doors.mount.filesystem.buffers import Buffer
 from holdfast.doors.mount.filesystem.heads import HeadTable
 from holdfast.doors.mount.filesystem.nodes import File
