@@ -1,4 +1,4 @@
-"""What a name makes of a file, and which paths a memory cannot have.
+"""Names of files in a mount, and its options.
 
 Editors and tools write beside a file before they write the file: what they leave for a moment is
 told from what is meant by its name alone. Letters in the patterns are `[A-Za-z0-9_]`.
@@ -7,6 +7,9 @@ told from what is meant by its name alone. Letters in the patterns are `[A-Za-z0
 import re
 from enum import Enum
 from errno import EILSEQ, EINVAL, ENAMETOOLONG
+from pathlib import Path
+
+from msgspec import Struct
 
 from holdfast.doors.mount.errors import failure
 from holdfast.ground.errors import InvalidInput
@@ -84,3 +87,19 @@ def checked(path: str) -> str:
         return checked_path(path)
     except InvalidInput as error:
         raise failure(EINVAL) from error
+
+
+MIB = 1024 * 1024
+
+
+class MountOptions(Struct, frozen=True, kw_only=True):
+    """How a mount behaves; each is an option of `holdfast mount`."""
+
+    spool: Path
+    deadline: float = 5.0
+    """Seconds within which every request is answered, but for one more."""
+    grace: float = 3.0
+    """Seconds after which a temporary file that is still there becomes a memory."""
+    cache_bytes: int = 64 * MIB
+    read_only: bool = False
+    session_id: str | None = None

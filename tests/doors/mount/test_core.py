@@ -13,7 +13,7 @@ import pytest
 
 import holdfast
 from holdfast.doors.mount.filesystem.filesystem import StoreFilesystem
-from holdfast.doors.mount.options import MIB, MountOptions
+from holdfast.doors.mount.names import MIB, MountOptions
 from holdfast.doors.mount.storage.contents import Contents
 from holdfast.doors.mount.storage.deadline import Deadline
 from holdfast.doors.mount.storage.later import Later

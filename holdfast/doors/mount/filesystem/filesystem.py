@@ -29,7 +29,7 @@ from holdfast.doors.mount.filesystem.status import MountStatus, StoreStatus
 from holdfast.doors.mount.filesystem.store_dir import Branch
 from holdfast.doors.mount.filesystem.surroundings import Surroundings
 from holdfast.doors.mount.fuse.kernel import Kernel, NoKernel
-from holdfast.doors.mount.options import MountOptions
+from holdfast.doors.mount.names import MountOptions
 from holdfast.doors.mount.storage.feed import StoreFeed
 from holdfast.doors.mount.storage.later import Later
 from holdfast.doors.mount.storage.source import StoreSource

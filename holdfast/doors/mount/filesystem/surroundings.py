@@ -6,7 +6,7 @@ from threading import Lock
 from msgspec import Struct, field
 
 from holdfast.doors.mount.fuse.kernel import Kernel
-from holdfast.doors.mount.options import MIB, MountOptions
+from holdfast.doors.mount.names import MIB, MountOptions
 from holdfast.doors.mount.storage.later import Later
 from holdfast.doors.mount.storage.spool import Spool
 from holdfast.ground.clock import Clock, to_microseconds

@@ -5,7 +5,7 @@ from typing import cast
 
 from msgspec import Struct
 
-from holdfast.doors.mount.options import MountOptions
+from holdfast.doors.mount.names import MountOptions
 from holdfast.doors.mount.process.setup import MountRequest
 from holdfast.doors.mount.storage.contents import Contents
 from holdfast.doors.mount.storage.deadline import Deadline

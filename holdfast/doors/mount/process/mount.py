@@ -9,7 +9,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from holdfast.doors.mount.options import MIB, MountOptions
+from holdfast.doors.mount.names import MIB, MountOptions
 from holdfast.doors.mount.process import mount_table
 from holdfast.doors.mount.process.assembly import Assembled, assemble
 from holdfast.doors.mount.process.lifecycle import End, Life, RunningMount

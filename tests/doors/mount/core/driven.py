@@ -20,7 +20,7 @@ from doors.mount.core.trouble import (
 )
 
 from holdfast.doors.mount.filesystem.filesystem import StoreFilesystem
-from holdfast.doors.mount.options import MountOptions
+from holdfast.doors.mount.names import MountOptions
 from holdfast.doors.mount.storage.contents import Contents
 from holdfast.doors.mount.storage.deadline import Deadline
 from holdfast.doors.mount.storage.source import StoreSource

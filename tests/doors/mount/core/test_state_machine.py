@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 import holdfast
-from holdfast.doors.mount.options import MIB
+from holdfast.doors.mount.names import MIB
 from holdfast.testing.fakes import FrozenClock
 
 LONG = os.environ.get("HOLDFAST_TORTURE_GAMES")

@@ -13,7 +13,7 @@ from doors.mount.core.trouble import Troubled
 from msgspec.structs import replace
 
 from holdfast.doors.mount.filesystem.status import StoreStatus
-from holdfast.doors.mount.options import MountOptions
+from holdfast.doors.mount.names import MountOptions
 from holdfast.doors.mount.process.assembly import Assembled, assemble
 from holdfast.doors.mount.process.setup import asked
 from holdfast.doors.mount.storage.spool import Spooled

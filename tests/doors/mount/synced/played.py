@@ -9,7 +9,7 @@ from doors.mount.core.trouble import Troubled
 
 from holdfast.doors.mount.filesystem.surroundings import Surroundings
 from holdfast.doors.mount.fuse.kernel import NoKernel
-from holdfast.doors.mount.options import MountOptions
+from holdfast.doors.mount.names import MountOptions
 from holdfast.doors.mount.storage.contents import Contents
 from holdfast.doors.mount.storage.deadline import Deadline
 from holdfast.doors.mount.storage.later import Later
