@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.doors.mount.filesystem.buffers import Buffer, Frozen, content_fault
+from holdfast.doors.mount.filesystem.nodes import Buffer, Frozen, content_fault
 
 LIMIT = 102_400
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

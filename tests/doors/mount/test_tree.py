@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.doors.mount.filesystem.buffers import Buffer
 from holdfast.doors.mount.filesystem.heads import HeadTable
-from holdfast.doors.mount.filesystem.nodes import Directory, File, Nodes
+from holdfast.doors.mount.filesystem.nodes import Buffer, Directory, File, Nodes
 from holdfast.doors.mount.filesystem.tree import Tree
 from holdfast.doors.mount.fuse.kernel import NoKernel
 from holdfast.doors.mount.names import Kind

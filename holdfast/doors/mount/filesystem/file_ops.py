@@ -5,9 +5,15 @@ from contextlib import suppress
 from errno import EBADF, EFBIG, EILSEQ, EIO, ENOSPC
 
 from holdfast.doors.mount.errors import failure
-from holdfast.doors.mount.filesystem.buffers import SCRATCH_BYTES_MAX, Buffer
 from holdfast.doors.mount.filesystem.handles import HandleTable
-from holdfast.doors.mount.filesystem.nodes import Directory, File, FileHandle, work_of
+from holdfast.doors.mount.filesystem.nodes import (
+    SCRATCH_BYTES_MAX,
+    Buffer,
+    Directory,
+    File,
+    FileHandle,
+    work_of,
+)
 from holdfast.doors.mount.filesystem.parts import Parts
 from holdfast.doors.mount.filesystem.places import Places
 from holdfast.doors.mount.filesystem.store_dir import Branch

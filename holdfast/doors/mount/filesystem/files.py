@@ -6,10 +6,9 @@ from contextlib import suppress
 from errno import EBADF, EEXIST, EISDIR, EOPNOTSUPP
 
 from holdfast.doors.mount.errors import failure, oserror
-from holdfast.doors.mount.filesystem.buffers import Buffer
 from holdfast.doors.mount.filesystem.file_ops import Writing
 from holdfast.doors.mount.filesystem.handles import HandleTable
-from holdfast.doors.mount.filesystem.nodes import Directory, File, FileHandle, tidy, work_of
+from holdfast.doors.mount.filesystem.nodes import Buffer, Directory, File, FileHandle, tidy, work_of
 from holdfast.doors.mount.filesystem.parts import Parts
 from holdfast.doors.mount.filesystem.places import Places
 from holdfast.doors.mount.filesystem.store_dir import Branch

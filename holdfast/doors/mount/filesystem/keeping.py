@@ -5,8 +5,7 @@ import os
 from errno import EIO, errorcode
 from typing import Literal
 
-from holdfast.doors.mount.filesystem.buffers import Frozen
-from holdfast.doors.mount.filesystem.nodes import EditAttempt, File, work_of
+from holdfast.doors.mount.filesystem.nodes import EditAttempt, File, Frozen, work_of
 from holdfast.doors.mount.filesystem.store_dir import Branch
 from holdfast.doors.mount.names import Kind
 from holdfast.doors.mount.storage.spool import NOT_FAILED, Spooled, SpoolEntry

@@ -8,8 +8,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from holdfast.doors.mount.errors import PASSING, passing
-from holdfast.doors.mount.filesystem.buffers import content_fault
-from holdfast.doors.mount.filesystem.nodes import File
+from holdfast.doors.mount.filesystem.nodes import File, content_fault
 from holdfast.doors.mount.filesystem.parts import Parts
 from holdfast.doors.mount.storage.spool import NOT_FAILED, Spooled, SpoolEntry
 from holdfast.ground.errors import HoldfastError, IdempotencyMismatch

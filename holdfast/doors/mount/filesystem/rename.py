@@ -5,8 +5,14 @@ from contextlib import suppress
 from errno import EFBIG, ENOSPC
 
 from holdfast.doors.mount.errors import failure
-from holdfast.doors.mount.filesystem.buffers import SCRATCH_BYTES_MAX, Buffer, Frozen, content_fault
-from holdfast.doors.mount.filesystem.nodes import File, work_of
+from holdfast.doors.mount.filesystem.nodes import (
+    SCRATCH_BYTES_MAX,
+    Buffer,
+    File,
+    Frozen,
+    content_fault,
+    work_of,
+)
 from holdfast.doors.mount.filesystem.parts import Parts
 from holdfast.doors.mount.names import Kind, is_backup
 from holdfast.memories.stores.edits import Edit, Move, Moved, Remove, Replace, Save

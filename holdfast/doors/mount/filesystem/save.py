@@ -13,9 +13,8 @@ from errno import EEXIST, EIO, ESTALE
 from functools import partial
 
 from holdfast.doors.mount.errors import errno_of, failure, passing
-from holdfast.doors.mount.filesystem.buffers import Frozen, content_fault
 from holdfast.doors.mount.filesystem.keeping import Keeping
-from holdfast.doors.mount.filesystem.nodes import EditAttempt, File, work_of
+from holdfast.doors.mount.filesystem.nodes import EditAttempt, File, Frozen, content_fault, work_of
 from holdfast.doors.mount.filesystem.sending import StoreWriter, in_doubt
 from holdfast.doors.mount.filesystem.store_dir import Branch
 from holdfast.ground.errors import HoldfastError, Unavailable

@@ -3,9 +3,8 @@
 from errno import ENOSPC
 
 from holdfast.doors.mount.errors import failure
-from holdfast.doors.mount.filesystem.buffers import Buffer
 from holdfast.doors.mount.filesystem.heads import HeadTable
-from holdfast.doors.mount.filesystem.nodes import File
+from holdfast.doors.mount.filesystem.nodes import Buffer, File
 from holdfast.doors.mount.filesystem.surroundings import BufferBudget, Surroundings
 from holdfast.doors.mount.filesystem.tree import Tree
 from holdfast.doors.mount.names import Kind

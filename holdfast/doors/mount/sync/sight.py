@@ -8,7 +8,7 @@ from hashlib import sha256
 
 from msgspec import Struct
 
-from holdfast.doors.mount.filesystem.buffers import content_fault
+from holdfast.doors.mount.filesystem.nodes import content_fault
 from holdfast.doors.mount.sync.merge import LocalState, What
 from holdfast.doors.mount.sync.unusual import born_at
 from holdfast.memories.stores.validation import CONTENT_BYTES_MAX
