@@ -5,7 +5,7 @@ from errno import errorcode
 
 from msgspec import Struct
 
-from holdfast.doors.mount.filesystem.surroundings import Surroundings
+from holdfast.doors.mount.filesystem.tree import Surroundings
 from holdfast.ground.events import Event, Fact
 
 _log = logging.getLogger(__name__)

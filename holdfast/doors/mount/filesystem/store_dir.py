@@ -10,13 +10,10 @@ from itertools import count
 from threading import RLock
 
 from holdfast.doors.mount.errors import failure, oserror, seconds_left
-from holdfast.doors.mount.filesystem.heads import HeadTable
 from holdfast.doors.mount.filesystem.nodes import File, Nodes
 from holdfast.doors.mount.filesystem.status import StoreDirectoryStatus
-from holdfast.doors.mount.filesystem.surroundings import Surroundings
-from holdfast.doors.mount.filesystem.tree import Tree
+from holdfast.doors.mount.filesystem.tree import HeadTable, Surroundings, Tree, Unsaved
 from holdfast.doors.mount.filesystem.turns import FileLocks
-from holdfast.doors.mount.filesystem.unsaved import Unsaved
 from holdfast.doors.mount.fuse.kernel import Kernel
 from holdfast.doors.mount.storage.source import StoreSource
 from holdfast.ground.errors import HoldfastError, NotFound

@@ -6,7 +6,7 @@ from threading import Condition, RLock
 
 from holdfast.doors.mount.errors import SLACK, seconds_left
 from holdfast.doors.mount.filesystem.nodes import File, tidy, work_of
-from holdfast.doors.mount.filesystem.surroundings import Surroundings
+from holdfast.doors.mount.filesystem.tree import Surroundings
 from holdfast.ground.errors import Unavailable
 
 

@@ -7,7 +7,7 @@ from time import monotonic
 
 from holdfast.doors.mount.errors import errno_of
 from holdfast.doors.mount.filesystem.status import StoreDirectoryStatus
-from holdfast.doors.mount.filesystem.surroundings import Surroundings
+from holdfast.doors.mount.filesystem.tree import Surroundings
 from holdfast.doors.mount.storage.source import StoreSource
 from holdfast.doors.mount.sync.agenda import Agenda
 from holdfast.doors.mount.sync.files import LocalDirectory

@@ -9,7 +9,7 @@ from threading import Thread
 from time import monotonic
 
 from holdfast.doors.mount.filesystem.status import MountStatus
-from holdfast.doors.mount.filesystem.surroundings import Surroundings
+from holdfast.doors.mount.filesystem.tree import Surroundings
 from holdfast.doors.mount.fuse.kernel import NoKernel
 from holdfast.doors.mount.process.assembly import Assembled
 from holdfast.doors.mount.process.registry import state_directory

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from doors.mount.core.trouble import Troubled
 
-from holdfast.doors.mount.filesystem.surroundings import Surroundings
+from holdfast.doors.mount.filesystem.tree import Surroundings
 from holdfast.doors.mount.fuse.kernel import NoKernel
 from holdfast.doors.mount.names import MountOptions
 from holdfast.doors.mount.storage.contents import Contents
