@@ -1,24 +1,192 @@
-"""One mounted store: its names, its heads, what is asked of it and what may be done to it.
+"""The directory of one mounted store, and its file locks.
 
 The lock is for the tree and is never held while the storage is asked.
 """
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
-from errno import EISDIR, ENOENT, EROFS, ESTALE
+from errno import EISDIR, ENOENT, EROFS, ESTALE, errorcode
 from itertools import count
-from threading import RLock
+from threading import Condition, RLock
 
-from holdfast.doors.mount.errors import failure, oserror, seconds_left
-from holdfast.doors.mount.filesystem.nodes import File, Nodes
-from holdfast.doors.mount.filesystem.status import StoreDirectoryStatus
+from msgspec import Struct
+
+from holdfast.doors.mount.errors import SLACK, failure, oserror, seconds_left
+from holdfast.doors.mount.filesystem.nodes import File, Nodes, tidy, work_of
 from holdfast.doors.mount.filesystem.tree import HeadTable, Surroundings, Tree, Unsaved
-from holdfast.doors.mount.filesystem.turns import FileLocks
 from holdfast.doors.mount.fuse.kernel import Kernel
 from holdfast.doors.mount.storage.source import StoreSource
-from holdfast.ground.errors import HoldfastError, NotFound
+from holdfast.ground.errors import HoldfastError, NotFound, Unavailable
+from holdfast.ground.events import Event, Fact
 from holdfast.memories.stores.edits import Edit
 from holdfast.memories.stores.records import Access, Applied, Memory, Snapshot
+
+_log = logging.getLogger(__name__)
+
+
+class StoreStatus(Struct, frozen=True, kw_only=True):
+    """One mounted store: what it is, what is under way, and what was counted since the start.
+
+    `unsaved` and `retrying` count files, `spooled` entries, `hidden` memories that are not shown.
+    """
+
+    id: str
+    name: str
+    slug: str
+    access: str
+    archived_at: str | None
+    memories: int
+    cap: int
+    unsaved: int
+    retrying: int
+    spooled: int
+    hidden: int
+    saves: int
+    refused: dict[str, int]
+    failed: dict[str, int]
+    promoted: int
+    conflicts: int
+    retried: int
+
+
+class MountStatus(Struct, frozen=True, kw_only=True):
+    """A mount: `ok`, `degraded`, `unsafe` or `stopping`, and its stores."""
+
+    state: str
+    feed_lag_seconds: float
+    stores: tuple[StoreStatus, ...]
+
+
+class StoreDirectoryStatus:
+    """What happened to one store since the start: counted, logged and told.
+
+    *ids* are those of the store; events carry them with sizes and errnos.
+    """
+
+    def __init__(self, surroundings: Surroundings, *, workspace: str, ids: dict[str, str]) -> None:
+        self._surroundings, self._workspace, self._ids = surroundings, workspace, ids
+        self.saves = self.promoted = self.conflicts = self.retried = 0
+        self.refused: dict[str, int] = {}
+        self.failed: dict[str, int] = {}
+
+    def refuse(self, errno: int, *, size: int = 0) -> None:
+        """Count what was refused with *errno* before it was begun."""
+        name = _add(self.refused, errno)
+        self.tell("refused", errno=name, size_bytes=size)
+
+    def fail(self, errno: int, *, memory_id: str | None = None, size: int = 0) -> None:
+        """Count what failed with *errno*."""
+        name = _add(self.failed, errno)
+        self.tell("failed", memory_id, errno=name, size_bytes=size)
+
+    def conflict(self, errno: int, *, memory_id: str | None = None) -> None:
+        """Count what lost to what was done elsewhere."""
+        self.conflicts += 1
+        self.tell("conflict", memory_id, errno=errorcode.get(errno, "EIO"))
+
+    def promote(self, memory_id: str) -> None:
+        """Count a temporary file that became a memory."""
+        self.promoted += 1
+        _log.info("promoted: %s of %s", memory_id, self._ids["store_id"])
+
+    def tell(self, what: str, memory_id: str | None = None, **data: Fact) -> None:
+        """Log and publish `mount.<what>`."""
+        ids = self._ids if memory_id is None else {**self._ids, "memory_id": memory_id}
+        _log.warning("%s: %s %s", what, ids, data)
+        self._surroundings.publish(
+            Event(
+                type=f"mount.{what}",
+                at=self._surroundings.clock.now(),
+                workspace=self._workspace,
+                ids=ids,
+                data=data,
+            )
+        )
+
+
+def _add(counts: dict[str, int], errno: int) -> str:
+    name = errorcode.get(errno, "EIO")
+    counts[name] = counts.get(name, 0) + 1
+    return name
+
+
+class FileLocks:
+    """The turns of one store's files, by the *lock* of the store.
+
+    Who sends edits of a file holds its turn meanwhile, so that its saves are in order.
+    """
+
+    def __init__(self, lock: RLock, surroundings: Surroundings) -> None:
+        self._lock, self._surroundings = lock, surroundings
+        self._freed = Condition(lock)
+        self._flights: set[object] = set()
+        self._held, self._alone = 0, False
+
+    @contextmanager
+    def of(self, *files: File) -> Generator[None]:
+        """Have the turn of all *files*, within the operation's time; else Unavailable."""
+
+        def free() -> bool:
+            return not self._alone and not any(file.work and file.work.turn for file in files)
+
+        with self._lock:
+            self._wait(free)
+            self._held += 1
+            for file in files:
+                work_of(file).turn = True
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._held -= 1
+                for file in files:
+                    work_of(file).turn = False
+                    tidy(file)
+                self._freed.notify_all()
+
+    @contextmanager
+    def of_all(self) -> Generator[None]:
+        """Have the turn of every file there is; else Unavailable."""
+        with self._lock:
+            self._wait(lambda: not self._alone and not self._held)
+            self._alone = True
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._alone = False
+                self._freed.notify_all()
+
+    @contextmanager
+    def flight(self) -> Generator[None]:
+        """Let edits be under way: the store may already be what the tree is not yet."""
+        flight = object()
+        with self._lock:
+            self._flights.add(flight)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._flights.discard(flight)
+                self._freed.notify_all()
+
+    def await_flights(self) -> None:
+        """Wait until the edits that are under way now are answered; the lock is held again then."""
+        under_way = set(self._flights)
+        limit = self._surroundings.options.deadline + 1
+        self._freed.wait_for(lambda: not under_way & self._flights, limit)
+
+    def _wait(self, free: Callable[[], bool]) -> None:
+        if free():
+            return
+        deadline = self._surroundings.options.deadline
+        left = seconds_left(deadline)
+        self._surroundings.kernel.step_aside()
+        # What is left then is for what it does when its turn has come, or to keep what it cannot.
+        if not self._freed.wait_for(free, deadline if left is None else max(0.0, left - SLACK)):
+            raise Unavailable("Another save of the file is under way.", reason="busy")
 
 
 class Branch:

@@ -6,7 +6,7 @@ from errno import EEXIST, ENOSPC, EROFS, ESTALE
 from time import monotonic
 
 from holdfast.doors.mount.errors import errno_of
-from holdfast.doors.mount.filesystem.status import StoreDirectoryStatus
+from holdfast.doors.mount.filesystem.store_dir import StoreDirectoryStatus
 from holdfast.doors.mount.filesystem.tree import Surroundings
 from holdfast.doors.mount.storage.source import StoreSource
 from holdfast.doors.mount.sync.agenda import Agenda

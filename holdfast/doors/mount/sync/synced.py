@@ -8,7 +8,7 @@ from threading import Event as Flag
 from threading import Thread
 from time import monotonic
 
-from holdfast.doors.mount.filesystem.status import MountStatus
+from holdfast.doors.mount.filesystem.store_dir import MountStatus
 from holdfast.doors.mount.filesystem.tree import Surroundings
 from holdfast.doors.mount.fuse.kernel import NoKernel
 from holdfast.doors.mount.process.assembly import Assembled

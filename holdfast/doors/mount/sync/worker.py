@@ -7,7 +7,7 @@ from contextlib import suppress
 from threading import Condition, Thread
 from time import monotonic
 
-from holdfast.doors.mount.filesystem.status import StoreStatus
+from holdfast.doors.mount.filesystem.store_dir import StoreStatus
 from holdfast.doors.mount.storage.feed import StoreFeed
 from holdfast.doors.mount.sync import own
 from holdfast.doors.mount.sync.inward import Inward

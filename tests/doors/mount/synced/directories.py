@@ -12,7 +12,7 @@ from typing import NamedTuple, cast
 from doors.mount.core.trouble import Troubled
 from msgspec.structs import replace
 
-from holdfast.doors.mount.filesystem.status import StoreStatus
+from holdfast.doors.mount.filesystem.store_dir import StoreStatus
 from holdfast.doors.mount.names import MountOptions
 from holdfast.doors.mount.process.assembly import Assembled, assemble
 from holdfast.doors.mount.process.setup import asked
