@@ -15,12 +15,9 @@ import msgspec
 from holdfast.doors.mount.errors import failure, guarded, paced
 from holdfast.doors.mount.filesystem.attributes import ROOT_INODE, Lookups
 from holdfast.doors.mount.filesystem.closing import Closing
-from holdfast.doors.mount.filesystem.file_ops import Writing
-from holdfast.doors.mount.filesystem.files import FileOperations
-from holdfast.doors.mount.filesystem.handles import HandleTable
+from holdfast.doors.mount.filesystem.file_ops import FileOperations, HandleTable, Places, Writing
 from holdfast.doors.mount.filesystem.nodes import Nodes
 from holdfast.doors.mount.filesystem.parts import Parts
-from holdfast.doors.mount.filesystem.places import Places
 from holdfast.doors.mount.filesystem.recovery import Left, Recovery
 from holdfast.doors.mount.filesystem.remote_changes import Absorbing
 from holdfast.doors.mount.filesystem.removing import Removing

@@ -3,9 +3,9 @@
 from errno import EEXIST, ENOENT, ENOTDIR, ENOTEMPTY
 
 from holdfast.doors.mount.errors import failure, oserror
+from holdfast.doors.mount.filesystem.file_ops import Places
 from holdfast.doors.mount.filesystem.nodes import Directory, File, work_of
 from holdfast.doors.mount.filesystem.parts import Parts
-from holdfast.doors.mount.filesystem.places import Places
 from holdfast.doors.mount.names import Kind
 from holdfast.ground.errors import Unavailable
 from holdfast.memories.stores.edits import Remove

@@ -3,9 +3,9 @@
 from errno import EEXIST, EINVAL, EISDIR, ENOENT, ENOTDIR, ENOTEMPTY, EXDEV
 
 from holdfast.doors.mount.errors import failure, oserror
+from holdfast.doors.mount.filesystem.file_ops import Places
 from holdfast.doors.mount.filesystem.nodes import Directory, File
 from holdfast.doors.mount.filesystem.parts import Parts
-from holdfast.doors.mount.filesystem.places import Places
 from holdfast.doors.mount.filesystem.rename import OneFile
 from holdfast.doors.mount.names import Kind, checked
 from holdfast.ground.errors import Unavailable
