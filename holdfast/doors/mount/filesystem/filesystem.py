@@ -20,8 +20,7 @@ from holdfast.doors.mount.filesystem.nodes import Nodes
 from holdfast.doors.mount.filesystem.parts import Parts
 from holdfast.doors.mount.filesystem.recovery import Left, Recovery
 from holdfast.doors.mount.filesystem.remote_changes import Absorbing
-from holdfast.doors.mount.filesystem.removing import Removing
-from holdfast.doors.mount.filesystem.renaming import Renaming
+from holdfast.doors.mount.filesystem.rename import Removing, Renaming
 from holdfast.doors.mount.filesystem.store_dir import Branch, MountStatus, StoreStatus
 from holdfast.doors.mount.filesystem.tree import Surroundings
 from holdfast.doors.mount.fuse.kernel import Kernel, NoKernel

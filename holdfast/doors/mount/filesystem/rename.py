@@ -1,20 +1,23 @@
-"""One file renamed: what becomes of it depends on what it is, and on what its new name is."""
+"""Rename and remove files and directories."""
 
 from collections.abc import Callable
 from contextlib import suppress
-from errno import EFBIG, ENOSPC
+from errno import EEXIST, EFBIG, EINVAL, EISDIR, ENOENT, ENOSPC, ENOTDIR, ENOTEMPTY, EXDEV
 
-from holdfast.doors.mount.errors import failure
+from holdfast.doors.mount.errors import failure, oserror
+from holdfast.doors.mount.filesystem.file_ops import Places
 from holdfast.doors.mount.filesystem.nodes import (
     SCRATCH_BYTES_MAX,
     Buffer,
+    Directory,
     File,
     Frozen,
     content_fault,
     work_of,
 )
 from holdfast.doors.mount.filesystem.parts import Parts
-from holdfast.doors.mount.names import Kind, is_backup
+from holdfast.doors.mount.names import Kind, checked, is_backup
+from holdfast.ground.errors import Unavailable
 from holdfast.memories.stores.edits import Edit, Move, Moved, Remove, Replace, Save
 from holdfast.memories.stores.records import Applied, Memory
 
@@ -259,4 +262,253 @@ class OneFile:
             branch.unsaved.room(file).claim(size)
         file.kind = kind
         branch.tree.move(file, self._new, here=True)
+        branch.heads.reconsider()
+
+
+NOREPLACE = 1
+
+
+class Renaming:
+    """Renames, as one edit of the store or none."""
+
+    def __init__(self, places: Places) -> None:
+        self._places = places
+
+    def rename(self, old: str, new: str, flags: int = 0) -> None:
+        """Let what is at *old* be at *new*, in place of what is there."""
+        if flags & ~NOREPLACE:
+            raise failure(EINVAL)
+        parts = self._places.of(old, change=True)
+        if self._places.of(new, change=True) is not parts:
+            raise failure(EXDEV)
+        parts.branch.demand_writable()
+        try:
+            while not self._renamed(parts, old, new, noreplace=bool(flags)):
+                pass
+        except Unavailable as error:
+            raise oserror(error) from error
+
+    def _renamed(self, parts: Parts, old: str, new: str, *, noreplace: bool) -> bool:
+        """Rename, or return False if what is at *new* came or went meanwhile."""
+        node, target = parts.branch.tree.at(old), parts.branch.tree.at(new)
+        if node is None:
+            raise failure(ENOENT)
+        if target is not None and noreplace:
+            raise failure(EEXIST)
+        if node is target:
+            return True
+        if isinstance(node, Directory):
+            self._directory(parts, node, new, target)
+            return True
+        if isinstance(target, Directory):
+            raise failure(EISDIR)
+        return self._file(parts, node, new, target, noreplace=noreplace)
+
+    def _file(
+        self, parts: Parts, file: File, new: str, target: File | None, *, noreplace: bool
+    ) -> bool:
+        branch = parts.branch
+        kind = self._places.checked(parts, new, new=False)
+        aside = branch.heads.aside.get(new)
+        others = [each for each in (target, aside) if each is not None and each is not file]
+        try:
+            with branch.turns.of(file, *dict.fromkeys(others)):
+                old = file.path
+                for each in (file, *others):
+                    parts.saves.settle(each)
+                if branch.tree.at(old) is not file:
+                    raise failure(ENOENT)
+                if branch.tree.at(new) is not target:
+                    return False
+                one = OneFile(parts, file, new, kind=kind, target=target, aside=aside)
+                one.rename(noreplace=noreplace)
+        finally:
+            for each in (file, *others):
+                parts.saves.resume(each)
+        return True
+
+    def _directory(self, parts: Parts, directory: Directory, new: str, target: object) -> None:
+        branch = parts.branch
+        if (new + "/").startswith(directory.path + "/"):
+            raise failure(EINVAL)
+        if isinstance(target, File):
+            raise failure(ENOTDIR)
+        if isinstance(target, Directory) and (
+            target.children or branch.heads.hidden_below(target.path)
+        ):
+            raise failure(ENOTEMPTY)
+        self._places.checked(parts, new, new=False)
+        with branch.turns.of_all():
+            working = [file for file in directory.files() if file.work is not None]
+            try:
+                for file in working:
+                    parts.saves.settle(file)
+                self._carry(parts, directory, new, working)
+            finally:
+                for file in working:
+                    parts.saves.resume(file)
+        for file in working:
+            self._carried(parts, file)
+
+    def _carry(self, parts: Parts, directory: Directory, new: str, working: list[File]) -> None:
+        """Move *directory* to *new* in the store and in the tree."""
+        branch = parts.branch
+
+        def commit(applied: list[Applied]) -> None:
+            for file in working:
+                branch.heads.set_aside(file, None)
+            branch.tree.carry(directory, new)
+            branch.absorb(applied)
+            # What was not there yet when the moves were listed is where it was.
+            for file in directory.files():
+                branch.heads.put_back(file)
+
+        with branch.lock:
+            if branch.tree.at(directory.path) is not directory:
+                raise failure(ENOENT)
+            moves = self._moves(parts, directory, new)
+            if not moves:
+                commit([])
+        if moves:
+            parts.sending.send(working, (Move(moves=moves),), commit)
+
+    def _moves(self, parts: Parts, directory: Directory, new: str) -> tuple[Moved, ...]:
+        """Return where every memory below *directory* goes; OSError if one cannot go there."""
+        branch, old = parts.branch, directory.path
+        moves: list[Moved] = []
+        for node in directory.below():
+            path = branch.in_store(new + node.path[len(old) :])
+            checked(path)
+            if isinstance(node, File) and node.memory is not None:
+                moves.append(Moved(memory_id=node.memory.id, path=path))
+        for memory in branch.heads.hidden_below(old):
+            path = branch.in_store(new) + memory.path[len(branch.in_store(old)) :]
+            moves.append(Moved(memory_id=memory.id, path=path))
+        for former, file in branch.heads.aside.items():
+            outside = not file.path.startswith(old + "/")
+            if outside and former.startswith(old + "/") and file.memory is not None:
+                place = branch.in_store(file.path)
+                moves.append(Moved(memory_id=file.memory.id, path=place))
+        return tuple(moves)
+
+    def _carried(self, parts: Parts, file: File) -> None:
+        """Keep what waits under its new path."""
+        parts.keeping.renew(file)
+        if file.work is None or not file.unsaved or file.work.written:
+            return
+        if file.kind is Kind.TRANSIENT:
+            parts.grace.arm(file)
+
+
+class Removing:
+    """Makes and removes directories, which live in the mount alone, and removes files."""
+
+    def __init__(self, places: Places) -> None:
+        self._places = places
+
+    def mkdir(self, path: str) -> None:
+        """Make a directory at *path*."""
+        parts = self._places.of(path, change=self._places.nodes.get(path) is None)
+        branch = parts.branch
+        if self._places.nodes.get(path) is not None:
+            raise failure(EEXIST)
+        branch.demand_writable()
+        aside = branch.heads.aside.get(path)
+        if aside is not None:
+            parts.grace.commit(aside)
+        with branch.lock:
+            self._places.checked(parts, path, new=False)
+            if branch.tree.at(path) is not None:
+                raise failure(EEXIST)
+            branch.tree.make(path, local=True)
+
+    def rmdir(self, path: str) -> None:
+        """Remove the directory at *path*, which must be empty."""
+        parts = self._places.of(path, change=True)
+        branch = parts.branch
+        node = branch.tree.at(path)
+        if node is None:
+            raise failure(ENOENT)
+        if isinstance(node, File):
+            raise failure(ENOTDIR)
+        branch.demand_writable()
+        with branch.lock:
+            if node.children or branch.heads.hidden_below(path):
+                raise failure(ENOTEMPTY)
+            above = node.parent
+            branch.tree.remove(node)
+            if above is not None and not above.children:
+                above.local = True
+            branch.heads.reconsider()
+
+    def unlink(self, path: str) -> None:
+        """Remove the file at *path*; it stays where the storage fails."""
+        parts = self._places.of(path, change=True)
+        branch = parts.branch
+        file = branch.demand_file(path)
+        branch.demand_writable()
+        try:
+            with branch.turns.of(file):
+                self._unlink(parts, file)
+        except Unavailable as error:
+            raise oserror(error) from error
+
+    def fsyncdir(self, path: str) -> None:
+        """Let nothing in the directory *path* wait to see whether it was meant."""
+        if path == "/":
+            return
+        parts = self._places.of(path)
+        node = parts.branch.tree.at(path)
+        if not isinstance(node, Directory):
+            raise failure(ENOENT if node is None else ENOTDIR)
+        if not parts.branch.refusal:
+            parts.grace.end(node)
+
+    def _unlink(self, parts: Parts, file: File) -> None:
+        branch = parts.branch
+        if file.kind is not Kind.SCRATCH:
+            self._answer(parts, file)
+        if file.parent is None:
+            raise failure(ENOENT)
+        memory = file.memory
+        if memory is None or self._leave_behind(parts, file):
+            with branch.lock:
+                self._gone(parts, file)
+        else:
+
+            def commit(applied: list[Applied]) -> None:
+                branch.heads.end(memory.id, applied[0].seq)
+                self._gone(parts, file)
+
+            parts.sending.send((file,), (Remove(memory_id=memory.id),), commit)
+        parts.keeping.forget(file)
+
+    def _answer(self, parts: Parts, file: File) -> None:
+        """Let nothing be in doubt about *file*: it could be there again otherwise."""
+        work = work_of(file)
+        if work.unsure is not None or (work.attempt is not None and work.attempt.doubt):
+            parts.saves.settle(file)
+
+    def _leave_behind(self, parts: Parts, file: File) -> bool:
+        """Leave the memory of a backup to the file that is written in its place, if one is."""
+        branch, aside = parts.branch, work_of(file).aside
+        heir = None if aside is None else branch.tree.at(aside)
+        if not isinstance(heir, File) or heir.memory is not None or heir.kind is not Kind.PLAIN:
+            return False
+        with branch.lock:
+            memory, seq = file.memory, file.seq
+            branch.heads.set_aside(file, None)
+            branch.heads.release(file)
+            if memory is not None:
+                branch.heads.own(heir, memory, seq)
+        return True
+
+    def _gone(self, parts: Parts, file: File) -> None:
+        """Let *file* be an orphan: who has it open goes on, and it goes with the last of them."""
+        branch = parts.branch
+        branch.heads.set_aside(file, None)
+        file.orphan = True
+        branch.tree.detach(file, here=True)
+        if file.buffer is not None and not work_of(file).handles:
+            branch.unsaved.drop(file)
         branch.heads.reconsider()
