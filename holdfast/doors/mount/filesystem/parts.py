@@ -1,9 +1,7 @@
 """What works on one mounted store."""
 
-from holdfast.doors.mount.filesystem.keeping import Keeping
 from holdfast.doors.mount.filesystem.nodes import File
-from holdfast.doors.mount.filesystem.save import Saves
-from holdfast.doors.mount.filesystem.sending import StoreWriter
+from holdfast.doors.mount.filesystem.save import Keeping, Saves, StoreWriter
 from holdfast.doors.mount.filesystem.store_dir import Branch
 from holdfast.doors.mount.filesystem.transient import Grace
 from holdfast.doors.mount.names import Kind

@@ -11,10 +11,8 @@ from errno import EIO, ENOSPC
 from functools import partial
 
 from holdfast.doors.mount.errors import failure, oserror, passing
-from holdfast.doors.mount.filesystem.keeping import Keeping
 from holdfast.doors.mount.filesystem.nodes import Directory, File, content_fault, tidy, work_of
-from holdfast.doors.mount.filesystem.save import Saves
-from holdfast.doors.mount.filesystem.sending import StoreWriter
+from holdfast.doors.mount.filesystem.save import Keeping, Saves, StoreWriter
 from holdfast.doors.mount.filesystem.store_dir import Branch
 from holdfast.doors.mount.names import Kind
 from holdfast.ground.errors import Unavailable
