@@ -8,7 +8,7 @@ from errno import EACCES, ENAMETOOLONG, ENODATA, ENOENT, ENOTDIR, ENOTSUP, EROFS
 from holdfast.doors.mount.errors import failure
 from holdfast.doors.mount.filesystem.file_ops import HandleTable, Places
 from holdfast.doors.mount.filesystem.nodes import Directory, File, Node, nanoseconds
-from holdfast.doors.mount.filesystem.parts import Parts
+from holdfast.doors.mount.filesystem.transient import Parts
 from holdfast.doors.mount.fuse.kernel import Attributes, DirectoryEntry, Space
 from holdfast.doors.mount.names import NAME_BYTES_MAX
 

@@ -5,7 +5,7 @@ from errno import EIO, EROFS
 
 from holdfast.doors.mount.errors import PASSING
 from holdfast.doors.mount.filesystem.nodes import File, work_of
-from holdfast.doors.mount.filesystem.parts import Parts
+from holdfast.doors.mount.filesystem.transient import Parts
 from holdfast.doors.mount.names import Kind
 
 

@@ -30,8 +30,8 @@ from holdfast.doors.mount.filesystem.nodes import (
     tidy,
     work_of,
 )
-from holdfast.doors.mount.filesystem.parts import Parts
 from holdfast.doors.mount.filesystem.store_dir import Branch
+from holdfast.doors.mount.filesystem.transient import Parts
 from holdfast.doors.mount.names import Kind, checked, kind_of
 from holdfast.ground.errors import HoldfastError
 from holdfast.memories.stores.records import Memory

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from holdfast.doors.mount.errors import PASSING, passing
 from holdfast.doors.mount.filesystem.nodes import File, content_fault
-from holdfast.doors.mount.filesystem.parts import Parts
+from holdfast.doors.mount.filesystem.transient import Parts
 from holdfast.doors.mount.storage.spool import NOT_FAILED, Spooled, SpoolEntry
 from holdfast.ground.errors import HoldfastError, IdempotencyMismatch
 from holdfast.ground.text import sha256_hex

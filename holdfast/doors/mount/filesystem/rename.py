@@ -15,7 +15,7 @@ from holdfast.doors.mount.filesystem.nodes import (
     content_fault,
     work_of,
 )
-from holdfast.doors.mount.filesystem.parts import Parts
+from holdfast.doors.mount.filesystem.transient import Parts
 from holdfast.doors.mount.names import Kind, checked, is_backup
 from holdfast.ground.errors import Unavailable
 from holdfast.memories.stores.edits import Edit, Move, Moved, Remove, Replace, Save
