@@ -14,10 +14,9 @@ import msgspec
 
 from holdfast.doors.mount.errors import failure, guarded, paced
 from holdfast.doors.mount.filesystem.attributes import ROOT_INODE, Lookups
-from holdfast.doors.mount.filesystem.closing import Closing
 from holdfast.doors.mount.filesystem.file_ops import FileOperations, HandleTable, Places, Writing
 from holdfast.doors.mount.filesystem.nodes import Nodes
-from holdfast.doors.mount.filesystem.recovery import Left, Recovery
+from holdfast.doors.mount.filesystem.recovery import Closing, Left, Recovery
 from holdfast.doors.mount.filesystem.remote_changes import Absorbing
 from holdfast.doors.mount.filesystem.rename import Removing, Renaming
 from holdfast.doors.mount.filesystem.store_dir import Branch, MountStatus, StoreStatus
