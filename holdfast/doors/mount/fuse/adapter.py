@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.doors.mount.fuse import protocol
-from holdfast.doors.mount.fuse.direct import Requests, errno_of
-from holdfast.doors.mount.fuse.dispatch import FuseDispatcher
+from holdfast.doors.mount.fuse.dispatch import FuseDispatcher, Requests, errno_of
 from holdfast.doors.mount.fuse.invalidation import (
     Directories,
     Forgetting,
