@@ -29,7 +29,7 @@ from holdfast.doors.mount.fuse.libfuse import FuseSession, MountFailed, bindings
 from holdfast.doors.mount.fuse.listing import Listing
 from holdfast.doors.mount.fuse.opening import OpenFiles
 from holdfast.doors.mount.fuse.operations import Operations
-from holdfast.doors.mount.fuse.request import CurrentRequest
+from holdfast.doors.mount.fuse.protocol import CurrentRequest
 from holdfast.doors.mount.process.detaching import detach
 from holdfast.doors.mount.process.mount_table import at, source_of
 

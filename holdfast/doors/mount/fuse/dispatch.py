@@ -18,8 +18,7 @@ from holdfast.doors.mount.fuse import protocol
 from holdfast.doors.mount.fuse.invalidation import KernelInvalidator, Touched
 from holdfast.doors.mount.fuse.opening import OpenFiles
 from holdfast.doors.mount.fuse.operations import Operations
-from holdfast.doors.mount.fuse.protocol import HEADER_BYTES
-from holdfast.doors.mount.fuse.request import CurrentRequest, Process, Request
+from holdfast.doors.mount.fuse.protocol import HEADER_BYTES, CurrentRequest, Process, Request
 
 logger = logging.getLogger(__name__)
 

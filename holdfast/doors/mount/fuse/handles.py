@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 from holdfast.doors.mount.fuse import protocol
 from holdfast.doors.mount.fuse.invalidation import after
-from holdfast.doors.mount.fuse.protocol import BY_HANDLE, HEADER_BYTES
-from holdfast.doors.mount.fuse.request import Request
+from holdfast.doors.mount.fuse.protocol import BY_HANDLE, HEADER_BYTES, Request
 
 NOBODY = 1 << 63
 """A bit that no request of the kernel has in its unique id: it drops the answer."""

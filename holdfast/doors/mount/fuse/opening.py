@@ -9,8 +9,7 @@ from holdfast.doors.mount.fuse import protocol
 from holdfast.doors.mount.fuse.handles import Nameless
 from holdfast.doors.mount.fuse.invalidation import CachedPages, Touched
 from holdfast.doors.mount.fuse.operations import Operations
-from holdfast.doors.mount.fuse.protocol import HEADER_BYTES
-from holdfast.doors.mount.fuse.request import Request
+from holdfast.doors.mount.fuse.protocol import HEADER_BYTES, Request
 
 NODES = 10_000
 """Nodes whose path is remembered: past them libfuse is asked again."""
