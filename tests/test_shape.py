@@ -88,7 +88,7 @@ MANY_PARAMETERS = {
 MANY_METHODS = {
     "holdfast/runtime/context.py:Context": "a run, asked by all that is in it",
     "holdfast/runtime/team/board.py:TaskBoard": "the face of one board, whole",
-    "holdfast/doors/mount/fuse/operations.py:Operations": "what a file system is asked, one each",
+    "holdfast/doors/mount/fuse/kernel.py:Operations": "what a file system is asked, one each",
     "holdfast/engines/postgres/engine.py:PostgresEngine": "the port, and what tests count",
     "holdfast/engines/sqlite/engine.py:SQLiteEngine": "the port, and what tests count",
     "holdfast/library/holdfast.py:Holdfast": "the face of all that there is",

@@ -24,11 +24,10 @@ from holdfast.doors.mount.fuse.invalidation import (
     Touched,
     after,
 )
-from holdfast.doors.mount.fuse.kernel import Attributes
+from holdfast.doors.mount.fuse.kernel import Attributes, Operations
 from holdfast.doors.mount.fuse.libfuse import FuseSession, MountFailed, bindings, packing
 from holdfast.doors.mount.fuse.listing import Listing
 from holdfast.doors.mount.fuse.opening import OpenFiles
-from holdfast.doors.mount.fuse.operations import Operations
 from holdfast.doors.mount.fuse.protocol import CurrentRequest
 from holdfast.doors.mount.process.detaching import detach
 from holdfast.doors.mount.process.mount_table import at, source_of

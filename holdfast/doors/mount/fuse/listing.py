@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 
 from holdfast.doors.mount.fuse.invalidation import Touched
-from holdfast.doors.mount.fuse.kernel import DirectoryEntry
-from holdfast.doors.mount.fuse.operations import Operations
+from holdfast.doors.mount.fuse.kernel import DirectoryEntry, Operations
 
 
 class Listing:

@@ -8,7 +8,7 @@ import os
 from holdfast.doors.mount.fuse import protocol
 from holdfast.doors.mount.fuse.handles import Nameless
 from holdfast.doors.mount.fuse.invalidation import CachedPages, Touched
-from holdfast.doors.mount.fuse.operations import Operations
+from holdfast.doors.mount.fuse.kernel import Operations
 from holdfast.doors.mount.fuse.protocol import HEADER_BYTES, Request
 
 NODES = 10_000
