@@ -17,6 +17,7 @@ from typing import Any
 
 from holdfast.doors.mount.fuse import protocol
 from holdfast.doors.mount.fuse.dispatch import FuseDispatcher, Requests, errno_of
+from holdfast.doors.mount.fuse.handles import Listing, OpenFiles
 from holdfast.doors.mount.fuse.invalidation import (
     Directories,
     Forgetting,
@@ -26,8 +27,6 @@ from holdfast.doors.mount.fuse.invalidation import (
 )
 from holdfast.doors.mount.fuse.kernel import Attributes, Operations
 from holdfast.doors.mount.fuse.libfuse import FuseSession, MountFailed, bindings, packing
-from holdfast.doors.mount.fuse.listing import Listing
-from holdfast.doors.mount.fuse.opening import OpenFiles
 from holdfast.doors.mount.fuse.protocol import CurrentRequest
 from holdfast.doors.mount.process.detaching import detach
 from holdfast.doors.mount.process.mount_table import at, source_of

@@ -15,9 +15,9 @@ from functools import partial
 from threading import get_ident
 
 from holdfast.doors.mount.fuse import protocol
+from holdfast.doors.mount.fuse.handles import OpenFiles
 from holdfast.doors.mount.fuse.invalidation import KernelInvalidator, Touched
 from holdfast.doors.mount.fuse.kernel import Operations
-from holdfast.doors.mount.fuse.opening import OpenFiles
 from holdfast.doors.mount.fuse.protocol import HEADER_BYTES, CurrentRequest, Process, Request
 
 logger = logging.getLogger(__name__)
