@@ -1,6 +1,6 @@
 from concurrent.futures import ThreadPoolExecutor
 
-from holdfast.doors.mount.storage.contents import ENTRY_BYTES, Contents
+from holdfast.doors.mount.storage.source import ENTRY_BYTES, Contents
 
 
 def test_what_was_put_is_there() -> None:

@@ -6,10 +6,9 @@ import pytest
 from targets import hf as hf
 from targets import postgres as postgres
 
-from holdfast.doors.mount.storage.contents import Contents
 from holdfast.doors.mount.storage.deadline import Deadline
 from holdfast.doors.mount.storage.feed import StoreFeed
-from holdfast.doors.mount.storage.source import StoreSource
+from holdfast.doors.mount.storage.source import Contents, StoreSource
 from holdfast.ground.errors import CursorExpired, HoldfastError, NotFound, Unavailable
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.records import ChangesPage, Snapshot

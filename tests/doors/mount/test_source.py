@@ -12,9 +12,8 @@ from targets import hf as hf
 from targets import postgres as postgres
 
 import holdfast
-from holdfast.doors.mount.storage.contents import Contents
 from holdfast.doors.mount.storage.deadline import Deadline
-from holdfast.doors.mount.storage.source import FAR_SECONDS, NEAR_SECONDS, StoreSource
+from holdfast.doors.mount.storage.source import FAR_SECONDS, NEAR_SECONDS, Contents, StoreSource
 from holdfast.ground.errors import (
     Corrupt,
     HoldfastError,

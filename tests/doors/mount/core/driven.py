@@ -21,9 +21,8 @@ from doors.mount.core.trouble import (
 
 from holdfast.doors.mount.filesystem.filesystem import StoreFilesystem
 from holdfast.doors.mount.names import MountOptions
-from holdfast.doors.mount.storage.contents import Contents
 from holdfast.doors.mount.storage.deadline import Deadline
-from holdfast.doors.mount.storage.source import StoreSource
+from holdfast.doors.mount.storage.source import Contents, StoreSource
 from holdfast.ground.events import Event
 from holdfast.ground.ids import Ids
 from holdfast.library.holdfast import Holdfast
