@@ -14,8 +14,7 @@ import pytest
 import holdfast
 from holdfast.doors.mount.filesystem.filesystem import StoreFilesystem
 from holdfast.doors.mount.names import MIB, MountOptions
-from holdfast.doors.mount.storage.deadline import Deadline
-from holdfast.doors.mount.storage.later import Later
+from holdfast.doors.mount.storage.deadline import Deadline, Later
 from holdfast.doors.mount.storage.source import Contents, StoreSource
 from holdfast.doors.mount.storage.spool import Spool
 from holdfast.ground.clock import SystemClock

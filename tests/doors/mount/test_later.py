@@ -5,7 +5,7 @@ from time import monotonic
 
 import pytest
 
-from holdfast.doors.mount.storage.later import Later
+from holdfast.doors.mount.storage.deadline import Later
 
 LONG = 60.0
 

@@ -24,8 +24,8 @@ from holdfast.doors.mount.filesystem.transient import Parts
 from holdfast.doors.mount.filesystem.tree import Surroundings
 from holdfast.doors.mount.fuse.kernel import Kernel, NoKernel
 from holdfast.doors.mount.names import MountOptions
+from holdfast.doors.mount.storage.deadline import Later
 from holdfast.doors.mount.storage.feed import StoreFeed
-from holdfast.doors.mount.storage.later import Later
 from holdfast.doors.mount.storage.source import StoreSource
 from holdfast.doors.mount.storage.spool import Spool
 from holdfast.ground.clock import Clock, to_rfc3339

@@ -17,7 +17,7 @@ from holdfast.doors.mount.errors import failure
 from holdfast.doors.mount.filesystem.nodes import Buffer, Directory, File, Node, Nodes, work_of
 from holdfast.doors.mount.fuse.kernel import DirectoryEntry, Kernel
 from holdfast.doors.mount.names import MIB, Kind, MountOptions, is_shown
-from holdfast.doors.mount.storage.later import Later
+from holdfast.doors.mount.storage.deadline import Later
 from holdfast.doors.mount.storage.spool import Spool
 from holdfast.ground.clock import Clock, to_microseconds
 from holdfast.ground.events import Event

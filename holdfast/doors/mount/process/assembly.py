@@ -7,8 +7,7 @@ from msgspec import Struct
 
 from holdfast.doors.mount.names import MountOptions
 from holdfast.doors.mount.process.setup import MountRequest
-from holdfast.doors.mount.storage.deadline import Deadline
-from holdfast.doors.mount.storage.later import Later
+from holdfast.doors.mount.storage.deadline import Deadline, Later
 from holdfast.doors.mount.storage.source import Contents, StoreSource
 from holdfast.doors.mount.storage.spool import Spool
 from holdfast.ground.clock import Clock, SystemClock

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from errno import ENOSPC
 from pathlib import Path
 
-from holdfast.doors.mount.storage.later import Later
+from holdfast.doors.mount.storage.deadline import Later
 from holdfast.doors.mount.storage.source import StoreSource
 from holdfast.doors.mount.storage.spool import Spool, Spooled, SpoolEntry
 from holdfast.ground.errors import Unavailable

@@ -10,8 +10,7 @@ from doors.mount.core.trouble import Troubled
 from holdfast.doors.mount.filesystem.tree import Surroundings
 from holdfast.doors.mount.fuse.kernel import NoKernel
 from holdfast.doors.mount.names import MountOptions
-from holdfast.doors.mount.storage.deadline import Deadline
-from holdfast.doors.mount.storage.later import Later
+from holdfast.doors.mount.storage.deadline import Deadline, Later
 from holdfast.doors.mount.storage.source import Contents, StoreSource
 from holdfast.doors.mount.storage.spool import Spool
 from holdfast.doors.mount.sync.files import LocalDirectory, Put
