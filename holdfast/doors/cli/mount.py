@@ -13,10 +13,9 @@ from holdfast.doors.cli.command import CommandContext, command, is_server
 from holdfast.doors.cli.main import told
 from holdfast.doors.cli.output import one_line, printable, put_bytes, put_json
 from holdfast.doors.mount.process.mount import MountPlan, live
-from holdfast.doors.mount.process.place import absolute
 from holdfast.doors.mount.process.registry import Register
 from holdfast.doors.mount.process.report import ready_line
-from holdfast.doors.mount.process.setup import asked
+from holdfast.doors.mount.process.setup import absolute, asked
 from holdfast.doors.mount.process.telling import STALE, note_of, status_of
 from holdfast.memories.stores.records import JSONObject
 
@@ -189,8 +188,8 @@ def unmount(
     ] = 30.0,
 ) -> None:
     """Unmount a directory, and wait until its process has exited."""
-    from holdfast.doors.mount.process.place import absolute
     from holdfast.doors.mount.process.registry import Register
+    from holdfast.doors.mount.process.setup import absolute
     from holdfast.doors.mount.process.unmount import unmount as end
 
     said = end(absolute(directory), Register(), lazy=lazy, timeout=timeout)

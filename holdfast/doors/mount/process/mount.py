@@ -11,11 +11,9 @@ from msgspec import Struct
 
 from holdfast.doors.mount.names import MIB, MountOptions
 from holdfast.doors.mount.process import mount_table
-from holdfast.doors.mount.process.assembly import Assembled, assemble
 from holdfast.doors.mount.process.lifecycle import End, Life, RunningMount
-from holdfast.doors.mount.process.place import claim
 from holdfast.doors.mount.process.registry import Facts, Mode, Register
-from holdfast.doors.mount.process.setup import MountRequest
+from holdfast.doors.mount.process.setup import Assembled, MountRequest, assemble, claim
 from holdfast.doors.mount.process.system import HERE, Machine, lacking_for_fuse, require
 from holdfast.doors.mount.storage.spool import default_root
 from holdfast.ground.clock import to_rfc3339

@@ -1,11 +1,25 @@
-"""Which stores are mounted, under which names, how far they may be written, and by whom."""
+"""Options of a mount to stores, names and access."""
 
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import cast
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from holdfast.doors.mount.names import MountOptions
+from holdfast.doors.mount.process import mount_table
+from holdfast.doors.mount.process.detaching import detach
+from holdfast.doors.mount.process.mount_table import answered
+from holdfast.doors.mount.process.registry import Register
+from holdfast.doors.mount.storage.deadline import Deadline, Later
+from holdfast.doors.mount.storage.source import Contents, StoreSource
+from holdfast.doors.mount.storage.spool import Spool
+from holdfast.ground.clock import Clock, SystemClock
 from holdfast.ground.errors import InvalidInput, NotFound, NotPermitted
+from holdfast.ground.events import Event, EventBus
+from holdfast.ground.ids import Ids
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.settings import location
 from holdfast.memories.stores.records import Access, Resource, Store
@@ -168,3 +182,106 @@ def _read_only(given: MountRequest, *, only: bool) -> MountRequest:
 def _access(part: MountedStore, *, only: bool) -> Access:
     archived = part.store.archived_at is not None
     return "read_only" if only or archived else part.resource.access
+
+
+class Assembled(Struct, frozen=True, kw_only=True):
+    """What a core, or a synced directory, is made of: slug, source and access of each store."""
+
+    sources: tuple[tuple[str, StoreSource, Access], ...]
+    options: MountOptions
+    spool: Spool
+    later: Later
+    clock: Clock
+    ids: Ids
+    publish: Callable[[Event], None]
+    deadlines: tuple[Deadline, ...]
+
+    def close(self) -> None:
+        """Begin nothing more; what hangs is left alone."""
+        self.later.close()
+        for deadline in self.deadlines:
+            deadline.close()
+
+
+def assemble(asked: MountRequest, options: MountOptions) -> Assembled:
+    """Return the parts of the mount of what is *asked*, each store with a deadline of its own."""
+    clock, contents = SystemClock(), Contents(options.cache_bytes)
+    deadlines = tuple(Deadline(options.deadline) for _ in asked.parts)
+    return Assembled(
+        sources=tuple(
+            (
+                part.slug,
+                StoreSource(asked.hf, part.store, deadline=deadline, contents=contents),
+                part.resource.access,
+            )
+            for part, deadline in zip(asked.parts, deadlines, strict=True)
+        ),
+        options=options,
+        spool=Spool(options.spool, clock=clock),
+        later=Later(),
+        clock=clock,
+        ids=Ids(),
+        publish=_publish(asked.hf),
+        deadlines=deadlines,
+    )
+
+
+def _publish(hf: Holdfast) -> Callable[[Event], None]:
+    """Return who hears of events: this process's listeners; a server takes none from outside."""
+    events = cast("object", hf.events)
+    return events.publish if isinstance(events, EventBus) else _unheard
+
+
+def _unheard(event: Event) -> None:
+    del event
+
+
+def absolute(directory: Path | str) -> Path:
+    """Return *directory* from the root, links followed, whether it answers or not."""
+    whole = os.path.abspath(directory)  # noqa: PTH100 - without `..`, which Path.absolute keeps
+    above, name = os.path.split(whole)
+    silent = os.path.join(os.path.realpath(above), name)  # noqa: PTH118
+    return Path(answered(lambda: os.path.realpath(whole), silent))
+
+
+def claim(directory: Path, register: Register, *, may_hold_files: bool = False) -> str | None:
+    """Make *directory*, an absolute path, ready to be mounted on; *register* knows of the others.
+
+    Returns what was cleared away: a mount left behind by a process that was killed. Raises
+    InvalidInput for a live mount, naming its process, and for what is no empty directory, unless
+    it *may_hold_files*.
+    """
+    said = cleared(directory)
+    if register.is_held(directory):
+        known = register.get(directory)
+        raise taken(directory, known.pid if known else None)
+    wanted = "must be a directory" if may_hold_files else "must be an empty directory"
+    if directory.exists() and not directory.is_dir():
+        raise InvalidInput("DIR", wanted, given=str(directory))
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not may_hold_files and any(directory.iterdir()):
+        raise InvalidInput("DIR", wanted, given=str(directory))
+    return said
+
+
+def taken(directory: Path, pid: int | None) -> InvalidInput:
+    """Return the error that says *directory* is in use already, by the process *pid*."""
+    by = f"process {pid}" if pid else "another process"
+    return InvalidInput(
+        "DIR",
+        f"is mounted already, by {by}",
+        given=str(directory),
+        next=f"Unmount it first: holdfast unmount {directory}",
+    )
+
+
+def cleared(directory: Path) -> str | None:
+    """Detach dead mounts of ours from *directory*, and say so; InvalidInput for a live one."""
+    said = None
+    while (found := mount_table.at(directory)) is not None and found.ours:
+        if found.state() != "dead":
+            raise taken(directory, found.pid)
+        detach(directory, lazy=True)
+        of = f"process {found.pid}" if found.pid else "a process"
+        said = f"{directory}: detached a stale mount, left by {of} that has exited"
+    return said

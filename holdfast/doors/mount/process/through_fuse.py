@@ -11,10 +11,9 @@ import msgspec
 from holdfast.doors.mount.filesystem.filesystem import StoreFilesystem
 from holdfast.doors.mount.fuse.adapter import serve
 from holdfast.doors.mount.fuse.libfuse import MountFailed
-from holdfast.doors.mount.process.assembly import Assembled
-from holdfast.doors.mount.process.place import cleared, taken
 from holdfast.doors.mount.process.registry import Facts, Register
 from holdfast.doors.mount.process.report import report
+from holdfast.doors.mount.process.setup import Assembled, cleared, taken
 from holdfast.ground.errors import Refused
 from holdfast.memories.stores.records import JSONObject
 

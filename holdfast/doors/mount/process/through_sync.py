@@ -9,10 +9,9 @@ from time import monotonic
 
 import msgspec
 
-from holdfast.doors.mount.process.assembly import Assembled
-from holdfast.doors.mount.process.place import taken
 from holdfast.doors.mount.process.registry import Facts, Register
 from holdfast.doors.mount.process.report import report
+from holdfast.doors.mount.process.setup import Assembled, taken
 from holdfast.doors.mount.sync.synced import Synced
 from holdfast.ground.errors import Unavailable
 from holdfast.memories.stores.records import JSONObject

@@ -11,8 +11,8 @@ from time import monotonic
 from holdfast.doors.mount.filesystem.store_dir import MountStatus
 from holdfast.doors.mount.filesystem.tree import Surroundings
 from holdfast.doors.mount.fuse.kernel import NoKernel
-from holdfast.doors.mount.process.assembly import Assembled
 from holdfast.doors.mount.process.registry import state_directory
+from holdfast.doors.mount.process.setup import Assembled
 from holdfast.doors.mount.storage.source import StoreSource
 from holdfast.doors.mount.sync.files import LocalDirectory
 from holdfast.doors.mount.sync.naming import check, give_names

@@ -14,8 +14,7 @@ from msgspec.structs import replace
 
 from holdfast.doors.mount.filesystem.store_dir import StoreStatus
 from holdfast.doors.mount.names import MountOptions
-from holdfast.doors.mount.process.assembly import Assembled, assemble
-from holdfast.doors.mount.process.setup import asked
+from holdfast.doors.mount.process.setup import Assembled, asked, assemble
 from holdfast.doors.mount.storage.spool import Spooled
 from holdfast.doors.mount.sync.pace import Pace
 from holdfast.doors.mount.sync.synced import Synced
