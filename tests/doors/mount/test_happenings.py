@@ -8,12 +8,12 @@ from threading import Thread
 
 import pytest
 
-from holdfast.doors.mount.process.happenings import Happenings
+from holdfast.doors.mount.process.lifecycle import Happenings
 
 COUNT = 2_000
 SIGNALLED = f"""
 import os, signal, threading
-from holdfast.doors.mount.process.happenings import Happenings
+from holdfast.doors.mount.process.lifecycle import Happenings
 
 happenings = Happenings()
 with happenings.signalled([signal.SIGTERM], lambda: "signal"):
@@ -75,7 +75,7 @@ def test_handlers_are_put_back() -> None:
 
 ENDING = """
 import os, signal
-from holdfast.doors.mount.process.happenings import Happenings
+from holdfast.doors.mount.process.lifecycle import Happenings
 
 happenings = Happenings()
 with happenings.signalled([signal.SIGTERM], lambda: "signal", ending=True):
@@ -92,7 +92,7 @@ def test_a_process_that_ends_anyway_is_not_killed() -> None:
 
 IGNORING = """
 import os, signal
-from holdfast.doors.mount.process.happenings import Happenings
+from holdfast.doors.mount.process.lifecycle import Happenings
 
 signal.signal(signal.SIGHUP, signal.SIG_IGN)
 happenings = Happenings()

@@ -88,10 +88,10 @@ def _running(
 ) -> RunningMount:
     """Return what shows the stores; a binding is imported only where it is wanted."""
     if facts.mode == "sync":
-        from holdfast.doors.mount.process.through_sync import ThroughSync
+        from holdfast.doors.mount.process.lifecycle import ThroughSync
 
         return ThroughSync(assembled, facts, register)
-    from holdfast.doors.mount.process.through_fuse import ThroughFuse
+    from holdfast.doors.mount.process.lifecycle import ThroughFuse
 
     return ThroughFuse(assembled, facts, register, allow_other=allow_other)
 
