@@ -13,10 +13,8 @@ from holdfast.doors.cli.command import CommandContext, command, is_server
 from holdfast.doors.cli.main import told
 from holdfast.doors.cli.output import one_line, printable, put_bytes, put_json
 from holdfast.doors.mount.process.mount import MountPlan, live
-from holdfast.doors.mount.process.registry import Register
-from holdfast.doors.mount.process.report import ready_line
+from holdfast.doors.mount.process.registry import STALE, Register, note_of, ready_line, status_of
 from holdfast.doors.mount.process.setup import absolute, asked
-from holdfast.doors.mount.process.telling import STALE, note_of, status_of
 from holdfast.memories.stores.records import JSONObject
 
 mount_app = typer.Typer(rich_markup_mode=None)

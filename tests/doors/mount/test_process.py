@@ -9,8 +9,7 @@ import pytest
 import holdfast
 from holdfast.doors.mount import Mount, mounted
 from holdfast.doors.mount.process import mount_table
-from holdfast.doors.mount.process.registry import Register
-from holdfast.doors.mount.process.telling import note_of
+from holdfast.doors.mount.process.registry import Register, note_of
 from holdfast.ground.errors import InvalidInput, Unavailable
 from holdfast.ground.scope import Actor
 from holdfast.library.holdfast import Holdfast

@@ -10,8 +10,7 @@ import pytest
 
 import holdfast
 from holdfast.doors.mount import Mount, mounted
-from holdfast.doors.mount.process.registry import Register
-from holdfast.doors.mount.process.telling import note_of, status_of
+from holdfast.doors.mount.process.registry import Register, note_of, status_of
 from holdfast.doors.mount.process.unmount import unmount
 from holdfast.ground.errors import NotFound, Unavailable
 from holdfast.library.holdfast import Holdfast

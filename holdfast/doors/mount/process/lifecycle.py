@@ -22,8 +22,7 @@ import msgspec
 from holdfast.doors.mount.filesystem.filesystem import StoreFilesystem
 from holdfast.doors.mount.fuse.adapter import serve
 from holdfast.doors.mount.fuse.libfuse import MountFailed
-from holdfast.doors.mount.process.registry import Facts, Register
-from holdfast.doors.mount.process.report import report
+from holdfast.doors.mount.process.registry import Facts, Register, report
 from holdfast.doors.mount.process.setup import Assembled, cleared, taken
 from holdfast.doors.mount.sync.synced import Synced
 from holdfast.ground.errors import Refused, Unavailable

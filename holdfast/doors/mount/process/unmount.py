@@ -15,8 +15,7 @@ from holdfast.doors.mount.process.detaching import detach
 from holdfast.doors.mount.process.holding import holding
 from holdfast.doors.mount.process.mount_table import Mounted
 from holdfast.doors.mount.process.processes import Watched, watched
-from holdfast.doors.mount.process.registry import Register
-from holdfast.doors.mount.process.telling import silent, status_of
+from holdfast.doors.mount.process.registry import Register, silent, status_of
 from holdfast.doors.mount.storage.spool import Spool, Spooled
 from holdfast.ground.clock import SystemClock
 from holdfast.ground.errors import HoldfastError, NotFound, Refused, Unavailable
