@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from holdfast.doors.mount.process import mount_table
-from holdfast.doors.mount.process.holding import holding
 from holdfast.doors.mount.process.mount_table import Mounted
 from holdfast.doors.mount.process.registry import Facts, Register
 from holdfast.doors.mount.process.setup import absolute, claim
+from holdfast.doors.mount.process.unmount import holding
 from holdfast.ground.errors import InvalidInput
 
 TABLE = """\

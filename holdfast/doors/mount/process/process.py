@@ -15,9 +15,9 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.doors.mount.process import mount_table
-from holdfast.doors.mount.process.detaching import detach
 from holdfast.doors.mount.process.registry import Register, status_of
 from holdfast.doors.mount.process.setup import absolute
+from holdfast.doors.mount.process.unmount import detach
 from holdfast.ground.errors import InvalidInput, Unavailable
 from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.records import JSONObject

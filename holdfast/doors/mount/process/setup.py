@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from holdfast.doors.mount.names import MountOptions
 from holdfast.doors.mount.process import mount_table
-from holdfast.doors.mount.process.detaching import detach
 from holdfast.doors.mount.process.mount_table import answered
 from holdfast.doors.mount.process.registry import Register
+from holdfast.doors.mount.process.unmount import detach
 from holdfast.doors.mount.storage.deadline import Deadline, Later
 from holdfast.doors.mount.storage.source import Contents, StoreSource
 from holdfast.doors.mount.storage.spool import Spool

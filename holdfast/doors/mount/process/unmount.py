@@ -1,24 +1,148 @@
-"""Ends a mount from outside, and waits until its process has saved everything and is gone."""
+"""Unmount, and detach stale mounts."""
 
+import ctypes
 import os
+import select
 import signal
+import subprocess
 import time
-from collections.abc import Sequence
-from contextlib import suppress
-from errno import EBUSY, errorcode
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from errno import EBUSY, EPERM, errorcode
 from pathlib import Path
 from typing import Any, cast
 
+from msgspec import Struct
+
 from holdfast.doors.mount.errors import PASSING
 from holdfast.doors.mount.process import mount_table
-from holdfast.doors.mount.process.detaching import detach
-from holdfast.doors.mount.process.holding import holding
 from holdfast.doors.mount.process.mount_table import Mounted
-from holdfast.doors.mount.process.processes import Watched, watched
 from holdfast.doors.mount.process.registry import Register, silent, status_of
 from holdfast.doors.mount.storage.spool import Spool, Spooled
 from holdfast.ground.clock import SystemClock
 from holdfast.ground.errors import HoldfastError, NotFound, Refused, Unavailable
+
+_DETACH, _NOFOLLOW = 2, 8
+_SECONDS = 20
+
+
+def detach(directory: Path, *, lazy: bool) -> None:
+    """Unmount *directory*; *lazy*: now, whoever still has files of it open.
+
+    Raises OSError: EBUSY where somebody has and it is not lazy, else what the system said.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.umount2(os.fsencode(directory), _NOFOLLOW | (_DETACH if lazy else 0)) == 0:
+        return
+    number = ctypes.get_errno()
+    if number != EPERM:
+        raise OSError(number, os.strerror(number), str(directory))
+    _by_fusermount(directory, lazy=lazy)
+
+
+def _by_fusermount(directory: Path, *, lazy: bool) -> None:
+    command = ["fusermount3", "-u", *(["-z"] if lazy else []), "--", str(directory)]
+    try:
+        ran = subprocess.run(  # noqa: S603 - the program of libfuse, and a path after `--`
+            command,
+            env={**os.environ, "LC_ALL": "C"},
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_SECONDS,
+            check=False,
+        )
+    except FileNotFoundError:
+        raise OSError(EPERM, "fusermount3 is not installed", str(directory)) from None
+    if ran.returncode == 0:
+        return
+    if "busy" in ran.stderr.lower():
+        raise OSError(EBUSY, os.strerror(EBUSY), str(directory))
+    raise OSError(EPERM, ran.stderr.strip() or os.strerror(EPERM), str(directory))
+
+
+# Links in /proc are read and never followed: a look must not ask the mount that is looked at.
+
+PROCESSES = Path("/proc")
+
+
+class Holding(Struct, frozen=True, kw_only=True):
+    """A program, and one thing below the directory that it holds."""
+
+    pid: int
+    program: str
+    path: str
+
+
+def holding(directory: Path, *, besides: int | None = None) -> list[Holding]:
+    """Return the programs that hold something at or below *directory*, but for *besides*.
+
+    Of other users' programs root alone is told.
+    """
+    found: list[Holding] = []
+    for process in PROCESSES.iterdir():
+        if not process.name.isdecimal() or int(process.name) == besides:
+            continue
+        held = next((path for path in _links(process) if _below(path, directory)), None)
+        if held is not None:
+            found.append(Holding(pid=int(process.name), program=_name(process), path=held))
+    return found
+
+
+def _links(process: Path) -> Iterator[str]:
+    """Give what *process* has open, works in and has mapped."""
+    for link in (process / "cwd", process / "root", *_within(process / "fd")):
+        with suppress(OSError):
+            yield os.readlink(link)  # noqa: PTH115 - Path.readlink would make a path of a socket
+    for link in _within(process / "map_files"):
+        with suppress(OSError):
+            yield os.readlink(link)  # noqa: PTH115
+
+
+def _within(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except OSError:
+        return []
+
+
+def _below(path: str, directory: Path) -> bool:
+    return path == str(directory) or path.startswith(f"{directory}/")
+
+
+def _name(process: Path) -> str:
+    try:
+        return (process / "comm").read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return "?"
+
+
+class Watched:
+    """One process, told by its number and by nothing that takes the number later."""
+
+    def __init__(self, file: int | None) -> None:
+        self._file = file
+
+    def gone_within(self, seconds: float) -> bool:
+        """Wait until the process is gone, for at most *seconds*; tell whether it is."""
+        if self._file is None:
+            return True
+        return bool(select.select([self._file], [], [], max(0.0, seconds))[0])
+
+
+@contextmanager
+def watched(pid: int | None) -> Generator[Watched]:
+    """Watch the process *pid*; None, and one that is gone already, is taken as gone."""
+    try:
+        file = None if pid is None else os.pidfd_open(pid)
+    except ProcessLookupError:
+        file = None
+    try:
+        yield Watched(file)
+    finally:
+        if file is not None:
+            os.close(file)
+
 
 PAUSE, TRIES = 0.05, 20
 """A directory may be busy for a moment, with a program that is just ending."""
