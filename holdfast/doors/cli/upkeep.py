@@ -128,7 +128,7 @@ def doctor(call: CommandContext) -> None:
     What a mount lacks is shown, and does not change the exit code.
     """
     hf = call.database(migrate=False)
-    from holdfast.doors.mount.process.look import look
+    from holdfast.doors.mount.process.system import look
     from holdfast.library.upkeep.doctor import doctor as examine
 
     with bar("Examining"):

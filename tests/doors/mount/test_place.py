@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.doors.mount.process import mount_table
-from holdfast.doors.mount.process.mount_table import Mounted
+from holdfast.doors.mount.process import system
 from holdfast.doors.mount.process.registry import Facts, Register
 from holdfast.doors.mount.process.setup import absolute, claim
+from holdfast.doors.mount.process.system import Mounted
 from holdfast.doors.mount.process.unmount import holding
 from holdfast.ground.errors import InvalidInput
 
@@ -95,26 +95,26 @@ class TestTheTableOfMounts:
         return tmp_path / "mountinfo"
 
     def test_a_mount_of_ours_names_its_process_and_the_uppermost_counts(self, table: Path) -> None:
-        found = mount_table.at(Path("/w/m"), table=table)
+        found = system.at(Path("/w/m"), table=table)
 
         assert found is not None
         assert (found.ours, found.pid) == (True, 4712)
-        assert mount_table.source_of(4712) == found.source
+        assert system.source_of(4712) == found.source
 
     def test_another_s_is_not_ours(self, table: Path) -> None:
-        found = mount_table.at(Path("/w/two words"), table=table)
+        found = system.at(Path("/w/two words"), table=table)
 
         assert found is not None
         assert (found.ours, found.pid) == (False, None)
 
     def test_a_plain_directory_is_none(self, table: Path) -> None:
-        assert mount_table.at(Path("/w"), table=table) is None
+        assert system.at(Path("/w"), table=table) is None
 
     def test_where_there_is_no_table_nothing_is_mounted(self, tmp_path: Path) -> None:
-        assert mount_table.mounts(table=tmp_path / "none") == []
+        assert system.mounts(table=tmp_path / "none") == []
 
     def test_a_directory_that_can_be_looked_at_answers(self, tmp_path: Path) -> None:
-        here = Mounted(directory=tmp_path, kind=mount_table.TYPE, source="holdfast:1")
+        here = Mounted(directory=tmp_path, kind=system.TYPE, source="holdfast:1")
 
         assert here.state() == "live"
 

@@ -8,8 +8,8 @@ import pytest
 
 import holdfast
 from holdfast.doors.mount import Mount, mounted
-from holdfast.doors.mount.process import mount_table
 from holdfast.doors.mount.process.registry import Register, note_of
+from holdfast.doors.mount.process.system import at
 from holdfast.ground.errors import InvalidInput, Unavailable
 from holdfast.ground.scope import Actor
 from holdfast.library.holdfast import Holdfast
@@ -47,7 +47,7 @@ def contents(hf: Holdfast, store: Store) -> dict[str, str | None]:
 
 def is_left(place: Path, pid: int) -> bool:
     """Tell whether the mount, or its process, is still there."""
-    return mount_table.at(place) is not None or Path(f"/proc/{pid}").exists()
+    return at(place) is not None or Path(f"/proc/{pid}").exists()
 
 
 def test_what_is_written_is_a_memory_when_it_is_closed(hf: Holdfast, tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from holdfast.doors.mount.fuse.invalidation import (
 from holdfast.doors.mount.fuse.kernel import Attributes, Operations
 from holdfast.doors.mount.fuse.libfuse import FuseSession, MountFailed, bindings, packing
 from holdfast.doors.mount.fuse.protocol import CurrentRequest
-from holdfast.doors.mount.process.mount_table import at, source_of
+from holdfast.doors.mount.process.system import at, source_of
 from holdfast.doors.mount.process.unmount import detach
 
 logger = logging.getLogger(__name__)

@@ -10,11 +10,10 @@ from typing import Literal
 from msgspec import Struct
 
 from holdfast.doors.mount.names import MIB, MountOptions
-from holdfast.doors.mount.process import mount_table
 from holdfast.doors.mount.process.lifecycle import End, Life, RunningMount
 from holdfast.doors.mount.process.registry import Facts, Mode, Register
 from holdfast.doors.mount.process.setup import Assembled, MountRequest, assemble, claim
-from holdfast.doors.mount.process.system import HERE, Machine, lacking_for_fuse, require
+from holdfast.doors.mount.process.system import HERE, Machine, lacking_for_fuse, mounts, require
 from holdfast.doors.mount.storage.spool import default_root
 from holdfast.ground.clock import to_rfc3339
 from holdfast.ground.errors import InvalidInput
@@ -116,7 +115,7 @@ def _chosen(wanted: MountPlan, machine: Machine) -> tuple[Mode, str | None]:
 
 def _keep_apart(directory: Path, spool: Path) -> None:
     """Refuse a spool that is inside a mount, this one or another: it is for when that fails."""
-    ours = [each.directory for each in mount_table.mounts() if each.ours]
+    ours = [each.directory for each in mounts() if each.ours]
     for mount in (directory, *ours):
         if spool == mount or mount in spool.parents:
             reason = f"must not be inside the mount {mount}"

@@ -14,9 +14,9 @@ from typing import IO, Any, Literal, cast
 import msgspec
 from msgspec import Struct
 
-from holdfast.doors.mount.process import mount_table
 from holdfast.doors.mount.process.registry import Register, status_of
 from holdfast.doors.mount.process.setup import absolute
+from holdfast.doors.mount.process.system import at
 from holdfast.doors.mount.process.unmount import detach
 from holdfast.ground.errors import InvalidInput, Unavailable
 from holdfast.library.holdfast import Holdfast
@@ -150,7 +150,7 @@ def _reap(process: subprocess.Popen[bytes], directory: Path) -> None:
         process.wait()
     if process.stdout is not None:
         process.stdout.close()
-    left = mount_table.at(directory)
+    left = at(directory)
     if left is not None and left.pid == process.pid:
         with suppress(OSError):
             detach(directory, lazy=True)

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 from platformdirs import user_state_dir
 
-from holdfast.doors.mount.process import mount_table
+from holdfast.doors.mount.process.system import at
 from holdfast.ground.errors import NotFound, Unavailable
 from holdfast.memories.stores.records import JSONObject, Resource
 from holdfast.memories.stores.session_input import note
@@ -144,7 +144,7 @@ def status_of(directory: Path, register: Register) -> JSONObject:
     it does not answer.
     """
     facts = register.get(directory)
-    mounted = mount_table.at(directory)
+    mounted = at(directory)
     if mounted is not None and mounted.ours:
         state = mounted.state()
         if state == "silent":

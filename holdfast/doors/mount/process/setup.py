@@ -9,9 +9,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.doors.mount.names import MountOptions
-from holdfast.doors.mount.process import mount_table
-from holdfast.doors.mount.process.mount_table import answered
 from holdfast.doors.mount.process.registry import Register
+from holdfast.doors.mount.process.system import answered, at
 from holdfast.doors.mount.process.unmount import detach
 from holdfast.doors.mount.storage.deadline import Deadline, Later
 from holdfast.doors.mount.storage.source import Contents, StoreSource
@@ -278,7 +277,7 @@ def taken(directory: Path, pid: int | None) -> InvalidInput:
 def cleared(directory: Path) -> str | None:
     """Detach dead mounts of ours from *directory*, and say so; InvalidInput for a live one."""
     said = None
-    while (found := mount_table.at(directory)) is not None and found.ours:
+    while (found := at(directory)) is not None and found.ours:
         if found.state() != "dead":
             raise taken(directory, found.pid)
         detach(directory, lazy=True)

@@ -1,18 +1,24 @@
-"""What the machine must have for a mount, each need with what to do where it is missing.
+"""Requirements of a mount on this machine.
 
 What is looked at is handed in, so that a machine without it can be shown in a test.
 """
 
 import ctypes
 import os
+import re
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
+from errno import ENOTCONN
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Thread
+from typing import Literal, TypeVar
 
 from msgspec import Struct
 
+from holdfast.doors.mount.storage.spool import Spool, default_root
+from holdfast.ground.clock import SystemClock
 from holdfast.ground.errors import MissingExtra, Refused
 
 LIBRARIES = ("libfuse3.so.3", "libfuse3.so.4")
@@ -153,3 +159,123 @@ def _allow_other(machine: Machine) -> Need:
         says=f"{machine.settings} does not permit --allow-other.",
         next="Add the line: user_allow_other",
     )
+
+
+# A mount of ours tells its process in the list itself, so that a mount which does not answer, or
+# whose process is dead, is known without asking it.
+
+T = TypeVar("T")
+State = Literal["live", "dead", "silent"]
+
+TYPE = "fuse.holdfast"
+SOURCE = "holdfast"
+TABLE = Path("/proc/self/mountinfo")
+
+PATIENCE = 2.0
+"""Seconds that a mount has to say that it is there; a stopped process says nothing."""
+
+_OCTAL = re.compile(r"\\([0-7]{3})")
+
+
+class Mounted(Struct, frozen=True, kw_only=True):
+    """One file system at one place."""
+
+    directory: Path
+    kind: str
+    source: str
+
+    @property
+    def ours(self) -> bool:
+        """Whether it is a mount of memory stores."""
+        return self.kind == TYPE
+
+    @property
+    def pid(self) -> int | None:
+        """The process that serves it, if it is ours."""
+        name, _, number = self.source.partition(":")
+        return int(number) if self.ours and name == SOURCE and number.isdecimal() else None
+
+    def state(self) -> State:
+        """Tell whether its process is there and answers."""
+        return answered(lambda: _state(self.directory), "silent")
+
+
+def answered(look: Callable[[], T], silent: T) -> T:
+    """Return what *look*() returns, or *silent* when a mount it meets does not answer in time."""
+    seen: list[T] = []
+    looking = Thread(target=lambda: seen.append(look()), daemon=True)
+    looking.start()
+    looking.join(PATIENCE)
+    return seen[0] if seen else silent
+
+
+def source_of(pid: int) -> str:
+    """Return the source to mount with, from which `Mounted.pid` reads *pid*."""
+    return f"{SOURCE}:{pid}"
+
+
+def at(directory: Path, *, table: Path = TABLE) -> Mounted | None:
+    """Return what is mounted at *directory*, an absolute path, the uppermost; else None."""
+    found = None
+    for each in mounts(table=table):
+        if each.directory == directory:
+            found = each
+    return found
+
+
+def mounts(*, table: Path = TABLE) -> list[Mounted]:
+    """Return every file system that is mounted, in the order in which they were."""
+    try:
+        lines = table.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    except OSError:
+        return []
+    return [_mounted(line) for line in lines]
+
+
+def _mounted(line: str) -> Mounted:
+    before, _, after = line.partition(" - ")
+    kind, source, *_ = after.split(" ")
+    place = _OCTAL.sub(lambda found: chr(int(found[1], 8)), before.split(" ")[4])
+    return Mounted(directory=Path(place), kind=kind, source=source)
+
+
+def _state(directory: Path) -> State:
+    try:
+        os.statvfs(directory)  # the kernel knows `stat` by heart, and answers for the dead
+    except OSError as error:
+        return "dead" if error.errno == ENOTCONN else "live"
+    return "live"
+
+
+SHOWN = 3
+"""Entries of the spool that are named; the others are counted."""
+
+
+class MachineCheck(Struct, frozen=True, kw_only=True):
+    """One thing looked at; one that is *optional* is missed by those alone who mount."""
+
+    name: str
+    ok: bool
+    says: str
+    optional: bool
+
+
+def look(machine: Machine = HERE, spool: Spool | None = None) -> list[MachineCheck]:
+    """Return what there is to say; nothing is changed."""
+    spool = spool or Spool(default_root(), clock=SystemClock())
+    lacks = [
+        MachineCheck(name=f"mount: {need.name}", ok=need.met, says=str(need), optional=True)
+        for need in needs(machine)
+    ]
+    return [*lacks, _spool(spool)]
+
+
+def _spool(spool: Spool) -> MachineCheck:
+    # What a living mount holds it is about to save.
+    left = [(path, each) for path, each in spool.list() if not spool.held(path)]
+    says = "nothing is queued"
+    if left:
+        shown = "; ".join(f"{path} ({each.errno} {each.path})" for path, each in left[:SHOWN])
+        more = f"; and {len(left) - SHOWN} more" if len(left) > SHOWN else ""
+        says = f"{len(left)} not saved: {shown}{more}. Mount the store again, or save them by hand."
+    return MachineCheck(name="mount: spool", ok=not left, says=says, optional=False)

@@ -15,9 +15,8 @@ from typing import Any, cast
 from msgspec import Struct
 
 from holdfast.doors.mount.errors import PASSING
-from holdfast.doors.mount.process import mount_table
-from holdfast.doors.mount.process.mount_table import Mounted
 from holdfast.doors.mount.process.registry import Register, silent, status_of
+from holdfast.doors.mount.process.system import Mounted, at
 from holdfast.doors.mount.storage.spool import Spool, Spooled
 from holdfast.ground.clock import SystemClock
 from holdfast.ground.errors import HoldfastError, NotFound, Refused, Unavailable
@@ -198,7 +197,7 @@ def unmount(directory: Path, register: Register, *, lazy: bool, timeout: float) 
     directory is free at once, and the process ends after the last close. Raises NotFound where
     nothing of ours is mounted, Refused naming who holds a file, Unavailable when the time is over.
     """
-    mounted = mount_table.at(directory)
+    mounted = at(directory)
     if mounted is not None and mounted.ours:
         return _unmount(mounted, register, lazy=lazy, timeout=timeout)
     facts = register.get(directory)
@@ -234,7 +233,7 @@ def _unmount(mounted: Mounted, register: Register, *, lazy: bool, timeout: float
 
 
 def _clean_up(directory: Path, register: Register) -> str:
-    while (left := mount_table.at(directory)) is not None and left.ours and left.state() == "dead":
+    while (left := at(directory)) is not None and left.ours and left.state() == "dead":
         detach(directory, lazy=True)
     register.remove(directory)
     return f"{directory}: cleaned up a stale mount, whose process has exited"

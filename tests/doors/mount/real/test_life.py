@@ -17,7 +17,7 @@ from doors.mount.real.calls import opened, quiet, refused, write
 from doors.mount.real.kept import Kept
 from doors.mount.real.mounting import HOLDFAST, Reaper, Start, Target, environment, eventually
 
-from holdfast.doors.mount.process import mount_table
+from holdfast.doors.mount.process.system import at, mounts
 
 pytestmark = pytest.mark.fuse
 
@@ -69,7 +69,7 @@ def test_told_to_end_while_it_begins_it_leaves_nothing_mounted(
             process.wait(30)
             reaper.say(f"leave {process.pid}")
 
-        assert mount_table.at(dir) is None
+        assert at(dir) is None
 
 
 def test_of_several_that_begin_on_one_directory_at_once_one_is_there(
@@ -89,11 +89,11 @@ def test_of_several_that_begin_on_one_directory_at_once_one_is_there(
     said = [b"" if each.stdout is None else each.stdout.readline() for each in several]
 
     (one,) = [each for each, line in zip(several, said, strict=True) if line]
-    found = [each for each in mount_table.mounts() if each.directory == dir]
+    found = [each for each in mounts() if each.directory == dir]
     assert [each.pid for each in found] == [one.pid]
     one.terminate()
     assert sorted(each.wait(30) for each in several) == [0, 1, 1]
-    assert mount_table.at(dir) is None
+    assert at(dir) is None
     for each in several:
         each.communicate()
         reaper.say(f"leave {each.pid}")
@@ -142,7 +142,7 @@ def test_a_second_signal_ends_it_at_once_and_names_where_the_bytes_are(
         assert code == 1
         assert str(mount.spool) in mount.says()
         assert [each.read_bytes() for each in mount.entries()] == [b"one"]
-        assert mount_table.at(mount.dir) is None
+        assert at(mount.dir) is None
 
 
 def test_what_cannot_be_saved_in_time_is_spooled_and_that_is_the_exit_code(
