@@ -13,9 +13,8 @@ from holdfast.doors.http.request import LONGTERM_LIMIT, Handler, HttpRoute, Meth
 from holdfast.doors.http.response import Response, of_json
 from holdfast.ground.errors import LongTermOff, NotPermitted, shortened
 from holdfast.ground.pages import Page
-from holdfast.library.equipping import configured_embedder
 from holdfast.library.holdfast import Holdfast
-from holdfast.library.longterm import NAMESPACE
+from holdfast.library.longterm import NAMESPACE, configured_embedder
 from holdfast.memories.longterm.memory import LongTermData, LongTermMemory
 from holdfast.memories.longterm.records import LongTermOptions, Weights, to_wire
 from holdfast.memories.longterm.vectors.embedder import checked_model
