@@ -4,8 +4,7 @@ from holdfast.ground.pages import Page
 from holdfast.ground.scope import Scope, checked_name
 from holdfast.library.erasure import ForgetReport
 from holdfast.library.forgetting import elsewhere
-from holdfast.library.spans import traced
-from holdfast.library.traced_durable import DURABLE
+from holdfast.library.spans import DURABLE, traced
 from holdfast.memories.durable import forget
 from holdfast.memories.durable.context import AgentContext as DurableCaller
 from holdfast.memories.durable.memory import DurableMemory

@@ -10,8 +10,7 @@ from msgspec.structs import replace
 
 from holdfast.ground.scope import Scope
 from holdfast.library.erasure import ForgetReport
-from holdfast.library.spans import traced
-from holdfast.library.traced_longterm import LONGTERM
+from holdfast.library.spans import LONGTERM, traced
 from holdfast.memories.longterm import forget
 from holdfast.memories.longterm.background.extractor import mines_with
 from holdfast.memories.longterm.background.schedule import PendingWork

@@ -23,8 +23,7 @@ from holdfast.library.remote_keys import RemoteKeys
 from holdfast.library.remote_sessions import RemoteSessions
 from holdfast.library.remote_stores import RemoteMemoryStores
 from holdfast.library.settling import identity
-from holdfast.library.spans import traced
-from holdfast.library.traced_durable import DURABLE
+from holdfast.library.spans import DURABLE, traced
 from holdfast.library.wire_client import Connections, WireClient
 from holdfast.memories.durable.records import AgentSummary, DurableLimits, LimitsChanged, Swept
 from holdfast.memories.longterm.records import LongTermOptions

@@ -20,8 +20,7 @@ from holdfast.library.remote_longterm_wire import (
     value_of,
     wire_of,
 )
-from holdfast.library.spans import traced
-from holdfast.library.traced_longterm import LONGTERM
+from holdfast.library.spans import LONGTERM, traced
 from holdfast.library.wire_client import WireClient
 from holdfast.memories.longterm.read import LISTED
 from holdfast.memories.longterm.recall.recall import K

@@ -1,4 +1,4 @@
-"""Spans around what a memory is asked, for whoever collects them; nothing where nobody does.
+"""OpenTelemetry spans around the calls of memories.
 
 After OpenTelemetry's conventions for agents' memories. A memory that is asked for while a tracer
 provider is set gets a wrapper with its own face; any other is handed out as it is, and
@@ -18,9 +18,21 @@ import msgspec
 from msgspec import Struct, field
 
 from holdfast.ground.errors import HoldfastError
+from holdfast.memories.durable.records import DurableEntry, ImportReport, StoredEntry, StoredMany
+from holdfast.memories.longterm.records import (
+    Cleared,
+    ForgetResult,
+    Imported,
+    Item,
+    Recalled,
+    Recorded,
+    Remembered,
+    Turn,
+)
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span, Tracer
+
 
 T = TypeVar("T")
 
@@ -254,3 +266,104 @@ def _tracer() -> "Tracer | None":
     if isinstance(provider, ProxyTracerProvider | NoOpTracerProvider):
         return None
     return provider.get_tracer("holdfast")
+
+
+def _found(entry: DurableEntry | None) -> Sequence[DurableEntry]:
+    return () if entry is None else (entry,)
+
+
+def _stored(entry: StoredEntry) -> Sequence[StoredEntry]:
+    return (entry,)
+
+
+def _tried(many: StoredMany) -> int:
+    return len(many.stored) + len(many.refused)
+
+
+def _files_read(report: ImportReport) -> int:
+    kept = len(report.created) + len(report.replaced) + len(report.unchanged)
+    return kept + len(report.rejected)
+
+
+def _entry_attributes(entry: DurableEntry) -> Mapping[str, object]:
+    told = {"key": entry.key, "category": entry.category, "tags": entry.tags}
+    return {"id": entry.id, "content": entry.content, "metadata": told}
+
+
+_MANY: Final = TracedMethod(
+    operation="upsert_memory", records=lambda many: many.stored, count=_tried
+)
+_IN_A_RUN: Final = {
+    "get": TracedMethod(operation="search_memory", records=_found, single=True, query="key"),
+    "list": TracedMethod(operation="search_memory", records=lambda page: page.data, query="query"),
+    "hydrate": TracedMethod(operation="search_memory", records=lambda hydration: hydration.entries),
+    "set": TracedMethod(operation="upsert_memory", records=_stored, single=True),
+    "set_many": _MANY,
+    "forget": TracedMethod(operation="delete_memory", count=lambda _: 1),
+}
+DURABLE: Final = Face(
+    acts={
+        **_IN_A_RUN,
+        "import_markdown": TracedMethod(operation="upsert_memory", count=_files_read),
+        "promote": TracedMethod(operation="upsert_memory", records=_stored, single=True),
+    },
+    shown=_entry_attributes,
+    opens={"run": Face(acts={**_IN_A_RUN, "capture": _MANY}, shown=_entry_attributes)},
+)
+
+
+def _kept(done: Remembered) -> Sequence[Item]:
+    return () if done.stored is None else (done.stored,)
+
+
+def _said(done: Recorded) -> int:
+    return len(done.turns) + len(done.skipped)
+
+
+def _records_read(done: Imported) -> int:
+    return done.items + done.turns + done.skipped + len(done.rejected)
+
+
+def _gone(done: ForgetResult) -> int:
+    return len(done.items) + len(done.turns)
+
+
+def _cleared(done: Cleared) -> int:
+    return done.items + done.turns
+
+
+def _record_attributes(record: Recalled | Item | Turn) -> Mapping[str, object]:
+    if isinstance(record, Recalled):
+        found = record.item or record.turn
+        return {} if found is None else {**_record_attributes(found), "score": record.score}
+    if isinstance(record, Item):
+        told: Mapping[str, object] = {
+            "type": "item",
+            "kind": record.kind,
+            "importance": record.importance,
+        }
+    else:
+        told = {"type": "turn", "role": record.role, "speaker": record.speaker}
+    return {"id": record.id, "content": record.text, "metadata": told}
+
+
+_RECORDED: Final = TracedMethod(
+    operation="create_memory", records=lambda done: done.turns, count=_said
+)
+_ACTS: Final = {
+    "recall": TracedMethod(operation="search_memory", records=lambda found: found, query="query"),
+    "remember": TracedMethod(
+        operation="create_memory", records=_kept, count=lambda _: 1, single=True
+    ),
+    "record": _RECORDED,
+    "remember_conversation": _RECORDED,
+    "update": TracedMethod(operation="update_memory", records=lambda item: (item,), single=True),
+    "import_": TracedMethod(operation="upsert_memory", count=_records_read),
+    "forget": TracedMethod(operation="delete_memory", count=_gone, record="id"),
+    "clear": TracedMethod(operation="delete_memory", count=_cleared),
+}
+LONGTERM: Final = Face(
+    acts=_ACTS,
+    shown=_record_attributes,
+    opens={"by_tool": Face(acts=_ACTS, shown=_record_attributes)},
+)
