@@ -1,4 +1,4 @@
-"""What a database forgot, forgotten once more in one that does not know of it."""
+"""Repeat deletions and revocations in a restored database."""
 
 from collections.abc import Callable, Iterable
 from datetime import datetime
@@ -10,23 +10,230 @@ from msgspec import Struct
 from holdfast.engines.base import Engine, Reader, Transaction
 from holdfast.ground.clock import Clock, from_microseconds
 from holdfast.ground.ids import Ids
-from holdfast.ground.scope import EVERYBODY, Scope
+from holdfast.ground.scope import EVERYBODY, LOCAL, Actor, ActorKind, Scope
 from holdfast.library.forgetting import elsewhere
-from holdfast.library.upkeep.forgotten_longterm import (
-    ClearedCollection,
-    LongTermGrave,
-    clear_collections_again,
-    forget_rows_again,
-    forget_user_again,
-)
+from holdfast.library.holdfast import Holdfast
 from holdfast.library.upkeep.tombstones import Named, NameTombstone, NameTombstones
 from holdfast.library.upkeep.verify_durable import StoredTombstone, Tombstones, changes, entries
 from holdfast.memories.durable.context import AgentContext
 from holdfast.memories.durable.forget import forget_agent, forget_entries_again
 from holdfast.memories.durable.rows import EntryLocation, by_of
+from holdfast.memories.longterm.context import CollectionContext, Shared
+from holdfast.memories.longterm.forget import Grave, clear_again, forget_items_again, forget_user
 from holdfast.memories.longterm.records import user_hash
 from holdfast.memories.state.thread import ThreadsContext as ThreadCaller
 from holdfast.memories.state.thread_store import delete_thread_again, thread_hash
+from holdfast.memories.stores.rows import StoresContext
+
+
+class Redaction(Struct, frozen=True, kw_only=True):
+    """A version that was redacted, when and by whom."""
+
+    id: str
+    redacted_at: int
+    redacted_by_kind: ActorKind
+    redacted_by_id: str
+
+
+class Redone(Struct, kw_only=True):
+    """How many versions were redacted, and which memories went because one was their head."""
+
+    redacted: int = 0
+    deleted: tuple[str, ...] = ()
+
+
+class _Version(Struct, frozen=True, kw_only=True):
+    id: str
+    workspace: str
+    store_id: str
+    memory_id: str
+    redacted_at: int | None
+    live_memory_id: str | None
+
+
+class _At(Struct, frozen=True):
+    """A clock that stands still."""
+
+    at: int
+
+    def now(self) -> datetime:
+        """Return its one instant."""
+        return from_microseconds(self.at)
+
+
+def redactions(reader: Reader, sql: SimpleNamespace) -> list[Redaction]:
+    """Return every redaction there is, oldest first."""
+    return reader.all(Redaction, sql.redacted_versions)
+
+
+def redact_again(engine: Engine, made: Iterable[Redaction], redone: Redone) -> None:
+    """Redact in *engine* what *made* names and it still holds, and add it up in *redone*.
+
+    A head cannot be redacted, so its memory is deleted first, and the path with it.
+    """
+    sql = engine.queries("holdfast.library.upkeep")
+    everybody = engine.scoped(EVERYBODY)
+    ids = Ids()
+    for redaction in made:
+        version = everybody.first(_Version, sql.version_anywhere, version=redaction.id)
+        if version is None or version.redacted_at is not None:
+            continue
+        stores = _as(engine, version.workspace, redaction, ids).memory_stores
+        if version.live_memory_id is not None:
+            stores.memories.delete(version.live_memory_id, memory_store_id=version.store_id)
+            last = everybody.one(_id, sql.last_version_of, memory=version.memory_id)
+            stores.memory_versions.redact(last, memory_store_id=version.store_id)
+            redone.deleted += (version.memory_id,)
+        stores.memory_versions.redact(version.id, memory_store_id=version.store_id)
+        redone.redacted += 1
+
+
+def _as(engine: Engine, workspace: str, redaction: Redaction, ids: Ids) -> Holdfast:
+    """Return a handle of *workspace* that writes as who made *redaction*, and when."""
+    caller = StoresContext(
+        engine=engine.scoped(Scope(workspace=workspace)),
+        workspace=workspace,
+        actor=Actor(redaction.redacted_by_kind, redaction.redacted_by_id),
+        clock=_At(redaction.redacted_at),
+        ids=ids,
+    )
+    return Holdfast(engine, caller)
+
+
+def _id(*, id: str) -> str:
+    return id
+
+
+class Revocation(Struct, frozen=True, kw_only=True):
+    """A key or a session token that was revoked, and when."""
+
+    id: str
+    revoked_at: int
+
+
+def revocations(reader: Reader, sql: SimpleNamespace) -> list[Revocation]:
+    """Return every revocation there is."""
+    return reader.all(Revocation, sql.revoked_credentials)
+
+
+def revoke_again(engine: Engine, made: Iterable[Revocation]) -> int:
+    """Revoke in *engine* what *made* names and is still good there; return how many were."""
+    sql = engine.queries("holdfast.library.upkeep")
+
+    def work(tx: Transaction) -> int:
+        return sum(
+            tx.run(statement, id=each.id, revoked_at=each.revoked_at)
+            for each in made
+            for statement in (sql.revoke_key_again, sql.revoke_token_again)
+        )
+
+    return engine.scoped(EVERYBODY).write(work)
+
+
+class LongTermGrave(Struct, frozen=True, kw_only=True):
+    """What is left of an item or a turn that was forgotten, and whose it was."""
+
+    workspace: str
+    user_id: str
+    namespace: str
+    workspace_id: str
+    collection_id: str
+    id: str
+    at: int
+    terms: bytes
+    fingerprint: bytes | None
+    secret: bytes
+
+    @property
+    def grave(self) -> Grave:
+        """It without whose it was."""
+        return Grave(id=self.id, at=self.at, terms=self.terms, fingerprint=self.fingerprint)
+
+
+class ClearedCollection(Struct, frozen=True, kw_only=True):
+    """A collection that was cleared, whose it is, and at which number."""
+
+    workspace: str
+    user_id: str
+    namespace: str
+    workspace_id: str
+    collection_id: str
+    seq: int
+
+
+class _Cleared(Struct, frozen=True, kw_only=True):
+    collection_id: str
+    seq: int
+
+
+def forget_user_again(engine: Engine, user: Named, clock: Clock) -> None:
+    """Forget all that *engine* holds of *user*, at the instant of *clock*."""
+    whose = _Whose(workspace=user.workspace, user_id=user.name)
+    forget_user(_collection_context(engine, Shared(), whose, clock))
+
+
+def clear_collections_again(engine: Engine, made: Iterable[ClearedCollection]) -> int:
+    """Clear in *engine* what *made* names and it holds from before; return how many collections."""
+    sql = engine.queries("holdfast.library.upkeep")
+    everybody, shared, count = engine.scoped(EVERYBODY), Shared(), 0
+    found = everybody.all(_Cleared, sql.collection_clearings)
+    known = {each.collection_id: each.seq for each in found}
+    for each in made:
+        if each.seq > known.get(each.collection_id, each.seq):
+            whose = _Whose(
+                workspace=each.workspace,
+                user_id=each.user_id,
+                namespace=each.namespace,
+                workspace_id=each.workspace_id,
+            )
+            caller = _collection_context(engine, shared, whose, _At(0))
+            count += clear_again(caller, each.collection_id, each.seq)
+    return count
+
+
+def forget_rows_again(engine: Engine, graves: Iterable[LongTermGrave]) -> int:
+    """Forget in *engine* what *graves* name and it still holds; return how many rows.
+
+    What it does not hold stays forgotten there too, where both hash with one secret.
+    """
+    shared = Shared()
+    return sum(_forget(engine, shared, each) for each in graves)
+
+
+def _forget(engine: Engine, shared: Shared, each: LongTermGrave) -> bool:
+    whose = _Whose(
+        workspace=each.workspace,
+        user_id=each.user_id,
+        namespace=each.namespace,
+        workspace_id=each.workspace_id,
+    )
+    caller = _collection_context(engine, shared, whose, _At(each.at))
+    return forget_items_again(caller, each.collection_id, each.grave, secret=each.secret)
+
+
+class _Whose(Struct, frozen=True, kw_only=True):
+    """A collection by its name."""
+
+    workspace: str
+    user_id: str
+    namespace: str = "chat"
+    workspace_id: str = ""
+
+
+def _collection_context(
+    engine: Engine, shared: Shared, whose: _Whose, clock: Clock
+) -> CollectionContext:
+    return CollectionContext(
+        engine=engine.scoped(Scope(workspace=whose.workspace, user=whose.user_id)),
+        workspace=whose.workspace,
+        user=whose.user_id,
+        namespace=whose.namespace,
+        workspace_id=whose.workspace_id,
+        actor=LOCAL,
+        clock=clock,
+        ids=Ids(),
+        shared=shared,
+    )
 
 
 class RedactedChange(Struct, frozen=True, kw_only=True):
@@ -56,16 +263,6 @@ class _Secret(Struct, frozen=True):
 class _Owner(Struct, frozen=True, kw_only=True):
     workspace: str
     agent: str
-
-
-class _At(Struct, frozen=True):
-    """A clock that stands still."""
-
-    at: int
-
-    def now(self) -> datetime:
-        """Return its one instant."""
-        return from_microseconds(self.at)
 
 
 def forgotten_of(reader: Reader, sql: SimpleNamespace) -> ForgottenRecords:

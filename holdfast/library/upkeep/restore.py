@@ -23,9 +23,18 @@ from holdfast.ground.errors import Corrupt, InvalidInput, Unavailable
 from holdfast.ground.scope import EVERYBODY
 from holdfast.library.upkeep.aside import aside, beside, settle, sync
 from holdfast.library.upkeep.backup import unheard, write_rows
-from holdfast.library.upkeep.reapply import ForgottenRecords, forget_all_again, forgotten_of
-from holdfast.library.upkeep.redactions import Redaction, Redone, redact_again, redactions
-from holdfast.library.upkeep.revocations import Revocation, revocations, revoke_again
+from holdfast.library.upkeep.reapply import (
+    ForgottenRecords,
+    Redaction,
+    Redone,
+    Revocation,
+    forget_all_again,
+    forgotten_of,
+    redact_again,
+    redactions,
+    revocations,
+    revoke_again,
+)
 from holdfast.library.upkeep.schema import SCHEMA, drop_foreign
 from holdfast.library.upkeep.tables import copy, counted, empty, hold_writers, is_used
 from holdfast.library.upkeep.verify import verify
