@@ -14,9 +14,8 @@ from holdfast.ground.clock import SystemClock, to_microseconds
 from holdfast.ground.errors import Corrupt
 from holdfast.ground.scope import EVERYBODY
 from holdfast.library.holdfast import Holdfast
-from holdfast.library.upkeep.check import Check
 from holdfast.library.upkeep.doctor_longterm import look_at_longterm
-from holdfast.library.upkeep.storage import check_storage
+from holdfast.library.upkeep.tables import Check, check_storage
 from holdfast.library.upkeep.verify_durable import miscounted_agents
 from holdfast.library.upkeep.verify_runs import look_at_threads
 from holdfast.memories.durable.context import LAPSES_AFTER

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from msgspec import Struct
 
 from holdfast.engines.base import Engine
-from holdfast.library.upkeep.check import Check
+from holdfast.library.upkeep.tables import Check
 from holdfast.library.upkeep.verify_longterm import miscounted_collections
 from holdfast.memories.longterm.recall.analyze import VERSION
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
-from holdfast.library.upkeep.finding import Finding
+from holdfast.library.upkeep.tables import Finding
 from holdfast.library.upkeep.verify_stores import ChainedHead, StoreRow
 
 GONE = "no live memory"

@@ -21,7 +21,6 @@ from holdfast.engines.sqlite.maintenance import alone
 from holdfast.ground.clock import SystemClock
 from holdfast.ground.errors import Corrupt, InvalidInput, Unavailable
 from holdfast.ground.scope import EVERYBODY
-from holdfast.library.upkeep.aside import aside, beside, settle, sync
 from holdfast.library.upkeep.backup import unheard, write_rows
 from holdfast.library.upkeep.reapply import (
     ForgottenRecords,
@@ -36,7 +35,17 @@ from holdfast.library.upkeep.reapply import (
     revoke_again,
 )
 from holdfast.library.upkeep.schema import SCHEMA, drop_foreign
-from holdfast.library.upkeep.tables import copy, counted, empty, hold_writers, is_used
+from holdfast.library.upkeep.tables import (
+    aside,
+    beside,
+    copy,
+    counted,
+    empty,
+    hold_writers,
+    is_used,
+    settle,
+    sync,
+)
 from holdfast.library.upkeep.verify import verify
 from holdfast.library.upkeep.words import fill_words_of
 

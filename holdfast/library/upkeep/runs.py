@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from msgspec import Struct
 
 from holdfast.engines.base import Reader
-from holdfast.library.upkeep.finding import Finding
+from holdfast.library.upkeep.tables import Finding
 
 
 class _Stray(Struct, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ from holdfast.engines import queries
 from holdfast.engines.base import Dialect, Engine, Reader
 from holdfast.engines.migrate import known
 from holdfast.engines.sqlite.connection import APPLICATION_ID, Connection, connect
-from holdfast.library.upkeep.finding import Finding
+from holdfast.library.upkeep.tables import Finding
 
 _DROPPED: Final = ("trigger", "view", "index", "table")
 """Kinds of object in the order in which a foreign one is dropped."""

@@ -1,10 +1,15 @@
-"""Rows of one database into another, of either engine, table by table.
+"""Copy tables between databases, and replace files atomically.
 
 Which columns a table has is asked of the databases, so a migration that adds one is copied
 without a change here. What is derived (words) is not copied but made again.
 """
 
-from collections.abc import Callable
+import errno
+import os
+import secrets
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import LiteralString, cast
 
@@ -12,6 +17,7 @@ from msgspec import Struct
 
 from holdfast.engines import queries
 from holdfast.engines.base import Engine, Reader, Transaction
+from holdfast.ground.errors import Corrupt, Unavailable
 from holdfast.memories.longterm.vectors.table import from_stored, to_stored
 
 ROWS_AT_ONCE = 200
@@ -198,3 +204,129 @@ def _spelled(engine: Engine, statement: str) -> LiteralString:
 def ours(statement: str) -> LiteralString:
     """Return *statement*, whose names come from the table above and the catalogue alone."""
     return cast("LiteralString", statement)
+
+
+BESIDE = ("-wal", "-shm", "-journal")
+"""What SQLite adds to a database's name for the files that belong to it."""
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+
+
+@contextmanager
+def aside(place: Path) -> Generator[Path]:
+    """Give a new, empty file beside *place*, mode 0600, to be filled and renamed.
+
+    Left without having been renamed, it is removed, unless the process is killed: then it stays
+    under its hidden name. Raises Unavailable: full, io.
+    """
+    part = place.with_name(f".{place.name}.{secrets.token_hex(6)}")
+    try:
+        os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        yield part
+    except OSError as error:
+        raise Unavailable(
+            f"{place} could not be written: {error.strerror}.",
+            reason="full" if error.errno in _NO_ROOM else "io",
+            next="Free some space, then try again."
+            if error.errno in _NO_ROOM
+            else "Check the folder and its permissions, then try again.",
+        ) from error
+    finally:
+        for name in (part.name, *(part.name + ending for ending in BESIDE)):
+            part.with_name(name).unlink(missing_ok=True)
+
+
+def beside(place: Path) -> list[Path]:
+    """Return what SQLite keeps beside the database *place* at the moment."""
+    return [path for ending in BESIDE if (path := place.with_name(place.name + ending)).exists()]
+
+
+def settle(part: Path) -> None:
+    """Make the database *part*, which nobody has open, ready to be renamed: whole, and synced."""
+    if beside(part):
+        # Closing it could not move its log into it.
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    sync(part)
+
+
+def sync(place: Path) -> None:
+    """Make what *place*, a file or a folder, holds survive a power loss."""
+    handle = os.open(place, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+class Check(Struct, frozen=True, kw_only=True):
+    """One thing looked at: whether it is well, and what there is to say of it."""
+
+    name: str
+    ok: bool
+    says: str
+
+
+class Finding(Struct, frozen=True, kw_only=True):
+    """Which check, where, and what was expected and found; ids, counts and hashes alone."""
+
+    check: str
+    table: str
+    id: str
+    expected: str
+    found: str
+
+
+def check_storage(engine: Engine, reader: Reader, *, quick: bool) -> Iterator[Finding]:
+    """Give what *engine* says of its own files, and rows that refer to none."""
+    sql = engine.queries("holdfast.library.upkeep")
+    for text in reader.all(_text, sql.quick_integrity if quick else sql.integrity):
+        if text != "ok":
+            yield _finding("", "", text)
+    for text in reader.all(_text, sql.orphans):
+        yield _finding("", "", text)
+    if engine.dialect == "postgres" and not quick:
+        for table in TABLES:
+            yield from _scanned(reader, sql, table)
+
+
+def check_indexes(engine: Engine) -> Iterator[Finding]:
+    """Give each index that the server's extension amcheck finds damaged, if it is there for us.
+
+    It tells by failing, so each index is looked at by itself.
+    """
+    sql = engine.queries("holdfast.library.upkeep")
+    for name, statement in engine.all(_check_of, sql.index_checks):
+        try:
+            engine.all(dict[str, object], ours(statement))
+        except Corrupt:
+            yield _finding(name, "an index that fits its table", "a damaged one")
+
+
+def _scanned(reader: Reader, sql: SimpleNamespace, table: CopiedTable) -> Iterator[Finding]:
+    """Count *table* by its rows and by its primary key, each with the other way closed."""
+    key = ", ".join(table.key)
+    counts: list[int] = []
+    by_rows = f"select count(*) as rows from {table.name}"
+    by_key = f"select count(*) as rows from (select {key} from {table.name} order by {key}) k"
+    for way, statement in ((sql.by_rows, by_rows), (sql.by_key, by_key)):
+        reader.all(dict[str, object], way)
+        counts.append(reader.one(_rows, ours(statement)))
+    reader.all(dict[str, object], sql.by_any)
+    if counts[0] != counts[1]:
+        yield _finding(table.name, f"{counts[0]} by row", f"{counts[1]} by key")
+
+
+def _finding(table: str, expected: str, found: str) -> Finding:
+    return Finding(check="storage", table=table, id="", expected=expected or "ok", found=found)
+
+
+def _text(*, finding: str) -> str:
+    return finding
+
+
+def _rows(*, rows: int) -> int:
+    return rows
+
+
+def _check_of(*, name: str, statement: str) -> tuple[str, str]:
+    return name, statement

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from holdfast.engines.base import Reader
 from holdfast.ground.text import sha256_hex
-from holdfast.library.upkeep.finding import Finding
+from holdfast.library.upkeep.tables import Finding
 from holdfast.memories.durable.records import agent_hash, key_hash
 from holdfast.memories.durable.rows import NO_RUN, SHARED, tags_of
 

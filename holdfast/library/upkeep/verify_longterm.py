@@ -8,7 +8,7 @@ from typing import Final, LiteralString
 from msgspec import Struct
 
 from holdfast.engines.base import Engine, Reader, Transaction
-from holdfast.library.upkeep.finding import Finding
+from holdfast.library.upkeep.tables import Finding
 from holdfast.library.upkeep.tombstones import NameTombstone, NameTombstones
 from holdfast.memories.longterm.recall.analyze import VERSION
 from holdfast.memories.longterm.records import user_hash

@@ -9,8 +9,7 @@ from msgspec import Struct
 
 from holdfast.engines.base import Engine, Reader
 from holdfast.ground.errors import InvalidInput
-from holdfast.library.upkeep.check import Check
-from holdfast.library.upkeep.finding import Finding
+from holdfast.library.upkeep.tables import Check, Finding
 from holdfast.library.upkeep.tombstones import NameTombstone, NameTombstones
 from holdfast.library.upkeep.verify_durable import StoredTombstone, Tombstones
 from holdfast.memories.state.result import InferenceResult

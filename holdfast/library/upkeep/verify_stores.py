@@ -7,7 +7,7 @@ from msgspec import Struct, field
 
 from holdfast.ground.scope import Actor, ActorKind
 from holdfast.ground.text import sha256_hex
-from holdfast.library.upkeep.finding import Finding
+from holdfast.library.upkeep.tables import Finding
 from holdfast.memories.stores.transaction import content_seal, first_link, next_link
 
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from msgspec import Struct
 
 from holdfast.engines.base import Engine, Reader, Transaction
-from holdfast.library.upkeep.finding import Finding
+from holdfast.library.upkeep.tables import Finding
 from holdfast.library.upkeep.verify_stores import StoreRow
 from holdfast.memories.stores.text_index import marked, words_of
 
