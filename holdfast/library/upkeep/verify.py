@@ -1,4 +1,4 @@
-"""Is everything there, and is it what it says? Read only; every finding by id and hash alone."""
+"""Run all checks of a database, and rebuild its indexes."""
 
 import re
 from collections.abc import Iterator
@@ -7,19 +7,33 @@ from types import SimpleNamespace
 import msgspec
 from msgspec import Struct, field
 
-from holdfast.engines.base import Engine, Reader
+from holdfast.engines.base import Engine, Reader, Transaction
 from holdfast.ground.errors import Corrupt, EngineFault, InvalidInput
 from holdfast.ground.scope import EVERYBODY
 from holdfast.library.upkeep.heads import HeadRow, check_counters, check_exclusive, check_heads
-from holdfast.library.upkeep.rebuilding import rebuild
 from holdfast.library.upkeep.runs import check_runs
 from holdfast.library.upkeep.schema import SCHEMA, check_schema
 from holdfast.library.upkeep.tables import Finding, check_indexes, check_storage
 from holdfast.library.upkeep.verify_durable import check_entries
-from holdfast.library.upkeep.verify_longterm import check_longterm
+from holdfast.library.upkeep.verify_longterm import check_longterm, mend_longterm
 from holdfast.library.upkeep.verify_runs import check_threads
 from holdfast.library.upkeep.verify_stores import StoreRow, VersionRow, check_chain
-from holdfast.library.upkeep.words import check_counts, check_words
+from holdfast.library.upkeep.words import check_counts, check_words, fill_words_of
+
+
+def rebuild(engine: Engine) -> None:
+    """Make the words of memories, and the terms and vectors of long-term memory, fit again.
+
+    That is one transaction; *engine* is scoped to everybody.
+    """
+    mends = (mend_longterm(engine), fill_words_of(engine))
+
+    def work(tx: Transaction) -> None:
+        for mend in mends:
+            mend(tx)
+
+    engine.write(work, timeout=3600)
+
 
 VERSIONS_AT_ONCE = 100
 """Versions read at a time; with their contents 10 MiB at most."""
