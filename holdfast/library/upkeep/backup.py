@@ -16,7 +16,7 @@ from holdfast.ground.scope import EVERYBODY
 from holdfast.library.upkeep.schema import SCHEMA
 from holdfast.library.upkeep.tables import aside, beside, copy, counted, settle, sync
 from holdfast.library.upkeep.verify import verify
-from holdfast.library.upkeep.words import fill_words_of
+from holdfast.library.upkeep.verify_stores import fill_words_of
 
 
 class BackupReport(Struct, frozen=True, kw_only=True):

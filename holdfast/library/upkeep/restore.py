@@ -47,7 +47,7 @@ from holdfast.library.upkeep.tables import (
     sync,
 )
 from holdfast.library.upkeep.verify import verify
-from holdfast.library.upkeep.words import fill_words_of
+from holdfast.library.upkeep.verify_stores import fill_words_of
 
 Stamp = tuple[int, int, int]
 

@@ -1,13 +1,17 @@
-"""The hash chain of a store's versions, walked again from its first link."""
+"""Check hash chains, heads and the text index."""
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from types import SimpleNamespace
 from typing import get_args
 
 from msgspec import Struct, field
 
+from holdfast.engines.base import Engine, Reader, Transaction
 from holdfast.ground.scope import Actor, ActorKind
 from holdfast.ground.text import sha256_hex
 from holdfast.library.upkeep.tables import Finding
+from holdfast.memories.stores.text_index import marked, words_of
 from holdfast.memories.stores.transaction import content_seal, first_link, next_link
 
 
@@ -159,4 +163,202 @@ def _chain_finding(rule: str, version: VersionRow) -> Finding:
     check = {"forgotten": "forgotten", "content": "heads"}.get(rule, "chains")
     return Finding(
         check=check, table="versions", id=version.id, expected=rule, found=version.link.hex()
+    )
+
+
+GONE = "no live memory"
+
+
+class HeadRow(Struct, frozen=True, kw_only=True):
+    """A live memory, as its row has it."""
+
+    id: str
+    path: str
+    version_id: str
+    content_sha256: str
+    content_size_bytes: int
+    words: int
+    created_at: int
+    updated_at: int
+
+    @property
+    def told(self) -> ChainedHead:
+        """What of it the chain tells, too."""
+        return ChainedHead(
+            self.version_id,
+            self.path,
+            self.content_sha256,
+            self.content_size_bytes,
+            self.created_at,
+            self.updated_at,
+        )
+
+
+def check_heads(heads: list[HeadRow], live: Mapping[str, ChainedHead]) -> Iterator[Finding]:
+    """Give each memory whose row is not what the chain says, or is on one side alone."""
+    rows = {head.id: head for head in heads}
+    for memory in sorted({*rows, *live}):
+        row, told = rows.get(memory), live.get(memory)
+        if row is None or told is None or row.told != told:
+            yield Finding(
+                check="heads",
+                table="memories",
+                id=memory,
+                expected=_said(told),
+                found=_said(None) if row is None else _differing(row.told, told),
+            )
+
+
+def _said(told: ChainedHead | None) -> str:
+    return GONE if told is None else f"{told.version_id} {told.content_sha256}"
+
+
+def _differing(row: ChainedHead, told: ChainedHead | None) -> str:
+    if told is None or _said(row) != _said(told):
+        return _said(row)
+    # A path tells what is in it, so which fields differ must do.
+    fields = [name for name in told.__struct_fields__ if getattr(row, name) != getattr(told, name)]
+    return f"another {', '.join(fields)}"
+
+
+def check_counters(store: StoreRow, heads: list[HeadRow]) -> Iterator[Finding]:
+    """Give each total of *store* that is not that of its memories."""
+    for check, name, kept, counted in (
+        ("counters", "memories", store.memories, len(heads)),
+        ("derived", "words", store.words, sum(head.words for head in heads)),
+    ):
+        if kept != counted:
+            yield Finding(
+                check=check,
+                table="stores",
+                id=store.id,
+                expected=f"{name} {counted}",
+                found=f"{name} {kept}",
+            )
+
+
+def check_exclusive(heads: list[HeadRow]) -> Iterator[Finding]:
+    """Give each memory that sits below another, and which that is."""
+    paths = {head.path: head.id for head in heads}
+    for head in heads:
+        above = head.path
+        while above := above.rpartition("/")[0]:
+            if above in paths:
+                yield Finding(
+                    check="exclusivity",
+                    table="memories",
+                    id=head.id,
+                    expected="a free path",
+                    found=paths[above],
+                )
+
+
+HEADS_AT_ONCE = 100
+"""Contents read at a time; 10 MiB at most."""
+
+
+class _Head(Struct, frozen=True, kw_only=True):
+    id: str
+    workspace: str
+    path: str
+    words: int
+    content: bytes | None
+
+
+class _Counted(Struct, frozen=True, kw_only=True):
+    id: str | None
+    words: int
+
+
+class _Word(Struct, frozen=True, kw_only=True):
+    word: str
+    memories: int
+    hits: int
+
+
+def check_counts(reader: Reader, sql: SimpleNamespace) -> Iterator[Finding]:
+    """Give each memory of which the index holds another number of words than its row says."""
+    indexed = {row.id: row.words for row in reader.all(_Counted, sql.indexed_words)}
+    counted = {row.id: row.words for row in reader.all(_Counted, sql.counted_words)}
+    for memory in sorted({*indexed, *counted}, key=str):
+        if indexed.get(memory, 0) != counted.get(memory, 0):
+            yield _words_finding(
+                "memory_words", memory or "", counted.get(memory, 0), indexed.get(memory, 0)
+            )
+
+
+def check_words(reader: Reader, sql: SimpleNamespace, store: StoreRow) -> Iterator[Finding]:
+    """Give each memory whose row counts its words wrongly, and the store if the index differs.
+
+    The index is compared word by word over the whole store; a word may be content, so how many
+    differ is all that is said.
+    """
+    hits: Counter[str] = Counter()
+    memories: Counter[str] = Counter()
+    for head in _heads(reader, sql, store.id):
+        words = _words_in(head)
+        if len(words) != head.words:
+            yield _words_finding("memories", head.id, len(words), head.words)
+        hits.update(words)
+        memories.update(set(words))
+    mark = marked(store.number, [""])
+    indexed = {
+        row.word.removeprefix(mark): (row.memories, row.hits)
+        for row in reader.all(_Word, sql.words_of_store, low=mark, high=mark[:-1] + "`")
+    }
+    expected = {word: (memories[word], hits[word]) for word in hits}
+    if differing := len(expected.items() ^ indexed.items()):
+        yield Finding(
+            check="derived",
+            table="memory_words",
+            id=store.id,
+            expected=f"the words of {memories.total()} places",
+            found=f"{differing} that differ",
+        )
+
+
+def fill_words_of(engine: Engine) -> Callable[[Transaction], None]:
+    """Return the work that fills the index of words, and their counts, anew."""
+    sql = engine.queries("holdfast.library.upkeep")
+
+    def work(tx: Transaction) -> None:
+        for statement in (sql.make_ready, sql.hold_writers):
+            tx.all(dict[str, object], statement)
+        tx.run(sql.clear_words)
+        # A large collection is indexed again by the next write to it.
+        for statement in (sql.clear_terms, sql.clear_frequencies, sql.unindex):
+            tx.run(statement)
+        for store in tx.all(StoreRow, sql.all_stores):
+            for head in _heads(tx, sql, store.id):
+                words = _words_in(head)
+                if words:
+                    text = marked(store.number, words)
+                    tx.send(sql.fill_words, memory=head.id, words=text, of=head.workspace)
+                if len(words) != head.words:
+                    tx.send(sql.set_words, memory=head.id, words=len(words))
+        tx.run(sql.sum_words)
+
+    return work
+
+
+def _heads(reader: Reader, sql: SimpleNamespace, store: str) -> Iterator[_Head]:
+    after = ""
+    while rows := reader.all(
+        _Head, sql.contents_of_store, store=store, after=after, rows=HEADS_AT_ONCE
+    ):
+        yield from rows
+        after = rows[-1].path
+
+
+def _words_in(head: _Head) -> list[str]:
+    return words_of(head.path) + words_of((head.content or b"").decode(errors="replace"))
+
+
+def _words_finding(table: str, memory: str, expected: int, found: int) -> Finding:
+    return Finding(
+        check="derived",
+        table=table,
+        id=memory,
+        expected=f"{expected} words",
+        found=f"{found} words",
     )
