@@ -10,12 +10,11 @@ from msgspec import Struct, field
 from holdfast.engines.base import Engine, Reader, Transaction
 from holdfast.ground.errors import Corrupt, EngineFault, InvalidInput
 from holdfast.ground.scope import EVERYBODY
-from holdfast.library.upkeep.runs import check_runs
 from holdfast.library.upkeep.schema import SCHEMA, check_schema
 from holdfast.library.upkeep.tables import Finding, check_indexes, check_storage
 from holdfast.library.upkeep.verify_durable import check_entries
 from holdfast.library.upkeep.verify_longterm import check_longterm, mend_longterm
-from holdfast.library.upkeep.verify_runs import check_threads
+from holdfast.library.upkeep.verify_runs import check_runs, check_threads
 from holdfast.library.upkeep.verify_stores import (
     HeadRow,
     StoreRow,
