@@ -1,4 +1,4 @@
-"""What a person should look after: the database, and what it stands on."""
+"""Report on the configuration and health of a database."""
 
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -14,12 +14,52 @@ from holdfast.ground.clock import SystemClock, to_microseconds
 from holdfast.ground.errors import Corrupt
 from holdfast.ground.scope import EVERYBODY
 from holdfast.library.holdfast import Holdfast
-from holdfast.library.upkeep.doctor_longterm import look_at_longterm
 from holdfast.library.upkeep.tables import Check, check_storage
 from holdfast.library.upkeep.verify_durable import miscounted_agents
+from holdfast.library.upkeep.verify_longterm import miscounted_collections
 from holdfast.library.upkeep.verify_runs import look_at_threads
 from holdfast.memories.durable.context import LAPSES_AFTER
 from holdfast.memories.durable.records import DAY
+from holdfast.memories.longterm.recall.analyze import VERSION
+
+
+class _Failed(Struct, frozen=True, kw_only=True):
+    kind: str
+    error: str
+    jobs: int
+
+
+class _Others(Struct, frozen=True, kw_only=True):
+    collections: int
+    newer: int
+
+
+def look_at_longterm(engine: Engine, sql: SimpleNamespace) -> Iterator[Check]:
+    """Give what there is to say of it; *engine* is scoped to everybody."""
+    wrong = len(list(miscounted_collections(engine, sql)))
+    yield Check(
+        name="long-term counters",
+        ok=not wrong,
+        says=f"{wrong:,} differ from the data; holdfast verify names them"
+        if wrong
+        else "match the data",
+    )
+    failed = engine.all(_Failed, sql.failed_jobs)
+    told = ", ".join(f"{each.jobs:,} {each.kind} ({each.error})" for each in failed)
+    yield Check(
+        name="long-term jobs",
+        ok=not failed,
+        says=f"failed for good: {told}; retry() queues them again" if failed else "none failed",
+    )
+    others = engine.one(_Others, sql.other_analyzers, ours=VERSION)
+    older = others.collections - others.newer
+    says = [f"version {VERSION}"]
+    if older:
+        says.append(f"{older:,} collections are of an older one, until they are next recalled from")
+    if others.newer:
+        says.append(f"{others.newer:,} are of a newer one: upgrade holdfast")
+    yield Check(name="long-term analyzer", ok=not others.newer, says="; ".join(says))
+
 
 DAMAGE_NAMED = 3
 """Findings about damaged storage that the doctor repeats; `verify` lists all."""
