@@ -37,8 +37,8 @@ from holdfast.runtime.history import Discreet, EngineHistory, History
 from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.run_events import RunEvent
 
-# A conversation without a memory is worth more than none. So nothing here stops one but a mistake in
-# how it was asked for.
+# A conversation without a memory is worth more than none. So nothing here stops one but a mistake
+# in how it was asked for.
 
 T = TypeVar("T")
 

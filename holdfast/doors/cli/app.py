@@ -59,7 +59,18 @@ COMMANDS = {
     "doctor": "Report what needs an operator.",
     "eval": "Measure the quality of recall.",
 }
-"""Each command's line in the help. Its module has the same name, and in it `<name>_app`."""
+"""Each command's line in the help. Its Typer app is `<name>_app` in the module that has it."""
+
+_FILES = {
+    "memories": "stores",
+    "versions": "stores",
+    "keys": "sessions",
+    "unmount": "mount",
+    "ltm": "longterm",
+    "serve": "server",
+    **dict.fromkeys(("forget", "backup", "restore", "verify", "scrub", "doctor", "eval"), "upkeep"),
+}
+"""The modules of commands that are in no module of their own name."""
 
 _HELP = "Memory for AI agents: kept, private, found, fast."
 
@@ -90,7 +101,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _add(app: typer.Typer, name: str) -> None:
-    module = import_module(f"holdfast.doors.cli.{name}")
+    module = import_module(f"holdfast.doors.cli.{_FILES.get(name, name)}")
     loaded: typer.Typer = getattr(module, f"{name}_app")
     single = [each.name for each in loaded.registered_commands] == [name]
     app.add_typer(loaded, name=None if single else name, help=COMMANDS[name])

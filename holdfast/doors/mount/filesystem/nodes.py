@@ -21,9 +21,9 @@ from holdfast.memories.stores.edits import Edit
 from holdfast.memories.stores.records import Applied, Memory
 from holdfast.memories.stores.validation import CONTENT_BYTES_MAX
 
-# One buffer serves all handles of a file. It knows how it differs from what was last saved, for that
-# decides how it is saved: bytes only appended go after whatever the memory is by then, a whole
-# replacement is unconditional, any other edit holds only for the content it was made on.
+# One buffer serves all handles of a file. It knows how it differs from what was last saved, for
+# that decides how it is saved: bytes only appended go after whatever the memory is by then, a
+# whole replacement is unconditional, any other edit holds only for the content it was made on.
 
 SCRATCH_BYTES_MAX = 6 * 1024 * 1024
 """Bytes of one scratch file: vim's swap file of the largest memory, many times over."""

@@ -258,8 +258,8 @@ class Surroundings(Struct, kw_only=True):
 
 
 # Every head comes with the store's number at which it was one, so that what is told late never
-# undoes what is known. A memory whose name no directory can show, or at whose place a file lies that
-# the store does not have, is hidden: kept here until there is room.
+# undoes what is known. A memory whose name no directory can show, or at whose place a file lies
+# that the store does not have, is hidden: kept here until there is room.
 
 
 class _Room(Enum):

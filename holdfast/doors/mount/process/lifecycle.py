@@ -28,8 +28,9 @@ from holdfast.doors.mount.sync.synced import Synced
 from holdfast.ground.errors import Refused, Unavailable
 from holdfast.memories.stores.records import JSONObject
 
-# A signal that comes just before a thread blocks on a lock is heard only when that wakes for another
-# reason. So the wait is for bytes of a pipe, into which the interpreter itself writes at a signal.
+# A signal that comes just before a thread blocks on a lock is heard only when that wakes for
+# another reason. So the wait is for bytes of a pipe, into which the interpreter itself writes at
+# a signal.
 
 T = TypeVar("T")
 

@@ -196,8 +196,8 @@ def _closed() -> Unavailable:
     return Unavailable("The mount is stopping.", reason="closed", next="Mount it again.")
 
 
-# A few threads run what is due, so that a call which waits for storage holds up few others. Calls of
-# one key run one at a time, in the order in which they were due.
+# A few threads run what is due, so that a call which waits for storage holds up few others. Calls
+# of one key run one at a time, in the order in which they were due.
 
 LATER_THREADS = 4
 """Calls that run at once."""

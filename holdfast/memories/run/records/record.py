@@ -50,8 +50,8 @@ class RunsContext(Struct, frozen=True, kw_only=True):
         return to_microseconds(self.clock.now())
 
 
-# Several handles may lead to one database, a server's own and the one that runs are begun with: a run
-# of another handle is found by its holder, which no other run has.
+# Several handles may lead to one database, a server's own and the one that runs are begun with: a
+# run of another handle is found by its holder, which no other run has.
 
 
 class RunControl(Protocol):
