@@ -1,4 +1,4 @@
-"""The table of commands, and options taken without conversion."""
+"""Table of commands; the command line is built and run from it."""
 
 import os
 from collections.abc import Sequence
@@ -8,14 +8,14 @@ from typing import Annotated, Any
 import typer
 import typer.main
 
-# Typer converts values with pydantic, whose import takes longer than most of our commands do. Text
-# needs no converting, and neither does what was not given.
+# Typer converts values with pydantic, and its import takes longer than most commands. Text and
+# defaults need no conversion.
 
 _SLOT = "_runtime_param"  # where Typer keeps a parameter's converter once it is built
 
 
 class _Plain:
-    """A converter that hands on what needs no converting, and asks Typer's for the rest."""
+    """Converter that passes on text and defaults, and leaves the rest to Typer."""
 
     def __init__(self, kind: Any) -> None:
         self._texts = kind in (str, list[str])
@@ -31,7 +31,7 @@ class _Plain:
 
 
 def take_plainly(command: Any) -> None:
-    """Let *command*, and those below it, take text and defaults without a conversion."""
+    """Replace the converters of *command* and its subcommands by `_Plain`."""
     for below in getattr(command, "commands", {}).values():
         take_plainly(below)
     for param in command.get_params(typer.Context(command)):
@@ -76,9 +76,9 @@ _HELP = "Memory for AI agents: kept, private, found, fast."
 
 
 def build(names: Sequence[str]) -> typer.Typer:
-    """Return the command line with *names* loaded and the others listed.
+    """Return the Typer app with the commands *names* loaded and the others listed.
 
-    The options of the command line itself are there unless the first of *names* is a command.
+    Its own options, such as `--version`, are added unless the first of *names* is a command.
     """
     app = _empty(_HELP, options=not names or names[0] not in COMMANDS)
     for name, says in COMMANDS.items():
@@ -90,9 +90,9 @@ def build(names: Sequence[str]) -> typer.Typer:
 
 
 def run(argv: Sequence[str]) -> int:
-    """Run the command that *argv* asks for; return its exit code.
+    """Run the command of *argv*; return its exit code.
 
-    Raises what the command raises, and TyperException for a command line that is wrong.
+    Raise what the command raises, and TyperException for an invalid command line.
     """
     command = typer.main.get_command(build(_completed() or argv[:1]))
     take_plainly(command)
@@ -108,7 +108,7 @@ def _add(app: typer.Typer, name: str) -> None:
 
 
 def _completed() -> list[str]:
-    """Return the words of the command line that a shell wants completed, or none."""
+    """Return the words of the command line that a shell completes, or none."""
     if "_HOLDFAST_COMPLETE" not in os.environ:
         return []
     words = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS", "")
@@ -116,7 +116,7 @@ def _completed() -> list[str]:
 
 
 def _empty(says: str, *, options: bool = False) -> typer.Typer:
-    # Plain help: Typer's own drawing of it takes longer than all else together.
+    # Plain help: Typer's rich rendering takes longer than everything else together.
     app = typer.Typer(help=says, rich_markup_mode=None, add_completion=options)
     if options:
         app.callback(help=says)(_options)

@@ -1,6 +1,6 @@
-"""Options that commands share, and what they open.
+"""Common options of commands, and the handle that they open.
 
-The options that every command takes are added here, so that none can lack one.
+The options of every command are added here, so that no command can lack one.
 """
 
 import getpass
@@ -24,11 +24,11 @@ T = TypeVar("T")
 
 
 class CommandContext:
-    """A command's common options, and what they lead to.
+    """Common options of a command, its output and its handle.
 
-    `hf` is opened when it is first asked for and closed on every way out, so that a command line
-    which is wrong is refused before a database is touched. A database that does not exist is made
-    only where `creates` is set.
+    `hf` is opened on first use and closed on exit, also after an error. So an invalid command line
+    is refused before a database is opened. A database that does not exist is created only if
+    `creates` is set.
     """
 
     creates = False
@@ -41,17 +41,17 @@ class CommandContext:
 
     @cached_property
     def hf(self) -> Holdfast:
-        """The target, opened: straight to a database as the person logged in."""
+        """The opened target; a database is opened as the user who is logged in."""
         return self._open(migrate=True)
 
     def database(self, *, migrate: bool) -> Holdfast:
-        """Return the database itself, opened as `hf` is."""
+        """Open the database as `hf`; raise BadParameter for a server's URL."""
         self.needs_database()
         self.hf = self._open(migrate=migrate)
         return self.hf
 
     def needs_database(self) -> None:
-        """Refuse a server's URL: the command works on the database itself."""
+        """Raise BadParameter for a server's URL: the command needs the database."""
         if is_server(self.db):
             raise typer.BadParameter(
                 "this command wants a database, not a server's URL; run it where the database is",
@@ -72,7 +72,7 @@ class CommandContext:
         )
 
     def located(self, error: NotFound) -> NotFound:
-        """Return *error*, with where it was looked if it is of a memory store's id."""
+        """Return *error*; for a memory store's id, with the database that was searched."""
         if error.kind != KINDS["memstore"] or error.next != "Check the id." or not self.is_open:
             return error
         where = location(self.hf.opened, self.hf.workspace)
@@ -84,7 +84,10 @@ class CommandContext:
         return "hf" in self.__dict__
 
     def make_sure(self, question: str, *, yes: bool) -> None:
-        """Ask *question* unless *yes*; without a terminal to ask on, that is wrong usage."""
+        """Confirm *question* on the terminal, unless *yes*.
+
+        Raise BadParameter if there is no terminal, Abort if the user declines.
+        """
         if yes:
             return
         if not sys.stdin.isatty():
@@ -94,7 +97,7 @@ class CommandContext:
         typer.confirm(question, abort=True, err=True)
 
     def walk(self, what: str, things: Iterable[T]) -> list[T]:
-        """Return all *things*, page after page."""
+        """Return all *things*, page by page, with a progress bar for *what*."""
         with bar(what):
             return list(things)
 
@@ -117,7 +120,7 @@ def is_server(db: str | None) -> bool:
 
 
 def login() -> str:
-    """Return the name of the person logged in, or the number of one without a name."""
+    """Return the name of the user who is logged in, or the user id without a name."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
@@ -168,9 +171,10 @@ def command(
 ) -> Callable[
     [Callable[Concatenate[CommandContext, P], None]], Callable[Concatenate[CommandContext, P], None]
 ]:
-    """Make a function of a Call, arguments and options the command *name* of *app*.
+    """Register a function as the command *name* of *app*.
 
-    Where its database does not exist it is an error, and with *creates* the database is made.
+    The function takes a CommandContext, then its arguments and options. A database that does not
+    exist is an error; with *creates* it is created.
     """
 
     def add(

@@ -1,4 +1,4 @@
-"""`holdfast durable`."""
+"""Commands of `holdfast durable`."""
 
 import re
 import sys
@@ -21,9 +21,9 @@ from holdfast.memories.durable.wire import entry_to_wire, value_to_wire
 T = TypeVar("T", bound=Struct)
 
 PREVIEW = 80
-"""Characters of a content that a table shows."""
+"""Characters of a content that a table shows at most."""
 NAMED = 20
-"""Keys that are named of those left out."""
+"""Keys of omitted entries that are listed at most."""
 
 Row = dict[str, Any]
 
@@ -34,7 +34,10 @@ def put_page(
     rows: Callable[[Iterable[T]], list[Row]],
     next_page: str | None,
 ) -> None:
-    """Show *things*: as the server would tell them, or a table of *rows* and where it goes on."""
+    """Print a page of *things* as the server's JSON, or as a table.
+
+    *rows* makes the table's rows. *next_page* is the token of the next page.
+    """
     if call.answer.as_json:
         put_json({"data": [entry_to_wire(each) for each in things], "next_page": next_page})
         return
@@ -75,12 +78,15 @@ def rows_of_changes(changes: Iterable[EntryChange]) -> list[Row]:
 
 
 def preview(content: str) -> str:
-    """Return the beginning of *content* on one line, without what could drive a terminal."""
+    """Return the first `PREVIEW` characters of *content*, on one line.
+
+    Escape sequences and control characters are removed: they could control a terminal.
+    """
     return " ".join(one_line(content).split())[:PREVIEW]
 
 
 def omitted_line(hydration: Hydration) -> str:
-    """Return what *hydration* left out, in a line."""
+    """Return one line with the entries that *hydration* omitted."""
     if not hydration.omitted:
         return "Nothing was left out."
     keys = [one_line(each.key) for each in hydration.omitted]
@@ -346,17 +352,20 @@ def limits(
         "budget": budget,
         "daily_hours": daily_hours,
     }
-    wanted = {name: value for name, value in given.items() if value is not None}
+    changes = {name: value for name, value in given.items() if value is not None}
     if evict and cap is None:
         raise typer.BadParameter("goes with --cap", param_hint="--evict")
-    call.creates = bool(wanted)
+    call.creates = bool(changes)
     durable = call.hf.durable(agent)
-    told = durable.set_limits(evict=evict, **wanted) if wanted else durable.limits()
-    call.answer.one(entry_to_wire(told))
+    in_force = durable.set_limits(evict=evict, **changes) if changes else durable.limits()
+    call.answer.one(entry_to_wire(in_force))
 
 
 def _piped() -> str:
-    """Return standard input as it is; a content is text, and no longer than any may be."""
+    """Return standard input as text.
+
+    Raise InvalidInput if it is not UTF-8, or longer than a content may be.
+    """
     content = sys.stdin.buffer.read(_LONGEST + 1)
     if len(content) > _LONGEST:
         raise InvalidInput("content", f"has more than {_LONGEST:,} bytes", limit=_LONGEST)
@@ -373,7 +382,10 @@ def _demand_words(query: str | None, named: str) -> None:
 
 
 def _moment(given: str | None) -> datetime | timedelta | None:
-    """Return what *given* says: a span back from now, or an instant."""
+    """Parse *given* as a span back from now, or as an instant; without a zone it is UTC.
+
+    Raise BadParameter if it is neither.
+    """
     if not given:
         return None
     if found := _SPAN.fullmatch(given):
@@ -387,7 +399,7 @@ def _moment(given: str | None) -> datetime | timedelta | None:
 
 
 def _absent(durable: DurableMemory, key: str) -> NotFound:
-    """Return the error that *key* is not there, which names keys that may have been meant."""
+    """Return NotFound for *key*, with similar keys that exist."""
     keys: Iterable[str] = (entry.key for entry in durable.list(limit=MOST_LISTED).all())
     meant = ", ".join(similar_keys(key, keys))
     return NotFound(

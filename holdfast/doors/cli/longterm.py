@@ -1,4 +1,4 @@
-"""`holdfast ltm`."""
+"""Commands of `holdfast ltm`."""
 
 import sys
 from collections.abc import Iterable, Sequence
@@ -23,7 +23,10 @@ Row = dict[str, Any]
 
 
 def put_page(call: CommandContext, things: Sequence[Item | Turn], next_page: str | None) -> None:
-    """Show *things*: as the server would tell them, or a table and where it goes on."""
+    """Print a page of *things* as the server's JSON, or as a table.
+
+    *next_page* is the token of the next page.
+    """
     if call.answer.as_json:
         put_json({"data": [to_wire(each) for each in things], "next_page": next_page})
         return
@@ -34,7 +37,7 @@ def put_page(call: CommandContext, things: Sequence[Item | Turn], next_page: str
 
 
 def put_recalled(call: CommandContext, found: Iterable[Recalled], mode: str) -> None:
-    """Show what was recalled: as the server would tell it, or a table, best first."""
+    """Print recalled items and turns as the server's JSON, or as a table, best first."""
     if call.answer.as_json:
         put_json({"results": [to_wire(each) for each in found], "mode": mode})
         return
@@ -99,8 +102,8 @@ def status(
 ) -> None:
     """Say how a collection stands: what it holds, how it is recalled from, what waits."""
     memory = _memory_if_on(call, user, namespace, workspace_id)
-    told = to_wire((memory or _data(call, user, namespace, workspace_id)).status())
-    call.answer.one({**told, "enabled": memory is not None})
+    fields = to_wire((memory or _data(call, user, namespace, workspace_id)).status())
+    call.answer.one({**fields, "enabled": memory is not None})
 
 
 @command(ltm_app, "recall")
@@ -232,10 +235,10 @@ def forget(
     workspace_id: Workspace = None,
 ) -> None:
     """Forget an item or a turn for good, with what goes with it."""
-    gone = _data(call, user, namespace, workspace_id).forget(id)
-    if not gone:
+    forgotten = _data(call, user, namespace, workspace_id).forget(id)
+    if not forgotten:
         raise _absent(id)
-    call.answer.one(to_wire(gone))
+    call.answer.one(to_wire(forgotten))
 
 
 @command(ltm_app, "clear")
@@ -325,7 +328,10 @@ def _data(
 def _memory_if_on(
     call: CommandContext, user: str, namespace: str, workspace_id: str | None
 ) -> LongTermMemory | None:
-    """Return the memory, unless it is vetoed: who runs the command says yes by that."""
+    """Return the memory, or None if HOLDFAST_LTM_ENABLED switches it off.
+
+    Running the command counts as consent.
+    """
     return call.hf.longterm(user, namespace=namespace, workspace_id=workspace_id, enabled=True)
 
 
@@ -348,7 +354,10 @@ def _absent(id: str) -> NotFound:
 
 
 def _records(file: str) -> list[Any]:
-    """Return the value in each line of *file*; InvalidInput tells which line has none."""
+    """Return the JSON value of each line of *file*; `-` is standard input.
+
+    Raise InvalidInput for a file that cannot be read, or a line that is not JSON.
+    """
     try:
         content = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     except OSError as error:

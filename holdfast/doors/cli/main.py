@@ -1,7 +1,7 @@
 """Entry point of the command line, and its exit codes.
 
-0 it is done, 1 it failed and one line on standard error says why and what to try, 2 the command
-line is wrong.
+0: done. 1: failed; one line on standard error gives the reason and what to try. 2: the command line
+is invalid.
 """
 
 import os
@@ -17,15 +17,15 @@ DONE, FAILED, WRONG_USAGE = 0, 1, 2
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line *argv*, the process's own unless given; return the exit code."""
-    _stand_in_for_closed_streams()
+    """Run *argv*, or the process's own command line; return the exit code."""
+    _open_closed_streams()
     code = _run(sys.argv[1:] if argv is None else argv)
     try:
         sys.stdout.flush()
     except BrokenPipeError:
-        _let_go_of_output()
+        _discard_output()
     except OSError as error:
-        _let_go_of_output()
+        _discard_output()
         return code or told(error)
     return code
 
@@ -40,17 +40,17 @@ def _run(argv: Sequence[str]) -> int:
     try:
         return run(argv)
     except SystemExit as ended:
-        # So Typer ends when whoever read the output has seen enough and left.
+        # Typer ends so when the reader of the output has closed it.
         if not isinstance(ended.__context__, BrokenPipeError):
             raise
-        _let_go_of_output()
+        _discard_output()
         return DONE
-    except Exception as error:  # noqa: BLE001  (a bug is told in a line like all else)
+    except Exception as error:  # noqa: BLE001  (a bug is reported in one line, as every error)
         return told(error)
 
 
 def told(error: Exception) -> int:
-    """Say on standard error, in one line, what *error* is; return its exit code."""
+    """Report *error* in one line on standard error; return its exit code."""
     from typer import Abort, TyperException
 
     match error:
@@ -66,8 +66,8 @@ def told(error: Exception) -> int:
             return _failed(_fault(error))
 
 
-def _failed(says: str) -> int:
-    print(f"holdfast: {one_line(says)}", file=sys.stderr)  # noqa: T201
+def _failed(message: str) -> int:
+    print(f"holdfast: {one_line(message)}", file=sys.stderr)  # noqa: T201
     return FAILED
 
 
@@ -86,7 +86,7 @@ def _of_the_system(error: OSError) -> str:
 
 
 def _fault(error: Exception) -> str:
-    # Its place, never its message: that may hold content.
+    # The place, never the message: it may hold content.
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -94,15 +94,16 @@ def _fault(error: Exception) -> str:
     return f"A fault of ours, {type(error).__name__} at {place}. Please report it."
 
 
-def _let_go_of_output() -> None:
-    # What is still buffered would fail once more when the interpreter ends.
+def _discard_output() -> None:
+    # Buffered output would fail again when the interpreter exits.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _stand_in_for_closed_streams() -> None:
-    """Put /dev/null where a standard stream is closed.
+def _open_closed_streams() -> None:
+    """Open /dev/null in place of each standard stream that is closed.
 
-    Else its number goes to the next file opened, and what is printed into that file.
+    Otherwise the next file to be opened gets the stream's number, and the output.
+    Characters that an output's encoding lacks are printed as escapes.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:

@@ -1,4 +1,4 @@
-"""`holdfast mount` and `unmount`."""
+"""Commands `holdfast mount` and `holdfast unmount`."""
 
 import os
 import sys
@@ -23,7 +23,7 @@ MEMORY = ":memory:"
 TOKEN = "hfs_"  # noqa: S105 - how session tokens begin
 MOST = 8
 CLOSING_SECONDS = 2.0
-"""What a target may take to let go; one that is away takes longer, and is left alone."""
+"""Seconds to wait for the target to close; one that cannot be reached is abandoned."""
 
 
 @command(mount_app, "mount", creates=True)
@@ -71,7 +71,10 @@ def mount(
         bool, typer.Option("--note", help="Print text for a system prompt about it, and end.")
     ] = False,
 ) -> None:
-    """Show memory stores as directories of ordinary files, until unmounted or interrupted."""
+    """Show memory stores as directories of ordinary files.
+
+    Runs until it is unmounted or interrupted.
+    """
     place, stores = absolute(directory), stores or []
     if status:
         _show_status(place)
@@ -79,7 +82,7 @@ def mount(
         _show_note(place)
     else:
         _check(call, session, stores)
-        wanted = MountPlan(
+        plan = MountPlan(
             directory=place,
             mode=mode,
             read_only=read_only,
@@ -89,11 +92,11 @@ def mount(
             cache_mib=cache,
             allow_other=allow_other,
         )
-        _live(call, wanted, session, stores)
+        _live(call, plan, session, stores)
 
 
 def _check(call: CommandContext, session: str | None, stores: list[str]) -> None:
-    """Refuse what no target could mend, before one is asked."""
+    """Raise BadParameter for invalid options, before the target is opened."""
     if (call.db or "").removeprefix("sqlite:") == MEMORY:
         raise typer.BadParameter(f"no other process can read {MEMORY}", param_hint="--db")
     token = is_server(call.db) and (call.api_key or "").startswith(TOKEN)
@@ -105,10 +108,10 @@ def _check(call: CommandContext, session: str | None, stores: list[str]) -> None
         raise typer.BadParameter("name each store once", param_hint="--store")
 
 
-def _live(call: CommandContext, wanted: MountPlan, session: str | None, stores: list[str]) -> None:
-    """Mount, and exit as the mount ended, whether the target can be closed by then or not."""
+def _live(call: CommandContext, plan: MountPlan, session: str | None, stores: list[str]) -> None:
+    """Mount, then exit with the mount's code, even if the target does not close."""
     try:
-        code = _lived(call, wanted, session, stores)
+        code = _run_mount(call, plan, session, stores)
     except Exception as error:
         if _closed(call):
             raise
@@ -116,28 +119,36 @@ def _live(call: CommandContext, wanted: MountPlan, session: str | None, stores: 
     else:
         if _closed(call):
             raise typer.Exit(code)
-    # What hangs is the target's: nothing here waits to be saved any more.
+    # Only the target hangs: everything is saved or in the spool.
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
 
 
-def _lived(call: CommandContext, wanted: MountPlan, session: str | None, stores: list[str]) -> int:
-    """Mount, and return the exit code once it has ended."""
-    found = asked(call.hf, session=session, stores=stores, read_only=wanted.read_only)
+def _run_mount(
+    call: CommandContext, plan: MountPlan, session: str | None, stores: list[str]
+) -> int:
+    """Mount until it ends; return the exit code.
+
+    1 if content could not be saved, or the end was forced.
+    """
+    found = asked(call.hf, session=session, stores=stores, read_only=plan.read_only)
     again = found.repeated()
     if again is not None:
-        says = f"{again.store.name!r} is named twice: name each store once"
-        raise typer.BadParameter(says, param_hint="--store")
-    end = live(found, wanted, tell=lambda ready: _ready(call, ready), warn=_warn)
+        message = f"{again.store.name!r} is named twice: name each store once"
+        raise typer.BadParameter(message, param_hint="--store")
+    end = live(found, plan, tell=lambda ready: _ready(call, ready), warn=_warn)
     if end.spooled:
-        spool = wanted.options(None).spool
+        spool = plan.options(None).spool
         _warn(f"{end.spooled} could not be saved, and are kept in {spool} for the next mount.")
     return 1 if end.spooled or end.hurried else 0
 
 
 def _closed(call: CommandContext) -> bool:
-    """Close the target, which revokes what was made for the mount; tell whether that is done."""
+    """Close the target; return False if that takes over `CLOSING_SECONDS`.
+
+    Closing revokes what was made for the mount.
+    """
     if not call.is_open:
         return True
     closing = Thread(target=call.hf.close, name="holdfast-closing", daemon=True)
@@ -147,7 +158,7 @@ def _closed(call: CommandContext) -> bool:
 
 
 def _ready(call: CommandContext, ready: JSONObject) -> None:
-    # Whoever started it need not read what it says.
+    # The parent process may have closed the pipe.
     with suppress(BrokenPipeError):
         if call.answer.as_json:
             put_json(ready)
@@ -190,5 +201,5 @@ def unmount(
     from holdfast.doors.mount.process.setup import absolute
     from holdfast.doors.mount.process.unmount import unmount as end
 
-    said = end(absolute(directory), Register(), lazy=lazy, timeout=timeout)
-    put_bytes(f"{one_line(said)}\n".encode())
+    message = end(absolute(directory), Register(), lazy=lazy, timeout=timeout)
+    put_bytes(f"{one_line(message)}\n".encode())

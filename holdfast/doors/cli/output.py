@@ -1,4 +1,4 @@
-"""Tables, JSON and progress of commands."""
+"""Tables, JSON and progress of commands; look-up of stores and memories."""
 
 import re
 import sys
@@ -21,13 +21,13 @@ from holdfast.memories.stores.records import Memory, Record, View, record_to_wir
 from holdfast.memories.stores.rows import id_of_name, is_id
 
 NARROWEST = 40
-"""Columns to draw for, whatever a terminal says: with fewer, cells would vanish."""
+"""Least width of the output, in columns: on a narrower terminal cells would vanish."""
 
 LEAST = 8
-"""Columns that a cell keeps when it is folded to make room for ids."""
+"""Least width of a cell that is folded so that ids fit, in columns."""
 
 LONGEST = 64
-"""Characters of a word that is kept whole because there is an id in it."""
+"""Most characters of a word that is not folded because it contains an id."""
 
 _ID = re.compile(r"[a-z]_[0-9A-Za-z]{24}(?![0-9A-Za-z])")
 _ID_COLUMN = re.compile(r"(?:.*_)?id", re.IGNORECASE)
@@ -38,8 +38,8 @@ def print_table(
 ) -> None:
     """Print *rows* under *columns*, without the columns that are empty in every row.
 
-    A cell that is too wide goes on in the next line, unless it is an id: other cells are folded
-    first, and where that is not enough each row is printed as `print_fields` does.
+    A cell that is too wide is folded, unless it is an id. If folding the other cells is not
+    enough, each row is printed as `print_fields` does.
     """
     console = console or Console()
     if not rows:
@@ -48,12 +48,12 @@ def print_table(
     used = [n for n in range(len(columns)) if any(row[n] for row in rows)] or [0]
     columns, rows = [columns[n] for n in used], [[row[n] for n in used] for row in rows]
     # Rich puts a space at both ends and three between columns.
-    room = max(console.width, NARROWEST) - (3 * len(columns) - 1)
+    total = max(console.width, NARROWEST) - (3 * len(columns) - 1)
     cells = [[_shown(name), *(row[n] for row in rows)] for n, name in enumerate(columns)]
     widths = fitted(
         [max(map(cell_len, each)) for each in cells],
         [_unbroken(name, each) for name, each in zip(columns, cells, strict=True)],
-        room,
+        total,
     )
     if widths is None:
         for number, row in enumerate(rows):
@@ -70,7 +70,7 @@ def print_table(
 
 
 def print_fields(fields: Mapping[str, str], *, console: Console | None = None) -> None:
-    """Print *fields*, a line for each; an id stays whole, however narrow the terminal is."""
+    """Print one line for each of *fields*; an id is never folded."""
     label = max(map(cell_len, fields), default=0)
     value = max((_unbroken(name, [text]) for name, text in fields.items()), default=0)
     table = Table.grid(padding=(0, 2))
@@ -81,16 +81,17 @@ def print_fields(fields: Mapping[str, str], *, console: Console | None = None) -
     _print(table, console or Console(), max(NARROWEST, label + 2 + value))
 
 
-def fitted(wanted: Sequence[int], least: Sequence[int], room: int) -> list[int] | None:
-    """Return a width for each column, from *least* to *wanted*, whose sum is within *room*.
+def fitted(preferred: Sequence[int], least: Sequence[int], total: int) -> list[int] | None:
+    """Return a width for each column, from *least* to *preferred*.
 
-    The widest columns give way first. None where even the least widths are too many.
+    Their sum is at most *total*: the widest columns shrink first, but not below `LEAST`. None if
+    even the least widths exceed *total*.
     """
-    floors = [max(low, min(wide, LEAST)) for wide, low in zip(wanted, least, strict=True)]
-    if sum(floors) > room:
+    floors = [max(low, min(wide, LEAST)) for wide, low in zip(preferred, least, strict=True)]
+    if sum(floors) > total:
         return None
-    widths = [max(low, min(wide, room)) for wide, low in zip(wanted, floors, strict=True)]
-    while sum(widths) > room:
+    widths = [max(low, min(wide, total)) for wide, low in zip(preferred, floors, strict=True)]
+    while sum(widths) > total:
         wider = [n for n, low in enumerate(floors) if widths[n] > low]
         widths[max(wider, key=widths.__getitem__)] -= 1
     return widths
@@ -107,7 +108,7 @@ def _unbroken(name: str, cells: Sequence[str]) -> int:
 
 
 def _filled(columns: Sequence[str], row: Sequence[str]) -> dict[str, str]:
-    """Return the cells of *row* that hold something, by column."""
+    """Return the non-empty cells of *row*, by column."""
     return {name: text for name, text in zip(columns, row, strict=True) if text}
 
 
@@ -152,9 +153,9 @@ _FRACTION = re.compile(r"(?<=T\d\d:\d\d:\d\d)\.(?:\d{3}){1,2}Z$")
 
 
 class CommandOutput:
-    """Where a command's answer goes, and in which form.
+    """Output of a command: JSON, or text and tables on a terminal.
 
-    JSON when asked for or when standard output is no terminal. A thing is a record or a JSON
+    JSON if it is requested, or if standard output is not a terminal. A thing is a record or a JSON
     object of the wire.
     """
 
@@ -162,7 +163,7 @@ class CommandOutput:
         self.as_json = json or not sys.stdout.isatty()
 
     def one(self, thing: Record | Wire) -> None:
-        """Show *thing*: its JSON, or a line for each of its keys."""
+        """Print *thing* as JSON, or as one line for each of its keys."""
         wire = _wire(thing)
         if self.as_json:
             put_json(wire)
@@ -173,9 +174,9 @@ class CommandOutput:
     def many(
         self, things: Iterable[Record | Wire], columns: Sequence[str], *, paged: bool = True
     ) -> None:
-        """Show all *things*: `{"data": […]}`, or a table of the keys *columns*.
+        """Print all *things* as `{"data": […]}`, or as a table of the keys *columns*.
 
-        With *paged* the object has a `next_page` too, null, because nothing is left.
+        With *paged* the object also has `next_page`: null, because this is everything.
         """
         wires = [_wire(thing) for thing in things]
         if self.as_json:
@@ -185,7 +186,7 @@ class CommandOutput:
         print_table(columns, [[brief(wire.get(name)) for name in columns] for wire in wires])
 
     def text(self, text: str, instead: Wire) -> None:
-        """Show *text* on a terminal, and *instead* as JSON."""
+        """Print *text* on a terminal, else *instead* as JSON."""
         if self.as_json:
             put_json(instead)
         else:
@@ -193,7 +194,7 @@ class CommandOutput:
 
 
 def cell(value: object) -> str:
-    """Return *value*, of the wire, as one printable line."""
+    """Return a *value* of the wire as one printable line."""
     match value:
         case None:
             return ""
@@ -209,7 +210,7 @@ def cell(value: object) -> str:
 
 
 def brief(value: object) -> str:
-    """Return *value* as `cell` does, an instant to the second: a list has many columns."""
+    """Return *value* as `cell` does, but an instant in seconds, for narrow columns."""
     return _FRACTION.sub("Z", cell(value))
 
 
@@ -230,34 +231,35 @@ def _wire(thing: Record | Wire) -> Wire:
 
 
 AFTER = 1.0
-"""Seconds that nobody minds waiting for without a sign of life."""
+"""Seconds before a progress bar is shown."""
 
-Told = Callable[[int], None]
-"""Called with how many things went so far."""
+ProgressUpdate = Callable[[int], None]
+"""Takes the number of things that are done so far."""
 
 
 @contextmanager
-def bar(what: str, *, after: float = AFTER) -> Generator[Told]:
-    """Show that *what* is under way, on standard error, once *after* seconds have passed.
+def bar(what: str, *, after: float = AFTER) -> Generator[ProgressUpdate]:
+    """Show a progress bar for *what* on standard error after *after* seconds.
 
-    Gives a function to be told how many things went so far.
+    Yield a function that takes the number of things that are done so far. Nothing is shown if
+    standard error is not a terminal.
     """
     if not sys.stderr.isatty():
-        yield _unheard
+        yield _ignore
         return
     with ExitStack() as drawn:
-        pulse = _Pulse(what, drawn)
-        timer = Timer(after, pulse.draw)
+        progress = _ProgressBar(what, drawn)
+        timer = Timer(after, progress.draw)
         timer.daemon = True
         timer.start()
         try:
-            yield pulse.tell
+            yield progress.update
         finally:
             timer.cancel()
             timer.join()
 
 
-class _Pulse:
+class _ProgressBar:
     def __init__(self, what: str, drawn: ExitStack) -> None:
         self._what, self._drawn = what, drawn
         self._show: Callable[[str], None] | None = None
@@ -279,27 +281,27 @@ class _Pulse:
         )
         task = progress.add_task(self._what, total=None)
         self._show = lambda text: progress.update(task, description=text)
-        self.tell(self._done)
+        self.update(self._done)
 
-    def tell(self, done: int) -> None:
+    def update(self, done: int) -> None:
         self._done = done
         if self._show and done:
             self._show(f"{self._what}: {done:,}")
 
 
-def _unheard(_: int) -> None:
-    """Nobody looks."""
+def _ignore(_: int) -> None:
+    """Show no progress."""
 
 
 PAGE = 100
-"""Things to ask for at a time: as many as a page may hold."""
+"""Most things that a page may hold, and so the number requested at a time."""
 
 
 def store_id(hf: Holdfast, store: str) -> str:
     """Return the id of *store*, an id or a name.
 
-    NotFound, which names the database and the nearest name, when no store is called that;
-    InvalidInput, with their ids, when several are.
+    Raise NotFound, with the database and the nearest name, if no store has the name; InvalidInput,
+    with their ids, if several have it.
     """
     if is_id("memstore", store):
         return store
@@ -319,7 +321,7 @@ def memory(hf: Holdfast, store: str, place: str, *, view: View = "full") -> Memo
 
 
 def memory_id_ever(hf: Holdfast, store: str, place: str) -> str:
-    """Return the id of the memory that is at *place*, or was the last to be there."""
+    """Return the id of the memory at *place*, or of the last one that was there."""
     if not place.startswith("/"):
         return place
     live = hf.memory_stores.memories.at(store, place)

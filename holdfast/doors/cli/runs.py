@@ -1,4 +1,4 @@
-"""`holdfast runs`: what agents are at, and what came of it."""
+"""Commands of `holdfast runs`."""
 
 import json
 from typing import Annotated, Any
@@ -73,12 +73,12 @@ def read(
 ) -> None:
     """Show an entry of a run with its value."""
     entry = call.hf.runs.entry(run, key)
-    told: dict[str, Any] = dict(told_of(entry))
+    fields: dict[str, Any] = dict(told_of(entry))
     if call.answer.as_json:
-        call.answer.one(told)
+        call.answer.one(fields)
         return
-    value = told.pop("value")
-    call.answer.one(told)
+    value = fields.pop("value")
+    call.answer.one(fields)
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
     call.answer.text("\n" + text, {})
 
@@ -118,19 +118,19 @@ def delete(call: CommandContext, run: Run) -> None:
 
 
 def _as_json(run: str, event: RecordedRunEvent) -> bytes:
-    told = msgspec.json.decode(event_to_wire(run, event), type=dict[str, Any])
-    return msgspec.json.encode({"seq": event.seq, "type": event.type, **told}) + b"\n"
+    fields = msgspec.json.decode(event_to_wire(run, event), type=dict[str, Any])
+    return msgspec.json.encode({"seq": event.seq, "type": event.type, **fields}) + b"\n"
 
 
 def _line(event: RecordedRunEvent) -> str:
-    """Return *event* on one line: when, what, which key, and whatever else is told."""
+    """Format *event* as one line: instant, type, key, then its other fields."""
     if event.type == GAP:
         return f"… {event.data['missed']} earlier events are not kept"
-    told: dict[str, Any] = msgspec.json.decode(event_to_wire("", event), type=dict[str, Any])
-    known = {name: told.pop(name, None) for name in ("run_id", "at", "key")}
+    fields: dict[str, Any] = msgspec.json.decode(event_to_wire("", event), type=dict[str, Any])
+    known = {name: fields.pop(name, None) for name in ("run_id", "at", "key")}
     rest = " ".join(
         f"{name}={one_line(str(each))}"
-        for name, each in told.items()
+        for name, each in fields.items()
         if each is not None and each is not False
     )
     words = (known["at"], event.type, one_line(known["key"] or ""), rest)

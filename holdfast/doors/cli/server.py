@@ -1,4 +1,4 @@
-"""`holdfast serve`."""
+"""Command `holdfast serve`."""
 
 from typing import Annotated
 

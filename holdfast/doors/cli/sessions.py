@@ -1,4 +1,4 @@
-"""`holdfast sessions` and `keys`."""
+"""Commands of `holdfast sessions` and `holdfast keys`."""
 
 from typing import Annotated, Literal
 

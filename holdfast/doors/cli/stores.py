@@ -1,4 +1,4 @@
-"""`holdfast stores`, `memories` and `versions`."""
+"""Commands of `holdfast stores`, `memories` and `versions`."""
 
 import re
 import sys
@@ -133,7 +133,7 @@ def _pairs(given: list[str] | None) -> dict[str, str] | None:
 memories_app = typer.Typer(rich_markup_mode=None)
 
 READ_AT_MOST = 1 << 20
-"""Bytes: more than any memory may hold, so that an endless file is refused and not swallowed."""
+"""Bytes read at most: more than a memory may hold, so that an endless file is refused."""
 
 MEMORY_COLUMNS = ("path", "content_size_bytes", "updated_at", "id")
 
@@ -227,8 +227,8 @@ def delete_memory(
     """Delete a memory; its versions stay."""
     call.make_sure(f"Delete the memory {place} of the store {store}?", yes=yes)
     within = store_id(call.hf, store)
-    gone = memory(call.hf, within, place, view="basic")
-    call.answer.one(call.hf.memory_stores.memories.delete(gone.id, memory_store_id=within))
+    found = memory(call.hf, within, place, view="basic")
+    call.answer.one(call.hf.memory_stores.memories.delete(found.id, memory_store_id=within))
 
 
 @command(memories_app, "search")
@@ -268,9 +268,9 @@ def _text(file: str) -> str:
 
 def _written(hf: Holdfast, store: str, path: str, content: str, sha256: str | None) -> Memory:
     memories = hf.memory_stores.memories
-    there = memories.at(store, path)
-    if there is not None:
-        return _updated(hf, there.id, store, content, sha256)
+    current = memories.at(store, path)
+    if current is not None:
+        return _updated(hf, current.id, store, content, sha256)
     if sha256 is not None:
         raise PreconditionFailed(path, expected=sha256, current=None)
     try:
@@ -278,7 +278,7 @@ def _written(hf: Holdfast, store: str, path: str, content: str, sha256: str | No
     except PathTaken as taken:
         if taken.conflicting_path != path:
             raise
-        # Somebody made it since we looked: without a precondition the last write stands.
+        # Another client created it meanwhile: without a precondition the last write wins.
         return _updated(hf, taken.conflicting_memory_id, store, content, None)
 
 
@@ -375,7 +375,7 @@ def redact(
             done = call.hf.memory_stores.memory_versions.redact(id, memory_store_id=within)
             redacted.append(done)
     finally:
-        # What was redacted before an error is gone as well, and so is told as well.
+        # Versions redacted before an error stay redacted, so they are reported too.
         if len(ids) == 1 and redacted:
             call.answer.one(redacted[0])
         elif redacted:

@@ -1,4 +1,4 @@
-"""`holdfast backup`, `restore`, `scrub`, `verify`, `doctor`, `forget`, `eval`."""
+"""Commands `backup`, `restore`, `scrub`, `verify`, `doctor`, `forget`, `eval`."""
 
 from importlib.metadata import version
 from pathlib import Path
@@ -26,8 +26,8 @@ def backup(
     hf = call.database(migrate=False)
     from holdfast.library.upkeep.backup import backup as copy
 
-    with bar("Backing up") as told:
-        report = copy(hf.engine, file, force=force, told=told)
+    with bar("Backing up") as progress:
+        report = copy(hf.engine, file, force=force, told=progress)
     call.answer.one(msgspec.to_builtins(report))
 
 
@@ -48,8 +48,8 @@ def restore(
         raise typer.BadParameter("say which database to restore into", param_hint="--db")
     from holdfast.library.upkeep.restore import restore as bring
 
-    with bar("Restoring") as told:
-        report = bring(file, call.db, replace=replace, told=told)
+    with bar("Restoring") as progress:
+        report = bring(file, call.db, replace=replace, told=progress)
     call.answer.one(msgspec.to_builtins(report))
 
 
@@ -171,7 +171,7 @@ def forget(
 eval_app = typer.Typer(rich_markup_mode=None)
 
 DEEPEST = 100
-"""Recall gives no more."""
+"""Most results of one recall."""
 _OF_EACH = ("sample_id", "n", "recall@10")
 
 
@@ -193,9 +193,9 @@ def locomo(
     from holdfast.library.evaluation.remembered import remembered
     from holdfast.library.evaluation.report import report
 
-    with bar("Asking") as told:
+    with bar("Asking") as progress:
         sample = read(file)
-        outcome = evaluate(sample, remembered, k=k or 1, watch=perf_counter, told=told)
+        outcome = evaluate(sample, remembered, k=k or 1, watch=perf_counter, told=progress)
     found = report(sample, outcome, k=k, version=version("holdfast"))
     if call.answer.as_json:
         put_json(found)
@@ -204,7 +204,7 @@ def locomo(
 
 
 def _show(found: dict[str, Any]) -> None:
-    """Show what was *found* on a terminal: of what, all figures of each kind, by conversation."""
+    """Print the report *found*: its source, its figures, then recall by conversation."""
     from holdfast.doors.cli.output import print_fields, print_table
 
     groups = {
