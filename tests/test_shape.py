@@ -99,7 +99,7 @@ MANY_METHODS = {
     "holdfast/memories/durable/memory.py:DurableMemory": "the face of one memory, whole",
     "holdfast/memories/run/memory.py:RunMemory": "the face of one memory, whole",
     "holdfast/runtime/networks/run.py:NetworkRun": "the face of one run, whole",
-    "holdfast/memories/longterm/transaction.py:CollectionTransaction": "a collection, seen from all sides",
+    "holdfast/memories/longterm/transaction.py:CollectionTransaction": "the face of one collection",
     "holdfast/memories/state/state.py:NetworkState": "the face of one memory, whole",
     "holdfast/memories/state/cells.py:Store": "the state of one network, asked from all sides",
     "holdfast/engines/sqlite/transaction.py:SQLiteTransaction": "the port, and what groups ask",
