@@ -1,1 +1,1 @@
-"""Layer 1: the storage engines. SQL dialects end here."""
+"""Floor 1: where rows live. Dialects end here."""

@@ -22,10 +22,7 @@ class SubmitsToLoop(Protocol):
         *,
         timeout: float | None = None,
     ) -> Callable[[], bool]:
-        """Queue *work*; call *finish*(value, error) on *loop*.
-
-        Return a function that withdraws the write.
-        """
+        """Hand in *work*; call *finish*(value, error) on *loop*; return what withdraws it."""
         ...
 
 
@@ -35,9 +32,9 @@ async def awaited(
     *,
     timeout: float | None = None,  # noqa: ASYNC109 - how long the write may wait, as in `write`
 ) -> T:
-    """Return the result of `engine.write(work)` without blocking a thread.
+    """Return what `engine.write(work)` returns, without a thread of the caller's.
 
-    Cancelling withdraws the write if it does not run yet; a running write continues.
+    Cancelling withdraws the write if it does not run yet; one that runs goes on.
     """
     if not isinstance(engine, SubmitsToLoop):
         return await asyncio.wrap_future(engine.submit(work, timeout=timeout))
@@ -66,7 +63,7 @@ async def awaited(
 
 
 class AwaitedWrites:
-    """*engine* with awaitable writes."""
+    """*engine*, but for `write`."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -75,7 +72,7 @@ class AwaitedWrites:
         return getattr(self._engine, name)
 
     def scoped(self, scope: Scope) -> "AwaitedWrites":
-        """Return the same for another owner."""
+        """Return the like of it for another owner."""
         return AwaitedWrites(self._engine.scoped(scope))
 
     def write(self, work: Callable[[Transaction], T], *, timeout: float | None = None) -> object:
@@ -84,8 +81,5 @@ class AwaitedWrites:
 
 
 def awaited_writes(engine: Engine) -> Engine:
-    """Return *engine* with awaitable writes.
-
-    A method that returns the result of `write` returns an awaitable of it instead.
-    """
+    """Return *engine* with awaitable writes; what a write is declared to return, it then awaits."""
     return cast("Engine", AwaitedWrites(engine))

@@ -1,7 +1,8 @@
 """The storage port: Reader, Transaction, Engine and Feed protocols.
 
-Single reads go to the engine; `read` gives several reads one snapshot. `write` takes a function, so
-that waiting writes share one commit.
+Reads are direct: one statement is asked of the engine itself, several that must see one moment
+go in `read`. Writes are functions handed to the engine, so that those which wait together can
+share one commit.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -23,9 +24,9 @@ Dialect = Literal["sqlite", "postgres"]
 
 
 class Reader(Protocol):
-    """Read statements. Each row becomes *make*(column=value, …).
+    """Statements that look. Each row becomes *make*(column=value, …).
 
-    SQL is a LiteralString with `:name` parameters: text built at run time does not
+    SQL is a LiteralString with `:name` parameters: text pasted together at run time does not
     type-check. A scoped reader supplies `:workspace`, `:agent` and `:user` itself.
     """
 
@@ -42,90 +43,79 @@ class Reader(Protocol):
         ...
 
     def rows(self, sql: LiteralString, /, **params: object) -> list[Row]:
-        """Return every row as a tuple, in column order.
-
-        For many rows this costs half as much as `all`.
-        """
+        """Return every row as it is, its columns in their order: for many, at half the cost."""
         ...
 
 
 class Transaction(Reader, Protocol):
-    """Statements that commit together or not at all.
+    """Statements that succeed together or not at all.
 
-    Once its work has returned or raised, every use is EngineFault: a callback after the commit
-    captures what it needs, `seq` too, within the work.
+    Once its work has returned or raised, every use is EngineFault: a call after the commit takes
+    what it needs, `seq` too, from within the work.
     """
 
     @property
     def seq(self) -> int:
         """This transaction's number in the engine-wide order.
 
-        On PostgreSQL it is drawn at the first access, so access it after the owner's row is
-        locked: then number order is commit order within the owner.
+        On PostgreSQL it is drawn when first asked for, so ask after the owner's row is locked:
+        then number order is commit order within the owner.
         """
         ...
 
     def numbers(self, count: int) -> list[int]:
-        """Return *count* more numbers of that order.
-
-        They rise, and are above `seq` and all drawn before.
-        """
+        """Return *count* more numbers of that order: rising, above `seq` and all given before."""
         ...
 
     def run(self, sql: LiteralString, /, **params: object) -> int:
-        """Run a statement; return how many rows changed."""
+        """Return how many rows changed."""
         ...
 
     def send(self, sql: LiteralString, /, **params: object) -> None:
-        """Run a statement and discard its row count.
-
-        It may join the next round trip.
+        """Run a statement whose count nobody needs; it may join the next round trip.
 
         A failure is raised here or, at the latest, at commit.
         """
         ...
 
     def run_many(self, sql: LiteralString, rows: Iterable[Mapping[str, object]], /) -> int:
-        """Run one statement for each of *rows*; return the total of changed rows."""
+        """Run one statement for each of *rows*; return how many rows changed together."""
         ...
 
     def note(self, event: Event) -> None:
-        """Write *event* to the change feed with this transaction.
-
-        It is published after the commit.
-        """
+        """Write *event* into the change feed with this transaction; send it after the commit."""
         ...
 
     def after_commit(self, call: Callable[[], None]) -> None:
-        """Run *call* once this transaction is durable, in order of registration."""
+        """Run *call* once this transaction is durable, in the order asked for."""
         ...
 
 
 @runtime_checkable
 class Numbered(Protocol):
-    """A transaction with a server-assigned id, once it has locked or written a row."""
+    """A transaction that its server numbers, once it has locked or written a row."""
 
     @property
     def xid(self) -> int | None:
-        """The transaction id; None before one is assigned."""
+        """That number, None before."""
         ...
 
 
 class Feed(Protocol):
-    """Iterator over the changes after a position, oldest first.
+    """Changes after a position, oldest first, each an Event with its `seq` and `cursor`.
 
-    Each is an Event with its `seq` and `cursor`. Iterating blocks until the next change.
+    As an iterator it blocks for the next.
     """
 
     @property
     def cursor(self) -> str:
-        """The position after the last returned change."""
+        """The position after what was given out."""
         ...
 
     def __iter__(self) -> Iterator[Event]: ...
 
     def poll(self, timeout: float = 0.0) -> list[Event]:
-        """Return new changes, waiting at most *timeout* seconds for the first."""
+        """Return what came, waiting at most *timeout* seconds for the first."""
         ...
 
     def close(self) -> None:
@@ -134,14 +124,14 @@ class Feed(Protocol):
 
 
 class Scrubbed(Struct, frozen=True, kw_only=True):
-    """Result of a scrub: whether deleted bytes are erased, else where they remain."""
+    """Whether deleted bytes are gone, and where they may still be."""
 
     done: bool
     pending: tuple[str, ...] = ()
 
 
 class EngineStatus(Struct, frozen=True, kw_only=True):
-    """Engine status for `/readyz`, `/metrics` and `holdfast doctor`.
+    """How the engine is: for `/readyz`, `/metrics` and `holdfast doctor`.
 
     `metrics` maps `holdfast_engine_*` names without that prefix, with labels as
     `name{label="value"}`, to numbers; histograms are flattened as Prometheus renders them.
@@ -157,63 +147,60 @@ class EngineStatus(Struct, frozen=True, kw_only=True):
 
 
 class Engine(Reader, Protocol):
-    """Storage for the memories; single statements run on it directly."""
+    """Where the memories keep their rows. One statement may be asked of it directly."""
 
     dialect: Dialect
     events: EventBus
 
     def queries(self, package: str) -> SimpleNamespace:
-        """Return the statements of *package*'s `queries.sql` in this engine's dialect."""
+        """Return the statements of *package*'s `queries.sql`, as this engine spells them."""
         ...
 
     def scoped(self, scope: Scope) -> "Engine":
-        """Return this engine with *scope*'s owner in every statement."""
+        """Return this engine with every statement carrying *scope*'s owner."""
         ...
 
     def read(self, work: Callable[[Reader], T]) -> T:
-        """Run *work* with a reader that sees one snapshot, and return its result."""
+        """Return *work*(reader), whose statements all see one moment."""
         ...
 
     def write(self, work: Callable[[Transaction], T], *, timeout: float | None = None) -> T:
-        """Run *work* in a transaction; return its result once the commit is durable.
+        """Return *work*(transaction) once it is durable; undo it and raise if it raises.
 
-        Roll back and raise if *work* raises. Waiting writes share one commit, so *work* may run on
-        the engine's thread and more than once: it computes and runs SQL, and does no other I/O.
-        *timeout* is in seconds from the call, 30 by default.
+        Writes that wait together share one commit, so *work* may run on the engine's thread and
+        more than once: it computes and speaks SQL, and waits for nothing else. *timeout* is in
+        seconds from the call, 30 unless given.
         """
         ...
 
     def submit(
         self, work: Callable[[Transaction], T], *, timeout: float | None = None
     ) -> "Future[T]":
-        """Queue *work* as `write` does; return a future of its result."""
+        """Hand in *work* as `write` does, without waiting for it."""
         ...
 
     def feed(self, after: str | None = None) -> Feed:
-        """Return the feed of changes after the cursor *after*; None: from now on.
-
-        Raises CursorExpired if changes after the cursor were trimmed.
-        """
+        """Follow the changes after the cursor *after*, or from now; CursorExpired if too old."""
         ...
 
     def scrub(self, *, timeout: float = 5.0) -> Scrubbed:
-        """Make deleted content unreadable in the database's files."""
+        """Make what was deleted unreadable in the database's files."""
         ...
 
     def scrub_later(self) -> None:
-        """Schedule `scrub` in the background; never blocks, also in `after_commit`."""
+        """Have `scrub` done in the background; waits for nothing, also in `after_commit`."""
         ...
 
     def scrub_full(self) -> Scrubbed:
-        """Scrub and rewrite the files: slow, and needs disk space for a copy."""
+        """Scrub, and rewrite the files as well: long, and with room for another copy."""
         ...
 
     def status(self) -> EngineStatus:
-        """Return the engine's status."""
+        """Say how the engine is."""
         ...
 
     def close(self, *, timeout: float = 10.0) -> None:
-        """Finish pending writes within *timeout* seconds, then release all resources."""
+        """Finish what waits, within *timeout* seconds, and let go of everything."""
         ...
 
 
@@ -222,14 +209,13 @@ MOST_KEPT = 1_000_000
 BATCH = 1000
 
 TRIMMED = "feed.trimmed"
-"""Type of the row that stands for all changes trimmed up to and including it."""
+"""The type of the row that stands for all that were trimmed before it, itself included."""
 
 
 def trim_changes(engine: Engine, now: datetime, *, most: int = MOST_KEPT) -> int:
-    """Delete changes older than seven days, and the oldest beyond *most*.
+    """Drop changes older than seven days, and the oldest beyond *most*; return how many.
 
-    Return how many were deleted. Each batch is a write of its own, so other writes wait only
-    briefly.
+    Each batch is a write of its own, so nobody waits long behind it.
     """
     engine = engine.scoped(EVERYBODY)
     sql = engine.queries("holdfast.engines")
@@ -238,13 +224,13 @@ def trim_changes(engine: Engine, now: datetime, *, most: int = MOST_KEPT) -> int
     def work(tx: Transaction) -> int:
         excess: int = tx.one(SimpleNamespace, sql.count_changes, type=TRIMMED).kept - most
         rows = tx.all(SimpleNamespace, sql.oldest_changes, type=TRIMMED, batch=BATCH)
-        expired = [row for place, row in enumerate(rows) if row.at < before or place < excess]
-        if not expired:
+        gone = [row for place, row in enumerate(rows) if row.at < before or place < excess]
+        if not gone:
             return 0
-        last: int = expired[-1].seq
+        last: int = gone[-1].seq
         tx.run(sql.drop_changes_before, seq=last)
         tx.run(sql.empty_change, seq=last, type=TRIMMED)
-        return rows.index(expired[-1]) + 1
+        return rows.index(gone[-1]) + 1
 
     dropped = 0
     while batch := engine.write(work):

@@ -1,4 +1,4 @@
-"""Engine metrics, flattened to Prometheus samples."""
+"""Numbers an engine keeps about itself, flattened as Prometheus wants them."""
 
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
 class Histogram:
-    """Histogram by upper bound; one thread writes, any thread reads."""
+    """Counts observations by upper bound; written by one thread, read by any."""
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self._bounds = bounds
@@ -36,7 +36,7 @@ class Histogram:
         self._sum += value
 
     def flat(self, name: str) -> dict[str, float]:
-        """Return buckets, sum and count as samples of *name*."""
+        """Return its buckets, sum and count under *name*."""
         flat: dict[str, float] = {}
         so_far = 0
         for bound, count in zip((*self._bounds, "+Inf"), self._counts, strict=True):

@@ -1,4 +1,4 @@
-"""Typed events, and the bus that publishes them within a process.
+"""What happened: typed notices, and the bus they travel on within a process.
 
 An event holds ids, counts, sizes, outcomes and codes; never content, values, paths, durable
 keys or hashes.
@@ -19,9 +19,9 @@ _log = logging.getLogger(__name__)
 
 
 class Event(Struct, frozen=True, kw_only=True):
-    """A published event; its type is `<part>.<what>`.
+    """Something that happened, `<part>.<what>`.
 
-    `seq` and `cursor` are 0 and "" until the engine has stored the event.
+    `seq` and `cursor` are 0 and "" until the engine has written the event down.
     """
 
     type: str
@@ -39,10 +39,7 @@ Listener = Callable[[Event], None]
 
 
 class EventBus:
-    """Publish events to subscribed listeners on the publishing thread.
-
-    A listener that raises is logged and counted in `listener_errors`.
-    """
+    """Hands each event to whoever listens; a listener that raises is logged and counted."""
 
     def __init__(self) -> None:
         self._listeners: dict[object, tuple[Listener, frozenset[str] | None]] = {}
@@ -52,14 +49,11 @@ class EventBus:
     def subscribe(
         self, listener: Listener, types: Collection[str] | None = None
     ) -> Callable[[], None]:
-        """Call *listener* with each event of *types* (None: all).
-
-        Return a function that unsubscribes it.
-        """
+        """Call *listener* with each event of *types* (None: all); return what ends that."""
         key = object()
-        accepted = None if types is None else frozenset(types)
+        wanted = None if types is None else frozenset(types)
         with self._lock:
-            self._listeners = {**self._listeners, key: (listener, accepted)}
+            self._listeners = {**self._listeners, key: (listener, wanted)}
 
         def off() -> None:
             with self._lock:
@@ -69,13 +63,13 @@ class EventBus:
 
     @property
     def heard(self) -> bool:
-        """Whether there is a listener."""
+        """Whether anybody listens."""
         return bool(self._listeners)
 
     def publish(self, event: Event) -> None:
-        """Call the listeners of *event*'s type, on this thread."""
-        for listener, accepted in self._listeners.values():
-            if accepted is None or event.type in accepted:
+        """Hand *event* to its listeners, on this thread."""
+        for listener, wanted in self._listeners.values():
+            if wanted is None or event.type in wanted:
                 try:
                     listener(event)
                 except Exception:  # noqa: BLE001 - a listener's fault is not the write's

@@ -1,6 +1,4 @@
-"""Generate time-ordered, monotonic ids with a prefix for their kind.
-
-An id is `<prefix>_` and 24 characters of `[0-9A-Za-z]`.
+"""Tagged, time-ordered, monotonic ids: `<prefix>_` and 24 characters of `[0-9A-Za-z]`.
 
 The first nine characters are microseconds since 1970 (enough until 2398), the next four count
 within one microsecond, the last eleven are 65 random bits, so that ids made later
@@ -33,11 +31,11 @@ KINDS = {
     "thread": "thread",
     "res": "result",
 }
-"""The kind of object behind each prefix, in words for a message."""
+"""What each prefix is of, in words for a message."""
 
 
 def base62(number: int, width: int) -> str:
-    """Encode *number* in *width* characters that sort in numeric order."""
+    """Return *number* in *width* characters that sort as the number does."""
     digits: list[str] = []
     for _ in range(width):
         number, digit = divmod(number, 62)
@@ -46,7 +44,7 @@ def base62(number: int, width: int) -> str:
 
 
 class Ids:
-    """Generator of rising ids, also when the clock steps back."""
+    """Makes ids that rise, whatever the clock does."""
 
     def __init__(self) -> None:
         self._reset()

@@ -1,4 +1,4 @@
-"""Scope of a statement (workspace, agent, user) and actor of a change."""
+"""Whose it is, and who did it."""
 
 import re
 from typing import Literal
@@ -31,7 +31,7 @@ _KINDS: dict[str, ActorKind] = {type: kind for kind, type in _TYPES.items()}
 
 
 class Actor(Struct, frozen=True):
-    """Author of a change: its kind and id."""
+    """Who made a change: its kind, and its id."""
 
     kind: ActorKind
     id: str
@@ -72,16 +72,13 @@ class Actor(Struct, frozen=True):
 
     @classmethod
     def from_wire(cls, wire: dict[str, str]) -> "Actor":
-        """Return the actor that `to_wire` encoded as *wire*."""
+        """Return the actor that *wire*, made by `to_wire`, tells of."""
         kind = _KINDS[wire["type"]]
         return cls(kind, wire[_ID_KEYS[kind]])
 
 
 def checked_actor(given: Actor) -> Actor:
-    """Return *given* if a handle may act as it; InvalidInput for an agent.
-
-    An agent acts through its sessions and runs.
-    """
+    """Return *given* if a handle may act as it; an agent acts through its sessions and runs."""
     if given.kind == "agent":
         raise InvalidInput(
             "actor",
@@ -93,15 +90,14 @@ def checked_actor(given: Actor) -> Actor:
 
 
 LOCAL = Actor.api("apikey_local")
-"""Actor where no key was created: the embedded library, an open server."""
+"""Who writes where no key was made: the embedded library, an open server."""
 
 
 class Scope(Struct, frozen=True, kw_only=True):
-    """Owners of the rows that a statement may read and write.
+    """Whose rows a statement may touch; None is nobody's, `*` everybody's (upkeep alone).
 
-    None matches rows without such an owner, `*` those of every owner (upkeep only). `credential`
-    is the hash of a secret with an owner still unknown: it admits that one row of the keys and
-    session tokens.
+    `credential` is the hash of a secret whose owner is not known yet: it admits that one row of
+    the keys and session tokens.
     """
 
     workspace: str
@@ -115,10 +111,7 @@ EVERYBODY = Scope(workspace="*", agent="*", user="*")
 
 
 def checked_name(field: str, given: object) -> str:
-    """Return *given* if it can name a workspace, agent, user or run.
-
-    Raises InvalidInput otherwise.
-    """
+    """Return *given* if it can name a workspace, an agent, a user or a run; else InvalidInput."""
     if not isinstance(given, str) or not _NAME.fullmatch(given):
         raise InvalidInput(
             field,

@@ -1,18 +1,15 @@
 """Open a target: a database or a server."""
 
-from datetime import datetime
 from pathlib import Path
 
 from holdfast.engines.base import Engine
-from holdfast.ground.clock import Clock, SystemClock, to_microseconds
+from holdfast.ground.clock import Clock, SystemClock
 from holdfast.ground.errors import InvalidInput
 from holdfast.ground.ids import Ids
 from holdfast.ground.scope import LOCAL, Actor, Scope, checked_actor, checked_name
 from holdfast.library.holdfast import Holdfast
 from holdfast.library.settings import HandleTarget
-from holdfast.memories.longterm.background.schedule import LeftOver, left_over
 from holdfast.memories.longterm.cache_budget import CACHE_BYTES
-from holdfast.memories.longterm.records import LongTermOptions
 from holdfast.memories.stores.rows import StoresContext
 
 
@@ -79,26 +76,3 @@ def _engine(target: str | None, clock: Clock, *, migrate: bool, create: bool) ->
     return SQLiteEngine.open(target, clock=clock, migrate=migrate, create=create), resolve(
         target
     ).path
-
-
-def take_up(hf: Holdfast, now: datetime) -> int:
-    """Have work overdue at *now* done in the background of *hf*; return of how many collections.
-
-    It is done with the models it was queued for, as far as this process has their keys, and not
-    at all where long-term memory is off. Raises Unavailable.
-    """
-    found = left_over(hf.engine, to_microseconds(now))
-    return sum(_tended(hf, each) for each in found)
-
-
-def _tended(hf: Holdfast, left: LeftOver) -> bool:
-    memory = hf.acting(workspace=left.workspace).longterm(
-        left.user_id,
-        namespace=left.namespace,
-        workspace_id=left.workspace_id or None,
-        enabled=True,
-        embedder=left.embedder or False,
-        extractor=left.miner,
-        options=LongTermOptions(vector_provider=left.vector_provider),
-    )
-    return memory is not None

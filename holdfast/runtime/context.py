@@ -11,11 +11,11 @@ from opentelemetry import trace
 from pydantic_ai.exceptions import UserError
 from pydantic_ai.usage import RequestUsage, RunUsage
 
+from holdfast import library
 from holdfast.ground.clock import Clock, SystemClock, to_microseconds
 from holdfast.ground.errors import InvalidInput, NoModel, NotFound
 from holdfast.ground.ids import Ids
 from holdfast.ground.text import encoded
-from holdfast.library.holdfast import Holdfast
 from holdfast.memories.run.entry import RunEntry
 from holdfast.memories.run.listeners import RunMemoryEvent
 from holdfast.memories.run.memory import RunMemory
@@ -186,7 +186,7 @@ class Context:
         memory: RunMemory | None = None,
         model: AnyModel | None = None,
         agent: str = "default",
-        hf: Holdfast | None = None,
+        hf: "library.Holdfast | None" = None,
         max_concurrency: int = 5,
         stream: bool = True,
         profile: Profile = "alone",

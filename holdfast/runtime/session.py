@@ -14,17 +14,14 @@ from typing import Any, Final, Self, TypeVar
 
 from msgspec.structs import replace
 
-from holdfast import tools
+from holdfast import library, tools
 from holdfast.ground.clock import Clock, SystemClock, to_microseconds
 from holdfast.ground.errors import HoldfastError, InvalidInput
 from holdfast.ground.ids import Ids
-from holdfast.library.holdfast import Holdfast
-from holdfast.memories import durable, longterm
+from holdfast.memories import durable as durable_memory
+from holdfast.memories import longterm as longterm_memory
 from holdfast.memories.durable.hydration import Hydration
-from holdfast.memories.durable.memory import DurableMemory
-from holdfast.memories.durable.runs import DurableRun
 from holdfast.memories.longterm.block import BUDGET, recalled_block, without_blocks
-from holdfast.memories.longterm.memory import LongTermMemory
 from holdfast.memories.longterm.records import Recalled
 from holdfast.memories.state import history as messages
 from holdfast.memories.state.result import InferenceResult
@@ -74,7 +71,7 @@ class Durably:
 
     def __init__(self, told: SessionEvents) -> None:
         self._told = told
-        self.run: durable.DurableRun | None = None
+        self.run: durable_memory.DurableRun | None = None
 
     @property
     def hydration(self) -> Hydration | None:
@@ -86,7 +83,7 @@ class Durably:
         """What the system text of every turn says of it."""
         return self.run.hydration.render() if self.run else UNAVAILABLE
 
-    def open(self, memory: "durable.DurableMemory", lane: str) -> None:
+    def open(self, memory: "durable_memory.DurableMemory", lane: str) -> None:
         """Begin a run of *memory* in *lane*; InvalidInput if it cannot be asked for like that."""
         try:
             self.run = memory.run(lane=lane)
@@ -136,9 +133,9 @@ class Recalling:
     def __init__(self, told: SessionEvents, *, k: int, budget: int) -> None:
         recalled_block((), budget)
         self._told, self._k, self._budget = told, k, budget
-        self.memory: longterm.LongTermMemory | None = None
+        self.memory: longterm_memory.LongTermMemory | None = None
 
-    def open(self, find: "Callable[[], longterm.LongTermMemory | None] | None") -> None:
+    def open(self, find: "Callable[[], longterm_memory.LongTermMemory | None] | None") -> None:
         """Use the memory that *find* gives; None where no user was named."""
         if find is None:
             return self._told.tell("longterm_off", reason="no user was named")
@@ -241,14 +238,14 @@ class Session:
 
     agent: Agent
     _: KW_ONLY
-    hf: Holdfast
+    hf: "library.Holdfast"
     id: str | None = None
     user: str | None = None
     namespace: str = "chat"
     agent_id: str | None = None
     model: AnyModel | None = None
     history: History | None = None
-    longterm: LongTermMemory | None = None
+    longterm: "longterm_memory.LongTermMemory | None" = None
     store: str | None = None
     recall_k: int = RECALLED
     block_budget: int = BUDGET
@@ -339,7 +336,7 @@ class Session:
             self._durably.close(type(error), error, error.__traceback__)
             raise
 
-    def _equip(self, durable: DurableMemory | DurableRun) -> Agent:
+    def _equip(self, durable: "durable_memory.DurableMemory | durable_memory.DurableRun") -> Agent:
         equipment = [
             *tools.durable(durable),
             *tools.longterm(self._recalling.memory),

@@ -23,8 +23,8 @@ from holdfast.ground.errors import Conflict, HoldfastError, InvalidInput, NotFou
 from holdfast.ground.events import Event, Listener
 from holdfast.ground.ids import ALPHABET, COUNT, RANDOM, TIME, Ids, base62
 from holdfast.ground.scope import EVERYBODY, LOCAL
+from holdfast.library.backlog import take_up
 from holdfast.library.holdfast import Holdfast
-from holdfast.library.open import take_up
 from holdfast.memories.durable.context import AgentContext as DurableCaller
 from holdfast.memories.durable.retention import lag_of, sweep_all
 from holdfast.memories.stores.credentials import Credentials

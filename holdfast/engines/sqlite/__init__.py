@@ -1,3 +1,3 @@
-"""SQLite engine: one file, one writer with group commit, many readers."""
+"""The engine for one machine: a SQLite file, one writer with group commit, many readers."""
 
 from holdfast.engines.sqlite.engine import SQLiteEngine as SQLiteEngine

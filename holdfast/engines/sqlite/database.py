@@ -43,23 +43,23 @@ from holdfast.ground.events import Event, EventBus, Fact
 from holdfast.ground.permissions import create_folders
 from holdfast.ground.text import nearest
 
-# Bytes are read through SQLite's own file layer only: a plain `open` and `close` of a file that is
-# in use would release the locks that this process holds on it.
+# Only bytes are looked at here, through SQLite's own file layer: a plain `open` and `close` of a
+# file that is in use would release the locks that this process holds on it.
 
 MEMORY = ":memory:"
 RISKY = frozenset({"nfs", "nfs4", "cifs", "smb", "smb2", "smb3", "smbfs", "ceph", "lustre"})
 """File systems between machines, where a write-ahead log does not work."""
 
 MOST_FILES = 1_000
-"""Files of a folder that are examined to suggest another database."""
+"""Files of a folder that are examined for a database that may have been meant."""
 
 JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")
-"""First bytes of a rollback journal once it is on disk."""
+"""How a rollback journal begins once it is on disk."""
 
 _JOURNAL_HEADER = 28
 _MAGIC = b"SQLite format 3\0"
 _FRACTIONS = bytes((64, 32, 32))
-"""Bytes 21 to 23 of every SQLite database."""
+"""What every SQLite database has in bytes 21 to 23."""
 
 _LEAST = 512
 """Bytes of the smallest page."""
@@ -76,14 +76,12 @@ class SQLiteTarget(Struct, frozen=True, kw_only=True):
 
     @property
     def in_memory(self) -> bool:
-        """Whether the database is in memory and ends with the engine."""
+        """Whether it is gone with the engine."""
         return self.path == MEMORY
 
 
 def resolve(target: str | Path | None) -> SQLiteTarget:
-    """Resolve *target*: a path, `sqlite:PATH`, `:memory:`, or None.
-
-    None is the user's own database.
+    """Return what *target* names: a path, `sqlite:PATH`, `:memory:`, or None for the user's own.
 
     A symbolic link is followed, so that two names of one file are one path. Nothing in a path
     is special: a `?` is a question mark. Raises InvalidInput when its folder does not exist.
@@ -107,7 +105,7 @@ def resolve(target: str | Path | None) -> SQLiteTarget:
 
 
 def make_file(target: SQLiteTarget) -> bool:
-    """Create *target*'s file with mode 0600 if missing; return whether it did."""
+    """Make *target*'s file, readable by its owner alone, if there is none; tell whether it did."""
     path = Path(target.path)
     try:
         if target.default:
@@ -130,9 +128,9 @@ Found = Literal["new", "ours"]
 
 
 def examine(path: str) -> Found:
-    """Check the first page of the file at *path*: is it new or ours?
+    """Look at the first page of the file at *path* and say whether it is new or ours.
 
-    Raises Corrupt when it is no database, InvalidInput when it is another program's. Nothing is
+    Raises Corrupt when it is no database, InvalidInput when it is somebody else's. Nothing is
     written.
     """
     size = os.stat(path).st_size  # noqa: PTH116 - beside the calls of SQLite's own file layer
@@ -158,10 +156,7 @@ def examine(path: str) -> Found:
 
 
 def absent(path: str) -> NotFound:
-    """Return the error for a missing database at *path*.
-
-    It names the nearest database in the same folder.
-    """
+    """Return the error that *path* holds no database, which names the nearest of its folder."""
     place = Path(path)
     near = nearest(place.name, _databases(place.parent))
     return NotFound(
@@ -173,7 +168,7 @@ def absent(path: str) -> NotFound:
 
 
 def _databases(folder: Path) -> Iterator[str]:
-    """Yield the names of the databases among the first files of *folder*."""
+    """Give the names of the databases in *folder*, among its first files."""
     try:
         files = [each for each in islice(folder.iterdir(), MOST_FILES) if each.is_file()]
     except OSError:
@@ -188,7 +183,7 @@ def _databases(folder: Path) -> Iterator[str]:
 
 
 def somebody_elses(path: str) -> InvalidInput:
-    """Return the error for another program's database at *path*."""
+    """Return the error that says *path* holds another program's database."""
     return InvalidInput(
         "target",
         "is another program's database; it was not touched",
@@ -198,9 +193,7 @@ def somebody_elses(path: str) -> InvalidInput:
 
 
 def _page_before(path: str) -> bytes | None:
-    """Return the first page before a write that a crash interrupted.
-
-    b"" if the file had no page then.
+    """Return the first page before a write that a crash cut short; b"" if there was none.
 
     The rollback journal beside the file has it, and SQLite restores it at the next open. None if
     there is no such journal.
@@ -235,7 +228,7 @@ def _bytes(path: str, size: int, *, offset: int = 0) -> bytes:
 
 
 def file_system(path: str) -> str:
-    """Return the type of the file system of *path*, or "" if unknown."""
+    """Return the type of the file system that *path* is on, or "" where that is not known."""
     try:
         table = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -253,16 +246,16 @@ def file_system(path: str) -> str:
 Inside = Literal["read", "write"]
 
 CHECK_SECONDS = 1.0
-"""Least seconds between two checks of a file that showed damage."""
+"""Seconds at least between two checks of a file in which damage was met."""
 
 _CHECK_SHARE = 20
-"""Least pause until the next check, in durations of the last one."""
+"""How many times as long as a check took, at least, until the next one."""
 
 
 class Database:
-    """One database file, or one in memory, opened by this process.
+    """One database file, or one in memory, as this process has it open.
 
-    `turn` is the lock of the writer's connection; in memory that is the only connection.
+    `turn` is held by whoever uses the writer's connection; in memory that is the only one.
     """
 
     def __init__(self, path: str, *, clock: Clock, events: EventBus, read_only: bool) -> None:
@@ -276,10 +269,7 @@ class Database:
         self._identity = None if self.in_memory else _identity(path)
 
     def connect(self, role: Role) -> Connection:
-        """Return a new connection to the opened file.
-
-        Raises Unavailable if the file was deleted or replaced.
-        """
+        """Return a new connection to the very file that was opened; Unavailable if it is gone."""
         self.look_for_file()
         if self._stopped is not None and not isinstance(self._stopped, Corrupt):
             raise self._error()
@@ -288,27 +278,27 @@ class Database:
         return connection
 
     def check_outside(self) -> None:
-        """Raise EngineFault if this thread is already inside `work`."""
+        """Raise EngineFault when this thread is inside `work` already."""
         if self._inside and (inside := self._inside.get(threading.get_ident())):
             raise EngineFault(f"An engine was called inside a {inside}; use what work was given.")
 
     def check_outside_write(self) -> None:
-        """Raise EngineFault if this thread is inside `work`, for writes."""
+        """Raise EngineFault when this thread is inside `work` and wants to write."""
         if self._inside and (inside := self._inside.get(threading.get_ident())):
             raise EngineFault(f"write inside a {inside}")
 
     def enter(self, inside: Inside) -> None:
-        """Mark this thread as inside `work`."""
+        """Say that this thread is inside `work` from now on."""
         self._inside[threading.get_ident()] = inside
 
     def leave(self) -> None:
-        """Mark this thread as outside `work`."""
+        """Say that this thread is inside `work` no longer."""
         self._inside.pop(threading.get_ident(), None)
 
     def check_writable(self) -> None:
-        """Raise the reason why writes are refused: read-only, deleted, damaged.
+        """Raise why nothing can be written: read-only, deleted, damaged.
 
-        A file that showed damage passes when it is due to be checked.
+        A file in which damage was met passes when it is due to be checked.
         """
         if not self._check_due:
             self.check_sound()
@@ -320,15 +310,14 @@ class Database:
             )
 
     def check_sound(self) -> None:
-        """Raise the reason why writes stopped: damage, or a deleted or replaced file."""
+        """Raise why writing was stopped: damage, or a file that was deleted or replaced."""
         if self._stopped is not None:
             raise self._error()
 
     def noticed(self, error: HoldfastError) -> None:
-        """Stop further writes if *error* reports damage.
+        """Stop further writes if *error* says that the database is damaged.
 
-        A disk that fails one read raises the same error, so `recheck` decides before a write is
-        refused.
+        A disk that fails one read looks the same, so `recheck` decides before a write is refused.
         """
         if isinstance(error, Corrupt) and self._stopped is None:
             self._stopped = error
@@ -337,10 +326,10 @@ class Database:
                 self._next_check = float("inf")
 
     def recheck(self) -> None:
-        """Check a file that showed damage, if it is due; the caller holds the turn.
+        """Check a file in which damage was met, if it is time to; for who holds the turn.
 
-        The check reads the whole file on a new connection, which has no page of the failed read
-        in its cache. Writes resume if the file is sound.
+        The check reads the whole file on a new connection, which holds no page of the failed
+        read. A sound file is written again.
         """
         if not self._check_due:
             return
@@ -366,10 +355,7 @@ class Database:
             )
 
     def left_behind(self) -> None:
-        """Adapt to a fork: this is the child now.
-
-        A database in memory stays with the parent.
-        """
+        """Note that this is a child process now; what was in memory stayed with the parent."""
         self._inside.clear()
         if self.in_memory:
             self._stopped = Unavailable(
@@ -380,27 +366,24 @@ class Database:
 
     @property
     def stopped(self) -> str | None:
-        """The reason why writes stopped, or None."""
+        """Why nothing is written any more, or None."""
         if self._stopped is None:
             return None
         return "corrupt" if isinstance(self._stopped, Corrupt) else self._stopped.reason
 
     def note(self, type: str, **data: Fact) -> None:
-        """Queue an event about the engine itself until `send`.
-
-        A listener may need the turn.
-        """
+        """Keep an event about the engine itself until `send`: who listens may want the turn."""
         if self.events.heard:
             at = self.clock.now()
             self._noted.append(Event(type=f"engine.{type}", at=at, workspace="*", data=data))
 
     def send(self) -> None:
-        """Publish the queued events; the caller must not hold the turn."""
+        """Send what was noted; for who does not hold the turn."""
         while self._noted:
             self.events.publish(self._noted.popleft())
 
     def publish(self, type: str, **data: Fact) -> None:
-        """Queue an event, and publish all."""
+        """Note an event, and send it."""
         self.note(type, **data)
         self.send()
 
@@ -417,7 +400,7 @@ class Database:
 
     def _is_sound(self) -> bool:
         try:
-            # Not through `noticed`: an error of the check is its result.
+            # Not through `noticed`: what the check meets is its result.
             connection = connect(self.path, "reader", read_only=self.read_only)
         except HoldfastError:
             return False
@@ -429,7 +412,7 @@ class Database:
             connection.raw.close(force=True)
 
     def _error(self) -> Unavailable:
-        # A new one each time: threads that raise one error object mix up its traceback.
+        # A new one each time: threads that raise one error together mix up its traceback.
         stopped = self._stopped
         if isinstance(stopped, Corrupt):
             return Corrupt(stopped.path, stopped.findings)
@@ -447,7 +430,7 @@ def _identity(path: str) -> tuple[int, int] | None:
 
 
 _COPY_UNDER = 1024**3
-"""Size in bytes below which a database is copied before it is migrated."""
+"""Bytes of a database that is still copied before it is migrated."""
 
 _log = logging.getLogger(__name__)
 
@@ -465,9 +448,7 @@ def open_database(
     read_only: bool,
     create: bool = True,
 ) -> tuple[Database, Connection]:
-    """Open the database *target*, created and migrated if needed.
-
-    Return it with a connection to write with.
+    """Return the database *target*, made and migrated if need be, and a connection to write with.
 
     A file that may not be written is opened for reading only. Raises InvalidInput for another
     program's file, NotFound without *create* where there is no database, Corrupt, TooNew, and
@@ -513,7 +494,7 @@ def _prepare(target: SQLiteTarget, *, read_only: bool, create: bool) -> bool:
 
 
 def _claim(connection: Connection) -> None:
-    """Mark a new file as ours before anything else is written."""
+    """Mark a new file as ours, before there is anything else in it."""
     if connection.path != ":memory:":
         connection.do("begin")
         owner = connection.number("pragma application_id")
@@ -533,7 +514,7 @@ def _refuse_newer(connection: Connection) -> None:
 
 
 def _without_folder(error: Unavailable, target: SQLiteTarget) -> Unavailable:
-    """Return the actual error when the folder is not writable, else *error*."""
+    """Say what is really wrong when it is the folder that may not be written."""
     folder = Path(target.path).parent
     if error.reason not in ("io", "read_only") or target.in_memory or os.access(folder, os.W_OK):
         return error
@@ -555,7 +536,7 @@ def _warn(database: Database, target: SQLiteTarget) -> None:
 
 
 class SQLiteGround:
-    """A SQLite database for the migrations."""
+    """A SQLite database, as the migrations see it."""
 
     dialect: Dialect = "sqlite"
 
@@ -563,14 +544,14 @@ class SQLiteGround:
         self._connection, self._clock = connection, clock
 
     def recorded(self) -> list[AppliedMigration]:
-        """Return the applied migrations; none for a new database."""
+        """Return the steps it has taken; none when it is new."""
         if not self._connection.number(_HAS_MIGRATIONS):
             return []
         return self._connection.all(AppliedMigration, _RECORDED, {})
 
     @contextmanager
     def locked(self) -> Generator[None]:
-        """Return a write transaction; an error rolls it back."""
+        """Return a transaction that nobody else writes beside; an error undoes it."""
         self._connection.do("begin immediate")
         try:
             yield
@@ -585,17 +566,14 @@ class SQLiteGround:
         self._connection.do(statement)
 
     def record(self, migration: Migration) -> None:
-        """Record, within `locked`, that *migration* was applied."""
+        """Write down, within `locked`, that *migration* was applied."""
         now = to_microseconds(self._clock.now())
         row = (migration.number, migration.name, migration.sha256, now, release())
         self._connection.execute(_RECORD, row).fetchall()
         self._connection.do(f"pragma user_version = {migration.number}")
 
     def keep_copy(self, number: int) -> None:
-        """Copy a file with migrations to `<file>.before-<number>`.
-
-        A file of 1 GiB or more, or without twice its size free on disk, is not copied.
-        """
+        """Copy a used file to `<file>.before-<number>`, if it is small enough and there is room."""
         path = self._connection.path
         if path == ":memory:" or not self.recorded():
             return

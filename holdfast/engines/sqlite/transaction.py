@@ -1,4 +1,4 @@
-"""Readers and transactions of the SQLite engine, passed to `work`."""
+"""What `work` is handed: statements on one connection, and the numbers and notes of a write."""
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
@@ -27,12 +27,12 @@ values (:seq, :at, :workspace, :owner, :type, :ids, :data, :actor)
 """
 
 
-_NO_IDS = "{}"
-"""Encoded form of no ids."""
+_NONE = "{}"
+"""No ids, as they are written down."""
 
 
 class _Ended:
-    """Replaces the connection once `work` has returned."""
+    """Stands where the connection was once `work` has returned."""
 
     def __init__(self, why: HoldfastError | None = None) -> None:
         self._why = why
@@ -41,7 +41,7 @@ class _Ended:
         self.refuse()
 
     def refuse(self) -> NoReturn:
-        """Raise the error that ended the work, or EngineFault."""
+        """Raise what ended it, or that it ended."""
         raise self._why or EngineFault("A reader or transaction was used after its work ended.")
 
 
@@ -50,7 +50,7 @@ def _ended(why: HoldfastError | None = None) -> Connection:
 
 
 class SQLiteReader:
-    """Statements on one snapshot."""
+    """Several statements that see one moment."""
 
     __slots__ = ("_connection", "_owner")
 
@@ -70,19 +70,19 @@ class SQLiteReader:
         return self._connection.all(make, sql, self._owner | params)
 
     def rows(self, sql: LiteralString, /, **params: object) -> list[Row]:
-        """Return every row as a tuple, in column order."""
+        """Return every row as it is, its columns in their order."""
         return self._connection.rows(sql, self._owner | params)
 
     def end(self) -> None:
-        """Refuse further use."""
+        """Refuse every further statement."""
         self._connection = _ended()
 
 
 class SQLiteTransaction:
-    """One write of a group.
+    """One write among those of its group.
 
-    `used` is how many numbers after `base` it drew, `bound` how many bytes and characters it bound
-    to writing statements, `slowest` the statement with the longest duration.
+    `used` is how many numbers after `base` it took, `bound` how many bytes and characters it
+    gave to statements that change something, `slowest` the statement that took longest.
     """
 
     __slots__ = (
@@ -112,10 +112,7 @@ class SQLiteTransaction:
         return self._base + 1
 
     def numbers(self, count: int) -> list[int]:
-        """Return *count* more numbers.
-
-        They rise, and are above `seq` and all drawn before.
-        """
+        """Return *count* more numbers: rising, above `seq` and all given before."""
         self._check()
         first = self._base + max(self.used, 1) + 1
         self.used = max(self.used, 1) + count
@@ -134,46 +131,43 @@ class SQLiteTransaction:
         return self._timed(self._connection.all, sql, self._owner | params, make)
 
     def rows(self, sql: LiteralString, /, **params: object) -> list[Row]:
-        """Return every row as a tuple, in column order."""
+        """Return every row as it is, its columns in their order."""
         return self._timed(self._connection.rows, sql, self._owner | params)
 
     def run(self, sql: LiteralString, /, **params: object) -> int:
-        """Run a statement; return how many rows changed."""
+        """Return how many rows changed."""
         self._weigh(params)
         return self._timed(self._connection.run, sql, self._owner | params)
 
     def send(self, sql: LiteralString, /, **params: object) -> None:
-        """Run a statement and discard its row count."""
+        """Run a statement whose count nobody needs."""
         self.run(sql, **params)
 
     def run_many(self, sql: LiteralString, rows: Iterable[Mapping[str, object]], /) -> int:
-        """Run one statement for each of *rows*; return the total of changed rows."""
+        """Run one statement for each of *rows*; return how many rows changed together."""
         return self._run_each(sql, ({**self._owner, **row} for row in rows))
 
     def note(self, event: Event) -> None:
-        """Write *event* to the change feed with this transaction.
-
-        It is published after the commit.
-        """
+        """Write *event* into the change feed with this transaction; send it after the commit."""
         self._check()
         self.used += 1 if self.noted or not self.used else 0
         seq = self._base + self.used
         self.noted.append(replace(event, seq=seq, cursor=cursor_at(seq)))
 
     def after_commit(self, call: Callable[[], None]) -> None:
-        """Run *call* once this transaction is durable, in order of registration."""
+        """Run *call* once this transaction is durable, in the order asked for."""
         self._check()
         self._calls.append(call)
 
     @property
     def calls(self) -> list[Callable[[], None]]:
-        """The callbacks to run after the commit."""
+        """What to run once it is durable."""
         return self._calls
 
     def finish(self) -> None:
-        """Write the noted events, and refuse further use.
+        """Write down what was noted, and refuse every further use.
 
-        Raises the error with which SQLite ended the transaction, even if `work` suppressed it.
+        Raises the error with which SQLite ended the transaction, even if `work` passed over it.
         """
         if self.noted:
             self._run_each(_INSERT_CHANGE, map(_row_of, self.noted))
@@ -181,7 +175,7 @@ class SQLiteTransaction:
         self.end()
 
     def end(self) -> None:
-        """Refuse further use."""
+        """Refuse every further use."""
         self._connection = _ended()
 
     def _check(self) -> None:
@@ -196,21 +190,21 @@ class SQLiteTransaction:
         return given
 
     def _weigh(self, given: Params) -> None:
-        # Called for each row of each write; `isinstance` takes twice as long.
+        # With each row of each write, and `isinstance` takes twice as long.
         for value in given.values():
             if type(value) is str or type(value) is bytes:
                 self.bound += len(value)
 
     def _timed(
         self,
-        call: Callable[..., R],
+        ask: Callable[..., R],
         sql: str,
         given: Params | Iterable[Params],
         *make: Make[object],
     ) -> R:
         begun = perf_counter()
         try:
-            return call(*make, sql, given)
+            return ask(*make, sql, given)
         except HoldfastError as error:
             if not isinstance(self._connection, _Ended) and not self._connection.raw.in_transaction:
                 self._connection = _ended(error)
@@ -228,7 +222,7 @@ def _row_of(event: Event) -> Params:
         "workspace": event.workspace,
         "owner": event.owner,
         "type": event.type,
-        "ids": _json(event.ids) if event.ids else _NO_IDS,
+        "ids": _json(event.ids) if event.ids else _NONE,
         "data": _json(event.data),
         "actor": None if event.actor is None else _actor(event.actor),
     }

@@ -1,0 +1,31 @@
+"""Resume mining and embedding that a crashed or closed process left undone."""
+
+from datetime import datetime
+
+from holdfast.ground.clock import to_microseconds
+from holdfast.library.holdfast import Holdfast
+from holdfast.memories.longterm.background.schedule import LeftOver, left_over
+from holdfast.memories.longterm.records import LongTermOptions
+
+
+def take_up(hf: Holdfast, now: datetime) -> int:
+    """Have work overdue at *now* done in the background of *hf*; return of how many collections.
+
+    It is done with the models it was queued for, as far as this process has their keys, and not
+    at all where long-term memory is off. Raises Unavailable.
+    """
+    found = left_over(hf.engine, to_microseconds(now))
+    return sum(_tended(hf, each) for each in found)
+
+
+def _tended(hf: Holdfast, left: LeftOver) -> bool:
+    memory = hf.acting(workspace=left.workspace).longterm(
+        left.user_id,
+        namespace=left.namespace,
+        workspace_id=left.workspace_id or None,
+        enabled=True,
+        embedder=left.embedder or False,
+        extractor=left.miner,
+        options=LongTermOptions(vector_provider=left.vector_provider),
+    )
+    return memory is not None
