@@ -25,7 +25,6 @@ from holdfast.library.holdfast import Holdfast
 from holdfast.library.open import open as open_here
 from holdfast.library.upkeep.backup import BackupReport
 from holdfast.library.upkeep.verify import VerifyReport
-from holdfast.memories.durable import runs
 from holdfast.memories.durable.hydration import Hydration
 from holdfast.memories.durable.markdown.transfer import Mode
 from holdfast.memories.durable.memory import DurableMemory
@@ -46,7 +45,7 @@ from holdfast.memories.durable.records import (
     StoredMany,
     Swept,
 )
-from holdfast.memories.durable.runs import DurableRun
+from holdfast.memories.durable.runs import DurableRun, Ending
 from holdfast.memories.durable.write import OnError, Promotes
 from holdfast.memories.longterm import read
 from holdfast.memories.longterm.cache_budget import CACHE_BYTES
@@ -776,7 +775,7 @@ class AsyncDurableRun:
         """Say that the run is alive; return when it would lapse."""
         return await self._cross(self._of.heartbeat)
 
-    async def end(self, outcome: runs.Ending = "ok") -> RunEnded:
+    async def end(self, outcome: Ending = "ok") -> RunEnded:
         """End the run and delete its conversation entries."""
         return await self._cross(self._of.end, outcome)
 

@@ -19,7 +19,7 @@ PHRASES = re.compile(
 """What a reader has to puzzle out, with what `told` and its like stand for."""
 
 FOUND_IN_TEXTS = {
-    "memories/longterm/question.py": "words of the questions that users ask",
+    "memories/longterm/recall/query.py": "words of the questions that users ask",
 }
 """Files whose patterns match what users write, with the reason."""
 
@@ -77,13 +77,13 @@ def test_no_prompt_uses_such_a_phrase() -> None:
     ("file", "text"),
     [
         ("ground/errors.py", "Correct these problems, then run the plan."),
-        ("memories/durable/codes.py", "Correct the request and retry."),
-        ("memories/stores/missing.py", "There are no stores"),
+        ("memories/durable/records.py", "Correct the request and retry."),
+        ("memories/stores/rows.py", "There are no stores"),
         ("doors/cli/stores.py", "Skip the confirmation."),
-        ("doors/cli/tables.py", "No results."),
+        ("doors/cli/output.py", "No results."),
         ("doors/cli/runs.py", "Send a message to the running steps of a run"),
         ("doors/http/own/identity.py", "Retrieve the caller's identity and scope."),
-        ("doors/mount/life/life.py", "the directory was not unmounted in time"),
+        ("doors/mount/process/lifecycle.py", "the directory was not unmounted in time"),
         ("runtime/steps/executor.py", "The step "),
     ],
 )
