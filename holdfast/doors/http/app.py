@@ -1,7 +1,7 @@
-"""The HTTP door: an ASGI app over one handle.
+"""The ASGI app that serves one handle.
 
-A request fails in this order: its host and origin, its route, its credential, what that may do,
-the places of the server, its body's size and time, and only then what it says.
+A request is checked in this order: host and origin, route, credential, the credential's rights,
+requests in flight, size and time of the body, and only then its content.
 """
 
 import asyncio
@@ -74,11 +74,11 @@ def make_app(
 ) -> "App":
     """Return the ASGI app that serves *hf*.
 
-    With *loopback* everybody comes in until the first key is made. *policy* names the hosts and
-    origins that are answered: those of this machine with *loopback*, else every host and no
-    origin, unless given. With *strict* the contract's routes demand what the hosted service
-    demands. *clock* and *ids* stand in for the machine's. *limits* bound what clients send.
-    *networks* are run for whoever may write. *models*, each `provider:model`, are those that
+    With *loopback* no credential is required until the first key is created. *policy* names the
+    hosts and origins that are answered; by default those of this machine with *loopback*, else
+    every host and no origin. With *strict* the contract's routes demand what the hosted service
+    demands. *clock* and *ids* replace the machine's. *limits* bound what clients send. Clients
+    with the right to write may run *networks*. *models*, each `provider:model`, are those that
     requests may name besides the configured ones.
     """
     house = House(
@@ -95,8 +95,8 @@ def make_app(
     return App(house, policy, limits)
 
 
-class _Asked:
-    """What is known so far of a request under way, for its answer's headers and its counting."""
+class _RequestFacts:
+    """Facts of a request in flight, for its response's headers and the metrics."""
 
     __slots__ = ("contract", "method", "request_id", "route", "workspace")
 
@@ -107,14 +107,17 @@ class _Asked:
 
 
 class App:
-    """Answers requests. `house.stopping` makes it refuse to be ready, and ends live answers."""
+    """The ASGI app of one server.
+
+    Once `house.stopping` is set, `/readyz` fails and live responses end.
+    """
 
     def __init__(self, house: House, policy: HostPolicy, limits: RequestLimits) -> None:
         self.house, self.limits, self._policy = house, limits, policy
         self.bodies = Bodies(limits)
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Answer one connection's request, or the server's own words."""
+        """Answer one request, or run the lifespan; close a WebSocket."""
         if scope["type"] == "http":
             await self._http(scope, receive, send)
         elif scope["type"] == "lifespan":
@@ -128,7 +131,7 @@ class App:
         sweeping = asyncio.ensure_future(self.house.keep_swept())
         await send({"type": "lifespan.startup.complete"})
         await receive()
-        # How a run ended is kept before the database is closed.
+        # The ends of runs are recorded before the database is closed.
         await self.house.served.stop()
         sweeping.cancel()
         self.house.close()
@@ -138,12 +141,12 @@ class App:
         began, house = perf_counter(), self.house
         raw_path: bytes = scope.get("raw_path") or scope["path"].encode()
         request_id = house.request_ids.new(to_microseconds(house.clock.now()))
-        asked = _Asked(scope["method"], request_id, contract=raw_path.startswith(b"/v1/"))
+        facts = _RequestFacts(scope["method"], request_id, contract=raw_path.startswith(b"/v1/"))
         try:
-            answer = await self._answer(asked, raw_path, scope, receive)
-        except Exception as error:  # noqa: BLE001 - whatever rises is answered, none with its insides
-            answer = self._failed(asked, error)
-        headers = _headers(answer, request_id, asked.workspace)
+            answer = await self._answer(facts, raw_path, scope, receive)
+        except Exception as error:  # noqa: BLE001 - each error is answered, without internals
+            answer = self._failed(facts, error)
+        headers = _headers(answer, request_id, facts.workspace)
         if isinstance(answer, Response):
             await send({"type": "http.response.start", "status": answer.status, "headers": headers})
             await send({"type": "http.response.body", "body": answer.body})
@@ -152,11 +155,11 @@ class App:
             status = 200
             await send({"type": "http.response.start", "status": status, "headers": headers})
             await self._live(answer, receive, send)
-        path = asked.route.path if asked.route else UNKNOWN
-        house.answered(path, asked.method, status, perf_counter() - began)
+        path = facts.route.path if facts.route else UNKNOWN
+        house.answered(path, facts.method, status, perf_counter() - began)
 
     def refusal(self, error: HoldfastError) -> tuple[int, Headers, bytes]:
-        """Return status, headers and body of the response to a request whose head failed."""
+        """Return status, headers and body of the response to an invalid head."""
         house = self.house
         request_id = house.request_ids.new(to_microseconds(house.clock.now()))
         answer = error_answer(error, request_id=request_id, contract=True)
@@ -164,17 +167,17 @@ class App:
         return answer.status, _headers(answer, request_id, ""), answer.body
 
     async def _answer(
-        self, asked: _Asked, raw_path: bytes, scope: Message, receive: Receive
+        self, facts: _RequestFacts, raw_path: bytes, scope: Message, receive: Receive
     ) -> Response | LiveAnswer:
         house = self.house
         self._policy.check(scope["headers"])
-        found = house.table.find(asked.method, raw_path)
-        route = asked.route = found.route
+        found = house.table.find(facts.method, raw_path)
+        route = facts.route = found.route
         headers: dict[bytes, bytes] = dict(scope["headers"])
-        visitor = _NOBODY
+        visitor = _ANONYMOUS
         if route.needs != "nothing":
             visitor = await house.gate.admit(headers)
-            asked.workspace = visitor.workspace
+            facts.workspace = visitor.workspace
             demand_right(visitor, found)
         if house.strict and route.contract:
             demand_strictness(scope["headers"], route.path)
@@ -182,7 +185,7 @@ class App:
         handles = house.shelf.of(visitor)
         call = Call(house, visitor, handles, found.segments, headers=headers, raw=b"")
         try:
-            # Without a credential a request has a place once its body is complete.
+            # Without a credential a request counts as in flight once its body is complete.
             if reads and not visitor.keyed:
                 call.raw = await body.read(headers, receive, route.limit)
             with nullcontext() if raw_path == b"/healthz" else house.place():
@@ -192,19 +195,24 @@ class App:
         finally:
             body.release()
 
-    def _failed(self, asked: _Asked, error: Exception) -> Response:
+    def _failed(self, facts: _RequestFacts, error: Exception) -> Response:
         if isinstance(error, MemoryError):
             log_fault(error)
             error = out_of_memory(written=None)
         self.house.metrics.failed(error)
-        if asked.route and asked.route.durable and isinstance(error, HoldfastError):
-            self._tell_durable(asked, asked.route, error)
+        if facts.route and facts.route.durable and isinstance(error, HoldfastError):
+            self._publish_refused(facts, facts.route, error)
         if isinstance(error, NotAuthenticated | NotPermitted | MisdirectedRequest):
-            self._tell_denied(asked, error)
-        return error_answer(error, request_id=asked.request_id, contract=asked.contract)
+            self._publish_denied(facts, error)
+        return error_answer(error, request_id=facts.request_id, contract=facts.contract)
 
-    def _tell_durable(self, asked: _Asked, route: HttpRoute, error: HoldfastError) -> None:
-        """Give *error* its code, and tell of a write that the library was not asked for."""
+    def _publish_refused(
+        self, facts: _RequestFacts, route: HttpRoute, error: HoldfastError
+    ) -> None:
+        """Set the code of an *error* that did not come from the library.
+
+        A write that was so refused is counted and published here.
+        """
         if error.code is not None:
             return
         give_code(error)
@@ -214,38 +222,38 @@ class App:
                 Event(
                     type="durable.refused",
                     at=self.house.clock.now(),
-                    workspace=asked.workspace,
-                    ids={"request_id": asked.request_id},
+                    workspace=facts.workspace,
+                    ids={"request_id": facts.request_id},
                     data={"code": error.code},
                 )
             )
 
-    def _tell_denied(
-        self, asked: _Asked, error: NotAuthenticated | NotPermitted | MisdirectedRequest
+    def _publish_denied(
+        self, facts: _RequestFacts, error: NotAuthenticated | NotPermitted | MisdirectedRequest
     ) -> None:
         self.house.hf.events.publish(
             Event(
                 type="access.denied",
                 at=self.house.clock.now(),
-                workspace=asked.workspace,
-                ids={"request_id": asked.request_id},
+                workspace=facts.workspace,
+                ids={"request_id": facts.request_id},
                 data={
                     "status": status_and_type(type(error))[0],
-                    "method": asked.method,
-                    "route": asked.route.path if asked.route else UNKNOWN,
+                    "method": facts.method,
+                    "route": facts.route.path if facts.route else UNKNOWN,
                 },
             )
         )
 
     async def _live(self, answer: LiveAnswer, receive: Receive, send: Send) -> None:
-        """Send pieces until *answer* ends, the client leaves, or the server stops."""
+        """Send pieces until *answer* ends, the client disconnects, or the server stops."""
 
         async def piece(body: bytes) -> None:
             await send({"type": "http.response.body", "body": body, "more_body": True})
 
         ends = [
             asyncio.ensure_future(each)
-            for each in (answer.run(piece), _left(receive), self.house.stopping.wait())
+            for each in (answer.run(piece), _disconnected(receive), self.house.stopping.wait())
         ]
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
@@ -259,11 +267,11 @@ class App:
             await send({"type": "http.response.body", "body": b""})
 
 
-_NOBODY = Visitor(actor=LOCAL, scope="read", workspace="default", keyed=False)
+_ANONYMOUS = Visitor(actor=LOCAL, scope="read", workspace="default", keyed=False)
 
 
 def _headers(answer: Response | LiveAnswer, request_id: str, workspace: str) -> Headers:
-    """Return all the headers of *answer*."""
+    """Return the headers of *answer*, with those of every response."""
     length = (
         ((b"content-length", b"%d" % len(answer.body)),) if isinstance(answer, Response) else ()
     )
@@ -277,7 +285,10 @@ def _headers(answer: Response | LiveAnswer, request_id: str, workspace: str) -> 
 
 
 def _has_body(headers: Mapping[bytes, bytes], route: HttpRoute) -> bool:
-    """Tell whether a body may follow that *route* reads; without a credential none is read."""
+    """Return whether a body may follow that *route* reads.
+
+    A route that needs no credential reads none.
+    """
     if route.needs == "nothing":
         return False
     declared = headers.get(b"content-length")
@@ -285,7 +296,7 @@ def _has_body(headers: Mapping[bytes, bytes], route: HttpRoute) -> bool:
 
 
 async def _handled(call: Call, found: RouteMatch, query_string: bytes) -> Response | LiveAnswer:
-    """Return what the route answers; an unknown id is reported before a bad request."""
+    """Return the route's response; report an unknown id before invalid input."""
     route = found.route
     try:
         if found.names or query_string:
@@ -297,7 +308,7 @@ async def _handled(call: Call, found: RouteMatch, query_string: bytes) -> Respon
         raise
 
 
-async def _left(receive: Receive) -> None:
-    """Return when the client is gone."""
+async def _disconnected(receive: Receive) -> None:
+    """Return when the client has disconnected."""
     while (await receive())["type"] != "http.disconnect":
         pass

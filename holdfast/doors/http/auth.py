@@ -38,15 +38,16 @@ class HostPolicy(Struct, frozen=True, kw_only=True):
     """The `Host` and `Origin` that requests may have.
 
     *hosts* are names without a port; None allows any `Host`. *origins* are allowed besides those
-    whose host is one of *hosts*.
+    with a host of *hosts*.
     """
 
     hosts: frozenset[str] | None = LOOPBACK_HOSTS
     origins: frozenset[str] = frozenset()
 
     def check(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
-        """Raise MisdirectedRequest for a foreign `Host`, NotPermitted for a foreign `Origin`.
+        """Check the `Host` and `Origin` of a request.
 
+        Raise MisdirectedRequest for a foreign `Host`, NotPermitted for a foreign `Origin`.
         A page on a name that was pointed at this machine sends that name as both, so that an
         `Origin` equal to the `Host` proves nothing.
         """
@@ -76,7 +77,7 @@ class HostPolicy(Struct, frozen=True, kw_only=True):
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether *host* is reached from this machine alone."""
+    """Return whether *host* is reachable from this machine only."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -88,8 +89,8 @@ def host_policy(
 ) -> HostPolicy:
     """Return the policy of a server bound to *host*.
 
-    *public_url* is the address at which clients elsewhere reach it. InvalidInput for an option
-    that names no origin.
+    *public_url* is the address at which other machines reach it. Raise InvalidInput for an option
+    that is not an origin.
     """
     hosts = LOOPBACK_HOSTS | {f"[{host}]" if ":" in host else host} if is_loopback(host) else None
     origins = {_origin_of("allow_origin", each) for each in allow_origins}
@@ -109,28 +110,28 @@ def _origin_of(field: str, given: str) -> str:
 
 
 def _origin(found: re.Match[str]) -> str:
-    """Return an origin as it is compared: without its scheme's own port."""
+    """Return an origin with its port, which is the scheme's unless it is given."""
     scheme, host, port = found.groups()
     return f"{scheme}://{host}:{port or _DEFAULT_PORTS[scheme]}"
 
 
 class Gate:
-    """Tells who a request is by.
+    """Authentication of requests.
 
-    With *loopback* the server is open until somebody makes the first key.
+    With *loopback* no credential is required until the first key is created.
     """
 
     def __init__(self, credentials: Credentials, lanes: Lanes, *, loopback: bool) -> None:
         self._credentials, self._lanes, self._loopback = credentials, lanes, loopback
 
     def open(self) -> bool:
-        """Tell whether everybody comes in."""
+        """Return whether requests need no credential."""
         return self._loopback and not self._credentials.any_key()
 
     async def admit(self, headers: Mapping[bytes, bytes]) -> Visitor:
-        """Return who sent *headers*.
+        """Return the visitor that sent *headers*.
 
-        NotAuthenticated for a credential that is missing or opens nothing, ScopeDenied when a
+        Raise NotAuthenticated for a credential that is missing or not valid, ScopeDenied if a
         header names another workspace than the credential's.
         """
         secret = secret_of(headers)
@@ -145,10 +146,10 @@ class Gate:
             return found
 
         credential = await self._lanes.quick(look)
-        wanted = _workspaces_of(headers)
+        requested = _workspaces_of(headers)
         if credential is None:
-            return Visitor(LOCAL, "admin", _chosen(wanted), keyed=False)
-        if any(each != credential.workspace for each in wanted.values()):
+            return Visitor(LOCAL, "admin", _chosen(requested), keyed=False)
+        if any(each != credential.workspace for each in requested.values()):
             raise ScopeDenied(
                 "The credential is of another workspace.",
                 needed="workspace",
@@ -188,16 +189,19 @@ def _workspaces_of(headers: Mapping[bytes, bytes]) -> dict[str, str]:
     }
 
 
-def _chosen(wanted: Mapping[str, str]) -> str:
-    """Return the workspace that is wanted of an open server; InvalidInput when it is two."""
-    names = [checked_name(header, name) for header, name in wanted.items()]
+def _chosen(requested: Mapping[str, str]) -> str:
+    """Return the workspace that the headers name, or `default`.
+
+    Raise InvalidInput if they name two.
+    """
+    names = [checked_name(header, name) for header, name in requested.items()]
     if len(set(names)) > 1:
         raise InvalidInput(WORKSPACE_ALIAS.decode(), f"names another than {WORKSPACE.decode()}")
     return names[0] if names else "default"
 
 
 def demand_right(visitor: Visitor, found: RouteMatch) -> None:
-    """Raise NotPermitted unless *visitor* may ask for what was *found*."""
+    """Raise NotPermitted unless *visitor* may use the route that was *found*."""
     route = found.route
     if route.needs == "any":
         return
@@ -221,7 +225,7 @@ def demand_right(visitor: Visitor, found: RouteMatch) -> None:
 
 
 def demand_scope(visitor: Visitor, needed: KeyScope) -> None:
-    """Raise NotPermitted unless *visitor*'s scope is *needed* or a greater one."""
+    """Raise NotPermitted unless *visitor*'s scope includes *needed*."""
     if _RANK[visitor.scope] < _RANK[needed]:
         raise NotPermitted(
             f"This needs a key of scope {needed}; yours is {visitor.scope}.",
@@ -231,18 +235,18 @@ def demand_scope(visitor: Visitor, needed: KeyScope) -> None:
 
 
 def _bound_to(visitor: Visitor, found: RouteMatch) -> bool:
-    """Tell whether the route is one of the agent's or user's that *visitor*'s key is bound to."""
+    """Return whether the path names the agent or user of *visitor*'s bound key."""
     owners = {"agent": visitor.agent, "user": visitor.user}
     owner = owners.get(found.route.bound)
     return owner is not None and found.segments[found.route.bound] == owner
 
 
 BETAS = frozenset({"agent-memory-2026-07-22", "managed-agents-2026-04-01"})
-"""Either opens the store routes; both together do not."""
+"""Either one gives access to the store routes; both together do not."""
 
 
 def demand_strictness(headers: Iterable[tuple[bytes, bytes]], path: str) -> None:
-    """Raise InvalidInput when a request to *path* lacks what a strict server wants."""
+    """Raise InvalidInput when a request to *path* lacks what a strict server requires."""
     versions = [value for name, value in headers if name == b"anthropic-version" and value]
     if not versions:
         raise InvalidInput(

@@ -1,4 +1,4 @@
-"""One request as its handler sees it; existence before validity."""
+"""One request as its handler sees it, and checks that its objects exist."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar, cast
@@ -14,13 +14,13 @@ from holdfast.memories.stores.rows import StoresContext, reach
 T = TypeVar("T")
 
 BULKY = 16_384
-"""Bytes of a body past which its words are counted and hashed on a thread, not on the loop."""
+"""Bytes of a body above which its words are counted and hashed on a thread, not on the loop."""
 
 
 class Call:
-    """What was asked, who asks, and the ways to get it done.
+    """A request with its visitor, and the ways to run its work.
 
-    `query` holds the query's names as the library calls them.
+    `query` holds the values of the query by the library's names.
     """
 
     __slots__ = ("handles", "headers", "house", "query", "raw", "segments", "visitor")
@@ -40,39 +40,39 @@ class Call:
         self.query: dict[str, Any] = {}
 
     def __getitem__(self, name: str) -> str:
-        """Return what stands in the path at `{name}`."""
+        """Return the value of the path parameter *name*."""
         return self.segments[name]
 
-    def body(self, make: type[B], room: BodyLimits | None = None) -> B:
-        """Return the body as a *make*, with more *room* than usual if it is given.
+    def body(self, make: type[B], limits: BodyLimits | None = None) -> B:
+        """Return the body as a *make*, within the usual limits or *limits*.
 
-        InvalidInput names the key that is wrong.
+        Raise InvalidInput with the key that is wrong.
         """
-        return read_body(self.raw, make, room)
+        return read_body(self.raw, make, limits)
 
-    def json(self, room: BodyLimits | None = None) -> JSONObject:
-        """Return the body as any JSON object; InvalidInput when it is none."""
-        return read_json(self.raw, room)
+    def json(self, limits: BodyLimits | None = None) -> JSONObject:
+        """Return the body as a JSON object; raise InvalidInput if it is none."""
+        return read_json(self.raw, limits)
 
     async def quick(self, act: Callable[[Holdfast], T]) -> T:
-        """Return *act*(handle), which reads a row or a few that follow one another."""
+        """Return *act*(handle), which reads one row or a few consecutive ones."""
         return await self._lanes.quick(lambda: act(self.handles.plain))
 
     async def slow(self, act: Callable[[Holdfast], T]) -> T:
-        """Return *act*(handle), which may wait or compute for long, from a thread."""
+        """Return *act*(handle), run on a thread: it may wait or compute for long."""
         return await self._lanes.slow(lambda: act(self.handles.plain))
 
     async def write(self, act: Callable[[Holdfast], T]) -> T:
-        """Return *act*(handle), whose last act is one write: that is waited for without a thread.
+        """Return *act*(handle), which ends with one write; await that without a thread.
 
-        What it does before (looking at its arguments, and in PostgreSQL at rows) may take one.
+        What it does before (validate its arguments, in PostgreSQL also read rows) may use one.
         """
 
         def begun() -> Awaitable[T]:
             return cast("Awaitable[T]", act(self.handles.awaited))
 
-        lane = self._lanes.slow if len(self.raw) > BULKY else self._lanes.quick
-        return await (await lane(begun))
+        run = self._lanes.slow if len(self.raw) > BULKY else self._lanes.quick
+        return await (await run(begun))
 
     @property
     def _lanes(self) -> Lanes:
@@ -80,7 +80,7 @@ class Call:
 
 
 async def store_there(call: Call) -> None:
-    """Raise NotFound unless the store is there, NotPermitted unless *call* reaches it."""
+    """Raise NotFound unless the store exists, NotPermitted unless it is accessible."""
     await call.quick(lambda hf: hf.memory_stores.retrieve(call["s"]))
 
 
@@ -95,7 +95,7 @@ async def store_writable(call: Call) -> None:
 
 
 async def memory_there(call: Call) -> None:
-    """Raise NotFound unless the store and its memory are there."""
+    """Raise NotFound unless the store and its memory exist."""
     await call.quick(lambda hf: _memory(hf, call))
 
 
@@ -110,7 +110,7 @@ async def memory_writable(call: Call) -> None:
 
 
 async def version_there(call: Call) -> None:
-    """Raise NotFound unless the store and its version are there."""
+    """Raise NotFound unless the store and its version exist."""
     await call.quick(
         lambda hf: hf.memory_stores.memory_versions.retrieve(
             call["v"], memory_store_id=call["s"], view="basic"
@@ -119,17 +119,17 @@ async def version_there(call: Call) -> None:
 
 
 async def session_there(call: Call) -> None:
-    """Raise NotFound unless the session is there."""
+    """Raise NotFound unless the session exists."""
     await call.quick(lambda hf: hf.sessions.retrieve(call["id"]))
 
 
 async def agent_there(call: Call) -> None:
-    """Raise NotFound unless the agent is there."""
+    """Raise NotFound unless the agent exists."""
     await call.quick(lambda hf: hf.agents.retrieve(call["id"]))
 
 
 async def environment_there(call: Call) -> None:
-    """Raise NotFound unless the environment is there."""
+    """Raise NotFound unless the environment exists."""
     await call.quick(lambda hf: hf.environments.retrieve(call["id"]))
 
 
@@ -138,7 +138,7 @@ def _memory(hf: Holdfast, call: Call) -> None:
 
 
 def caller_of(call: Call) -> StoresContext:
-    """Return who asks, as the memories see it."""
+    """Return the context of *call* for memory stores."""
     house, visitor = call.house, call.visitor
     return StoresContext(
         engine=house.hf.engine.scoped(Scope(workspace=visitor.workspace)),
@@ -153,5 +153,5 @@ def caller_of(call: Call) -> StoresContext:
 def _demand_writable(call: Call) -> None:
     if call.visitor.session_id is None:
         return
-    caller = caller_of(call)
-    reach(caller, caller.engine, call["s"], write=True)
+    context = caller_of(call)
+    reach(context, context.engine, call["s"], write=True)

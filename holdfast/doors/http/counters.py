@@ -1,7 +1,6 @@
-"""Numbers that only rise, kept in memory and written out as Prometheus reads them.
+"""Counters and histograms in memory, rendered as text for Prometheus.
 
-Every sample there can be is there from the start, at 0, so that a first event is a rise and not
-an appearance.
+Each sample with known labels exists from the start, at 0, so that a first event is an increase.
 """
 
 from bisect import bisect_left
@@ -13,7 +12,7 @@ REQUEST_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 2.5,
 
 
 class Counter:
-    """A number for each combination of *labels*."""
+    """A counter with one value for each combination of *labels*."""
 
     def __init__(self, name: str, says: str, *labels: str) -> None:
         self._name, self._says, self._labels = name, says, labels
@@ -31,12 +30,12 @@ class Counter:
             self._counts[values] = self._counts.get(values, 0) + 1
 
     def take(self, counts: Mapping[tuple[str, ...], int]) -> None:
-        """Show *counts*, which somebody else keeps."""
+        """Set the values to *counts*, which are counted elsewhere."""
         with self._lock:
             self._counts.update(counts)
 
     def lines(self) -> Iterator[str]:
-        """Give its lines."""
+        """Yield its lines of text."""
         yield f"# HELP {self._name} {self._says}"
         yield f"# TYPE {self._name} counter"
         for values, count in sorted(self._counts.copy().items()):
@@ -44,7 +43,7 @@ class Counter:
 
 
 class Timings:
-    """How long it took, by *label*, in buckets of seconds."""
+    """A histogram of durations in seconds, by *label*."""
 
     def __init__(self, name: str, says: str, label: str, values: Iterable[str]) -> None:
         self._name, self._says, self._label = name, says, label
@@ -57,7 +56,7 @@ class Timings:
         self._sums[value] += seconds
 
     def lines(self) -> Iterator[str]:
-        """Give its lines."""
+        """Yield its lines of text."""
         yield f"# HELP {self._name} {self._says}"
         yield f"# TYPE {self._name} histogram"
         for value, counts in self._counts.items():
@@ -71,12 +70,12 @@ class Timings:
 
 
 def _braced(labels: tuple[str, ...], values: tuple[str, ...]) -> str:
-    told = ",".join(f'{name}="{value}"' for name, value in zip(labels, values, strict=True))
-    return f"{{{told}}}" if told else ""
+    rendered = ",".join(f'{name}="{value}"' for name, value in zip(labels, values, strict=True))
+    return f"{{{rendered}}}" if rendered else ""
 
 
 def flat_lines(prefix: str, numbers: dict[str, float]) -> Iterator[str]:
-    """Give the lines of *numbers*, which are named as samples are but for *prefix*."""
+    """Yield the lines of *numbers* by sample name; *prefix* is put before each name."""
     typed: set[str] = set()
     histograms = {name.partition("_bucket{")[0] for name in numbers if "_bucket{" in name}
     for name, number in numbers.items():

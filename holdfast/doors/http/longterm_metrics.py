@@ -1,4 +1,4 @@
-"""What long-term memory did in this process, and holds in the database, as Prometheus reads it."""
+"""Metrics of long-term memory: work in this process, contents of the database."""
 
 from collections.abc import Iterator
 from itertools import accumulate
@@ -14,17 +14,19 @@ _STATES: Final = ("queued", "running", "failed")
 
 
 def longterm_numbers(engine: Engine) -> dict[str, float]:
-    """Return what is held, and what waits, within *engine*'s scope."""
+    """Return the numbers of items, turns and jobs within *engine*'s scope."""
     all_held = held(engine)
     waiting = {
         f'jobs{{kind="{kind}",state="{state}"}}': 0.0 for kind in _KINDS for state in _STATES
     }
-    there = {f'jobs{{kind="{each.kind}",state="{each.state}"}}': each.jobs for each in jobs(engine)}
-    return {"items": all_held.items, "turns": all_held.turns, **waiting, **there}
+    present = {
+        f'jobs{{kind="{each.kind}",state="{each.state}"}}': each.jobs for each in jobs(engine)
+    }
+    return {"items": all_held.items, "turns": all_held.turns, **waiting, **present}
 
 
 def longterm_lines(numbers: dict[str, float]) -> Iterator[str]:
-    """Give the lines of what was done in this process, and of *numbers*."""
+    """Yield the lines of the counters of this process, and of *numbers*."""
     taken: dict[str, dict[tuple[str, ...], int]] = {}
     for name, labels, count in counts.taken():
         taken.setdefault(name, {})[labels] = count
@@ -37,13 +39,13 @@ def longterm_lines(numbers: dict[str, float]) -> Iterator[str]:
 
 
 def _timings() -> dict[str, float]:
-    told: dict[str, float] = {}
+    samples: dict[str, float] = {}
     for name, value, buckets, seconds in counts.timings():
         label = f'{TIMINGS[name][1][0]}="{value}"' if value else ""
         braced = f"{{{label}}}" if label else ""
         so_far = list(accumulate(buckets))
         for bound, count in zip((*BUCKETS, "+Inf"), so_far, strict=True):
-            told[f'{name}_bucket{{{label}{"," if label else ""}le="{bound}"}}'] = count
-        told[f"{name}_sum{braced}"] = round(seconds, 6)
-        told[f"{name}_count{braced}"] = so_far[-1]
-    return told
+            samples[f'{name}_bucket{{{label}{"," if label else ""}le="{bound}"}}'] = count
+        samples[f"{name}_sum{braced}"] = round(seconds, 6)
+        samples[f"{name}_count{braced}"] = so_far[-1]
+    return samples

@@ -1,7 +1,7 @@
-"""What the server counts: requests, and what became of writes. No label names a thing of anybody's.
+"""Metrics of one server: requests, writes and refusals.
 
-What was written is heard from events, which come after the commit; what was refused is seen in
-the answers.
+No label holds data of a user. Writes are counted from events, which come after the commit;
+refusals from the responses.
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,7 +20,7 @@ from holdfast.tools.base import calls
 Numbers = dict[str, float]
 
 UNKNOWN = "unknown"
-"""The route of a request that none answers, and the method of one that HTTP does not name."""
+"""The label of an unknown route, and of a method that HTTP does not define."""
 
 METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"})
 _OPERATIONS = ("created", "modified", "deleted")
@@ -43,11 +43,11 @@ class Metrics:
     """The counters of one server process."""
 
     def __init__(self, routes: Iterable[tuple[str, str]]) -> None:
-        asked = sorted(set(routes))
-        paths = [*dict.fromkeys(path for path, _ in asked), UNKNOWN]
+        known = sorted(set(routes))
+        paths = [*dict.fromkeys(path for path, _ in known), UNKNOWN]
         self._requests = Counter(
             "holdfast_http_requests_total", "Requests answered.", "route", "method", "status"
-        ).begin((path, method, "200") for path, method in asked)
+        ).begin((path, method, "200") for path, method in known)
         self._seconds = Timings(
             "holdfast_http_request_seconds", "From request to answer.", "route", paths
         )
@@ -79,11 +79,11 @@ class Metrics:
         self._seconds.observe(route, seconds)
 
     def failed(self, error: Exception) -> None:
-        """Count *error*, if it is of those that are counted."""
+        """Count *error* if its class has a counter."""
         kind = type(error)
         if kind is errors.NotAuthenticated:
             self._auth.add()
-        elif name := _CONFLICTS.get(kind):  # pyright: ignore[reportArgumentType] - any key may be asked for
+        elif name := _CONFLICTS.get(kind):  # pyright: ignore[reportArgumentType] - any class may be looked up
             self._conflicts.add(name)
         elif name := _REFUSALS.get(kind):  # pyright: ignore[reportArgumentType] - as above
             self._refused.add(name)
@@ -93,7 +93,7 @@ class Metrics:
         self._noops.add()
 
     def heard(self, event: Event) -> None:
-        """Count what *event* tells."""
+        """Count the write or the redaction that *event* reports."""
         part, _, what = event.type.partition(".")
         if part == "memory" and what in _OPERATIONS:
             self._writes.add(what)
@@ -101,7 +101,7 @@ class Metrics:
             self._redactions.add()
 
     def text(self, engine: Numbers, durable: Numbers, longterm: Numbers, runs: Numbers) -> str:
-        """Return all of it as text, with what the engine and the memories tell of themselves."""
+        """Render all metrics as text, with the numbers of engine and memories."""
         return "\n".join((*self._lines(engine, durable, longterm, runs), ""))
 
     def _lines(
@@ -124,7 +124,7 @@ class Metrics:
 
 
 def durable_lines() -> Iterator[str]:
-    """Give the lines of what durable memory did in this process."""
+    """Yield the lines of the counters of durable memory in this process."""
     taken: dict[str, dict[tuple[str, ...], int]] = {}
     for name, value, count in counts.taken():
         taken.setdefault(name, {})[(value,) if value else ()] = count

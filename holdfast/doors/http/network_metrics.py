@@ -1,4 +1,4 @@
-"""What threads took in, in this process, as Prometheus reads it."""
+"""Metrics of the threads of networks, in this process."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -10,7 +10,7 @@ _STATE_PREFIX: Final = "holdfast_network_"
 
 
 def network_lines() -> Iterator[str]:
-    """Give the lines of what was done in this process."""
+    """Yield the lines of the counters of this process."""
     taken: dict[str, dict[tuple[str, ...], int]] = {}
     for name, labels, count in counts.taken():
         taken.setdefault(name, {})[labels] = count

@@ -1,8 +1,8 @@
 """Read query parameters and bodies.
 
-msgspec checks shapes, but keeps the last of two equal keys in silence, and so might another
-reader keep the first. The standard library's parser shows every pair, so it reads, and msgspec
-judges what was read.
+msgspec validates types, but silently keeps the last of two equal keys, where another parser might
+keep the first. The standard library's parser reports every pair, so it parses, and msgspec
+validates the result.
 """
 
 import asyncio
@@ -38,9 +38,9 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 class Name(Struct, frozen=True):
-    """A name a route's query may hold: how it is read, and what the library calls it.
+    """A query parameter: its wire name, its parser and its name in the library.
 
-    With *many* it may be given more than once and is a list. A *checked* one is read and not
+    With *many* it may be given more than once and is a list. A *checked* one is parsed, but not
     passed to the library.
     """
 
@@ -59,37 +59,43 @@ class Name(Struct, frozen=True):
 
 
 def text(wire: str, library: str = "", *, required: bool = False, nul: bool = False) -> Name:
-    """Return a name whose value is text; with *nul* it may hold U+0000."""
+    """Return a text parameter; with *nul* it may hold U+0000."""
     return Name(wire, _any_text if nul else _text, {"type": "string"}, library, required=required)
 
 
 def integer(wire: str, *, required: bool = False) -> Name:
-    """Return a name whose value is an integer; the library knows its range."""
+    """Return an integer parameter; the library checks its range."""
     return Name(wire, _integer, {"type": "integer"}, required=required)
 
 
 def number(wire: str) -> Name:
-    """Return a name whose value is a number, with or without a decimal point."""
+    """Return a number parameter, with or without a decimal point."""
     return Name(wire, _number, {"type": "number"})
 
 
 def flag(wire: str) -> Name:
-    """Return a name whose value is `true` or `false`."""
+    """Return a parameter that is `true` or `false`."""
     return Name(wire, _flag, {"type": "boolean"})
 
 
 def one_of(wire: str, *values: str) -> Name:
-    """Return a name whose value is one of *values*."""
+    """Return a parameter that is one of *values*."""
     return Name(wire, _one_of(values), {"type": "string", "enum": list(values)})
 
 
 def fixed(wire: str, value: str) -> Name:
-    """Return a name that may be left out or have one *value*, which the library always takes."""
+    """Return an optional parameter that can only be *value*.
+
+    The library always uses that value.
+    """
     return Name(wire, _one_of((value,)), {"type": "string", "enum": [value]}, checked=True)
 
 
 def refused(wire: str, why: str) -> Name:
-    """Return a name that other servers know and this one refuses with *why*, not ignores."""
+    """Return a parameter that is refused with the reason *why*.
+
+    Other servers know it, so it must not be ignored.
+    """
 
     def read(field: str, _given: str) -> str:
         raise InvalidInput(field, why, next="Leave it out.")
@@ -98,22 +104,22 @@ def refused(wire: str, why: str) -> Name:
 
 
 def several(wire: str, library: str) -> Name:
-    """Return a name that may be given more than once."""
+    """Return a text parameter that may be given more than once."""
     schema = {"type": "array", "items": {"type": "string"}}
     return Name(wire, _text, schema, library, many=True)
 
 
 def instants(field: str, *bounds: str) -> tuple[Name, ...]:
-    """Return the names `field[bound]`, whose values are instants; without a zone they are UTC."""
+    """Return instants as parameters `field[bound]`; without a zone they are UTC."""
     schema = {"type": "string", "format": "date-time"}
     return tuple(Name(f"{field}[{b}]", _instant, schema, f"{field}_{b}") for b in bounds)
 
 
 def read_query(raw: bytes, names: Mapping[str, Name], *, strict: bool) -> dict[str, Any]:
-    """Return what *raw* gives for *names*, as the library calls them.
+    """Parse the query *raw*; return the values of *names* by the library's names.
 
-    A name that is not known is passed over, or InvalidInput when *strict*; so is one given
-    twice, and a value that is not of its kind.
+    An unknown name is ignored, or InvalidInput if *strict*. Raise InvalidInput also for a name
+    given twice, a required name that is missing, and a value of the wrong type.
     """
     found: dict[str, Any] = {}
     for pair in raw.split(b"&") if raw else ():
@@ -205,12 +211,12 @@ def _instant(field: str, given: str) -> datetime:
 
 
 def moment(wire: str) -> Name:
-    """Return a name whose value is an instant, or a span back from now, such as `90m` or `7d`."""
+    """Return an instant parameter, or a span back from now, such as `90m` or `7d`."""
     return Name(wire, _moment, {"type": "string"})
 
 
 def span_of(given: str) -> timedelta | None:
-    """Return the span that *given* says: a number, then s, m, h or d; None if it says none."""
+    """Parse a span: a number, then s, m, h or d; return None if it is none."""
     found = _SPAN.fullmatch(given)
     try:
         return timedelta(**{_UNITS[found[2]]: float(found[1])}) if found else None
@@ -263,10 +269,13 @@ class RequestLimits(Struct, frozen=True, kw_only=True):
     bodies_bytes: int = 128 * 1_048_576
     """Bytes of all bodies that are held in memory at once."""
     half_sent: int = 250
-    """Requests without a credential whose bodies are incomplete: a quarter of all places."""
+    """Incomplete requests without a credential: a quarter of the requests in flight."""
 
     def body_deadline(self, size: int) -> float:
-        """Return the seconds within which more must follow the first *size* bytes of a body."""
+        """Return the seconds from a body's start to the next byte's deadline.
+
+        *size* is the number of bytes that have arrived.
+        """
         return min(self.body_seconds, self.body_grace + size / self.body_rate)
 
 
@@ -274,7 +283,7 @@ LIMITS = RequestLimits()
 
 
 class Bodies:
-    """The bodies that one server holds in memory, and those of them that are incomplete."""
+    """Registry of the request bodies that one server holds in memory."""
 
     def __init__(self, limits: RequestLimits) -> None:
         self.limits = limits
@@ -284,7 +293,7 @@ class Bodies:
         """Incomplete bodies of requests without a credential."""
 
     def take(self, size: int) -> None:
-        """Count *size* more bytes; Unavailable if all would be over the limit."""
+        """Count *size* more bytes; raise Unavailable if that exceeds the limit."""
         if self.held + size > self.limits.bodies_bytes:
             raise Unavailable(
                 f"The server holds {self.held:,} bytes of request bodies and has no memory for"
@@ -295,7 +304,7 @@ class Bodies:
         self.held += size
 
     def enter(self, body: "IncomingBody") -> None:
-        """Add *body* to the half-sent ones; if they are too many, end the one most behind."""
+        """Add an incomplete *body*; if there are too many, end the most overdue one."""
         if len(self.half_sent) >= self.limits.half_sent:
             slowest = min(self.half_sent, key=IncomingBody.deadline)
             self.half_sent.discard(slowest)
@@ -304,7 +313,7 @@ class Bodies:
 
 
 class IncomingBody:
-    """The body of one request, counted as held in memory from its first byte to `release`."""
+    """Body of one request; its bytes count as held in memory until `release`."""
 
     def __init__(self, bodies: Bodies, *, keyed: bool) -> None:
         self._bodies, self._keyed = bodies, keyed
@@ -315,13 +324,13 @@ class IncomingBody:
     async def read(self, headers: Mapping[bytes, bytes], receive: Receive, limit: int) -> bytes:
         """Return the whole body.
 
-        TooLarge if it has more than *limit* bytes; RequestTimeout if it is late; Unavailable if
-        there is no memory for it, or if too many others without a credential are incomplete.
+        Raise TooLarge if it has more than *limit* bytes; RequestTimeout if it is late; Unavailable
+        if there is no memory for it, or if too many bodies without a credential are incomplete.
         """
         declared = headers.get(b"content-length")
         if declared is not None and declared.isdigit() and int(declared) > limit:
             raise TooLarge(limit)
-        # A body that is there already is read before the loop comes to this.
+        # A body that has already arrived is read before the loop runs this.
         entry = None if self._keyed else asyncio.get_running_loop().call_soon(self._enter)
         parts: list[bytes] = []
         try:
@@ -354,16 +363,16 @@ class IncomingBody:
             more = message.get("more_body", False)
 
     def deadline(self) -> float:
-        """Return when more of it must arrive, by the loop's clock."""
+        """Return the deadline of its next byte, by the loop's clock."""
         return self._timeout.when() or 0.0
 
     def end(self) -> None:
-        """Stop reading it: another request takes its place."""
+        """Stop reading it, in favour of another request."""
         self._ended = True
         self._timeout.reschedule(0.0)
 
     def release(self) -> None:
-        """Count its bytes as held no longer."""
+        """Stop counting its bytes as held."""
         self._bodies.held -= self._size
         self._size = 0
 
@@ -395,15 +404,15 @@ class Body(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class BodyLimits(Struct, frozen=True, kw_only=True):
-    """How deep a body may be nested, and what reads it."""
+    """Greatest nesting of a body, and its parser."""
 
     depth: int
     parser: json.JSONDecoder
 
 
-def read_json(raw: bytes, room: BodyLimits | None = None) -> JSONObject:
-    """Return the JSON object in *raw*; InvalidInput names the key that is wrong."""
-    room = room or USUAL
+def read_json(raw: bytes, limits: BodyLimits | None = None) -> JSONObject:
+    """Parse the JSON object in *raw*; raise InvalidInput with the wrong key."""
+    limits = limits or USUAL
     try:
         text = raw.decode()
     except UnicodeDecodeError:
@@ -411,21 +420,24 @@ def read_json(raw: bytes, room: BodyLimits | None = None) -> JSONObject:
     except MemoryError:
         raise out_of_memory() from None
     try:
-        value = room.parser.decode(text)
+        value = limits.parser.decode(text)
     except MemoryError:
         raise out_of_memory() from None
     except RecursionError:
-        raise InvalidInput("body", f"is nested more than {room.depth} levels deep") from None
+        raise InvalidInput("body", f"is nested more than {limits.depth} levels deep") from None
     except json.JSONDecodeError as error:
         raise _no_json(text, error) from None
     if not isinstance(value, dict):
         raise InvalidInput("body", "must be a JSON object")
-    _check_text_and_depth(cast("JSONObject", value), room.depth, escapes="\\u" in text)
+    _check_text_and_depth(cast("JSONObject", value), limits.depth, escapes="\\u" in text)
     return cast("JSONObject", value)
 
 
 def read_lines(raw: bytes) -> list[object]:
-    """Return the JSON value in each line of *raw*; InvalidInput tells which line has none."""
+    """Parse each line of *raw* that is not blank as JSON.
+
+    Raise InvalidInput with the number of a line that is invalid.
+    """
     values: list[object] = []
     for number, line in enumerate(raw.split(b"\n"), start=1):
         if not line.strip():
@@ -459,27 +471,27 @@ def _no_json(text: str, error: json.JSONDecodeError) -> InvalidInput:
     return InvalidInput("body", f"is not JSON{place}", next="Send a JSON object.")
 
 
-def read_body(raw: bytes, make: type[B], room: BodyLimits | None = None) -> B:
-    """Return the *make* in *raw*; InvalidInput names the key that is wrong."""
-    value = read_json(raw, room)
+def read_body(raw: bytes, make: type[B], limits: BodyLimits | None = None) -> B:
+    """Parse *raw* as a *make*; raise InvalidInput with the wrong key."""
+    value = read_json(raw, limits)
     try:
         return msgspec.convert(value, make)
     except msgspec.ValidationError as error:
         raise _explained(str(error), make) from None
 
 
-def _explained(said: str, make: type[Body]) -> InvalidInput:
-    """Return msgspec's complaint *said* of a *make* as an error that names the key."""
-    if found := _MISSING.fullmatch(said):
+def _explained(message: str, make: type[Body]) -> InvalidInput:
+    """Return msgspec's *message* about a *make* as an error with the key."""
+    if found := _MISSING.fullmatch(message):
         return InvalidInput(_field(found[2], found[1]), "is required")
-    if found := _UNKNOWN.fullmatch(said):
+    if found := _UNKNOWN.fullmatch(message):
         known = "" if found[2] else f"Known: {', '.join(make.__struct_fields__)}."
         return InvalidInput(_field(found[2], found[1]), "is not a key here", next=known)
-    found = _OTHER.fullmatch(said)
-    reason, where = (found[1], found[2]) if found else (said, "")
+    found = _OTHER.fullmatch(message)
+    reason, where = (found[1], found[2]) if found else (message, "")
     if types := _EXPECTED.fullmatch(reason):
-        whose = "each value " if (where or "").endswith("[...]") else ""
-        reason = f"{whose}must be {_named(types[1])}, is {_named(types[2])}"
+        subject = "each value " if (where or "").endswith("[...]") else ""
+        reason = f"{subject}must be {_named(types[1])}, is {_named(types[2])}"
     return InvalidInput(_field(where, ""), reason)
 
 
@@ -542,11 +554,14 @@ WIDE = BodyLimits(
         parse_constant=_constant,
     ),
 )
-"""For what models and tools said, which is nested as they please and may hold any 64 bits."""
+"""For output of models and tools: nested deeper, with signed or unsigned 64-bit integers."""
 
 
 def _check_text_and_depth(body: JSONObject, depth: int, *, escapes: bool) -> None:
-    """Raise InvalidInput for a lone surrogate, which only *escapes* can write, or deep nesting."""
+    """Raise InvalidInput for a lone surrogate, or nesting deeper than *depth*.
+
+    Only text with *escapes* can contain a lone surrogate.
+    """
     for key, value in body.items():
         field = shortened(key)
         if escapes:

@@ -19,11 +19,11 @@ from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.records import KeyScope
 
 MOST_KEPT = 1_024
-"""Visitors whose handles are kept; past that all are let go and made anew."""
+"""Visitors with cached handles; beyond that the cache is emptied."""
 
 
 class Visitor(Struct, frozen=True):
-    """Who a request is by, and how far it reaches."""
+    """The principal of a request, and its rights."""
 
     actor: Actor
     scope: KeyScope
@@ -35,34 +35,37 @@ class Visitor(Struct, frozen=True):
 
     @property
     def bound(self) -> bool:
-        """Whether it reaches one agent's or one user's memory and nothing else."""
+        """Whether it may only access one agent's or one user's memory."""
         return self.agent is not None or self.user is not None
 
 
 class LibraryHandles(Struct, frozen=True):
-    """The library in a visitor's name: `plain` waits, `awaited` gives back what to await."""
+    """Handles of the library that act as one visitor.
+
+    Writes through `plain` block until they are durable; through `awaited` they return an awaitable.
+    """
 
     plain: Holdfast
     awaited: Holdfast
 
 
 class HandleShelf:
-    """Handles by visitor, since most requests are by one who was here before."""
+    """Cache of handles by visitor, since most requests are by a known one."""
 
     def __init__(self, hf: Holdfast) -> None:
         self._hf = hf
-        self._kept: dict[Visitor, LibraryHandles] = {}
+        self._cache: dict[Visitor, LibraryHandles] = {}
 
     def of(self, visitor: Visitor) -> LibraryHandles:
-        """Return the handles that act in the name of *visitor*."""
-        handles = self._kept.get(visitor)
+        """Return the handles that act as *visitor*."""
+        handles = self._cache.get(visitor)
         if handles is None:
-            if len(self._kept) >= MOST_KEPT:
-                self._kept = {}
-            handles = self._kept[visitor] = self._made(visitor)
+            if len(self._cache) >= MOST_KEPT:
+                self._cache = {}
+            handles = self._cache[visitor] = self._make(visitor)
         return handles
 
-    def _made(self, visitor: Visitor) -> LibraryHandles:
+    def _make(self, visitor: Visitor) -> LibraryHandles:
         plain = self._hf.acting(
             workspace=visitor.workspace, actor=visitor.actor, session_id=visitor.session_id
         )
@@ -75,20 +78,20 @@ class HandleShelf:
         return LibraryHandles(plain, awaited)
 
 
-# A point read or a short page on SQLite takes less time than the way to a thread and back. Anything
+# A point read or a short page on SQLite takes less time than a switch to a thread and back. Work
 # that may wait (a scan, a search, a commit, a database across a network) goes to one of a few
 # threads.
 
 T = TypeVar("T")
 
 THREADS = 16
-"""More would not finish more: the interpreter runs one of them at a time."""
+"""Threads for requests. More would not finish more: the interpreter runs one at a time."""
 
 
 class Lanes:
-    """Runs what a request asks for; with *direct*, quick work runs where it is asked.
+    """Executor of the work of requests; with *direct*, quick work runs on the loop.
 
-    *live* is how many may wait for what happens next at the same time.
+    *live* is the number of threads that may wait for events at the same time.
     """
 
     def __init__(self, *, direct: bool, live: int) -> None:
@@ -97,20 +100,20 @@ class Lanes:
         self._waiting = ThreadPoolExecutor(live, thread_name_prefix="holdfast-live")
 
     async def quick(self, work: Callable[[], T]) -> T:
-        """Return *work*(), a read of one row, or of a few that follow one another."""
+        """Return *work*(), which reads one row or a few consecutive ones."""
         return work() if self._direct else await self.slow(work)
 
     async def slow(self, work: Callable[[], T]) -> T:
         """Return *work*(), run on a thread with the request's context variables."""
-        asked = partial(copy_context().run, work)
-        return await asyncio.get_running_loop().run_in_executor(self._threads, asked)
+        bound = partial(copy_context().run, work)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, bound)
 
     async def live(self, wait: Callable[[], T]) -> T:
-        """Return *wait*(), which waits for something to happen, run on a thread for that."""
+        """Return *wait*(), which waits for events, run on a thread for that purpose."""
         return await asyncio.get_running_loop().run_in_executor(self._waiting, wait)
 
     def close(self) -> None:
-        """Let the threads end."""
+        """Shut the threads down without waiting for them."""
         self._waiting.shutdown(wait=False, cancel_futures=True)
         self._threads.shutdown(wait=False, cancel_futures=True)
 
@@ -125,17 +128,17 @@ Needs = Literal["nothing", "any", "read", "write", "admin"]
 """The least right: no credential at all, any credential, or a key of that scope."""
 
 Handler = Callable[[Any], Awaitable[Response | LiveAnswer]]
-"""Takes a Call, which stands above the routes."""
+"""Takes a Call, which is defined in a layer above."""
 
 
 class HttpRoute(Struct, frozen=True, kw_only=True):
     """One method on one path.
 
-    `path` has a `{name}` for each segment that is an id. `session` says whether a session token
-    may ask: never, about its own session (`id`), or about stores attached to it (`s`). `behind`
-    looks whether what the path names is there; it is asked when the body or the query is wrong,
-    because an unknown id is told before a bad request. `bound` says whether a key may ask that is
-    bound to the agent, or to the user, in the path. A `durable` route's errors carry a code.
+    `path` has a `{name}` for each segment that is an id. `session` says what a session token may
+    access: nothing, its own session (`id`), or stores attached to it (`s`). `behind` checks that
+    the objects of the path exist; it is called if the body or the query is invalid, because an
+    unknown id is reported first. `bound` says whether a key may access the route that is bound to
+    the agent, or to the user, in the path. A `durable` route's errors carry a code.
     """
 
     method: Method
@@ -153,22 +156,22 @@ class HttpRoute(Struct, frozen=True, kw_only=True):
 
     @property
     def contract(self) -> bool:
-        """Whether it is part of somebody else's contract."""
+        """Whether it is part of the contract of the official SDK."""
         return self.path.startswith("/v1/")
 
     @property
     def ours(self) -> bool:
-        """Whether a name that its query does not know is refused."""
+        """Whether it is our own: it refuses an unknown name in the query."""
         return self.path.startswith("/api/")
 
     @property
     def changes(self) -> bool:
-        """Whether asking may change something."""
+        """Whether a request may change something."""
         return self.method != "GET"
 
 
 class RouteMatch(Struct, frozen=True):
-    """A route, what stands in its path's places, and its query's names as they are written."""
+    """A route, the values of its path parameters, and its query by wire name."""
 
     route: HttpRoute
     segments: Mapping[str, str]
@@ -185,7 +188,10 @@ class _Node(Struct):
 
 
 class RouteTable:
-    """Finds the route of a request. Segments are decoded one by one: `%2F` divides nothing."""
+    """Look-up of the route of a request.
+
+    Segments are decoded one by one, so that `%2F` does not separate segments.
+    """
 
     def __init__(self, routes: Iterable[HttpRoute]) -> None:
         self.routes = tuple(routes)
@@ -205,7 +211,7 @@ class RouteTable:
         node.routes[route.method] = route, {name.wire: name for name in route.query}
 
     def find(self, method: str, raw_path: bytes) -> RouteMatch:
-        """Return the route of *method* on *raw_path*; NotFound, or WrongMethod."""
+        """Return the route of *method* on *raw_path*; raise NotFound or WrongMethod."""
         node = self._root
         found: dict[str, str] = {}
         for segment in _segments(raw_path):
@@ -225,7 +231,7 @@ class RouteTable:
 
 
 def _segments(raw_path: bytes) -> list[str]:
-    # What is no UTF-8 is no id either: the answer is that there is no such thing.
+    # A segment that is not UTF-8 is no id either: the response is not found.
     if b"%" not in raw_path:
         return raw_path.decode("utf-8", "replace").split("/")[1:]
     raw = raw_path.split(b"/")[1:]

@@ -1,7 +1,7 @@
 """JSON responses and error responses.
 
-The nearest ancestor in the table answers. A contract route's body holds no more than its clients
-know, so the whole error travels beside it in the header `holdfast-error`.
+An error has the status and the type of its nearest ancestor in the table. A contract route's body
+holds no more than its clients know, so the whole error is in the header `holdfast-error`.
 """
 
 import json
@@ -34,7 +34,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Response(Struct, frozen=True, kw_only=True):
-    """One whole answer."""
+    """One complete response."""
 
     body: bytes
     type: bytes = JSON
@@ -43,11 +43,11 @@ class Response(Struct, frozen=True, kw_only=True):
 
 
 Piece = Callable[[bytes], Awaitable[None]]
-"""Sends one piece of an answer that goes on."""
+"""Sends one piece of a live response."""
 
 
 class LiveAnswer(Struct, frozen=True, kw_only=True):
-    """An answer that goes on: *run* sends pieces until it returns."""
+    """A live response: *run* sends pieces until it returns."""
 
     run: Callable[[Piece], Awaitable[None]]
     type: bytes = LIVE
@@ -55,40 +55,43 @@ class LiveAnswer(Struct, frozen=True, kw_only=True):
 
 
 def of_record(record: Record) -> Response:
-    """Return *record* as an answer."""
+    """Return *record* as a response."""
     return Response(body=_encode(encodable(record)))
 
 
 def of_records(records: Iterable[Record]) -> Response:
-    """Return all of *records* as an answer that has no further pages."""
+    """Return all of *records* as a response without further pages."""
     return of_json({"data": [encodable(each) for each in records]})
 
 
 def of_page(page: Page[Any], *, both_ways: bool = False) -> Response:
-    """Return *page*, of records or JSON objects, as an answer; *both_ways* tells `prev_page`."""
-    told: JSONObject = {
+    """Return *page*, of records or JSON objects, as a response.
+
+    With *both_ways* it has `prev_page` too.
+    """
+    payload: JSONObject = {
         "data": [encodable(each) for each in page.data],
         "next_page": page.next_page,
     }
     if both_ways:
-        told["prev_page"] = page.prev_page
-    return of_json(told)
+        payload["prev_page"] = page.prev_page
+    return of_json(payload)
 
 
 def encodable(value: object) -> object:
-    """Return what encodes as *value* is told on the wire.
+    """Return an object that encodes to the wire format of *value*.
 
-    The encoder writes a memory as `to_wire` does, in an eighth of the time, but for an instant on
-    a whole second, whose six zeros it leaves out.
+    The encoder writes a memory as `record_to_wire` does, in an eighth of the time, except that it
+    omits the six zeros of an instant on a whole second.
     """
     if isinstance(value, Memory) and value.created_at.microsecond and value.updated_at.microsecond:
         return value
     return record_to_wire(value) if isinstance(value, Record) else value
 
 
-def of_json(told: JSONObject, *, status: int = 200) -> Response:
-    """Return a JSON object as an answer."""
-    return Response(body=_encode(told), status=status)
+def of_json(payload: JSONObject, *, status: int = 200) -> Response:
+    """Return the JSON object *payload* as a response."""
+    return Response(body=_encode(payload), status=status)
 
 
 HEADER = b"holdfast-error"
@@ -167,14 +170,14 @@ TOLD_BY_CONTRACT: dict[type[HoldfastError], tuple[str, ...]] = {
 
 
 def status_and_type(kind: type[HoldfastError]) -> tuple[int, str]:
-    """Return what *kind* or its nearest ancestor in the table answers."""
+    """Return status and type of *kind*, or of its nearest ancestor in the table."""
     return next(ANSWERS[each] for each in _lineage(kind) if each in ANSWERS)
 
 
 def error_answer(error: Exception, *, request_id: str, contract: bool) -> Response:
-    """Return the answer to *error*; *contract* keeps the body to what the contract names.
+    """Return the response to *error*; *contract* limits the body's keys.
 
-    What is not one of ours is logged by its class and place, and told to nobody.
+    An error that is not ours is logged by class and place, and not disclosed.
     """
     if not isinstance(error, HoldfastError):
         log_fault(error)
@@ -185,12 +188,12 @@ def error_answer(error: Exception, *, request_id: str, contract: bool) -> Respon
         error = errors.EngineFault(_FAULT)
     facts = _facts(error)
     if contract:
-        told: dict[str, object] = {"type": type, "message": _text(str(error))}
+        fields: dict[str, object] = {"type": type, "message": _text(str(error))}
         names = TOLD_BY_CONTRACT.get(error.__class__, ())
-        told |= {name: facts[name] for name in names}
+        fields |= {name: facts[name] for name in names}
     else:
-        told = told_of(error)
-    body = {"type": "error", "error": told, "request_id": request_id}
+        fields = told_of(error)
+    body = {"type": "error", "error": fields, "request_id": request_id}
     return Response(
         status=status,
         body=msgspec.json.encode(body),
@@ -200,15 +203,18 @@ def error_answer(error: Exception, *, request_id: str, contract: bool) -> Respon
 
 
 def told_of(error: HoldfastError) -> dict[str, object]:
-    """Return *error* as a route of ours tells it: its type, what is so, what to do, its facts."""
+    """Return *error* as the JSON object of our own routes.
+
+    It has the type, the code if there is one, message, next step and facts.
+    """
     _, type = status_and_type(error.__class__)
     if error.code is not None:
         # The one type that names memories of stores.
         type = "conflict_error" if isinstance(error, errors.PreconditionFailed) else type
-    told: dict[str, object] = {"type": type}
-    told |= {"code": error.code} if error.code else {}
-    told |= {"message": _text(error.message), "next": _text(error.next)}
-    return told | {name: fact for name, fact in _facts(error).items() if name not in told}
+    fields: dict[str, object] = {"type": type}
+    fields |= {"code": error.code} if error.code else {}
+    fields |= {"message": _text(error.message), "next": _text(error.next)}
+    return fields | {name: fact for name, fact in _facts(error).items() if name not in fields}
 
 
 def _advice(error: HoldfastError, status: int) -> Iterator[tuple[bytes, bytes]]:
@@ -225,13 +231,13 @@ def _advice(error: HoldfastError, status: int) -> Iterator[tuple[bytes, bytes]]:
 
 def _header(error: HoldfastError, facts: dict[str, object]) -> bytes:
     public = next(kind for kind in _lineage(error.__class__) if kind.__module__ == errors.__name__)
-    # An entry may be longer than a header: it stands in the body alone.
+    # An entry may be longer than a header, so it is only in the body.
     small = {name: fact for name, fact in facts.items() if not _has_objects(fact)}
-    told: dict[str, object] = {"class": public.__name__}
-    told |= {"code": error.code} if error.code else {}
-    told |= {"next": _text(error.next), "facts": small}
+    fields: dict[str, object] = {"class": public.__name__}
+    fields |= {"code": error.code} if error.code else {}
+    fields |= {"next": _text(error.next), "facts": small}
     # DEL is ASCII and may stand in JSON, but not in a header.
-    return json.dumps(told, separators=(",", ":")).replace("\x7f", "\\u007f").encode()
+    return json.dumps(fields, separators=(",", ":")).replace("\x7f", "\\u007f").encode()
 
 
 def _has_objects(fact: object) -> bool:
@@ -264,7 +270,7 @@ def _plain(fact: object) -> object:
 
 
 def _text(given: str) -> str:
-    """Return *given* with what is not text (a lone surrogate) spelled out."""
+    """Return *given* with lone surrogates, which are not text, escaped."""
     return given.encode("utf-8", "backslashreplace").decode()
 
 
@@ -273,7 +279,10 @@ def _lineage(kind: type[HoldfastError]) -> Iterator[type[HoldfastError]]:
 
 
 def log_fault(error: BaseException) -> None:
-    """Log the class of *error* and where it rose; its words may repeat what a client sent."""
+    """Log the class of *error* and where it was raised.
+
+    Its message is not logged: it may repeat what a client sent.
+    """
     if isinstance(error, BaseExceptionGroup):
         for each in cast("BaseExceptionGroup[BaseException]", error).exceptions:
             log_fault(each)

@@ -1,4 +1,4 @@
-"""What run memories did in this process, and what is kept of runs, as Prometheus reads it."""
+"""Metrics of run memories in this process, and of the records of runs."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -14,12 +14,12 @@ _RUN_PREFIX: Final = "holdfast_run_"
 
 
 def run_numbers(engine: Engine, now: int) -> dict[str, float]:
-    """Return what is kept of runs within *engine*'s scope at *now*."""
+    """Return the numbers of the stored runs within *engine*'s scope at *now*."""
     return asdict(held(engine, now))
 
 
 def run_lines(numbers: dict[str, float]) -> Iterator[str]:
-    """Give the lines of what was done in this process, and of *numbers*."""
+    """Yield the lines of the counters of this process, and of *numbers*."""
     taken: dict[str, dict[tuple[str, ...], int]] = {}
     for name, value, count in counts.taken():
         taken.setdefault(name, {})[(value,) if value else ()] = count

@@ -1,4 +1,4 @@
-"""What runs of agents did in this process, as Prometheus reads it."""
+"""Metrics of the runs of agents and networks, in this process."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -6,7 +6,7 @@ from holdfast.ground.errors import MissingExtra
 
 
 def runtime_lines() -> Iterator[str]:
-    """Give the lines of what was done in this process; none where agents cannot run."""
+    """Yield the lines of the counters of agents; none if the extra is missing."""
     try:
         from holdfast.runtime.metrics import TOLD, counts
     except MissingExtra:
@@ -15,7 +15,7 @@ def runtime_lines() -> Iterator[str]:
 
 
 def network_run_lines() -> Iterator[str]:
-    """Give the lines of what networks did in this process; none where agents cannot run."""
+    """Yield the lines of the counters of networks; none if the extra is missing."""
     try:
         from holdfast.runtime.networks.run import TOLD, counts
     except MissingExtra:
@@ -28,14 +28,14 @@ def _lines(
     families: Mapping[str, tuple[str, str]],
     samples: Iterable[tuple[str, tuple[tuple[str, str], ...], float]],
 ) -> Iterator[str]:
-    told: str | None = None
+    current: str | None = None
     for name, labels, number in samples:
         family = next(each for each in families if name.startswith(each))
-        if family != told:
+        if family != current:
             kind, says = families[family]
             yield f"# HELP {prefix}{family} {says}"
             yield f"# TYPE {prefix}{family} {kind}"
-            told = family
+            current = family
         shown = ",".join(f'{label}="{_escaped(value)}"' for label, value in labels)
         braced = f"{{{shown}}}" if shown else ""
         yield (

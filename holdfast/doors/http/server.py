@@ -1,8 +1,8 @@
 """Serve the application with uvicorn, in one or several processes.
 
-Told once (SIGTERM, Ctrl-C), a process takes nothing new, finishes what is in flight, closes the
-database and ends with 0. Told twice, it ends at once with 1; what was acknowledged is kept either
-way.
+At the first signal (SIGTERM, Ctrl-C) a process accepts nothing new, finishes the requests in
+flight, closes the database and exits with 0. At the second it exits at once with 1. Acknowledged
+writes are durable either way.
 """
 
 import asyncio
@@ -46,14 +46,14 @@ if TYPE_CHECKING:
     from holdfast.runtime import Network
 
 
-# An answer's head and body are sent together: one call of the system, and one packet, for both.
-# uvicorn writes the head as soon as it is told the status, and uvloop hands each write to the
-# system at once. For a small answer the second write costs as much as all that is ours.
+# A response's head and body are sent together, in one system call and one packet. uvicorn writes
+# the head as soon as it has the status, and uvloop makes a system call for each write. For a small
+# response the second write costs as much as all of our own work.
 #
 # The head of a request has a limit and a deadline, and so have the trailers of its body.
 #
-# An offer to go on in another protocol is passed over, and what is not HTTP is answered as any
-# other mistake is.
+# An offer to upgrade the protocol is ignored. Input that is not HTTP gets an error response, as any
+# other mistake.
 
 LINGER = 2.0
 """Seconds for which input is discarded after a refusal.
@@ -64,11 +64,11 @@ A connection that is closed with unread input is reset, and the client loses the
 _HEAD, _CONTINUE = b"HTTP/1.1 ", b"HTTP/1.1 1"
 _OFFER = re.compile(rb"(?i:\r\nupgrade)(?=:)")
 _HEAD_MOST = 8_192
-"""Bytes within which the offer of a client that makes one stands."""
+"""Bytes of a head that are searched for an offer to upgrade."""
 
 
 class OneWriteProtocol(HttpToolsProtocol):
-    """uvicorn's protocol with limits, on a transport that keeps a head back until what follows it.
+    """uvicorn's protocol with limits, which sends a head together with its body.
 
     `_part` names the part of a request that arrives; None between requests. `_head_bytes` counts
     the bytes of a head, or of trailers, while they arrive; None within a body. The parser copies
@@ -78,8 +78,8 @@ class OneWriteProtocol(HttpToolsProtocol):
     def connection_made(  # pyright: ignore[reportIncompatibleMethodOverride] - as uvicorn's own does
         self, transport: asyncio.Transport
     ) -> None:
-        """Begin to speak on *transport*, whose first head has its deadline from now on."""
-        super().connection_made(_OneWrite(transport, self.loop))  # pyright: ignore[reportArgumentType] - it looks like one
+        """Start on *transport*, and start the deadline of the first head."""
+        super().connection_made(_OneWrite(transport, self.loop))  # pyright: ignore[reportArgumentType] - it has the methods that are used
         self._app = cast("App", self.config.app)
         self._limits = self._app.limits
         self._part: Literal["head", "body"] | None = None
@@ -96,7 +96,7 @@ class OneWriteProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Read *data*, without what it offers to upgrade to.
+        """Parse *data*, without an offer to upgrade the protocol.
 
         Some clients offer HTTP/2 with every request. The parser takes an offer for accepted, and
         drops the body. The header's name keeps its length, so that nothing else shifts.
@@ -135,7 +135,7 @@ class OneWriteProtocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_chunk_header(self) -> None:
-        """Count what follows a chunk's size: if that was 0 it is trailers, else a body."""
+        """Count the bytes after a chunk's size: trailers if it is 0, else a body."""
         self._head_bytes = 0
 
     def on_body(self, body: bytes) -> None:
@@ -149,7 +149,7 @@ class OneWriteProtocol(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Send a refusal that waited for its turn, or begin the deadline of what arrives."""
+        """Send a pending refusal, or start the deadline of incomplete input."""
         super().on_response_complete()
         if self._refusal is not None and not self._answering():
             self._send_refusal(self._refusal)
@@ -163,7 +163,7 @@ class OneWriteProtocol(HttpToolsProtocol):
         self._refuse(self._fault or InvalidInput("request", "is not HTTP", next=next))
 
     def _answering(self) -> bool:
-        """Tell whether a response is still to be completed."""
+        """Return whether a response is incomplete."""
         cycle = cast("RequestResponseCycle | None", self.cycle)
         return cycle is not None and not cycle.response_complete
 
@@ -172,9 +172,9 @@ class OneWriteProtocol(HttpToolsProtocol):
         return len(self.url) + lines
 
     def _watch(self) -> None:
-        """Set the deadline of what has begun to arrive, if the server waits for it.
+        """Set the deadline of incomplete input, if the server waits for it.
 
-        While a body is read, `bodies.py` watches over it.
+        While a body is read, `IncomingBody` has its deadline.
         """
         if self._refusal is not None or self.transport.is_closing():
             return
@@ -201,7 +201,10 @@ class OneWriteProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def _refuse(self, error: HoldfastError) -> None:
-        """Answer *error* and close, once complete requests are answered; discard further input."""
+        """Answer *error* and close, once complete requests are answered.
+
+        Further input is discarded.
+        """
         if self._refusal is not None:
             return
         self._refusal = error
@@ -221,15 +224,18 @@ class OneWriteProtocol(HttpToolsProtocol):
             return
         self._unset_keepalive_if_required()
         status, headers, body = self._app.refusal(error)
-        told = {**dict(headers), b"connection": b"close"}
-        lines = b"".join(b"%b: %b\r\n" % pair for pair in told.items())
+        fields = {**dict(headers), b"connection": b"close"}
+        lines = b"".join(b"%b: %b\r\n" % pair for pair in fields.items())
         self.transport.write(b"%b%b\r\n%b" % (STATUS_LINE[status], lines, body))
         self.transport.write_eof()
         self._timer = self.loop.call_later(LINGER, self.transport.close)
 
 
 class _OneWrite:
-    """*transport*, but for `write`: a head waits for the next write, or the loop's next round."""
+    """A transport on which a head waits for the next write.
+
+    Without one it is written in the next cycle of the loop.
+    """
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport, self._loop, self._head = transport, loop, b""
@@ -265,11 +271,11 @@ class _OneWrite:
 _log = logging.getLogger(__name__)
 
 PAUSE = 1.0
-"""Seconds before a process that ended by itself is replaced: a fault at start is not a storm."""
+"""Seconds before a process that exited by itself is replaced, to limit restarts."""
 
 
 class Workers:
-    """Runs *work*(first) in each of *count* processes, until told to stop."""
+    """Supervisor of *count* processes that each run *work*(first), until a signal."""
 
     def __init__(self, count: int, work: Callable[[bool], int]) -> None:
         self._count, self._work = count, work
@@ -277,11 +283,14 @@ class Workers:
         self._stopping, self._first = False, True
 
     def run(self) -> int:
-        """Return 0 once all were told to stop and did; a second telling ends all with 1.
+        """Run until a signal; return 0 once all processes have exited.
 
-        A process that ends by itself is replaced, unless none ever lived past its start.
+        A second signal kills all of them and exits with 1. A process that exits by itself is
+        replaced after `PAUSE` seconds.
         """
-        before = {each: signal.signal(each, self._told) for each in (signal.SIGTERM, signal.SIGINT)}
+        before = {
+            each: signal.signal(each, self._on_signal) for each in (signal.SIGTERM, signal.SIGINT)
+        }
         try:
             while len(self._alive) < self._count:
                 self._begin()
@@ -300,10 +309,10 @@ class Workers:
             self._live(first=first)
         self._alive.add(process)
         if self._stopping:
-            self._tell(process, signal.SIGTERM)
+            self._send_signal(process, signal.SIGTERM)
 
     def _live(self, *, first: bool) -> None:
-        """Do the work, in the child, and end with it."""
+        """Run the work in the child process, and exit with its code."""
         code = 1
         try:
             for each in (signal.SIGTERM, signal.SIGINT):
@@ -324,17 +333,17 @@ class Workers:
         if not self._stopping:
             self._begin()
 
-    def _told(self, sig: int, frame: FrameType | None) -> None:
+    def _on_signal(self, sig: int, frame: FrameType | None) -> None:
         del sig, frame
         if self._stopping:
             for process in self._alive:
-                self._tell(process, signal.SIGKILL)
+                self._send_signal(process, signal.SIGKILL)
             os._exit(1)
         self._stopping = True
         for process in self._alive:
-            self._tell(process, signal.SIGTERM)
+            self._send_signal(process, signal.SIGTERM)
 
-    def _tell(self, process: int, sig: signal.Signals) -> None:
+    def _send_signal(self, process: int, sig: signal.Signals) -> None:
         try:
             os.kill(process, sig)
         except ProcessLookupError:
@@ -343,16 +352,16 @@ class Workers:
 
 PORT = 8420
 GRACE = 10
-"""Seconds that requests in flight have, once the server was told to stop."""
+"""Seconds for requests in flight to finish, once the server stops."""
 
 KEEP_ALIVE = 75
 """Seconds that an idle connection stays open: longer than clients and proxies keep theirs."""
 
 START_MOST = 30.0
-"""Seconds that a database has to start, which cannot be reached when the server does."""
+"""Seconds to wait for a database that cannot be reached when the server starts."""
 
 START_PAUSE = 0.25
-"""Seconds between two tries to reach it."""
+"""Seconds between two attempts to reach it."""
 
 BACKLOG = 2_048
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -362,7 +371,7 @@ Announce = Callable[[str], None]
 
 
 class ServeOptions(Struct, frozen=True, kw_only=True):
-    """How each process is to serve."""
+    """Options of each serving process."""
 
     strict: bool
     migrate: bool
@@ -387,16 +396,16 @@ def serve(
     allow_origins: Sequence[str] = (),
     announce: Announce | None = None,
 ) -> int:
-    """Serve the database *target* on *host* and *port* until told to stop; return the exit code.
+    """Serve the database *target* on *host* and *port*; return the exit code.
 
-    *port* 0 is any free one. Each of several *workers* is a process that opens the database for
-    itself, behind one socket. *networks*, each as `package.module:attribute`, are run for whoever
-    may write. *models*, each as `provider:model`, may be named by requests, besides those that the
-    server is configured with. With *access_log* each request is a line on the error stream.
-    Pages of *public_url*, where clients elsewhere reach the server, and of *allow_origins* may
-    send requests. *announce* gets the line that says where, what and for whom; None writes it to
-    the error stream. InvalidInput for what cannot be served, Unavailable when the address is
-    taken.
+    It runs until a signal stops it. *port* 0 is any free one. Each of several *workers* is a
+    process that opens the database for itself, behind one socket. Clients with the right to write
+    may run *networks*, each given as `package.module:attribute`. Requests may name *models*, each
+    as `provider:model`, besides those that the server is configured with. With *access_log* each
+    request is a line on the error stream. Pages of *public_url*, at which other machines reach the
+    server, and of *allow_origins* may send requests. *announce* gets the line with address,
+    database and whether a key is required; None writes it to the error stream. Raise InvalidInput
+    for options that cannot be served, Unavailable if the address is taken.
     """
     _check(target, workers)
     terms = ServeOptions(
@@ -476,7 +485,7 @@ def _serve_one(
 
 @contextmanager
 def _requests_logged() -> Generator[None]:
-    """Write a line for each request to the error stream meanwhile."""
+    """Log a line for each request to the error stream, within the block."""
     formatter = logging.Formatter("%(asctime)s %(message)s", datefmt="%Y-%m-%dT%H:%M:%SZ")
     formatter.converter = gmtime
     handler = logging.StreamHandler(sys.stderr)
@@ -499,21 +508,22 @@ def wait_for_database(
     now: Callable[[], float] = monotonic,
     wait: Callable[[float], None] = sleep,
 ) -> Holdfast:
-    """Return what *open* opens, once its database can be reached.
+    """Return the result of *open*, once its database can be reached.
 
-    A PostgreSQL that starts refuses connections, or answers 57P03: it is tried again for
-    `START_MOST` seconds by the clock *now*, then Unavailable rises. *tell* gets one line about it.
+    A PostgreSQL that starts refuses connections, or answers 57P03: *open* is retried for
+    `START_MOST` seconds by the clock *now*, then Unavailable is raised. *tell* gets one line about
+    it.
     """
-    end, told = now() + START_MOST, False
+    end, announced = now() + START_MOST, False
     while True:
         try:
             return open()
         except Unavailable as error:
             if error.reason != "lost" or now() >= end:
                 raise
-            if not told:
+            if not announced:
                 tell(f"Holdfast waits up to {START_MOST:g} s for its database: {error.message}")
-                told = True
+                announced = True
         wait(START_PAUSE)
 
 
@@ -535,7 +545,7 @@ def _to_stderr(line: str) -> None:
 
 
 class HttpServer(uvicorn.Server):
-    """uvicorn, stopped as we promise it: told once it finishes, told twice it ends at once."""
+    """uvicorn's server: the first signal stops it, the second ends it at once."""
 
     def __init__(self, app: App, started: Callable[[], None]) -> None:
         super().__init__(
@@ -554,21 +564,21 @@ class HttpServer(uvicorn.Server):
                 backlog=BACKLOG,
             )
         )
-        self._app, self._told = app, started
+        self._app, self._announce = app, started
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to answer, and say so."""
+        """Start to answer requests, then announce it."""
         await super().startup(sockets)
-        self._told()
+        self._announce()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Finish what is in flight, live answers by ending them."""
+        """Finish the requests in flight; end live responses."""
         self._app.house.stopping.set()
         await super().shutdown(sockets)
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:
-        """Be told to stop by a signal, and leave it at that: it is not raised again."""
+        """Handle signals within the block; do not raise them again."""
         before = {each: signal.signal(each, self.handle_exit) for each in SIGNALS}
         try:
             yield
@@ -577,7 +587,7 @@ class HttpServer(uvicorn.Server):
                 signal.signal(each, handler)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Stop; the second time, now."""
+        """Stop the server; at the second signal exit with 1."""
         del frame
         if self.should_exit:
             os._exit(1)

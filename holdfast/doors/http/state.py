@@ -34,18 +34,18 @@ if TYPE_CHECKING:
     from holdfast.runtime import Network, NetworkRun, RunEvent, UserMessage
 
 
-# They rise as other ids do. What tells two processes apart is drawn once; within a process the
-# count does.
+# Request ids ascend with time, as other ids do. A random tail, drawn once, distinguishes processes;
+# a count distinguishes the ids of one process.
 
 _TICK = 1_000
-"""Microseconds for which the time is spelled once."""
+"""Microseconds for which the encoded time is reused."""
 
 _PAIRS = [first + second for first in ALPHABET for second in ALPHABET]
 _MOST = len(_PAIRS) ** (COUNT // 2)
 
 
 class RequestIds:
-    """Makes `req_…` ids, for one thread."""
+    """Generator of `req_…` ids, for one thread."""
 
     def __init__(self) -> None:
         self._tail = base62(secrets.randbits(65), RANDOM)
@@ -62,18 +62,18 @@ class RequestIds:
         return f"req_{self._head}{_PAIRS[high]}{_PAIRS[low]}{self._tail}"
 
 
-# A ring only says that it is time to look; who waits looks now and then without one.
+# A notification only triggers a look-up; a waiting request also looks up now and then without one.
 
 _log = logging.getLogger(__name__)
 
 WAITING_MOST = 500
-"""Requests that wait at once; one more is told to come back."""
+"""Requests that wait at once; a further one gets Unavailable, to retry."""
 
 LINGER = 15.0
-"""Seconds that the feed is followed on without anybody who waits: the next is soon there."""
+"""Seconds for which the feed is followed without a waiting request: the next comes soon."""
 
 PATIENCE = 1.0
-"""Seconds to wait for the feed to begin, and before it is tried again when it failed."""
+"""Seconds to wait for the feed to begin, and before a retry after it failed."""
 
 
 class ChangeWaiter:
@@ -81,24 +81,30 @@ class ChangeWaiter:
 
     def __init__(self, workspace: str, store_id: str) -> None:
         self._workspace, self._store_id = workspace, store_id
-        self._rung = asyncio.Event()
+        self._notified = asyncio.Event()
 
     def hear(self, event: Event) -> None:
-        """Take *event* for a ring if it may be about the store, or about the session."""
+        """Notify the request if *event* may concern its store.
+
+        An event without a store, such as a session's, may concern every store.
+        """
         if event.workspace == self._workspace:
             about = event.ids.get("memory_store_id", self._store_id)
             if about == self._store_id:
-                self._rung.set()
+                self._notified.set()
 
     async def ring(self, seconds: float) -> None:
-        """Return when it rang since this was last asked, after *seconds* at the latest."""
+        """Wait for a notification since the last call, for *seconds* at most."""
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._rung.wait(), seconds)
-        self._rung.clear()
+            await asyncio.wait_for(self._notified.wait(), seconds)
+        self._notified.clear()
 
 
 class Bell:
-    """Follows the changes of all workspaces while anybody waits, and a little longer."""
+    """Notifier of the requests that wait for changes, in all workspaces.
+
+    It follows the feed while requests wait, and `LINGER` seconds longer.
+    """
 
     def __init__(self, engine: Engine, lanes: Lanes) -> None:
         self._engine, self._lanes = engine, lanes
@@ -108,12 +114,15 @@ class Bell:
 
     @property
     def waits(self) -> int:
-        """How many wait."""
+        """Number of requests that wait."""
         return len(self._waiting)
 
     @asynccontextmanager
     async def waiting(self, workspace: str, store_id: str) -> AsyncGenerator[ChangeWaiter]:
-        """Give one who is rung for what happens from now on; Unavailable when too many wait."""
+        """Yield a waiter that is notified of changes from now on.
+
+        Raise Unavailable if too many requests wait.
+        """
         if len(self._waiting) >= WAITING_MOST:
             raise Unavailable(
                 f"{WAITING_MOST} requests wait for changes, the most that may.",
@@ -124,7 +133,7 @@ class Bell:
         self._waiting.add(one)
         try:
             if self._task is None or self._task.done():
-                self._task = asyncio.ensure_future(self._ring())
+                self._task = asyncio.ensure_future(self._notify())
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._following.wait(), PATIENCE)
             yield one
@@ -132,16 +141,16 @@ class Bell:
             self._waiting.discard(one)
 
     def close(self) -> None:
-        """Ring no more."""
+        """Stop following the feed."""
         if self._task is not None and not self._task.done():
             self._task.cancel()
 
-    async def _ring(self) -> None:
+    async def _notify(self) -> None:
         while self._waiting:
             try:
                 await self._follow()
             except HoldfastError as error:
-                # Who waits meets the same fault when it looks, and tells its client.
+                # A waiting request meets the same error at its look-up, and reports it.
                 _log.debug("the change feed is not followed: %s", type(error).__name__)
                 await asyncio.sleep(PATIENCE)
 
@@ -149,30 +158,30 @@ class Bell:
         with closing(await self._lanes.slow(self._engine.feed)) as feed:
             self._following.set()
             try:
-                heard = True
-                while heard or self._waiting:
-                    heard = self._tell(await self._lanes.live(lambda: feed.poll(LINGER)))
+                received = True
+                while received or self._waiting:
+                    received = self._deliver(await self._lanes.live(lambda: feed.poll(LINGER)))
             finally:
                 self._following.clear()
 
-    def _tell(self, events: Iterable[Event]) -> bool:
-        """Let everybody hear *events*; tell whether there were any."""
-        heard = False
+    def _deliver(self, events: Iterable[Event]) -> bool:
+        """Pass *events* to the waiting requests; return whether there were any."""
+        received = False
         for event in events:
-            heard = True
+            received = True
             for one in self._waiting:
                 one.hear(event)
-        return heard
+        return received
 
 
 END_MOST = 5.0
-"""Seconds that runs have to end, once the server was told to stop."""
+"""Seconds that runs have to end, once the server stops."""
 
 _encode = msgspec.json.Encoder().encode
 
 
 class Going:
-    """A run that goes on, and the events of it so far, as a stream has them."""
+    """An active run, with its events so far, encoded for a stream."""
 
     def __init__(self) -> None:
         self.frames: list[tuple[str, bytes]] = []
@@ -182,24 +191,27 @@ class Going:
         self._news = asyncio.Event()
 
     def hear(self, event: "RunEvent") -> None:
-        """Keep *event* for whoever follows."""
+        """Store *event* for the followers of the run."""
         self.frames.append((event.type, _encode(event.to_dict())))
         self._wake()
 
     def end(self) -> None:
-        """Take note that nothing more will come."""
+        """Mark the run as ended: no events follow."""
         self.over = True
         self._wake()
 
     async def news(self, most: float) -> None:
-        """Wait until something happens, *most* seconds at most."""
+        """Wait for the next event or the end, for *most* seconds at most."""
         try:
             await asyncio.wait_for(self._news.wait(), most)
         except TimeoutError:
             return
 
     async def waited(self) -> "NetworkRun":
-        """Return the run once it has ended; what kept it from beginning is raised."""
+        """Wait for the end of the run, and return it.
+
+        Raise the error that kept it from starting; NotFound if there is no run.
+        """
         if self.run is None:
             raise NotFound("run", "")
         return await self.run.wait()
@@ -226,13 +238,16 @@ class Served:
     def start(
         self, network: "Network", hf: Holdfast, message: "UserMessage", options: Mapping[str, Any]
     ) -> Going:
-        """Return a run of *network* that *message* begins, in the workspace of *hf*."""
+        """Start a run of *network* with *message*, in the workspace of *hf*.
+
+        Raise Conflict if its `run_id` is active.
+        """
         from holdfast.runtime import EngineHistory
 
-        wanted = options.get("run_id")
-        if wanted and (hf.workspace, wanted) in self._going:
+        run_id = options.get("run_id")
+        if run_id and (hf.workspace, run_id) in self._going:
             raise Conflict(
-                f"The run {wanted} is already active.",
+                f"The run {run_id} is already active.",
                 reason="running",
                 next="Follow its events, or give another run_id.",
             )
@@ -254,11 +269,11 @@ class Served:
         return going
 
     def going(self, workspace: str, run_id: str) -> Going | None:
-        """Return the run if it goes on in this process, else None."""
+        """Return the run if it is active in this process, else None."""
         return self._going.get((workspace, run_id))
 
     async def stop(self) -> None:
-        """Cancel the runs that go on, and wait for their ends to be kept."""
+        """Cancel the active runs; wait `END_MOST` seconds for their ends to be stored."""
         runs = [going for going in self._going.values() if going.run is not None]
         for going in runs:
             cast("NetworkRun", going.run).cancel("the server stops")
@@ -269,12 +284,15 @@ class Served:
 async def followed(
     going: Going, after: int, beat: float
 ) -> AsyncGenerator[tuple[int, str, bytes] | None]:
-    """Give the events of *going* past the number *after*, None where *beat* seconds were quiet."""
+    """Yield the events of *going* after the number *after*, until the run ends.
+
+    Yield None after each *beat* seconds without an event.
+    """
     at = after + 1
     while True:
         while at < len(going.frames):
-            type, told = going.frames[at]
-            yield at, type, told
+            type, payload = going.frames[at]
+            yield at, type, payload
             at += 1
         if going.over:
             return
@@ -285,9 +303,10 @@ async def followed(
 
 
 def load(names: Iterable[str]) -> dict[str, "Network"]:
-    """Return the networks that *names*, each as `package.module:attribute`, stand for, by name.
+    """Import networks, each named as `package.module:attribute`; return them by name.
 
-    InvalidInput for what cannot be found or is no network; MissingExtra without agents.
+    Raise InvalidInput for one that cannot be found or is not a network; MissingExtra without the
+    extra for agents.
     """
     found: dict[str, Network] = {}
     for name in names:
@@ -319,26 +338,26 @@ def _loaded(name: str) -> "Iterable[Network]":
 
 
 requests_log = logging.getLogger("holdfast.access")
-"""A line for each request, at level INFO; of its own name, so that it is switched by itself."""
+"""Logs a line for each request at level INFO; its own name allows to switch it separately."""
 
 IN_FLIGHT_MOST = 1_000
-"""Requests answered at once; one more is told to come back."""
+"""Requests in flight at once; a further one gets Unavailable, to retry."""
 
 SWEEP_EVERY = 3600.0
-"""Seconds between two sweeps of what is kept for a time alone."""
+"""Seconds between two sweeps of expired changes and edits."""
 
 DURABLE_SWEEP_EVERY = 60.0
 """Seconds between two sweeps of durable memory, of every agent in every workspace."""
 
 TAKE_UP_EVERY = 5.0
-"""Seconds between two looks for mining and embedding that others left half done."""
+"""Seconds between two look-ups of mining and embedding that was left unfinished."""
 
 LIVE_MOST = 100
-"""Live answers at once; each has a thread that waits for changes."""
+"""Live responses at once; each has a thread that waits for changes."""
 
 
 class House:
-    """The handle, the routes and the counters of one server."""
+    """State of one server: handle, routes, metrics and requests in flight."""
 
     def __init__(
         self,
@@ -351,7 +370,7 @@ class House:
         ids: Ids,
     ) -> None:
         self.hf, self.table, self.strict, self.clock, self.ids = hf, table, strict, clock, ids
-        # The bell's own wait is one more.
+        # One more for the notifier's own wait.
         self.lanes = Lanes(direct=hf.engine.dialect == "sqlite", live=LIVE_MOST + 1)
         self.bell = Bell(hf.engine, self.lanes)
         self.shelf = HandleShelf(hf)
@@ -363,7 +382,7 @@ class House:
         """Models that requests may name besides those the server is configured with."""
         self.in_flight, self.live = 0, 0
         self.stopping = asyncio.Event()
-        self._everybody = DurableCaller(
+        self._all_agents = DurableCaller(
             engine=hf.engine.scoped(EVERYBODY),
             workspace=EVERYBODY.workspace,
             agent="",
@@ -381,7 +400,7 @@ class House:
 
     @contextmanager
     def place(self) -> Generator[None]:
-        """Take the place of one request; Unavailable when all are taken."""
+        """Count one request in flight; raise Unavailable if there are too many."""
         self.in_flight += 1
         try:
             if self.in_flight > IN_FLIGHT_MOST:
@@ -396,7 +415,7 @@ class House:
 
     @contextmanager
     def room_for_live(self) -> Generator[None]:
-        """Take the place of one live answer; Unavailable when all are taken."""
+        """Count one live response; raise Unavailable if there are too many."""
         if self.live >= LIVE_MOST:
             raise Unavailable(
                 f"The server holds {LIVE_MOST} live answers, its most.",
@@ -411,7 +430,7 @@ class House:
 
     @contextmanager
     def hearing(self, listener: Listener) -> Generator[None]:
-        """Hand every event to *listener* meanwhile."""
+        """Subscribe *listener* to every event within the block."""
         off = self.hf.events.subscribe(listener)
         try:
             yield
@@ -419,7 +438,7 @@ class House:
             off()
 
     async def keep_swept(self) -> None:
-        """Sweep what is past its time and take up what was left, until the server stops."""
+        """Delete expired data and resume unfinished jobs, until the server stops."""
         await asyncio.gather(
             self._repeat(self.sweep, SWEEP_EVERY),
             self._repeat(self.sweep_durable, DURABLE_SWEEP_EVERY),
@@ -441,7 +460,7 @@ class House:
                 return
 
     def sweep(self) -> None:
-        """Drop changes and edits past their time; what cannot be now is tried again later."""
+        """Delete expired changes and edits; log Unavailable and retry next time."""
         try:
             trim_changes(self.hf.engine, self.clock.now())
             drop_edits(self.hf.engine, self.clock.now())
@@ -449,34 +468,34 @@ class House:
             _log.warning("expired data could not be deleted: %s", error.reason)
 
     def sweep_durable(self) -> None:
-        """Remove what is over of every agent; what cannot be now is tried again later."""
+        """Sweep the memory of all agents; log Unavailable and retry next time."""
         try:
-            sweep_all(self._everybody)
+            sweep_all(self._all_agents)
         except Unavailable as error:
             _log.warning("durable memory could not be swept: %s", error.reason)
 
     def take_up(self) -> None:
-        """Have done what others left half done; what cannot be now is tried again later."""
+        """Resume jobs that were left unfinished; log Unavailable and retry next time."""
         try:
             take_up(self.hf, self.clock.now())
         except Unavailable as error:
             _log.warning("work that was left over could not be taken up: %s", error.reason)
 
     def durable_numbers(self) -> dict[str, float]:
-        """Return what durable memory is at now, as `/metrics` names it."""
-        now = self._everybody.now()
-        return {"sweep_lag_seconds": lag_of(self._everybody.engine, now)}
+        """Return the gauges of durable memory, by their names in `/metrics`."""
+        now = self._all_agents.now()
+        return {"sweep_lag_seconds": lag_of(self._all_agents.engine, now)}
 
     def longterm_numbers(self) -> dict[str, float]:
-        """Return what long-term memory holds now, as `/metrics` names it."""
-        return longterm_numbers(self._everybody.engine)
+        """Return the gauges of long-term memory, by their names in `/metrics`."""
+        return longterm_numbers(self._all_agents.engine)
 
     def run_numbers(self) -> dict[str, float]:
-        """Return what is kept of runs now, as `/metrics` names it."""
-        return run_numbers(self._everybody.engine, self._everybody.now())
+        """Return the gauges of stored runs, by their names in `/metrics`."""
+        return run_numbers(self._all_agents.engine, self._all_agents.now())
 
     def close(self) -> None:
-        """Let go of what the door itself holds; the handle is its maker's to close."""
+        """Release the server's own resources; the handle is closed by its opener."""
         self._unsubscribe()
         self.bell.close()
         self.lanes.close()
