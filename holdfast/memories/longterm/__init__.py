@@ -1,4 +1,4 @@
-"""Long-term memory: what a user told an agent, recalled in any later session."""
+"""Long-term memory: facts and turns of a user, recalled in later sessions."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""What was recalled, as a block for a prompt; and that block cut out of what is said again.
+"""Render recalled items as a prompt block, and remove such blocks from text.
 
 A text can neither leave its line nor close the block: markup is escaped, line breaks and
 characters that are not drawn are spaces.
@@ -16,7 +16,7 @@ from holdfast.memories.longterm.records import Recalled
 Span = tuple[int, int]
 
 BUDGET: Final = 8_192
-"""Bytes of a block, unless the caller says otherwise."""
+"""Default limit of a block in bytes."""
 LEAST_BUDGET: Final = 512
 
 _OPENING: Final = "<recalled-memories>"
@@ -31,7 +31,7 @@ _FRAME: Final = sum(len(line) + 1 for line in (_OPENING, _SAYS, _CLOSING))
 _BREAK = re.compile(rf"[\s{CONTROLS}{INVISIBLE}]+")
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 _TAG = re.compile(r"<[ \t]{0,8}(/?)[ \t]{0,8}recalled-memories[ \t]{0,8}>", re.IGNORECASE)
-# A line of a block, which is one line whatever its text.
+# A line of a block; line breaks in its text are escaped.
 _LINE = re.compile(
     r"[ \t]{0,8}(?:- \[(?:said by [^\n]*|(?:fact|preference|decision|event)\][^\n]*)"
     rf"|\([0-9]{{1,9}} more left out\)|{re.escape(_SAYS)})[ \t\r]{{0,8}}"
@@ -61,10 +61,10 @@ def recalled_block(results: Iterable[Recalled], budget: int = BUDGET) -> str:
 
 
 def without_blocks(text: str) -> str:
-    """Return *text* without the blocks in it, so that nothing is learnt from what was recalled.
+    """Return *text* without recall blocks, so that they are not recorded again.
 
-    A block within a block goes with it. Of one that is never closed all its lines go, and what
-    was written after them stays.
+    A block within a block is removed with it. Of a block that is never closed all lines are
+    removed, and the text after them stays.
     """
     if not _TAG.search(text):
         return text
@@ -84,7 +84,7 @@ def without_blocks(text: str) -> str:
 
 
 def _cuts(text: str) -> tuple[list[Span], int]:
-    """Return what is to be cut, apart and in order, and where the first unclosed block opens."""
+    """Return the spans to cut, disjoint and in order, and the first unclosed opening."""
     opened: list[Span] = []
     cuts: list[Span] = []
     for tag in _TAG.finditer(text):
@@ -135,7 +135,10 @@ def _fitting(sizes: Sequence[int], budget: int) -> int:
 
 
 def _cut(result: Recalled, most: int) -> str:
-    """Return the line of *result* cut to *most* bytes with its line break, at a character."""
+    """Return the line of *result* in at most *most* bytes, its line break included.
+
+    It is cut between characters.
+    """
     room = most - _size("…")
     kept: list[str] = []
     for char in _characters(result):

@@ -6,21 +6,24 @@ from collections.abc import Callable, Hashable
 from typing import Final, NamedTuple
 
 CACHE_BYTES: Final = 268_435_456
-"""About how much memory all that is kept may take together."""
+"""Approximate byte limit of all caches together."""
 
 POSTINGS, VECTORS = CACHES = ("postings", "vectors")
 """The caches there are."""
 
 
 class Tenant(NamedTuple):
-    """Something that a cache keeps: which cache, and by what name it is known there."""
+    """An entry of a cache: the cache, and the name of the entry there."""
 
     cache: str
     name: Hashable
 
 
 class ByteBudget:
-    """So many bytes. No cache is called with the lock held, so each may hold its own."""
+    """LRU byte budget of several caches.
+
+    No cache is called with the lock held, so each may hold its own.
+    """
 
     def __init__(self, most_bytes: int = CACHE_BYTES) -> None:
         self._most = most_bytes
@@ -29,10 +32,10 @@ class ByteBudget:
         self._bytes: Counter[str] = Counter(dict.fromkeys(CACHES, 0))
 
     def take(self, tenant: Tenant, size_bytes: int, leave: Callable[[], None]) -> None:
-        """Note how much *tenant* takes, and have others leave until it fits; it stays itself.
+        """Record the size of *tenant*, and evict others until it fits; it is not evicted.
 
-        *leave* is called once it is to go, and may come after it was noted anew: whoever is called
-        lets go then too.
+        *leave* is called when *tenant* is evicted. That may happen after it was recorded again: it
+        must drop its entry then too.
         """
         leaving: list[Callable[[], None]] = []
         with self._lock:
@@ -47,18 +50,18 @@ class ByteBudget:
             each()
 
     def used(self, tenant: Tenant) -> None:
-        """Note that *tenant* was of use, if it is there."""
+        """Mark *tenant* as the most recently used, if it is stored."""
         with self._lock:
             if tenant in self._tenants:
                 self._tenants.move_to_end(tenant)
 
     def left(self, tenant: Tenant) -> None:
-        """Note that *tenant* takes nothing any more."""
+        """Remove *tenant* from the budget."""
         with self._lock:
             self._remove(tenant)
 
     def sizes(self) -> dict[str, int]:
-        """Return about how many bytes each cache takes."""
+        """Return the approximate size of each cache in bytes."""
         with self._lock:
             return dict(self._bytes)
 

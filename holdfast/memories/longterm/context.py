@@ -30,10 +30,10 @@ _ON, _OFF = frozenset(("1", "true", "yes", "on")), frozenset(("0", "false", "no"
 
 
 def is_on(enabled: object, variable: str | None) -> bool:
-    """Tell whether memory is on for a caller who says *enabled*, where *variable* is set so.
+    """Check whether memory is on, by *enabled* and the environment's *variable*.
 
-    Either may veto; the caller's None leaves it to the variable, and unset is off. InvalidInput
-    for what is neither.
+    Either may veto. None as *enabled* leaves it to the variable, and unset is off. Raise
+    `InvalidInput` for any other value.
     """
     said = said_by(variable)
     if enabled is not None and not isinstance(enabled, bool):
@@ -44,7 +44,7 @@ def is_on(enabled: object, variable: str | None) -> bool:
 
 
 def said_by(variable: str | None) -> bool | None:
-    """Return what the environment's *variable* says; None when it is unset or empty."""
+    """Parse the environment's *variable*; None when it is unset or empty."""
     word = (variable or "").strip().lower()
     if not word:
         return None
@@ -56,7 +56,10 @@ def said_by(variable: str | None) -> bool | None:
 
 
 def cap_in(variable: str | None) -> int | None:
-    """Return the item cap that the environment's *variable* sets; None when it is unset."""
+    """Return the item limit that the environment's *variable* sets.
+
+    None when it is unset.
+    """
     word = (variable or "").strip()
     if not word:
         return None
@@ -68,44 +71,44 @@ def cap_in(variable: str | None) -> int | None:
 
 
 class Results:
-    """What came of mining since it was last taken."""
+    """Results of mining since the last `take`."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._heard: list[Remembered] = []
+        self._results: list[Remembered] = []
 
     def add(self, results: tuple[Remembered, ...]) -> None:
-        """Hear of *results*."""
+        """Add *results*."""
         with self._lock:
-            self._heard += results
+            self._results += results
 
     def take(self) -> tuple[Remembered, ...]:
-        """Return all that was heard since, oldest first."""
+        """Return and remove all results, oldest first."""
         with self._lock:
-            heard, self._heard = tuple(self._heard), []
-        return heard
+            results, self._results = tuple(self._results), []
+        return results
 
 
 class Mined:
-    """Who listens to the mining of which collection, in this process."""
+    """Subscriptions to mining results by collection, in this process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._listening: dict[Hashable, WeakSet[Results]] = {}
 
-    def listen(self, whose: Hashable) -> Results:
-        """Return what hears from now on what came of mining in the collection of *whose*."""
+    def listen(self, collection: Hashable) -> Results:
+        """Return a queue that receives the mining results of a collection from now on."""
         results = Results()
         with self._lock:
-            self._listening.setdefault(whose, WeakSet()).add(results)
+            self._listening.setdefault(collection, WeakSet()).add(results)
         return results
 
-    def tell(self, whose: Hashable, results: tuple[Remembered, ...]) -> None:
-        """Let those who listen hear *results*; forget collections to which nobody listens."""
+    def tell(self, collection: Hashable, results: tuple[Remembered, ...]) -> None:
+        """Add *results* to the queues of a collection; drop collections without queues."""
         with self._lock:
-            listening = list(self._listening.get(whose, ()))
-            for nobody in [each for each, heard in self._listening.items() if not heard]:
-                del self._listening[nobody]
+            listening = list(self._listening.get(collection, ()))
+            for unused in [name for name, queues in self._listening.items() if not queues]:
+                del self._listening[unused]
         for each in listening:
             each.add(results)
 
@@ -115,7 +118,7 @@ QUERY_SECONDS = 2.0
 
 
 class Shared:
-    """What is kept in memory, what waits to be written, and who works in the background."""
+    """Caches, pending writes and background threads that all handles share."""
 
     def __init__(self, cache_bytes: int = CACHE_BYTES) -> None:
         self.room = ByteBudget(cache_bytes)
@@ -127,13 +130,13 @@ class Shared:
         self.mined = Mined()
         self.query_seconds = QUERY_SECONDS
         self.troubles: dict[str, str] = {}
-        """Why an embedder's vectors could not be had last, by its model."""
+        """The last error of an embedder, by its model."""
         self.reindexing: dict[Place, Tender] = {}
-        """Who makes the terms of a collection anew, by what names it."""
+        """Running re-analyses, by the name of the collection."""
         self.counts: LongTermCounters = counts
 
     def close(self) -> None:
-        """Write what waits, and let go of the rest; the engine is still open."""
+        """Write what is pending and close the rest; the engine is still open."""
         self.worker.close()
         self.marks.flush()
         self.models.close()
@@ -142,25 +145,25 @@ class Shared:
 
 
 Extractor = Callable[[Any], str]
-"""Given an ExtractionRequest, returns what a model says is worth remembering of it."""
+"""Returns a model's response to an ExtractionRequest."""
 
 
 class Background(Protocol):
-    """Does what waits to be done for a caller."""
+    """Runs the pending background work of a caller."""
 
     def wake(self, caller: "CollectionContext") -> None:
-        """See to what waits for *caller*."""
+        """Schedule the pending work of *caller*."""
         ...
 
 
 class CollectionContext(Struct, frozen=True, kw_only=True):
-    """Whose collection, who acts, and with which engine, clock and ids.
+    """Owner, actor, engine, clock and ids of the calls on one collection.
 
-    `engine` is scoped to `workspace` and `user`; `workspace_id` is "" for none. `shared` is what
-    all handles on the engine have in common. `mines` says that somebody extracts items, which is
+    `engine` is scoped to `workspace` and `user`; `workspace_id` is "" for none. `shared` is the
+    state that all handles on the engine have in common. `mines` is true if there is an extractor:
     `extractor`, or by its name, if it has one, `miner`. With `embedder` and `vectors` rows are
-    compared by meaning too; `degraded` says why not, where it was wished for. `opens` gives the
-    keeper of vectors of that name. `origin` is that of the items which are remembered.
+    compared by meaning too; `degraded` is the reason if a requested comparison is not possible.
+    `opens` returns the vector provider of a name. `origin` is the origin of remembered items.
     """
 
     engine: Engine
@@ -190,29 +193,32 @@ class CollectionContext(Struct, frozen=True, kw_only=True):
 
     @property
     def place(self) -> tuple[str, str, str, str]:
-        """What names the collection, among all of the engine."""
+        """The name of the collection, unique in the engine."""
         return self.workspace, self.user, self.namespace, self.workspace_id
 
     def apart(self, name: str | None) -> VectorProvider | None:
-        """Return the keeper called *name* if it is not beside the rows, and can be asked."""
+        """Return the vector provider *name* if it is external and can be opened."""
         if name is None or self.opens is None:
             return None
         vectors = self.opens(name).vectors
         return None if isinstance(vectors, WithRows) else vectors
 
     def tend(self) -> None:
-        """Have what waits for this caller done in the background, as far as it can."""
+        """Schedule the pending background work of this caller."""
         if self.background is not None:
             self.background.wake(self)
 
     @property
     def named(self) -> dict[str, str]:
-        """What names the collection besides its workspace and user, which the engine knows."""
+        """Namespace and workspace id of the collection, as parameters of statements.
+
+        The engine adds its workspace and user.
+        """
         return {"namespace": self.namespace, "workspace_id": self.workspace_id}
 
 
 MOST_IDS: Final = 100
-"""Ids of one kind that an event names; how many there are it says besides."""
+"""Ids of one kind that an event names; their number is in its data."""
 
 
 def event_of(
@@ -222,10 +228,10 @@ def event_of(
     ids: Mapping[str, Iterable[str]],
     data: Mapping[str, Fact],
 ) -> Event:
-    """Return the event that `longterm.<what>` happened, now, in the collection of that id.
+    """Return the event `longterm.<what>` at the present instant.
 
-    *ids* are those of items and turns by `item` and `turn`: one is told as `item_id`, several as
-    `item_ids`, with a space between.
+    *collection* is the id of the collection. *ids* has the ids of items and turns below `item` and
+    `turn`: one becomes `item_id`, several become `item_ids`, with a space between.
     """
     named = {} if collection is None else {"collection_id": collection}
     for kind, given in ids.items():
@@ -252,6 +258,6 @@ def publish(
     ids: Mapping[str, Iterable[str]] | None = None,
     **data: Fact,
 ) -> None:
-    """Tell this process alone that `longterm.<what>` happened, in which nothing was written."""
+    """Publish `longterm.<what>` in this process alone, for an act without a write."""
     if caller.engine.events.heard:
         caller.engine.events.publish(event_of(caller, what, collection, ids or {}, data))

@@ -1,6 +1,7 @@
-"""Whether two texts say the same: nearly the same terms in the same order, and no other number.
+"""Find duplicates by hash, terms and vectors.
 
-A pure rule. "Tabs over spaces" is not "spaces over tabs", and what is so is not what is not so.
+Two texts are duplicates if they have nearly the same terms in the same order, and the same numbers
+and negations. A pure rule: "tabs over spaces" is not "spaces over tabs".
 """
 
 import re
@@ -33,12 +34,12 @@ _NUMBER_WORDS = {
     "hundred": "100",
     "thousand": "1000",
 }
-"""Numbers that people write out."""
+"""Numbers in words."""
 _NUMBER = re.compile(rf"\d+(?:[.,:]\d+)*|\b(?:{'|'.join(_NUMBER_WORDS)})\b")
 _WORD = re.compile(r"[^\W_]+(?:'[a-z]+)?")
 ANY, EVERY = "%", 2**31 - 1
 BOTH_ENDS = 2
-"""So many terms that one text has and the other not may be at both of its ends."""
+"""From this many terms on, those of one text alone may be at both of its ends."""
 TINY = 1e-9
 
 _LEFT_OUT = frozenset("PZ")
@@ -46,7 +47,7 @@ _LEFT_OUT = frozenset("PZ")
 
 
 class ComparedText(Struct, frozen=True, kw_only=True):
-    """A text as it is compared with others."""
+    """A text analysed for comparison."""
 
     terms: tuple[str, ...]
     fold: bytes
@@ -56,7 +57,7 @@ class ComparedText(Struct, frozen=True, kw_only=True):
 
 
 class Like(Struct, frozen=True, kw_only=True):
-    """An item that may say the same: its number, and its text as stored."""
+    """An item that may be a duplicate: its number, and its text as stored."""
 
     number: int
     id: str
@@ -66,7 +67,7 @@ class Like(Struct, frozen=True, kw_only=True):
 
 
 def said(text: str) -> ComparedText:
-    """Return *text* as it is compared."""
+    """Analyse *text* for comparison."""
     return ComparedText(
         terms=tuple(analyze(text)),
         fold=fold_of(text),
@@ -89,13 +90,13 @@ def numbers_of(text: str) -> tuple[str, ...]:
 
 
 def negations_of(text: str) -> int:
-    """Return how often *text* says no."""
+    """Return the number of negations in *text*."""
     words: list[str] = _WORD.findall(_plain(text))
     return sum(word in WORDS.negations or word.endswith("n't") for word in words)
 
 
 class SimilarityBounds(Struct, frozen=True, kw_only=True):
-    """What a text must be like to be similar enough: its count of terms, and how its body reads.
+    """Bounds that a similar text must meet: number of terms, and start and end.
 
     The two patterns are of SQL; one of them must match.
     """
@@ -107,9 +108,9 @@ class SimilarityBounds(Struct, frozen=True, kw_only=True):
 
 
 def bounds(terms: Sequence[str], least: float) -> SimilarityBounds:
-    """Return what any text at least as similar as *least* to one of *terms* is like.
+    """Return bounds of all texts that are at least *least* similar to *terms*.
 
-    Texts so short that a single term may be too many begin or end alike.
+    If only a single term may differ, the texts begin or end with the same term.
     """
     count = len(terms)
     fewest = ceil(count * least / (2 - least) - TINY)
@@ -122,7 +123,10 @@ def bounds(terms: Sequence[str], least: float) -> SimilarityBounds:
 
 
 def similarity(one: Sequence[str], other: Sequence[str]) -> float:
-    """Return the share of terms that both have in one order, 0 to 1; 0 where neither has any."""
+    """Return the share of terms that both have in the same order, 0 to 1.
+
+    It is 0 if neither has any.
+    """
     together = len(one) + len(other)
     return 2 * _common(one, other) / together if together else 0.0
 
@@ -133,7 +137,9 @@ def twin(
     least: float,
     cosines: Mapping[str, float] | None = None,
 ) -> Like | None:
-    """Return which of *others* says the same as *new*; None for none, or where *least* is 0.
+    """Return the duplicate of *new* among *others*, or None.
+
+    None also if *least* is 0.
 
     With *cosines*, by id, texts are compared by those instead of by their terms.
     """
@@ -160,7 +166,7 @@ def _by_terms(new: ComparedText, least: float) -> Callable[[Like], float]:
 
     def share(each: Like) -> float:
         terms = each.body.split()
-        # Most have too few terms in common for any order of them to be enough.
+        # Most have too few terms in common, in any order.
         shared = sum(term in wanted for term in terms)
         if 2 * shared < least * (len(terms) + len(new.terms)):
             return 0.0

@@ -1,6 +1,6 @@
 """Forget items, clear collections, leave tombstones.
 
-When one of these returns, the bytes are in no file of the database, as far as the engine can say.
+When one of these returns, the bytes are in no file of the database, as far as the engine knows.
 """
 
 from types import SimpleNamespace
@@ -39,7 +39,7 @@ _TABLES: Final = (
 
 
 class Owned(Struct, frozen=True, kw_only=True):
-    """A collection of a user's."""
+    """A collection of a user."""
 
     number: int
     id: str
@@ -48,9 +48,9 @@ class Owned(Struct, frozen=True, kw_only=True):
 
 
 def forget(caller: CollectionContext, id: str) -> ForgetResult:
-    """Forget the item or turn *id*, and say what went with it.
+    """Forget the item or turn *id*; return the ids of all deleted rows.
 
-    With an item go the turns it came from; with a turn the items that came from it alone.
+    With an item its turns are deleted; with a turn the items that came from it alone.
     """
     if not (is_id("item", id) or is_id("turn", id)):
         return ForgetResult()
@@ -89,10 +89,10 @@ def forget(caller: CollectionContext, id: str) -> ForgetResult:
 def forget_items_again(
     caller: CollectionContext, collection: str, grave: Grave, *, secret: bytes
 ) -> bool:
-    """Forget the row that *grave* is of, if it is in the collection of that id; tell whether.
+    """Forget the row of *grave* in that collection; return whether it existed.
 
-    The grave itself goes into the collection where that hashes with the same *secret*. Whoever
-    calls this scrubs.
+    The tombstone itself is stored if the collection hashes with the same *secret*. The caller must
+    scrub the engine.
     """
 
     def work(tx: Transaction) -> bool:
@@ -122,9 +122,9 @@ def forget_items_again(
 
 
 def clear_again(caller: CollectionContext, collection: str, seq: int) -> bool:
-    """Clear the collection of that id, as it was at the number *seq*; tell if it is there.
+    """Clear the collection of that id as of number *seq*; return whether it exists.
 
-    Whoever calls this scrubs.
+    The caller must scrub the engine.
     """
 
     def work(tx: Transaction) -> bool:
@@ -139,9 +139,9 @@ def clear_again(caller: CollectionContext, collection: str, seq: int) -> bool:
 
 
 def clear(caller: CollectionContext) -> Cleared:
-    """Forget all of the collection, and that anything of it was ever forgotten.
+    """Forget the whole collection, its tombstones included.
 
-    Its row stays, with the number of the clearing.
+    Its row stays, with the sequence number of this call.
     """
 
     def work(tx: Transaction) -> Cleared:
@@ -166,10 +166,10 @@ def clear(caller: CollectionContext) -> Cleared:
 
 
 def forget_user(caller: CollectionContext) -> dict[str, int]:
-    """Forget all that is of the caller's user, and the name; return how many rows, by table.
+    """Forget all data and the name of the caller's user; return deleted rows by table.
 
-    A keyed hash of the name stays, with a number, so that a restored backup does not bring the
-    user back. Whoever calls this scrubs.
+    A keyed hash of the name stays, with a number, so that a restored backup does not bring the user
+    back. The caller must scrub the engine.
     """
     sql = caller.engine.queries("holdfast.memories.longterm")
 
@@ -201,7 +201,7 @@ def forget_user(caller: CollectionContext) -> dict[str, int]:
 
 
 def _going(book: CollectionTransaction, id: str) -> tuple[list[GoneItem], list[GoneTurn]]:
-    """Return what is to go when *id* is forgotten."""
+    """Return the rows to delete when *id* is forgotten."""
     tx, sql, place = book.tx, book.sql, {"collection": book.number}
     items: set[int] = set()
     turns: set[int] = set()
@@ -223,7 +223,7 @@ def _going(book: CollectionTransaction, id: str) -> tuple[list[GoneItem], list[G
 
 
 def _named(book: CollectionTransaction, id: str) -> tuple[list[GoneItem], list[GoneTurn]]:
-    """Return the row called *id* alone."""
+    """Return only the row *id*."""
     tx, sql, place = book.tx, book.sql, {"collection": book.number, "id": id}
     items = {each.number for each in tx.all(NumberedRow, sql.item_number, **place)}
     turns = {each.number for each in tx.all(NumberedRow, sql.turn_number, **place)}

@@ -1,4 +1,4 @@
-"""Long-term memory: what one user told, recalled in later sessions."""
+"""Long-term memory: facts and turns of one user, recalled in later sessions."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -35,7 +35,7 @@ from holdfast.memories.longterm.write import ItemRequest
 
 
 class LongTermData:
-    """A person's data, to see, to take along and to forget, whatever the switch says."""
+    """List, export and forget a user's data, also while memory is switched off."""
 
     def __init__(self, caller: CollectionContext) -> None:
         self.caller = caller
@@ -65,30 +65,30 @@ class LongTermData:
         return read.get(self.caller, id)
 
     def export(self) -> Iterator[dict[str, object]]:
-        """Give every turn and then every item, each as a dict with its `type`."""
+        """Yield every turn and then every item, each as a dict with its `type`."""
         return transfer.export(self.caller)
 
     def forget(self, id: str) -> ForgetResult:
-        """Forget the item or turn *id* for good, and say what went with it.
+        """Forget the item or turn *id* for good; return the ids of all deleted rows.
 
-        With an item go the turns it came from; with a turn the items that came from it alone.
-        False, and no error, when nothing was there.
+        With an item its turns are deleted; with a turn the items that came from it alone. The
+        result is false, without an error, if there was no such row.
         """
         return forgetting.forget(self.caller, id)
 
     def clear(self) -> Cleared:
-        """Forget all of this collection for good, and that anything of it was ever forgotten."""
+        """Forget this whole collection for good, its tombstones included."""
         return forgetting.clear(self.caller)
 
     def status(self) -> LongTermStatus:
-        """Return how the collection stands."""
+        """Return the status of the collection."""
         return standing.status(self.caller)
 
 
 class LongTermMemory(LongTermData):
-    """What a user told, across sessions, recalled by its words, names and dates.
+    """Facts and turns of one user across sessions, recalled by words, names and dates.
 
-    With an embedder it is recalled by meaning too.
+    With an embedder they are recalled by meaning too.
 
     >>> import holdfast
     >>> ltm = holdfast.open(":memory:").longterm("ada", enabled=True)
@@ -103,7 +103,7 @@ class LongTermMemory(LongTermData):
         self._results = caller.shared.mined.listen(caller.place)
 
     def by_tool(self) -> "LongTermMemory":
-        """Return the like of it whose items are known to be an agent's choice."""
+        """Return a handle that stores items with the origin `tool`."""
         return LongTermMemory(replace(self.caller, origin="tool"))
 
     def recall(
@@ -117,12 +117,12 @@ class LongTermMemory(LongTermData):
         weights: Weights | None = None,
         touch: bool = True,
     ) -> "list[Recalled]":
-        """Return at most *k* items and turns that answer *query*, best first; *k* is 0 to 100.
+        """Return at most *k* items and turns that answer *query*, best first.
 
-        Nothing when nothing is relevant enough; *min_relevance* 0 asks for the nearest however
-        far. Without *touch* it is not noted that they were recalled.
+        *k* is 0 to 100. Nothing is returned when nothing is relevant enough; *min_relevance* 0
+        returns the nearest however far. Without *touch* the recall is not recorded.
         """
-        asked = RecallQuery(
+        params = RecallQuery(
             query=query,
             k=k,
             what=what,
@@ -131,7 +131,7 @@ class LongTermMemory(LongTermData):
             weights=weights,
             touch=touch,
         )
-        return recall(self.caller, asked)
+        return recall(self.caller, params)
 
     def remember(
         self,
@@ -144,8 +144,8 @@ class LongTermMemory(LongTermData):
     ) -> Remembered:
         """Remember one sentence about the user: a fact, preference, decision or event.
 
-        *turns* are the ids of those it came from. One that says the same is refreshed instead; a
-        text that holds a secret, or nothing, is not kept, and `outcome` says so.
+        *turns* are the ids of its sources. A duplicate is refreshed instead. A text that is blank
+        or holds a secret is not stored, and `outcome` says so.
         """
         wish = ItemRequest(
             text=text,
@@ -158,13 +158,13 @@ class LongTermMemory(LongTermData):
         return remember(self.caller, wish)
 
     def record(self, turns: Iterable[Turn], *, thread_id: str | None = None) -> Recorded:
-        """Store what was said, all of it or, when one turn breaks a rule, none; mine nothing."""
+        """Store *turns* without mining them: all, or none if one breaks a rule."""
         return recording.record(self.caller, turns, thread_id=thread_id)
 
     def remember_conversation(
         self, messages: Iterable[object], thread_id: str | None = None
     ) -> Recorded:
-        """Record what is new of *messages*, and queue it to be mined where somebody extracts.
+        """Record the new turns of *messages*, and queue them if there is an extractor.
 
         Each is a Turn, or an object with `role`, `content`, and perhaps `name` and `at`. The
         whole conversation may be given each time, or only what is new.
@@ -187,16 +187,16 @@ class LongTermMemory(LongTermData):
         return changing.update(self.caller, id, wanted)
 
     def import_(self, records: Iterable[object]) -> Imported:
-        """Take in *records*, as `export` gives them; those whose id is here are skipped."""
+        """Import *records* as `export` yields them; skip those with a stored id."""
         return transfer.import_(self.caller, records)
 
     def flush(self, timeout: float | None = None) -> Flushed:
-        """Wait, at most *timeout* seconds, for what is done in the background.
+        """Wait at most *timeout* seconds for background work.
 
-        `results` has what came of the mining that ended since it was asked last.
+        `results` has the mining results since the last call.
         """
         return schedule.flush(self.caller, self._results, timeout)
 
     def retry(self) -> int:
-        """Queue the jobs again that failed; return how many."""
+        """Queue failed jobs again; return how many."""
         return standing.retry(self.caller)

@@ -13,14 +13,14 @@ from holdfast.memories.longterm.records import Mode, Outcome
 
 
 class CollectionSize(Struct, frozen=True, kw_only=True):
-    """How many items, superseded ones among them, and how many turns there are."""
+    """Number of items, superseded ones included, and of turns."""
 
     items: int
     turns: int
 
 
 class JobCount(Struct, frozen=True, kw_only=True):
-    """How many jobs of one kind are in one state."""
+    """Number of jobs of one kind in one state."""
 
     kind: str
     state: str
@@ -28,13 +28,13 @@ class JobCount(Struct, frozen=True, kw_only=True):
 
 
 def held(engine: Engine) -> CollectionSize:
-    """Return what is held of every user within *engine*'s scope."""
+    """Return the numbers of items and turns in *engine*'s scope."""
     sql = engine.queries("holdfast.memories.longterm")
     return engine.one(CollectionSize, sql.held_by_all)
 
 
 def jobs(engine: Engine) -> list[JobCount]:
-    """Return how many jobs wait, run and failed within *engine*'s scope."""
+    """Return the numbers of jobs by kind and state in *engine*'s scope."""
     sql = engine.queries("holdfast.memories.longterm")
     return engine.all(JobCount, sql.jobs_of_all)
 
@@ -45,10 +45,10 @@ COUNTERS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "secrets_total": ("Texts that held a secret, by its kind.", ("kind", "action")),
     "evicted_total": ("Items and turns evicted for new ones.", ()),
 }
-"""What each counter says, and its labels."""
+"""Help text and labels of each counter."""
 
 BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
-"""Seconds up to which durations are counted together."""
+"""Upper bounds of the histogram's buckets in seconds."""
 
 TIMINGS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "recall_seconds": ("From the query to what was recalled.", ("mode",)),
@@ -58,20 +58,20 @@ TIMINGS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
 
 
 class Timing:
-    """How often something took how long."""
+    """Histogram of durations."""
 
     def __init__(self) -> None:
         self.buckets = [0] * (len(BUCKETS) + 1)
         self.seconds = 0.0
 
     def add(self, seconds: float) -> None:
-        """Count one that took *seconds*."""
+        """Observe a duration of *seconds*."""
         self.buckets[bisect_left(BUCKETS, seconds)] += 1
         self.seconds += seconds
 
 
 class LongTermCounters:
-    """The numbers of this process, which only rise."""
+    """Counters and histograms of this process."""
 
     def __init__(self) -> None:
         self._counts: Counter[tuple[str, tuple[str, ...]]] = Counter()
@@ -87,27 +87,27 @@ class LongTermCounters:
             self._counts[name, ()] = 0
 
     def add(self, name: str, *labels: str, by: int = 1) -> None:
-        """Count *by* more of *name* under *labels*."""
+        """Add *by* to the counter *name* with *labels*."""
         with self._lock:
             self._counts[name, labels] += by
 
     def took(self, name: str, seconds: float, label: str = "") -> None:
-        """Count one of *name* that took *seconds*."""
+        """Observe a duration of *seconds* in the histogram *name*."""
         with self._lock:
             self._timings[name, label].add(seconds)
 
     def taken(self) -> Iterator[tuple[str, tuple[str, ...], int]]:
-        """Give every counter with its labels' values and its number so far."""
+        """Yield every counter with the values of its labels and its value."""
         with self._lock:
             counts = dict(self._counts)
         yield from ((name, labels, count) for (name, labels), count in counts.items())
 
     def timings(self) -> Iterator[tuple[str, str, list[int], float]]:
-        """Give every duration: its label, how many fell into each bucket, seconds in all."""
+        """Yield every histogram: name, label, counts by bucket, sum in seconds."""
         with self._lock:
             each = {key: (list(t.buckets), t.seconds) for key, t in self._timings.items()}
-        yield from ((name, label, *told) for (name, label), told in each.items())
+        yield from ((name, label, *totals) for (name, label), totals in each.items())
 
 
 counts = LongTermCounters()
-"""What this process did."""
+"""The metrics of this process."""

@@ -20,11 +20,11 @@ MOST_LISTED: Final = 1_000
 LISTED: Final = 100
 NEWEST: Final = 2**63 - 1
 _SCANNED: Final = 500
-"""Rows that are looked through at a time."""
+"""Rows that are read at a time when filtering by text."""
 
 
 class ItemFilter(Struct, frozen=True, kw_only=True):
-    """Which rows are wanted."""
+    """The filters of a list."""
 
     what: str = "items"
     kinds: Iterable[str] | None = None
@@ -33,7 +33,7 @@ class ItemFilter(Struct, frozen=True, kw_only=True):
 
 
 class _Wanted(Struct, frozen=True, kw_only=True):
-    """The filters, checked."""
+    """The validated filters of a list."""
 
     items: bool
     kinds: str
@@ -42,7 +42,7 @@ class _Wanted(Struct, frozen=True, kw_only=True):
     stamp: str
 
     def takes(self, row: ItemRow | TurnRow) -> bool:
-        """Tell whether each term is somewhere in *row*, by case folding."""
+        """Check whether each term occurs in *row*, by case folding."""
         texts = [row.text.casefold()]
         if isinstance(row, TurnRow):
             texts += [row.caption.casefold(), row.speaker.casefold()]
@@ -89,13 +89,13 @@ def list_rows(
 
 
 def collection_of(caller: CollectionContext, reader: Reader) -> Collection | None:
-    """Return the caller's collection, or None before anything was kept in it."""
+    """Return the caller's collection, or None before its first write."""
     sql = caller.engine.queries("holdfast.memories.longterm")
     return reader.first(Collection, sql.find_collection, **caller.named)
 
 
 def collection_id(caller: CollectionContext) -> str | None:
-    """Return the id of the caller's collection, or None before anything was kept in it."""
+    """Return the id of the caller's collection, or None before its first write."""
     found = caller.engine.read(lambda reader: collection_of(caller, reader))
     return None if found is None else found.id
 
@@ -106,12 +106,12 @@ def _look(
     collection = collection_of(caller, reader)
     if collection is None:
         return []
-    asked = max(rows, _SCANNED) if wanted.terms else rows
+    scanned = max(rows, _SCANNED) if wanted.terms else rows
     found: list[ItemRow | TurnRow] = []
     while True:
-        batch = _batch(caller, reader, collection.number, wanted, (before, asked))
+        batch = _batch(caller, reader, collection.number, wanted, (before, scanned))
         found += filter(wanted.takes, batch) if wanted.terms else batch
-        if len(found) >= rows or len(batch) < asked:
+        if len(found) >= rows or len(batch) < scanned:
             return found[:rows]
         before = batch[-1].number
 
@@ -157,13 +157,13 @@ def _wanted(caller: CollectionContext, filters: ItemFilter) -> _Wanted:
     query = "" if filters.query is None else checked_query(filters.query)
     terms = tuple(term.casefold() for term in query.split())
     named = sorted(kinds) if kinds is not None else None
-    whose = (caller.workspace, caller.user, *caller.named.values())
+    collection = (caller.workspace, caller.user, *caller.named.values())
     return _Wanted(
         items=items,
         kinds="" if named is None else f",{','.join(named)},",
         terms=terms,
         superseded=bool(filters.include_superseded),
-        stamp=digest(whose, items, named, terms, bool(filters.include_superseded)),
+        stamp=digest(collection, items, named, terms, bool(filters.include_superseded)),
     )
 
 
@@ -181,7 +181,7 @@ EXTRACT, FAILED = "extract", "failed"
 
 
 class JobStatus(Struct, frozen=True, kw_only=True):
-    """How many jobs of one kind are in one state."""
+    """Number of jobs of one kind in one state."""
 
     kind: str
     state: str
@@ -189,7 +189,7 @@ class JobStatus(Struct, frozen=True, kw_only=True):
 
 
 def status(caller: CollectionContext) -> LongTermStatus:
-    """Return how the caller's collection stands."""
+    """Return the status of the caller's collection."""
     sql = caller.engine.queries("holdfast.memories.longterm")
 
     def work(reader: Reader) -> LongTermStatus:
@@ -218,7 +218,7 @@ def status(caller: CollectionContext) -> LongTermStatus:
 
 
 def _mode(caller: CollectionContext, reader: Reader) -> Mode:
-    """Return how the caller recalls from the collection."""
+    """Return the mode of recall."""
     by = compared(caller)
     if by is None:
         return "lexical"
@@ -229,13 +229,13 @@ def _mode(caller: CollectionContext, reader: Reader) -> Mode:
 
 
 def reason_of(caller: CollectionContext) -> str | None:
-    """Return why vectors could not be had last; None while they can."""
+    """Return the embedder's last error; None while it works."""
     model = caller.embedder.model if caller.embedder else ""
     return caller.shared.troubles.get(model) if caller.embedder else None
 
 
 def jobs_of(caller: CollectionContext) -> list[JobStatus]:
-    """Return how many jobs of the caller's collection are in which state."""
+    """Return the numbers of jobs of the caller's collection by kind and state."""
     sql = caller.engine.queries("holdfast.memories.longterm")
 
     def work(reader: Reader) -> list[JobStatus]:
@@ -248,7 +248,7 @@ def jobs_of(caller: CollectionContext) -> list[JobStatus]:
 
 
 def retry(caller: CollectionContext) -> int:
-    """Queue the jobs again that failed; return how many."""
+    """Queue failed jobs again; return how many."""
 
     def work(tx: Transaction) -> int:
         book = CollectionTransaction(caller, tx, make=False)

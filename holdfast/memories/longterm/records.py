@@ -1,6 +1,6 @@
 """Records of long-term memory: items, turns, options, wire form.
 
-An item is something believed about a user, in one sentence; a turn is what was literally said.
+An item is a fact about a user in one sentence; a turn is one literal message.
 """
 
 import hmac
@@ -30,10 +30,10 @@ Why = Mapping[str, object]
 
 
 class Item(Struct, frozen=True, kw_only=True):
-    """Something believed about a user.
+    """A fact about a user.
 
-    `turns` are the ids of the turns it came from, oldest first; `origin` is who put it there,
-    from which its trust follows. One that was superseded is kept, and not recalled.
+    `turns` are the ids of the turns it came from, oldest first; `origin` is the kind of writer,
+    which decides how far it is trusted. A superseded one is stored, and not recalled.
     """
 
     id: str
@@ -53,11 +53,11 @@ class Item(Struct, frozen=True, kw_only=True):
 
 
 class Turn(Struct, frozen=True, kw_only=True):
-    """What was said. Role and text are all that is needed to record one.
+    """One message of a conversation. To record one, role and text are enough.
 
-    `at` is when it was said, now unless given; a `session` is one sitting, the thread unless
-    given; a `caption` describes an image, and is found by but no part of the text. `id`,
-    `created_at` and `items`, the ids of the items that came from it, are set by us.
+    `at` is when it was said, by default now; `session` names one sitting, by default the thread;
+    `caption` describes an image, is searched, and is not part of the text. `id`, `created_at` and
+    `items`, the ids of the items that came from it, are set by long-term memory.
     """
 
     role: Role
@@ -73,10 +73,10 @@ class Turn(Struct, frozen=True, kw_only=True):
 
 
 class Recalled(Struct, frozen=True, kw_only=True):
-    """One thing found again, and why. Numbers are 0 to 1.
+    """One result of a recall, and why it matches. Numbers are 0 to 1.
 
     Either `item` or `turn` is None; `neighbours` are the turns before and after it in its
-    sitting, for a turn.
+    session, for a turn.
     """
 
     item: Item | None
@@ -98,12 +98,12 @@ class Recalled(Struct, frozen=True, kw_only=True):
 
     @property
     def id(self) -> str:
-        """The id of what was found."""
+        """The id of the item or turn."""
         return _found(self).id
 
     @property
     def text(self) -> str:
-        """The text of what was found."""
+        """The text of the item or turn."""
         return _found(self).text
 
 
@@ -115,10 +115,10 @@ def _found(recalled: Recalled) -> Item | Turn:
 
 
 class Remembered(Struct, frozen=True, kw_only=True):
-    """What became of remembering: the item that now holds it, or None and why.
+    """The result of remembering: the stored item, or None and the reason.
 
-    `reasons` are the kinds of secret it held, for which it was refused or which were redacted;
-    `evicted` the ids of items that made room.
+    `reasons` are the kinds of secret in the text, for which it was refused or which were redacted;
+    `evicted` are the ids of items that were evicted for it.
     """
 
     stored: Item | None
@@ -135,9 +135,9 @@ class Skipped(Struct, frozen=True):
 
 
 class Recorded(Struct, frozen=True, kw_only=True):
-    """What became of recording: the turns as stored, those passed over, and whether to be mined.
+    """The result of recording: stored and skipped turns, and whether mining is queued.
 
-    `evicted` are the ids of turns that made room.
+    `evicted` are the ids of turns that were evicted for them.
     """
 
     turns: tuple[Turn, ...]
@@ -147,7 +147,7 @@ class Recorded(Struct, frozen=True, kw_only=True):
 
 
 class Flushed(Struct, frozen=True, kw_only=True):
-    """How far work in the background is: whether it is done, and what came of it."""
+    """The state of background work: whether it is done, and its results."""
 
     done: bool
     results: tuple[Remembered, ...] = ()
@@ -156,7 +156,7 @@ class Flushed(Struct, frozen=True, kw_only=True):
 
 
 class ForgetResult(Struct, frozen=True, kw_only=True):
-    """The ids of what was forgotten; false when nothing was there."""
+    """The ids of forgotten items and turns; false if there were none."""
 
     items: tuple[str, ...] = ()
     turns: tuple[str, ...] = ()
@@ -173,10 +173,10 @@ class Cleared(Struct, frozen=True, kw_only=True):
 
 
 class Imported(Struct, frozen=True, kw_only=True):
-    """What became of an import: how many were stored, how many were there already.
+    """The result of an import: the numbers of stored and of skipped records.
 
-    `rejected` says which records could not go in, by their place, and why; `evicted` are the ids
-    of what made room.
+    `rejected` lists records that could not be imported, by their place, and why; `evicted` are the
+    ids of items and turns that were evicted for them.
     """
 
     items: int = 0
@@ -194,7 +194,7 @@ class RejectedRecord(Struct, frozen=True):
 
 
 class LongTermStatus(Struct, frozen=True, kw_only=True):
-    """How a collection is: how it is recalled from, how much it holds, what waits."""
+    """Status of a collection: mode of recall, sizes, pending jobs."""
 
     mode: Mode
     reason: str | None
@@ -215,14 +215,14 @@ Wire = dict[str, Any]
 
 def to_wire(record: Struct) -> Wire:
     """Return *record* as the JSON object of the wire."""
-    told = {name: _plain(getattr(record, name)) for name in record.__struct_fields__}
+    members = {name: _plain(getattr(record, name)) for name in record.__struct_fields__}
     if isinstance(record, Recalled):
-        return {"id": record.id, "text": record.text, **told}
-    return told
+        return {"id": record.id, "text": record.text, **members}
+    return members
 
 
 def from_wire(make: type[R], wire: object) -> R:
-    """Return the *make* that *wire* tells of; msgspec.ValidationError for something else."""
+    """Convert *wire* to *make*; raise `msgspec.ValidationError` if it does not fit."""
     return msgspec.convert(wire, make)
 
 
@@ -241,9 +241,9 @@ def _plain(value: object) -> object:
 SECRET_BYTES: Final = 32
 HASH_BYTES: Final = 8
 MOST_TERMS: Final = 1_024
-"""Terms of one text that are hashed: an item has not so many."""
+"""Terms of one text that are hashed; an item has fewer."""
 ALIKE: Final = 0.6
-"""The share of terms in common (Jaccard) from which on two texts are taken for the same."""
+"""The share of common terms (Jaccard) from which on two texts count as the same."""
 
 
 def new_secret() -> bytes:
@@ -257,7 +257,7 @@ def hashed(secret: bytes, text: str) -> bytes:
 
 
 def user_hash(secret: bytes, user: str) -> bytes:
-    """Return what is kept of the name of a user who was forgotten: 32 bytes of HMAC-SHA256."""
+    """Return the hash of a forgotten user's name: 32 bytes of HMAC-SHA256."""
     return hmac.digest(secret, f"user\0{user}".encode(), "sha256")
 
 
@@ -268,36 +268,36 @@ def terms_hash(secret: bytes, terms: Iterable[str]) -> bytes:
 
 
 def fingerprint(secret: bytes, role: str, speaker: str | None, text: str) -> bytes:
-    """Return the hash by which a turn is known again."""
+    """Return the hash by which a turn is recognised."""
     return hashed(secret, "\0".join(("turn", role, speaker or "", text)))
 
 
 def alike(one: bytes, other: bytes) -> bool:
-    """Tell whether the terms that *one* and *other* are hashes of are mostly the same."""
+    """Check whether *one* and *other* are hashes of mostly the same terms."""
     ours, theirs = split(one), split(other)
     union = len(ours | theirs)
     return bool(union) and len(ours & theirs) >= ALIKE * union
 
 
 def split(hashes: bytes) -> frozenset[bytes]:
-    """Return the distinct hashes that stand one after the other in *hashes*."""
+    """Split *hashes* into distinct hashes."""
     return frozenset(in_order(hashes))
 
 
 def in_order(hashes: bytes) -> list[bytes]:
-    """Return the hashes that stand one after the other in *hashes*."""
+    """Split *hashes* into hashes, in order."""
     return [hashes[start : start + HASH_BYTES] for start in range(0, len(hashes), HASH_BYTES)]
 
 
 class Weights(Struct, frozen=True):
-    """How much counts what: how well it fits, how fresh it is, how important it was said to be."""
+    """Weights of similarity, recency and importance in a score."""
 
     similarity: float = 0.7
     recency: float = 0.2
     importance: float = 0.1
 
     def __post_init__(self) -> None:
-        """Refuse weights that order nothing."""
+        """Raise `InvalidInput` for negative weights, or if all are 0."""
         each = (self.similarity, self.recency, self.importance)
         if not all(isfinite(weight) and weight >= 0 for weight in each):
             raise InvalidInput("weights", "must be numbers of at least 0")
@@ -306,7 +306,7 @@ class Weights(Struct, frozen=True):
 
 
 class RecallOptions(Struct, frozen=True, kw_only=True):
-    """What a recall is to give."""
+    """Validated options of a recall."""
 
     k: int = 5
     what: What = "all"
@@ -321,7 +321,7 @@ class RecallOptions(Struct, frozen=True, kw_only=True):
 
 
 class Ranked(Struct, frozen=True, kw_only=True):
-    """A row that answers, and why; all numbers but those of *why* from 0 to 1."""
+    """A row that matches, and why; all numbers but those in *why* are 0 to 1."""
 
     id: str
     score: float
@@ -333,19 +333,19 @@ class Ranked(Struct, frozen=True, kw_only=True):
 
 
 MAX_ITEMS: Final = 500
-"""Items of a collection, unless set otherwise; 0 is no cap."""
+"""Default limit of items in a collection; 0 is no limit."""
 
 Credentials = Callable[[str, str], str | None]
 Secrets = Literal["refuse", "redact"]
 
 
 class LongTermOptions(Struct, frozen=True, kw_only=True):
-    """How a collection is kept and recalled from. What is None is looked for elsewhere.
+    """Options of a collection. None means that another setting decides.
 
-    `max_items` and `max_turns` are caps, 0 for none. `min_relevance` is what the best found must
-    reach for anything to be recalled, `row_relevance` each of the rest, `min_cosine` the same by
-    cosine. `dedupe_similarity` 0 keeps duplicates. `credentials(user_id, name)`, when given, is
-    the only place that keys come from.
+    `max_items` and `max_turns` are limits, 0 for none. `min_relevance` is the relevance that the
+    best result must reach for anything to be recalled, `row_relevance` that of each of the rest,
+    `min_cosine` the same by cosine. `dedupe_similarity` 0 keeps duplicates.
+    `credentials(user_id, name)`, when given, is the only source of keys.
     """
 
     max_items: int | None = None

@@ -31,7 +31,7 @@ class Linked(Struct, frozen=True):
 
 
 class Grave(Struct, frozen=True, kw_only=True):
-    """What is left of something forgotten."""
+    """The tombstone of a forgotten row: hashes of its terms and its fingerprint."""
 
     id: str
     at: int
@@ -40,7 +40,7 @@ class Grave(Struct, frozen=True, kw_only=True):
 
 
 def remember(caller: CollectionContext, wish: ItemRequest) -> Remembered:
-    """Remember what *wish* says, unless it is blank or holds a secret."""
+    """Store the item of *wish*, unless it is blank or holds a secret."""
     wish = wish.checked()
     if not wish.text:
         return _not_kept(caller, "blank")
@@ -72,9 +72,9 @@ def remember(caller: CollectionContext, wish: ItemRequest) -> Remembered:
 def store(
     book: CollectionTransaction, wish: ItemRequest, text: Ready, *, meant: Meant | None = None
 ) -> Remembered:
-    """Write an item in the transaction of *book*, or refresh the one that says the same.
+    """Write an item in the transaction of *book*, or refresh its duplicate.
 
-    Texts are compared by what they mean where *meant* says it, else by their terms.
+    Texts are compared by vectors if *meant* has them, else by terms.
     """
     turns = turns_named(book, tuple(wish.turns))
     same = find_twin(book, text, meant.cosines if meant else None)
@@ -100,7 +100,7 @@ def store(
 def find_twin(
     book: CollectionTransaction, text: Ready, cosines: Mapping[str, float] | None
 ) -> Like | None:
-    """Return the live item that says what *text* says, or None."""
+    """Return the live item that is a duplicate of *text*, or None."""
     least = book.caller.options.dedupe_similarity
     if not least or book.there.items == book.there.superseded:
         return None
@@ -124,7 +124,10 @@ def find_twin(
 
 
 def turns_named(book: CollectionTransaction, ids: Sequence[str]) -> list[Linked]:
-    """Return the turns called *ids*, oldest first; InvalidInput for one that is not there."""
+    """Return the turns called *ids*, oldest first.
+
+    Raise `InvalidInput` for one that does not exist.
+    """
     if not ids:
         return []
     found = book.tx.all(
@@ -138,7 +141,7 @@ def turns_named(book: CollectionTransaction, ids: Sequence[str]) -> list[Linked]
 
 
 def unbury(book: CollectionTransaction, text: Ready) -> None:
-    """Remove what says that *text* was forgotten: somebody means it again."""
+    """Remove tombstones of *text*, because it is remembered again."""
     if not book.there.buried:
         return
     terms = terms_hash(book.secret, text.said.terms)
@@ -148,7 +151,7 @@ def unbury(book: CollectionTransaction, text: Ready) -> None:
 
 
 def is_buried(book: CollectionTransaction, text: Ready) -> bool:
-    """Tell whether *text* says mostly what something that was forgotten said."""
+    """Check whether a tombstone matches *text*."""
     if not book.there.buried:
         return False
     terms = terms_hash(book.secret, text.said.terms)
@@ -156,12 +159,12 @@ def is_buried(book: CollectionTransaction, text: Ready) -> bool:
 
 
 def graves(book: CollectionTransaction) -> list[Grave]:
-    """Return all that says what was forgotten."""
+    """Return all tombstones of the collection."""
     return book.tx.all(Grave, book.sql.graves, collection=book.number)
 
 
 def item_numbered(book: CollectionTransaction, number: int) -> Item:
-    """Return the item of that number as it is now."""
+    """Return the item of that number."""
     numbers = numbers_text([number])
     return book.tx.one(
         ItemRow, book.sql.items_numbered, collection=book.number, numbers=numbers
@@ -190,7 +193,7 @@ def _not_kept(
 
 
 class ItemUpdate(Struct, frozen=True, kw_only=True):
-    """What is to be so of an item; UNSET stays as it is."""
+    """The parameters of `update`; an UNSET field stays as it is."""
 
     text: str | UnsetType = UNSET
     kind: str | UnsetType = UNSET
@@ -210,9 +213,9 @@ class _Held(Struct, frozen=True, kw_only=True):
 
 
 def update(caller: CollectionContext, id: str, wanted: ItemUpdate) -> Item:
-    """Change the item *id* as *wanted* says, and return it.
+    """Apply *wanted* to the item *id*, and return it.
 
-    Raises NotFound, SecretRefused, and InvalidInput for a turn, which stays as it was said.
+    Raise `NotFound`, `SecretRefused`, and `InvalidInput` for a turn, which never changes.
     """
     text = None if wanted.text is UNSET else _checked_text(caller, wanted.text)
     kind = None if wanted.kind is UNSET else checked_kind(wanted.kind)
@@ -248,7 +251,7 @@ def update(caller: CollectionContext, id: str, wanted: ItemUpdate) -> Item:
         else:
             book.changed()
         if text is not None:
-            book.vectors.drop(id, anew=True)
+            book.vectors.drop(id, replaced=True)
             book.vectors.due(held.number)
         book.note("stored", {"item": [id]}, items=1, changed=True)
         book.close()

@@ -11,7 +11,7 @@ from holdfast.memories.longterm.transaction import CollectionTransaction, Postin
 
 
 class GoneItem(Struct, frozen=True, kw_only=True):
-    """An item that is to go."""
+    """An item to delete."""
 
     number: int
     id: str
@@ -20,7 +20,7 @@ class GoneItem(Struct, frozen=True, kw_only=True):
 
 
 class GoneTurn(Struct, frozen=True, kw_only=True):
-    """A turn that is to go."""
+    """A turn to delete."""
 
     number: int
     id: str
@@ -29,7 +29,7 @@ class GoneTurn(Struct, frozen=True, kw_only=True):
 
 
 def remove_item(book: CollectionTransaction, item: GoneItem) -> None:
-    """Take *item* away."""
+    """Delete *item*."""
     tx, sql, place = book.tx, book.sql, {"collection": book.number, "number": item.number}
     tx.send(sql.drop_item, **place)
     tx.send(sql.drop_links_of_item, **place)
@@ -40,7 +40,7 @@ def remove_item(book: CollectionTransaction, item: GoneItem) -> None:
 
 
 def remove_turn(book: CollectionTransaction, turn: GoneTurn) -> None:
-    """Take *turn* away; items that came from it lose the link."""
+    """Delete *turn*; items that came from it lose the link."""
     place = {"collection": book.number, "number": turn.number}
     book.vectors.drop_after(turn.number)
     book.tx.send(book.sql.drop_turn, **place)
@@ -50,7 +50,7 @@ def remove_turn(book: CollectionTransaction, turn: GoneTurn) -> None:
 
 
 def bury(book: CollectionTransaction, gone: GoneItem | GoneTurn) -> None:
-    """Leave what keeps *gone* from being learnt again."""
+    """Write the tombstone of *gone*, so that it is not extracted again."""
     book.tx.send(
         book.sql.bury,
         collection=book.number,
@@ -70,7 +70,7 @@ _RECENCY, _IMPORTANCE = 0.2, 0.1
 
 
 class ItemWeight(Struct, frozen=True):
-    """An item, by what it is kept for."""
+    """An item with the values that decide on its eviction."""
 
     number: int
     importance: float
@@ -80,21 +80,21 @@ class ItemWeight(Struct, frozen=True):
 
 
 def retention(item: ItemWeight, *, now: int, half_life_days: float) -> float:
-    """Return how much *item* is worth keeping, 0 to 1."""
+    """Return the retention value of *item*, 0 to 1."""
     seen = max(item.created_at, item.last_accessed_at or item.created_at)
     fresh = 2.0 ** (-max(0, now - seen) / (DAY * half_life_days))
     return (_RECENCY * fresh + _IMPORTANCE * item.importance) / (_RECENCY + _IMPORTANCE)
 
 
 def order(item: ItemWeight, *, now: int, half_life_days: float) -> tuple[int, float, int]:
-    """Return the place of *item* among those that go: superseded first, then the least worth."""
+    """Return the sort key of *item* for eviction: superseded first, then least value."""
     if item.superseded_at is not None:
         return 0, 0.0, item.number
     return 1, retention(item, now=now, half_life_days=half_life_days), item.number
 
 
 def evict_items(book: CollectionTransaction, *, keep: int) -> tuple[str, ...]:
-    """Take away as many items as are over the cap, but not the one numbered *keep*."""
+    """Delete the items beyond the limit, but not the one numbered *keep*."""
     cap = book.caller.max_items
     over = book.items - cap if cap else 0
     if over <= 0:
@@ -115,11 +115,11 @@ def evict_items(book: CollectionTransaction, *, keep: int) -> tuple[str, ...]:
         remove_item(book, item)
     by_number = {item.number: item.id for item in gone}
     ids = tuple(by_number[item.number] for item in going)
-    return _told(book, "item", ids)
+    return _evicted(book, "item", ids)
 
 
 def evict_turns(book: CollectionTransaction) -> tuple[str, ...]:
-    """Take away as many turns as are over the cap, those said first."""
+    """Delete the turns beyond the limit, the oldest first."""
     cap = book.caller.options.max_turns
     over = book.turns - cap if cap else 0
     if over <= 0:
@@ -127,10 +127,10 @@ def evict_turns(book: CollectionTransaction) -> tuple[str, ...]:
     going = book.tx.all(GoneTurn, book.sql.oldest_turns, collection=book.number, rows=over)
     for turn in going:
         remove_turn(book, turn)
-    return _told(book, "turn", tuple(turn.id for turn in going))
+    return _evicted(book, "turn", tuple(turn.id for turn in going))
 
 
-def _told(book: CollectionTransaction, kind: str, ids: tuple[str, ...]) -> tuple[str, ...]:
+def _evicted(book: CollectionTransaction, kind: str, ids: tuple[str, ...]) -> tuple[str, ...]:
     if ids:
         book.note("evicted", {kind: ids}, **{f"{kind}s": len(ids)})
         counts = book.caller.shared.counts

@@ -1,4 +1,4 @@
-"""Rows of long-term memory as they are stored, and the values and postings made of them."""
+"""Rows of long-term memory, and the records and postings made from them."""
 
 from typing import cast
 
@@ -10,7 +10,7 @@ from holdfast.memories.longterm.recall.analyze import Flags, flags_of
 from holdfast.memories.longterm.records import Item, Kind, Origin, Role, Turn
 
 QUESTION, FIRST_PERSON, TIME = 1, 2, 4
-"""What the bits of a row's flags say."""
+"""The bits of a row's flags."""
 
 _ids = msgspec.json.Decoder(tuple[str, ...])
 
@@ -41,14 +41,14 @@ class Collection(Struct, frozen=True, kw_only=True):
 
 
 class Locked(Collection, frozen=True, kw_only=True):
-    """A collection within a write, with its workspace's secret, and whether anything is buried."""
+    """A collection within a write, with the secret and the number of tombstones."""
 
     secret: bytes | None
     buried: int
 
 
 class ItemRow(Struct, frozen=True, kw_only=True):
-    """An item as it is stored, with the ids of what it is linked with."""
+    """An item as it is stored, with the ids of linked rows."""
 
     number: int
     id: str
@@ -67,7 +67,7 @@ class ItemRow(Struct, frozen=True, kw_only=True):
     access_count: int
 
     def record(self) -> Item:
-        """Return the item that this row tells of."""
+        """Convert the row to an item."""
         return Item(
             id=self.id,
             text=self.text,
@@ -102,7 +102,7 @@ class TurnRow(Struct, frozen=True, kw_only=True):
     items: str
 
     def record(self) -> Turn:
-        """Return the turn that this row tells of."""
+        """Convert the row to a turn."""
         return Turn(
             id=self.id,
             role=cast("Role", self.role),
@@ -143,10 +143,10 @@ def flags_in(bits: int) -> Flags:
 
 
 def numbers_text(numbers: "list[int] | tuple[int, ...] | set[int]") -> str:
-    """Return *numbers* as statements take them: a JSON array, rising."""
+    """Encode *numbers* for a statement: a JSON array, ascending."""
     return msgspec.json.encode(sorted(numbers)).decode()
 
 
 def ids_text(ids: "list[str] | tuple[str, ...]") -> str:
-    """Return *ids* as statements take them: a JSON array."""
+    """Encode *ids* for a statement: a JSON array."""
     return msgspec.json.encode(ids).decode()

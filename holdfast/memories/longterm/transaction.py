@@ -1,7 +1,7 @@
 """The unit of work on one collection.
 
-A change is to rows, to their places in the index of words, to the collection's counts and its
-version, and a note of what happened; all in the transaction that the book was opened in.
+It changes rows, their postings, the collection's counts and version, and adds events to the feed,
+all in one database transaction.
 """
 
 from collections import Counter
@@ -29,11 +29,11 @@ from holdfast.memories.longterm.vectors.registry import Following
 from holdfast.memories.longterm.vectors.table import QUERIES
 
 # A collection is indexed whole by the write that makes it large, and row by row from then on. The
-# means of its lengths are taken anew only when it has grown by a tenth, so that a write need not
-# look at every row.
+# means of its lengths are computed again only when it has grown by a tenth, so that a write need
+# not read every row.
 
 LARGE: Final = 5_000
-"""Rows beyond which a collection is looked through in the engine first."""
+"""Rows from which on the engine proposes the candidates of a recall."""
 GROWTH: Final = 1.1
 LONGEST: Final = 255
 """Bytes of the longest term that is indexed."""
@@ -43,7 +43,7 @@ _AT_ONCE: Final = 2_000
 
 
 class PostingChange(Struct, frozen=True):
-    """A row whose words came or went."""
+    """A row with the terms to add to the index or to remove from it."""
 
     number: int
     body: str
@@ -55,7 +55,7 @@ def index(
     added: Sequence[PostingChange],
     removed: Sequence[PostingChange],
 ) -> None:
-    """Bring the index up to what a write did."""
+    """Update the index after a write."""
     if book.there.indexed:
         _take_out(book.tx, book.sql, book.number, removed)
         _put_in(book, added)
@@ -70,7 +70,7 @@ def index(
 
 
 def take_means(book: "CollectionTransaction") -> None:
-    """Take the means of the lengths of the collection's first rows."""
+    """Compute and store the mean lengths of the collection's first rows."""
     first = first_rows(book.rows)
     found = means_of(book.tx.rows(book.sql.lengths, collection=book.number, rows=first))
     book.tx.send(
@@ -83,7 +83,7 @@ def take_means(book: "CollectionTransaction") -> None:
 
 
 def unindex_all(tx: Transaction, sql: SimpleNamespace, collection: Collection) -> None:
-    """Take every row of *collection* out of the index."""
+    """Remove every row of *collection* from the index."""
     if not collection.indexed:
         return
     after = 0
@@ -124,9 +124,9 @@ def _batches(book: "CollectionTransaction") -> Iterator[list[PostingChange]]:
 def _put_in(book: "CollectionTransaction", rows: Sequence[PostingChange]) -> None:
     words = [(row.number, " ".join(terms_of(row.body))) for row in rows]
     place = book.number
-    told = [{"collection": place, "number": number, "words": text} for number, text in words]
-    if told:
-        book.tx.run_many(book.sql.index_row, told)
+    indexed = [{"collection": place, "number": number, "words": text} for number, text in words]
+    if indexed:
+        book.tx.run_many(book.sql.index_row, indexed)
         _count(book.tx, book.sql, place, (text for _, text in words), 1)
 
 
@@ -134,21 +134,21 @@ def _take_out(
     tx: Transaction, sql: SimpleNamespace, place: int, rows: Sequence[PostingChange]
 ) -> None:
     words = [(row.number, " ".join(terms_of(row.body))) for row in rows]
-    told = [{"collection": place, "number": number, "words": text} for number, text in words]
-    if told:
-        tx.run_many(sql.unindex_row, told)
+    indexed = [{"collection": place, "number": number, "words": text} for number, text in words]
+    if indexed:
+        tx.run_many(sql.unindex_row, indexed)
         _count(tx, sql, place, (text for _, text in words), -1)
 
 
 def _count(
     tx: Transaction, sql: SimpleNamespace, place: int, texts: Iterable[str], by: int
 ) -> None:
-    """Note in how many more rows each term is now."""
+    """Change the document frequency of each term by *by* for each text."""
     counts: Counter[str] = Counter()
     for text in texts:
         counts.update(set(text.split()))
-    told = msgspec.json.encode({term: by * counts[term] for term in sorted(counts)}).decode()
-    tx.send(sql.count_terms, collection=place, counts=told)
+    encoded = msgspec.json.encode({term: by * counts[term] for term in sorted(counts)}).decode()
+    tx.send(sql.count_terms, collection=place, counts=encoded)
     if by < 0:
         tx.send(sql.drop_terms, collection=place)
 
@@ -159,7 +159,10 @@ class _Turn(Struct, frozen=True):
 
 
 class Vectored:
-    """What a write does to vectors. A collection that has none, and gets none, costs nothing."""
+    """Changes to vectors in one transaction.
+
+    A collection that has no vectors, and gets none, costs nothing.
+    """
 
     def __init__(self, book: "CollectionTransaction") -> None:
         self._book = book
@@ -177,12 +180,12 @@ class Vectored:
 
     @property
     def model(self) -> str | None:
-        """By whose vectors the collection is compared."""
+        """The embedding model of the collection's vectors."""
         return self._model
 
     @property
     def dimension(self) -> int | None:
-        """How many numbers its vectors have; None while there are none."""
+        """The dimension of its vectors; None while there are none."""
         if not self._measured:
             self._measured = True
             number = self._book.number
@@ -192,9 +195,9 @@ class Vectored:
         return self._dimension
 
     def adopt(self, by: Compared) -> None:
-        """Have the collection compared by another model from now on.
+        """Switch the collection to another embedding model.
 
-        Vectors of another are dropped, and what is there is queued to be embedded.
+        Vectors of the earlier model are dropped, and existing rows are queued for embedding.
         """
         book, tx = self._book, self._book.tx
         if isinstance(by.vectors, WithRows):
@@ -209,7 +212,7 @@ class Vectored:
             self._queue("reembed", ())
 
     def put(self, rows: Sequence[tuple[str, Vector]]) -> bool:
-        """Keep the vectors of *rows* with them; False if that is left for the background."""
+        """Store the vectors of *rows*; return False if the background has to do it."""
         by = self._by
         if by is None or not rows:
             return False
@@ -225,41 +228,41 @@ class Vectored:
         return True
 
     def measure(self, size: int) -> None:
-        """Note how many numbers a vector has, if none was seen before."""
+        """Store the dimension of the vectors, if it is not known yet."""
         if self.dimension is None:
             number = self._book.number
             self._book.tx.send(self._sql.set_dimension, collection=number, dimension=size)
             self._dimension = size
 
     def due(self, *numbers: int) -> None:
-        """Have the rows *numbers* embedded in the background."""
+        """Queue the rows *numbers* for embedding in the background."""
         self._due.update(numbers)
 
     def made(self, number: int) -> None:
-        """Note that the row *number* has its vector."""
+        """Record that the row *number* has its vector."""
         self._due.discard(number)
 
-    def drop(self, id: str, *, anew: bool = False) -> None:
-        """Let go of the vector of a row, which is made *anew* or which went."""
+    def drop(self, id: str, *, replaced: bool = False) -> None:
+        """Delete the vector of a row, which is *replaced* later or was deleted."""
         if self._model is None:
             return
         self._gone.append(id)
-        if not anew:
-            # Another vector takes a place in the keeper; to empty it might come after that.
+        if not replaced:
+            # A later vector overwrites the old one in the provider; a delete might come after it.
             self._left.append(id)
 
     def drop_after(self, number: int) -> None:
-        """Have the turn after that of *number*, in whose vector it is, embedded again."""
+        """Queue the turn after *number* for embedding: its vector includes that turn."""
         if self._model is None:
             return
         book = self._book
         after = book.tx.first(_Turn, self._sql.turn_after, collection=book.number, number=number)
         if after is not None:
-            self.drop(after.id, anew=True)
+            self.drop(after.id, replaced=True)
             self.due(after.number)
 
     def close(self) -> None:
-        """Write what was noted."""
+        """Write the recorded changes."""
         book, tx = self._book, self._book.tx
         if self._gone:
             sql = book.caller.engine.queries(QUERIES)
@@ -278,7 +281,7 @@ class Vectored:
             tx.after_commit(book.caller.tend)
 
     def _have_followed(self) -> None:
-        """Have a keeper that is not beside the rows let go of what went."""
+        """Delete removed vectors from an external provider after the commit."""
         caller, collection, gone = self._book.caller, self._book.there.id, tuple(self._left)
         keeper, seq = self._keeper, self._book.tx.seq
         self._book.tx.after_commit(lambda: follow(caller, keeper, collection, seq, gone))
@@ -303,7 +306,10 @@ def follow(
     seq: int,
     ids: tuple[str, ...] | None,
 ) -> None:
-    """Have a *keeper* that is not beside the rows let go of *ids*, or of all with None."""
+    """Delete *ids*, or the whole collection with None, from an external provider.
+
+    *keeper* is the provider's name. Nothing is done for one that stores vectors beside the rows.
+    """
     vectors = caller.apart(keeper)
     if vectors is not None:
         key = ("following", collection, seq)
@@ -318,7 +324,7 @@ _TRIES: Final = 5
 
 
 class NewItem(Struct, frozen=True, kw_only=True):
-    """An item as it is to be written; instants are microseconds since 1970."""
+    """An item to be written; instants are microseconds since 1970."""
 
     id: str
     kind: str
@@ -337,7 +343,10 @@ class NewItem(Struct, frozen=True, kw_only=True):
 
 
 class NewTurn(Struct, frozen=True, kw_only=True):
-    """A turn as it is to be written; instants are microseconds since 1970, "" is no name."""
+    """A turn to be written.
+
+    Instants are microseconds since 1970; "" is no name.
+    """
 
     id: str
     role: str
@@ -355,7 +364,10 @@ class NewTurn(Struct, frozen=True, kw_only=True):
 
 
 class CollectionTransaction:
-    """The open book of one collection. Opening it locks the collection; `close` settles it."""
+    """The unit of work on one collection.
+
+    Creating it locks the collection; `close` writes counts, version, index and events.
+    """
 
     def __init__(self, caller: CollectionContext, tx: Transaction, *, make: bool = True) -> None:
         self.caller, self.tx = caller, tx
@@ -385,24 +397,24 @@ class CollectionTransaction:
 
     @property
     def items(self) -> int:
-        """How many items there are by now, superseded ones among them."""
+        """Number of items, superseded ones included, with the changes of this transaction."""
         return self.there.items + self._items
 
     @property
     def turns(self) -> int:
-        """How many turns there are by now."""
+        """Number of turns, with the changes of this transaction."""
         return self.there.turns + self._turns
 
     @property
     def secret(self) -> bytes:
-        """The user's secret; made now if this is its first use."""
+        """The user's secret; created on first use."""
         if self._secret is None:
             self.tx.run(self.sql.make_secret, secret=new_secret())
             self._secret = self.tx.one(_secret, self.sql.get_secret)
         return self._secret
 
     def numbers(self, count: int) -> Sequence[int]:
-        """Return *count* numbers for new rows, rising above those of all rows there are."""
+        """Return *count* rising numbers for new rows, above those of all existing rows."""
         return self.tx.numbers(count) if count else ()
 
     def put_items(self, items: Iterable[tuple[int, NewItem]]) -> None:
@@ -428,18 +440,18 @@ class CollectionTransaction:
             self.vectors.due(*(number for number, _ in turns))
 
     def put_links(self, item: int, turns: Iterable[int]) -> None:
-        """Note that an item came from *turns*."""
+        """Record that an item came from *turns*."""
         for turn in turns:
             self.tx.send(self.sql.put_link, collection=self.number, item=item, turn=turn)
 
     def changed(self, gone: PostingChange | None = None, come: PostingChange | None = None) -> None:
-        """Note that a row that was there is another now: with other words, if they are given."""
+        """Record that a stored row changed, with its old and new terms if they changed."""
         self._redone = True
         self._removed += [gone] if gone else []
         self._added += [come] if come else []
 
     def dropped(self, gone: PostingChange, *, item: bool, superseded: bool = False) -> None:
-        """Note that a row that was there is gone; one that was superseded was in no index."""
+        """Record that a stored row was deleted; a superseded one is not in the index."""
         self._redone = True
         if item:
             self._items -= 1
@@ -450,17 +462,17 @@ class CollectionTransaction:
             self._removed.append(gone)
 
     def superseded(self, gone: PostingChange) -> None:
-        """Note that an item was superseded."""
+        """Record that an item was superseded."""
         self._redone = True
         self._superseded += 1
         self._removed.append(gone)
 
     def note(self, what: str, ids: Mapping[str, Iterable[str]] | None = None, **data: Fact) -> None:
-        """Have the feed tell that `longterm.<what>` happened here."""
+        """Add the event `longterm.<what>` to the feed at `close`."""
         self._events.append(event_of(self.caller, what, self.there.id, ids or {}, data))
 
     def close(self) -> None:
-        """Settle the collection's counts, version and index, and tell what happened."""
+        """Write the collection's counts, version and index, and add the events."""
         if self._wrote or self._redone:
             self.vectors.close()
             index(self, added=self._added, removed=self._removed)
@@ -477,12 +489,12 @@ class CollectionTransaction:
 
     @property
     def rows(self) -> int:
-        """How many rows may be recalled by now."""
+        """Number of rows that can be recalled, with the changes of this transaction."""
         return self.items + self.turns - self.there.superseded - self._superseded
 
     def _row(self, number: int, row: NewItem | NewTurn) -> dict[str, object]:
-        told = {name: getattr(row, name) for name in row.__struct_fields__}
-        return {"collection": self.number, "number": number, **told}
+        columns = {name: getattr(row, name) for name in row.__struct_fields__}
+        return {"collection": self.number, "number": number, **columns}
 
     def _open(self, *, make: bool) -> Locked | None:
         named = self.caller.named

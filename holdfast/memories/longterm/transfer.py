@@ -29,7 +29,7 @@ from holdfast.memories.longterm.validation import (
 from holdfast.memories.longterm.write import PreparedTurn, put_turns, ready, ready_turns, screen
 
 AT_ONCE: Final = 500
-"""Records that are read, or written in one transaction, at a time."""
+"""Records that are read at a time, or written in one transaction."""
 
 _ORIGINS: Final = ("api", "tool", "extraction", "import")
 _ITEM_FIELDS: Final = frozenset(Item.__struct_fields__) | {"type"}
@@ -37,7 +37,7 @@ _TURN_FIELDS: Final = frozenset(Turn.__struct_fields__) | {"type"}
 
 
 class _Taken(Struct, kw_only=True):
-    """How far an import is."""
+    """Progress of an import."""
 
     items: int = 0
     turns: int = 0
@@ -54,7 +54,7 @@ class _NewItem(Struct, frozen=True, kw_only=True):
 
 
 def export(caller: CollectionContext) -> Iterator[dict[str, object]]:
-    """Give every turn and then every item, each as a dict with its type, in order of recording."""
+    """Yield every turn and then every item as dicts with a `type`, in recording order."""
     sql = caller.engine.queries("holdfast.memories.longterm")
     for kind, make, numbers, rows in (
         ("turn", TurnRow, sql.turn_numbers_after, sql.turns_numbered),
@@ -68,9 +68,9 @@ def export(caller: CollectionContext) -> Iterator[dict[str, object]]:
 
 
 def import_(caller: CollectionContext, records: Iterable[object]) -> Imported:
-    """Take in *records*, as `export` gives them; those whose id is here already are skipped.
+    """Import *records* as `export` yields them; skip those with a stored id.
 
-    What cannot be taken in is in `rejected`; secrets are treated as everywhere.
+    Records that cannot be imported are in `rejected`. Secrets are handled as in other writes.
     """
     taken = _Taken(rejected=[], evicted=[])
     batch: list[tuple[int, object]] = []
@@ -91,7 +91,7 @@ def import_(caller: CollectionContext, records: Iterable[object]) -> Imported:
 
 
 def _plain(record: Item | Turn) -> dict[str, object]:
-    """Return *record* as JSON has it: lists for tuples, times as text."""
+    """Convert *record* to JSON values: lists for tuples, times as text."""
     return msgspec.json.decode(msgspec.json.encode(record), type=dict[str, object])
 
 
@@ -157,7 +157,7 @@ def _take(caller: CollectionContext, batch: list[tuple[int, object]], taken: _Ta
 
 
 def _unbury(book: CollectionTransaction, ids: Iterable[str]) -> None:
-    """Remove what says that *ids* were forgotten: they are meant to be there again."""
+    """Remove the tombstones of *ids*, because they are imported again."""
     if book.there.buried:
         for id in ids:
             book.tx.send(book.sql.unbury, collection=book.number, id=id)
@@ -174,7 +174,7 @@ def _distinct(turns: list[PreparedTurn]) -> list[PreparedTurn]:
 
 
 def _put_items(book: CollectionTransaction, items: list[_NewItem]) -> int:
-    """Write *items* with what they came from; return the number of the last."""
+    """Write *items* with links to their turns; return the number of the last."""
     numbers = book.numbers(len(items))
     named = tuple(dict.fromkeys(id for each in items for id in each.turns))
     found = (
@@ -200,21 +200,21 @@ def _put_items(book: CollectionTransaction, items: list[_NewItem]) -> int:
 def _type_of(given: object) -> str:
     if not isinstance(given, Mapping):
         raise InvalidInput("record", "must be an object", given=given)
-    told = cast("Mapping[object, object]", given)
-    kind = told.get("type")
+    record = cast("Mapping[object, object]", given)
+    kind = record.get("type")
     if kind not in {"item", "turn"}:
         raise InvalidInput("type", "must be item or turn", given=kind)
     fields = _ITEM_FIELDS if kind == "item" else _TURN_FIELDS
-    for name in told:
+    for name in record:
         if name not in fields:
             raise InvalidInput(str(name), "is not known")
     return str(kind)
 
 
 def _ready_turn(
-    caller: CollectionContext, index: int, told: Mapping[str, object], taken: _Taken
+    caller: CollectionContext, index: int, record: Mapping[str, object], taken: _Taken
 ) -> list[PreparedTurn]:
-    fields = {name: value for name, value in told.items() if name not in {"type", "items"}}
+    fields = {name: value for name, value in record.items() if name not in {"type", "items"}}
     id, created = fields.pop("id", None), checked_instant("created_at", fields.get("created_at"))
     turn = replace(checked_turn(fields), id=_checked_id("turn", id), created_at=created)
     fit, skipped = ready_turns(caller, [(index, turn)])
@@ -223,10 +223,10 @@ def _ready_turn(
 
 
 def _ready_item(
-    caller: CollectionContext, index: int, told: Mapping[str, object], taken: _Taken, now: int
+    caller: CollectionContext, index: int, record: Mapping[str, object], taken: _Taken, now: int
 ) -> list[_NewItem]:
-    text = checked_item_text(told.get("text"))
-    source = checked_source(told.get("source", ""))
+    text = checked_item_text(record.get("text"))
+    source = checked_source(record.get("source", ""))
     if not text:
         taken.rejected.append(RejectedRecord(index, "blank"))
         return []
@@ -235,18 +235,18 @@ def _ready_item(
         taken.rejected.append(RejectedRecord(index, "secret"))
         return []
     prepared = ready(found.texts[0])
-    created = _instant(told, "created_at") or now
-    superseded = _instant(told, "superseded_at")
-    by = told.get("superseded_by")
-    accessed = _instant(told, "last_accessed_at")
+    created = _instant(record, "created_at") or now
+    superseded = _instant(record, "superseded_at")
+    by = record.get("superseded_by")
+    accessed = _instant(record, "last_accessed_at")
     new = NewItem(
-        id=_checked_id("item", told.get("id")) or caller.ids.new("item", now),
-        kind=checked_kind(told.get("kind", "fact")),
-        importance=checked_importance(told.get("importance", 0.5)),
-        origin=_checked_origin(told.get("origin", "import")),
+        id=_checked_id("item", record.get("id")) or caller.ids.new("item", now),
+        kind=checked_kind(record.get("kind", "fact")),
+        importance=checked_importance(record.get("importance", 0.5)),
+        origin=_checked_origin(record.get("origin", "import")),
         source=found.texts[1],
         created_at=created,
-        updated_at=_instant(told, "updated_at") or created,
+        updated_at=_instant(record, "updated_at") or created,
         superseded_by=_checked_id("item", by) or None if superseded is not None else None,
         superseded_at=superseded,
         flags=prepared.flags,
@@ -258,15 +258,15 @@ def _ready_item(
     return [
         _NewItem(
             item=new,
-            turns=_checked_turns(told.get("turns", ())),
+            turns=_checked_turns(record.get("turns", ())),
             last_accessed_at=accessed,
-            access_count=_checked_count(told.get("access_count", 0)),
+            access_count=_checked_count(record.get("access_count", 0)),
         )
     ]
 
 
-def _instant(told: Mapping[str, object], name: str) -> int | None:
-    at = checked_instant(name, told.get(name))
+def _instant(record: Mapping[str, object], name: str) -> int | None:
+    at = checked_instant(name, record.get(name))
     return None if at is None else microseconds(at, 0)
 
 

@@ -39,10 +39,10 @@ class CursorChunk(Struct, frozen=True):
 def record(
     caller: CollectionContext, turns: Iterable[Turn], *, thread_id: str | None = None
 ) -> Recorded:
-    """Store *turns*, those without a thread of their own in *thread_id*; mine nothing."""
+    """Store *turns* without mining them; *thread_id* is for turns without a thread."""
     thread = checked_thread(thread_id)
-    asked = [_in_thread(turn, thread) for turn in checked_turns(turns)]
-    fit, skipped = ready_turns(caller, list(enumerate(asked)))
+    given = [_in_thread(turn, thread) for turn in checked_turns(turns)]
+    fit, skipped = ready_turns(caller, list(enumerate(given)))
 
     def work(tx: Transaction) -> Recorded:
         if not fit:
@@ -70,7 +70,7 @@ def remember_seen(book: CollectionTransaction, turns: Sequence[PreparedTurn]) ->
 
 
 def cursor_of(book: CollectionTransaction, thread: str) -> bytes:
-    """Return the fingerprints of all that was recorded of *thread*, in order."""
+    """Return the fingerprints of all recorded turns of *thread*, in order."""
     chunks = book.tx.all(
         CursorChunk, book.sql.cursor_chunks, collection=book.number, thread_id=thread
     )
@@ -78,7 +78,7 @@ def cursor_of(book: CollectionTransaction, thread: str) -> bytes:
 
 
 def append_to_cursor(book: CollectionTransaction, thread: str, prints: bytes) -> None:
-    """Add *prints*, fingerprints one after the other, to what was recorded of *thread*."""
+    """Append *prints*, concatenated fingerprints, to the cursor of *thread*."""
     last = book.tx.first(CursorChunk, book.sql.last_chunk, collection=book.number, thread_id=thread)
     place, held = (0, b"") if last is None else (last.chunk, last.fingerprints)
     size = CHUNK * HASH_BYTES
@@ -100,10 +100,11 @@ def _in_thread(turn: Turn, thread: str | None) -> Turn:
 
 
 def seen(recorded: Sequence[bytes], given: Sequence[bytes]) -> int:
-    """Return how many of *given*, from its first, were *recorded*; both are fingerprints in order.
+    """Return how many of *given*, from its first, were *recorded* before.
 
-    That is the longest end of *recorded* with which *given* begins, or all of *given* where it is
-    a run of *recorded*. So a list may be passed whole each time, or only what is new.
+    Both are fingerprints in order. The result is the length of the longest end of *recorded* with
+    which *given* begins, or of all of *given* if it is a run of *recorded*. So a caller may pass
+    the whole list each time, or only its new part.
 
     >>> seen([b"a", b"b", b"c"], [b"b", b"c", b"d"])
     2
@@ -122,7 +123,9 @@ def seen(recorded: Sequence[bytes], given: Sequence[bytes]) -> int:
 
 
 def _borders(given: Sequence[bytes]) -> list[int]:
-    """Return for each beginning of *given* its longest end that is a shorter beginning.
+    """Return the failure table of *given* for the search in `seen`.
+
+    Each entry is the length of the longest end of a beginning that is a shorter beginning.
 
     With these a run is found in one pass (Knuth, Morris, Pratt: Fast pattern matching in strings).
     """
@@ -133,22 +136,21 @@ def _borders(given: Sequence[bytes]) -> list[int]:
 
 
 def _advanced(given: Sequence[bytes], borders: Sequence[int], matched: int, each: bytes) -> int:
-    """Return how much of *given* is matched once *each* follows what *matched* was matched by."""
+    """Return how much of *given* is matched after *each* follows the *matched* part."""
     while matched and given[matched] != each:
         matched = borders[matched - 1]
     return matched + 1 if matched < len(given) and given[matched] == each else 0
 
 
-# What memory itself put into a prompt is cut out, so that it is never learnt again as if the user
-# had said it.
+# Recall blocks in a prompt are removed, so that recalled text is never recorded as the user's own.
 
 SAID_BY: Final = frozenset(("user", "assistant"))
 NOT_SAID: Final = frozenset(("system", "developer", "tool", "function"))
-"""Roles whose messages nobody said; they reach neither the store nor a model."""
+"""Roles of messages that are not recorded; they reach neither the store nor a model."""
 
 
 def read_messages(given: object) -> list[Turn | None]:
-    """Return the turns of *given*'s messages, None where nobody said what is in one.
+    """Return the turns of *given*'s messages, None for a role that is not recorded.
 
     Each is a Turn, or an object with `role`, `content`, and perhaps `name` and `at`; a content
     is text, or parts of which those of the type `text` are joined. InvalidInput names the index
@@ -175,8 +177,8 @@ def _read(given: object) -> Turn | None:
     if isinstance(given, Turn):
         turn = checked_turn(given)
     elif isinstance(given, Mapping):
-        told = cast("Mapping[str, object]", given)
-        role = told.get("role")
+        message = cast("Mapping[str, object]", given)
+        role = message.get("role")
         if role in NOT_SAID:
             return None
         if role not in SAID_BY:
@@ -185,9 +187,9 @@ def _read(given: object) -> Turn | None:
         turn = checked_turn(
             {
                 "role": role,
-                "text": _text_of(told.get("content")),
-                "speaker": told.get("name"),
-                "at": told.get("at"),
+                "text": _text_of(message.get("content")),
+                "speaker": message.get("name"),
+                "at": message.get("at"),
             }
         )
     else:
@@ -211,9 +213,9 @@ def _text_of(content: object) -> str:
             continue
         if not isinstance(part, Mapping):
             raise InvalidInput("content", "must be text, or a list of parts")
-        told = cast("Mapping[str, object]", part)
-        if told.get("type") == "text":
-            text = told.get("text")
+        members = cast("Mapping[str, object]", part)
+        if members.get("type") == "text":
+            text = members.get("text")
             if not isinstance(text, str):
                 raise InvalidInput("content", "has a part of text without a text")
             texts.append(text)
@@ -227,10 +229,10 @@ EXTRACT: Final = "extract"
 def remember_conversation(
     caller: CollectionContext, messages: Iterable[object], thread_id: str | None = None
 ) -> Recorded:
-    """Record what is new of *messages*, and queue it to be mined where somebody extracts.
+    """Record the new turns of *messages*, and queue them if there is an extractor.
 
-    The whole list or only what is new may be given: what was recorded of the thread before is
-    known again. Turns and job are one transaction.
+    The whole list or only its new part may be passed: turns of the thread that were recorded before
+    are recognised. Turns and job are written in one transaction.
     """
     thread = checked_thread(thread_id)
     read = read_messages(messages)
@@ -283,7 +285,7 @@ def queue(book: CollectionTransaction, kind: str, numbers: Sequence[int]) -> Non
 def _new_of(
     book: CollectionTransaction, turns: Sequence[PreparedTurn]
 ) -> tuple[list[PreparedTurn], list[Skipped]]:
-    """Return which of *turns* are new to their threads; note all of them in the cursors."""
+    """Return the turns that are new to their threads; add all of them to the cursors."""
     buried = graves(book) if book.there.buried else []
     dead = {grave.fingerprint for grave in buried}
     threads: dict[str, list[tuple[PreparedTurn, bytes]]] = {}
@@ -293,11 +295,11 @@ def _new_of(
         threads.setdefault(turn.thread_id or "", []).append((each, print_of))
     new: list[PreparedTurn] = []
     passed: list[Skipped] = []
-    for thread, told in threads.items():
-        prints = [print_of for _, print_of in told]
+    for thread, printed in threads.items():
+        prints = [print_of for _, print_of in printed]
         first = seen(in_order(cursor_of(book, thread)), prints)
-        passed += [Skipped(each.index, "seen") for each, _ in told[:first]]
-        for each, print_of in told[first:]:
+        passed += [Skipped(each.index, "seen") for each, _ in printed[:first]]
+        for each, print_of in printed[first:]:
             if print_of in dead:
                 passed.append(Skipped(each.index, "forgotten"))
             else:

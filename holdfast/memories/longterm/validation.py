@@ -24,7 +24,7 @@ _TURN_FIELDS: Final = frozenset(Turn.__struct_fields__)
 
 
 def checked_name(field: str, given: object) -> str:
-    """Return *given* if it can name a user, a namespace or a workspace of the caller's own.
+    """Validate the name of a user, a namespace or a caller's workspace.
 
     1 to 256 bytes, in NFC, without control characters.
     """
@@ -41,7 +41,7 @@ def checked_name(field: str, given: object) -> str:
 
 
 def checked_user(given: object) -> str:
-    """Return *given* if it can name a user; `*` stands for everybody, so nobody is named so."""
+    """Validate the name of a user; `*` is refused because it means all users."""
     user = checked_name("user_id", given)
     if user == EVERYBODY.user:
         raise InvalidInput("user_id", "must not be `*`, which means all users", given=user)
@@ -49,7 +49,7 @@ def checked_user(given: object) -> str:
 
 
 def checked_item_text(given: object) -> str:
-    """Return *given* as an item keeps it: in NFC, without white space around it, "" for blank."""
+    """Return *given* as stored in an item: NFC, stripped, "" for blank."""
     encoded("text", given)
     text = to_nfc(str(given)).strip()
     _refuse_nul("text", text)
@@ -65,7 +65,7 @@ def checked_kind(given: object) -> Kind:
 
 
 def checked_kinds(given: object) -> frozenset[str] | None:
-    """Return *given*'s kinds; None for None."""
+    """Validate a list of kinds; None for None."""
     if given is None:
         return None
     if isinstance(given, str | bytes) or not isinstance(given, Iterable):
@@ -102,7 +102,7 @@ def checked_turn_ids(given: object) -> tuple[str, ...]:
 
 
 def is_id(prefix: str, given: object) -> bool:
-    """Tell whether *given* is shaped like the id of an item or a turn, as *prefix* says."""
+    """Check whether *given* has the form of an id of *prefix*, `item` or `turn`."""
     found = _ID.fullmatch(given) if isinstance(given, str) else None
     return found is not None and found[1] == prefix
 
@@ -121,16 +121,16 @@ def checked_k(given: object) -> int:
 
 
 def checked_what(given: object) -> What:
-    """Return *given* if it says what to look among."""
+    """Return *given* if it is `all`, `items` or `turns`."""
     if given not in get_args(What):
         raise InvalidInput("what", "must be all, items or turns", given=given)
     return cast("What", given)
 
 
 def checked_turns(given: object) -> list[Turn]:
-    """Return *given*'s turns, each a Turn or a mapping of its fields, checked.
+    """Validate *given*'s turns, each a Turn or a mapping of its fields.
 
-    InvalidInput names the index of the first that breaks a rule.
+    `InvalidInput` names the index of the first that breaks a rule.
     """
     if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
         raise InvalidInput("turns", "must be a list of turns", given=repr(cast("object", given)))
@@ -147,16 +147,16 @@ def checked_turns(given: object) -> list[Turn]:
 
 
 def checked_turn(given: object) -> Turn:
-    """Return *given*, a Turn or a mapping of its fields, as it is kept."""
-    told = _fields(given)
+    """Validate *given*, a Turn or a mapping of its fields."""
+    members = _fields(given)
     return Turn(
-        role=_role(told.get("role")),
-        text=_said("text", told.get("text"), TURN_BYTES) or "",
-        speaker=_said("speaker", told.get("speaker"), NAME_BYTES),
-        at=checked_instant("at", told.get("at")),
-        session=_said("session", told.get("session"), NAME_BYTES),
-        thread_id=checked_thread(told.get("thread_id")),
-        caption=_said("caption", told.get("caption"), CAPTION_BYTES),
+        role=_role(members.get("role")),
+        text=_said("text", members.get("text"), TURN_BYTES) or "",
+        speaker=_said("speaker", members.get("speaker"), NAME_BYTES),
+        at=checked_instant("at", members.get("at")),
+        session=_said("session", members.get("session"), NAME_BYTES),
+        thread_id=checked_thread(members.get("thread_id")),
+        caption=_said("caption", members.get("caption"), CAPTION_BYTES),
     )
 
 
@@ -166,7 +166,7 @@ def checked_thread(given: object) -> str | None:
 
 
 def checked_instant(field: str, given: object) -> datetime | None:
-    """Return *given*, an aware datetime or one spelled as RFC 3339, in UTC; None for None."""
+    """Return *given*, an aware datetime or RFC 3339 text, in UTC; None for None."""
     if given is None:
         return None
     if isinstance(given, str):
@@ -192,11 +192,11 @@ def _fields(given: object) -> Mapping[str, object]:
         return {name: getattr(given, name) for name in Turn.__struct_fields__}
     if not isinstance(given, Mapping):
         raise InvalidInput("turn", "must be a Turn, or an object with its fields", given=given)
-    told = cast("Mapping[object, object]", given)
-    for name in told:
+    members = cast("Mapping[object, object]", given)
+    for name in members:
         if name not in _TURN_FIELDS:
             raise InvalidInput(str(name), "is not known")
-    return cast("Mapping[str, object]", told)
+    return cast("Mapping[str, object]", members)
 
 
 def _role(given: object) -> Role:

@@ -32,9 +32,9 @@ from holdfast.memories.longterm.validation import (
 
 
 class Screened(Struct, frozen=True, kw_only=True):
-    """Texts as they may be kept, or the kinds of secret for which none of them may.
+    """Texts that may be stored, or the kinds of secret for which they are refused.
 
-    `redacted` are the kinds of secret that were taken out of the texts.
+    `redacted` are the kinds of secret that were removed from the texts.
     """
 
     texts: tuple[str, ...] = ()
@@ -43,7 +43,7 @@ class Screened(Struct, frozen=True, kw_only=True):
 
 
 def screen(caller: CollectionContext, texts: Iterable[str]) -> Screened:
-    """Return *texts*, with secrets redacted where the caller wants that, else refused."""
+    """Check *texts* for secrets; redact or refuse them as the caller's options say."""
     given = tuple(texts)
     hits = [hit for text in given if text for hit in secrets.find(text)]
     if not hits:
@@ -58,7 +58,7 @@ def screen(caller: CollectionContext, texts: Iterable[str]) -> Screened:
 
 
 class ItemRequest(Struct, frozen=True, kw_only=True):
-    """An item that somebody wants remembered."""
+    """The parameters of `remember`."""
 
     text: str
     kind: str = "fact"
@@ -68,7 +68,7 @@ class ItemRequest(Struct, frozen=True, kw_only=True):
     origin: Origin = "api"
 
     def checked(self) -> "ItemRequest":
-        """Return it as it is to be kept; InvalidInput names the field that breaks a rule."""
+        """Return a validated copy; `InvalidInput` names the field that breaks a rule."""
         return replace(
             self,
             text=checked_item_text(self.text),
@@ -80,7 +80,7 @@ class ItemRequest(Struct, frozen=True, kw_only=True):
 
 
 class Ready(Struct, frozen=True, kw_only=True):
-    """The text of an item, with all that follows from it."""
+    """The text of an item with its analysis."""
 
     text: str
     said: ComparedText
@@ -93,7 +93,7 @@ class Ready(Struct, frozen=True, kw_only=True):
 
 
 class PreparedTurn(Struct, frozen=True, kw_only=True):
-    """A turn of a batch, with all that follows from it; `index` is its place there."""
+    """A turn of a batch with its analysis; `index` is its place there."""
 
     index: int
     turn: Turn
@@ -103,7 +103,7 @@ class PreparedTurn(Struct, frozen=True, kw_only=True):
 
 
 def ready(text: str) -> Ready:
-    """Return *text* with all that follows from it."""
+    """Analyse the text of an item."""
     return Ready(text=text, said=said(text), flags=bits_of(text))
 
 
@@ -113,7 +113,7 @@ def turn_terms(text: str, caption: str | None) -> list[str]:
 
 
 def screened_turn(caller: CollectionContext, turn: Turn) -> tuple[Turn, Screened]:
-    """Return *turn* as it may be kept, and what was found in it."""
+    """Return *turn* as it may be stored, and the result of the check for secrets."""
     given = (turn.text, turn.speaker or "", turn.caption or "")
     found = screen(caller, given)
     if found.refused or found.texts == given:
@@ -125,7 +125,7 @@ def screened_turn(caller: CollectionContext, turn: Turn) -> tuple[Turn, Screened
 def ready_turns(
     caller: CollectionContext, turns: Sequence[tuple[int, Turn]]
 ) -> tuple[list[PreparedTurn], list[Skipped]]:
-    """Return *turns*, each with its place, ready to be written, and those that are not."""
+    """Prepare *turns*, each with its place; return also the skipped ones."""
     fit: list[PreparedTurn] = []
     skipped: list[Skipped] = []
     for index, given in turns:
@@ -144,7 +144,7 @@ def ready_turns(
 
 
 def new_item(wish: ItemRequest, text: Ready, *, id: str, now: int) -> NewItem:
-    """Return the item that *wish*, checked, is to become."""
+    """Return the item to write for *wish*, which is validated."""
     return NewItem(
         id=id,
         kind=wish.kind,
@@ -215,9 +215,9 @@ def _new_turn(book: CollectionTransaction, ready: PreparedTurn) -> NewTurn:
     )
 
 
-# It goes row by row in the background, a few to a transaction, so nobody waits for it and recall
-# goes on with what is done by then. What was cut off begins again; a row that is as it should be is
-# not written. An older release that opens the database meanwhile leaves newer terms alone.
+# Re-analysis after a change of VERSION runs in the background, some rows in each transaction, so no
+# call waits for it. After an interruption it starts again; a row that is up to date is not written.
+# An older release that opens the database meanwhile leaves newer terms alone.
 
 ROWS_AT_ONCE: Final = 100
 """Rows of one transaction: other writers wait for milliseconds."""
@@ -243,14 +243,14 @@ class _Turn(Struct, frozen=True, kw_only=True):
 
 
 class Reindexing:
-    """Whoever makes the terms of one collection anew."""
+    """Background task that analyses the rows of one collection again."""
 
     def __init__(self, caller: CollectionContext) -> None:
         self._caller = caller
         self._after: dict[str, int] = {"turns": 0, "items": 0}
 
     def tend(self) -> float | None:
-        """Make the terms of some rows anew; see `Tender`."""
+        """Analyse some rows again; see `Tender`."""
         after = self._caller.engine.write(lambda tx: _piece(self._caller, tx, self._after))
         if after is None:
             self._caller.shared.reindexing.pop(self._caller.place, None)
@@ -260,7 +260,7 @@ class Reindexing:
 
 
 def bring_up_to_date(caller: CollectionContext, analyzer: int) -> None:
-    """See to it that terms of the caller's collection, of version *analyzer*, become ours."""
+    """Schedule re-analysis if the collection's version *analyzer* is outdated."""
     if analyzer < VERSION:
         shared = caller.shared
         tender = shared.reindexing.setdefault(caller.place, Reindexing(caller))
@@ -270,7 +270,10 @@ def bring_up_to_date(caller: CollectionContext, analyzer: int) -> None:
 def _piece(
     caller: CollectionContext, tx: Transaction, after: dict[str, int]
 ) -> dict[str, int] | None:
-    """Make the rows next *after* those numbers anew; return the last numbers, None at the end."""
+    """Analyse the rows after the numbers in *after*; return the last numbers.
+
+    None at the end.
+    """
     book = CollectionTransaction(caller, tx, make=False)
     if book.found is None or book.found.analyzer >= VERSION:
         return None
@@ -291,8 +294,8 @@ def _turns(book: CollectionTransaction, after: int) -> int:
         body = " ".join(terms)
         if (body, flags, len(terms)) == (row.body, row.flags, row.terms):
             continue
-        told = {"number": row.number, "body": body, "flags": flags, "terms": len(terms)}
-        book.tx.send(book.sql.set_turn_terms, **told, **place)
+        columns = {"number": row.number, "body": body, "flags": flags, "terms": len(terms)}
+        book.tx.send(book.sql.set_turn_terms, **columns, **place)
         book.changed(PostingChange(row.number, row.body), PostingChange(row.number, body))
     return rows[-1].number if rows else after
 
@@ -302,15 +305,15 @@ def _items(book: CollectionTransaction, after: int) -> int:
     rows = book.tx.all(_Item, book.sql.item_texts, after=after, rows=ROWS_AT_ONCE, **place)
     for row in rows:
         text = ready(row.text)
-        told = {
+        columns = {
             "body": text.body,
             "flags": text.flags,
             "terms": len(text.said.terms),
             "fold": text.said.fold,
         }
-        if all(getattr(row, name) == value for name, value in told.items()):
+        if all(getattr(row, name) == value for name, value in columns.items()):
             continue
-        book.tx.send(book.sql.set_item_terms, number=row.number, **told, **place)
+        book.tx.send(book.sql.set_item_terms, number=row.number, **columns, **place)
         if row.superseded_at is None:
             book.changed(PostingChange(row.number, row.body), PostingChange(row.number, text.body))
         else:

@@ -1,1 +1,1 @@
-"""Work that is done after a call has returned: mining what was said, and making vectors."""
+"""Background work of long-term memory: extraction of items and embedding."""

@@ -41,9 +41,9 @@ from holdfast.memories.longterm.vectors.embedder import (
 )
 
 SECONDS: Final = 60.0
-"""How long the vectors of one batch may take."""
+"""Time limit for the vectors of one batch."""
 _EARLIER: Final = 1_000
-"""Characters of the turn before that a turn is embedded with: its end, which it answers."""
+"""Characters from the end of the previous turn that are embedded with a turn."""
 
 
 class _Row(Struct, frozen=True):
@@ -66,14 +66,14 @@ class _Turn(Struct, frozen=True, kw_only=True):
 
 
 class Texts(Struct, frozen=True):
-    """Rows with what is embedded of them."""
+    """Ids of rows, and the texts to embed for them."""
 
     ids: list[str]
     texts: list[str]
 
 
 class Embedding(Struct, frozen=True):
-    """Whoever embeds the rows of one collection."""
+    """Background task that embeds the rows of one collection."""
 
     caller: CollectionContext
     by: Compared
@@ -107,20 +107,23 @@ class Embedding(Struct, frozen=True):
 
 
 def tender_of(caller: CollectionContext) -> Embedding | None:
-    """Return who embeds for *caller*; None for a caller who goes by words."""
+    """Return the task that embeds for *caller*; None without an embedding model."""
     by = compared(caller)
     return None if by is None else Embedding(caller, by)
 
 
 def settled(caller: CollectionContext) -> bool:
-    """Tell whether the caller's collection is compared by the caller's model, if by any."""
+    """Check that the collection's vectors match the caller's embedding model.
+
+    True also for a caller without an embedding model.
+    """
     by = compared(caller)
     standing = standing_of(caller) if by else None
     return by is None or standing is None or fits(by, standing)
 
 
 def adopt(caller: CollectionContext, by: Compared) -> None:
-    """Have the caller's collection compared by the caller's model from now on."""
+    """Switch the caller's collection to the caller's embedding model."""
 
     def work(tx: Transaction) -> str | None:
         book = CollectionTransaction(caller, tx, make=False)
@@ -136,9 +139,9 @@ def adopt(caller: CollectionContext, by: Compared) -> None:
 
 
 def embed(caller: CollectionContext, by: Compared, standing: EmbeddingState, job: Job) -> None:
-    """Embed what *job* is about, a batch at a time, each committed by itself.
+    """Embed the rows of *job* in batches, each in its own transaction.
 
-    Raises EmbeddingFailed, and LostJob for one that is no longer ours.
+    Raise `EmbeddingFailed`, or `LostJob` if another worker has the job now.
     """
     numbers = job.about if job.kind == "embed" else missing(caller, by, standing)
     batches = [numbers[at : at + MOST_TEXTS] for at in range(0, len(numbers), MOST_TEXTS)]
@@ -178,7 +181,7 @@ def _embed_batch(
         if book.found is None or book.vectors.model != by.embedder.model:
             raise LostJob
         check_held(caller, tx, job)
-        # What was forgotten while its vector was made is not brought back.
+        # A row that was forgotten while its vector was computed is not stored again.
         still = set(_texts(caller, tx, book.number, numbers).ids)
         kept = [(id, vector) for id, vector in made if id in still]
         if kept and isinstance(by.vectors, WithRows):
@@ -230,7 +233,10 @@ def _texts(
 
 
 def _said(turn: _Turn) -> str:
-    """Return *turn* with the end of what was said before it, which is redacted before it is cut."""
+    """Return the text to embed: the end of the turn before *turn*, then its own.
+
+    The earlier text is redacted before it is cut.
+    """
     own = f"{turn.text} {turn.caption}" if turn.caption else turn.text
     return f"{redact(turn.earlier)[-_EARLIER:]}\n{own}" if turn.earlier else own
 

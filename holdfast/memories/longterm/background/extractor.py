@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 MOST_CHARACTERS: Final = 12_000
-"""Of a rendered conversation; a longer one takes more calls."""
+"""Characters of one rendered conversation; a longer one is split into several requests."""
 MOST_ITEMS: Final = 8
 MOST_EXISTING: Final = 10
 MOST_TEXT: Final = 4_096
@@ -54,11 +54,11 @@ Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
 
 class UnreadableAnswer(ValueError):
-    """The answer of a model holds no list of items."""
+    """The response of a model holds no list of items."""
 
 
 class ExtractionTurn(Struct, frozen=True, kw_only=True):
-    """A turn as an extractor is shown it."""
+    """A turn as sent to an extractor."""
 
     ref: str
     role: Role
@@ -67,7 +67,7 @@ class ExtractionTurn(Struct, frozen=True, kw_only=True):
 
 
 class ExistingItem(Struct, frozen=True, kw_only=True):
-    """An item that is known already, as an extractor is shown it."""
+    """A stored item as sent to an extractor."""
 
     ref: str
     kind: Kind
@@ -75,7 +75,10 @@ class ExistingItem(Struct, frozen=True, kw_only=True):
 
 
 class ExtractionRequest(Struct, frozen=True, kw_only=True):
-    """What an extractor is asked: `conversation` has the turns as text. No secret is in it."""
+    """The request to an extractor.
+
+    `conversation` has the turns as text. No secret is in it.
+    """
 
     instructions: str
     turns: tuple[ExtractionTurn, ...]
@@ -85,7 +88,7 @@ class ExtractionRequest(Struct, frozen=True, kw_only=True):
 
 
 class ConversationChunk(Struct, frozen=True, kw_only=True):
-    """Turns of a conversation that fit one request, as they are and as they are shown."""
+    """Turns of a conversation that fit one request, as stored and as sent."""
 
     turns: tuple[Turn, ...]
     shown: tuple[ExtractionTurn, ...]
@@ -93,9 +96,10 @@ class ConversationChunk(Struct, frozen=True, kw_only=True):
 
 
 class ExtractedItem(Struct, frozen=True, kw_only=True):
-    """An item as a model gave it. `turns` and `supersedes` are places in what it was asked.
+    """An item as a model returned it.
 
-    `outcome` says why it is not to be stored, where the answer alone tells that.
+    `turns` and `supersedes` are positions in the request's lists. `outcome` is set if the response
+    alone shows that the item is not to be stored.
     """
 
     text: str
@@ -107,30 +111,33 @@ class ExtractedItem(Struct, frozen=True, kw_only=True):
 
 
 def parts(turns: Iterable[Turn]) -> Iterator[ConversationChunk]:
-    """Give *turns*, oldest first, in parts each of which fits one request; nothing is dropped."""
+    """Split *turns*, oldest first, into chunks that each fit one request.
+
+    No turn is dropped.
+    """
     taken: list[tuple[Turn, ExtractionTurn, str]] = []
     size = 0
     for turn in turns:
         role, speaker = turn.role, redact(turn.speaker) if turn.speaker else None
         text = redact(turn.text)
-        told = _told(role, speaker, text)
-        # The mark of a place takes as much as its brackets, its letter, its digits and a space.
-        more = len(f"[t{len(taken) + 1}] ") + len(told) + 1
+        rendered = _rendered(role, speaker, text)
+        # The reference before a turn: brackets, a letter, digits and a space.
+        more = len(f"[t{len(taken) + 1}] ") + len(rendered) + 1
         if taken and size + more > MOST_CHARACTERS + 1:
             yield _part(taken)
             taken, size = [], 0
         ref = f"t{len(taken) + 1}"
         shown = ExtractionTurn(ref=ref, role=role, speaker=speaker, text=text)
-        taken.append((turn, shown, f"[{ref}] {told}"))
+        taken.append((turn, shown, f"[{ref}] {rendered}"))
         size += len(taken[-1][2]) + 1
     if taken:
         yield _part(taken)
 
 
 def request(part: ConversationChunk, existing: Iterable[Item] = ()) -> ExtractionRequest:
-    """Return what is asked about *part*.
+    """Return the request for *part*.
 
-    *existing* are the live items nearest to it, of which the first ten are shown.
+    *existing* are the live items nearest to it, of which the first ten are sent.
     """
     return ExtractionRequest(
         instructions=instructions(),
@@ -145,21 +152,22 @@ def request(part: ConversationChunk, existing: Iterable[Item] = ()) -> Extractio
 
 @cache
 def instructions() -> str:
-    """Return what every extractor is told."""
+    """Return the instructions that every extractor gets."""
     place = files("holdfast.memories.longterm").joinpath("extract.md")
     return place.read_text(encoding="utf-8").strip()
 
 
-def candidates(answer: str, asked: ExtractionRequest) -> tuple[ExtractedItem, ...]:
-    """Return the items that *answer* to *asked* gives; UnreadableAnswer if it gives no list.
+def candidates(answer: str, sent: ExtractionRequest) -> tuple[ExtractedItem, ...]:
+    """Parse the items of *answer*, the response to *sent*.
 
-    What has no text, or none that an item can have, is left out. The first 8 are taken.
+    An entry without text, or without a text that an item can have, is left out. The first 8 are
+    used; the others get the outcome `over_limit`. Raise `UnreadableAnswer` if there is no list.
     """
     if len(answer) > _MOST_ANSWER:
         raise UnreadableAnswer(f"more than {_MOST_ANSWER:,} characters")
-    given = [each for entry in _entries(answer) if (each := _candidate(entry, asked))]
-    over = [replace(each, outcome="over_limit") for each in given[asked.max_items :]]
-    return (*given[: asked.max_items], *over)
+    given = [each for entry in _entries(answer) if (each := _candidate(entry, sent))]
+    over = [replace(each, outcome="over_limit") for each in given[sent.max_items :]]
+    return (*given[: sent.max_items], *over)
 
 
 def _part(taken: Iterable[tuple[Turn, ExtractionTurn, str]]) -> ConversationChunk:
@@ -167,8 +175,11 @@ def _part(taken: Iterable[tuple[Turn, ExtractionTurn, str]]) -> ConversationChun
     return ConversationChunk(turns=turns, shown=shown, conversation="\n".join(lines))
 
 
-def _told(role: str, speaker: str | None, text: str) -> str:
-    """Return a turn on one line; of a text too long for a request, its beginning and its end."""
+def _rendered(role: str, speaker: str | None, text: str) -> str:
+    """Render a turn on one line.
+
+    Of a text too long for a request, its beginning and its end are rendered.
+    """
     said = _escaped(text)
     who = role
     if speaker:
@@ -185,7 +196,10 @@ def _escaped(text: str) -> str:
 
 
 def _edge(escaped: str, place: int, *, after: bool = False) -> int:
-    """Return *place* in *escaped*, or the nearest before or *after* it that cuts no escape."""
+    """Return *place* in *escaped*, moved if needed so that it cuts no escape.
+
+    It moves to the nearest place before, or with *after* to the nearest after it.
+    """
     if place >= len(escaped):
         return len(escaped)
     start = escaped.rfind("&", max(0, place - _LONGEST_ESCAPE + 1), place)
@@ -215,20 +229,23 @@ def _entries(answer: str) -> list[Json]:
     return other
 
 
-def _candidate(entry: Json, asked: ExtractionRequest) -> ExtractedItem | None:
-    """Return what *entry* says; None if it is no object, or has no text that an item can have."""
+def _candidate(entry: Json, sent: ExtractionRequest) -> ExtractedItem | None:
+    """Parse one *entry* of a response.
+
+    Return None if it is not an object, or has no text that an item can have.
+    """
     text = _text(entry.get("text")) if isinstance(entry, dict) else None
     if text is None or not isinstance(entry, dict):
         return None
-    users = [place for place, turn in enumerate(asked.turns) if turn.role == "user"]
-    known = _places(entry.get("turns"), [turn.ref for turn in asked.turns])
+    users = [place for place, turn in enumerate(sent.turns) if turn.role == "user"]
+    known = _places(entry.get("turns"), [turn.ref for turn in sent.turns])
     turns = known or users
     return ExtractedItem(
         text=text,
         kind=_kind(entry.get("kind")),
         importance=_importance(entry.get("importance")),
         turns=tuple(turns),
-        supersedes=tuple(_places(entry.get("supersedes"), [each.ref for each in asked.existing])),
+        supersedes=tuple(_places(entry.get("supersedes"), [each.ref for each in sent.existing])),
         outcome=None if set(turns) & set(users) else "unconfirmed",
     )
 
@@ -250,14 +267,17 @@ def _kind(given: Json) -> Kind:
 
 
 def _importance(given: Json) -> float:
-    """Return *given* within 0 to 1, or the half for what is no number."""
+    """Return *given* within 0 to 1, or 0.5 if it is not a number."""
     if isinstance(given, bool) or not isinstance(given, int | float):
         return 0.5
     return 0.5 if isinstance(given, float) and isnan(given) else float(min(max(given, 0), 1))
 
 
 def _places(given: Json, refs: list[str]) -> list[int]:
-    """Return where in *refs* those stand that *given* lists, each once and in their order."""
+    """Return the positions in *refs* of those that *given* lists.
+
+    Each is returned once, in the order of *refs*.
+    """
     named = set[str]()
     if isinstance(given, list):
         named = {each.strip() for each in given if isinstance(each, str)}
@@ -268,14 +288,14 @@ Make = Callable[[ModelThread], "Model"]
 
 
 class Mines(Struct, frozen=True, kw_only=True):
-    """The extractor to mine with, or None; and why not, if one was wished for."""
+    """The extractor to mine with, or None and the reason."""
 
     extractor: Extractor | None = None
     reason: str | None = None
 
 
 class ModelExtractor:
-    """A model of pydantic-ai's, asked by its instructions and what was said, and for no tools."""
+    """Extractor that asks a pydantic-ai model, without tools."""
 
     def __init__(self, make: Make, thread: ModelThread) -> None:
         self._make, self._thread = make, thread
@@ -283,7 +303,7 @@ class ModelExtractor:
         self._turn: object = None
 
     def __call__(self, request: ExtractionRequest) -> str:
-        """Return the model's answer to *request*."""
+        """Return the model's response to *request*."""
         return self._thread.run(lambda: self._answer(request), timeout=SECONDS)
 
     async def _answer(self, request: ExtractionRequest) -> str:
@@ -317,7 +337,7 @@ def mines_with(given: object, keys: Keys, thread: ModelThread) -> Mines:
 
 
 def prompt(request: ExtractionRequest) -> str:
-    """Return what a model is given besides its instructions: what is known, and what was said."""
+    """Render the user prompt of *request*: known items, then the conversation."""
     known = "\n".join(f"[{each.ref}] {each.kind}: {_line(each.text)}" for each in request.existing)
     return (
         f"<known-items>\n{known or 'none'}\n</known-items>\n"

@@ -1,7 +1,7 @@
-"""Jobs as they are claimed, held, ended and put off, so that each is done once.
+"""Claim, lease and retry background jobs, so that each is done once.
 
-A claim is a token and a lease, which a sign of life renews. What a job comes to, and its end, are
-one transaction that checks the token: whoever lost the lease to somebody else changes nothing.
+A claim is a token and a lease, which a heartbeat renews. The result of a job and its end are
+written in one transaction that checks the token: a worker that lost its lease changes nothing.
 """
 
 import secrets
@@ -16,26 +16,26 @@ from holdfast.memories.longterm.context import CollectionContext
 from holdfast.memories.longterm.rows import numbers_text
 
 Kind = Literal["extract", "embed"]
-"""What is to be done; `embed` stands for `reembed` too."""
+"""Kind of a job; `embed` stands for `reembed` too."""
 
 PACKAGE: Final = "holdfast.memories.longterm.background"
 SECOND: Final = 1_000_000
 LEASE: Final = 6 * SECOND
 AGAIN: Final = (1 * SECOND, 10 * SECOND, 60 * SECOND)
-"""Microseconds until the second, third and fourth try; after that it has failed."""
+"""Microseconds until the second, third and fourth attempt; after that the job has failed."""
 
 CRASHED: Final = "Crashed"
-"""What a job failed with whose every try ended in the middle."""
+"""Error of a job if a crash interrupted each of its attempts."""
 
 _numbers = msgspec.json.Decoder(list[int])
 
 
 class LostJob(Exception):
-    """The job is somebody else's by now, or was taken back."""
+    """Another worker has the job now, or the job was deleted."""
 
 
 class Job(Struct, frozen=True, kw_only=True):
-    """A job that is ours until its lease ends."""
+    """A job that this worker holds until its lease ends."""
 
     number: int
     kind: str
@@ -53,7 +53,7 @@ class _Due(Struct, frozen=True, kw_only=True):
 
 
 def claim(caller: CollectionContext, collection: int, kind: Kind) -> Job | None:
-    """Return a job of the collection that is due, claimed; None if there is none."""
+    """Claim a due job of the collection; return None if there is none."""
     sql, now = caller.engine.queries(PACKAGE), caller.now()
     which = {"kind": kind, "other": "reembed" if kind == "embed" else kind}
 
@@ -61,7 +61,7 @@ def claim(caller: CollectionContext, collection: int, kind: Kind) -> Job | None:
         due = tx.first(_Due, sql.due_job, collection=collection, now=now, **which)
         if due is None:
             return None
-        # One that was left by a crash was tried.
+        # A job that a crash interrupted counts as attempted.
         attempts = due.attempts + (due.state == "running")
         job = Job(
             number=due.number,
@@ -86,7 +86,7 @@ def claim(caller: CollectionContext, collection: int, kind: Kind) -> Job | None:
 
 
 def renew(caller: CollectionContext, job: Job) -> None:
-    """Hold on to *job*; LostJob if it is no longer ours."""
+    """Renew the lease of *job*; raise `LostJob` if another worker has it now."""
     sql = caller.engine.queries(PACKAGE)
     until = caller.now() + LEASE
     held = caller.engine.write(
@@ -97,21 +97,24 @@ def renew(caller: CollectionContext, job: Job) -> None:
 
 
 def check_held(caller: CollectionContext, tx: Transaction, job: Job) -> None:
-    """Let *tx* go on if *job* is ours; LostJob else. The collection is locked before."""
+    """Raise `LostJob` unless this worker holds *job*. Lock the collection before."""
     sql = caller.engine.queries(PACKAGE)
     if tx.first(_held, sql.hold_job, number=job.number, token=job.token) is None:
         raise LostJob
 
 
 def end(caller: CollectionContext, tx: Transaction, job: Job) -> None:
-    """End *job* in the transaction of what it came to; LostJob if it is no longer ours."""
+    """End *job* in the transaction that stores its result.
+
+    Raise `LostJob` if another worker has it now.
+    """
     sql = caller.engine.queries(PACKAGE)
     if not tx.run(sql.end_job, number=job.number, token=job.token):
         raise LostJob
 
 
 def shrink(caller: CollectionContext, tx: Transaction, job: Job, left: Sequence[int]) -> None:
-    """Have *job* be about the rows *left* alone from now on; LostJob if it is no longer ours."""
+    """Reduce *job* to the rows *left*. Raise `LostJob` if another worker has it now."""
     sql = caller.engine.queries(PACKAGE)
     about = numbers_text(list(left))
     if not tx.run(sql.shrink_job, number=job.number, token=job.token, about=about):
@@ -119,7 +122,7 @@ def shrink(caller: CollectionContext, tx: Transaction, job: Job, left: Sequence[
 
 
 def put_off(caller: CollectionContext, job: Job, error: str) -> bool:
-    """Have *job*, which failed with *error*, tried again later; return whether it has failed."""
+    """Requeue *job*, which failed with *error*; return whether it has failed for good."""
     sql = caller.engine.queries(PACKAGE)
     failed = job.attempts >= len(AGAIN)
     at = caller.now() + (0 if failed else AGAIN[job.attempts])
@@ -138,7 +141,7 @@ def put_off(caller: CollectionContext, job: Job, error: str) -> bool:
 
 
 def seconds_to_next(caller: CollectionContext, collection: int, kind: Kind) -> float | None:
-    """Return in how many seconds a job may be due; None if none waits or runs."""
+    """Return the seconds until a job may be due; None if none waits or runs."""
     sql = caller.engine.queries(PACKAGE)
     at = caller.engine.one(
         _at,

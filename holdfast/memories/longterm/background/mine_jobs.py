@@ -1,7 +1,7 @@
 """Jobs that extract items from turns.
 
-What a part of a conversation comes to, and that it was mined, are one transaction: each turn is
-mined once, by however many processes, and whoever of them dies.
+The items of a chunk of a conversation and the progress of its job are written in one transaction:
+each turn is mined once, also with several processes and after a crash.
 """
 
 import logging
@@ -51,7 +51,7 @@ _MOST_SOURCE: Final = 256
 
 
 class Ripe(Struct, frozen=True, kw_only=True):
-    """A candidate that is to be stored, if what is in the collection lets it."""
+    """A candidate ready to be stored, unless the collection holds a tombstone of it."""
 
     wish: ItemRequest
     text: Ready
@@ -62,7 +62,7 @@ class Ripe(Struct, frozen=True, kw_only=True):
 
 
 class Proposed(Struct, frozen=True, kw_only=True):
-    """What came of a part: candidates to store, and those of which that is known already."""
+    """Candidates of one chunk, and the results that are known before storing."""
 
     part: ConversationChunk
     ripe: tuple[Ripe | Remembered, ...] = ()
@@ -80,12 +80,12 @@ def propose(
     known: Sequence[Item],
     given: Sequence[ExtractedItem],
 ) -> Proposed:
-    """Make *given* ready before their transaction: screened, analysed, embedded."""
+    """Screen, analyse and embed *given* before their transaction."""
     return Proposed(part=part, ripe=tuple(_ripe(caller, part, known, each) for each in given))
 
 
 def keep(book: CollectionTransaction, proposed: Proposed) -> tuple[Remembered, ...]:
-    """Store what was proposed in the transaction of *book*; return what became of each."""
+    """Store the candidates in the transaction of *book*; return one result for each."""
     named = {turn.id for turn in proposed.part.turns}
     there = _there(book, named)
     buried = graves(book) if book.there.buried else []
@@ -151,7 +151,7 @@ def _stored(book: CollectionTransaction, ripe: Ripe) -> Remembered:
 
 
 def _supersede(book: CollectionTransaction, id: str, *, by: str) -> bool:
-    """Mark the item *id* as superseded, if it is live; return whether it was.
+    """Mark the item *id* as superseded if it is live; return whether it was.
 
     It keeps its text, and is not recalled.
     """
@@ -170,7 +170,7 @@ def _supersede(book: CollectionTransaction, id: str, *, by: str) -> bool:
 
 
 def _is_buried(book: CollectionTransaction, ripe: Ripe, buried: Sequence[Grave]) -> bool:
-    """Tell whether what *ripe* says was forgotten."""
+    """Check whether a tombstone matches the text of *ripe*."""
     if not buried:
         return False
     terms = terms_hash(book.secret, ripe.text.said.terms)
@@ -178,16 +178,16 @@ def _is_buried(book: CollectionTransaction, ripe: Ripe, buried: Sequence[Grave])
 
 
 def _there(book: CollectionTransaction, ids: set[str]) -> set[str]:
-    """Return which of the turns *ids* are still there."""
+    """Return which of the turns *ids* still exist."""
     if not ids:
         return set()
-    asked = ids_text(sorted(ids))
-    found = book.tx.all(Linked, book.sql.turns_by_id, collection=book.number, ids=asked)
+    wanted = ids_text(sorted(ids))
+    found = book.tx.all(Linked, book.sql.turns_by_id, collection=book.number, ids=wanted)
     return {each.id for each in found}
 
 
 def _source(thread: str) -> str:
-    """Return where an item came from, in as many bytes as that may have."""
+    """Return the source of an item, cut to its limit of 256 bytes."""
     if not thread:
         return ""
     return f"thread:{thread}".encode()[:_MOST_SOURCE].decode(errors="ignore")
@@ -202,13 +202,16 @@ def _held_item(*, number: int, body: str, superseded_at: int | None, **_: object
 
 
 SECONDS: Final = 60.0
-"""How long an extractor may take for one answer."""
+"""Time limit for one response of an extractor."""
 
 _log = logging.getLogger(__name__)
 
 
 class ExtractionFailed(Exception):
-    """No answer came, or none that can be read. *reason* is the type of what was raised."""
+    """The extractor returned no response, or none that can be parsed.
+
+    *reason* is the name of the exception's type.
+    """
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -216,7 +219,7 @@ class ExtractionFailed(Exception):
 
 
 class Mining(Struct, frozen=True):
-    """Whoever mines what was said in one collection."""
+    """Background task that mines the turns of one collection."""
 
     caller: CollectionContext
 
@@ -248,9 +251,9 @@ class Mining(Struct, frozen=True):
 def mine(
     caller: CollectionContext, extractor: Extractor, standing: EmbeddingState, job: Job
 ) -> None:
-    """Mine the turns that *job* is about, each part committed by itself.
+    """Mine the turns of *job* in chunks, each in its own transaction.
 
-    Raises ExtractionFailed, and LostJob for one that is no longer ours.
+    Raise `ExtractionFailed`, or `LostJob` if another worker has the job now.
     """
     rows = _turns(caller, standing, job)
     numbers = {row.id: row.number for row in rows}
@@ -273,17 +276,17 @@ def _proposed(
 ) -> Proposed:
     said = "\n".join(turn.text for turn in part.turns if turn.role == "user")
     known = _known(caller, said)
-    asked = request(part, known)
-    answer = _answer(caller, extractor, job, asked)
+    sent = request(part, known)
+    answer = _answer(caller, extractor, job, sent)
     try:
-        given = candidates(answer, asked)
+        given = candidates(answer, sent)
     except UnreadableAnswer as error:
         raise ExtractionFailed(type(error).__name__) from error
     return propose(caller, part, known, given)
 
 
 def _known(caller: CollectionContext, said: str) -> list[Item]:
-    """Return the live items nearest to what was *said*, and the newest where few are near."""
+    """Return the live items nearest to *said*, filled up with the newest ones."""
     near = nearest_items(caller, said, MOST_EXISTING)
     if len(near) < MOST_EXISTING:
         newest = list_rows(caller, ItemFilter(), limit=MOST_EXISTING, page=None).data
@@ -293,13 +296,13 @@ def _known(caller: CollectionContext, said: str) -> list[Item]:
 
 
 def _answer(
-    caller: CollectionContext, extractor: Extractor, job: Job, asked: ExtractionRequest
+    caller: CollectionContext, extractor: Extractor, job: Job, sent: ExtractionRequest
 ) -> str:
     def ask() -> str:
         try:
-            answer = extractor(asked)
+            answer = extractor(sent)
         except Exception as error:
-            # Anybody's code: what it raises may hold what was said, so its type alone is told.
+            # The message of a caller's exception may hold the turns, so only its type is logged.
             raise ExtractionFailed(type(error).__name__) from error
         if not isinstance(answer, str):  # pyright: ignore[reportUnnecessaryIsInstance] - anybody's code
             raise ExtractionFailed(UnreadableAnswer.__name__)
@@ -315,7 +318,7 @@ def _answer(
 
 
 def _keep(caller: CollectionContext, job: Job, proposed: Proposed, left: Sequence[int]) -> None:
-    """Keep what was proposed, and note that of *job* the rows *left* remain."""
+    """Store the candidates, and reduce *job* to the rows *left*, or end it."""
 
     def work(tx: Transaction) -> tuple[Remembered, ...]:
         book = CollectionTransaction(caller, tx, make=False)
@@ -336,7 +339,7 @@ def _keep(caller: CollectionContext, job: Job, proposed: Proposed, left: Sequenc
 
 
 def _turns(caller: CollectionContext, standing: EmbeddingState, job: Job) -> list[TurnRow]:
-    """Return the turns that *job* is about and that are still there, in order of recording."""
+    """Return the turns of *job* that still exist, in order of recording."""
     sql = caller.engine.queries("holdfast.memories.longterm")
 
     def work(reader: Reader) -> list[TurnRow]:

@@ -16,14 +16,14 @@ from holdfast.memories.longterm.read import FAILED, JobStatus, jobs_of
 from holdfast.memories.longterm.records import Flushed
 
 _PIECE: Final = 0.25
-"""Seconds after which is looked again at what other processes have done."""
+"""Seconds between checks for the work of other processes."""
 
 
 class PendingWork:
-    """Has what waits for callers done by the worker that they share."""
+    """Schedules jobs of callers on the worker that they share."""
 
     def wake(self, caller: CollectionContext) -> None:
-        """See to what waits for *caller*."""
+        """Wake the worker for *caller*'s jobs."""
         tender = embed_jobs.tender_of(caller)
         if tender is not None:
             caller.shared.worker.wake(("embed", caller.place), tender)
@@ -32,17 +32,17 @@ class PendingWork:
 
 
 def flush(caller: CollectionContext, results: Results, timeout: float | None) -> Flushed:
-    """Wait until nothing is left that can be done for *caller*, at most *timeout* seconds.
+    """Wait at most *timeout* seconds until *caller* has no runnable jobs left.
 
-    *results* is what this caller's memory has heard of mining. What waits to be tried again is
-    waited for too, until it is done or has failed.
+    *results* has the mining results that the caller's memory has received. A job that waits for a
+    retry is waited for too, until it is done or has failed.
     """
     end = None if timeout is None else monotonic() + timeout
     caller.shared.marks.flush()
     caller.tend()
     doable = kinds_of(caller)
     while True:
-        # In this order: what a collection's adoption queues is there once it is adopted.
+        # In this order: jobs that a change of model queues exist once the change is made.
         settled = embed_jobs.settled(caller)
         jobs = jobs_of(caller)
         left = _PIECE if end is None else end - monotonic()
@@ -55,7 +55,7 @@ def flush(caller: CollectionContext, results: Results, timeout: float | None) ->
 
 
 def kinds_of(caller: CollectionContext) -> Collection[str]:
-    """Return the kinds of jobs that are done for *caller* in this process."""
+    """Return the kinds of jobs that this process can do for *caller*."""
     embeds = ("embed", "reembed") if embed_jobs.tender_of(caller) is not None else ()
     return (*embeds, "extract") if caller.mines else embeds
 
@@ -65,11 +65,11 @@ def _waiting(jobs: list[JobStatus], kinds: Collection[str]) -> bool:
 
 
 MOST: Final = 1_000
-"""Collections that are told at once."""
+"""Largest number of collections in one result of `left_over`."""
 
 
 class LeftOver(Struct, frozen=True, kw_only=True):
-    """A collection with jobs that are overdue, and the models, by name, that they wait for."""
+    """A collection with overdue jobs, and the names of the models they need."""
 
     workspace: str
     user_id: str
@@ -81,9 +81,9 @@ class LeftOver(Struct, frozen=True, kw_only=True):
 
 
 def left_over(engine: Engine, now: int) -> list[LeftOver]:
-    """Return the collections of all workspaces with jobs at *now* that nobody sees to.
+    """Return the collections of all workspaces with jobs overdue at *now*.
 
-    Jobs that only a function can do are its caller's, and are left out.
+    Jobs for an extractor that is a function are left out: only its process can do them.
     """
     everybody = engine.scoped(EVERYBODY)
     sql = everybody.queries(PACKAGE)

@@ -1,7 +1,7 @@
 """The background thread of long-term memory.
 
-It starts with the first thing there is to do and ends when nothing is left; what is left of it at
-closing is left for later.
+It starts with the first task and ends when none remains. Tasks that remain at closing are done by
+a later process.
 """
 
 import logging
@@ -13,29 +13,29 @@ from typing import Final, Generic, Protocol, TypeVar
 from holdfast.ground.errors import HoldfastError
 
 CLOSING: Final = 2.0
-"""Seconds that closing waits for what is under way."""
+"""Seconds that closing waits for the running tasks."""
 _LOOK: Final = 0.5
-"""Seconds after which is looked again whether something is due: clocks are not ours to wait on."""
+"""Seconds between checks for due tasks: the clock that jobs use may move at any time."""
 _TROUBLE: Final = 5.0
-"""Seconds until storage that could not be reached is tried again."""
+"""Seconds until a retry after an error of the storage."""
 
 _log = logging.getLogger(__name__)
 
 
 class Tender(Protocol):
-    """Somebody with work to do, a piece at a time."""
+    """A task with work to do in pieces."""
 
     def tend(self) -> float | None:
-        """Do one piece that is due.
+        """Do one due piece of work.
 
-        Return 0 if there was one, else the seconds until the next may be due; None when nothing
-        is left.
+        Return 0 if there was one, else the seconds until the next may be due; None if no work
+        remains.
         """
         ...
 
 
 class Worker:
-    """Tends to whoever has work, in turn, on a thread of its own."""
+    """Runs tasks in turn on one background thread."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -45,7 +45,7 @@ class Worker:
         self._woken = False
 
     def wake(self, key: Hashable, tender: Tender) -> None:
-        """Have *tender* tended to, instead of whoever was known as *key*."""
+        """Schedule *tender* under *key*, in place of an earlier task of that key."""
         with self._changed:
             if self._until is not None:
                 return
@@ -59,12 +59,12 @@ class Worker:
             self._changed.notify_all()
 
     def wait(self, seconds: float) -> None:
-        """Return when something was done, or after *seconds*."""
+        """Wait until some work was done, or for *seconds*."""
         with self._changed:
             self._changed.wait(seconds)
 
     def close(self, timeout: float = CLOSING) -> None:
-        """Go on for at most *timeout* seconds, then leave the rest."""
+        """Finish due work for at most *timeout* seconds, then stop."""
         with self._changed:
             self._until = monotonic() + timeout
             thread = self._thread
@@ -80,7 +80,7 @@ class Worker:
                 if self._over() or (not self._tenders and not self._woken):
                     self._thread = None
                     return
-                # Whoever closes waits for what is due, not for what will be.
+                # Closing waits for due work, not for work that will be due.
                 if wait and self._until is not None:
                     self._thread = None
                     return
@@ -88,7 +88,7 @@ class Worker:
                     self._changed.wait(min(wait, _LOOK))
 
     def _round(self) -> float:
-        """Tend to everybody once; return the seconds until somebody may have work again."""
+        """Run each task once; return the seconds until one may have work again."""
         with self._changed:
             known = dict(self._tenders)
             self._woken = False
@@ -115,17 +115,17 @@ def _tended(tender: Tender) -> float | None:
     except HoldfastError as error:
         _log.warning("background work was put off: %s", type(error).__name__)
         return _TROUBLE
-    except Exception as error:  # noqa: BLE001 - what one stumbles over must not stop the others
+    except Exception as error:  # noqa: BLE001 - an error of one task must not stop the others
         _log.error("background work stumbled: %s", type(error).__name__)
         return _TROUBLE
 
 
-# A model that hangs cannot be stopped, only left behind: it runs on a daemon thread of its own.
+# A model that hangs cannot be stopped: it runs on a daemon thread that is abandoned.
 
 T = TypeVar("T")
 
 BEAT: Final = 2.0
-"""Seconds between two signs of life while something runs."""
+"""Seconds between two heartbeats."""
 
 
 class _Outcome(Generic[T]):
@@ -151,9 +151,9 @@ def bounded(
     name: str,
     beat: Callable[[], None] | None = None,
 ) -> T:
-    """Return what *work* returns, or raise what it raises; TimeoutError after *seconds*.
+    """Return or raise the outcome of *work*; raise `TimeoutError` after *seconds*.
 
-    *beat* is called every two seconds meanwhile; what it raises ends the waiting.
+    *beat* is called every two seconds meanwhile; an exception that it raises ends the waiting.
     """
     outcome = _Outcome(work)
     threading.Thread(target=outcome.run, name=name, daemon=True).start()

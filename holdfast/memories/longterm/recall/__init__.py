@@ -1,1 +1,1 @@
-"""Recall of long-term memory by meaning."""
+"""Recall of long-term memory: analysis, postings, scoring and ranking."""

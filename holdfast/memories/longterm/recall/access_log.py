@@ -1,6 +1,6 @@
 """Times of the last recall of each row, written in batches.
 
-The only write that a crash may lose: it says when something was last of use, and nothing else.
+The only write that a crash may lose: it holds the time of the last use, and nothing else.
 """
 
 import logging
@@ -15,7 +15,7 @@ from holdfast.engines.base import Engine, Transaction
 from holdfast.ground.errors import HoldfastError
 
 PAUSE: Final = 0.5
-"""Seconds for which marks are gathered before they are written."""
+"""Seconds for which accesses are collected before they are written."""
 _WAIT: Final = 10.0
 
 _log = logging.getLogger(__name__)
@@ -30,11 +30,11 @@ class _Place(Struct, frozen=True):
 class _Seen(Struct):
     engine: Engine
     rows: dict[int, tuple[int, int]]
-    """By number: when last, and how often."""
+    """Last access and number of accesses by row number."""
 
 
 class Marks:
-    """The marks of one process that are not written yet."""
+    """The access log of one process: accesses that are not written yet."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -43,14 +43,14 @@ class Marks:
         self._hurry = threading.Event()
 
     def add(
-        self, engine: Engine, whose: tuple[str, str, int], numbers: Iterable[int], at: int
+        self, engine: Engine, place: tuple[str, str, int], numbers: Iterable[int], at: int
     ) -> None:
-        """Note that the rows *numbers* of a collection were recalled *at* that instant.
+        """Record that the rows *numbers* of a collection were recalled *at* that instant.
 
-        *whose* is its workspace, its user and its number; *engine* is scoped to the first two.
+        *place* is its workspace, its user and its number; *engine* is scoped to the first two.
         """
         with self._lock:
-            seen = self._waiting.setdefault(_Place(*whose), _Seen(engine, {}))
+            seen = self._waiting.setdefault(_Place(*place), _Seen(engine, {}))
             for number in numbers:
                 last, times = seen.rows.get(number, (at, 0))
                 seen.rows[number] = (max(last, at), times + 1)
@@ -62,13 +62,13 @@ class Marks:
                 self._writer.start()
 
     def forget(self, collection: int) -> None:
-        """Drop what waits for a collection that is no more."""
+        """Drop pending accesses of a deleted collection."""
         with self._lock:
             for place in [each for each in self._waiting if each.collection == collection]:
                 del self._waiting[place]
 
     def flush(self) -> None:
-        """Write all that waits; return when it is durable, or cannot be."""
+        """Write all pending accesses; return when they are durable or have failed."""
         with self._lock:
             waiting, self._waiting = self._waiting, {}
         for write in [_submitted(place, seen) for place, seen in waiting.items()]:

@@ -1,7 +1,7 @@
 """Tokens, flags and dates of a text.
 
-English words are stemmed; a language without spaces is taken by its characters and their pairs;
-any other word is kept whole. `VERSION` is kept with each collection: terms of two versions must
+English words are stemmed; a language without spaces is split into characters and their pairs;
+any other word stays whole. `VERSION` is stored with each collection: terms of two versions must
 not be compared.
 """
 
@@ -20,11 +20,11 @@ import Stemmer
 from msgspec import Struct
 
 VERSION = 1
-"""Raised with whatever makes a text give other terms than before."""
+"""Raised with every change of the terms of a text."""
 
 
 class Words(msgspec.Struct, frozen=True):
-    """The words that are more than their letters."""
+    """Lists of stop words, irregular forms and negations."""
 
     stop: frozenset[str]
     irregular: dict[str, str]
@@ -42,7 +42,7 @@ class _Stemmer(Protocol):
 
 _TOKEN = re.compile(r"[^\W_]+(?:'[a-z]+)?")
 LONGEST = 64
-"""Characters of a word that count: what is longer is no word, and no index takes it."""
+"""Characters of a word that are indexed; the rest is cut off."""
 UNSPACED = (
     "\u0e00-\u0e7f\u1100-\u11ff\u3005\u3007\u3040-\u30ff\u3130-\u318f\u31f0-\u31ff"
     "\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3\uf900-\ufaff\U00020000-\U0003ffff"
@@ -53,7 +53,10 @@ _stemmers = local()
 
 
 def analyze(text: str) -> list[str]:
-    """Return the terms of *text* in order, each as often as it occurs; none holds white space."""
+    """Return the terms of *text* in order, each as often as it occurs.
+
+    No term contains white space.
+    """
     if text.isascii():
         found = (_term(token[:LONGEST]) for token in _TOKEN.findall(text.lower()))
     else:
@@ -62,12 +65,12 @@ def analyze(text: str) -> list[str]:
 
 
 def plain(text: str) -> str:
-    """Return *text* as patterns are written for it."""
+    """Normalise *text* for matching: NFKC, with a plain apostrophe."""
     return text if text.isascii() else unicodedata.normalize("NFKC", text).replace("\u2019", "'")
 
 
 def _terms(token: str) -> Iterator[str]:
-    """Give the terms of one token of any script."""
+    """Yield the terms of one token of any script."""
     if token.isascii():
         yield _term(token[:LONGEST])
         return
@@ -81,14 +84,14 @@ def _terms(token: str) -> Iterator[str]:
 
 
 def _word(piece: str) -> str:
-    """Return the term of a piece of a token that is written with spaces around it."""
+    """Return the term of a piece of a token in a script with spaces."""
     piece = piece[:LONGEST]
     return _term(piece) if piece.isascii() else piece.removesuffix("'s").partition("'")[0]
 
 
 @lru_cache(16_384)
 def _term(token: str) -> str:
-    """Return the term of an ASCII token; nothing for a word that says nothing."""
+    """Return the term of an ASCII token; "" for a stop word."""
     if token in WORDS.stop:
         return ""
     word = token.removesuffix("'s").partition("'")[0]
@@ -122,7 +125,7 @@ _TIME = re.compile(
 
 
 class Flags(Struct, frozen=True):
-    """What a text is, besides its terms."""
+    """Properties of a text that its terms do not show."""
 
     question: bool
     first_person: bool
@@ -161,7 +164,7 @@ _DATE = re.compile(
 )
 
 _NEARNESS = ((range(-1, 2), 1.0), (range(11), 0.6), (range(-7, 31), 0.2))
-"""How close a day is that is so many days after the one asked about."""
+"""Closeness of a day by the number of days after the query's date."""
 
 
 class AskedDate(Struct, frozen=True, kw_only=True):
@@ -173,12 +176,12 @@ class AskedDate(Struct, frozen=True, kw_only=True):
 
 
 def dates_in(text: str) -> tuple[AskedDate, ...]:
-    """Return the dates that *text* names; a month alone only where it has its capital."""
-    found = (_asked(match) for match in _DATE.finditer(text))
+    """Return the dates that *text* names; a month alone only if it is capitalised."""
+    found = (_date_of(match) for match in _DATE.finditer(text))
     return tuple(dict.fromkeys(each for each in found if each))
 
 
-def _asked(match: re.Match[str]) -> AskedDate | None:
+def _date_of(match: re.Match[str]) -> AskedDate | None:
     parts = {name[2:] if name[1] == "_" else name[4:]: value for name, value in _given(match)}
     month = parts["month"]
     number = int(month) if month.isdigit() else _NUMBERS[month.lower()]
@@ -194,29 +197,30 @@ def _given(match: re.Match[str]) -> Iterable[tuple[str, str]]:
     return ((name, value) for name, value in match.groupdict().items() if value is not None)
 
 
-def closeness(asked: Iterable[AskedDate], day: int) -> float:
-    """Return how close *day*, counted from 1970, is to the nearest of the dates *asked*: 0 to 1.
+def closeness(dates: Iterable[AskedDate], day: int) -> float:
+    """Return how close *day* is to the nearest of *dates*, 0 to 1.
 
-    What happened on a day is mostly told on it or soon after, seldom before.
+    *day* is counted from 1970. People mostly mention an event on its day or soon after, seldom
+    before.
     """
     there = _day(day)
-    return max((_closeness(each, there) for each in asked), default=0.0)
+    return max((_closeness(each, there) for each in dates), default=0.0)
 
 
-def _closeness(asked: AskedDate, day: date) -> float:
-    if asked.day is None:
-        return _in_month(asked, day)
+def _closeness(query_date: AskedDate, day: date) -> float:
+    if query_date.day is None:
+        return _in_month(query_date, day)
     try:
-        wanted = date(asked.year or day.year, asked.month, asked.day)
+        wanted = date(query_date.year or day.year, query_date.month, query_date.day)
     except ValueError:
         return 0.0
     after = (day - wanted).days
     return next((close for span, close in _NEARNESS if after in span), 0.0)
 
 
-def _in_month(asked: AskedDate, day: date) -> float:
-    after = day.month - asked.month
-    after = after % 12 if asked.year is None else after + 12 * (day.year - asked.year)
+def _in_month(query_date: AskedDate, day: date) -> float:
+    after = day.month - query_date.month
+    after = after % 12 if query_date.year is None else after + 12 * (day.year - query_date.year)
     return {0: 1.0, 1: 0.5}.get(after, 0.0)
 
 

@@ -1,6 +1,6 @@
 """Postings cached by the version of their collection.
 
-What is kept is known by the collection's version, so a write anywhere is seen by the next recall.
+Each write raises the collection's version, so the next recall sees it.
 """
 
 import threading
@@ -16,9 +16,9 @@ from holdfast.memories.longterm.cache_budget import POSTINGS, ByteBudget, Tenant
 from holdfast.memories.longterm.recall.index import Postings, Row
 from holdfast.memories.longterm.rows import FIRST_PERSON, QUESTION, TIME, Collection
 
-# A turn is the same until rows were changed or went; the turns after it are known for good once
-# there are as many as are ever asked for; how many rows hold a term is true of one version alone.
-# When a row was last recalled is never kept: that changes with no version.
+# A turn stays valid until rows are changed or deleted; the turns after it are final once there are
+# FOLLOWING of them; document frequencies are valid for one version alone. The time of the last
+# recall is never cached: it changes without a new version.
 
 WINDOW: Final = 3
 """Turns before a turn that lend it weight."""
@@ -35,27 +35,27 @@ Beside = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 class Speaking(Struct, frozen=True):
-    """Who speaks in the collection, and as what."""
+    """A speaker in the collection, and the role."""
 
     speaker: str
     role: str
 
 
 class Gathered:
-    """Turns, what stands beside them, and counts of terms, as of one version of a collection."""
+    """Turns, their neighbours and document frequencies of one collection version."""
 
     def __init__(self, version: int) -> None:
         self.version = version
         self.df: dict[str, int] = {}
-        """In how many rows a term is."""
+        """Document frequency by term."""
         self.speakers: list[Speaking] | None = None
-        """Who speaks, as far as that was asked."""
+        """The speakers; None until they are loaded."""
         self._rows: dict[int, Row] = {}
         self._settled: dict[int, Beside] = {}
         self._open: dict[int, Beside] = {}
 
     def grown_to(self, version: int) -> "Gathered":
-        """Return what of this still holds when rows were added, and none changed or went."""
+        """Return the part that is valid if rows were only added since."""
         if version == self.version and len(self.df) < MOST_TERMS:
             return self
         found = Gathered(version)
@@ -65,21 +65,21 @@ class Gathered:
 
     @property
     def size_bytes(self) -> int:
-        """About how much memory this takes."""
+        """Approximate size in bytes."""
         beside = len(self._settled) + len(self._open)
         rows, terms = len(self._rows), len(self.df)
         return _ROW_BYTES * rows + _BESIDE_BYTES * beside + _TERM_BYTES * terms
 
     def __contains__(self, number: int) -> bool:
-        """Tell whether the turn *number* is known."""
+        """Check whether the turn *number* is cached."""
         return number << 2 in self._rows
 
     def keep(self, row: Row) -> None:
-        """Keep a turn, as it is among all others."""
+        """Cache a turn."""
         self._rows[row.seq << 2] = row
 
     def turn(self, number: int, *, apart: bool, context: bool) -> Row:
-        """Return the turn *number*, which is known, as it stands among those at hand."""
+        """Return the cached turn *number* with its flags for the rows at hand."""
         key = number << 2 | apart << 1 | context
         found = self._rows.get(key)
         if found is None:
@@ -88,21 +88,21 @@ class Gathered:
         return found
 
     def beside(self, number: int) -> Beside | None:
-        """Return what stands beside the turn *number*, if that is known."""
+        """Return the neighbours of the turn *number*, or None if they are not cached."""
         return self._settled.get(number) or self._open.get(number)
 
     def stand(self, number: int, beside: Beside) -> None:
-        """Keep what stands beside the turn *number*."""
+        """Cache the neighbours of the turn *number*."""
         settled = len(beside[1]) == FOLLOWING
         (self._settled if settled else self._open)[number] = beside
 
 
 Place = tuple[str, str, str, str]
-"""What names a collection: its workspace, user, namespace and workspace_id."""
+"""The name of a collection: its workspace, user, namespace and workspace_id."""
 
 
 class CachedPostings:
-    """The postings of one collection, as of a version of its rows; used with `lock` held."""
+    """The postings of one collection as of one version; used with `lock` held."""
 
     def __init__(self, collection: int, place: Place) -> None:
         self.collection, self.place = collection, place
@@ -116,7 +116,7 @@ class CachedPostings:
         self._gathered: Gathered | None = None
 
     def grown(self) -> None:
-        """Drop what followed from the rows there were."""
+        """Drop values computed from the earlier rows."""
         self._before = self._gathered = None
 
     @property
@@ -125,7 +125,7 @@ class CachedPostings:
         return sum(each.size_bytes for each in (self.postings, self._gathered) if each is not None)
 
     def gathered(self, collection: Collection) -> Gathered:
-        """Return what is known of *collection*, which is too large for postings of all of it."""
+        """Return the cached rows of *collection*, which is too large for full postings."""
         self.postings = self._before = None
         found = self._gathered
         if found is None or found.version < collection.redone:
@@ -136,9 +136,9 @@ class CachedPostings:
         return self._gathered
 
     def beside(self, number: int) -> tuple[int, int]:
-        """Return the turns before and after the row *number* of the postings, in its sitting.
+        """Return the neighbours of the row *number* of the postings in its session.
 
-        Returned are the numbers of their recording, 0 for none.
+        They are the recording numbers of the turn before and the turn after it, 0 for none.
         """
         postings = self.postings
         if postings is None:
@@ -155,7 +155,7 @@ class CachedPostings:
 
 
 class PostingsCache:
-    """Entries by collection, in the room that they share with other caches."""
+    """LRU cache of postings by collection, within a shared byte budget."""
 
     def __init__(self, room: ByteBudget) -> None:
         self._room = room
@@ -169,7 +169,7 @@ class PostingsCache:
         return self._room.sizes()[POSTINGS]
 
     def entry(self, collection: int, place: Place) -> CachedPostings:
-        """Return the entry of *collection*, which *place* names; a new one if there is none."""
+        """Return the entry of *collection*, which *place* names; create it if needed."""
         with self._lock:
             entry = self._entries.get(collection)
             if entry is None:
@@ -179,7 +179,7 @@ class PostingsCache:
         return entry
 
     def at(self, place: Place) -> CachedPostings | None:
-        """Return the entry of the collection that *place* names, as far as is known here."""
+        """Return the cached entry of the collection that *place* names, or None."""
         with self._lock:
             collection = self._places.get(place)
             if collection is None:
@@ -189,14 +189,14 @@ class PostingsCache:
         return entry
 
     def weigh(self, collection: int, entry: CachedPostings) -> None:
-        """Note that *entry* grew, and have what is too much go; this one stays."""
+        """Record the size of *entry*, and evict others beyond the budget."""
         if self._entries.get(collection) is entry:
             self._room.take(
                 Tenant(POSTINGS, collection), entry.size_bytes, lambda: self.drop(collection)
             )
 
     def drop(self, collection: int) -> None:
-        """Let go of what is kept of *collection*."""
+        """Evict the entry of *collection*."""
         with self._lock:
             entry = self._entries.pop(collection, None)
             if entry is not None and self._places.get(entry.place) == collection:
@@ -204,13 +204,13 @@ class PostingsCache:
         self._room.left(Tenant(POSTINGS, collection))
 
     def clear(self) -> None:
-        """Let go of everything."""
+        """Evict all entries."""
         for collection in list(self._entries):
             self.drop(collection)
 
 
 class ItemSource(Struct):
-    """What an item came from: the turns' ids and speakers, and where and when the first was."""
+    """Sources of an item: turn ids, speakers, and time and place of the first turn."""
 
     ids: tuple[str, ...] = ()
     speakers: tuple[str, ...] = ()
@@ -227,9 +227,9 @@ class Accessed(Struct, frozen=True):
 
 
 def bring_up(entry: CachedPostings, engine: Engine, reader: Reader, collection: Collection) -> bool:
-    """Let *entry* hold the postings of *collection* as *reader* sees it; tell whether they grew.
+    """Update *entry* to *collection* as *reader* sees it; return whether it grew.
 
-    Rows recorded since are added; where others changed or went, all is read anew.
+    New rows are added; if others changed or were deleted, all rows are read again.
     """
     postings, grown = entry.postings, False
     if postings is None or entry.version < collection.redone:
@@ -265,7 +265,7 @@ def rows_after(engine: Engine, reader: Reader, collection: int, after: int) -> l
 
 
 def turn_row(row: EngineRow) -> Row:
-    """Return a turn as recall sees it; *row* is of `turn_rows`."""
+    """Convert a row of `turn_rows`."""
     id, number, body, at, role, speaker, thread, session, flags, accessed, *rest = row
     apart, context = rest or (False, False)
     return Row(
@@ -287,7 +287,7 @@ def turn_row(row: EngineRow) -> Row:
 
 
 def item_row(row: EngineRow, source: ItemSource) -> Row:
-    """Return an item as recall sees it; *row* is of `item_rows`."""
+    """Convert a row of `item_rows` and its *source*."""
     id, number, body, created_at, kind, importance, flags, text, accessed = row
     return Row(
         id=id,
@@ -310,7 +310,7 @@ def item_row(row: EngineRow, source: ItemSource) -> Row:
 
 
 def sources_of(rows: Iterable[EngineRow]) -> dict[int, ItemSource]:
-    """Return what items came from, by their numbers; *rows* are of `link_rows`."""
+    """Return the sources of items by number; *rows* are of `link_rows`."""
     found: dict[int, ItemSource] = {}
     for item, id, at, thread, session, speaker in rows:
         source = found.get(item)

@@ -14,9 +14,9 @@ _COLLECTION, _ITEM = 0, 1
 
 
 class Placed(Struct, frozen=True):
-    """A row that answers, with its number, and whether it is an item.
+    """A ranked row with its number, and whether it is an item.
 
-    Of a turn, the numbers of those before and after it, 0 for none.
+    For a turn, `beside` has the numbers of the turns before and after it, 0 for none.
     """
 
     ranked: Ranked
@@ -26,7 +26,7 @@ class Placed(Struct, frozen=True):
 
 
 class Stamp(Struct, frozen=True, kw_only=True):
-    """A collection at one moment."""
+    """The version of a collection at one moment."""
 
     number: int
     id: str
@@ -35,7 +35,10 @@ class Stamp(Struct, frozen=True, kw_only=True):
 
 
 class Fetched(Struct, frozen=True, kw_only=True):
-    """Items and turns by their numbers, and the collection as they were read; None without one."""
+    """Items and turns by number, with the collection at the time of the read.
+
+    `stamp` is None if there is no collection.
+    """
 
     stamp: Stamp | None
     items: dict[int, Item]
@@ -62,9 +65,9 @@ def fetch(caller: CollectionContext, reader: Reader, placed: Sequence[Placed]) -
 
 
 def recalled_of(fetched: Fetched, placed: Iterable[Placed]) -> tuple[list[Recalled], list[int]]:
-    """Return what *placed* tells of, and the numbers of those rows.
+    """Return the results of *placed*, and the numbers of those rows.
 
-    What was forgotten since the postings knew it is left out.
+    Rows that were forgotten since the postings were read are left out.
     """
     recalled: list[Recalled] = []
     numbers: list[int] = []

@@ -1,9 +1,9 @@
 """Postings of one collection.
 
 A turn is seldom understood alone: it answers the one before. So each occurrence of a term also
-lends weight to the three turns after it in its sitting, half as much to each further one.
-Lengths are made equal by the means of the whole collection, which move with each new row;
-therefore nothing that depends on them is kept beyond the next `add`.
+lends weight to the three turns after it in its session, half as much to each further one.
+Lengths are normalised by the means of the whole collection, which change with each new row;
+therefore nothing that depends on them is cached beyond the next `add`.
 """
 
 from bisect import bisect_right
@@ -22,24 +22,24 @@ DAY = 86_400_000_000
 """Microseconds."""
 
 SHORT = 20
-"""Terms: shorter bodies count as this long, else a greeting would be all about its one word."""
+"""Terms: shorter bodies count as this long, else a greeting would be about its one word."""
 LENT = (0.5, 0.25, 0.125)
-"""What a turn lends to the first, second and third after it."""
+"""Share of its weight that a turn lends to the first, second and third turn after it."""
 SATURATION = 1.2
-"""BM25's k1: how soon more of the same term adds little."""
+"""BM25's k1: how soon repeats of a term add little."""
 BRIEF = 25
-"""Distinct terms: a row of no more is known whole by those that a query has of them."""
+"""Largest number of distinct terms for which the covered share of a row is computed."""
 _NOBODY = (-1, -1, -1)
 _MEMO = 256
-"""Terms whose weights are kept; a collection is asked about few of its words."""
+"""Number of terms with cached weights; queries use few of a collection's words."""
 
 
 class Row(Struct, frozen=True, kw_only=True, gc=False):
     """An item or a turn as recall sees it. Instants are microseconds since 1970.
 
-    *apart* says that turns of its session before it are missing here, so that the row before it
-    here is not its neighbour; *context* that it only lends weight and is not to be ranked. Both
-    are for rows that are not a whole collection.
+    *apart*: turns of its session before it are missing here, so the row before it here is not its
+    neighbour. *context*: it only lends weight and is not ranked. Both are for rows that are not a
+    whole collection.
     """
 
     id: str
@@ -73,7 +73,7 @@ class Row(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Statistics(Struct, frozen=True, kw_only=True):
-    """What is so in a whole collection of which only some rows are at hand."""
+    """Statistics of a whole collection of which only some rows are loaded."""
 
     rows: int
     mean_length: float
@@ -81,17 +81,18 @@ class Statistics(Struct, frozen=True, kw_only=True):
     has_machine: bool
     participants: tuple[str, ...]
     df: Callable[[str], int]
-    """How many rows hold a term."""
+    """Number of rows that hold a term."""
     learn: Callable[[Iterable[str]], None] | None = None
-    """Called with terms that `df` is about to be asked for one by one, that it may look once."""
+    """Called with terms before `df` is called for each, to load them in one query."""
     asked: frozenset[str] | None = None
-    """The only terms that rows will be looked up by; None for any."""
+    """The only terms that are looked up; None for any."""
 
 
 class Postings:
     """The rows of a collection in order of recording, by the terms they hold.
 
-    Rows have numbers here, from 0; -1 is no row. *lent* is what a turn lends to those after it.
+    Rows have numbers here, from 0; -1 is no row. *lent* is the share that a turn lends to those
+    after it.
     """
 
     def __init__(
@@ -102,7 +103,7 @@ class Postings:
     ) -> None:
         self.rows: list[Row] = []
         self.next: tuple[list[int], list[int], list[int]] = ([], [], [])
-        """Of each row the number of the first, second and third after it in its sitting."""
+        """For each row the number of the first, second and third after it in its session."""
         self.session: list[int] = []
         self.session_size: list[int] = []
         self.machine: list[bool] = []
@@ -112,9 +113,9 @@ class Postings:
         """Items by the turn they cite."""
         self.cited: dict[int, list[int]] = {}
         self.fresh: list[int] = []
-        """Of each row when it was said, created or last recalled, whichever was last."""
+        """For each row the latest of when it was said, created or recalled."""
         self.importance = 0.0
-        """The most that any row has."""
+        """The largest importance of any row."""
         self.has_machine = False
         self.has_items = False
         self.has_context = False
@@ -122,14 +123,14 @@ class Postings:
         self._numbers: dict[str, int] = {}
         self._lengths: list[int] = []
         self._places: defaultdict[str, list[int]] = defaultdict(list)
-        self._asked = statistics.asked if statistics else None
+        self._only_terms = statistics.asked if statistics else None
         self._sessions: dict[object, int] = {}
         self._last: dict[int, tuple[int, int, int]] = {}
         self._speakers: dict[str, None] = {}
         self.add(rows)
 
     def add(self, rows: Iterable[Row]) -> None:
-        """Take in *rows* recorded after all that are here."""
+        """Add *rows*, which were recorded after all rows here."""
         fresh = sorted(rows, key=attrgetter("seq"))
         first = len(self.rows)
         self.rows += fresh
@@ -140,7 +141,7 @@ class Postings:
         self._settle()
 
     def touch(self, id: str, at: int) -> None:
-        """Note that the row *id* was recalled *at* that instant."""
+        """Record that the row *id* was recalled *at* that instant."""
         if (number := self._numbers.get(id)) is not None:
             self.fresh[number] = max(at, self.fresh[number])
 
@@ -151,19 +152,22 @@ class Postings:
         """Return the number of the row *id*, or -1."""
         return self._numbers.get(id, -1)
 
-    def numbered(self, told: Mapping[str, float]) -> dict[int, float]:
-        """Return what is *told* of rows by id by their numbers, without those that are not here."""
+    def numbered(self, values: Mapping[str, float]) -> dict[int, float]:
+        """Return *values*, keyed by row id, with the rows' numbers here as keys.
+
+        Rows that are not here are left out.
+        """
         numbers = self._numbers
-        return {numbers[id]: each for id, each in told.items() if id in numbers}
+        return {numbers[id]: each for id, each in values.items() if id in numbers}
 
     @property
     def participants(self) -> tuple[str, ...]:
-        """Who speaks in the collection, as distinct from mere roles."""
+        """Names of speakers in the collection, without names of roles."""
         return self._given.participants if self._given else tuple(self._speakers)
 
     @property
     def size_bytes(self) -> int:
-        """About how much memory this takes, with what questions leave behind; measured."""
+        """Approximate size in bytes, with the caches of queries; measured."""
         occurrences = sum(self._lengths)
         bodies = sum(len(row.body) + len(row.text) for row in self.rows)
         own = 900 * len(self.rows) + 24 * occurrences + 150 * len(self._places) + bodies
@@ -179,19 +183,19 @@ class Postings:
         return found
 
     def learn(self, numbers: Iterable[int]) -> None:
-        """Prepare for `brief_weight` of the rows *numbers*, where that saves looking often."""
+        """Load frequencies for `brief_weight` of the rows *numbers* in one call."""
         if self._given and self._given.learn:
             bodies = (self.rows[number].body.split() for number in numbers)
             brief = (terms for terms in map(set, bodies) if len(terms) <= BRIEF)
             self._given.learn(set(chain.from_iterable(brief)) - self._telling.keys())
 
     def idf(self, term: str) -> float:
-        """Return how much *term* tells here."""
+        """Return the inverse document frequency of *term*, as BM25 defines it."""
         df = self.df(term)
         return log(1 + (self.count - df + 0.5) / (df + 0.5))
 
     def telling(self, term: str) -> float:
-        """Return how much of a text's meaning *term* carries, even in a small collection."""
+        """Return the weight of *term* in a text, meaningful also in a small collection."""
         found = self._telling.get(term)
         if found is None:
             df, rows = max(self.df(term), 1), max(self.count, 100)
@@ -199,7 +203,7 @@ class Postings:
         return found
 
     def weights(self, term: str) -> dict[int, float]:
-        """Return how much each row is about *term*, of those that are at all."""
+        """Return the BM25 weight of *term* in each row that it matches."""
         found = self._weights.get(term)
         if found is None:
             if len(self._weights) >= _MEMO:
@@ -208,7 +212,7 @@ class Postings:
         return found
 
     def brief_weight(self, number: int) -> float:
-        """Return how much the terms of a row tell together; 0 for a row of many."""
+        """Return the sum of the weights of a row's terms; 0 for a row of many terms."""
         found = self._brief_weights.get(number)
         if found is None:
             terms = dict.fromkeys(self.rows[number].body.split())
@@ -217,10 +221,10 @@ class Postings:
         return found
 
     def _index(self, first: int, rows: list[Row]) -> None:
-        """Note which terms *rows* hold."""
-        places, asked = self._places, self._asked
-        if asked is not None:
-            self._index_asked(first, rows, asked)
+        """Index the terms of *rows*."""
+        places, only = self._places, self._only_terms
+        if only is not None:
+            self._index_only(first, rows, only)
             return
         bodies = [row.body.split() for row in rows]
         self._lengths += map(len, bodies)
@@ -228,12 +232,12 @@ class Postings:
             for term in terms:
                 places[term].append(number)
 
-    def _index_asked(self, first: int, rows: list[Row], asked: frozenset[str]) -> None:
-        """Note which of the terms *asked* for *rows* hold; one space parts two terms."""
+    def _index_only(self, first: int, rows: list[Row], terms: frozenset[str]) -> None:
+        """Index those of *terms* that *rows* hold; one space separates two terms."""
         self._lengths += [row.body.count(" ") + 1 if row.body else 0 for row in rows]
         whole = "\n".join([f" {row.body} " for row in rows])
         starts = list(accumulate((len(row.body) + 3 for row in rows), initial=0))
-        for term in sorted(asked):
+        for term in sorted(terms):
             word, places = f" {term} ", self._places[term]
             at = whole.find(word)
             while at >= 0:
@@ -242,7 +246,7 @@ class Postings:
                 at = whole.find(word, at + len(term) + 1)
 
     def _describe(self, first: int, rows: list[Row]) -> None:
-        """Note what *rows* are, apart from their terms."""
+        """Record the properties of *rows* other than their terms."""
         for after in self.next:
             after.extend([-1] * len(rows))
         machine = [row.kind is None and is_machine(row.role, row.speaker) for row in rows]
@@ -294,7 +298,7 @@ class Postings:
                 self.cited.setdefault(number, []).append(turn)
 
     def _settle(self) -> None:
-        """Work out what follows from the means, and drop what followed from earlier ones."""
+        """Compute the values that depend on the means, and drop cached ones."""
         given, lengths = self._given, self._lengths
         self.count = given.rows if given else len(lengths)
         self.has_machine = self.has_machine or bool(given and given.has_machine)
@@ -316,7 +320,7 @@ class Postings:
         self._telling: dict[str, float] = {}
         self._brief_weights: dict[int, float] = {}
         self.leanings: dict[object, list[float]] = {}
-        """What a kind of question adds to each row whatever its terms; kept by the ranking."""
+        """Score that a kind of question adds to each row; cached by the ranking."""
 
     def _weigh(self, term: str) -> dict[int, float]:
         followers = tuple(zip(self.next, self._lent, strict=True))
@@ -338,7 +342,7 @@ class Postings:
 
 @lru_cache(1_024)
 def is_machine(role: str, speaker: str | None) -> bool:
-    """Tell whether a turn was said by a machine; a speaker's name says more than the role."""
+    """Check whether a machine said a turn; the speaker's name outweighs the role."""
     name = speaker.casefold() if speaker else role
     return name in MACHINES or (role == "assistant" and name not in ROLE_WORDS)
 

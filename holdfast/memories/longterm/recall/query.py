@@ -29,18 +29,18 @@ _ASKED_OF_US = re.compile(
     re.IGNORECASE,
 )
 _A_NAME = 3
-"""Letters from which on a word of a longer name is one by itself."""
+"""Least number of letters of a word that stands for a longer name."""
 _TOKEN = re.compile(rf"(?:(?![{UNSPACED}])[^\W_])+(?:'[A-Za-z]+)?")
 _UNSPACED_NAME = re.compile(f"[{UNSPACED}]{{2,}}")
 
 
 class Question(Struct, frozen=True, kw_only=True):
-    """A query, read once."""
+    """A parsed query."""
 
     terms: tuple[str, ...]
-    """Distinct, in order, without the names of those who speak in the collection.
+    """Distinct terms in order, without names of participants.
 
-    Unless it has nothing but names: then those are its terms.
+    A query of nothing but names has those as terms.
     """
     named: tuple[str, ...] = ()
     """Participants that it names."""
@@ -48,67 +48,68 @@ class Question(Struct, frozen=True, kw_only=True):
     when: bool = False
     """It asks for a time."""
     asked_of_us: bool = False
-    """It asks what a machine said."""
+    """It asks for something that the assistant said."""
 
 
 def read(text: str, participants: Iterable[str] = ()) -> Question:
-    """Return what *text* asks of a collection in which *participants* speak."""
-    asked = plain(text)
-    rest, named = _without_names(asked, tuple(participants))
+    """Parse the query *text* for a collection with these *participants*."""
+    query = plain(text)
+    rest, named = _without_names(query, tuple(participants))
     return Question(
-        terms=tuple(dict.fromkeys(analyze(rest) or analyze(asked))),
+        terms=tuple(dict.fromkeys(analyze(rest) or analyze(query))),
         named=named,
-        dates=dates_in(asked),
-        when=_WHEN.match(asked) is not None,
-        asked_of_us=_ASKED_OF_US.search(asked) is not None,
+        dates=dates_in(query),
+        when=_WHEN.match(query) is not None,
+        asked_of_us=_ASKED_OF_US.search(query) is not None,
     )
 
 
 def calls(text: str, participant: str) -> bool:
-    """Tell whether *text* holds a word that is the name of *participant*."""
-    callings, told = _callings((participant,)), plain(text)
-    return any(_bare(token) in callings.words for token in _TOKEN.findall(told)) or any(
-        name in told for name in callings.unspaced
+    """Check whether *text* holds a word that is the name of *participant*."""
+    callings, query = _callings((participant,)), plain(text)
+    return any(_bare(token) in callings.words for token in _TOKEN.findall(query)) or any(
+        name in query for name in callings.unspaced
     )
 
 
 def _without_names(text: str, participants: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
-    """Return *text* without words that name participants, and those they name."""
+    """Return *text* without names of participants, and the participants it names."""
     if not participants:
         return text, ()
     callings = _callings(participants)
     named: dict[str, None] = {}
-    for name, whose in callings.unspaced.items():
+    for name, persons in callings.unspaced.items():
         if name in text:
             text = text.replace(name, " ")
-            named.update(dict.fromkeys(whose))
-    for name, whose in callings.whole:
+            named.update(dict.fromkeys(persons))
+    for name, persons in callings.whole:
         text, times = name.subn(" ", text)
-        named.update(dict.fromkeys((whose,) if times else ()))
+        named.update(dict.fromkeys((persons,) if times else ()))
     cased = any(token[0].isupper() for token in _TOKEN.findall(text)[1:])
 
     def drop(token: re.Match[str]) -> str:
-        whose = callings.whose(token[0], first=not token.start(), cased=cased)
-        named.update(dict.fromkeys(whose))
-        return " " if whose else token[0]
+        persons = callings.persons(token[0], first=not token.start(), cased=cased)
+        named.update(dict.fromkeys(persons))
+        return " " if persons else token[0]
 
     return _TOKEN.sub(drop, text), tuple(named)
 
 
 class _Callings(Struct, frozen=True):
-    """Who is meant by which word, in lower case: a name, or the first letters of one."""
+    """Participants by the words that name them, in lower case, and by prefixes."""
 
     words: dict[str, tuple[str, ...]]
     beginnings: dict[str, tuple[str, ...]]
     unspaced: dict[str, tuple[str, ...]]
-    """Names that may stand within a run of others' characters."""
+    """Names in scripts without spaces, which may stand within a longer run."""
     whole: tuple[tuple[re.Pattern[str], str], ...]
-    """Names of several words, for what they are when none is left out."""
+    """Patterns of names of several words."""
 
-    def whose(self, token: str, *, first: bool, cased: bool) -> tuple[str, ...]:
-        """Return who is meant by *token*, of a query that is *cased* if names have their capitals.
+    def persons(self, token: str, *, first: bool, cased: bool) -> tuple[str, ...]:
+        """Return the participants that *token* means.
 
-        Such a query's car is not Caroline; and its will is not Will, nor anybody's and Andrew.
+        The query is *cased* if its names are capitalised. In such a query "car" is not Caroline,
+        "will" is not Will, and "and" is not Andrew.
         """
         word, capital = _bare(token), token[0].isupper()
         if word in WORDS.stop:

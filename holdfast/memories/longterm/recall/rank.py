@@ -11,7 +11,7 @@ from holdfast.memories.longterm.records import Ranked, RecallOptions, Weights
 _DAYS = {1.0: "on the day asked about", 0.6: "soon after the day asked about"}
 _MONTHS = {1.0: "in the month asked about", 0.5: "in the month after the one asked about"}
 _AMONG_MUCH = 0.5
-"""Of the best session: so much of a session is a reason by itself."""
+"""From this share of the best session's score on, the session is a reason by itself."""
 
 
 def why(
@@ -19,8 +19,8 @@ def why(
 ) -> dict[str, object]:
     """Return why the row in *place* of *fits* answers *question*, numbers to 4 places.
 
-    Each cue's number is what it added to the fit; but coverage and cosine are as they are, and
-    cosine is None where nothing was compared by meaning.
+    Each cue's number is what it added to the fit. Coverage and cosine are unweighted; cosine is
+    None if texts were not compared by meaning.
     """
     number = fits.rows[place]
     row = postings.rows[number]
@@ -29,7 +29,7 @@ def why(
     terms = [term for _, term in ordered]
     theirs = is_of(postings, number, question)
     session = fits.session.get(postings.session[number], 0.0)
-    told: dict[str, object] = {
+    details: dict[str, object] = {
         "terms": terms,
         "lexical": round(fits.lexical[place], 4),
         "coverage": round(coverage, 4),
@@ -47,17 +47,17 @@ def why(
         *_words(terms, row.body.split()),
         _said_by(postings, number, question) if theirs else "",
         _dated(question, fits.date.get(number, 0.0)),
-        "tells a time" if told["time"] else "",
+        "tells a time" if details["time"] else "",
         "close in meaning" if fits.near.get(number, 0.0) >= _AMONG_MUCH else "",
         "linked to what matches" if number in fits.link else "",
         "from a session about it" if session >= _AMONG_MUCH else "",
     ]
-    told["text"] = "; ".join(filter(None, reasons)) or "beside what matches"
-    return told
+    details["text"] = "; ".join(filter(None, reasons)) or "beside what matches"
+    return details
 
 
 def _words(terms: list[str], body: list[str]) -> tuple[str, str]:
-    """Return what of *terms* a row holds itself, and what was said just before it."""
+    """Return which of *terms* are in the row, and which only in the turns before it."""
     own = ", ".join(term for term in terms if term in body)
     lent = ", ".join(term for term in terms if term not in body)
     return (f'matches "{own}"' if own else "", f'follows "{lent}"' if lent else "")
@@ -72,18 +72,18 @@ def _said_by(postings: Postings, number: int, question: Question) -> str:
 def _dated(question: Question, close: float) -> str:
     if not close:
         return ""
-    names = _DAYS if any(asked.day for asked in question.dates) else _MONTHS
+    names = _DAYS if any(each.day for each in question.dates) else _MONTHS
     return names.get(close, "near the day asked about")
 
 
 LOOKED_AT = 10
-"""If none of so many best rows is relevant, nothing is."""
+"""If none of this many best rows is relevant, nothing is recalled."""
 TELLING = 4
 """Query terms that a row must hold to cover the query whole."""
 TIMELY = 0.6
-"""A row so close to the date asked about is relevant whatever its words."""
+"""A row this close to the query's date is relevant without a matching word."""
 _ROUNDING = 1e-9
-"""What two ways of adding up a score may differ by."""
+"""Tolerance between two orders of adding up a score."""
 
 _Scored = tuple[float, float, tuple[str, str], int]
 """A row's score and its similarity, both negative, its age, and its place among those that fit."""
@@ -100,7 +100,7 @@ def rank(
 ) -> list[Ranked]:
     """Return the rows that answer *question*, best first, at most `wanted.k`.
 
-    *cosines* are those of rows that have a vector, by id; None where nothing is compared by
+    *cosines* are those of rows that have a vector, by id; None if texts are not compared by
     meaning. *now* is in microseconds since 1970.
     """
     if not (question.terms or question.dates or cosines) or wanted.k < 1:
@@ -139,15 +139,15 @@ class _Judge:
         self._whole = sum(sorted(self._telling.values(), reverse=True)[:TELLING]) or 1.0
 
     def any_answers(self, places: list[int]) -> bool:
-        """Tell whether a row in *places* is relevant enough for the query to be answered."""
+        """Check whether a row in *places* is relevant enough for a recall."""
         least = self._wanted.min_relevance
         return any(least <= 0 or self._reaches(place, least) for place in places)
 
     def best(self, order: list[int]) -> list[_Scored]:
         """Return the best rows by score, best first.
 
-        They come best fitting first, so that the others need no look once even the freshest and
-        most important of them could not score enough.
+        *order* is by fit, so the search ends where even the freshest and most important of the
+        remaining rows could not score enough.
         """
         wanted, fits, held = self._wanted, self._fits, self._postings.rows
         similar, recent, important = _shares(wanted.weights)
@@ -174,11 +174,14 @@ class _Judge:
         return nsmallest(wanted.k, kept)
 
     def coverage(self, place: int) -> float:
-        """Return how much of what the query asks the row in *place* is about, or the reverse."""
+        """Return the share of the query that the row in *place* covers, or the reverse.
+
+        The larger of the two counts.
+        """
         return max(self._of_query(place), self._of_body(place))
 
     def relevance(self, row: int, coverage: float) -> float:
-        """Return how surely a row has to do with the query that is covered so much, 0 to 1."""
+        """Return how surely a row with that *coverage* relates to the query, 0 to 1."""
         if self._fits.date.get(row, 0.0) >= TIMELY:
             return 1.0
         return min(1.0, max(coverage, self._fits.cosine.get(row, 0.0)))
@@ -216,5 +219,5 @@ def _shares(weights: Weights) -> tuple[float, float, float]:
 
 
 def _age(id: str) -> tuple[str, str]:
-    """Return what orders ids by when they were given, whatever they are of."""
+    """Return the sort key of ids by age, the same for items and turns."""
     return id.partition("_")[2], id

@@ -1,7 +1,7 @@
 """Recall items and turns by meaning, in memory or from SQL.
 
-The engine proposes rows by plain BM25, and those of the days asked about; the exact rule is then
-applied to them, with their neighbours at hand and the whole collection's numbers.
+For a large collection the engine proposes rows by plain BM25, and rows of the query's dates. The
+exact ranking is then applied to them, with their neighbours and the collection's statistics.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -54,7 +54,7 @@ from holdfast.memories.longterm.vectors.compare import cosines_to
 from holdfast.memories.longterm.write import bring_up_to_date
 
 DATED: Final = 1_000
-"""Rows of the days asked about that are looked at, the closest days first."""
+"""Largest number of rows of the query's dates, the closest days first."""
 NEITHER: Final = -1
 """The number of no row."""
 
@@ -67,25 +67,25 @@ class Span(Struct, frozen=True):
 
 
 class Chains(Struct):
-    """Which turn is before which, as far as that was asked: NEITHER at the start of a sitting."""
+    """The turn before each turn, as far as loaded; NEITHER at the start of a session."""
 
     before: dict[int, int]
 
     def note(self, number: int, earlier: tuple[int, ...]) -> None:
-        """Note the turns before *number*, nearest first."""
+        """Record the turns before *number*, nearest first."""
         chain = (number, *earlier)
         self.before.update(zip(chain, earlier, strict=False))
         if len(earlier) < WINDOW:
             self.before[chain[-1]] = NEITHER
 
     def apart(self, number: int, loaded: set[int]) -> bool:
-        """Tell whether the turn before *number* is missing among those *loaded*."""
+        """Check whether the turn before *number* is missing in *loaded*."""
         earlier = self.before.get(number)
         return earlier is None or (earlier != NEITHER and earlier not in loaded)
 
 
 class Look:
-    """One look into a large collection."""
+    """The reads of one recall in a large collection."""
 
     def __init__(
         self, caller: CollectionContext, reader: Reader, collection: Collection, known: Gathered
@@ -95,14 +95,14 @@ class Look:
         self._place = {"collection": collection.number}
 
     def speakers(self) -> list[Speaking]:
-        """Return who speaks, as what."""
+        """Return the speakers with their roles."""
         known = self._known
         if known.speakers is None:
             known.speakers = self._reader.all(Speaking, self._sql.speakers, **self._place)
         return known.speakers
 
     def learn(self, terms: Iterable[str]) -> None:
-        """Find out in how many rows each of *terms* is."""
+        """Load the document frequencies of *terms*."""
         known = self._known.df
         unknown = tuple(term for term in terms if term not in known)
         if unknown:
@@ -110,12 +110,12 @@ class Look:
             known.update(dict.fromkeys(unknown, 0) | dict(rows))
 
     def df(self, term: str) -> int:
-        """Return in how many rows *term* is."""
+        """Return the number of rows that hold *term*."""
         self.learn((term,))
         return self._known.df[term]
 
     def proposed(self, question: Question) -> set[int]:
-        """Return the rows that the engine finds best, and those of the days asked about."""
+        """Return the engine's best rows, and rows of the query's dates."""
         self.learn(question.terms)
         held = [term for term in question.terms if self.df(term)]
         terms = rare_terms(held, self.df, self._collection.rows)
@@ -132,11 +132,11 @@ class Look:
 
     def _weights(self, terms: Iterable[str]) -> str:
         count, df = self._collection.rows, self._known.df
-        told = {term: log(1 + (count - df[term] + 0.5) / (df[term] + 0.5)) for term in terms}
-        return msgspec.json.encode(told).decode()
+        weights = {term: log(1 + (count - df[term] + 0.5) / (df[term] + 0.5)) for term in terms}
+        return msgspec.json.encode(weights).decode()
 
     def rows(self, proposed: set[int]) -> list[Row]:
-        """Return the rows *proposed*, those beside them, and what lends weight to any of them."""
+        """Return the *proposed* rows, their neighbours, and rows that lend them weight."""
         chains = Chains({})
         wanted = set(proposed)
         for earlier, later in self._around(proposed, chains):
@@ -155,7 +155,7 @@ class Look:
         return [*self._turns(turns, wanted, chains), *self._items(items, wanted, links)]
 
     def accessed(self, numbers: set[int]) -> list[tuple[int, int]]:
-        """Return when those of *numbers* that ever were recalled were so last."""
+        """Return those of *numbers* that were recalled, with the time of the last recall."""
         return self._reader.rows(self._sql.access_of, numbers=numbers_text(numbers), **self._place)
 
     def beside(self, numbers: set[int]) -> dict[int, tuple[int, int]]:
@@ -171,8 +171,8 @@ class Look:
         known = self._known
         missing = {number for number in turns if number not in known}
         if missing:
-            asked = numbers_text(missing)
-            for row in self._reader.rows(self._sql.turn_rows_of, numbers=asked, **self._place):
+            numbers = numbers_text(missing)
+            for row in self._reader.rows(self._sql.turn_rows_of, numbers=numbers, **self._place):
                 known.keep(turn_row(row))
         loaded = {number for number in turns if number in known}
         for number in loaded:
@@ -231,7 +231,7 @@ class Look:
 
 
 def spans(dates: tuple[AskedDate, ...], first: int, last: int) -> list[tuple[int, int]]:
-    """Return the runs of days from *first* to *last* that are close to *dates*, closest first."""
+    """Return runs of days from *first* to *last* close to *dates*, closest first."""
     close = [(day, closeness(dates, day)) for day in range(first, last + 1)]
     runs: list[tuple[float, int, int]] = []
     for nearness, days in groupby(close, key=lambda each: each[1]):
@@ -244,7 +244,7 @@ def spans(dates: tuple[AskedDate, ...], first: int, last: int) -> list[tuple[int
 def rank_large(
     caller: CollectionContext, reader: Reader, collection: Collection, answering: "RecallSearch"
 ) -> list[Placed]:
-    """Return the rows that answer, best first."""
+    """Rank the rows of a large collection, best first."""
     entry = caller.shared.kept.entry(collection.number, caller.place)
     with entry.lock:
         known = entry.gathered(collection)
@@ -286,7 +286,7 @@ K: Final = 5
 
 
 class RecallQuery(Struct, frozen=True, kw_only=True):
-    """A recall as it was asked for."""
+    """The parameters of a recall."""
 
     query: str
     k: int = K
@@ -298,7 +298,7 @@ class RecallQuery(Struct, frozen=True, kw_only=True):
 
 
 class RecallSearch(Struct, frozen=True, kw_only=True):
-    """What is looked for, and how rows are compared."""
+    """A validated recall, with the cosines of rows to the query."""
 
     query: str
     wanted: RecallOptions
@@ -307,7 +307,7 @@ class RecallSearch(Struct, frozen=True, kw_only=True):
 
 
 class RecallCandidates(Struct, frozen=True, kw_only=True):
-    """What a look came to: the collection, if there is one, and what answers, with numbers."""
+    """The outcome of a search: the collection, if any, and the matches with numbers."""
 
     stamp: Stamp | None
     recalled: list[Recalled]
@@ -315,20 +315,20 @@ class RecallCandidates(Struct, frozen=True, kw_only=True):
 
 
 def recall(
-    caller: CollectionContext, asked: RecallQuery, *, cosines: Mapping[str, float] | None = None
+    caller: CollectionContext, params: RecallQuery, *, cosines: Mapping[str, float] | None = None
 ) -> list[Recalled]:
-    """Return what answers *asked*, best first.
+    """Return the items and turns that answer *params*, best first.
 
-    *cosines* are those of rows to the query, by id; None lets them be found, where rows are
+    *cosines* are those of rows to the query, by id; with None they are computed if rows are
     compared by meaning.
     """
     begun = perf_counter()
-    query = checked_query(asked.query)
-    if cosines is None and asked.k:
+    query = checked_query(params.query)
+    if cosines is None and params.k:
         cosines = cosines_to(caller, query)
     answering = RecallSearch(
         query=query,
-        wanted=_wanted(caller, asked),
+        wanted=_wanted(caller, params),
         now=caller.now(),
         cosines=cosines,
     )
@@ -337,10 +337,10 @@ def recall(
     found = _warm(caller, answering) or caller.engine.read(partial(_look, caller, answering))
     recalled = found.recalled
     if found.stamp is not None:
-        whose = (caller.workspace, caller.user, found.stamp.number)
-        if asked.touch and recalled:
-            caller.shared.marks.add(caller.engine, whose, found.numbers, answering.now)
-        _tell(caller, found.stamp, recalled)
+        place = (caller.workspace, caller.user, found.stamp.number)
+        if params.touch and recalled:
+            caller.shared.marks.add(caller.engine, place, found.numbers, answering.now)
+        _publish_recalled(caller, found.stamp, recalled)
     mode = "lexical" if cosines is None else "hybrid"
     caller.shared.counts.took("recall_seconds", perf_counter() - begun, mode)
     if not recalled:
@@ -349,13 +349,13 @@ def recall(
 
 
 def nearest_items(caller: CollectionContext, text: str, k: int) -> list[Item]:
-    """Return the *k* live items nearest to *text*, however far; nobody is told that they were."""
-    asked = RecallQuery(
+    """Return the *k* live items nearest to *text*, however far; publish no event."""
+    params = RecallQuery(
         query=text, k=k, what="items", min_relevance=0.0, weights=Weights(1, 0, 0), touch=False
     )
     answering = RecallSearch(
         query=checked_query(text),
-        wanted=_wanted(caller, asked),
+        wanted=_wanted(caller, params),
         now=caller.now(),
         cosines=cosines_to(caller, text),
     )
@@ -363,16 +363,16 @@ def nearest_items(caller: CollectionContext, text: str, k: int) -> list[Item]:
     return [each.item for each in found.recalled if each.item is not None]
 
 
-def _wanted(caller: CollectionContext, asked: RecallQuery) -> RecallOptions:
+def _wanted(caller: CollectionContext, params: RecallQuery) -> RecallOptions:
     options = caller.options
     least = options.min_relevance
-    if asked.min_relevance is not None:
-        least = checked_share("min_relevance", asked.min_relevance)
+    if params.min_relevance is not None:
+        least = checked_share("min_relevance", params.min_relevance)
     return RecallOptions(
-        k=checked_k(asked.k),
-        what=checked_what(asked.what),
-        kinds=checked_kinds(asked.kinds),
-        weights=options.weights if asked.weights is None else asked.weights,
+        k=checked_k(params.k),
+        what=checked_what(params.what),
+        kinds=checked_kinds(params.kinds),
+        weights=options.weights if params.weights is None else params.weights,
         half_life_days=options.half_life_days,
         min_relevance=least,
         row_relevance=options.row_relevance,
@@ -382,9 +382,9 @@ def _wanted(caller: CollectionContext, asked: RecallQuery) -> RecallOptions:
 
 
 def _warm(caller: CollectionContext, answering: RecallSearch) -> RecallCandidates | None:
-    """Return what the postings that are kept answer, if they are of this moment.
+    """Search the cached postings; return None if they are out of date.
 
-    That is told by the one statement that also fetches what they found.
+    The statement that fetches the matches also reads the version.
     """
     entry = caller.shared.kept.at(caller.place)
     if entry is None:
@@ -435,7 +435,7 @@ def _rank_kept(
 
 
 def _placed(entry: CachedPostings, answering: RecallSearch) -> list[Placed]:
-    """Return what the postings of *entry*, which is locked, answer."""
+    """Rank the postings of *entry*, which is locked."""
     postings = entry.postings
     if postings is None:
         return []
@@ -452,7 +452,7 @@ def _placed(entry: CachedPostings, answering: RecallSearch) -> list[Placed]:
     return placed
 
 
-def _tell(caller: CollectionContext, stamp: Stamp, recalled: list[Recalled]) -> None:
+def _publish_recalled(caller: CollectionContext, stamp: Stamp, recalled: list[Recalled]) -> None:
     items = [each.item.id for each in recalled if each.item]
     turns = [each.turn.id for each in recalled if each.turn]
     publish(

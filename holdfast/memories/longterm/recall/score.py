@@ -16,18 +16,21 @@ from holdfast.memories.longterm.recall.query import Question, calls
 from holdfast.memories.longterm.records import RecallOptions
 
 CANDIDATES, NEAREST = 400, 200
-"""Rows that are looked at closely for their words, and for their vectors."""
+"""Largest number of candidates by words, and by vectors."""
 COMMON, RARE_ENOUGH = 0.1, 3
-"""In a large collection terms of more rows than this share go, if so many rarer ones remain."""
+"""In a large collection, terms of more than this share of rows are dropped, if so many remain."""
 BEST_OF = 3
-"""Rows by which a session counts."""
+"""Rows that make up the score of a session."""
 NARROW = 0.05
-"""Cosines that span less than this are not spread out: the difference would be noise."""
+"""Cosines that span less than this are not scaled: the difference would be noise."""
 _KINDS_OF_QUESTIONS = 64
 
 
 class Cues(Struct, frozen=True, kw_only=True):
-    """What each cue adds at most to the 1 of the best words; *followed* to those of a turn."""
+    """The most that each cue adds to the best lexical score, which is 1.
+
+    *followed* is the share of the next two turns' scores that a turn gets.
+    """
 
     followed: tuple[float, float] = (0.4, 0.2)
     session: float = 0.30
@@ -45,11 +48,11 @@ CUES = Cues()
 
 
 class Fits(Struct, frozen=True, kw_only=True):
-    """The rows that may be recalled, in order of recording, and how well each answers.
+    """Candidates in order of recording, with the score of each.
 
-    *fit* and *lexical* stand beside *rows*. What other cues found is by row, and for *session*
-    by session; absent for nothing. All but *fit* and *cosine* go up to 1. *told* has of every row
-    how much the terms of the query tell that it is about.
+    *fit* and *lexical* are parallel to *rows*. Values of other cues are by row, and of *session*
+    by session; a missing one is 0. All but *fit* and *cosine* go up to 1. *told* has for every row
+    the sum of the weights of the query's terms that match it.
     """
 
     rows: list[int]
@@ -65,7 +68,7 @@ class Fits(Struct, frozen=True, kw_only=True):
 
 
 def rare_terms(terms: Sequence[str], df: Callable[[str], int], rows: int) -> tuple[str, ...]:
-    """Return *terms* without those that many rows hold, where enough rarer ones remain."""
+    """Return *terms* without frequent ones, if enough rare ones remain."""
     rare = tuple(term for term in terms if df(term) <= COMMON * rows)
     return rare if len(rare) >= RARE_ENOUGH else tuple(terms)
 
@@ -77,7 +80,7 @@ def fit(
     cosines: Mapping[str, float] | None = None,
     cues: Cues = CUES,
 ) -> Fits:
-    """Return how well each row answers *question* that *wanted* allows.
+    """Score the rows that *wanted* allows against *question*.
 
     *cosines* are those of rows that have a vector, by id; None where nothing is compared by
     meaning.
@@ -87,14 +90,14 @@ def fit(
     date = _dates(postings, question, wanted)
     cosine, nearest = _cosines(postings, wanted, cosines)
     rows = sorted({*worded, *date, *nearest}) if date or nearest else worded
-    heard = _heard(postings, lex, worded, rows, cues)
-    best = max(heard, default=0.0) or 1.0
-    session = _sessions(postings, rows, heard)
+    followed = _followed(postings, lex, worded, rows, cues)
+    best = max(followed, default=0.0) or 1.0
+    session = _sessions(postings, rows, followed)
     link = _links(postings, rows, lex, best)
     near = _spread({row: cosine[row] for row in rows if row in cosine})
     places, lean = postings.session, _leanings(postings, question, cues)
     usual = {each: cues.session * share for each, share in session.items()}
-    lexical = [each / best for each in heard]
+    lexical = [each / best for each in followed]
     fits = [
         share + usual[places[row]] + lean[row] for row, share in zip(rows, lexical, strict=True)
     ]
@@ -109,7 +112,10 @@ def fit(
 
 
 def _lex(postings: Postings, terms: Sequence[str]) -> tuple[list[float], list[float], set[int]]:
-    """Return how much each row is about *terms*, what they tell, and the rows; 0 in place -1."""
+    """Return lexical scores, term weights and matched rows.
+
+    Lists have one entry for each row and a 0 in place -1.
+    """
     lex, told = [0.0] * (len(postings) + 1), [0.0] * (len(postings) + 1)
     touched: set[int] = set()
     for term in terms:
@@ -154,7 +160,7 @@ def _dates(postings: Postings, question: Question, wanted: RecallOptions) -> dic
 def _cosines(
     postings: Postings, wanted: RecallOptions, cosines: Mapping[str, float] | None
 ) -> tuple[dict[int, float], list[int]]:
-    """Return the cosines by row, and the rows of the largest."""
+    """Return the cosines by row, and the rows with the largest."""
     if not cosines:
         return {}, []
     known = postings.numbered(cosines)
@@ -162,10 +168,10 @@ def _cosines(
     return known, sorted(allowed, key=known.__getitem__, reverse=True)[:NEAREST]
 
 
-def _heard(
+def _followed(
     postings: Postings, lex: list[float], worded: list[int], rows: list[int], cues: Cues
 ) -> list[float]:
-    """Return how much each of *rows* is about the question with what was answered to it."""
+    """Return the score of each of *rows*, with shares of the two turns after it."""
     kept = [0.0] * len(lex)
     for row in worded:
         kept[row] = lex[row]
@@ -174,10 +180,10 @@ def _heard(
     return [kept[row] + one * kept[first[row]] + two * kept[second[row]] for row in rows]
 
 
-def _sessions(postings: Postings, rows: list[int], heard: list[float]) -> dict[int, float]:
-    """Return how much each sitting is about the question, by the best three of its rows."""
+def _sessions(postings: Postings, rows: list[int], followed: list[float]) -> dict[int, float]:
+    """Return the score of each session by the best three of its rows, 0 to 1."""
     by_session: defaultdict[int, list[float]] = defaultdict(list)
-    for place, much in zip(map(postings.session.__getitem__, rows), heard, strict=True):
+    for place, much in zip(map(postings.session.__getitem__, rows), followed, strict=True):
         by_session[place].append(much)
     sizes = postings.session_size
     found: dict[int, float] = {}
@@ -190,7 +196,7 @@ def _sessions(postings: Postings, rows: list[int], heard: list[float]) -> dict[i
 
 
 def _links(postings: Postings, rows: list[int], lex: list[float], best: float) -> dict[int, float]:
-    """Return how much the items that cite a turn, or the turns that an item cites, are about it."""
+    """Return the scores of items that cite a turn, and of turns that an item cites."""
     if not postings.citing:
         return {}
     found: dict[int, float] = {}
@@ -202,7 +208,7 @@ def _links(postings: Postings, rows: list[int], lex: list[float], best: float) -
 
 
 def _spread(cosine: dict[int, float]) -> dict[int, float]:
-    """Return cosines from 0 for the least to 1 for the largest, unless they hardly differ."""
+    """Scale cosines to 0 (least) to 1 (largest), unless they hardly differ."""
     if not cosine:
         return {}
     least, most = min(cosine.values()), max(cosine.values())
@@ -212,7 +218,7 @@ def _spread(cosine: dict[int, float]) -> dict[int, float]:
 
 
 def _leanings(postings: Postings, question: Question, cues: Cues) -> list[float]:
-    """Return what each row has of its own for a question of this kind, whatever its words."""
+    """Return the part of each row's score that depends on the kind of question alone."""
     who = question.named[0] if len(question.named) == 1 else None
     kind = (question.when, question.asked_of_us, who, cues)
     found = postings.leanings.get(kind)
@@ -242,7 +248,10 @@ def _leaning(postings: Postings, number: int, question: Question, cues: Cues) ->
 
 
 def is_of(postings: Postings, number: int, question: Question) -> bool:
-    """Tell whether the one participant that *question* names said a row, or is named in an item."""
+    """Check whether the row is by the only participant that *question* names.
+
+    An item also counts if its text names them.
+    """
     if len(question.named) != 1:
         return False
     who, row = question.named[0], postings.rows[number]
@@ -257,16 +266,16 @@ WINDOW = len(LENT)
 
 
 class FieldLengths(Struct, frozen=True):
-    """The mean length of a body, and of a body with what its window lends it."""
+    """The mean length of a body, and of a body with the weight lent by its window."""
 
     length: float
     window: float
 
 
 def means_of(rows: Sequence[Row]) -> FieldLengths:
-    """Return the means of *rows*, which stand in order of recording.
+    """Return the mean lengths of *rows*, which are in order of recording.
 
-    Each is whether it is a turn, its length, its thread, its session, its role and its speaker.
+    The columns are: is it a turn, length, thread, session, role, speaker.
     """
     if not rows:
         return FieldLengths(0.0, 0.0)

@@ -1,1 +1,1 @@
-"""Where vectors are kept, and which of them are near one."""
+"""Vector providers, embedders, and the similarity of texts."""

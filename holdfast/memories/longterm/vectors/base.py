@@ -1,6 +1,6 @@
-"""What every keeper of vectors promises.
+"""The port of vector providers.
 
-Vectors are of unit length, and the cosine is the true one, whatever distance a keeper speaks of
+Vectors are of unit length, and the cosine is exact, also if a provider computes another distance
 inside. A collection is named by its id alone, and its vectors are all of one dimension.
 """
 
@@ -19,58 +19,58 @@ Near = list[tuple[str, float]]
 
 
 class VectorProvider(Protocol):
-    """Keeps vectors by collection and id."""
+    """Storage for vectors by collection and id."""
 
     name: str
 
     def upsert(self, collection: str, dimension: int, rows: Rows) -> None:
-        """Keep *rows*, each instead of the vector that its id had."""
+        """Store *rows*, each in place of the vector of its id."""
         ...
 
     def delete(self, collection: str, ids: Sequence[str]) -> None:
-        """Let go of the vectors of *ids*; one that is not there is no error."""
+        """Delete the vectors of *ids*; a missing one is not an error."""
         ...
 
     def nearest(self, collection: str, vector: Sequence[float], k: int) -> Near:
-        """Return the *k* ids whose vectors are nearest to *vector*, by true cosine."""
+        """Return the *k* ids with the vectors nearest to *vector*, by exact cosine."""
         ...
 
     def ids(self, collection: str) -> Iterator[str]:
-        """Give the id of every vector there is, in order."""
+        """Yield the id of every vector, in order."""
         ...
 
     def drop(self, collection: str) -> None:
-        """Let go of the collection."""
+        """Delete the collection."""
         ...
 
     def close(self) -> None:
-        """Let go of what it holds open."""
+        """Close files and connections."""
         ...
 
 
 @runtime_checkable
 class WithRows(Protocol):
-    """A keeper beside the rows, which writes in their transaction.
+    """A provider that writes in the transaction of the rows.
 
-    The others follow: the row is committed first, and they may be behind.
+    External ones follow: the row is committed first, and they may be behind.
     """
 
     def upsert_in(self, tx: Transaction, collection: str, dimension: int, rows: Rows) -> None:
-        """Keep *rows* if *tx* commits."""
+        """Store *rows* if *tx* commits."""
         ...
 
     def delete_in(self, tx: Transaction, collection: str, ids: Sequence[str]) -> None:
-        """Let go of the vectors of *ids* if *tx* commits."""
+        """Delete the vectors of *ids* if *tx* commits."""
         ...
 
     def drop_in(self, tx: Transaction, collection: str) -> None:
-        """Let go of the collection if *tx* commits."""
+        """Delete the collection if *tx* commits."""
         ...
 
 
 @runtime_checkable
 class TellsAll(Protocol):
-    """A keeper that tells at once how near every vector is, in no order."""
+    """A provider that returns all cosines at once, in no order."""
 
     def cosines(self, collection: str, vector: Sequence[float]) -> Mapping[str, float]:
         """Return the cosine of each vector of the collection to *vector*, by id."""
@@ -78,11 +78,11 @@ class TellsAll(Protocol):
 
 
 def asked(what: Callable[[], T]) -> T:
-    """Return what *what*, which asks a keeper of vectors, returns; else EmbeddingFailed."""
+    """Call *what*, which queries a provider; raise `EmbeddingFailed` if it fails."""
     try:
         return what()
     except Exception as error:
-        # Anybody's code and anybody's server: down is down, whatever it raises.
+        # Code and servers of others: any exception counts as a provider that is down.
         raise EmbeddingFailed(f"the vectors' keeper raised {type(error).__name__}") from error
 
 

@@ -18,15 +18,16 @@ _PORT: Final = 8000
 _AT_ONCE: Final = 1_000
 """Rows in one call."""
 _DATABASE: Final = "chroma.sqlite3"
-"""Chroma's own file in its folder. It names the subfolders in use, its segments, by their ids."""
+"""Chroma's file in its folder. It names the subfolders in use, its segments, by their ids."""
 _BUSY: Final = 5_000
-"""Milliseconds that Chroma's own writes are waited for."""
+"""Milliseconds to wait for a write of Chroma's."""
 
 
 class ChromaVectors:
-    """Vectors in the folder *path*, or at the server *url*; a collection is called by its id.
+    """Vectors in the folder *path*, or at the server *url*.
 
-    Chroma is handed vectors and ids alone: no text, and nothing of its own to embed with.
+    A collection is named by its id. Chroma receives vectors and ids alone: no text, and no
+    embedding function of its own.
     """
 
     name = "chroma"
@@ -54,7 +55,7 @@ class ChromaVectors:
             self._client = chromadb.EphemeralClient(settings=settings)
 
     def upsert(self, collection: str, dimension: int, rows: Rows) -> None:
-        """Keep *rows*, each instead of the vector that its id had."""
+        """Store *rows*, each in place of the vector of its id."""
         del dimension
         made = self._client.get_or_create_collection(
             collection,
@@ -69,13 +70,13 @@ class ChromaVectors:
             )
 
     def delete(self, collection: str, ids: Sequence[str]) -> None:
-        """Let go of the vectors of *ids*; one that is not there is no error."""
+        """Delete the vectors of *ids*; a missing one is not an error."""
         there = self._there(collection)
         if there is not None and ids:
             there.delete(ids=list(ids))
 
     def nearest(self, collection: str, vector: Sequence[float], k: int) -> Near:
-        """Return the *k* ids whose vectors are nearest to *vector*, by true cosine."""
+        """Return the *k* ids with the vectors nearest to *vector*, by exact cosine."""
         there = self._there(collection)
         count = there.count() if there is not None else 0
         if there is None or not count or k < 1:
@@ -91,20 +92,23 @@ class ChromaVectors:
         )
 
     def ids(self, collection: str) -> Iterator[str]:
-        """Give the id of every vector there is, in order."""
+        """Yield the id of every vector, in order."""
         there = self._there(collection)
         if there is not None:
             yield from sorted(there.get(include=[])["ids"])
 
     def drop(self, collection: str) -> None:
-        """Delete the collection, and its bytes from the folder; a server keeps its own files."""
+        """Delete the collection, and its bytes from the folder.
+
+        A server manages its own files.
+        """
         if self._there(collection) is not None:
             self._client.delete_collection(collection)
         if self._folder is not None:
             _erase(self._folder)
 
     def close(self) -> None:
-        """Let go of the folder or the server."""
+        """Close the client."""
         self._client.close()
 
     def _there(self, collection: str) -> Any:
@@ -119,7 +123,7 @@ class ChromaVectors:
 
 
 def _erase(folder: Path) -> None:
-    """Delete what Chroma leaves in *folder* of deleted collections: free pages, and subfolders."""
+    """Erase what Chroma leaves of deleted collections: free pages and subfolders."""
     # Listed first: a subfolder is made after the row that names it.
     segments = [each for each in folder.iterdir() if each.is_dir() and _is_id(each.name)]
     with closing(apsw.Connection(str(folder / _DATABASE))) as database:

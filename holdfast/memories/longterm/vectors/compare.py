@@ -1,7 +1,7 @@
 """Similarity of texts by vectors, with fallbacks.
 
-Nothing here fails a call. Where a vector cannot be had, or its keeper cannot be asked, recall and
-dedupe go by words, and the reason is told once.
+Nothing here fails a call. If a vector cannot be computed, or the provider cannot be reached,
+recall and dedupe compare by words, and the reason is logged once.
 """
 
 import logging
@@ -23,15 +23,15 @@ from holdfast.memories.longterm.vectors.embedder import (
 
 PACKAGE: Final = "holdfast.memories.longterm.background"
 MOST_COMPARED: Final = 5_000
-"""Rows whose cosines a recall knows, the nearest first; the others count as without a vector."""
+"""Rows with a cosine in a recall, the nearest first; the others count as without a vector."""
 _ONE_TABLE: Final = frozenset(("sqlite", "pgvector"))
-"""Keepers that read what the other wrote."""
+"""Providers that share one table."""
 
 _log = logging.getLogger(__name__)
 
 
 class EmbeddingState(Struct, frozen=True, kw_only=True):
-    """By which model a collection is compared, and how much there is to compare."""
+    """Embedding model and size of a collection."""
 
     number: int
     id: str
@@ -45,36 +45,36 @@ class EmbeddingState(Struct, frozen=True, kw_only=True):
 
 
 class Meant(Struct, frozen=True, kw_only=True):
-    """A text by its vector, and how near every row of the collection is to it, by id."""
+    """The vector of a text, and the cosines of the collection's rows to it, by id."""
 
     vector: Vector
     cosines: Mapping[str, float] | None
 
 
 class Compared(Struct, frozen=True, kw_only=True):
-    """With what a caller compares by meaning."""
+    """Embedder and vector provider of a caller."""
 
     embedder: Embedder
     vectors: VectorProvider
 
 
 def compared(caller: CollectionContext) -> Compared | None:
-    """Return with what *caller* compares by meaning; None for one who goes by words."""
+    """Return *caller*'s embedder and provider; None if it compares by words."""
     if caller.embedder is None or caller.vectors is None:
         return None
     return Compared(embedder=caller.embedder, vectors=caller.vectors)
 
 
 def standing_of(caller: CollectionContext) -> EmbeddingState | None:
-    """Return how the caller's collection stands; None if there is none."""
+    """Return the embedding state of the caller's collection; None if there is none."""
     sql = caller.engine.queries(PACKAGE)
     return caller.engine.first(EmbeddingState, sql.standing, **caller.named)
 
 
 def cosines_to(caller: CollectionContext, query: str) -> Mapping[str, float] | None:
-    """Return how near rows are to *query*, by id; None where recall is to go by words.
+    """Return the cosines of rows to *query*, by id; None if recall compares by words.
 
-    Waits for the query's vector no longer than the caller's `query_seconds`.
+    Wait for the query's vector no longer than the caller's `query_seconds`.
     """
     by = compared(caller)
     standing = standing_of(caller) if by and query.strip() else None
@@ -92,7 +92,10 @@ def cosines_to(caller: CollectionContext, query: str) -> Mapping[str, float] | N
 
 
 def meant(caller: CollectionContext, text: str) -> Meant | None:
-    """Return what *text*, which is to be remembered, means; None where it goes by words."""
+    """Return the vector of *text*, which is to be stored, and the cosines to it.
+
+    None if texts are compared by words.
+    """
     by = compared(caller)
     if by is None:
         return None
@@ -112,7 +115,7 @@ def meant(caller: CollectionContext, text: str) -> Meant | None:
 def vector_of(
     caller: CollectionContext, by: Compared, text: str, input_type: InputType, dimension: int | None
 ) -> Vector:
-    """Return the vector of *text*; EmbeddingFailed if it does not come in time."""
+    """Return the vector of *text*; raise `EmbeddingFailed` if it is not ready in time."""
     seconds = caller.shared.query_seconds
     try:
         (vector,) = bounded(
@@ -127,7 +130,10 @@ def vector_of(
 
 
 def near(by: Compared, standing: EmbeddingState, vector: Sequence[float]) -> Mapping[str, float]:
-    """Return how near rows are to *vector*; EmbeddingFailed where their keeper cannot be asked."""
+    """Return the cosines of rows to *vector*, by id.
+
+    Raise `EmbeddingFailed` if the provider cannot be reached.
+    """
     rows, vectors = standing.items + standing.turns, by.vectors
     if isinstance(vectors, TellsAll) and rows <= MOST_COMPARED:
         return asked(lambda: vectors.cosines(standing.id, vector))
@@ -135,9 +141,9 @@ def near(by: Compared, standing: EmbeddingState, vector: Sequence[float]) -> Map
 
 
 def fits(by: Compared, standing: EmbeddingState) -> bool:
-    """Tell whether the collection's vectors are of the caller's model, in the caller's keeper.
+    """Check whether the collection's vectors are of the caller's model and provider.
 
-    A collection that never had any fits too.
+    A collection that never had vectors fits too.
     """
     model, provider = standing.embedding_model, standing.vector_provider
     return (model is None and not standing.items + standing.turns) or (
@@ -146,12 +152,12 @@ def fits(by: Compared, standing: EmbeddingState) -> bool:
 
 
 def one_place(one: str | None, other: str | None) -> bool:
-    """Tell whether two keepers, by name, hold the same vectors."""
+    """Check whether two providers, by name, share their vectors."""
     return one == other or (one in _ONE_TABLE and other in _ONE_TABLE)
 
 
 def degraded(caller: CollectionContext, reason: str) -> None:
-    """Tell, once until it is mended, that recall goes by words because of *reason*."""
+    """Log and publish, once until it works again, that recall compares by words."""
     model = caller.embedder.model if caller.embedder else ""
     if caller.shared.troubles.get(model) != reason:
         caller.shared.troubles[model] = reason

@@ -1,7 +1,7 @@
 """Embedders, the choice among them, and the thread they run on.
 
-A key is handed to the provider in words, never left for it to find: whose key it is, is decided
-where it is looked up.
+A key is always passed to the provider explicitly, so that it never finds one in the environment by
+itself: the lookup decides which owner's key is used.
 """
 
 import asyncio
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from pydantic_ai.providers import Provider
 
 
-# Whatever an embedder raises or returns, its caller sees vectors of unit length or EmbeddingFailed,
-# so that one bad answer neither loses a write nor spoils a comparison.
+# A caller of an embedder gets vectors of unit length or EmbeddingFailed, so that one bad response
+# neither loses a write nor spoils a comparison.
 
 InputType = Literal["query", "document"]
 Vector: TypeAlias = "array[float]"
@@ -47,16 +47,16 @@ MOST_TEXTS: Final = 64
 MOST_BYTES: Final = 256 * 1024
 """Bytes of UTF-8 that go to an embedder in one call."""
 LONGEST: Final = 16 * 1024
-"""Bytes of one text that are embedded, from its start: models of 2026 refuse or cut off what is
-beyond some 8,000 tokens, and one refused text would be refused for ever."""
+"""Bytes of one text that are embedded, from its start: models of 2026 refuse or cut off text
+beyond some 8,000 tokens, and a refused text would be refused at each retry."""
 
 
 @runtime_checkable
 class Embedder(Protocol):
-    """Gives texts vectors, near to each other where their meanings are."""
+    """Computes vectors of texts, near to each other for similar meanings."""
 
     model: str
-    """Who makes the vectors, as `provider:model`; vectors of two models are never compared."""
+    """The model as `provider:model`; vectors of two models are never compared."""
 
     def embed(self, texts: Sequence[str], *, input_type: InputType) -> Sequence[Sequence[float]]:
         """Return a vector for each of *texts*, in order, all of one size."""
@@ -64,7 +64,7 @@ class Embedder(Protocol):
 
 
 class EmbeddingFailed(Exception):
-    """No vectors came, or none that can be used. *reason* holds nothing of the texts."""
+    """There are no usable vectors. *reason* holds nothing of the texts."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -78,26 +78,26 @@ def embedded(
     *,
     dimension: int | None = None,
 ) -> list[Vector]:
-    """Return a unit vector for each of *texts*, which go out without the secrets in them.
+    """Return a unit vector for each of *texts*, which are sent without secrets.
 
-    All are of *dimension* numbers if it is given, else of as many as the first. Raises
-    EmbeddingFailed if that cannot be had.
+    All have *dimension* numbers if it is given, else as many as the first. Raise `EmbeddingFailed`
+    if that cannot be had.
     """
     vectors: list[Vector] = []
     for batch in batches([sendable(text) for text in texts]):
-        for given in _asked(embedder, batch, input_type):
+        for given in _responses(embedder, batch, input_type):
             vectors.append(unit(given, dimension=dimension))
             dimension = len(vectors[0])
     return vectors
 
 
 def sendable(text: str) -> str:
-    """Return *text* as it goes to an embedder: without secrets, and no longer than it reads."""
+    """Return *text* as sent to an embedder: without secrets, at most 16 KiB."""
     return _start(redact(text), LONGEST)
 
 
 def batches(texts: Sequence[str]) -> Iterator[list[str]]:
-    """Give *texts* in order, in as few calls as the limits of one allow."""
+    """Yield *texts* in order, in as few batches as the limits of a call allow."""
     batch: list[str] = []
     size = 0
     for text in texts:
@@ -112,7 +112,7 @@ def batches(texts: Sequence[str]) -> Iterator[list[str]]:
 
 
 def unit(given: Sequence[float], *, dimension: int | None = None) -> Vector:
-    """Return *given* at unit length; EmbeddingFailed if it has none, or another size."""
+    """Scale *given* to unit length; raise `EmbeddingFailed` if it cannot be used."""
     numbers = _numbers(given)
     if dimension is not None and len(numbers) != dimension:
         raise EmbeddingFailed(f"a vector of {len(numbers)} numbers came, not of {dimension}")
@@ -127,7 +127,7 @@ def cosine(one: Sequence[float], other: Sequence[float]) -> float:
     return max(-1.0, min(1.0, math.fsum(a * b for a, b in zip(one, other, strict=True))))
 
 
-def _asked(
+def _responses(
     embedder: Embedder, texts: list[str], input_type: InputType
 ) -> Sequence[Sequence[float]]:
     started = perf_counter()
@@ -137,7 +137,7 @@ def _asked(
     except EmbeddingFailed:
         raise
     except Exception as error:
-        # Anybody's code: what it raises may hold the text or a key, so its type alone is told.
+        # The message of an embedder's exception may hold the text or a key: log its type alone.
         raise EmbeddingFailed(f"the embedder raised {type(error).__name__}") from error
     counts.took("embedding_seconds", perf_counter() - started)
     if count != len(texts):
@@ -159,18 +159,18 @@ def _start(text: str, most: int) -> str:
     return text.encode()[:most].decode(errors="ignore")
 
 
-# Their clients belong to the loop they were first used on, and a caller may be on a loop itself; so
-# all of them run here, whoever asks.
+# Clients of models belong to the event loop of their first use, and a caller may be on a loop
+# itself; so all of them run on one thread here.
 
 T = TypeVar("T")
 Closer = Callable[[], Coroutine[Any, Any, object]]
 
 _STOPPING: Final = 2.0
-"""Seconds that closing waits for what still runs."""
+"""Seconds that closing waits for running calls."""
 
 
 class ModelThread:
-    """Runs coroutines to their end, each for a caller that waits. Starts when first needed."""
+    """Event loop on a thread, started on first use, for callers that wait."""
 
     def __init__(self) -> None:
         self._reset()
@@ -181,11 +181,11 @@ class ModelThread:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self.turn = object()
-        """Another after each close, and in a forked process: clients do not outlive it."""
+        """Replaced at each close and in a forked process: clients must be created again."""
         self._closers: list[Closer] = []
 
     def run(self, work: Callable[[], Coroutine[Any, Any, T]], *, timeout: float) -> T:
-        """Return what the coroutine of *work* returns; TimeoutError after *timeout* seconds."""
+        """Run the coroutine of *work*; raise `TimeoutError` after *timeout* seconds."""
         running = asyncio.run_coroutine_threadsafe(work(), self._running())
         try:
             return running.result(timeout)
@@ -194,14 +194,14 @@ class ModelThread:
             raise
 
     def on_close(self, closer: Closer) -> None:
-        """Have *closer* awaited on the loop before it stops."""
+        """Register *closer* to be awaited on the loop before it stops."""
         with self._lock:
             self._closers.append(closer)
 
     def close(self) -> None:
-        """Let go of clients and of the thread; used again it starts again.
+        """Close the clients and stop the thread; the next use starts it again.
 
-        What cannot be stopped in two seconds, such as an import, goes on to its end by itself.
+        Work that cannot be stopped in two seconds, such as an import, runs to its end by itself.
         """
         with self._lock:
             loop, thread = self._loop, self._thread
@@ -242,17 +242,17 @@ async def _end(closers: list[Closer]) -> None:
 
 
 Keys = Callable[[str], str | None]
-"""Return the key or the address of that name, or None."""
+"""Returns the key or the address of a name, or None."""
 
 EXTRA: Final = "pip install 'holdfast[embeddings]'"
 SECONDS: Final = 60.0
-"""How long one call of a model may take."""
+"""Time limit for one call of a model."""
 _LOCAL: Final = frozenset(("sentence-transformers",))
 """Providers that run here, and need no key."""
 
 
 class ModelEmbedder:
-    """An embedder of pydantic-ai's, made when it is first asked."""
+    """An embedder of pydantic-ai, created on first use."""
 
     def __init__(
         self,
@@ -277,12 +277,12 @@ class ModelEmbedder:
 
 
 def installed() -> bool:
-    """Tell whether the extra `embeddings` is there."""
+    """Check whether the extra `embeddings` is installed."""
     return find_spec("pydantic_ai") is not None
 
 
 def is_agents_embedder(given: object) -> bool:
-    """Tell whether *given* is pydantic-ai's Embedder, without importing it."""
+    """Check whether *given* is pydantic-ai's Embedder, without importing it."""
     return any(
         kind.__name__ == "Embedder" and kind.__module__.startswith("pydantic_ai.")
         for kind in type(given).__mro__
@@ -290,7 +290,7 @@ def is_agents_embedder(given: object) -> bool:
 
 
 def of_agents(given: object, thread: ModelThread) -> ModelEmbedder:
-    """Return an embedder that asks *given*, an Embedder of pydantic-ai."""
+    """Wrap *given*, an Embedder of pydantic-ai."""
     theirs = cast("AgentsEmbedder", given)
 
     async def make(thread: ModelThread) -> "AgentsEmbedder":
@@ -303,7 +303,7 @@ def of_agents(given: object, thread: ModelThread) -> ModelEmbedder:
 
 
 def named(model: str, keys: Keys, thread: ModelThread) -> ModelEmbedder:
-    """Return an embedder for *model*, `provider:model`, with what *keys* gives it."""
+    """Return an embedder for *model*, `provider:model`, with keys from *keys*."""
     provider, _, name = model.partition(":")
 
     async def make(thread: ModelThread) -> "AgentsEmbedder":
@@ -320,7 +320,7 @@ def named(model: str, keys: Keys, thread: ModelThread) -> ModelEmbedder:
 
 
 def missing_key(model: str, keys: Keys) -> str | None:
-    """Return the name of what *model* cannot be asked without and *keys* has not, or None."""
+    """Return the name of the key that *model* needs and *keys* lacks, or None."""
     provider = model.partition(":")[0]
     if provider in _LOCAL:
         return None
@@ -339,7 +339,10 @@ def _key_name(provider: str) -> str:
 
 
 def _first(keys: Keys, names: Sequence[str]) -> str:
-    """Return the first that *keys* has; without one a provider would look for its own."""
+    """Return the first value that *keys* has; raise `EmbeddingFailed` without one.
+
+    Without a key a provider would look for one in the environment.
+    """
     found = next((found for name in names if (found := keys(name))), None)
     if found is None:
         raise EmbeddingFailed(f"{' or '.join(names)} is not set")
@@ -347,7 +350,10 @@ def _first(keys: Keys, names: Sequence[str]) -> str:
 
 
 def provider_of(name: str, keys: Keys) -> "Provider[Any]":
-    """Return the provider called *name*, with what *keys* gives it; EmbeddingFailed without."""
+    """Return the provider called *name*, with the keys and addresses from *keys*.
+
+    Raise `EmbeddingFailed` if a key is missing.
+    """
     if name == "openai":
         from pydantic_ai.providers.openai import OpenAIProvider
 
@@ -355,7 +361,7 @@ def provider_of(name: str, keys: Keys) -> "Provider[Any]":
             base_url=keys("OPENAI_BASE_URL") or _OPENAI_ADDRESS,
             api_key=_first(keys, _NAMES["openai"]),
         )
-        # The client takes these from the process by itself, whoever's the key is.
+        # By itself the client takes these from the environment, which may belong to another owner.
         openai.client.organization = keys("OPENAI_ORG_ID")
         openai.client.project = keys("OPENAI_PROJECT_ID")
         return openai
@@ -376,7 +382,10 @@ def provider_of(name: str, keys: Keys) -> "Provider[Any]":
 
 
 def ollama_address(given: str) -> str:
-    """Return where the server at *given*, its root or its own API, speaks OpenAI's protocol."""
+    """Return the OpenAI-compatible address of the server at *given*.
+
+    *given* is its root or the address of its own API.
+    """
     root = given.rstrip("/")
     for ending in ("/api", "/v1"):
         root = root.removesuffix(ending)
@@ -393,11 +402,11 @@ _AUTOMATIC: Final = (
     ("OLLAMA_API_URL", "ollama:nomic-embed-text"),
     ("OLLAMA_BASE_URL", "ollama:nomic-embed-text"),
 )
-"""Which model is there when which key or address is; the first that is."""
+"""Models by the key or address that implies them; the first with a value is used."""
 
 
 class Choice(Struct, frozen=True, kw_only=True):
-    """The embedder to recall with, or None; and why not, if one was wished for."""
+    """The embedder to recall with, or None and the reason."""
 
     embedder: Embedder | None = None
     reason: str | None = None
@@ -428,7 +437,10 @@ def choose(given: object, variables: Mapping[str, str], keys: Keys, thread: Mode
 
 
 def configured(variables: Mapping[str, str], keys: Keys) -> str | None:
-    """Return the model that *variables* set or, with none of them, *keys* imply; None for none."""
+    """Return the model that *variables* set or, without them, *keys* imply.
+
+    None for none.
+    """
     model = model_in(variables)
     if model == "none":
         return None
@@ -436,7 +448,7 @@ def configured(variables: Mapping[str, str], keys: Keys) -> str | None:
 
 
 def model_in(variables: Mapping[str, str]) -> str | None:
-    """Return the model that *variables* set, as `provider:model` or `none`; None when unset."""
+    """Return the model that *variables* set: `provider:model`, `none` or None."""
     model = variables.get(EMBEDDING_MODEL, "").strip()
     provider = variables.get(EMBEDDING_PROVIDER, "").strip()
     if not model:
@@ -459,7 +471,10 @@ def _by_name(model: str, keys: Keys, thread: ModelThread) -> Choice:
 
 
 def checked_model(field: str, model: object) -> str:
-    """Return *model* if it is `provider:model`; InvalidInput names the *field* if it is not."""
+    """Return *model* if it is `provider:model`.
+
+    Raise `InvalidInput` with *field* if it is not.
+    """
     if not isinstance(model, str) or not all(model.partition(":")) or not model.isprintable():
         raise InvalidInput(field, "must be provider:model", given=model)
     return model

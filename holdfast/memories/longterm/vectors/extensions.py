@@ -1,7 +1,7 @@
 """Vector providers sqlite-vec and pgvector.
 
-A table for each dimension, partitioned by collection. It speaks of distances (l2); between unit
-vectors that is the cosine in another form.
+sqlite-vec has a table for each dimension, partitioned by collection. It returns distances (l2),
+from which the cosine of unit vectors is computed.
 """
 
 import threading
@@ -23,9 +23,9 @@ from holdfast.memories.longterm.vectors.base import Near, Rows, in_order
 from holdfast.memories.longterm.vectors.table import PLACES, QUERIES, Matrices, TableVectors
 
 MOST_NEAREST: Final = 4_096
-"""As many as the extension's index gives; more of them are found by a plain scan."""
+"""Largest k of the extension's index; more are found by a plain scan."""
 _BUSY: Final = 5_000
-"""Milliseconds that another process's write is waited for."""
+"""Milliseconds to wait for another process's write."""
 
 _SCHEMA: Final = """
 create table if not exists places (
@@ -39,7 +39,10 @@ create table if not exists places (
 
 
 class SqliteVec:
-    """Vectors in the file *path*, or in memory with ":memory:". Used by any thread, one at once."""
+    """Vectors in the file *path*, or in memory with ":memory:".
+
+    Any thread may use it, one at a time.
+    """
 
     name = "sqlite-vec"
 
@@ -60,7 +63,7 @@ class SqliteVec:
         self._execute(_SCHEMA)
 
     def upsert(self, collection: str, dimension: int, rows: Rows) -> None:
-        """Keep *rows*, each instead of the vector that its id had."""
+        """Store *rows*, each in place of the vector of its id."""
         with self._lock, self._raw:
             self._execute(
                 f"create virtual table if not exists vectors_{int(dimension)} using vec0"
@@ -79,7 +82,7 @@ class SqliteVec:
                 )
 
     def delete(self, collection: str, ids: Sequence[str]) -> None:
-        """Let go of the vectors of *ids*; one that is not there is no error."""
+        """Delete the vectors of *ids*; a missing one is not an error."""
         with self._lock, self._raw:
             for id in ids:
                 self._remove(collection, id)
@@ -87,7 +90,7 @@ class SqliteVec:
     def nearest(self, collection: str, vector: Sequence[float], k: int) -> Near:
         """Return the *k* ids whose vectors are nearest to *vector*, by true cosine."""
         table = f"vectors_{len(vector)}"
-        asked = array("f", vector).tobytes()
+        blob = array("f", vector).tobytes()
         with self._lock:
             if k < 1 or not self._all("select 1 from sqlite_schema where name = ?", (table,)):
                 return []
@@ -96,10 +99,10 @@ class SqliteVec:
                     f"select rowid, distance from {table}"
                     " where vector match ? and k = ? and collection = ?"
                 )
-                rows = self._all(near, (asked, k, collection))
+                rows = self._all(near, (blob, k, collection))
             else:
                 scan = f"select rowid, vec_distance_l2(vector, ?) from {table} where collection = ?"
-                rows = self._all(scan, (asked, collection))
+                rows = self._all(scan, (blob, collection))
             ids = dict(
                 self._all("select number, id from places where collection = ?", (collection,))
             )
@@ -107,7 +110,7 @@ class SqliteVec:
         return in_order(found, k)
 
     def ids(self, collection: str) -> Iterator[str]:
-        """Give the id of every vector there is, in order."""
+        """Yield the id of every vector, in order."""
         with self._lock:
             rows = self._all(
                 "select id from places where collection = ? order by id", (collection,)
@@ -115,12 +118,12 @@ class SqliteVec:
         yield from (id for (id,) in rows)
 
     def drop(self, collection: str) -> None:
-        """Let go of the collection."""
+        """Delete the collection."""
         with self._lock:
             self.delete(collection, list(self.ids(collection)))
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         with self._lock:
             self._raw.close()
 
@@ -140,15 +143,17 @@ def _cosine(distance: float) -> float:
     return round(max(-1.0, min(1.0, 1.0 - distance * distance / 2.0)), PLACES)
 
 
-# They stand in the same table as those that are compared in process, so that neither needs what the
-# other made, and a server without the extension loses nothing but speed. The scan is exact, behind
-# the key that begins with the collection.
+# pgvector reads the same table as the comparison in process, so a server without the extension
+# loses nothing but speed. The scan is exact, within the key's range of the collection.
 
 _ALL: Final = 2**31 - 1
 
 
 class PgVectors(TableVectors):
-    """The table `ltm_vectors`, looked through by the server. *schema* is the extension's."""
+    """Vectors in the table `ltm_vectors`, compared by the server.
+
+    *schema* is the schema of the extension.
+    """
 
     name = "pgvector"
 
@@ -178,7 +183,7 @@ class PgVectors(TableVectors):
 
 
 def schema_of_extension(engine: Engine) -> str | None:
-    """Return where the extension `vector` is in the engine's database; None where it is not."""
+    """Return the schema of the extension `vector`; None if it is not installed."""
     if engine.dialect != "postgres":
         return None
     return engine.first(_name, _statements().extension)

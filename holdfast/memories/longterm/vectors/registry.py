@@ -26,14 +26,14 @@ _CREATE: Final = "pgvector needs, in this database: create extension vector"
 
 
 class ProviderChoice(Struct, frozen=True, kw_only=True):
-    """A keeper of vectors; or why there is none."""
+    """A vector provider, or the reason why there is none."""
 
     vectors: VectorProvider | None = None
     reason: str | None = None
 
 
 class Where(Struct, frozen=True, kw_only=True):
-    """Where keepers that are not beside the rows keep theirs.
+    """Storage locations of external providers.
 
     `database` is a path, ":memory:" or a server's target; `data` is the user's folder.
     """
@@ -44,7 +44,10 @@ class Where(Struct, frozen=True, kw_only=True):
 
 
 class Keepers:
-    """The keepers of one engine. Those that hold something open are shared by all handles."""
+    """The vector providers of one engine.
+
+    Those that hold files or connections open are shared by all handles.
+    """
 
     def __init__(self, room: ByteBudget) -> None:
         self.matrices = Matrices(room)
@@ -55,10 +58,10 @@ class Keepers:
     def get(
         self, name: str | None, engine: Engine, workspace: str, where: Callable[[], Where]
     ) -> ProviderChoice:
-        """Return the keeper called *name*, None for the engine's own; *engine* is scoped.
+        """Return the provider *name*, None for the engine's default; *engine* is scoped.
 
-        On PostgreSQL without the extension `vector` the engine's own compares in process. Raises
-        InvalidInput for a name that is nobody's, or not for this engine.
+        On PostgreSQL without the extension `vector` the default compares in process. Raise
+        `InvalidInput` for an unknown name, or one that is not for this engine.
         """
         if name is not None and name not in NAMES:
             raise InvalidInput("vector_provider", f"must be one of {', '.join(NAMES)}", given=name)
@@ -74,7 +77,7 @@ class Keepers:
         return ProviderChoice(vectors=TableVectors(engine, workspace, self.matrices))
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Close all providers."""
         with self._lock:
             opened, self._open = self._open, {}
         for each in opened.values():
@@ -96,13 +99,13 @@ class Keepers:
                 found = self._open[name] = opening(where())
             except MissingExtra as missing:
                 return ProviderChoice(reason=f"{name} needs: {missing.command}")
-            except Exception as error:  # noqa: BLE001 - anybody's code; down is no error of the call
+            except Exception as error:  # noqa: BLE001 - a provider that is down fails no call
                 return ProviderChoice(reason=f"{name} could not be opened: {type(error).__name__}")
         return ProviderChoice(vectors=found)
 
 
 def provider_in(variable: str | None) -> str | None:
-    """Return the keeper that the environment's *variable* names; None when it is unset."""
+    """Return the provider that the environment's *variable* names; None when unset."""
     word = (variable or "").strip()
     if word and word not in NAMES:
         raise InvalidInput(PROVIDER, f"must be one of {', '.join(NAMES)}", given=variable)
@@ -130,7 +133,10 @@ def _chroma(where: Where) -> VectorProvider:
 
 
 def _place(where: Where, ending: str) -> Path | None:
-    """Return the path beside the database, or in the user's folder for a server; None in memory."""
+    """Return the path beside the database; None in memory.
+
+    For a server's database it is in the user's folder.
+    """
     if where.database == ":memory:":
         return None
     if "://" in where.database:
@@ -144,14 +150,17 @@ _log: Final = logging.getLogger(__name__)
 
 
 class Following(Struct, frozen=True):
-    """Vectors of rows that went, or all with None, to be let go of. None is recalled meanwhile."""
+    """Deletes vectors of removed rows from an external provider.
+
+    `ids` None stands for the whole collection. No such vector is recalled meanwhile.
+    """
 
     vectors: VectorProvider
     collection: str
     ids: tuple[str, ...] | None
 
     def tend(self) -> None:
-        """Let go of them; a keeper that is down keeps them, and says so in the log."""
+        """Delete the vectors; if the provider is down, log that they remain."""
         try:
             asked(self._let_go)
         except EmbeddingFailed as failed:

@@ -13,11 +13,11 @@ from holdfast.engines.base import Dialect, Engine, Reader, Transaction
 from holdfast.memories.longterm.cache_budget import VECTORS, ByteBudget, Tenant
 from holdfast.memories.longterm.vectors.base import Near, Rows, in_order
 
-# With numpy, where it is installed, a look over 500 vectors of 256 numbers takes a tenth of a
-# millisecond; without it the same numbers come from plain Python.
+# With numpy, if it is installed, comparing 500 vectors of 256 numbers takes a tenth of a
+# millisecond; without it plain Python gives the same numbers.
 
 PLACES: Final = 7
-"""Digits of a cosine: float32 has no more, and what adds up in another order agrees in them."""
+"""Digits of a cosine: float32 has no more, and sums in another order agree in them."""
 _AT_ONCE: Final = 4_096
 
 
@@ -29,18 +29,18 @@ class Matrix:
 
     @property
     def size_bytes(self) -> int:
-        """About how much memory it takes."""
+        """Approximate size in bytes."""
         return 4 * len(self.numbers) + 100 * len(self.ids)
 
     def nearest(self, vector: Sequence[float], k: int, *, plain: bool = False) -> Near:
         """Return the *k* ids nearest to *vector*; none if it is of another dimension.
 
-        With *plain* numpy is left alone.
+        With *plain*, numpy is not used.
         """
         return in_order(list(self.cosines(vector, plain=plain).items()), k)
 
     def cosines(self, vector: Sequence[float], *, plain: bool = False) -> dict[str, float]:
-        """Return the cosine of each to *vector*, by id; none if it is of another dimension."""
+        """Return the cosine of each to *vector*, by id; none for another dimension."""
         if not self.ids or len(vector) != self.dimension:
             return {}
         cosines = self._plainly(vector) if plain or not _numpy() else self._with_numpy(vector)
@@ -48,9 +48,9 @@ class Matrix:
 
     def _plainly(self, vector: Sequence[float]) -> list[float]:
         step, numbers = self.dimension, memoryview(self.numbers)
-        asked = [float(number) for number in vector]
+        query = [float(number) for number in vector]
         return [
-            _told(sum(map(mul, numbers[start : start + step], asked)))
+            _rounded(sum(map(mul, numbers[start : start + step], query)))
             for start in range(0, len(numbers), step)
         ]
 
@@ -59,45 +59,45 @@ class Matrix:
 
         rows: Any = np.frombuffer(self.numbers, dtype=np.float32)
         rows = rows.reshape(len(self.ids), self.dimension)
-        asked = np.asarray(vector, dtype=np.float64)
+        query = np.asarray(vector, dtype=np.float64)
         cosines: list[float] = []
         for start in range(0, len(self.ids), _AT_ONCE):
-            part = rows[start : start + _AT_ONCE].astype(np.float64) @ asked
+            part = rows[start : start + _AT_ONCE].astype(np.float64) @ query
             cosines += np.clip(part, -1.0, 1.0).round(PLACES).tolist()
         return cosines
 
 
 class Matrices:
-    """Matrices by collection, in the room that they share with other caches."""
+    """LRU cache of matrices by collection, within a shared byte budget."""
 
     def __init__(self, room: ByteBudget | None = None) -> None:
         self._room = ByteBudget() if room is None else room
         self._lock = threading.Lock()
         self._kept: dict[tuple[str, str], tuple[int, Matrix]] = {}
 
-    def get(self, whose: tuple[str, str], version: int, load: Callable[[], Matrix]) -> Matrix:
-        """Return the matrix of *whose* as of *version*, loaded if it is not the one here."""
-        tenant = Tenant(VECTORS, whose)
+    def get(self, name: tuple[str, str], version: int, load: Callable[[], Matrix]) -> Matrix:
+        """Return the matrix of *name* as of *version*; load it if it is not cached."""
+        tenant = Tenant(VECTORS, name)
         with self._lock:
-            kept = self._kept.get(whose)
+            kept = self._kept.get(name)
         if kept is not None and kept[0] == version:
             self._room.used(tenant)
             return kept[1]
         matrix = load()
         with self._lock:
-            self._kept[whose] = version, matrix
-        self._room.take(tenant, matrix.size_bytes, lambda: self._drop(whose))
+            self._kept[name] = version, matrix
+        self._room.take(tenant, matrix.size_bytes, lambda: self._drop(name))
         return matrix
 
     def clear(self) -> None:
-        """Let go of everything."""
-        for whose in list(self._kept):
-            self._drop(whose)
+        """Evict all matrices."""
+        for name in list(self._kept):
+            self._drop(name)
 
-    def _drop(self, whose: tuple[str, str]) -> None:
+    def _drop(self, name: tuple[str, str]) -> None:
         with self._lock:
-            self._kept.pop(whose, None)
-        self._room.left(Tenant(VECTORS, whose))
+            self._kept.pop(name, None)
+        self._room.left(Tenant(VECTORS, name))
 
 
 def matrix_of(rows: Iterable[tuple[str, "array[float]"]], dimension: int) -> Matrix:
@@ -111,7 +111,7 @@ def matrix_of(rows: Iterable[tuple[str, "array[float]"]], dimension: int) -> Mat
     return Matrix(ids, dimension, numbers)
 
 
-def _told(cosine: float) -> float:
+def _rounded(cosine: float) -> float:
     return round(max(-1.0, min(1.0, cosine)), PLACES)
 
 
@@ -136,11 +136,11 @@ class TableVectors:
         self._sql = engine.queries(QUERIES)
 
     def upsert(self, collection: str, dimension: int, rows: Rows) -> None:
-        """Keep *rows*, each instead of the vector that its id had."""
+        """Store *rows*, each in place of the vector of its id."""
         self.engine.write(lambda tx: self.upsert_in(tx, collection, dimension, rows))
 
     def upsert_in(self, tx: Transaction, collection: str, dimension: int, rows: Rows) -> None:
-        """Keep *rows* if *tx* commits."""
+        """Store *rows* if *tx* commits."""
         place = {"collection": collection, "dimension": dimension}
         dialect = self.engine.dialect
         tx.run_many(
@@ -150,16 +150,16 @@ class TableVectors:
         tx.send(self._sql.vectors_changed, collection=collection, seq=tx.seq)
 
     def delete(self, collection: str, ids: Sequence[str]) -> None:
-        """Let go of the vectors of *ids*; one that is not there is no error."""
+        """Delete the vectors of *ids*; a missing one is not an error."""
         self.engine.write(lambda tx: self.delete_in(tx, collection, ids))
 
     def delete_in(self, tx: Transaction, collection: str, ids: Sequence[str]) -> None:
-        """Let go of the vectors of *ids* if *tx* commits."""
+        """Delete the vectors of *ids* if *tx* commits."""
         tx.run_many(self._sql.drop_vector, [{"collection": collection, "id": id} for id in ids])
         tx.send(self._sql.vectors_changed, collection=collection, seq=tx.seq)
 
     def nearest(self, collection: str, vector: Sequence[float], k: int) -> Near:
-        """Return the *k* ids whose vectors are nearest to *vector*, by true cosine."""
+        """Return the *k* ids name vectors are nearest to *vector*, by true cosine."""
         return self._matrix(collection, len(vector)).nearest(vector, k, plain=self._plain)
 
     def cosines(self, collection: str, vector: Sequence[float]) -> Mapping[str, float]:
@@ -186,11 +186,11 @@ class TableVectors:
         yield from (id for (id,) in self.engine.rows(self._sql.vector_ids, collection=collection))
 
     def drop(self, collection: str) -> None:
-        """Let go of the collection."""
+        """Delete the collection."""
         self.engine.write(lambda tx: self.drop_in(tx, collection))
 
     def drop_in(self, tx: Transaction, collection: str) -> None:
-        """Let go of the collection if *tx* commits."""
+        """Delete the collection if *tx* commits."""
         tx.send(self._sql.drop_vectors, collection=collection)
         tx.send(self._sql.drop_set, collection=collection)
 
