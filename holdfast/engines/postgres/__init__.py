@@ -1,9 +1,9 @@
-"""The engine for many machines: PostgreSQL, a pool of connections, row-level security."""
+"""PostgreSQL engine: many machines, a connection pool, row-level security."""
 
 from holdfast.ground.errors import MissingExtra
 
 try:
-    import psycopg as _driver  # pyright: ignore[reportUnusedImport] # noqa: F401 - is it there?
+    import psycopg as _driver  # pyright: ignore[reportUnusedImport] # noqa: F401 - installed?
 except ImportError as error:
     raise MissingExtra("postgres") from error
 

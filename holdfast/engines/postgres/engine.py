@@ -33,8 +33,8 @@ _PATIENCE = 2.0
 
 
 def status_of(server: PostgresServer) -> EngineStatus:
-    """Return how *server* is; it is asked whether it answers."""
-    reason = _ailment(server)
+    """Return the status of *server*, after a round trip to it."""
+    reason = _fault_reason(server)
     found, pool = server.found, server.pool
     return EngineStatus(
         dialect="postgres",
@@ -60,7 +60,7 @@ def status_of(server: PostgresServer) -> EngineStatus:
     )
 
 
-def _ailment(server: PostgresServer) -> str | None:
+def _fault_reason(server: PostgresServer) -> str | None:
     try:
         wire = server.pool.take(monotonic() + _PATIENCE)
     except Unavailable as error:
@@ -76,10 +76,10 @@ def _ailment(server: PostgresServer) -> str | None:
 
 OLDEST_VERSION = 140000
 _LOCK = 0x484F4C44
-"""The advisory lock of migrations: `HOLD`."""
+"""Key of the advisory lock for migrations: `HOLD`."""
 
-# Looked up in the catalogue itself: a name that was not there before the lock was waited for is
-# still unknown to the connection's cache.
+# Queried from the catalogue itself: the connection's cache still lacks a name that was created
+# while it waited for the lock.
 _OURS = """
 select exists (
     select 1 from pg_class c join pg_namespace n on n.oid = c.relnamespace
@@ -105,11 +105,11 @@ values (%s, %s, %s, %s, %s)
 def open_server(
     target: PostgresTarget, *, clock: Clock, events: EventBus, migrations: bool, create: bool = True
 ) -> tuple[PostgresServer, list[Migration]]:
-    """Return *target*, brought to this release's schema, and what was applied to it.
+    """Connect to *target*, migrated to this release; return what was applied.
 
-    Raises InvalidInput for a schema that is somebody else's, NotFound without *create* where
-    there is no schema of ours, NotPermitted for a login that could look past row-level security,
-    TooNew, and Unavailable with the reason.
+    Raises InvalidInput for another program's schema, NotFound without *create* if our schema does
+    not exist, NotPermitted for a login that can bypass row-level security, TooNew, and Unavailable
+    with the reason.
     """
     try:
         connection = psycopg.connect(target.conninfo, autocommit=True)
@@ -142,7 +142,7 @@ def open_server(
 
 
 def _check_fit(connection: "psycopg.Connection[Any]", target: PostgresTarget) -> str:
-    """Return how durable a commit is; raises when the server cannot keep our promises."""
+    """Return `synchronous_commit`; raises if the server cannot keep our promises."""
     number = connection.info.server_version
     if number < OLDEST_VERSION:
         raise Unavailable(
@@ -188,7 +188,7 @@ def _migrate(
 
 
 class _Ground:
-    """The schema, as migrations see it."""
+    """The schema for the migrations."""
 
     dialect: Dialect = "postgres"
 
@@ -196,7 +196,7 @@ class _Ground:
         self._connection, self._clock = connection, clock
 
     def recorded(self) -> list[AppliedMigration]:
-        """Return the steps it has taken; none when it is new."""
+        """Return the applied migrations; none for a new database."""
         if not _one(self._connection, _OURS):
             return []
         rows = self._connection.execute(_RECORDED).fetchall()
@@ -204,7 +204,7 @@ class _Ground:
 
     @contextmanager
     def locked(self) -> Generator[None]:
-        """Give a transaction that nobody else's migration runs beside."""
+        """Return a transaction that locks out all other migrations."""
         with self._connection.transaction():
             self._connection.execute("select pg_advisory_xact_lock(%s)", (_LOCK,))
             self._connection.execute("set local search_path = holdfast")
@@ -215,13 +215,13 @@ class _Ground:
         self._connection.execute(statement.encode())
 
     def record(self, migration: Migration) -> None:
-        """Write down, within `locked`, that *migration* was applied."""
+        """Record, within `locked`, that *migration* was applied."""
         at = to_microseconds(self._clock.now())
         row = (migration.number, migration.name, migration.sha256, at, version("holdfast"))
         self._connection.execute(_RECORD, row)
 
     def keep_copy(self, number: int) -> None:
-        """Leave copies to who owns the server: it has backups of its own."""
+        """Do nothing: the server's owner makes backups."""
 
 
 def _one(connection: "psycopg.Connection[Any]", sql: str) -> Any:
@@ -232,16 +232,16 @@ def _one(connection: "psycopg.Connection[Any]", sql: str) -> Any:
 T = TypeVar("T")
 
 TIMEOUT = 30.0
-"""Seconds that a write may wait for its turn, unless it says otherwise."""
+"""Default seconds that a write may wait."""
 
 _NOTIFY = f"select pg_notify('{CHANNEL}', %(workspace)s)"
 
 
 class PostgresEngine:
-    """Rows in a PostgreSQL database: a pool of connections, each write on one of its own.
+    """Storage port on a PostgreSQL database, with a pool of connections.
 
-    Made by `PostgresEngine.open`. Without a scope it sees and writes nothing that has an owner:
-    row-level security stands between.
+    Opened by `PostgresEngine.open`. Each write runs on a connection of its own. Without a scope,
+    row-level security hides all rows that have an owner and refuses to write them.
     """
 
     dialect: Dialect = "postgres"
@@ -266,12 +266,12 @@ class PostgresEngine:
         create: bool = True,
         events: EventBus | None = None,
     ) -> "PostgresEngine":
-        """Return an engine on *url*, `postgresql://…`, brought to this release's schema.
+        """Open an engine on *url*, `postgresql://…`, migrated to this release's schema.
 
-        After its `?` stand `pool=N` (connections, 16 unless given), `prepare=0` for a pooler in
-        transaction mode, and `durability=off` to accept a server that acknowledges commits
-        before they are safe. Without *migrate*, or the right to, a database that lacks
-        migrations is Unavailable; without *create* one that has no schema of ours is NotFound.
+        Parameters of the query: `pool=N` (connections, 16 by default), `prepare=0` for a pooler
+        in transaction mode, and `durability=off` to accept a server that acknowledges commits
+        before they are durable. Without *migrate*, or the privilege to, a database that lacks
+        migrations is Unavailable; without *create* one without our schema is NotFound.
         Raises InvalidInput, NotPermitted, TooNew, Unavailable.
         """
         server, applied = open_server(
@@ -289,14 +289,14 @@ class PostgresEngine:
         return engine
 
     def queries(self, package: str) -> SimpleNamespace:
-        """Return the statements of *package*'s `queries.sql`, as this engine spells them."""
+        """Return the statements of *package*'s `queries.sql` in this dialect."""
         return queries.load(package, self.dialect)
 
     def scoped(self, scope: Scope) -> "PostgresEngine":
-        """Return this engine with every statement carrying *scope*'s owner.
+        """Return this engine with *scope*'s owner in every statement.
 
-        A value that a statement is given explicitly stands before the scope's; row-level
-        security goes by the scope's.
+        A parameter passed explicitly to a statement overrides the scope's; row-level security
+        uses the scope's.
         """
         return PostgresEngine(self._server, scope)
 
@@ -318,21 +318,24 @@ class PostgresEngine:
         return self._attempts.look(make, sql, params)
 
     def rows(self, sql: LiteralString, /, **params: object) -> list[Row]:
-        """Return every row as it is, its columns in their order."""
+        """Return every row as a tuple, in column order."""
         return self._attempts.rows(sql, params)
 
     def read(self, work: Callable[[Reader], T]) -> T:
-        """Return *work*(reader), whose statements all see one moment."""
+        """Run *work* with a reader that sees one snapshot, and return its result."""
         return self._attempts.moment(work)
 
     def write(self, work: Callable[[Transaction], T], *, timeout: float | None = None) -> T:
-        """Return *work*(transaction) once it is durable; undo it and raise if it raises."""
+        """Run *work* in a transaction; return its result once the commit is durable.
+
+        Roll back and raise if *work* raises.
+        """
         return self._attempts.write(work, _deadline(timeout))
 
     def submit(
         self, work: Callable[[Transaction], T], *, timeout: float | None = None
     ) -> "Future[T]":
-        """Hand in *work* as `write` does; cancelling the future withdraws it if it can."""
+        """Queue *work* as `write` does; cancelling the future withdraws it if it can."""
         self._server.check_outside_write()
         future: Future[T] = Future()
         deadline = _deadline(timeout)
@@ -340,47 +343,52 @@ class PostgresEngine:
         return future
 
     def feed(self, after: str | None = None) -> PostgresFeed:
-        """Follow the changes after the cursor *after*, or from now; CursorExpired if too old.
+        """Return the feed of changes after the cursor *after*; None: from now on.
 
-        A scoped engine follows its workspace's changes, an unscoped one all.
+        Raises CursorExpired if changes after the cursor were trimmed.
+
+        A scoped engine follows its workspace's changes, an unscoped one follows all.
         """
         named = self._scope is not None and self._scope.workspace != EVERYBODY.workspace
         workspace = self._scope.workspace if self._scope and named else None
         return PostgresFeed(_Upkeep(self._server), after, workspace)
 
     def scrub(self, *, timeout: float = 5.0) -> Scrubbed:
-        """Take what was deleted out of tables and indexes; the server's log recycles by itself."""
+        """Vacuum deleted content out of tables and indexes.
+
+        The server recycles its log itself.
+        """
         return vacuum.scrub(self._server, timeout)
 
     def scrub_later(self) -> None:
-        """Have a thread scrub, at most once a minute."""
+        """Scrub in a thread, at most once a minute."""
         vacuum.scrub_later(self._server)
 
     def scrub_full(self) -> Scrubbed:
-        """Rewrite the tables as well; `pending` names what only the server's owner can clear."""
+        """Scrub and rewrite the tables; `pending` names what only the server can clear."""
         return vacuum.scrub_full(self._server)
 
     def status(self) -> EngineStatus:
-        """Say how the engine is."""
+        """Return the engine's status."""
         return status_of(self._server)
 
     @property
     def statements(self) -> int:
-        """How many statements memories had it run, its own bookkeeping apart."""
+        """Number of statements run for memories, without internal upkeep."""
         return self._server.tally.statements
 
     @property
     def round_trips(self) -> int:
-        """How often memories waited for the server's answer."""
+        """Number of round trips of memories to the server."""
         return self._server.tally.round_trips
 
     def close(self, *, timeout: float = 10.0) -> None:
-        """Finish what waits, within *timeout* seconds, and let go of everything."""
+        """Finish pending writes within *timeout* seconds, then release all resources."""
         self._server.close(timeout)
 
 
 class _Upkeep:
-    """The engine's own looks, over all owners, whoever is then shown what they found."""
+    """Queries of the engine itself, over all owners; feeds filter their results."""
 
     def __init__(self, server: PostgresServer) -> None:
         self._server = server
@@ -388,12 +396,12 @@ class _Upkeep:
         self._attempts = Attempts(server, opening, {}, counted=False)
 
     def notify(self, workspaces: list[str]) -> None:
-        """Tell the feeds of other processes that *workspaces* changed."""
+        """Notify the feeds of other processes that *workspaces* changed."""
         for workspace in workspaces:
             self.look(_NOTIFY, {"workspace": workspace})
 
     def look(self, sql: str, params: dict[str, object]) -> list[SimpleNamespace]:
-        """Return every row, whosever it is."""
+        """Return every row, of all owners."""
         return self._attempts.look(SimpleNamespace, sql, params)
 
     def listen(self, wake: threading.Event) -> None:
@@ -401,11 +409,11 @@ class _Upkeep:
         self._server.listener.listen(wake)
 
     def unlisten(self, wake: threading.Event) -> None:
-        """Leave *wake* alone."""
+        """Stop setting *wake*."""
         self._server.listener.unlisten(wake)
 
     def delivered(self, newest: Event) -> None:
-        """Keep how long the newest change was under way."""
+        """Record how long the newest change was under way, as the feed's lag."""
         late = (self._server.clock.now() - newest.at).total_seconds()
         self._server.tally.lag = max(0.0, late)
 

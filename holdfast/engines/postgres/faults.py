@@ -1,4 +1,4 @@
-"""Mapping of PostgreSQL errors to ours, with counters."""
+"""Map PostgreSQL errors to ours, and count outcomes."""
 
 import re
 from threading import Lock
@@ -20,14 +20,14 @@ from holdfast.ground.errors import (
 )
 
 Again = Literal["serialization", "deadlock", "locked", "lost", "read_only", "plan"]
-"""Why the whole of a `work` may be run again."""
+"""Reasons why the whole of a `work` may be run again."""
 
 _AGAIN: dict[str, Again] = {
     "40001": "serialization",
     "40P01": "deadlock",
     "55P03": "locked",
     "25006": "read_only",
-    "26000": "plan",  # a prepared statement that is not there: another connection's, or discarded
+    "26000": "plan",  # an unknown prepared statement: another connection's, or discarded
     "42P05": "plan",
 }
 _STARTS = re.compile("the database system (is [a-z ]+)")
@@ -56,20 +56,20 @@ _SOON: frozenset[Reason] = frozenset({"busy", "locked", "lost", "overloaded"})
 
 
 class Fault(Struct, frozen=True):
-    """An error of ours, with the driver's as its cause, and why the work may be run again."""
+    """Our error, caused by the driver's, and why the work may be run again."""
 
     error: HoldfastError
     again: Again | None = None
 
 
 def fault_of(error: Exception, *, target: str, name: str = "", writing: bool = True) -> Fault:
-    """Return what *error* means, which the statement *name* met at *target*."""
+    """Map *error*, raised by the statement *name* at *target*."""
     state = (error.sqlstate if isinstance(error, psycopg.Error) else None) or ""
     if state in _LOST or state.startswith("08"):
         return Fault(chained(lost(), error), "lost")
     again = _AGAIN.get(state)
     if state == "0A000" and "cached plan" in str(error):
-        # The schema moved on under a prepared statement; a fresh connection prepares it anew.
+        # The schema changed under a prepared statement; a new connection prepares it again.
         again = "plan"
     if again == "read_only" and not writing:
         again = None
@@ -77,7 +77,7 @@ def fault_of(error: Exception, *, target: str, name: str = "", writing: bool = T
 
 
 def lost(written: Literal[False] | None = False) -> Unavailable:
-    """Return the error of a connection that was lost; *written* None when nobody can tell."""
+    """Return the error of a lost connection; *written* is None if unknown."""
     message = "The connection to the server was lost."
     if written is None:
         message = "The connection was lost while committing; whether it was written is unknown."
@@ -91,7 +91,7 @@ def chained(error: HoldfastError, cause: BaseException) -> HoldfastError:
 
 
 def refused_at_connect(error: psycopg.Error, target: str) -> HoldfastError:
-    """Return the error of a connection that could not be made."""
+    """Return the error of a connection that could not be opened."""
     said = str(error)
     if "password authentication failed" in said or "no password supplied" in said:
         return NotPermitted(
@@ -106,7 +106,7 @@ def refused_at_connect(error: psycopg.Error, target: str) -> HoldfastError:
     if "too many clients" in said or "connection slots" in said:
         return Unavailable("The server has no free connections.", reason="busy", retry_after=1)
     if starts := _STARTS.search(said):
-        # 57P03: while connecting, the driver tells the text and no code.
+        # 57P03: while connecting, the driver gives the text without a code.
         return Unavailable(
             f"{target} {starts[1]}.",
             reason="lost",
@@ -129,7 +129,10 @@ def refused_at_connect(error: psycopg.Error, target: str) -> HoldfastError:
 
 
 def _sslmode(error: psycopg.Error) -> str:
-    """Return the `sslmode` of the connection that *error* refused, wherever it was set."""
+    """Return the `sslmode` of the connection that *error* refused.
+
+    It may come from the URL, the environment or the default.
+    """
     options = error.pgconn.info if error.pgconn else []
     given = next((each.val for each in options if each.keyword == b"sslmode"), None)
     return (given or b"require").decode()
@@ -162,7 +165,7 @@ def _meaning(
 
 
 class EngineCounters:
-    """Numbers for `status()`, and how many statements and round trips were made."""
+    """Counters and histograms for `status()`."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -175,13 +178,13 @@ class EngineCounters:
         self._commits = Histogram(WRITE_SECONDS)
 
     def made(self, statements: int, round_trips: int) -> None:
-        """Count *statements* of a memory's, and the round trips they took."""
+        """Count *statements* of a memory, and their round trips."""
         with self._lock:
             self.statements += statements
             self.round_trips += round_trips
 
     def retried(self, why: Again) -> None:
-        """Count one more try, because of *why*."""
+        """Count one retry for the reason *why*."""
         with self._lock:
             self.retries[why] += 1
 
@@ -207,7 +210,7 @@ class EngineCounters:
             self.reconnects += 1
 
     def flat(self) -> dict[str, float]:
-        """Return the numbers by their names."""
+        """Return the metrics by name."""
         with self._lock:
             commits = self._commits.flat("commit_seconds")
             return {

@@ -1,8 +1,8 @@
-"""The change feed on PostgreSQL, through LISTEN and NOTIFY.
+"""Change feed of a PostgreSQL database, with LISTEN and NOTIFY.
 
-A transaction may commit after one that began later, so a feed gives only what is older than the
-oldest still running: then nothing can appear behind its cursor. The table is the truth; a
-notice, from this process or another, only says that it is time to look.
+A transaction may commit after one that began later, so a feed returns only changes older than the
+oldest running transaction: then nothing can appear behind its cursor. The table is the source of
+truth; a notification, from this process or another, only triggers a query.
 """
 
 import logging
@@ -22,7 +22,7 @@ from holdfast.ground.events import Event, Fact
 from holdfast.ground.scope import Actor
 
 TRIMMED = "feed.trimmed"
-"""The type of the row that stands for all that were trimmed before it, itself included."""
+"""Type of the row that stands for all changes trimmed up to and including it."""
 
 _PREFIX = "chg_"
 _BATCH = 1000
@@ -37,8 +37,8 @@ order by xid, seq
 limit %(batch)s
 """
 OLDEST = "select seq, xid, type from changes order by xid, seq limit 1"
-# What is still running may yet write below the newest number, so "now" is the last of those that
-# can no longer be joined.
+# A running transaction may still write below the newest number, so "now" is the last transaction
+# before the oldest running one.
 NEWEST = """
 select coalesce(max(seq), 0) as seq, xid
 from changes
@@ -50,12 +50,12 @@ Position = tuple[int, int]
 
 
 def cursor_at(xid: int, seq: int) -> str:
-    """Return the cursor that stands after the change *seq* of the transaction *xid*."""
+    """Return the cursor after the change *seq* of the transaction *xid*."""
     return f"{_PREFIX}{xid}_{seq}"
 
 
 def position_of(cursor: str) -> Position:
-    """Return what *cursor* stands after; InvalidInput if it is not a cursor of this engine."""
+    """Parse *cursor*; InvalidInput if it is not a cursor of this engine."""
     parts = cursor.removeprefix(_PREFIX).split("_")
     if cursor.startswith(_PREFIX) and [_is_number(part) for part in parts] == [True, True]:
         return int(parts[0]), int(parts[1])
@@ -67,10 +67,10 @@ def _is_number(part: str) -> bool:
 
 
 class PostgresFeedSource(Protocol):
-    """Where a feed looks, and where it says that it listens."""
+    """Source of a feed: queries and wake-ups."""
 
     def look(self, sql: str, params: dict[str, object]) -> list[SimpleNamespace]:
-        """Return every row, whosever it is."""
+        """Return every row, of all owners."""
         ...
 
     def listen(self, wake: threading.Event) -> None:
@@ -78,16 +78,16 @@ class PostgresFeedSource(Protocol):
         ...
 
     def unlisten(self, wake: threading.Event) -> None:
-        """Leave *wake* alone."""
+        """Stop setting *wake*."""
         ...
 
     def delivered(self, newest: Event) -> None:
-        """Hear that the changes up to *newest* were given out."""
+        """Record that the changes up to *newest* were returned."""
         ...
 
 
 class PostgresFeed:
-    """Changes after a position, oldest first; of *workspace*, or of all for None."""
+    """Changes of *workspace* (None: of all) after a position, oldest first."""
 
     def __init__(
         self, changes: PostgresFeedSource, after: str | None, workspace: str | None
@@ -100,12 +100,12 @@ class PostgresFeed:
             self._after: Position = (newest[0].xid, newest[0].seq) if newest else (0, 0)
         else:
             self._after = position_of(after)
-            self._check_kept()
+            self._check_trimmed()
         changes.listen(self._wake)
 
     @property
     def cursor(self) -> str:
-        """The cursor after what was given out."""
+        """The cursor after the last change that was read."""
         return cursor_at(*self._after)
 
     def __iter__(self) -> Iterator[Event]:
@@ -113,31 +113,30 @@ class PostgresFeed:
             yield from self.poll(_LOOK_EVERY)
 
     def poll(self, timeout: float = 0.0) -> list[Event]:
-        """Return what came, waiting at most *timeout* seconds for the first.
+        """Return new changes, waiting at most *timeout* seconds for the first.
 
-        Raises CursorExpired when this feed is so far behind that changes it did not see were
-        trimmed.
+        Raises CursorExpired if changes that this feed did not read were trimmed.
         """
         until = monotonic() + timeout
         while self._open:
             self._changes.listen(self._wake)
             self._wake.clear()
-            found, more = self._look()
+            found, more = self._query()
             left = until - monotonic()
             if found or (left <= 0 and not more):
                 return found
             if not more:
-                # A transaction that kept changes back may end without a notice.
+                # A transaction that held changes back may end without a notification.
                 self._wake.wait(min(left, _LOOK_EVERY))
         return []
 
     def close(self) -> None:
-        """Stop listening; a `poll` that waits returns."""
+        """Stop listening; a blocked `poll` returns."""
         self._open = False
         self._changes.unlisten(self._wake)
         self._wake.set()
 
-    def _look(self) -> tuple[list[Event], bool]:
+    def _query(self) -> tuple[list[Event], bool]:
         xid, seq = self._after
         rows = self._changes.look(CHANGES, {"xid": str(xid), "seq": seq, "batch": _BATCH})
         if not rows:
@@ -150,16 +149,16 @@ class PostgresFeed:
             self._changes.delivered(found[-1])
         return found, len(rows) == _BATCH
 
-    def _check_kept(self) -> None:
+    def _check_trimmed(self) -> None:
         oldest = self._changes.look(OLDEST, {})
         if oldest and oldest[0].type == TRIMMED:
-            kept_after = (oldest[0].xid, oldest[0].seq)
-            if kept_after > self._after:
-                raise CursorExpired(cursor_at(*kept_after))
+            trimmed_at = (oldest[0].xid, oldest[0].seq)
+            if trimmed_at > self._after:
+                raise CursorExpired(cursor_at(*trimmed_at))
 
 
 def event_of(row: SimpleNamespace) -> Event:
-    """Return the event that a row of the feed tells of."""
+    """Return the event in a row of the feed."""
     return Event(
         type=row.type,
         at=from_microseconds(row.at),
@@ -175,7 +174,7 @@ def event_of(row: SimpleNamespace) -> Event:
     )
 
 
-# The notice is sent after commits by a thread, at most once in 10 ms: inside the write's own
+# A thread sends the notification after commits, at most once in 10 ms: inside the write's own
 # transaction it would make commits wait for each other.
 
 CHANNEL = "holdfast"
@@ -186,7 +185,7 @@ _log = logging.getLogger(__name__)
 
 
 class Notifier:
-    """Tells other processes which workspaces changed, through *send*."""
+    """Notify other processes of changed workspaces, through *send*."""
 
     def __init__(self, send: Callable[[list[str]], None]) -> None:
         self._send = send
@@ -197,7 +196,7 @@ class Notifier:
         self._thread: threading.Thread | None = None
 
     def tell(self, workspaces: set[str]) -> None:
-        """Let it be known soon that *workspaces* changed."""
+        """Queue a notification that *workspaces* changed."""
         with self._lock:
             self._changed |= workspaces
             if self._thread is None and not self._closing.is_set():
@@ -208,7 +207,7 @@ class Notifier:
         self._wake.set()
 
     def close(self) -> None:
-        """Send what is left, and stop."""
+        """Send queued notifications, and stop."""
         self._closing.set()
         self._wake.set()
         if (thread := self._thread) is not None:
@@ -224,14 +223,14 @@ class Notifier:
                 if changed:
                     self._send(sorted(changed))
             except HoldfastError as error:
-                # Feeds elsewhere look every second without a notice.
+                # Feeds elsewhere query every second without a notification.
                 _log.debug("no notice was sent: %s", error)
             if self._closing.wait(_EVERY) and not self._changed:
                 return
 
 
 class Listener:
-    """Sets an event of each feed when something may have changed, here or elsewhere."""
+    """Wake feeds when something may have changed, in this process or another."""
 
     def __init__(self, connect: Callable[[], "psycopg.Connection[Any]"]) -> None:
         self._connect = connect
@@ -254,7 +253,7 @@ class Listener:
                 self._thread.start()
 
     def unlisten(self, wake: threading.Event) -> None:
-        """Leave *wake* alone; the last one ends the listening."""
+        """Stop setting *wake*; the last one ends the listening."""
         with self._lock:
             self._listening = self._listening - {wake}
             if not self._listening:
@@ -262,12 +261,12 @@ class Listener:
                 self._thread = None
 
     def tell(self) -> None:
-        """Wake all who listen."""
+        """Wake all listeners."""
         for wake in self._listening:
             wake.set()
 
     def close(self) -> None:
-        """Wake and forget all who listen."""
+        """Wake and remove all listeners."""
         with self._lock:
             self.tell()
             self._listening = set()
@@ -292,7 +291,7 @@ class Listener:
         connection = self._connect()
         try:
             connection.execute(f"listen {CHANNEL}")
-            # What was committed before it listened is seen by looking once.
+            # One query finds the commits from before the listening.
             self.tell()
             while not stop.is_set():
                 for _ in connection.notifies(timeout=_STEP, stop_after=1):

@@ -1,8 +1,8 @@
-"""Pooled PostgreSQL connections, and the lane that orders writes.
+"""Connection pool of the PostgreSQL engine, and its queue of writes.
 
-It has no thread of its own: who needs a connection makes it, and whoever finds one broken drops
-all that are idle, because what broke it (a restart, a failover) broke them too. So service is
-back with the first caller after the server is, and a fork leaves nothing running behind.
+The pool has no thread of its own: a caller that needs a connection opens it, and a caller that
+finds one broken drops all idle ones, because the cause (a restart, a failover) broke them too. So
+the first call after the server is back succeeds, and a fork leaves no thread behind.
 """
 
 import random
@@ -29,21 +29,24 @@ _CHECK_PATIENCE = 5.0
 
 
 class _Waiting:
-    """A thread in line; its bell rings when it has a connection, or may make one."""
+    """A thread in the pool's queue.
 
-    __slots__ = ("bell", "may_make", "wire")
+    `wakeup` is released once it has a connection, or may open one.
+    """
+
+    __slots__ = ("may_make", "wakeup", "wire")
 
     def __init__(self) -> None:
-        self.bell = threading.Lock()
-        self.bell.acquire()
+        self.wakeup = threading.Lock()
+        self.wakeup.acquire()
         self.wire: Wire | None = None
         self.may_make = False
 
 
 class Pool:
-    """At most *most* connections, made by *connect* as they are needed.
+    """Pool of at most *most* connections, opened by *connect* on demand.
 
-    Who finds none waits at most *patience* seconds.
+    A caller waits at most *patience* seconds for one.
     """
 
     def __init__(
@@ -61,7 +64,7 @@ class Pool:
 
     @property
     def in_use(self) -> int:
-        """How many connections are in use."""
+        """Number of connections in use."""
         return self._made - len(self._idle)
 
     def __len__(self) -> int:
@@ -69,11 +72,11 @@ class Pool:
 
     @property
     def waiting(self) -> int:
-        """How many threads wait for one."""
+        """Number of threads in the queue."""
         return len(self._line)
 
     def take(self, deadline: float) -> Wire:
-        """Return a connection for this thread, to be given back.
+        """Return a connection for this thread; pass it back with `give`.
 
         Waits up to the pool's patience, or to *deadline*. Raises Unavailable: busy, timeout,
         lost, closed.
@@ -88,7 +91,7 @@ class Pool:
             self.drop(wire)
 
     def give(self, wire: Wire) -> None:
-        """Take *wire* back, for the next."""
+        """Return *wire* to the pool."""
         if wire.broken:
             self.drop(wire)
             return
@@ -99,7 +102,7 @@ class Pool:
             surplus.close()
 
     def drop(self, wire: Wire) -> None:
-        """Let go of *wire*, which is broken, and of all that are idle."""
+        """Close *wire*, which is broken, and all idle connections."""
         with self._mutex:
             broken, self._idle = [wire, *self._idle], []
             self._made -= len(broken)
@@ -110,18 +113,18 @@ class Pool:
             each.close()
 
     def close(self) -> None:
-        """Close all; one in use is closed when it comes back."""
+        """Close all connections; one in use is closed when it is returned."""
         with self._mutex:
             self.closed = True
             idle, self._idle = self._idle, []
             self._made -= len(idle)
             while self._line:
-                self._line.popleft().bell.release()
+                self._line.popleft().wakeup.release()
         for wire in idle:
             wire.close()
 
     def _next(self, until: float, deadline: float) -> Wire | None:
-        """Return a connection, or None when the caller may make one."""
+        """Return a connection, or None if the caller may open one."""
         with self._mutex:
             if self.closed:
                 raise closed()
@@ -135,12 +138,12 @@ class Pool:
             mine = _Waiting()
             self._line.append(mine)
         try:
-            rang = mine.bell.acquire(timeout=max(0.0, until - monotonic()))
+            woken = mine.wakeup.acquire(timeout=max(0.0, until - monotonic()))
         except BaseException:
             if not self._leave_line(mine):
                 self._pass_on(mine)
             raise
-        if not rang and self._leave_line(mine):
+        if not woken and self._leave_line(mine):
             if monotonic() >= deadline:
                 raise late()
             raise Unavailable(
@@ -151,7 +154,7 @@ class Pool:
         return mine.wire
 
     def _leave_line(self, mine: _Waiting) -> bool:
-        """Stand no longer in line; False when the turn came meanwhile."""
+        """Leave the queue; return False if the turn came meanwhile."""
         with self._mutex:
             if mine in self._line:
                 self._line.remove(mine)
@@ -159,7 +162,7 @@ class Pool:
         return False
 
     def _pass_on(self, mine: _Waiting) -> None:
-        """Give up a turn that came when it was no longer wanted."""
+        """Pass on a turn that came after a timeout or an interrupt."""
         if mine.wire is not None:
             self.give(mine.wire)
         elif mine.may_make:
@@ -179,8 +182,8 @@ class Pool:
                 self._unmake()
                 raise
             else:
-                again, self._lost_since = self._lost_since, False
-                if again:
+                reconnected, self._lost_since = self._lost_since, False
+                if reconnected:
                     self.reconnected()
                 return wire
 
@@ -194,23 +197,26 @@ class Pool:
             first = self._line.popleft()
             self._made += 1
             first.may_make = True
-            first.bell.release()
+            first.wakeup.release()
 
     def _keep(self, wire: Wire) -> Wire | None:
-        """Hand *wire* to who waits, or put it by; return one that is to be closed, if any."""
+        """Pass *wire* to the first waiting thread, or make it idle.
+
+        Return a connection to close, if any.
+        """
         if self.closed:
             self._made -= 1
             return wire
         if self._line:
             first = self._line.popleft()
             first.wire = wire
-            first.bell.release()
+            first.wakeup.release()
             return None
         self._idle.append(wire)
         return self._too_old()
 
     def _too_old(self) -> Wire | None:
-        """Take out the connection that was idle longest, if that is too long."""
+        """Remove and return the connection idle longest, if that exceeds the limit."""
         oldest = self._idle[0]
         if oldest.idle_since >= monotonic() - _CLOSED_AFTER:
             return None
@@ -230,93 +236,96 @@ class Pool:
 
 
 def closed() -> Unavailable:
-    """Return the error of an engine that is closed."""
+    """Return the error of a closed engine."""
     return Unavailable("The engine is closed.", reason="closed", next="Open it again.")
 
 
 def overloaded() -> Unavailable:
-    """Return the error of one call too many."""
+    """Return the error of a full queue."""
     return Unavailable(
         f"{MOST_WAITING:,} writes are waiting already.", reason="overloaded", retry_after=0.1
     )
 
 
 def late() -> Unavailable:
-    """Return the error of a write whose turn did not come in time."""
+    """Return the error of a write that was still queued at its deadline."""
     return Unavailable("The write's turn did not come in time; it will not run.", reason="timeout")
 
 
-class _Handed(NamedTuple):
+class _QueuedWork(NamedTuple):
     act: Callable[[], object]
     deadline: float
     future: "Future[Any]"
 
 
 class Lane:
-    """At most *most* threads, each running what was handed in first."""
+    """Queue of work for at most *most* threads, first in, first out."""
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._line: deque[_Handed] = deque()
-        self._room = threading.Condition()
+        self._line: deque[_QueuedWork] = deque()
+        self._changed = threading.Condition()
         self._threads: list[threading.Thread] = []
-        self._resting = 0
+        self._idle_threads = 0
         self._closed = False
 
     def __len__(self) -> int:
         return len(self._line)
 
     def put(self, act: Callable[[], object], deadline: float, future: "Future[Any]") -> None:
-        """Run *act* in its turn, before *deadline*; Unavailable at once if that cannot be."""
-        with self._room:
+        """Queue *act*; it runs before *deadline* or fails.
+
+        Raises Unavailable at once if the queue is closed or full.
+        """
+        with self._changed:
             if self._closed:
                 raise closed()
             if len(self._line) >= MOST_WAITING:
                 raise overloaded()
-            self._line.append(_Handed(act, deadline, future))
-            if self._resting < len(self._line) and len(self._threads) < self._most:
-                thread = threading.Thread(target=self._live, name="holdfast-writer", daemon=True)
+            self._line.append(_QueuedWork(act, deadline, future))
+            if self._idle_threads < len(self._line) and len(self._threads) < self._most:
+                thread = threading.Thread(target=self._work, name="holdfast-writer", daemon=True)
                 self._threads.append(thread)
                 thread.start()
             else:
-                self._room.notify()
+                self._changed.notify()
 
     def close(self, timeout: float) -> None:
-        """Run what waits within *timeout* seconds, and refuse the rest."""
+        """Finish queued work within *timeout* seconds, and refuse the rest."""
         until = monotonic() + timeout
-        with self._room:
+        with self._changed:
             self._closed = True
-            self._room.notify_all()
+            self._changed.notify_all()
         for thread in self._threads:
             if thread is not threading.current_thread():
                 thread.join(max(0.0, until - monotonic()))
-        with self._room:
+        with self._changed:
             left, self._line = list(self._line), deque()
-        for handed in left:
-            if handed.future.set_running_or_notify_cancel():
-                handed.future.set_exception(closed())
+        for queued in left:
+            if queued.future.set_running_or_notify_cancel():
+                queued.future.set_exception(closed())
 
-    def _live(self) -> None:
-        while (handed := self._next()) is not None:
-            future = handed.future
+    def _work(self) -> None:
+        while (queued := self._next()) is not None:
+            future = queued.future
             if not future.set_running_or_notify_cancel():
                 continue
-            if monotonic() >= handed.deadline:
+            if monotonic() >= queued.deadline:
                 future.set_exception(late())
                 continue
             try:
-                value = handed.act()
-            except BaseException as error:  # noqa: BLE001 - it is the caller's, not this thread's
+                value = queued.act()
+            except BaseException as error:  # noqa: BLE001 - raised to the caller of the write
                 future.set_exception(error)
             else:
                 future.set_result(value)
 
-    def _next(self) -> _Handed | None:
-        with self._room:
+    def _next(self) -> _QueuedWork | None:
+        with self._changed:
             while not self._line:
                 if self._closed:
                     return None
-                self._resting += 1
-                self._room.wait()
-                self._resting -= 1
+                self._idle_threads += 1
+                self._changed.wait()
+                self._idle_threads -= 1
             return self._line.popleft()

@@ -1,8 +1,8 @@
-"""Pipelined statements, and the conversion of their values.
+"""Pipelined PostgreSQL statements, and the conversion of their values.
 
-The driver's own pipeline hides when it waits and which statement failed; here a round trip is
-one call, whose answers tell how far the server came. That is what lets a write know whether
-its commit can have happened.
+The driver's own pipeline hides when it waits and which statement failed. Here a round trip is one
+call, and its results show how far the server came, so that a write knows whether its commit can
+have happened.
 """
 
 import re
@@ -27,9 +27,9 @@ from psycopg.types.numeric import NumericBinaryLoader
 from holdfast.engines.base import Row
 from holdfast.engines.queries import name_of
 
-# Numbers are sent with their width, text without a type, so the server reads it as the column
-# beside it. What comes back is read so that both engines give equal values: JSON as text, whole
-# numbers as int, bytes as bytes.
+# Numbers are sent with their width, text without a type, so the server infers it from the column.
+# Results are decoded so that both engines give equal values: JSON as text, whole numbers as int,
+# bytes as bytes.
 
 _PLACE = re.compile(r"%\((\w+)\)s|%%")
 _BOOL, _BYTEA, _INT8, _INT4, _FLOAT8, _NUMERIC = 16, 17, 20, 23, 701, 1700
@@ -39,7 +39,7 @@ Sent = tuple[Buffer | None, int, Format]
 
 
 class BoundStatement(NamedTuple):
-    """One statement with its values, ready to be sent."""
+    """One statement with its encoded values, ready to send."""
 
     name: str
     text: bytes
@@ -67,11 +67,11 @@ def _spelled(sql: str) -> _Spelled:
     return _Spelled(text, tuple(names), name_of(sql))
 
 
-def asked(sql: str, params: Mapping[str, object]) -> BoundStatement:
-    """Return *sql*, as the loader spells it for PostgreSQL, with what it needs of *params*.
+def bind(sql: str, params: Mapping[str, object]) -> BoundStatement:
+    """Bind *params* to *sql*, which the loader has spelled for PostgreSQL.
 
-    Raises KeyError for a value that is missing, ValueError and psycopg.Error for one that
-    cannot be sent.
+    Raises KeyError for a missing value, ValueError and psycopg.Error for one that cannot be
+    encoded.
     """
     spelled = _spelled(sql)
     if not spelled.names:
@@ -116,7 +116,7 @@ def _width(value: int) -> int:
 
 
 class _Number(Loader):
-    """Sums of whole numbers come as `numeric`, and are whole numbers."""
+    """Decode `numeric` without a fraction as int: sums of whole numbers are numeric."""
 
     format = Format.BINARY
 
@@ -161,7 +161,7 @@ def _adapters() -> AdaptersMap:
 
 
 class _Context:
-    """How values are adapted, without a connection."""
+    """Adapters of values, without a connection."""
 
     adapters = _adapters()
     connection: Any = None
@@ -171,23 +171,23 @@ _context: AdaptContext = _Context()
 
 
 def reading() -> TransformerProtocol:
-    """Return what turns rows into values; for one connection."""
+    """Return the decoder of rows for one connection."""
     return Transformer(_context)
 
 
 T = TypeVar("T")
 
 PATIENCE = 40.0
-"""Seconds to wait for an answer; longer than any statement may take on the server."""
+"""Seconds to wait for a result; longer than any statement may run on the server."""
 
 _MOST_PREPARED = 512
 _ERRORS = (ExecStatus.FATAL_ERROR, ExecStatus.PIPELINE_ABORTED)
 
 
 class Lost(Exception):
-    """The connection broke; `answers` are those that came before.
+    """The connection broke; `answers` holds the results received before.
 
-    `sent` is False when the last statement of the trip certainly never left.
+    `sent` is False if the last statement of the round trip was certainly not sent.
     """
 
     def __init__(self, answers: "Answers", cause: Exception | None, *, sent: bool = True) -> None:
@@ -196,30 +196,30 @@ class Lost(Exception):
         self.__cause__ = cause
 
 
-class _Silent(psycopg.OperationalError):
-    """The server did not answer in time."""
+class _NoResponse(psycopg.OperationalError):
+    """The server did not respond in time."""
 
 
 class Answers:
-    """What came back for each statement of a round trip, as far as anything did."""
+    """Results of the statements of a round trip, as far as they arrived."""
 
-    __slots__ = ("all_sent", "asked", "results")
+    __slots__ = ("all_sent", "results", "statements")
 
-    def __init__(self, asked: Sequence[BoundStatement]) -> None:
-        self.asked = asked
+    def __init__(self, statements: Sequence[BoundStatement]) -> None:
+        self.statements = statements
         self.all_sent = False
-        self.results: list[PGresult | None] = [None] * len(asked)
+        self.results: list[PGresult | None] = [None] * len(statements)
 
     def failure(self) -> tuple[BoundStatement, psycopg.Error] | None:
-        """Return the statement that failed and why; those after it were not run."""
-        for asked, result in zip(self.asked, self.results, strict=True):
+        """Return the failed statement and its error; those after it were not run."""
+        for statement, result in zip(self.statements, self.results, strict=True):
             if result is not None and result.status == ExecStatus.FATAL_ERROR:
-                return asked, error_from_result(result, encoding="utf-8")
+                return statement, error_from_result(result, encoding="utf-8")
         return None
 
 
 class _Expected:
-    """An answer on its way: to a statement, to its preparation, or to the end of a trip."""
+    """A pending result: of a statement, of its preparation, or of a round trip's end."""
 
     __slots__ = ("answers", "came", "key", "place")
 
@@ -232,7 +232,7 @@ class _Expected:
         self.answers, self.place, self.key, self.came = answers, place, key, False
 
     def fill(self, result: PGresult) -> None:
-        """Hand *result* to whoever asked, unless an answer is there."""
+        """Store *result* for its statement, unless one is stored."""
         if self.answers is not None and self.answers.results[self.place] is None:
             self.answers.results[self.place] = result
 
@@ -240,8 +240,8 @@ class _Expected:
 class Wire:
     """A connection for one thread at a time.
 
-    `exchange` is a round trip; `leave` sends a last statement whose answer is taken in with the
-    next one's, so that nobody waits for the end of a read.
+    `exchange` is a round trip; `leave` sends a last statement without waiting: its result is read
+    with the next one's, so a read does not wait for its rollback.
     """
 
     def __init__(self, connection: "psycopg.Connection[Any]", *, prepare: bool) -> None:
@@ -260,7 +260,7 @@ class Wire:
 
     @property
     def broken(self) -> bool:
-        """Whether nothing can be asked any more."""
+        """Whether the connection can send no more statements."""
         return self._pg.status != ConnStatus.OK
 
     def exchange(
@@ -270,7 +270,7 @@ class Wire:
         before_last: bool = False,
         patience: float = PATIENCE,
     ) -> Answers:
-        """Send *batch* and return its answers; raises Lost when the connection breaks.
+        """Send *batch* and return its results; raises Lost if the connection breaks.
 
         With *before_last* the server sends what it has before it runs the last statement.
         """
@@ -294,7 +294,7 @@ class Wire:
         return answers
 
     def leave(self, last: BoundStatement) -> None:
-        """Send *last* without waiting for its answer."""
+        """Send *last* without waiting for its result."""
         try:
             self._send(Answers([last]), before_last=False)
             self._flush(monotonic() + 1.0)
@@ -302,24 +302,24 @@ class Wire:
             self.close()
 
     def tuples(self, result: PGresult) -> list[Row]:
-        """Return each row of *result* as it is."""
+        """Return each row of *result* as a tuple."""
         if not result.ntuples:
             return []
         self._rows.set_pgresult(result)
         return self._rows.load_rows(0, result.ntuples, tuple)
 
-    def rows(self, asked: BoundStatement, result: PGresult, make: Callable[..., T]) -> list[T]:
+    def rows(self, statement: BoundStatement, result: PGresult, make: Callable[..., T]) -> list[T]:
         """Return each row of *result*, made by *make*."""
         if not result.ntuples:
             return []
-        names = self._names.get(asked.text)
+        names = self._names.get(statement.text)
         if names is None or len(names) != result.nfields:
             found = [result.fname(column) or b"" for column in range(result.nfields)]
-            names = self._names[asked.text] = tuple(name.decode() for name in found)
+            names = self._names[statement.text] = tuple(name.decode() for name in found)
         return [make(**dict(zip(names, row, strict=True))) for row in self.tuples(result)]
 
     def answers_still(self) -> bool:
-        """Tell, without asking the server, whether the connection looks whole."""
+        """Return whether the connection seems intact, without a round trip."""
         if self.broken:
             return False
         if self._poll.poll(0):
@@ -330,35 +330,35 @@ class Wire:
         return not self.broken
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the connection."""
         self._expected.clear()
         self.raw.close()
 
     def _send(self, answers: Answers, *, before_last: bool) -> None:
-        last = len(answers.asked) - 1
-        for place, asked in enumerate(answers.asked):
+        last = len(answers.statements) - 1
+        for place, statement in enumerate(answers.statements):
             answers.all_sent = place == last
             if before_last and place == last:
                 self._pg.send_flush_request()
-            self._send_one(answers, place, asked)
+            self._send_one(answers, place, statement)
         self._pg.pipeline_sync()
         self._expected.append(_Expected())
 
-    def _send_one(self, answers: Answers, place: int, asked: BoundStatement) -> None:
-        key = (asked.text, asked.types)
+    def _send_one(self, answers: Answers, place: int, statement: BoundStatement) -> None:
+        key = (statement.text, statement.types)
         name = self._prepared.get(key)
         if name is None and self._prepare and len(self._prepared) < _MOST_PREPARED:
             name = b"hf%d" % self._next_name
             self._next_name += 1
-            self._pg.send_prepare(name, asked.text, asked.types)
+            self._pg.send_prepare(name, statement.text, statement.types)
             self._expected.append(_Expected(key=key))
             self._prepared[key] = name
         if name is None:
             self._pg.send_query_params(
-                asked.text, asked.values, asked.types, asked.formats, Format.BINARY
+                statement.text, statement.values, statement.types, statement.formats, Format.BINARY
             )
         else:
-            self._pg.send_query_prepared(name, asked.values, asked.formats, Format.BINARY)
+            self._pg.send_query_prepared(name, statement.values, statement.formats, Format.BINARY)
         self._expected.append(_Expected(answers, place))
 
     def _flush(self, until: float) -> None:
@@ -372,7 +372,7 @@ class Wire:
         try:
             left = until - monotonic()
             if left <= 0 or not self._poll.poll(left * 1000):
-                raise _Silent("no answer in time")
+                raise _NoResponse("no answer in time")
         finally:
             if what != select.POLLIN:
                 self._poll.modify(self._pg.socket, select.POLLIN)
@@ -384,7 +384,7 @@ class Wire:
                 try:
                     self._wait(select.POLLIN, until)
                     self._pg.consume_input()
-                except _Silent as error:
+                except _NoResponse as error:
                     self.close()
                     raise Lost(answers, error) from error
                 except psycopg.Error as error:
@@ -395,12 +395,12 @@ class Wire:
                 raise Lost(answers, dead)
 
     def _take(self) -> bool:
-        """Take one answer in; False when nothing of the server's is left."""
+        """Read one result; return False if the server sends no more."""
         result = self._pg.get_result()
         first = self._expected[0]
         if result is None:
             if not first.came:
-                # Nothing is under way, yet an answer is owed: it will not come.
+                # No statement runs, yet a result is missing: it will not arrive.
                 return False
             self._expected.popleft()
             return True
@@ -413,7 +413,7 @@ class Wire:
         first.came = True
         if first.key is not None:
             if status in _ERRORS:
-                # The statement that could not be prepared has the error to show.
+                # Report the failed preparation as the statement's error.
                 self._prepared.pop(first.key, None)
                 if status == ExecStatus.FATAL_ERROR:
                     self._expected[1].fill(result)
@@ -422,7 +422,7 @@ class Wire:
         return True
 
     def _collect_rest(self) -> None:
-        """Take in what the server said before the connection broke."""
+        """Read the results that the server sent before the connection broke."""
         while self.broken and self._expected and self._take():
             pass
         self.close()

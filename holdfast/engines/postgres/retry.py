@@ -12,7 +12,7 @@ from psycopg.pq.abc import PGresult
 from holdfast.engines.base import Make, Reader, Row, Transaction
 from holdfast.engines.postgres.faults import Again, Fault, chained, fault_of, lost
 from holdfast.engines.postgres.pool import late
-from holdfast.engines.postgres.protocol import BoundStatement, Lost, Wire, asked
+from holdfast.engines.postgres.protocol import BoundStatement, Lost, Wire, bind
 from holdfast.engines.postgres.server import PostgresServer
 from holdfast.engines.postgres.session import BEGIN_MOMENT, Preamble
 from holdfast.engines.postgres.transaction import (
@@ -30,9 +30,9 @@ STARTED = """
 select cast(extract(epoch from pg_postmaster_start_time()) * 1000000 as bigint) as started
 """
 
-# A crashing server may not have written down which transaction numbers it had given out, and
-# gives them out again: only the transaction's own change, with its own ids, proves that it was
-# the one we mean. One that noted nothing is believed as long as the server did not restart.
+# A crashed server may lose which transaction ids it assigned, and assign them again: only the
+# transaction's own change, with its own ids, proves that the status is this transaction's. Without
+# a noted change, the status is trusted as long as the server did not restart.
 _CHANGE = """
 select 1 as there from changes
 where seq = %(seq)s and xid = cast(%(xid)s as xid8) and type = %(type)s and at = %(at)s
@@ -49,10 +49,13 @@ _STEP = 0.05
 def settled(
     server: PostgresServer, looking: BoundStatement, tx: PostgresTransaction, deadline: float
 ) -> bool:
-    """Return whether *tx* was committed; Unavailable, `written` None, when nobody can tell."""
+    """Resolve a commit in doubt: return whether *tx* was committed.
+
+    Raises Unavailable with `written` None if that remains unknown.
+    """
     if tx.xid is None:
         raise lost(written=None)
-    questions = (looking, asked(_STATUS, {"xid": str(tx.xid)}), *_proof(tx))
+    queries = (looking, bind(_STATUS, {"xid": str(tx.xid)}), *_proof(tx))
     while True:
         try:
             wire = server.pool.take(deadline)
@@ -61,11 +64,11 @@ def settled(
                 continue
             raise lost(written=None) from error
         try:
-            answer = _ask(server, wire, questions)
+            committed = _query(server, wire, queries)
         finally:
             server.pool.give(wire)
-        if answer is not None:
-            return answer
+        if committed is not None:
+            return committed
         if monotonic() + _STEP >= deadline:
             raise lost(written=None)
         sleep(_STEP)
@@ -82,13 +85,13 @@ def _proof(tx: PostgresTransaction) -> tuple[BoundStatement, ...]:
         "at": to_microseconds(event.at),
         "ids": msgspec.json.encode(event.ids).decode(),
     }
-    return (asked(_CHANGE, row),)
+    return (bind(_CHANGE, row),)
 
 
-def _ask(server: PostgresServer, wire: Wire, questions: tuple[BoundStatement, ...]) -> bool | None:
-    """Return whether it was committed, or None while it is under way."""
+def _query(server: PostgresServer, wire: Wire, queries: tuple[BoundStatement, ...]) -> bool | None:
+    """Return whether it was committed, or None while it runs."""
     try:
-        answers = wire.exchange(questions)
+        answers = wire.exchange(queries)
     except Lost:
         return None
     if (failure := answers.failure()) is not None:
@@ -97,14 +100,14 @@ def _ask(server: PostgresServer, wire: Wire, questions: tuple[BoundStatement, ..
             return False
         raise lost(written=None) from error
     _, status_row, *proof = answers.results
-    found = [] if status_row is None else wire.rows(questions[1], status_row, dict[str, object])
+    found = [] if status_row is None else wire.rows(queries[1], status_row, dict[str, object])
     status = found[0]["status"] if found else None
     if status == "in progress":
         return None
     if proof and proof[0] is not None:
         return proof[0].ntuples > 0
-    believed = found and found[0]["started"] == server.found.started
-    if status == "aborted" or (status == "committed" and believed):
+    trusted = found and found[0]["started"] == server.found.started
+    if status == "aborted" or (status == "committed" and trusted):
         return status == "committed"
     raise lost(written=None)
 
@@ -115,18 +118,21 @@ MOST_TRIES = 5
 READ_TIMEOUT = 30.0
 _SHORTEST, _LONGEST = 0.005, 0.2
 _SLOW = 0.100
-_TOLD = frozenset({"busy", "full", "read_only"})
-_OUTLIVED: frozenset[Again] = frozenset({"read_only", "plan"})
-"""Why a connection is of no more use, though it still answers."""
+_PUBLISHED_REASONS = frozenset({"busy", "full", "read_only"})
+_UNUSABLE_AFTER: frozenset[Again] = frozenset({"read_only", "plan"})
+"""Faults after which a connection is useless, though it still responds."""
 
 _log = logging.getLogger(__name__)
 
 Take = Callable[[Wire, BoundStatement, PGresult], list[T]]
-"""How the rows of an answer are taken."""
+"""Function that decodes the rows of a result."""
 
 
 class Attempts:
-    """Statements and `work` of one owner on *server*; *counted* when they are a memory's."""
+    """Run statements and `work` of one owner on *server*, with retries.
+
+    *counted* adds the statements to the counters, for those of a memory.
+    """
 
     def __init__(
         self, server: PostgresServer, opening: Preamble, owner: Owner, *, counted: bool = True
@@ -136,10 +142,10 @@ class Attempts:
 
     def look(self, make: Make[T], sql: str, params: dict[str, object]) -> list[T]:
         """Return every row of one statement, in one round trip."""
-        return self._look(sql, params, lambda wire, asked, result: wire.rows(asked, result, make))
+        return self._look(sql, params, lambda wire, bound, result: wire.rows(bound, result, make))
 
     def rows(self, sql: str, params: dict[str, object]) -> list[Row]:
-        """Return every row of one statement as it is, in one round trip."""
+        """Return every row of one statement as a tuple, in one round trip."""
         return self._look(sql, params, lambda wire, _, result: wire.tuples(result))
 
     def _look(self, sql: str, params: dict[str, object], take: "Take[T]") -> list[T]:
@@ -157,11 +163,11 @@ class Attempts:
                     server.tally.made(1, 1)
             if not isinstance(found, Fault):
                 return found
-            self._again_or_raise(found, attempt, deadline)
+            self._retry_or_raise(found, attempt, deadline)
         raise AssertionError
 
     def moment(self, work: Callable[[Reader], T]) -> T:
-        """Return *work*(reader), whose statements all see one moment."""
+        """Run *work* with a reader that sees one snapshot, and return its result."""
         server = self._server
         server.check_outside()
         deadline = monotonic() + READ_TIMEOUT
@@ -179,11 +185,14 @@ class Attempts:
             finally:
                 server.leave()
                 self._give_back(reader, wire)
-            self._again_or_raise(fault, attempt, deadline)
+            self._retry_or_raise(fault, attempt, deadline)
         raise AssertionError
 
     def write(self, work: Callable[[Transaction], T], deadline: float) -> T:
-        """Return *work*(transaction) once it is durable; undo it and raise if it raises."""
+        """Run *work* in a transaction; return its result once the commit is durable.
+
+        Roll back and raise if *work* raises.
+        """
         server = self._server
         server.check_outside_write()
         try:
@@ -191,11 +200,11 @@ class Attempts:
         except BaseException as error:
             unknown = isinstance(error, Unavailable) and error.written is None
             server.tally.ended("unknown" if unknown else "error")
-            if isinstance(error, Unavailable) and error.reason in _TOLD:
+            if isinstance(error, Unavailable) and error.reason in _PUBLISHED_REASONS:
                 server.publish(error.reason)
             raise
         server.tally.ended("ok")
-        self._tell(tx)
+        self._complete(tx)
         return value
 
     def _until_written(
@@ -216,7 +225,7 @@ class Attempts:
                 if settled(server, self._opening.looking, tx, deadline):
                     return cast("T", tx.value), tx
                 fault = Fault(chained(lost(), doubt), "lost")
-            self._again_or_raise(fault, attempt, deadline)
+            self._retry_or_raise(fault, attempt, deadline)
         raise AssertionError
 
     def _look_once(self, wire: Wire, statement: BoundStatement, take: "Take[T]") -> list[T] | Fault:
@@ -230,7 +239,7 @@ class Attempts:
         if (failure := answers.failure()) is not None:
             failed, error = failure
             fault = fault_of(error, target=shown, name=failed.name, writing=False)
-            if fault.again in _OUTLIVED:
+            if fault.again in _UNUSABLE_AFTER:
                 wire.close()
             return fault
         result = answers.results[1]
@@ -239,7 +248,10 @@ class Attempts:
     def _write_once(
         self, tx: PostgresTransaction, work: Callable[[Transaction], T], wire: Wire
     ) -> T:
-        """Run *work* and commit; raises Trouble when it was not written, InDoubt if it may be."""
+        """Run *work* and commit.
+
+        Raises Trouble if nothing was written, InDoubt if that is unknown.
+        """
         server, begun = self._server, perf_counter()
         server.enter("write")
         try:
@@ -265,23 +277,23 @@ class Attempts:
         server = self._server
         asking.end()
         server.tally.made(asking.statements, asking.round_trips)
-        if asking.fault is not None and asking.fault.again in _OUTLIVED:
+        if asking.fault is not None and asking.fault.again in _UNUSABLE_AFTER:
             wire.close()
         server.pool.give(wire)
 
-    def _again_or_raise(self, fault: Fault, attempt: int, deadline: float) -> None:
+    def _retry_or_raise(self, fault: Fault, attempt: int, deadline: float) -> None:
         pause = random.uniform(_SHORTEST, min(_LONGEST, _SHORTEST * 4**attempt))  # noqa: S311 - jitter
         if fault.again is None or attempt >= MOST_TRIES or monotonic() + pause >= deadline:
             raise fault.error
         self._server.tally.retried(fault.again)
         sleep(pause)
 
-    def _tell(self, tx: PostgresTransaction) -> None:
-        """Do what was to follow the commit."""
+    def _complete(self, tx: PostgresTransaction) -> None:
+        """Run the callbacks registered for after the commit; publish noted events."""
         for call in tx.calls:
             try:
                 call()
-            except Exception:  # noqa: BLE001 - it is written; nothing after it may unsay that
+            except Exception:  # noqa: BLE001 - the write is durable
                 _log.exception("a call after a commit failed")
         if not tx.noted:
             return
@@ -293,7 +305,7 @@ class Attempts:
 
     def _spell(self, sql: str, params: dict[str, object]) -> BoundStatement:
         try:
-            return asked(sql, {**self._owner, **params})
+            return bind(sql, {**self._owner, **params})
         except Exception as error:
             name = name_of(sql)
             fault = fault_of(error, target=self._server.target.shown, name=name, writing=False)

@@ -1,7 +1,7 @@
-"""The PostgreSQL target, and what the server supports.
+"""PostgreSQL target URLs, and the state of one engine on a server.
 
-After a fork the child begins without what it inherited, and keeps it untouched: closing a
-connection there would end the parent's.
+After a fork the child starts with new connections and never touches the inherited ones: closing
+one there would end the parent's.
 """
 
 import os
@@ -26,7 +26,7 @@ from holdfast.ground.errors import EngineFault, InvalidInput
 from holdfast.ground.events import Event, EventBus, Fact
 
 MOST_CONNECTIONS = 16
-"""Connections a process holds at most, unless the URL says otherwise."""
+"""Most connections of a process, unless the URL sets `pool`."""
 
 CONNECT_TIMEOUT = 5
 
@@ -43,7 +43,7 @@ _DEFAULTS: Mapping[str, str | int] = {
 
 
 class PostgresTarget(Struct, frozen=True, kw_only=True):
-    """A database on a server, or on one of several that stand in for each other."""
+    """A database on one server, or on one of several redundant servers."""
 
     conninfo: str
     shown: str
@@ -53,10 +53,10 @@ class PostgresTarget(Struct, frozen=True, kw_only=True):
 
 
 def resolve(url: str) -> PostgresTarget:
-    """Return what *url*, `postgresql://…`, names.
+    """Parse *url*, `postgresql://…`.
 
-    `pool=N`, `prepare=0` and `durability=off` after the `?` are ours; the rest is the server
-    library's. Raises InvalidInput, without repeating what may hold a password.
+    `pool=N`, `prepare=0` and `durability=off` in the query are ours; the other parameters go to
+    libpq. Raises InvalidInput, without repeating text that may contain a password.
     """
     address, _, query = url.partition("?")
     given = parse_qsl(query, keep_blank_values=True)
@@ -113,7 +113,7 @@ _inherited: list[object] = []
 
 
 class ServerFacts(Struct, frozen=True, kw_only=True):
-    """What `open` found out about the server."""
+    """Facts about the server, read by `open`."""
 
     version: int
     schema: int
@@ -123,9 +123,9 @@ class ServerFacts(Struct, frozen=True, kw_only=True):
 
 
 class Erasure:
-    """What is still to be scrubbed in the background: whether, from when on, and asked how often.
+    """State of background scrubbing: pending, number of requests, due time.
 
-    `lock` guards the rest. Times are monotonic seconds.
+    `lock` guards the others. Times are monotonic seconds.
     """
 
     def __init__(self) -> None:
@@ -133,13 +133,13 @@ class Erasure:
         self.begin_anew()
 
     def begin_anew(self) -> None:
-        """Have nothing to scrub, and no thread that does."""
+        """Reset to nothing pending and no thread."""
         self.lock = threading.Lock()
         self.pending, self.requests, self.due_at = False, 0, inf
 
 
 class PostgresServer:
-    """What all the faces of one engine share."""
+    """State that all scoped views of one engine share."""
 
     def __init__(
         self, target: PostgresTarget, found: ServerFacts, *, clock: Clock, events: EventBus
@@ -166,46 +166,46 @@ class PostgresServer:
         )
 
     def notifies_by(self, send: Callable[[list[str]], None]) -> None:
-        """Send notices to other processes with *send*."""
+        """Use *send* to notify other processes."""
         self._send = send
 
     def connect(self) -> "psycopg.Connection[Any]":
-        """Return a new connection of the login's own, outside the pool."""
+        """Return a new connection as the login, outside the pool."""
         return psycopg.connect(self.target.conninfo, autocommit=True)
 
     def check_outside(self) -> None:
-        """Raise EngineFault when this thread is inside `work` already."""
+        """Raise EngineFault if this thread is already inside `work`."""
         if self._inside and (inside := self._inside.get(threading.get_ident())):
             raise EngineFault(f"An engine was called inside a {inside}; use what work was given.")
 
     def check_outside_write(self) -> None:
-        """Raise EngineFault when this thread is inside `work` and wants to write."""
+        """Raise EngineFault if this thread is inside `work`, for writes."""
         if self._inside and (inside := self._inside.get(threading.get_ident())):
             raise EngineFault(f"write inside a {inside}")
 
     def enter(self, inside: Inside) -> None:
-        """Say that this thread is inside `work` from now on."""
+        """Mark this thread as inside `work`."""
         self._inside[threading.get_ident()] = inside
 
     def leave(self) -> None:
-        """Say that this thread is inside `work` no longer."""
+        """Mark this thread as outside `work`."""
         self._inside.pop(threading.get_ident(), None)
 
     def publish(self, type: str, **data: Fact) -> None:
-        """Send an event about the engine itself."""
+        """Publish an event about the engine itself."""
         if self.events.heard:
             at = self.clock.now()
             self.events.publish(Event(type=f"engine.{type}", at=at, workspace="*", data=data))
 
     def close(self, timeout: float) -> None:
-        """Write what waits within *timeout* seconds, then close everything; once."""
+        """Finish pending writes within *timeout* seconds, then close all; once."""
         if self._end.detach() is not None:
             self.closed = True
             _close(self.lane, self.notifier, self.listener, self.pool, timeout=timeout)
             self.publish("closed")
 
     def begin_anew(self) -> None:
-        """Leave all to the parent process, and begin without it."""
+        """Abandon all connections to the parent process, and start with new ones."""
         ended = self._end.detach() is None
         _inherited.append(SimpleNamespace(**vars(self)))
         self._begin()

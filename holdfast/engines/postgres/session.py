@@ -7,12 +7,12 @@ from msgspec import Struct
 from psycopg import errors
 from psycopg.rows import namedtuple_row
 
-from holdfast.engines.postgres.protocol import BoundStatement, asked
+from holdfast.engines.postgres.protocol import BoundStatement, bind
 from holdfast.ground.errors import NotPermitted
 from holdfast.ground.scope import Scope
 
-# Everything is set for the transaction alone, so a connection has no state of its own, and a
-# pooler between us and the server may give every transaction another one.
+# All settings are local to the transaction, so a connection has no state of its own, and an
+# external pooler may give every transaction another connection.
 
 APP_ROLE = "holdfast_app"
 
@@ -23,23 +23,23 @@ _SETTINGS = (
     ("lock_timeout", "5s"),
 )
 
-BEGIN = asked("begin", {})
-BEGIN_MOMENT = asked("begin isolation level repeatable read, read only", {})
-COMMIT = asked("commit", {})
-ROLLBACK = asked("rollback", {})
+BEGIN = bind("begin", {})
+BEGIN_MOMENT = bind("begin isolation level repeatable read, read only", {})
+COMMIT = bind("commit", {})
+ROLLBACK = bind("rollback", {})
 
 
 class Preamble(Struct, frozen=True):
-    """The statement that begins a transaction of one owner: to write, and for one look."""
+    """Statements that begin a transaction of one owner: to write, and to read once."""
 
     writing: BoundStatement
     looking: BoundStatement
 
 
 def preamble(scope: Scope | None, *, as_app: bool) -> Preamble:
-    """Return what sets *scope*; None is nobody's, and sees nothing.
+    """Return the statements that set *scope*; None has no owner and sees no rows.
 
-    *as_app* says that the login is somebody else, and steps down to the role.
+    *as_app* switches to the role `holdfast_app`, for a login that is not that role itself.
     """
     owner = {
         "workspace": scope.workspace if scope else None,
@@ -50,8 +50,8 @@ def preamble(scope: Scope | None, *, as_app: bool) -> Preamble:
     given = {name: value or "" for name, value in owner.items()}
     role = (("role", APP_ROLE),) if as_app else ()
     return Preamble(
-        writing=asked(_select((*role, *_SETTINGS)), given),
-        looking=asked(_select((*role, *_SETTINGS, ("transaction_read_only", "on"))), given),
+        writing=bind(_select((*role, *_SETTINGS)), given),
+        looking=bind(_select((*role, *_SETTINGS, ("transaction_read_only", "on"))), given),
     )
 
 
@@ -66,7 +66,7 @@ def _select(settings: tuple[tuple[str, str], ...]) -> str:
 
 _TRIES = 5
 _LOCK = 0x484F4C45
-"""The advisory lock of granting, the one after that of migrations."""
+"""Key of the advisory lock for grants; migrations use the one before."""
 _SET_OPTION_SINCE = 160000
 
 _LOGIN = """
@@ -92,7 +92,7 @@ _GRANTS = (
     "revoke insert, update, delete on holdfast.migrations from holdfast_app",
     "grant usage, select, update on all sequences in schema holdfast to holdfast_app",
 )
-# Roles belong to the whole server, so another database's opening may meet ours half-way.
+# Roles belong to the whole server, so opening another database may create them at the same time.
 _MET = (errors.DuplicateObject, errors.UniqueViolation, errors.InternalError_)
 
 
@@ -106,10 +106,10 @@ class _Login(NamedTuple):
 
 
 def become_app(connection: "psycopg.Connection[Any]") -> bool:
-    """Return whether statements are to run as `holdfast_app` by stepping down to it.
+    """Return whether statements run as `holdfast_app` by switching to it.
 
-    The role is made, and its membership granted, where the login may. Raises NotPermitted when
-    it cannot be had and the login could look past row-level security, or the role itself could.
+    The role is created, and its membership granted, if the login may. Raises NotPermitted if the
+    role is unavailable and the login can bypass row-level security, or if the role itself can.
     """
     for _ in range(_TRIES - 1):
         try:
@@ -120,7 +120,10 @@ def become_app(connection: "psycopg.Connection[Any]") -> bool:
 
 
 def grant(connection: "psycopg.Connection[Any]", *, always: bool) -> None:
-    """Let the role use the tables, if there is one and it may not yet."""
+    """Grant the tables to the role, if it exists and lacks a privilege.
+
+    With *always*, grant also if it lacks none.
+    """
     if not _login(connection).app_exists:
         return
     lacking = connection.execute(_TABLES_LACKING, {"role": APP_ROLE}).fetchone()
@@ -158,14 +161,14 @@ def _login(connection: "psycopg.Connection[Any]") -> _Login:
 
 def _may_become(connection: "psycopg.Connection[Any]") -> bool:
     right = "SET" if connection.info.server_version >= _SET_OPTION_SINCE else "MEMBER"
-    asked = connection.execute(
+    row = connection.execute(
         "select pg_has_role(current_user, %s, %s)", (APP_ROLE, right)
     ).fetchone()
-    return bool(asked and asked[0])
+    return bool(row and row[0])
 
 
 def _join(connection: "psycopg.Connection[Any]") -> None:
-    # Without inheritance the login does not act as the role unless it says so.
+    # Without inheritance the login acts as the role only after an explicit `set role`.
     if connection.info.server_version >= _SET_OPTION_SINCE:
         connection.execute("grant holdfast_app to current_user with inherit false, set true")
     else:

@@ -1,4 +1,4 @@
-"""What `work` is handed: statements on one connection, and the numbers and notes of a write."""
+"""Readers and transactions of the PostgreSQL engine, passed to `work`."""
 
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
@@ -13,7 +13,7 @@ from psycopg.pq.abc import PGresult
 from holdfast.engines.base import Make, Row
 from holdfast.engines.postgres.faults import Fault, chained, fault_of, lost
 from holdfast.engines.postgres.feed import cursor_at
-from holdfast.engines.postgres.protocol import Answers, BoundStatement, Lost, Wire, asked
+from holdfast.engines.postgres.protocol import Answers, BoundStatement, Lost, Wire, bind
 from holdfast.engines.postgres.session import BEGIN, COMMIT, ROLLBACK
 from holdfast.engines.queries import name_of
 from holdfast.ground.clock import to_microseconds
@@ -25,12 +25,12 @@ Owner = dict[str, object]
 
 _FATAL = ExecStatus.FATAL_ERROR
 _MANY = 1000
-"""Rows of `run_many` that go in one round trip."""
+"""Rows of `run_many` in one round trip."""
 
-# Both are asked for with each round trip until they are known. The number is drawn only once
-# this transaction has locked or written something, and anew with each trip until it is used: so
-# it is as if it were drawn at the moment it is asked for, without a trip of its own.
-_MARKS = asked(
+# Both are requested with each round trip until they are known. The number is drawn only once this
+# transaction has locked or written something, and again with each trip until it is used: so it is
+# as if it were drawn at its first access, without a trip of its own.
+_NUMBER_AND_XID = bind(
     """
     select case when pg_current_xact_id_if_assigned() is not null
             then nextval('holdfast.seq') end as seq,
@@ -38,8 +38,8 @@ _MARKS = asked(
     """,
     {},
 )
-_DRAW = asked("select nextval('holdfast.seq') as seq, pg_current_xact_id() as xid", {})
-_XID = asked("select pg_current_xact_id_if_assigned() as xid", {})
+_DRAW = bind("select nextval('holdfast.seq') as seq, pg_current_xact_id() as xid", {})
+_XID = bind("select pg_current_xact_id_if_assigned() as xid", {})
 _NUMBERS = "select nextval('holdfast.seq') as seq from generate_series(1, %(count)s)"
 _INSERT_CHANGES = """
 insert into changes (seq, at, workspace, owner, type, ids, data, actor)
@@ -52,7 +52,7 @@ returning seq, xid
 
 
 class Trouble(Exception):
-    """A statement failed, or the connection did; nothing was written."""
+    """A statement or the connection failed; nothing was written."""
 
     def __init__(self, fault: Fault) -> None:
         super().__init__("the transaction failed")
@@ -60,7 +60,7 @@ class Trouble(Exception):
 
 
 class InDoubt(Exception):
-    """The connection broke while the commit was under way."""
+    """The connection broke during the commit, so its outcome is in doubt."""
 
     def __init__(self, cause: Exception) -> None:
         super().__init__("the outcome of a commit is unknown")
@@ -68,7 +68,7 @@ class InDoubt(Exception):
 
 
 class Asking:
-    """Statements on one connection, after what begins their transaction."""
+    """Statements on one connection, after those that begin their transaction."""
 
     def __init__(
         self, wire: Wire, begin: tuple[BoundStatement, ...], owner: Owner, target: str
@@ -83,7 +83,7 @@ class Asking:
 
     @property
     def begun(self) -> bool:
-        """Whether the server heard of this transaction."""
+        """Whether the transaction began on the server."""
         return not self._begin
 
     def one(self, make: Make[T], sql: LiteralString, /, **params: object) -> T:
@@ -102,14 +102,14 @@ class Asking:
     def all(self, make: Make[T], sql: LiteralString, /, **params: object) -> list[T]:
         """Return every row."""
         statement = self._spell(sql, params)
-        return self._wire.rows(statement, self._ask(statement), make)
+        return self._wire.rows(statement, self._execute(statement), make)
 
     def rows(self, sql: LiteralString, /, **params: object) -> list[Row]:
-        """Return every row as it is, its columns in their order."""
-        return self._wire.tuples(self._ask(self._spell(sql, params)))
+        """Return every row as a tuple, in column order."""
+        return self._wire.tuples(self._execute(self._spell(sql, params)))
 
     def end(self) -> None:
-        """Refuse every further statement, and undo what was not committed."""
+        """Refuse further statements, and roll back unless committed."""
         self._ended = True
         if self.begun and not (self._over or self._wire.broken):
             self._wire.leave(ROLLBACK)
@@ -117,28 +117,31 @@ class Asking:
     def _spell(self, sql: str, params: Mapping[str, object]) -> BoundStatement:
         self._check()
         try:
-            return asked(sql, {**self._owner, **params})
+            return bind(sql, {**self._owner, **params})
         except Exception as error:
             # As with SQLite, the statement failed and not the transaction.
             fault = fault_of(error, target=self._target, name=name_of(sql))
             raise fault.error from error
 
-    def _ask(self, statement: BoundStatement) -> PGresult:
+    def _execute(self, statement: BoundStatement) -> PGresult:
         self.statements += 1
         return self._trip((statement,))[0]
 
     def _trip(self, batch: tuple[BoundStatement, ...]) -> list[PGresult]:
-        """Send *batch*, begun if it has to be, and return its results; raises what went wrong."""
+        """Send *batch*, beginning the transaction first if needed.
+
+        Return its results; raise the error of a failed statement or connection.
+        """
         ahead = len(self._begin)
         whole = (*self._begin, *batch)
         self._begin = ()
         self.round_trips += 1
-        asked_at = perf_counter()
+        started = perf_counter()
         try:
             answers = self._wire.exchange(whole)
         except Lost as broken:
             self._fail(self._fault_in(broken.answers) or _lost(broken))
-        if (took := perf_counter() - asked_at) > self._slowest:
+        if (took := perf_counter() - started) > self._slowest:
             self._slowest, self.slowest = took, batch[0].name
         if (fault := self._fault_in(answers)) is not None:
             self._fail(fault)
@@ -179,7 +182,7 @@ class PostgresTransaction(Asking):
 
     @property
     def seq(self) -> int:
-        """This transaction's number in the engine-wide order; drawn when first asked for."""
+        """This transaction's number in the engine-wide order, drawn at first access."""
         self._check()
         if self._seq is None:
             if self._drawn is None or self._queue:
@@ -191,36 +194,39 @@ class PostgresTransaction(Asking):
         return self._seq
 
     def numbers(self, count: int) -> list[int]:
-        """Return *count* more numbers, in one round trip: rising, above `seq` and all before."""
+        """Return *count* more numbers, in one round trip.
+
+        They rise, and are above `seq` and all drawn before.
+        """
         self.seq  # noqa: B018 - drawn first, so that these come after it
         return sorted(self.all(_number, _NUMBERS, count=count))
 
     @property
     def noted(self) -> list[Event]:
-        """What was noted, numbered once it is committed."""
+        """The noted events, with their numbers once committed."""
         return self._noted
 
     @property
     def calls(self) -> list[Callable[[], None]]:
-        """What to run once it is durable."""
+        """The callbacks to run after the commit."""
         return self._calls
 
     @property
     def xid(self) -> int | None:
-        """The server's number of this transaction, once it wrote something and we know."""
+        """The server's id of this transaction; None until it has written and we know."""
         return self._xid
 
     def run(self, sql: LiteralString, /, **params: object) -> int:
-        """Return how many rows changed."""
-        return _changed(self._ask(self._spell(sql, params)))
+        """Run a statement; return how many rows changed."""
+        return _changed(self._execute(self._spell(sql, params)))
 
     def send(self, sql: LiteralString, /, **params: object) -> None:
-        """Run a statement whose count nobody needs, with the next round trip."""
+        """Queue a statement for the next round trip and discard its row count."""
         self._queue.append(self._spell(sql, params))
         self.statements += 1
 
     def run_many(self, sql: LiteralString, rows: Iterable[Mapping[str, object]], /) -> int:
-        """Run one statement for each of *rows*, a thousand to a round trip."""
+        """Run one statement for each of *rows*, 1,000 per round trip."""
         self._check()
         changed, left = 0, iter(rows)
         while batch := tuple(self._spell(sql, row) for row in islice(left, _MANY)):
@@ -230,19 +236,22 @@ class PostgresTransaction(Asking):
         return changed
 
     def note(self, event: Event) -> None:
-        """Write *event* into the change feed with this transaction; send it after the commit."""
+        """Write *event* to the change feed with this transaction.
+
+        It is published after the commit.
+        """
         self._check()
         self._noted.append(event)
 
     def after_commit(self, call: Callable[[], None]) -> None:
-        """Run *call* once this transaction is durable, in the order asked for."""
+        """Run *call* once this transaction is durable, in order of registration."""
         self._check()
         self._calls.append(call)
 
     def commit(self) -> None:
-        """Send what waits, write down what was noted, and commit, in one round trip.
+        """Send queued statements and noted events, and commit, in one round trip.
 
-        Raises Trouble when nothing was written, InDoubt when that is not known.
+        Raises Trouble if nothing was written, InDoubt if that is unknown.
         """
         self._ended = True
         if self.fault is not None:
@@ -254,30 +263,30 @@ class PostgresTransaction(Asking):
             self._wire.leave(COMMIT)
             return
         last = self._changes() if self._noted else _XID
-        telling = (last,) if self._noted or self._xid is None else ()
-        whole = (*self._begin, *self._take_queue(), *telling, COMMIT)
+        final = (last,) if self._noted or self._xid is None else ()
+        whole = (*self._begin, *self._take_queue(), *final, COMMIT)
         self._begin = ()
         self.round_trips += 1
         try:
-            answers = self._wire.exchange(whole, before_last=bool(telling))
+            answers = self._wire.exchange(whole, before_last=bool(final))
         except Lost as broken:
-            self._judge(broken.answers)
+            self._check_commit(broken.answers)
             if not broken.sent:
                 self._trouble(_lost(broken))
             raise InDoubt(broken) from broken
-        self._judge(answers)
+        self._check_commit(answers)
         ended = answers.results[-1]
         if ended is None or ended.command_status != b"COMMIT":
             self._trouble(Fault(EngineFault("The server undid the transaction at its commit.")))
         self._over = True
 
-    def _judge(self, answers: Answers) -> None:
-        """Take what came back before the commit; raise what is certain to have prevented it."""
+    def _check_commit(self, answers: Answers) -> None:
+        """Read the results before the commit; raise a fault that prevented it."""
         fault = self._fault_in(answers)
-        if len(answers.asked) > 1 and (told := answers.results[-2]) is not None:
-            statement = answers.asked[-2]
-            if told.ntuples and (self._noted or statement is _XID):
-                self._learn(statement, told)
+        if len(answers.statements) > 1 and (result := answers.results[-2]) is not None:
+            statement = answers.statements[-2]
+            if result.ntuples and (self._noted or statement is _XID):
+                self._learn(statement, result)
         if fault is None:
             return
         commit = answers.results[-1]
@@ -289,14 +298,14 @@ class PostgresTransaction(Asking):
         self.fault = fault
         raise Trouble(fault)
 
-    def _ask(self, statement: BoundStatement) -> PGresult:
+    def _execute(self, statement: BoundStatement) -> PGresult:
         self.statements += 1
         queue = self._take_queue()
-        marks = _MARKS if self._seq is None else _XID
-        wanted = self._seq is None or self._xid is None
-        results = self._trip((*queue, statement, *((marks,) if wanted else ())))
-        if wanted:
-            self._learn(marks, results[-1])
+        numbers = _NUMBER_AND_XID if self._seq is None else _XID
+        missing = self._seq is None or self._xid is None
+        results = self._trip((*queue, statement, *((numbers,) if missing else ())))
+        if missing:
+            self._learn(numbers, results[-1])
             self._untouched = self._xid is None
         return results[len(queue)]
 
@@ -309,7 +318,7 @@ class PostgresTransaction(Asking):
         return queue
 
     def _learn(self, statement: BoundStatement, result: PGresult) -> None:
-        """Take the transaction's id and number, or those of what was noted, from *result*."""
+        """Read the transaction's id and number, or those of noted events, from *result*."""
         rows = self._wire.rows(statement, result, dict[str, int | None])
         self._xid = rows[0]["xid"] or self._xid
         if self._ended and self._noted:
@@ -324,7 +333,7 @@ class PostgresTransaction(Asking):
         self.statements += 1
         rows = [_row_of(event, None) for event in self._noted]
         rows[0]["seq"] = self._seq
-        return asked(_INSERT_CHANGES, {"events": msgspec.json.encode(rows).decode()})
+        return bind(_INSERT_CHANGES, {"events": msgspec.json.encode(rows).decode()})
 
 
 def _number(*, seq: int) -> int:

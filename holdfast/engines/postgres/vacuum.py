@@ -14,11 +14,11 @@ from holdfast.engines.postgres.faults import fault_of
 from holdfast.engines.postgres.server import PostgresServer
 
 BEYOND_US = ("the server's log until it is recycled", "archives", "base backups", "standbys")
-"""What only the server's owner can clear."""
+"""Copies of deleted content that only the server's owner can clear."""
 
 _EVERY, _LATER_EVERY = 0.05, 1.0
 _LATER_AT_MOST_EVERY = 60.0
-"""Seconds. What expires does so all the time, and a vacuum reads every index that it cleans."""
+"""Seconds. Entries expire all the time, and a vacuum reads every index it cleans."""
 
 _MARK = "select cast(pg_snapshot_xmax(pg_current_snapshot()) as text)"
 _PINNED = """
@@ -31,14 +31,14 @@ _TABLES = """
 select relname, pg_has_role(current_user, relowner, 'USAGE') from pg_class
 where relnamespace = cast('holdfast' as regnamespace) and relkind = 'r' order by relname
 """
-# Entries of indexes are taken out however few they are, and no table is locked to be shortened.
+# Dead index entries are removed however few they are, and no table is locked for truncation.
 _VACUUM = "vacuum (index_cleanup on, truncate off) {}"
 
 
 def scrub(server: PostgresServer, timeout: float) -> Scrubbed:
-    """Vacuum our tables; while someone still sees what was deleted, wait up to *timeout*.
+    """Vacuum our tables; wait up to *timeout* seconds for older snapshots to end.
 
-    After that the rest is done by a thread, within seconds of the last reader's end.
+    After that a thread does the rest, within seconds of the last reader's end.
     """
     until = monotonic() + timeout
     if not server.upkeep.acquire(timeout=timeout):
@@ -61,14 +61,14 @@ def scrub(server: PostgresServer, timeout: float) -> Scrubbed:
 
 
 def scrub_later(server: PostgresServer) -> None:
-    """Have a thread scrub now, or a minute after it did so last."""
+    """Scrub in a thread now, or a minute after its last scrub."""
     _finish_later(server, server.erasure.done_at + _LATER_AT_MOST_EVERY)
 
 
 def scrub_full(server: PostgresServer) -> Scrubbed:
-    """Rewrite our tables, so that nothing deleted is in their files, and start a new log segment.
+    """Rewrite our tables without deleted content, and start a new log segment.
 
-    Each table is locked while it is rewritten. `pending` names what is out of our reach.
+    Each table is locked while it is rewritten. `pending` names the places out of our reach.
     """
     out_of_reach: list[str] = []
     try:
@@ -95,7 +95,7 @@ def _connect(server: PostgresServer) -> "psycopg.Connection[Any]":
 
 
 def _wait(connection: "psycopg.Connection[Any]", mark: object, until: float) -> bool:
-    """Wait until nobody sees what was before *mark*; return whether somebody still does."""
+    """Wait until no snapshot is older than *mark*; return whether one still is."""
     pause = threading.Event()
     while _value(connection, _PINNED, {"mark": mark}):
         if monotonic() >= until:
@@ -114,7 +114,7 @@ def _vacuum(connection: "psycopg.Connection[Any]") -> tuple[str, ...]:
 def _tables(
     connection: "psycopg.Connection[Any]",
 ) -> tuple[list[sql.Identifier], tuple[str, ...]]:
-    """Return our tables, and the names of those that the login may not vacuum."""
+    """Return our tables, and descriptions of those that the login may not vacuum."""
     rows = connection.execute(_TABLES).fetchall()
     ours = [sql.Identifier("holdfast", name) for name, may in rows if may]
     return ours, tuple(
@@ -123,7 +123,7 @@ def _tables(
 
 
 def _finish_later(server: PostgresServer, due_at: float) -> None:
-    """Have a thread scrub at *due_at*, or sooner if another caller wants that."""
+    """Scrub in a thread at *due_at*, or sooner if another caller requests that."""
     erasure = server.erasure
     with erasure.lock:
         erasure.requests += 1
@@ -151,7 +151,7 @@ def _finish(server: PostgresServer) -> None:
                     continue
                 _vacuum(connection)
         except psycopg.Error:
-            # The server is away; what is to be erased waits for it.
+            # The server is unreachable; the scrub is retried.
             with erasure.lock:
                 erasure.due_at = min(erasure.due_at, monotonic() + _LATER_EVERY)
             pause.wait(_LATER_EVERY)

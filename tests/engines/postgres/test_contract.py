@@ -8,14 +8,14 @@ import pytest
 from holdfast.engines.postgres import PostgresEngine
 from holdfast.engines.postgres.engine import open_server
 from holdfast.engines.postgres.pool import Pool
-from holdfast.engines.postgres.protocol import Wire, asked
+from holdfast.engines.postgres.protocol import Wire, bind
 from holdfast.engines.postgres.server import resolve
 from holdfast.ground.events import EventBus
 from holdfast.ground.scope import EVERYBODY
 from holdfast.testing.contracts.engine import EngineContract
 from holdfast.testing.fakes import FrozenClock
 
-DISCARD = asked("discard all", {})
+DISCARD = bind("discard all", {})
 
 
 class AnyConnection(Pool):
