@@ -1,4 +1,7 @@
-"""Durable memory: what one agent knows between runs, by key, in categories with lifetimes."""
+"""Durable memory: what one agent knows between runs.
+
+Entries have a key and a category; the category sets their lifetime.
+"""
 
 from typing import TYPE_CHECKING
 

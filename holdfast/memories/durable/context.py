@@ -20,18 +20,18 @@ from holdfast.memories.durable.rows import SHARED, EntryLocation
 from holdfast.memories.durable.rules import Reason
 
 NO_TOKEN = 0
-"""The token of no run."""
+"""The fencing token of calls outside a run."""
 
 
 class InRun(Struct, frozen=True, kw_only=True):
-    """The run that acts: its id, and the token that no other run has."""
+    """The acting run: its id, and its fencing token, which no other run has."""
 
     run_id: str
     token: int
 
 
 class AgentContext(Struct, frozen=True, kw_only=True):
-    """Whose entries, who acts, and with which engine, clock and ids.
+    """The agent and actor of calls, with their engine, clock and ids.
 
     `engine` is scoped to `workspace` and `agent`.
     """
@@ -45,16 +45,16 @@ class AgentContext(Struct, frozen=True, kw_only=True):
     run: InRun | None = None
 
     def within(self, run_id: str, token: int) -> "AgentContext":
-        """Return the like of it that acts in a run."""
+        """Return a copy that acts in the run *run_id* with the fencing token *token*."""
         return replace(self, run=InRun(run_id=run_id, token=token))
 
     def as_agent(self) -> "AgentContext":
-        """Return the like of it whose writes are the agent's own, as in a run."""
+        """Return a copy with the agent as the actor, as in a run."""
         return replace(self, actor=Actor.agent(self.agent))
 
     @property
     def by(self) -> By:
-        """Who a write is by: inside a run the agent, else the handle's actor."""
+        """The author of writes: the agent inside a run, else the handle's actor."""
         if self.run is None:
             return By(actor=self.actor)
         return By(actor=Actor.agent(self.agent), run_id=self.run.run_id, run_token=self.run.token)
@@ -66,26 +66,32 @@ class AgentContext(Struct, frozen=True, kw_only=True):
 
     @property
     def token(self) -> int:
-        """The run's token, or that of none."""
+        """The run's fencing token, or `NO_TOKEN` outside one."""
         return NO_TOKEN if self.run is None else self.run.token
 
     @property
     def places(self) -> tuple[EntryLocation, ...]:
-        """Where entries are visible to it, nearest first."""
+        """The locations of visible entries, nearest first."""
         places = (EntryLocation(self.agent), EntryLocation(SHARED))
         return places if self.run is None else (EntryLocation(self.agent, self.run.run_id), *places)
 
     def now(self) -> int:
-        """Return the present instant in microseconds since 1970, cut to a whole millisecond."""
+        """Return the current time, cut to a whole millisecond.
+
+        In microseconds since 1970.
+        """
         return to_milliseconds(self.clock.now())
 
 
 LAPSES_AFTER: Final = DAY
-"""Microseconds from a run's last write or heartbeat."""
+"""Microseconds from a run's last write or heartbeat until it lapses."""
 
 
 class RunState(Struct, frozen=True, kw_only=True):
-    """How a run stands: its lane, who holds that, when it was seen last, and how it ended."""
+    """State of a run: lane, its live token, last activity, outcome.
+
+    `run_outcome` is None while the run has not ended. `seen_at` is in microseconds since 1970.
+    """
 
     lane: str
     live_token: int
@@ -97,31 +103,34 @@ class _Token(Struct, frozen=True):
     token: int
 
 
-def pass_fence(caller: AgentContext, reader: Reader) -> None:
-    """Return if *caller* is in no run or in a live one; else StaleRun."""
-    if caller.run is not None:
-        sql = caller.engine.queries("holdfast.memories.durable")
-        standing = reader.first(RunState, sql.fence, token=caller.token, run_id=caller.run_id)
-        refuse_stale(caller, reader, standing, now=caller.now())
+def pass_fence(context: AgentContext, reader: Reader) -> None:
+    """Raise StaleRun if *context* is in a run that is no longer live."""
+    if context.run is not None:
+        sql = context.engine.queries("holdfast.memories.durable")
+        standing = reader.first(RunState, sql.fence, token=context.token, run_id=context.run_id)
+        refuse_stale(context, reader, standing, now=context.now())
 
 
 def refuse_stale(
-    caller: AgentContext, reader: Reader, standing: RunState | None, *, now: int
+    context: AgentContext, reader: Reader, standing: RunState | None, *, now: int
 ) -> None:
-    """Raise StaleRun unless a run that stands like this may act; None is a run of nobody."""
-    reason = _stale(standing, caller.token, now)
+    """Raise StaleRun unless a run in the state *standing* may act.
+
+    None is a run that is not known. The error carries the token of the live run of the lane.
+    """
+    reason = _stale(standing, context.token, now)
     if reason is None:
         return
-    sql = caller.engine.queries("holdfast.memories.durable")
+    sql = context.engine.queries("holdfast.memories.durable")
     lane = None if standing is None else standing.lane
-    live = reader.first(_Token, sql.live_token, lane=lane, run_id=caller.run_id)
-    token = None if live is None or live.token == caller.token else live.token
-    raise StaleRun(reason, token=caller.token, live_token=token)
+    live = reader.first(_Token, sql.live_token, lane=lane, run_id=context.run_id)
+    token = None if live is None or live.token == context.token else live.token
+    raise StaleRun(reason, token=context.token, live_token=token)
 
 
 def _stale(standing: RunState | None, token: int, now: int) -> str | None:
     if standing is None:
-        # A token that was never given out, or so long ago that nobody knows.
+        # A token that was never issued, or so long ago that its row was deleted.
         return "superseded"
     if standing.run_outcome == "lapsed":
         return "lapsed"
@@ -136,7 +145,7 @@ T = TypeVar("T")
 
 
 class OnBehalf:
-    """*tx*, whose statements are told that they are *agent*'s in *workspace*."""
+    """The transaction *tx*, with *workspace* and *agent* as default parameters."""
 
     def __init__(self, tx: Transaction, *, workspace: str, agent: str) -> None:
         self._tx = tx
@@ -145,17 +154,20 @@ class OnBehalf:
 
     @property
     def seq(self) -> int:
-        """A number of this agent's own in the engine-wide order: others share the transaction."""
+        """A number for this agent from the engine-wide order.
+
+        Agents that share the transaction get different numbers.
+        """
         if self._seq is None:
             self._seq = self._tx.numbers(1)[0]
         return self._seq
 
     def numbers(self, count: int) -> list[int]:
-        """Return *count* more numbers of that order."""
+        """Return *count* further numbers of that order."""
         return self._tx.numbers(count)
 
     def one(self, make: Make[T], sql: LiteralString, /, **params: object) -> T:
-        """Return the only row; another number of rows is EngineFault."""
+        """Return the only row. Raise EngineFault for another number of rows."""
         return self._tx.one(make, sql, **{**self._owner, **params})
 
     def first(self, make: Make[T], sql: LiteralString, /, **params: object) -> T | None:
@@ -167,7 +179,7 @@ class OnBehalf:
         return self._tx.all(make, sql, **{**self._owner, **params})
 
     def rows(self, sql: LiteralString, /, **params: object) -> list[Row]:
-        """Return every row as it is, its columns in their order."""
+        """Return every row as a tuple, in the order of the columns."""
         return self._tx.rows(sql, **{**self._owner, **params})
 
     def run(self, sql: LiteralString, /, **params: object) -> int:
@@ -175,15 +187,15 @@ class OnBehalf:
         return self._tx.run(sql, **{**self._owner, **params})
 
     def send(self, sql: LiteralString, /, **params: object) -> None:
-        """Run a statement whose count nobody needs."""
+        """Run a statement without its row count."""
         self._tx.send(sql, **{**self._owner, **params})
 
     def run_many(self, sql: LiteralString, rows: Iterable[Mapping[str, object]], /) -> int:
-        """Run one statement for each of *rows*; return how many rows changed together."""
+        """Run one statement for each of *rows*; return how many rows changed in total."""
         return self._tx.run_many(sql, ({**self._owner, **row} for row in rows))
 
     def note(self, event: Event) -> None:
-        """Write *event* into the change feed with this transaction."""
+        """Add *event* to the change feed of this transaction."""
         self._tx.note(event)
 
     def after_commit(self, call: Callable[[], None]) -> None:
@@ -192,7 +204,7 @@ class OnBehalf:
 
 
 Count = tuple[str, str, int]
-"""What is counted, its label's value or "", and how often."""
+"""Name of a counter, value of its label or "", and increment."""
 
 RUN_EVENTS: Final = ("opened", "ended", "superseded", "lapsed")
 
@@ -211,11 +223,11 @@ COUNTERS: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
     "recalls_total": ("Reads of one entry by key.", "result", ("hit", "miss")),
     "runs_total": ("Runs.", "event", RUN_EVENTS),
 }
-"""What each counter says, its label if it has one, and the values that has."""
+"""Help text of each counter, its label or "", and the values of that label."""
 
 
 class CounterCell:
-    """One number that only rises, without a lock: a read by key is over in microseconds."""
+    """A counter without a lock, for reads that take microseconds."""
 
     __slots__ = ("_ticks", "tick")
 
@@ -225,15 +237,15 @@ class CounterCell:
 
     @property
     def value(self) -> int:
-        """How often it was ticked."""
-        # A count tells what comes next in the form that it is copied by.
+        """The number of ticks so far."""
+        # `itertools.count` shows its next value only in its pickled form.
         return cast("tuple[int]", self._ticks.__reduce__()[1])[0]
 
 
 class DurableCounters:
-    """The numbers of this process, which only rise.
+    """Counters of durable memory in this process.
 
-    `hits` and `misses` are of entries asked for by key.
+    `hits` and `misses` count reads by key.
     """
 
     def __init__(self) -> None:
@@ -242,18 +254,18 @@ class DurableCounters:
         self._lock = Lock()
 
     def add(self, name: str, label: str = "", by: int = 1) -> None:
-        """Count *by* more of *name* under *label*."""
+        """Increment the counter *name* with *label* by *by*."""
         with self._lock:
             self._counts[name, label] += by
 
     def add_all(self, counts: Iterable[Count]) -> None:
-        """Count all of *counts*."""
+        """Add all of *counts*."""
         with self._lock:
             for name, label, by in counts:
                 self._counts[name, label] += by
 
     def taken(self) -> Iterator[Count]:
-        """Give every counter there is with its number so far."""
+        """Yield every counter with its current value."""
         with self._lock:
             counts = dict(self._counts)
         counts["recalls_total", "hit"] = self.hits.value
@@ -264,4 +276,4 @@ class DurableCounters:
 
 
 counts = DurableCounters()
-"""What this process did."""
+"""The counters of this process."""

@@ -26,41 +26,41 @@ from holdfast.memories.durable.validation import checked_key
 
 
 def forget(
-    caller: AgentContext,
+    context: AgentContext,
     key: str,
     scope: EntryScope | None = None,
     *,
     idempotency_key: str | None = None,
 ) -> bool:
-    """Forget *key*, and tell whether there was anything to forget.
+    """Forget *key*; return whether an entry was deleted.
 
-    From the run's and the agent's own scope; if there is nothing, from the workspace. *scope*
-    picks one. When this returns True the bytes are in no file of the database, unless a reader
-    pins what was before: then that is seen to once it has ended.
+    Deletes from the run's and the agent's own scope; if neither has the key, from the workspace.
+    *scope* picks one. When this returns True the bytes are in no file of the database, unless a
+    reader pins an earlier snapshot: then they are erased once it has ended.
     """
-    with refusals(caller):
+    with refusals(context):
         checked_key(key)
         if scope is not None and scope not in get_args(EntryScope):
             raise InvalidInput("scope", "must be agent, workspace or run", given=scope)
-        if scope == "run" and caller.run is None:
+        if scope == "run" and context.run is None:
             raise RunRequired
         replay = Replay.of(idempotency_key, "forget", key, scope)
 
     def work(tx: Transaction) -> _Done:
-        book, gone = _opened(caller, tx, key, scope)
-        first = None if replay is None else replay.answer(book, bool)
+        unit, gone = _opened(context, tx, key, scope)
+        first = None if replay is None else replay.answer(unit, bool)
         if first is not None:
             return _Done(forgotten=first)
-        forget_rows(book, gone)
-        traces = not gone and _forget_traces(book, key, scope)
+        forget_rows(unit, gone)
+        traces = not gone and _forget_traces(unit, key, scope)
         if replay is not None:
-            replay.keep(book, bool(gone))
-        book.close()
+            replay.keep(unit, bool(gone))
+        unit.close()
         return _Done(forgotten=bool(gone), erased=bool(gone) or traces)
 
-    done = write(caller, work)
+    done = write(context, work)
     if done.erased:
-        caller.engine.scrub()
+        context.engine.scrub()
     return done.forgotten
 
 
@@ -69,96 +69,106 @@ class _Done(Struct, frozen=True, kw_only=True):
     erased: bool = False
 
 
-def forget_rows(book: AgentTransaction, rows: Sequence[EntryRow]) -> None:
-    """Take *rows* of the book away, and all that the log says of their keys; tombstones stay."""
+def forget_rows(unit: AgentTransaction, rows: Sequence[EntryRow]) -> None:
+    """Delete *rows*, and all that the log has about their keys.
+
+    Tombstones stay. *rows* were read in *unit*.
+    """
     for row in rows:
-        hashed = key_hash(secret_of(book), row.key)
-        seq = book.take(row, "forget", key_hash=hashed)
-        _erase(book, row.agent, row.key, hashed)
-        if not row.agent and book.at(EntryLocation(book.caller.agent), row.key) is None:
-            # What the agent itself had under the key before it was the workspace's.
-            _erase(book, book.caller.agent, row.key, hashed)
-        book.tx.send(
-            book.sql.bury,
+        hashed = key_hash(secret_of(unit), row.key)
+        seq = unit.take(row, "forget", key_hash=hashed)
+        _erase(unit, row.agent, row.key, hashed)
+        if not row.agent and unit.at(EntryLocation(unit.caller.agent), row.key) is None:
+            # The log of the agent's own entry, from before the key moved to the workspace.
+            _erase(unit, unit.caller.agent, row.key, hashed)
+        unit.tx.send(
+            unit.sql.bury,
             owner=row.agent,
             run=row.run_id,
             key_hash=hashed,
             seq=seq,
-            now=book.now,
-            actor=book.by,
+            now=unit.now,
+            actor=unit.by,
         )
-        book.tx.send(book.sql.set_forgot_seq, owner=row.agent, seq=seq)
+        unit.tx.send(unit.sql.set_forgot_seq, owner=row.agent, seq=seq)
     if rows:
-        book.note("forgotten", entries=len(rows))
-        book.count("forgotten_total", by=len(rows))
+        unit.note("forgotten", entries=len(rows))
+        unit.count("forgotten_total", by=len(rows))
 
 
 def forget_entries_again(
-    caller: AgentContext, place: EntryLocation, key: str, *, before: int
+    context: AgentContext, place: EntryLocation, key: str, *, before: int
 ) -> None:
-    """Forget what *place* has under *key* from before the number *before*, and its traces.
+    """Forget entries under *key* at *place* with a `seq` below *before*.
 
-    For a copy that does not know that it was forgotten. Whoever calls this scrubs.
+    Traces in the log go too. For a restored copy of the database that does not know of the
+    deletion. The caller of this function scrubs the files.
     """
 
     def work(tx: Transaction) -> None:
-        book = AgentTransaction(caller, tx)
-        book.open([key], shared=place.owner == SHARED)
+        unit = AgentTransaction(context, tx)
+        unit.open([key], shared=place.owner == SHARED)
         rows = tx.all(
-            EntryRow, book.sql.entry_before, owner=place.owner, run=place.run, key=key, seq=before
+            EntryRow, unit.sql.entry_before, owner=place.owner, run=place.run, key=key, seq=before
         )
         for row in rows:
-            book.pending.found(row)
-        forget_rows(book, rows)
+            unit.pending.found(row)
+        forget_rows(unit, rows)
         if not rows:
-            _erase(book, place.owner, key, key_hash(secret_of(book), key))
-        book.close()
+            _erase(unit, place.owner, key, key_hash(secret_of(unit), key))
+        unit.close()
 
-    caller.engine.write(work)
+    context.engine.write(work)
 
 
 def _opened(
-    caller: AgentContext, tx: Transaction, key: str, scope: EntryScope | None
+    context: AgentContext, tx: Transaction, key: str, scope: EntryScope | None
 ) -> tuple[AgentTransaction, list[EntryRow]]:
-    """Return the book open at *key*, and what is to go; the workspace locked only if it loses."""
-    book = AgentTransaction(caller, tx)
-    # An agent that never had anything is made by what it writes, and not by asking in vain.
-    if book.open([key], making=caller.run is not None):
-        gone = _chosen(book, key, scope)
+    """Return the unit of work opened at *key*, and the rows to delete.
+
+    The workspace is locked only if one of its entries is to go.
+    """
+    unit = AgentTransaction(context, tx)
+    # A write creates the agent's row; a request for an unknown key does not.
+    if unit.open([key], making=context.run is not None):
+        gone = _chosen(unit, key, scope)
         if all(row.agent != SHARED for row in gone):
-            return book, gone
-    elif scope == "agent" or not tx.rows(book.sql.get_entries, key=key):
-        return book, []
-    book = AgentTransaction(caller, tx)
-    book.open([key], shared=True)
-    return book, _chosen(book, key, scope)
+            return unit, gone
+    elif scope == "agent" or not tx.rows(unit.sql.get_entries, key=key):
+        return unit, []
+    unit = AgentTransaction(context, tx)
+    unit.open([key], shared=True)
+    return unit, _chosen(unit, key, scope)
 
 
-def _chosen(book: AgentTransaction, key: str, scope: EntryScope | None) -> list[EntryRow]:
-    found = [row for place in book.caller.places if (row := book.at(place, key)) is not None]
+def _chosen(unit: AgentTransaction, key: str, scope: EntryScope | None) -> list[EntryRow]:
+    found = [row for place in unit.caller.places if (row := unit.at(place, key)) is not None]
     if scope is not None:
         return [row for row in found if row.scope == scope]
     own = [row for row in found if row.agent != SHARED]
     return own or found
 
 
-def _forget_traces(book: AgentTransaction, key: str, scope: EntryScope | None) -> bool:
-    """Take *key*, of which no entry is left, out of the log; tell whether it was there."""
-    owners = (SHARED,) if scope == "workspace" else (book.caller.agent,)
+def _forget_traces(unit: AgentTransaction, key: str, scope: EntryScope | None) -> bool:
+    """Delete *key*, which has no entry, from the log.
+
+    Returns whether the log had it.
+    """
+    owners = (SHARED,) if scope == "workspace" else (unit.caller.agent,)
     if scope is None:
         owners = (*owners, SHARED)
     left = [
-        owner for owner in owners if book.tx.first(_Trace, book.sql.trace, owner=owner, key=key)
+        owner for owner in owners if unit.tx.first(_Trace, unit.sql.trace, owner=owner, key=key)
     ]
     for owner in left:
-        _erase(book, owner, key, key_hash(secret_of(book), key))
+        _erase(unit, owner, key, key_hash(secret_of(unit), key))
     return bool(left)
 
 
-def _erase(book: AgentTransaction, owner: str, key: str, hashed: bytes) -> None:
-    book.tx.send(book.sql.forget_changes, owner=owner, key=key, key_hash=hashed)
-    book.tx.send(book.sql.forget_causes, owner=owner, key=key)
-    book.tx.send(book.sql.trim_forgotten, owner=owner, key_hash=hashed)
+def _erase(unit: AgentTransaction, owner: str, key: str, hashed: bytes) -> None:
+    unit.tx.send(unit.sql.forget_changes, owner=owner, key=key, key_hash=hashed)
+    unit.tx.send(unit.sql.forget_causes, owner=owner, key=key)
+    unit.tx.send(unit.sql.trim_forgotten, owner=owner, key_hash=hashed)
 
 
 class _Trace(Struct, frozen=True):
@@ -166,10 +176,10 @@ class _Trace(Struct, frozen=True):
 
 
 MOST_NAME: Final = 512
-"""Characters of a name: networks have agents whose names durable memory would not take."""
+"""Characters of a name. Networks accept agent names that durable memory refuses."""
 
 FORGOTTEN: Final = Actor.agent("forgotten")
-"""Whom the workspace's entries are by, where that was an agent that was forgotten."""
+"""Author of workspace entries after their agent was forgotten."""
 
 
 class _There(Struct, frozen=True, kw_only=True):
@@ -177,50 +187,53 @@ class _There(Struct, frozen=True, kw_only=True):
 
 
 def forget_agent(
-    caller: AgentContext, agent: str, also: Callable[[Transaction], dict[str, int]]
+    context: AgentContext, agent: str, also: Callable[[Transaction], dict[str, int]]
 ) -> dict[str, int]:
-    """Forget *agent*; return how many rows went, or lost its name, by table.
+    """Forget *agent*; return how many rows were deleted or anonymised, by table.
 
-    *caller* is of no agent, with an engine scoped to all of the workspace's. *also* forgets what
-    other memories have of it, and counts that. Only a keyed hash of the name stays, with a
-    number. Whoever calls this scrubs.
+    *context* is of no agent, with an engine scoped to the whole workspace. *also* deletes what
+    other memories have about the agent, and returns its own counts. Only a keyed hash of the name
+    stays, with a number. The caller of this function scrubs the files.
     """
-    with refusals(caller):
+    with refusals(context):
         _checked(agent)
 
     def work(tx: Transaction) -> dict[str, int]:
-        behalf = OnBehalf(tx, workspace=caller.workspace, agent=agent)
-        book = AgentTransaction(replace(caller, agent=agent), behalf)
-        there = behalf.one(_There, book.sql.count_agent).agents
-        book.open(shared=True)
-        behalf.run(book.sql.forget_agents)
-        counts = _forgotten(behalf, book, agent) | {"durable_agents": there} | also(behalf)
+        behalf = OnBehalf(tx, workspace=context.workspace, agent=agent)
+        unit = AgentTransaction(replace(context, agent=agent), behalf)
+        there = behalf.one(_There, unit.sql.count_agent).agents
+        unit.open(shared=True)
+        behalf.run(unit.sql.forget_agents)
+        counts = _forgotten(behalf, unit, agent) | {"durable_agents": there} | also(behalf)
         if any(counts.values()):
             behalf.send(
-                book.sql.bury,
+                unit.sql.bury,
                 owner=SHARED,
                 run=NO_RUN,
-                key_hash=agent_hash(secret_of(book), agent),
+                key_hash=agent_hash(secret_of(unit), agent),
                 seq=tx.seq,
-                now=book.now,
-                actor=by_text(caller.by),
+                now=unit.now,
+                actor=by_text(context.by),
             )
-            tx.note(event_of(caller, "forgotten", {"agents": 1}, at=book.now))
+            tx.note(event_of(context, "forgotten", {"agents": 1}, at=unit.now))
         return counts
 
-    return write(caller, work)
+    return write(context, work)
 
 
 def _checked(agent: str) -> None:
-    """Raise InvalidInput for what names no agent, here or elsewhere, or stands for all of them."""
+    """Raise InvalidInput unless *agent* can name one agent.
+
+    Names that other memories accept are valid here; `*`, which means all agents, is not.
+    """
     within("agent", agent, least=1, most=MOST_NAME)
     if agent == "*" or first_of_category(agent, "Cc") is not None:
         raise InvalidInput("agent", "must name an agent", given=agent)
 
 
-def _forgotten(tx: OnBehalf, book: AgentTransaction, agent: str) -> dict[str, int]:
-    sql = book.sql
-    # As it begins wherever it is stored: neither kind nor name needs an escape.
+def _forgotten(tx: OnBehalf, unit: AgentTransaction, agent: str) -> dict[str, int]:
+    sql = unit.sql
+    # The start of each stored actor with this name: JSON needs no escape in kind or name.
     prefix = msgspec.json.encode(["agent", agent]).decode().removesuffix("]") + ","
     signed = {
         "prefix": prefix,

@@ -21,10 +21,10 @@ from holdfast.memories.durable.validation import checked_entry, checked_key, che
 from holdfast.memories.durable.write_entry import EntryWrite, needs_shared, store
 
 CHANGE: Final = "change"
-"""What is not found, in words."""
+"""Kind of object in NotFound."""
 
-_NOBODYS: Final = b""
-"""The hash of no key."""
+_NO_HASH: Final = b""
+"""Matches the hash of no key."""
 
 _cause = msgspec.json.Decoder(Cause)
 
@@ -49,7 +49,7 @@ class ChangeRow(Struct, frozen=True, kw_only=True):
     key_hash: bytes | None = None
 
     def record(self) -> EntryChange:
-        """Return the change that this row tells of."""
+        """Return the row as an `EntryChange`."""
         cause = _cause.decode(self.cause)
         if self.evicted_for is not None:
             cause["evicted_for"] = self.evicted_for
@@ -79,7 +79,7 @@ class _Expired(Struct, frozen=True):
 
 
 def history(
-    caller: AgentContext,
+    context: AgentContext,
     key: str | None = None,
     *,
     op: Op | None = None,
@@ -87,17 +87,18 @@ def history(
     limit: int | None = LISTED,
     page: str | None = None,
 ) -> Page[EntryChange]:
-    """Return the changes of the agent's entries, its runs' and the workspace's, newest first.
+    """Return the changes of the agent's, its runs' and workspace entries.
 
-    Of *key* alone where it is given: then also those from before it was forgotten.
+    Newest first. With *key*, only the changes of that key, including those from before it was
+    forgotten.
     """
     rows = checked_limit(limit, most=MOST_LISTED, default=LISTED)
     if key is not None:
         checked_key(key)
     if op is not None and op not in get_args(Op):
         raise InvalidInput("op", f"must be one of {', '.join(get_args(Op))}", given=op)
-    oldest = checked_since(since, now=caller.clock.now())
-    stamp = digest(caller.workspace, caller.agent, key, op, since)
+    oldest = checked_since(since, now=context.clock.now())
+    stamp = digest(context.workspace, context.agent, key, op, since)
     before = NEWEST if page is None else seq_in(read_cursor("durable_changes", stamp, page)[0])
     params: dict[str, object] = {
         "before": before,
@@ -105,77 +106,82 @@ def history(
         "op": op or "",
         "rows": rows + 1,
     }
-    found = caller.engine.read(lambda reader: _changes(caller, reader, key, params))
+    found = context.engine.read(lambda reader: _changes(context, reader, key, params))
     shown = found[:rows]
     more = len(found) > rows
     return Page(
         [row.record() for row in shown],
         write_cursor("durable_changes", stamp, [shown[-1].seq]) if more else None,
-        more=lambda page: history(caller, key, op=op, since=since, limit=limit, page=page),
+        more=lambda page: history(context, key, op=op, since=since, limit=limit, page=page),
     )
 
 
 def _changes(
-    caller: AgentContext, reader: Reader, key: str | None, params: dict[str, object]
+    context: AgentContext, reader: Reader, key: str | None, params: dict[str, object]
 ) -> list[ChangeRow]:
-    sql = caller.engine.queries("holdfast.memories.durable")
+    sql = context.engine.queries("holdfast.memories.durable")
     if key is None:
-        return _without_expired(caller, reader, reader.all(ChangeRow, sql.history_of_all, **params))
+        return _without_expired(
+            context, reader, reader.all(ChangeRow, sql.history_of_all, **params)
+        )
     secret = reader.first(_Secret, sql.get_secret)
-    hashed = _NOBODYS if secret is None else key_hash(secret.secret, key)
+    hashed = _NO_HASH if secret is None else key_hash(secret.secret, key)
     rows = reader.all(ChangeRow, sql.history_of_key, key=key, key_hash=hashed, **params)
-    return _without_expired(caller, reader, rows)
+    return _without_expired(context, reader, rows)
 
 
 def _without_expired(
-    caller: AgentContext, reader: Reader, rows: list[ChangeRow]
+    context: AgentContext, reader: Reader, rows: list[ChangeRow]
 ) -> list[ChangeRow]:
-    """Return *rows* without the contents of entries that expired and are still on disk."""
+    """Return *rows* without the contents of expired entries.
+
+    Expired entries may still be on disk, as no sweep has run since.
+    """
     if all(row.content_sha256 is None for row in rows):
         return rows
-    sql = caller.engine.queries("holdfast.memories.durable")
-    found = reader.all(_Expired, sql.expired_entries, now=caller.now())
+    sql = context.engine.queries("holdfast.memories.durable")
+    found = reader.all(_Expired, sql.expired_entries, now=context.now())
     over: dict[str, int] = {}
     for each in found:
         over[each.key] = max(each.seq, over.get(each.key, 0))
     return [
         replace(row, content=None, content_sha256=None)
-        if row.agent == caller.agent and row.key is not None and row.seq <= over.get(row.key, 0)
+        if row.agent == context.agent and row.key is not None and row.seq <= over.get(row.key, 0)
         else row
         for row in rows
     ]
 
 
-def change_at(caller: AgentContext, reader: Reader, seq: object) -> ChangeRow:
-    """Return the change with the number *seq* that the caller may see; else NotFound."""
+def change_at(context: AgentContext, reader: Reader, seq: object) -> ChangeRow:
+    """Return the visible change with the number *seq*; else raise NotFound."""
     if not isinstance(seq, int) or isinstance(seq, bool):
         raise InvalidInput("seq", "must be the number of a change", given=seq)
-    sql = caller.engine.queries("holdfast.memories.durable")
+    sql = context.engine.queries("holdfast.memories.durable")
     known = 0 < seq < NEWEST
     row = reader.first(ChangeRow, sql.change_at, seq=seq) if known else None
     if row is None:
         raise NotFound(CHANGE, str(seq), next="Find its number in the history.")
-    return _without_expired(caller, reader, [row])[0]
+    return _without_expired(context, reader, [row])[0]
 
 
-def redact(caller: AgentContext, seq: int) -> EntryChange:
-    """Take content and hash out of one change, which stays and says so; again changes nothing.
+def redact(context: AgentContext, seq: int) -> EntryChange:
+    """Remove content and hash from one change; a repeat changes nothing.
 
-    The entry itself is not touched. When this returns the bytes are in no file of the database
-    but as the entry's own.
+    The change stays in the log with `redacted_at`. The entry itself is not touched. When this
+    returns the bytes are in no file of the database, except in the entry itself.
     """
 
     def work(tx: Transaction) -> tuple[EntryChange, bool]:
-        book = AgentTransaction(caller, tx)
-        row = change_at(caller, tx, seq)
-        book.open(shared=row.agent == SHARED)
-        row = change_at(caller, tx, seq)
+        unit = AgentTransaction(context, tx)
+        row = change_at(context, tx, seq)
+        unit.open(shared=row.agent == SHARED)
+        row = change_at(context, tx, seq)
         if row.redacted_at is not None:
             return row.record(), False
-        tx.run(book.sql.redact_change, owner=row.agent, seq=seq, now=book.now)
-        book.pending.log(
+        tx.run(unit.sql.redact_change, owner=row.agent, seq=seq, now=unit.now)
+        unit.pending.log(
             Logged(
-                seq=book.number(),
+                seq=unit.number(),
                 op="redact",
                 place=EntryLocation(row.agent, row.run_id),
                 key=row.key,
@@ -185,45 +191,45 @@ def redact(caller: AgentContext, seq: int) -> EntryChange:
                 cause={"redacted": str(seq)},
             )
         )
-        book.note("redacted", redacted_seq=seq)
-        book.close()
-        return change_at(caller, tx, seq).record(), True
+        unit.note("redacted", redacted_seq=seq)
+        unit.close()
+        return change_at(context, tx, seq).record(), True
 
-    with refusals(caller):
-        change, redacted = write(caller, work)
+    with refusals(context):
+        change, redacted = write(context, work)
     if redacted:
-        caller.engine.scrub()
+        context.engine.scrub()
     return change
 
 
 def restore(
-    caller: AgentContext, key: str, seq: int, *, idempotency_key: str | None = None
+    context: AgentContext, key: str, seq: int, *, idempotency_key: str | None = None
 ) -> StoredEntry:
-    """Write what the change *seq* of *key* held; NotFound when it holds nothing.
+    """Write the content of the change *seq* of *key* again.
 
-    That is also what a repeat is answered with, if the change was let go meanwhile: what it held
-    is nowhere else.
+    Raises NotFound when the change has no content. A repeat under the same idempotency key also
+    raises it once the change was deleted, as its content is stored nowhere else.
     """
-    with refusals(caller):
+    with refusals(context):
         checked_key(key)
         replay = Replay.of(idempotency_key, "restore", key, seq)
 
     def work(tx: Transaction) -> StoredEntry:
-        row = change_at(caller, tx, seq)
+        row = change_at(context, tx, seq)
         if row.key != key or row.content is None or row.category is None:
             raise NotFound(
                 CHANGE, str(seq), next="Look at the history of the key for one that holds content."
             )
-        asked = checked_entry(key, row.content, row.category, ())
-        book = AgentTransaction(caller, tx)
-        book.open([key], shared=needs_shared(asked.category))
-        first = None if replay is None else replay.answer(book, EntryAnswer)
+        request = checked_entry(key, row.content, row.category, ())
+        unit = AgentTransaction(context, tx)
+        unit.open([key], shared=needs_shared(request.category))
+        first = None if replay is None else replay.answer(unit, EntryAnswer)
         if first is not None:
-            return entry_again(book, asked, first)
-        entry = store(book, asked, EntryWrite(op="restore", cause={"restored": str(seq)}))
+            return entry_again(unit, request, first)
+        entry = store(unit, request, EntryWrite(op="restore", cause={"restored": str(seq)}))
         if replay is not None:
-            replay.keep(book, kept_of(book, entry))
-        book.close()
+            replay.keep(unit, kept_of(unit, entry))
+        unit.close()
         return entry
 
-    return write(caller, work)
+    return write(context, work)

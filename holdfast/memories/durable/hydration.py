@@ -47,11 +47,11 @@ _texts, _numbers = msgspec.json.Decoder(list[str]), msgspec.json.Decoder(list[in
 
 
 class Hydration(Struct, frozen=True, kw_only=True, dict=True):
-    """What was chosen within a budget, and what was left out.
+    """Entries selected within a budget, and the entries left out.
 
-    `entries` stand in the order taken: core newest first, then the others newest first. Every
-    candidate is in exactly one of `entries` and `omitted`. `seq` is the newest write it saw,
-    `digest` the sha256 over the ordered scope, key and seq of what was chosen.
+    `entries` are in the order of selection: core newest first, then the others newest first. Every
+    candidate is in exactly one of `entries` and `omitted`. `seq` is the newest write among them,
+    `digest` the sha256 over scope, key and seq of `entries`, in order.
     """
 
     entries: tuple[DurableEntry, ...]
@@ -70,12 +70,12 @@ class Hydration(Struct, frozen=True, kw_only=True, dict=True):
         return render(self.agent, self.entries, self.omitted, self.omitted_bytes)
 
     def render(self) -> str:
-        """Return it as a block for a prompt, escaped; "" when there is nothing to say."""
+        """Return an escaped block for a prompt; "" without entries and omissions."""
         return self._rendered
 
 
 class ToSee(Struct, frozen=True, kw_only=True):
-    """How much there is to see, conversation entries left out, and the budget for it."""
+    """Bytes of the visible entries, and their budget; conversation entries excluded."""
 
     size_bytes: int
     shared_size_bytes: int
@@ -83,46 +83,48 @@ class ToSee(Struct, frozen=True, kw_only=True):
 
     @property
     def allowed(self) -> int:
-        """The budget where none is asked for."""
+        """The budget in force unless a call passes its own."""
         return DurableLimits().budget if self.budget is None else self.budget
 
 
-def hydrate(caller: AgentContext, budget: int | None) -> Hydration:
-    """Choose what fits *budget* bytes, the agent's limit for None, of one moment."""
+def hydrate(context: AgentContext, budget: int | None) -> Hydration:
+    """Select entries within *budget* bytes from one snapshot; None: the agent's limit."""
     checked_budget(budget)
-    sql = caller.engine.queries("holdfast.memories.durable")
+    sql = context.engine.queries("holdfast.memories.durable")
 
     def look(reader: Reader) -> Hydration:
-        pass_fence(caller, reader)
-        return hydrate_in(caller, reader, budget, reader.one(ToSee, sql.to_see))
+        pass_fence(context, reader)
+        return hydrate_in(context, reader, budget, reader.one(ToSee, sql.to_see))
 
-    hydration = caller.engine.read(look)
+    hydration = context.engine.read(look)
     counts.add_all(counted(hydration))
-    publish(caller, "hydrated", **told(hydration))
+    publish(context, "hydrated", **event_data(hydration))
     return hydration
 
 
 def hydrate_in(
-    caller: AgentContext, reader: Reader, budget: int | None, there: ToSee, *, fresh: bool = False
+    context: AgentContext, reader: Reader, budget: int | None, there: ToSee, *, fresh: bool = False
 ) -> Hydration:
-    """Hydrate within a read or a transaction under way; a *fresh* run has no entries yet."""
+    """Hydrate within an open read or transaction.
+
+    A *fresh* run has no entries yet.
+    """
     allowed = there.allowed if budget is None else budget
-    alone = fresh or caller.run is None
+    alone = fresh or context.run is None
     if alone and there.size_bytes + there.shared_size_bytes <= allowed:
-        # Nothing has to be left out but what is shadowed: one statement reads all of it.
-        return _hydration(caller, allowed, *plan(_all(caller, reader), budget=allowed).divided())
-    chosen, omitted = plan_in(caller, reader, allowed).divided()
-    entries = _read(caller, reader, chosen)
+        # Only shadowed entries are left out, so one statement reads everything.
+        return _hydration(context, allowed, *plan(_all(context, reader), budget=allowed).divided())
+    chosen, omitted = plan_in(context, reader, allowed).divided()
+    entries = _read(context, reader, chosen)
     while len(entries) < len(chosen):
-        # In a transaction under way what the workspace shares may change from one statement to
-        # the next.
-        chosen, omitted = plan_in(caller, reader, allowed).divided()
-        entries = _read(caller, reader, chosen)
-    return _hydration(caller, allowed, [entries[each.seq] for each in chosen], omitted)
+        # Within a transaction, workspace entries may change from one statement to the next.
+        chosen, omitted = plan_in(context, reader, allowed).divided()
+        entries = _read(context, reader, chosen)
+    return _hydration(context, allowed, [entries[each.seq] for each in chosen], omitted)
 
 
 def _hydration(
-    caller: AgentContext,
+    context: AgentContext,
     budget: int,
     entries: Sequence[DurableEntry],
     omitted: tuple[OmittedEntry, ...],
@@ -134,23 +136,25 @@ def _hydration(
         size_bytes=sum(map(_SIZE, entries)),
         omitted_bytes=sum(map(_SIZE, omitted)),
         budget=budget,
-        agent=caller.agent,
-        workspace=caller.workspace,
-        run_id=caller.run_id or None,
+        agent=context.agent,
+        workspace=context.workspace,
+        run_id=context.run_id or None,
         seq=max(map(_SEQ, everything), default=0),
         digest=digest(entries),
     )
 
 
-def plan_in(caller: AgentContext, reader: Reader, budget: int) -> HydrationPlan[HydrationCandidate]:
-    """Plan by sizes alone, within a read or a transaction under way."""
-    sql = caller.engine.queries("holdfast.memories.durable")
-    there = reader.rows(sql.candidates, run_id=caller.run_id, now=caller.now())
+def plan_in(
+    context: AgentContext, reader: Reader, budget: int
+) -> HydrationPlan[HydrationCandidate]:
+    """Plan by sizes, without contents, within an open read or transaction."""
+    sql = context.engine.queries("holdfast.memories.durable")
+    there = reader.rows(sql.candidates, run_id=context.run_id, now=context.now())
     return plan([each for row in there for each in _candidates(row)], budget=budget)
 
 
-def told(hydration: Hydration) -> dict[str, Fact]:
-    """Return what an event tells of *hydration*."""
+def event_data(hydration: Hydration) -> dict[str, Fact]:
+    """Return the event data of *hydration*."""
     return {
         "entries": len(hydration.entries),
         "omitted": len(hydration.omitted),
@@ -161,7 +165,7 @@ def told(hydration: Hydration) -> dict[str, Fact]:
 
 
 def counted(hydration: Hydration) -> Iterable[Count]:
-    """Give what is counted of *hydration*."""
+    """Yield the counter increments of *hydration*."""
     yield "hydrations_total", "", 1
     yield "hydrated_entries_total", "", len(hydration.entries)
     yield "hydrated_bytes_total", "", hydration.size_bytes
@@ -179,32 +183,32 @@ def checked_budget(given: object) -> None:
         raise InvalidInput("budget", f"must be {least} to {most:,} bytes", limit=most, given=given)
 
 
-def _all(caller: AgentContext, reader: Reader) -> list[DurableEntry]:
-    sql = caller.engine.queries("holdfast.memories.durable")
-    rows = reader.rows(sql.all_entries, run_id=caller.run_id, now=caller.now())
-    return [entry_of(caller.workspace, row) for row in rows]
+def _all(context: AgentContext, reader: Reader) -> list[DurableEntry]:
+    sql = context.engine.queries("holdfast.memories.durable")
+    rows = reader.rows(sql.all_entries, run_id=context.run_id, now=context.now())
+    return [entry_of(context.workspace, row) for row in rows]
 
 
 def _read(
-    caller: AgentContext, reader: Reader, wanted: Sequence[Weighable]
+    context: AgentContext, reader: Reader, wanted: Sequence[Weighable]
 ) -> Mapping[int, DurableEntry]:
-    """Return those of *wanted* that are there as they were seen, by their numbers."""
+    """Return the entries of *wanted* that have not changed since, by `seq`."""
     if not wanted:
         return {}
-    sql = caller.engine.queries("holdfast.memories.durable")
-    chosen = msgspec.json.encode([_spot(caller, each) for each in wanted]).decode()
+    sql = context.engine.queries("holdfast.memories.durable")
+    chosen = msgspec.json.encode([_spot(context, each) for each in wanted]).decode()
     numbers = {each.seq for each in wanted}
     rows = reader.rows(sql.chosen_entries, chosen=chosen)
-    return {row[SEQ]: entry_of(caller.workspace, row) for row in rows if row[SEQ] in numbers}
+    return {row[SEQ]: entry_of(context.workspace, row) for row in rows if row[SEQ] in numbers}
 
 
-def _spot(caller: AgentContext, candidate: Weighable) -> tuple[str, str, str]:
-    agent = "" if candidate.scope == "workspace" else caller.agent
-    return agent, caller.run_id if candidate.scope == "run" else "", candidate.key
+def _spot(context: AgentContext, candidate: Weighable) -> tuple[str, str, str]:
+    agent = "" if candidate.scope == "workspace" else context.agent
+    return agent, context.run_id if candidate.scope == "run" else "", candidate.key
 
 
 def _candidates(row: Row) -> Iterable[HydrationCandidate]:
-    """Give the candidates of one place, whose columns *row* has."""
+    """Yield the candidates of one location, which *row* has as columns."""
     agent, run_id, keys, categories, sizes, seqs = row
     scope: EntryScope = scope_of(agent, run_id)
     return map(
@@ -217,8 +221,8 @@ def _candidates(row: Row) -> Iterable[HydrationCandidate]:
     )
 
 
-_NOBODYS: Final = b""
-"""The hash of no key."""
+_NO_HASH: Final = b""
+"""Matches the hash of no key."""
 
 _WENT: Final[dict[str, Verdict]] = {
     "expire": "expired",
@@ -229,7 +233,7 @@ _WENT: Final[dict[str, Verdict]] = {
 
 
 class _Gone(Struct, frozen=True, kw_only=True):
-    """How something under a key last went, by the log or by a tombstone."""
+    """The last deletion under a key, from the log or a tombstone."""
 
     seq: int
     at: int
@@ -242,7 +246,7 @@ class _Gone(Struct, frozen=True, kw_only=True):
 
 
 class _Expired(Struct, frozen=True, kw_only=True):
-    """An entry that is over, and still on disk."""
+    """An expired entry that is still on disk."""
 
     category: str
     size_bytes: int
@@ -254,26 +258,27 @@ class _Secret(Struct, frozen=True):
     secret: bytes
 
 
-def explain(caller: AgentContext, key: str, budget: int | None = None) -> Explanation:
-    """Say whether a hydration with *budget* bytes, the agent's limit for None, takes *key*.
+def explain(context: AgentContext, key: str, budget: int | None = None) -> Explanation:
+    """Return whether a hydration within *budget* bytes takes *key*, and why.
 
-    It is about the nearest entry under the key; if there is none, about what became of it.
+    *budget* None is the agent's limit. Explains the nearest entry under the key; if there is none,
+    how the last one was deleted.
     """
     with coded():
         checked_key(key)
         checked_budget(budget)
-        return caller.engine.read(lambda reader: _explain(caller, reader, key, budget))
+        return context.engine.read(lambda reader: _explain(context, reader, key, budget))
 
 
-def _explain(caller: AgentContext, reader: Reader, key: str, budget: int | None) -> Explanation:
-    pass_fence(caller, reader)
-    sql = caller.engine.queries("holdfast.memories.durable")
+def _explain(context: AgentContext, reader: Reader, key: str, budget: int | None) -> Explanation:
+    pass_fence(context, reader)
+    sql = context.engine.queries("holdfast.memories.durable")
     allowed = reader.one(ToSee, sql.to_see).allowed if budget is None else budget
-    planned = plan_in(caller, reader, allowed)
+    planned = plan_in(context, reader, allowed)
     for each in planned.considered:
         if each.candidate.key == key:
             return _of_candidate(each, allowed)
-    return _of_absent(caller, reader, key, allowed)
+    return _of_absent(context, reader, key, allowed)
 
 
 def _of_candidate(each: Considered[HydrationCandidate], budget: int) -> Explanation:
@@ -312,19 +317,19 @@ def _said_of(each: Considered[HydrationCandidate], reason: Verdict, budget: int)
             return f"{name} is not hydrated: {turn}, and it has {size}."
 
 
-def _of_absent(caller: AgentContext, reader: Reader, key: str, budget: int) -> Explanation:
-    sql = caller.engine.queries("holdfast.memories.durable")
+def _of_absent(context: AgentContext, reader: Reader, key: str, budget: int) -> Explanation:
+    sql = context.engine.queries("holdfast.memories.durable")
     secret = reader.first(_Secret, sql.get_secret)
-    hashed = _NOBODYS if secret is None else key_hash(secret.secret, key)
-    gone = reader.first(_Gone, sql.last_gone, key=key, key_hash=hashed, run_id=caller.run_id)
-    over = reader.first(_Expired, sql.entry_expired, key=key, now=caller.now())
+    hashed = _NO_HASH if secret is None else key_hash(secret.secret, key)
+    gone = reader.first(_Gone, sql.last_gone, key=key, key_hash=hashed, run_id=context.run_id)
+    over = reader.first(_Expired, sql.entry_expired, key=key, now=context.now())
     if over is not None and (gone is None or gone.at <= over.expires_at):
         gone = _Gone(
             seq=0,
             at=over.expires_at,
             op="expire",
             category=over.category,
-            agent=caller.agent,
+            agent=context.agent,
             run_id=NO_RUN,
             size_bytes=over.size_bytes,
             actor=over.updated_by,

@@ -30,12 +30,12 @@ from holdfast.memories.durable.transaction import AgentTransaction, secret_of
 from holdfast.memories.durable.validation import CheckedEntry, checked_idempotency_key, refuse_long
 from holdfast.memories.durable.write_entry import Shadowed, core_held, notices, stored
 
-# What is kept of a write holds no key and no content, for those may be forgotten meanwhile: only
-# hashes of what was asked, and the ids and numbers of what became of it. The rest of the first
-# answer is made again from the repeated arguments and the log.
+# A stored result holds no key and no content, as those may be forgotten meanwhile: only hashes of
+# the request, and ids and numbers of the result. The rest of the first result is rebuilt from the
+# repeated arguments and the log.
 
 _KEY: Final = b"\0idempotency key\0"
-_ASKED: Final = b"\0asked\0"
+_REQUEST: Final = b"\0asked\0"
 
 
 class _Kept(Struct, frozen=True, kw_only=True):
@@ -47,52 +47,53 @@ class _Kept(Struct, frozen=True, kw_only=True):
 class Replay:
     """One write under an idempotency key."""
 
-    def __init__(self, idempotency_key: str, asked: bytes) -> None:
-        self._key, self._asked = idempotency_key, asked
+    def __init__(self, idempotency_key: str, request: bytes) -> None:
+        self._key, self._request = idempotency_key, request
 
     @classmethod
-    def of(cls, idempotency_key: object, act: str, *asked: object) -> "Replay | None":
-        """Return the replay of *act*, which is told by *asked*; None without a key.
+    def of(cls, idempotency_key: object, act: str, *params: object) -> "Replay | None":
+        """Return the replay of *act* with *params*; None without a key.
 
-        InvalidInput for what cannot be a key.
+        Raises InvalidInput for an invalid key.
         """
         key = checked_idempotency_key(idempotency_key)
-        return None if key is None else cls(key, msgspec.json.encode([act, *asked]))
+        return None if key is None else cls(key, msgspec.json.encode([act, *params]))
 
-    def answer(self, book: AgentTransaction, make: type[Any]) -> Any:
-        """Return the answer that was kept of this write, as *make*; None if it was not made yet.
+    def answer(self, unit: AgentTransaction, make: type[Any]) -> Any:
+        """Return the stored result of this write as *make*, or None.
 
-        IdempotencyMismatch if another write was made under the key.
+        None if the write is new, or was stored more than 24 hours ago. Raises IdempotencyMismatch
+        if another write used the key.
         """
-        kept = book.tx.first(_Kept, book.sql.get_replay, key_hash=self._hash(book, _KEY, self._key))
-        if kept is None or kept.at < book.now - REPLAYS_KEPT:
+        kept = unit.tx.first(_Kept, unit.sql.get_replay, key_hash=self._hash(unit, _KEY, self._key))
+        if kept is None or kept.at < unit.now - REPLAYS_KEPT:
             return None
-        if not hmac.compare_digest(kept.asked, self._hash(book, _ASKED, self._asked)):
+        if not hmac.compare_digest(kept.asked, self._hash(unit, _REQUEST, self._request)):
             raise IdempotencyMismatch(self._key)
         return msgspec.json.decode(kept.answer, type=make)
 
-    def keep(self, book: AgentTransaction, answer: object) -> None:
-        """Keep *answer* with what the book writes."""
-        book.tx.send(
-            book.sql.keep_replay,
-            key_hash=self._hash(book, _KEY, self._key),
-            asked=self._hash(book, _ASKED, self._asked),
+    def keep(self, unit: AgentTransaction, answer: object) -> None:
+        """Store *answer* in the same transaction."""
+        unit.tx.send(
+            unit.sql.keep_replay,
+            key_hash=self._hash(unit, _KEY, self._key),
+            asked=self._hash(unit, _REQUEST, self._request),
             answer=msgspec.json.encode(answer).decode(),
-            now=book.now,
+            now=unit.now,
         )
 
     @staticmethod
-    def _hash(book: AgentTransaction, what: bytes, given: str | bytes) -> bytes:
+    def _hash(unit: AgentTransaction, what: bytes, given: str | bytes) -> bytes:
         text = given.encode() if isinstance(given, str) else given
-        return hmac.digest(secret_of(book), what + text, "sha256")
+        return hmac.digest(secret_of(unit), what + text, "sha256")
 
 
 UNKNOWN: Final = ""
-"""Stands for the key and the category of what was forgotten meanwhile."""
+"""Key and category of an entry that was forgotten meanwhile."""
 
 
 class GoneAnswer(Struct, frozen=True):
-    """An entry that the write took away: the log's row on it, and the numbers it had."""
+    """An entry that the write deleted: its row in the log, its `seq` and size."""
 
     logged: int
     seq: int
@@ -101,7 +102,7 @@ class GoneAnswer(Struct, frozen=True):
 
 
 class EntryAnswer(Struct, frozen=True, kw_only=True):
-    """What became of one entry, in ids and numbers."""
+    """The stored result of one entry: ids and numbers only."""
 
     id: str
     seq: int
@@ -119,7 +120,7 @@ class EntryAnswer(Struct, frozen=True, kw_only=True):
 
 
 class RefusalAnswer(Struct, frozen=True, kw_only=True):
-    """Why an entry was refused, in numbers; all None is for want of a run."""
+    """The stored refusal of one entry; all None is RunRequired."""
 
     longest: int | None = None
     forgotten_at: int | None = None
@@ -128,14 +129,14 @@ class RefusalAnswer(Struct, frozen=True, kw_only=True):
 
 
 class ManyAnswer(Struct, frozen=True, kw_only=True):
-    """What became of many entries, by their index."""
+    """The stored results of many entries, by index."""
 
     stored: dict[int, EntryAnswer] = field(default_factory=dict[int, EntryAnswer])
     refused: dict[int, RefusalAnswer] = field(default_factory=dict[int, RefusalAnswer])
 
 
-def kept_of(book: AgentTransaction, entry: StoredEntry) -> EntryAnswer:
-    """Return what is kept of *entry*, just written in *book*."""
+def kept_of(unit: AgentTransaction, entry: StoredEntry) -> EntryAnswer:
+    """Return the result to store for *entry*, just written in *unit*."""
     return EntryAnswer(
         id=entry.id,
         seq=entry.seq,
@@ -146,25 +147,25 @@ def kept_of(book: AgentTransaction, entry: StoredEntry) -> EntryAnswer:
         updated_by=by_text(entry.updated_by),
         outcome=entry.outcome,
         shadows=entry.shadows,
-        core=core_held(book),
-        cap=book.limits.cap,
-        evicted=_kept_gone(book, entry.evicted),
-        expired=_kept_gone(book, entry.expired),
+        core=core_held(unit),
+        cap=unit.limits.cap,
+        evicted=_kept_gone(unit, entry.evicted),
+        expired=_kept_gone(unit, entry.expired),
     )
 
 
-def entry_again(book: AgentTransaction, asked: CheckedEntry, answer: EntryAnswer) -> StoredEntry:
-    """Return the entry that *answer* is of, which was asked for in the same words."""
-    of_run = asked.category == CONVERSATION
+def entry_again(unit: AgentTransaction, request: CheckedEntry, answer: EntryAnswer) -> StoredEntry:
+    """Rebuild the result of the first write from *answer* and the same request."""
+    of_run = request.category == CONVERSATION
     row = EntryRow(
-        agent=SHARED if asked.category == WORKSPACE else book.caller.agent,
-        run_id=book.caller.run_id if of_run else NO_RUN,
-        key=asked.key,
+        agent=SHARED if request.category == WORKSPACE else unit.caller.agent,
+        run_id=unit.caller.run_id if of_run else NO_RUN,
+        key=request.key,
         id=answer.id,
-        content=asked.content,
-        category=asked.category,
-        tags=tags_text(asked.tags),
-        size_bytes=asked.size_bytes,
+        content=request.content,
+        category=request.category,
+        tags=tags_text(request.tags),
+        size_bytes=request.size_bytes,
         seq=answer.seq,
         created_at=answer.created_at,
         updated_at=answer.updated_at,
@@ -172,19 +173,19 @@ def entry_again(book: AgentTransaction, asked: CheckedEntry, answer: EntryAnswer
         created_by=answer.created_by,
         updated_by=answer.updated_by,
     )
-    names = _names(book, (*answer.evicted, *answer.expired))
+    names = _names(unit, (*answer.evicted, *answer.expired))
     return stored(
-        row.record(book.caller.workspace),
+        row.record(unit.caller.workspace),
         outcome=answer.outcome,
         evicted=_gone(answer.evicted, names),
         expired=_gone(answer.expired, names),
         shadows=answer.shadows,
-        notices=notices(asked, core=answer.core, cap=answer.cap),
+        notices=notices(request, core=answer.core, cap=answer.cap),
     )
 
 
 def kept_refusal(error: HoldfastError) -> RefusalAnswer:
-    """Return what is kept of *error*, with which one entry of many was refused."""
+    """Return what to store of *error*, which refused one entry of many."""
     match error:
         case InvalidInput():
             return RefusalAnswer(longest=error.limit)
@@ -196,8 +197,8 @@ def kept_refusal(error: HoldfastError) -> RefusalAnswer:
             return RefusalAnswer()
 
 
-def refusal_again(asked: CheckedEntry, answer: RefusalAnswer) -> HoldfastError:
-    """Return the error that *answer* is of; it no longer names the coldest keys."""
+def refusal_again(request: CheckedEntry, answer: RefusalAnswer) -> HoldfastError:
+    """Rebuild the error of *answer*, without the coldest keys."""
     if answer.forgotten_at is not None:
         return Forgotten(from_microseconds(answer.forgotten_at), answer.by)
     if answer.full is not None:
@@ -206,7 +207,7 @@ def refusal_again(asked: CheckedEntry, answer: RefusalAnswer) -> HoldfastError:
     if answer.longest is None:
         return RunRequired()
     try:
-        refuse_long(asked, most=answer.longest)
+        refuse_long(request, most=answer.longest)
     except InvalidInput as error:
         return error
     raise AssertionError
@@ -218,23 +219,23 @@ class _Named(Struct, frozen=True, kw_only=True):
     category: str | None
 
 
-def _kept_gone(book: AgentTransaction, gone: Iterable[Gone]) -> tuple[GoneAnswer, ...]:
+def _kept_gone(unit: AgentTransaction, gone: Iterable[Gone]) -> tuple[GoneAnswer, ...]:
     return tuple(
-        GoneAnswer(book.taken[each.seq], each.seq, each.size_bytes, each.scope) for each in gone
+        GoneAnswer(unit.taken[each.seq], each.seq, each.size_bytes, each.scope) for each in gone
     )
 
 
-def _names(book: AgentTransaction, gone: Iterable[GoneAnswer]) -> Mapping[int, _Named]:
+def _names(unit: AgentTransaction, gone: Iterable[GoneAnswer]) -> Mapping[int, _Named]:
     seqs = [each.logged for each in gone]
     if not seqs:
         return {}
-    told = msgspec.json.encode(seqs).decode()
-    return {each.seq: each for each in book.tx.all(_Named, book.sql.changes_at, seqs=told)}
+    numbers = msgspec.json.encode(seqs).decode()
+    return {each.seq: each for each in unit.tx.all(_Named, unit.sql.changes_at, seqs=numbers)}
 
 
 def _gone(gone: Iterable[GoneAnswer], names: Mapping[int, _Named]) -> tuple[Gone, ...]:
     unknown = _Named(seq=0, key=None, category=None)
-    told = [(each, names.get(each.logged, unknown)) for each in gone]
+    pairs = [(each, names.get(each.logged, unknown)) for each in gone]
     return tuple(
         Gone(
             key=named.key or UNKNOWN,
@@ -243,5 +244,5 @@ def _gone(gone: Iterable[GoneAnswer], names: Mapping[int, _Named]) -> tuple[Gone
             size_bytes=each.size_bytes,
             seq=each.seq,
         )
-        for each, named in told
+        for each, named in pairs
     )

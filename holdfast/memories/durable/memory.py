@@ -33,7 +33,7 @@ from holdfast.memories.durable.write_entry import EntryWrite
 
 
 class DurableMemory:
-    """What one agent remembers between runs, by key.
+    """Durable memory of one agent: entries by key, kept between runs.
 
     >>> import holdfast
     >>> durable = holdfast.open(":memory:").durable("agent_7")
@@ -43,8 +43,8 @@ class DurableMemory:
     True
     """
 
-    def __init__(self, caller: AgentContext) -> None:
-        self.caller = caller
+    def __init__(self, context: AgentContext) -> None:
+        self.caller = context
 
     def set(
         self,
@@ -59,10 +59,10 @@ class DurableMemory:
     ) -> StoredEntry:
         """Write the whole entry under *key*, replacing what was there.
 
-        With `refresh=False` an entry that is the same already is left alone. *expected_seq* is
-        that of the entry to write over, 0 for none. Asked again within 24 hours under the same
-        *idempotency_key*, nothing is written and the first answer is given. Raises InvalidInput,
-        PreconditionFailed, MemoryFull, RunRequired, Forgotten, IdempotencyMismatch.
+        With `refresh=False` an identical entry stays unchanged. *expected_seq* is the `seq` of the
+        entry to overwrite, 0 for none. A repeat within 24 hours under the same *idempotency_key*
+        writes nothing and returns the first result. Raises InvalidInput, PreconditionFailed,
+        MemoryFull, RunRequired, Forgotten, IdempotencyMismatch.
         """
         wish = EntryWrite(
             refresh=refresh, expected_seq=expected_seq, idempotency_key=idempotency_key
@@ -75,13 +75,16 @@ class DurableMemory:
         """Write at most 1,000 entries in one transaction, in their order.
 
         Each item is a mapping of key, content, category and tags, or has these as attributes.
-        With `abort` the first that is refused raises, with its `index`, and nothing is written;
-        with `skip` the others are, and it is in `refused`.
+        With `abort` the first refused item raises, with its `index`, and nothing is written; with
+        `skip` the other items are written, and it is listed in `refused`.
         """
         return set_many(self.caller, items, on_error=on_error, refresh=refresh)
 
     def get(self, key: str) -> DurableEntry | None:
-        """Return the nearest entry under exactly *key*, the agent's or the workspace's, or None."""
+        """Return the nearest entry under exactly *key*, or None.
+
+        The agent's own entry is nearer than the workspace's.
+        """
         with coded():
             return get(self.caller, key)
 
@@ -97,8 +100,8 @@ class DurableMemory:
     ) -> Page[DurableEntry]:
         """Return the entries that pass all filters, newest first, shadowed ones included.
 
-        An entry has all of *tags*, and each word of *query*, by case folding, in its key, its
-        content or a tag. *since* is an instant, or a span back from now. *limit* is 1 to 1,000.
+        A match has all of *tags*, and each word of *query*, case-folded, in its key, its content
+        or a tag. *since* is an instant, or a span back from now. *limit* is 1 to 1,000.
         """
         filters = EntryQuery(
             category=category, tags=tags, since=since, key_prefix=key_prefix, query=query
@@ -109,18 +112,24 @@ class DurableMemory:
     def forget(self, key: str, *, scope: EntryScope | None = None) -> bool:
         """Forget *key*: the agent's entry, or else the workspace's; *scope* picks one.
 
-        True when something was removed: then its bytes are in no file of the database. What
-        stays is that it was forgotten, for whoever knows the key.
+        Returns True when an entry was deleted: then its bytes are in no file of the database. A
+        tombstone stays, which only a client that knows the key can find.
         """
         return forget(self.caller, key, scope)
 
     def hydrate(self, budget: int | None = None) -> Hydration:
-        """Return what the agent sees at a run's start, within *budget* bytes; None: its limit."""
+        """Return what the agent sees at the start of a run.
+
+        *budget* is in bytes; None is the agent's limit.
+        """
         with coded():
             return hydrate(self.caller, budget)
 
     def explain(self, key: str, budget: int | None = None) -> Explanation:
-        """Say whether a hydration with *budget* bytes takes the entry under *key*, and why."""
+        """Explain whether a hydration takes the entry under *key*, and why.
+
+        *budget* is in bytes; None is the agent's limit.
+        """
         return explain(self.caller, key, budget)
 
     def run(
@@ -131,10 +140,10 @@ class DurableMemory:
         budget: int | None = None,
         resume: bool = False,
     ) -> DurableRun:
-        """Open a run, which supersedes the one that was open in its *lane*, and hydrate it.
+        """Open a run in *lane* and hydrate it; supersede the run open there.
 
-        With *resume* it takes over the conversation entries of the run of the same *run_id* that
-        did not come to its end.
+        With *resume* it takes over the conversation entries of an unfinished run with the same
+        *run_id*.
         """
         begun = begin(self.caller, run_id, lane=lane, budget=budget, resume=resume)
         return DurableRun(begun)
@@ -148,31 +157,32 @@ class DurableMemory:
         limit: int | None = LISTED,
         page: str | None = None,
     ) -> Page[EntryChange]:
-        """Return the changes of the agent's entries, its runs' and the workspace's, newest first.
+        """Return the changes of the agent's, its runs' and workspace entries.
 
-        Those of *key* alone where it is given, also from before it was forgotten; a key that was
-        forgotten is None in them. Kept are the newest 20 of a key, for 90 days.
+        Newest first. With *key*, only the changes of that key, including those from before it was
+        forgotten; a forgotten key is None in them. Stored are the newest 20 of a key, for 90 days.
         """
         with coded():
             return history(self.caller, key, op=op, since=since, limit=limit, page=page)
 
     def redact(self, seq: int) -> EntryChange:
-        """Take the content out of the change *seq*, which stays and says so; NotFound without it.
+        """Remove the content from the change *seq*; a repeat changes nothing.
 
-        Again changes nothing. When this returns the bytes are in no file of the database, unless
-        the entry itself still has them.
+        The change stays in the log with `redacted_at`. When this returns the bytes are in no file
+        of the database, unless the entry itself still has them. Raises NotFound when there is no
+        such change.
         """
         return redact(self.caller, seq)
 
     def restore(self, key: str, seq: int) -> StoredEntry:
-        """Write what the change *seq* of *key* held, as a new write.
+        """Write the content of the change *seq* of *key* as a new write.
 
-        Raises NotFound when there is no such change, or it holds no content any more.
+        Raises NotFound when there is no such change, or its content was deleted.
         """
         return restore(self.caller, key, seq)
 
     def sweep(self) -> Swept:
-        """Remove what is over: expired entries, runs that lapsed, what the log no longer keeps."""
+        """Delete expired entries, lapsed runs and old rows of the log."""
         return sweep(self.caller)
 
     def limits(self) -> DurableLimits:
@@ -181,20 +191,20 @@ class DurableMemory:
             return limits_of(self.caller)
 
     def set_limits(self, *, evict: bool = False, **limits: int | None) -> LimitsChanged:
-        """Set limits of this agent's own; None lets the workspace's apply again.
+        """Set this agent's own limits; None restores the workspace's.
 
-        A cap below what is held raises MemoryFull, which says how many would go; with *evict*
-        they do, coldest first.
+        A cap below the number of entries raises MemoryFull, which says how many would be evicted;
+        with *evict* they are, coldest first.
         """
         return set_limits(self.caller, limits, evict=evict)
 
     def export_markdown(
         self, directory: str | PathLike[str], *, include_workspace: bool = True
     ) -> ExportReport:
-        """Write each entry to a file of its own below *directory*; conversation entries stay out.
+        """Write each entry to a file of its own below *directory*.
 
-        The directory is absent, empty, or an earlier export of this agent, in which files of
-        entries that are gone are removed; anything else is InvalidInput.
+        Conversation entries are not exported. The directory is absent, empty, or an earlier export
+        of this agent, in which files of deleted entries are removed; anything else is InvalidInput.
         """
         return export_markdown(self.caller, directory, include_workspace=include_workspace)
 
@@ -206,11 +216,12 @@ class DurableMemory:
         dry_run: bool = False,
         rebind: bool = False,
     ) -> ImportReport:
-        """Take in the files of *directory* in one transaction; what cannot go in is `rejected`.
+        """Import the files of *directory* in one transaction.
 
-        `replace` besides forgets the agent's entries that no file holds; if any file is rejected
-        it changes nothing and raises ImportRefused. A *dry_run* only says what would be done.
-        With *rebind* another agent's files are taken as this one's.
+        Files that cannot be imported are in `rejected`. `replace` also forgets the agent's entries
+        that no file holds; if any file is rejected it changes nothing and raises ImportRefused. A
+        *dry_run* only reports what would be done. With *rebind* another agent's files are imported
+        as this agent's.
         """
         how = How(mode=mode, dry_run=dry_run, rebind=rebind)
         return import_markdown(self.caller, directory, how)
@@ -224,10 +235,11 @@ class DurableMemory:
         as_key: str | None = None,
         tags: Iterable[str] = (),
     ) -> StoredEntry:
-        """Store what *memory*, of one run, has under *key*: text as it is, other values as JSON.
+        """Store the value under *key* in *memory*, the memory of one run.
 
-        The key loses its namespace (`shared:owner` becomes `owner`) unless *as_key* is given.
-        Raises NotFound when nothing is there, and what `set` raises.
+        Text is stored as it is, other values as JSON. The key loses its namespace (`shared:owner`
+        becomes `owner`) unless *as_key* is given. Raises NotFound when there is no value, and what
+        `set` raises.
         """
         what = promotion(memory, key, as_key)
         return promote(self.caller, what, category=category, tags=tags)

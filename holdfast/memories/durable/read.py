@@ -31,11 +31,11 @@ LISTED: Final = 100
 NEWEST: Final = 2**63 - 1
 EVER: Final = -(2**63)
 SCANNED: Final = 500
-"""Rows that are looked through at a time."""
+"""Rows that are filtered at a time."""
 
 
 class EntryQuery(Struct, frozen=True, kw_only=True):
-    """Which entries are wanted; what is None or "" filters nothing."""
+    """Filters of a list of entries; None or "" does not filter."""
 
     category: str | None = None
     tags: Iterable[str] | None = None
@@ -44,34 +44,38 @@ class EntryQuery(Struct, frozen=True, kw_only=True):
     query: str | None = None
 
 
-def get(caller: AgentContext, key: str) -> DurableEntry | None:
-    """Return the nearest entry under exactly *key*: the run's, the agent's, the workspace's."""
+def get(context: AgentContext, key: str) -> DurableEntry | None:
+    """Return the nearest entry under exactly *key*, or None.
+
+    The run's entry is nearest, then the agent's, then the workspace's. Counts a hit or a miss.
+    Raises StaleRun in a run that is no longer live.
+    """
     checked_key(key)
-    if caller.run is None:
-        sql = caller.engine.queries("holdfast.memories.durable")
-        row = _nearest(caller, caller.engine.rows(sql.get_entries, key=key))
+    if context.run is None:
+        sql = context.engine.queries("holdfast.memories.durable")
+        row = _nearest(context, context.engine.rows(sql.get_entries, key=key))
     else:
-        row = caller.engine.read(partial(_get_in_run, caller, key))
+        row = context.engine.read(partial(_get_in_run, context, key))
     if row is None:
         counts.misses.tick()
         return None
     counts.hits.tick()
-    return entry_of(caller.workspace, row)
+    return entry_of(context.workspace, row)
 
 
-def _get_in_run(caller: AgentContext, key: str, reader: Reader) -> Row | None:
-    pass_fence(caller, reader)
-    sql = caller.engine.queries("holdfast.memories.durable")
-    ours = reader.rows(sql.get_entry_of_run, run=caller.run_id, key=key)
-    return ours[0] if ours else _nearest(caller, reader.rows(sql.get_entries, key=key))
+def _get_in_run(context: AgentContext, key: str, reader: Reader) -> Row | None:
+    pass_fence(context, reader)
+    sql = context.engine.queries("holdfast.memories.durable")
+    ours = reader.rows(sql.get_entry_of_run, run=context.run_id, key=key)
+    return ours[0] if ours else _nearest(context, reader.rows(sql.get_entries, key=key))
 
 
-def _nearest(caller: AgentContext, rows: list[Row]) -> Row | None:
-    """Return the agent's own row, or the workspace's, whichever is there and not expired."""
+def _nearest(context: AgentContext, rows: list[Row]) -> Row | None:
+    """Return the agent's own row, else the workspace's; skip expired rows."""
     found: Row | None = None
     for row in rows:
         expires_at: int | None = row[EXPIRES_AT]
-        if expires_at is not None and expires_at < caller.now():
+        if expires_at is not None and expires_at < context.now():
             continue
         if found is None or row[AGENT]:
             found = row
@@ -79,7 +83,7 @@ def _nearest(caller: AgentContext, rows: list[Row]) -> Row | None:
 
 
 class _Wanted(Struct, frozen=True, kw_only=True):
-    """The filters, checked: what the statement asks for, and what is looked at in each row."""
+    """Checked filters: parameters of the statement, tests of each row."""
 
     params: dict[str, Any]
     tags: frozenset[str]
@@ -87,7 +91,7 @@ class _Wanted(Struct, frozen=True, kw_only=True):
     stamp: str
 
     def takes(self, row: Row) -> bool:
-        """Tell whether *row* has the tags and each term, by case folding, somewhere."""
+        """Return whether *row* has all tags, and each term, case-folded, in a field."""
         marks = tags_of(row[TAGS])
         if not self.tags.issubset(marks):
             return False
@@ -98,59 +102,62 @@ class _Wanted(Struct, frozen=True, kw_only=True):
 
 
 def list_entries(
-    caller: AgentContext, filters: EntryQuery, *, limit: int | None, page: str | None
+    context: AgentContext, filters: EntryQuery, *, limit: int | None, page: str | None
 ) -> Page[DurableEntry]:
-    """Return the visible entries that pass *filters*, newest first, shadowed ones included."""
+    """Return the visible entries that pass *filters*, newest first.
+
+    Shadowed entries are included.
+    """
     rows = checked_limit(limit, most=MOST_LISTED, default=LISTED)
-    wanted = _wanted(caller, filters)
+    wanted = _wanted(context, filters)
     before = NEWEST if page is None else seq_in(read_cursor("durable", wanted.stamp, page)[0])
 
     def look(reader: Reader) -> list[Row]:
-        pass_fence(caller, reader)
-        return _look(caller, reader, wanted, before=before, rows=rows + 1)
+        pass_fence(context, reader)
+        return _look(context, reader, wanted, before=before, rows=rows + 1)
 
-    # One statement of its own needs no snapshot: a scan of several, or a run's, does.
-    simple = caller.run is None and not (wanted.tags or wanted.terms)
-    found = look(caller.engine) if simple else caller.engine.read(look)
+    # A single statement needs no snapshot; a scan of several, or a check of the run, does.
+    simple = context.run is None and not (wanted.tags or wanted.terms)
+    found = look(context.engine) if simple else context.engine.read(look)
     if wanted.terms and page is None:
         counts.add("searches_total", "hit" if found else "empty")
     shown = found[:rows]
     more = write_cursor("durable", wanted.stamp, [shown[-1][SEQ]]) if len(found) > rows else None
     return Page(
-        [entry_of(caller.workspace, row) for row in shown],
+        [entry_of(context.workspace, row) for row in shown],
         more,
-        more=lambda page: list_entries(caller, filters, limit=limit, page=page),
+        more=lambda page: list_entries(context, filters, limit=limit, page=page),
     )
 
 
 def _look(
-    caller: AgentContext, reader: Reader, wanted: _Wanted, *, before: int, rows: int
+    context: AgentContext, reader: Reader, wanted: _Wanted, *, before: int, rows: int
 ) -> list[Row]:
-    sql = caller.engine.queries("holdfast.memories.durable")
+    sql = context.engine.queries("holdfast.memories.durable")
     scanning = bool(wanted.tags or wanted.terms)
-    asked = SCANNED if scanning else rows
+    size = SCANNED if scanning else rows
     found: list[Row] = []
     while True:
-        batch = reader.rows(sql.list_entries, before=before, rows=asked, **wanted.params)
+        batch = reader.rows(sql.list_entries, before=before, rows=size, **wanted.params)
         found += filter(wanted.takes, batch) if scanning else batch
-        if len(found) >= rows or len(batch) < asked:
+        if len(found) >= rows or len(batch) < size:
             return found[:rows]
         before = batch[-1][SEQ]
 
 
-def _wanted(caller: AgentContext, filters: EntryQuery) -> _Wanted:
+def _wanted(context: AgentContext, filters: EntryQuery) -> _Wanted:
     category = text_or_none("category", filters.category) or ""
     prefix = text_or_none("key_prefix", filters.key_prefix) or ""
     tags = frozenset(checked_tags(filters.tags or ()))
-    since = checked_since(filters.since, now=caller.clock.now())
+    since = checked_since(filters.since, now=context.clock.now())
     query = text_or_none("query", filters.query) or ""
     terms = tuple(term.casefold() for term in query.split())
     # A span back from now means another instant on each page: the cursor holds the span.
-    told = (category, prefix, sorted(tags), filters.since, terms)
+    params = (category, prefix, sorted(tags), filters.since, terms)
     return _Wanted(
         params={
-            "run_id": caller.run_id,
-            "now": caller.now(),
+            "run_id": context.run_id,
+            "now": context.now(),
             "category": category,
             "since": EVER if since is None else since,
             "prefix": prefix,
@@ -158,12 +165,15 @@ def _wanted(caller: AgentContext, filters: EntryQuery) -> _Wanted:
         },
         tags=tags,
         terms=terms,
-        stamp=digest(caller.workspace, caller.agent, caller.run_id, told),
+        stamp=digest(context.workspace, context.agent, context.run_id, params),
     )
 
 
 def text_or_none(field: str, given: object) -> str | None:
-    """Return *given* if it is text; None for None and ""; InvalidInput for anything else."""
+    """Return *given* if it is text, or None for None and "".
+
+    Raises InvalidInput for any other type, and for U+0000.
+    """
     if given is None:
         return None
     encoded(field, given)
@@ -173,7 +183,10 @@ def text_or_none(field: str, given: object) -> str | None:
 
 
 def seq_in(key: list[str | int]) -> int:
-    """Return the number that *key*, read from a cursor, holds; InvalidInput if it was made up."""
+    """Return the `seq` of *key*, which was read from a cursor.
+
+    Raises InvalidInput if the cursor is not of this list.
+    """
     match key:
         case [int(seq)] if abs(seq) < NEWEST:
             return seq
@@ -202,20 +215,20 @@ class _Row(Struct, frozen=True, kw_only=True):
 
 
 def list_agents(
-    caller: AgentContext, *, limit: int | None = LISTED, page: str | None = None
+    context: AgentContext, *, limit: int | None = LISTED, page: str | None = None
 ) -> Page[AgentSummary]:
-    """Return the agents of *caller*'s workspace by name; *caller* is of no agent."""
+    """Return the agents of the workspace by name; *context* is of no agent."""
     rows = checked_limit(limit, most=MOST_LISTED, default=LISTED)
-    stamp = digest(caller.workspace)
+    stamp = digest(context.workspace)
     after = "" if page is None else _name_in(read_cursor(LIST, stamp, page)[0])
-    sql = caller.engine.queries("holdfast.memories.durable")
-    found = caller.engine.all(_Row, sql.list_agents, after=after, rows=rows + 1)
+    sql = context.engine.queries("holdfast.memories.durable")
+    found = context.engine.all(_Row, sql.list_agents, after=after, rows=rows + 1)
     shown = found[:rows]
     more = write_cursor(LIST, stamp, [shown[-1].agent]) if len(found) > rows else None
     return Page(
         [row.record() for row in shown],
         more,
-        more=lambda page: list_agents(caller, limit=limit, page=page),
+        more=lambda page: list_agents(context, limit=limit, page=page),
     )
 
 

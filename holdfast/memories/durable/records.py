@@ -19,40 +19,40 @@ Outcome = Literal["created", "replaced", "refreshed", "unchanged"]
 
 CORE, DAILY, CONVERSATION, WORKSPACE = "core", "daily", "conversation", "workspace"
 CATEGORIES = (CORE, DAILY, CONVERSATION, WORKSPACE)
-"""The four with a lifetime of their own; any other is the caller's, windowed and kept."""
+"""Categories with their own lifetime; any other is custom, windowed and without expiry."""
 CUSTOM = "custom"
 LABELS = (*CATEGORIES, CUSTOM)
-"""What events and metrics call a category: a label of the caller's is told to nobody."""
+"""Labels of categories in events and metrics; custom names are not published."""
 
 
 def label_of(category: str) -> str:
-    """Return what events and metrics call *category*."""
+    """Return the label of *category* in events and metrics."""
     return category if category in CATEGORIES else CUSTOM
 
 
 class By(Struct, frozen=True, kw_only=True, gc=False):
-    """Who wrote, and in which run."""
+    """The actor of a write, and its run."""
 
     actor: Actor
     run_id: str | None = None
     run_token: int | None = None
 
     def __str__(self) -> str:
-        """Return it as a rendering shows it: `agent:agent_7 run:run_41`."""
+        """Return the text for a prompt, such as `agent:agent_7 run:run_41`."""
         who = f"{self.actor.kind}:{self.actor.id}"
         return f"{who} run:{self.run_id}" if self.run_id else who
 
 
 class DurableEntry(Struct, frozen=True, gc=False):
-    """What is kept under one key.
+    """A durable entry: the content stored under one key.
 
-    `seq` is the write that made it so, `size_bytes` its UTF-8 bytes of key, content, category
+    `seq` is the number of its last write, `size_bytes` the UTF-8 bytes of key, content, category
     and tags. `agent` is None on workspace entries; `run_id` is set on conversation entries
     alone; `expires_at` on daily ones. Times have whole milliseconds.
     """
 
-    # A hydration makes a thousand: by position in half the time, and nothing in them can be part
-    # of a cycle.
+    # A hydration creates a thousand: positional arguments halve the time. No field can be part of a
+    # reference cycle, so the garbage collector skips them.
     id: str
     key: str
     content: str
@@ -72,7 +72,7 @@ class DurableEntry(Struct, frozen=True, gc=False):
 
 
 class Gone(Struct, frozen=True, kw_only=True, gc=False):
-    """An entry that a write or a sweep took away."""
+    """An entry that a write or a sweep deleted."""
 
     key: str
     category: str
@@ -82,7 +82,7 @@ class Gone(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class StoredEntry(DurableEntry, frozen=True, kw_only=True, gc=False):
-    """An entry as a write left it, with all that the write brought about."""
+    """An entry after a write, with the effects of that write."""
 
     outcome: Outcome
     evicted: tuple[Gone, ...] = ()
@@ -92,7 +92,7 @@ class StoredEntry(DurableEntry, frozen=True, kw_only=True, gc=False):
 
 
 class NewEntry(Struct, frozen=True, kw_only=True):
-    """What `set_many` is given for one entry."""
+    """One item of `set_many`."""
 
     key: str
     content: str
@@ -109,14 +109,17 @@ class NotStored(Struct, frozen=True):
 
 
 class StoredMany(Struct, frozen=True, kw_only=True):
-    """What became of many writes in one transaction."""
+    """Result of `set_many`: the stored entries and the refused items."""
 
     stored: tuple[StoredEntry, ...]
     refused: tuple[NotStored, ...] = ()
 
 
 class Swept(Struct, frozen=True, kw_only=True):
-    """What a sweep removed: expired entries, runs that lapsed, and their conversation entries."""
+    """Result of a sweep: expired entries, lapsed runs, deletions.
+
+    `removed` counts the conversation entries of the lapsed runs.
+    """
 
     expired: tuple[Gone, ...]
     ended_runs: int
@@ -124,7 +127,10 @@ class Swept(Struct, frozen=True, kw_only=True):
 
 
 class AgentSummary(Struct, frozen=True, kw_only=True):
-    """One agent of a workspace that has durable memory; `last_write` is None before the first."""
+    """Summary of one agent of a workspace that has durable memory.
+
+    `last_write` is None before the first write.
+    """
 
     agent: str
     entries: int
@@ -146,11 +152,13 @@ MOST_IDEMPOTENCY_KEY = 128
 
 
 class DurableLimits(Struct, frozen=True, kw_only=True):
-    """The limits in force for one agent: its own over its workspace's over the defaults.
+    """The limits in force for one agent.
 
-    `cap` counts an agent's entries, conversation and workspace entries left out; `workspace_cap`
-    a workspace's shared entries; `run_cap` a run's conversation entries. `content_bytes` and
-    `budget` are UTF-8 bytes, `daily_hours` hours from an entry's last write.
+    The agent's own limits take precedence over its workspace's, and those over the defaults.
+
+    `cap` counts an agent's entries without conversation and workspace entries; `workspace_cap` a
+    workspace's shared entries; `run_cap` a run's conversation entries. `content_bytes` and `budget`
+    are UTF-8 bytes, `daily_hours` hours from an entry's last write.
     """
 
     cap: int = 1_000
@@ -169,11 +177,11 @@ RANGES: dict[str, tuple[int, int]] = {
     "budget": (0, 16_777_216),
     "daily_hours": (1, 8_760),
 }
-"""What each limit may be set to, both ends included."""
+"""Least and greatest value of each limit."""
 
 
 class LimitsChanged(Struct, frozen=True, kw_only=True):
-    """The limits now in force, and what a lowered cap evicted."""
+    """The limits in force after a change, and the entries that a lower cap evicted."""
 
     limits: DurableLimits
     evicted: tuple[Gone, ...] = ()
@@ -194,10 +202,10 @@ Verdict = Literal[
 
 
 class Explanation(Struct, frozen=True, kw_only=True):
-    """Why an entry is hydrated, or is not; `text` says it in one sentence for a person.
+    """Why an entry is hydrated or not; `text` is a sentence for people.
 
-    `rank` counts from 1 in the order considered, `left_before` is the budget left at that point.
-    What does not apply to an absent key is None; `at` and `by` tell of one that is gone.
+    `rank` counts from 1 in the order considered, `left_before` is the budget remaining at that
+    point. Fields that do not apply to an absent key are None; `at` and `by` describe a deletion.
     """
 
     key: str
@@ -216,14 +224,14 @@ class Explanation(Struct, frozen=True, kw_only=True):
 
 
 class RunEnded(Struct, frozen=True, kw_only=True):
-    """A run that ended, and how many conversation entries went with it."""
+    """Result of ending a run; `removed` counts its conversation entries."""
 
     ended: bool
     removed: int
 
 
 class RejectedFile(Struct, frozen=True, kw_only=True):
-    """A file that was not imported: where, which code, and why."""
+    """A file that was not imported: its path, error code and reason."""
 
     path: str
     code: str
@@ -231,14 +239,17 @@ class RejectedFile(Struct, frozen=True, kw_only=True):
 
 
 class ExportReport(Struct, frozen=True, kw_only=True):
-    """What an export wrote, and what it removed of an earlier one, by path."""
+    """Paths that an export wrote, and paths of an earlier export that it removed."""
 
     written: tuple[str, ...]
     removed: tuple[str, ...]
 
 
 class ImportReport(Struct, frozen=True, kw_only=True):
-    """What an import did, or with `dry_run` would do, by key; `ignored` counts unknown fields."""
+    """Result of an import by key, or with `dry_run` its expected result.
+
+    `ignored` counts unknown fields.
+    """
 
     created: tuple[str, ...]
     replaced: tuple[str, ...]
@@ -262,11 +273,11 @@ Op = Literal[
     "restore",
 ]
 Cause = dict[str, str]
-"""What brought a change about, such as `{"evicted_for": key}` or `{"source": "sweep"}`."""
+"""The cause of a change, such as `{"evicted_for": key}` or `{"source": "sweep"}`."""
 
 
 class EntryChange(Struct, frozen=True, kw_only=True):
-    """One mutation: `key` is None once it was forgotten, `content` once it was let go."""
+    """One change of an entry; `key` is None if forgotten, `content` once deleted."""
 
     seq: int
     at: datetime
@@ -283,12 +294,12 @@ class EntryChange(Struct, frozen=True, kw_only=True):
 
     @property
     def run_id(self) -> str | None:
-        """The run it was made in, if it was made in one."""
+        """The run of the change, or None."""
         return self.actor.run_id
 
     @property
     def run_token(self) -> int | None:
-        """The token of that run."""
+        """The fencing token of that run, or None."""
         return self.actor.run_token
 
 
@@ -311,8 +322,8 @@ _THREE: Final = tuple(f"{number:03}" for number in range(1_000))
 
 
 def to_milliseconds_text(instant: datetime) -> str:
-    """Return *instant*, which is in UTC, as RFC 3339 with three fraction digits and `Z`."""
-    # A rendering spends most of its time on these, and `isoformat` takes three times as long.
+    """Return *instant*, in UTC, as RFC 3339 with milliseconds and `Z`."""
+    # Rendering spends most of its time here, and `isoformat` takes three times as long.
     day = f"{_year(instant.year)}-{_TWO[instant.month]}-{_TWO[instant.day]}"
     time = f"{_TWO[instant.hour]}:{_TWO[instant.minute]}:{_TWO[instant.second]}"
     return f"{day}T{time}.{_THREE[instant.microsecond // MILLISECOND]}Z"
@@ -323,15 +334,15 @@ def _year(year: int) -> str:
     return f"{year:04}"
 
 
-# A write drops it for its own agent once a day; the sweep for everybody.
+# Retention. A write deletes old rows of its own agent once a day; the sweep those of all agents.
 
 TIDY_EVERY: Final = DAY
 CHANGES_KEPT: Final = 90 * DAY
 EVICTED_KEPT: Final = 30 * DAY
-"""How long the content of an evicted entry can be brought back."""
+"""Microseconds for which the content of an evicted entry can be restored."""
 REPLAYS_KEPT: Final = DAY
 ENDED_KEPT: Final = 30 * DAY
-"""How long an ended run is known, and what was forgotten since it began."""
+"""Microseconds for which ended runs and tombstones are stored."""
 
 
 CODES: dict[type[HoldfastError], str] = {
@@ -359,13 +370,13 @@ def code_of(error: HoldfastError) -> str | None:
 
 
 def give_code(error: HoldfastError) -> None:
-    """Let *error* carry its code, and say what to do where it says nothing."""
+    """Set the code of *error*, and a default for its next step."""
     error.code = error.code or code_of(error)
     error.next = error.next or _NEXT
 
 
 class _Coded:
-    """Lets what is raised within carry its code; it has no state, so one is enough for all."""
+    """Add codes to the errors raised within; stateless, so one is shared."""
 
     __slots__ = ()
 
@@ -386,18 +397,18 @@ _CODED: Final = _Coded()
 
 
 def coded() -> _Coded:
-    """Return what lets the errors raised within it carry their codes."""
+    """Return a context manager that adds codes to the errors raised within."""
     return _CODED
 
 
 SECRET_BYTES: Final = 32
 
 _AGENT = "\0agent\0"
-"""Before an agent's name where that is hashed: no key begins like this."""
+"""Prefix of hashed agent names. No key begins with it."""
 
 
 class Tombstone(Struct, frozen=True, kw_only=True):
-    """That a key was forgotten."""
+    """A tombstone: the hash of a key that was forgotten."""
 
     key_hash: bytes
     agent: str
@@ -417,5 +428,5 @@ def key_hash(secret: bytes, key: str) -> bytes:
 
 
 def agent_hash(secret: bytes, agent: str) -> bytes:
-    """Return what is kept of the name of an agent that was forgotten."""
+    """Return the hash that a tombstone stores for a forgotten agent's name."""
     return key_hash(secret, _AGENT + agent)

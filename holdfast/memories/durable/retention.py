@@ -34,14 +34,14 @@ from holdfast.memories.durable.transaction import (
 from holdfast.memories.durable.write_entry import evict
 
 OF_WORKSPACE = "workspace_cap"
-"""The one limit that an agent has no own of."""
+"""The only limit that is set for the workspace alone."""
 
 Given = Mapping[str, int | None]
-"""Limits by name; None is no limit of one's own any more."""
+"""Limits by name; None removes one."""
 
 
 class LimitsRow(Struct, frozen=True, kw_only=True):
-    """Limits as they are stored: None where one is not set."""
+    """A row of limits; None is not set."""
 
     cap: int | None = None
     workspace_cap: int | None = None
@@ -57,57 +57,61 @@ class _Over(Struct, frozen=True, kw_only=True):
     core_entries: int
 
 
-def limits_of(caller: AgentContext) -> DurableLimits:
+def limits_of(context: AgentContext) -> DurableLimits:
     """Return the limits in force for the caller's agent, or for the workspace."""
-    return _in_force(caller, caller.engine)
+    return _in_force(context, context.engine)
 
 
-def set_limits(caller: AgentContext, given: Given, *, evict: bool) -> LimitsChanged:
-    """Set the agent's own limits; MemoryFull when it holds more than a new cap, unless *evict*."""
-    with refusals(caller):
+def set_limits(context: AgentContext, given: Given, *, evict: bool) -> LimitsChanged:
+    """Set the agent's own limits.
+
+    Raises MemoryFull when the agent has more entries than a new cap, unless *evict*.
+    """
+    with refusals(context):
         changed = _checked(given)
         if OF_WORKSPACE in changed:
             reason = "is the workspace's, and no agent's"
             raise InvalidInput(OF_WORKSPACE, reason, next="Use hf.set_durable_limits.")
 
     def work(tx: Transaction) -> LimitsChanged:
-        book = AgentTransaction(caller, tx)
-        book.open()
-        _put(book, changed)
-        limits = _in_force(caller, tx)
-        evicted = _fit(book, EntryLocation(caller.agent), limits.cap, evicting=evict)
-        return _closed(book, limits, changed, evicted)
+        unit = AgentTransaction(context, tx)
+        unit.open()
+        _put(unit, changed)
+        limits = _in_force(context, tx)
+        evicted = _fit(unit, EntryLocation(context.agent), limits.cap, evicting=evict)
+        return _closed(unit, limits, changed, evicted)
 
-    return write(caller, work)
+    return write(context, work)
 
 
-def set_workspace_limits(caller: AgentContext, given: Given, *, evict: bool) -> LimitsChanged:
-    """Set the workspace's limits; MemoryFull when anybody holds more than a cap, unless *evict*.
+def set_workspace_limits(context: AgentContext, given: Given, *, evict: bool) -> LimitsChanged:
+    """Set the workspace's limits.
 
-    *caller* is of no agent, with an engine scoped to all of the workspace's.
+    Raises MemoryFull when any agent, or the workspace, has more entries than a new cap, unless
+    *evict*. *context* is of no agent, with an engine scoped to the whole workspace.
     """
-    with refusals(caller):
+    with refusals(context):
         changed = _checked(given)
 
     def work(tx: Transaction) -> LimitsChanged:
         cap = changed.get("cap") or DurableLimits().cap
-        agents = _over(caller, tx, cap) if "cap" in changed else []
+        agents = _over(context, tx, cap) if "cap" in changed else []
         if agents and not evict:
             raise _full(cap, agents)
-        evicted = [gone for each in agents for gone in _fit_agent(caller, tx, each.agent, cap)]
-        book = AgentTransaction(caller, OnBehalf(tx, workspace=caller.workspace, agent=SHARED))
-        book.open(shared=True)
-        _put(book, changed)
-        limits = _in_force(caller, book.tx)
+        evicted = [gone for each in agents for gone in _fit_agent(context, tx, each.agent, cap)]
+        unit = AgentTransaction(context, OnBehalf(tx, workspace=context.workspace, agent=SHARED))
+        unit.open(shared=True)
+        _put(unit, changed)
+        limits = _in_force(context, unit.tx)
         if "workspace_cap" in changed:
-            evicted += _fit(book, EntryLocation(SHARED), limits.workspace_cap, evicting=evict)
-        return _closed(book, limits, changed, evicted)
+            evicted += _fit(unit, EntryLocation(SHARED), limits.workspace_cap, evicting=evict)
+        return _closed(unit, limits, changed, evicted)
 
-    return write(caller, work)
+    return write(context, work)
 
 
 def merged(*rows: LimitsRow) -> DurableLimits:
-    """Return the defaults with *rows* laid over them, the later over the earlier."""
+    """Return the defaults overridden by *rows*, later rows last."""
     given: dict[str, int] = {}
     for row in rows:
         for name in RANGES:
@@ -117,9 +121,9 @@ def merged(*rows: LimitsRow) -> DurableLimits:
     return DurableLimits(**given)
 
 
-def _in_force(caller: AgentContext, reader: Reader) -> DurableLimits:
-    sql = caller.engine.queries("holdfast.memories.durable")
-    return merged(*reader.all(LimitsRow, sql.limits_of_agent, agent=caller.agent))
+def _in_force(context: AgentContext, reader: Reader) -> DurableLimits:
+    sql = context.engine.queries("holdfast.memories.durable")
+    return merged(*reader.all(LimitsRow, sql.limits_of_agent, agent=context.agent))
 
 
 def _checked(given: Mapping[str, object]) -> dict[str, int | None]:
@@ -140,39 +144,39 @@ def _within(name: str, value: object) -> int:
     return value
 
 
-def _put(book: AgentTransaction, changed: Given) -> None:
-    owner = book.caller.agent
-    now = book.tx.first(LimitsRow, book.sql.own_limits, owner=owner) or LimitsRow()
+def _put(unit: AgentTransaction, changed: Given) -> None:
+    owner = unit.caller.agent
+    now = unit.tx.first(LimitsRow, unit.sql.own_limits, owner=owner) or LimitsRow()
     row = replace(now, **changed)
-    book.tx.run(book.sql.put_limits, owner=owner, **{name: getattr(row, name) for name in RANGES})
+    unit.tx.run(unit.sql.put_limits, owner=owner, **{name: getattr(row, name) for name in RANGES})
 
 
-def _fit(book: AgentTransaction, place: EntryLocation, cap: int, *, evicting: bool) -> list[Gone]:
-    """Evict what *place* holds beyond *cap*, coldest first."""
-    held = book.held(place)
+def _fit(unit: AgentTransaction, place: EntryLocation, cap: int, *, evicting: bool) -> list[Gone]:
+    """Evict the entries of *place* beyond *cap*, coldest first; else raise MemoryFull."""
+    held = unit.held(place)
     leaving = excess(held, cap=cap)
     count = leaving.windowed + leaving.core
     if count and not evicting:
         raise MemoryFull(cap=cap, entries=held.entries, core_entries=held.core, would_evict=count)
-    return _evicted(book, place, leaving)
+    return _evicted(unit, place, leaving)
 
 
-def _evicted(book: AgentTransaction, place: EntryLocation, leaving: Leaving) -> list[Gone]:
-    windowed = evict(book, place, pinned=False, count=leaving.windowed, cause=_CAUSE)
-    return windowed + evict(book, place, pinned=True, count=leaving.core, cause=_CAUSE)
+def _evicted(unit: AgentTransaction, place: EntryLocation, leaving: Leaving) -> list[Gone]:
+    windowed = evict(unit, place, pinned=False, count=leaving.windowed, cause=_CAUSE)
+    return windowed + evict(unit, place, pinned=True, count=leaving.core, cause=_CAUSE)
 
 
-def _fit_agent(caller: AgentContext, tx: Transaction, agent: str, cap: int) -> list[Gone]:
-    behalf = OnBehalf(tx, workspace=caller.workspace, agent=agent)
-    book = AgentTransaction(replace(caller, agent=agent), behalf)
-    book.open()
-    evicted = _fit(book, EntryLocation(agent), cap, evicting=True)
-    book.close()
+def _fit_agent(context: AgentContext, tx: Transaction, agent: str, cap: int) -> list[Gone]:
+    behalf = OnBehalf(tx, workspace=context.workspace, agent=agent)
+    unit = AgentTransaction(replace(context, agent=agent), behalf)
+    unit.open()
+    evicted = _fit(unit, EntryLocation(agent), cap, evicting=True)
+    unit.close()
     return evicted
 
 
-def _over(caller: AgentContext, tx: Transaction, cap: int) -> list[_Over]:
-    sql = caller.engine.queries("holdfast.memories.durable")
+def _over(context: AgentContext, tx: Transaction, cap: int) -> list[_Over]:
+    sql = context.engine.queries("holdfast.memories.durable")
     return tx.all(_Over, sql.agents_over, cap=cap)
 
 
@@ -188,10 +192,10 @@ def _full(cap: int, agents: list[_Over]) -> MemoryFull:
 
 
 def _closed(
-    book: AgentTransaction, limits: DurableLimits, changed: Given, evicted: list[Gone]
+    unit: AgentTransaction, limits: DurableLimits, changed: Given, evicted: list[Gone]
 ) -> LimitsChanged:
-    book.note("limits_changed", evicted=len(evicted), **changed)
-    book.close()
+    unit.note("limits_changed", evicted=len(evicted), **changed)
+    unit.close()
     return LimitsChanged(limits=limits, evicted=tuple(evicted))
 
 
@@ -199,14 +203,14 @@ _CAUSE = {"source": "limits"}
 
 
 BATCH: Final = 1_000
-"""Rows that a statement of the sweep looks for at a time."""
+"""Rows that one statement of the sweep selects."""
 _OWNERS_AT_ONCE: Final = 50
-"""Agents that are swept in one transaction, so that nobody waits long behind it."""
+"""Agents that one transaction sweeps, so that other writes do not wait long."""
 
 _SOURCE: Final = "sweep"
 
 NOTHING: Final = Swept(expired=(), ended_runs=0, removed=0)
-"""What is swept where nothing is over."""
+"""Result of a sweep without expired entries."""
 
 
 class _Owner(Struct, frozen=True, kw_only=True):
@@ -222,59 +226,62 @@ class _Moment(Struct, frozen=True, kw_only=True):
     at: int | None
 
 
-def sweep(caller: AgentContext) -> Swept:
-    """Remove what is over of one agent, and what of its log is no longer kept.
+def sweep(context: AgentContext) -> Swept:
+    """Delete one agent's expired entries, lapsed runs and old rows of the log.
 
-    When this returns the bytes of what expired are in no file of the database, unless a reader
-    pins what was before.
+    When this returns the bytes of expired entries are in no file of the database, unless a reader
+    pins an earlier snapshot.
     """
 
     def work(tx: Transaction) -> Swept:
-        sql = caller.engine.queries("holdfast.memories.durable")
+        sql = context.engine.queries("holdfast.memories.durable")
         if not tx.one(_There, sql.count_agent).agents:
             return NOTHING
-        return _sweep(caller, tx, tidying=True)
+        return _sweep(context, tx, tidying=True)
 
-    swept = write(caller, work)
+    swept = write(context, work)
     if swept.expired:
-        caller.engine.scrub()
+        context.engine.scrub()
     return swept
 
 
-def sweep_all(caller: AgentContext) -> Swept:
-    """Remove what is over of every agent within *caller*'s engine, in batches, and its bytes.
+def sweep_all(context: AgentContext) -> Swept:
+    """Sweep every agent within the engine's scope, in batches.
 
-    *caller* is of no agent; its workspace is `*` for all of them.
+    Deletes expired entries and their bytes, lapsed runs and old rows.
     """
     with coded():
-        return _sweep_all(caller)
+        return _sweep_all(context)
 
 
-def _sweep_all(caller: AgentContext) -> Swept:
-    now, swept = caller.now(), NOTHING
-    sql = caller.engine.queries("holdfast.memories.durable")
+def _sweep_all(context: AgentContext) -> Swept:
+    now, swept = context.now(), NOTHING
+    sql = context.engine.queries("holdfast.memories.durable")
     over = {"now": now, "lapsed": now - LAPSES_AFTER, "rows": BATCH}
-    while owners := caller.engine.all(_Owner, sql.due_owners, **over):
+    while owners := context.engine.all(_Owner, sql.due_owners, **over):
         for first in range(0, len(owners), _OWNERS_AT_ONCE):
             some = owners[first : first + _OWNERS_AT_ONCE]
-            each = caller.engine.write(lambda tx, some=some: _sweep_some(caller, tx, some))
+            each = context.engine.write(lambda tx, some=some: _sweep_some(context, tx, some))
             swept = added(swept, each)
-    _drop_old(caller, now)
-    erased = _erase_evicted(caller, now)
+    _drop_old(context, now)
+    erased = _erase_evicted(context, now)
     if swept.expired or erased:
-        caller.engine.scrub()
+        context.engine.scrub()
     return swept
 
 
 def lag_of(engine: Engine, now: int) -> float:
-    """Return how many seconds ago the oldest expired entry on disk expired; 0.0 for none."""
+    """Return for how many seconds the oldest entry has been expired.
+
+    Counts entries that are still on disk; 0.0 without any.
+    """
     sql = engine.queries("holdfast.memories.durable")
     oldest = engine.one(_Moment, sql.oldest_due, now=now).at
     return 0.0 if oldest is None else (now - oldest) / MILLISECOND / MILLISECOND
 
 
 def added(swept: Swept, more: Swept) -> Swept:
-    """Return both together."""
+    """Return the sum of two results."""
     return Swept(
         expired=swept.expired + more.expired,
         ended_runs=swept.ended_runs + more.ended_runs,
@@ -282,40 +289,43 @@ def added(swept: Swept, more: Swept) -> Swept:
     )
 
 
-def _sweep(caller: AgentContext, tx: Transaction, *, tidying: bool) -> Swept:
-    book = AgentTransaction(caller, tx, source=_SOURCE)
-    book.open()
-    ended = end_lapsed(book)
+def _sweep(context: AgentContext, tx: Transaction, *, tidying: bool) -> Swept:
+    unit = AgentTransaction(context, tx, source=_SOURCE)
+    unit.open()
+    ended = end_lapsed(unit)
     if tidying:
-        tidy(book)
-    book.close()
-    return Swept(expired=book.expired, ended_runs=ended.runs, removed=ended.removed)
+        tidy(unit)
+    unit.close()
+    return Swept(expired=unit.expired, ended_runs=ended.runs, removed=ended.removed)
 
 
-def _sweep_some(caller: AgentContext, tx: Transaction, owners: list[_Owner]) -> Swept:
+def _sweep_some(context: AgentContext, tx: Transaction, owners: list[_Owner]) -> Swept:
     swept = NOTHING
     for owner in owners:
         behalf = OnBehalf(tx, workspace=owner.workspace, agent=owner.agent)
-        one = replace(caller, workspace=owner.workspace, agent=owner.agent)
+        one = replace(context, workspace=owner.workspace, agent=owner.agent)
         swept = added(swept, _sweep(one, behalf, tidying=False))
     return swept
 
 
-def _erase_evicted(caller: AgentContext, now: int) -> bool:
-    """Erase what the log holds of evicted entries whose time is over; tell whether it did any."""
-    sql = caller.engine.queries("holdfast.memories.durable")
+def _erase_evicted(context: AgentContext, now: int) -> bool:
+    """Erase logged contents of evicted entries that have expired since.
+
+    Returns whether there were any.
+    """
+    sql = context.engine.queries("holdfast.memories.durable")
 
     def work(tx: Transaction) -> int:
         return tx.run(sql.erase_all_expired_evicted, now=now, rows=BATCH)
 
     erased = 0
-    while batch := caller.engine.write(work):
+    while batch := context.engine.write(work):
         erased += batch
     return erased > 0
 
 
-def _drop_old(caller: AgentContext, now: int) -> None:
-    engine, sql = caller.engine, caller.engine.queries("holdfast.memories.durable")
+def _drop_old(context: AgentContext, now: int) -> None:
+    engine, sql = context.engine, context.engine.queries("holdfast.memories.durable")
     for statement, before in (
         (sql.drop_old_changes, now - CHANGES_KEPT),
         (sql.drop_old_evicted, now - EVICTED_KEPT),

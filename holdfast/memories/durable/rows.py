@@ -15,18 +15,18 @@ from holdfast.ground.scope import Actor, ActorKind
 from holdfast.memories.durable.records import CORE, By, Cause, DurableEntry, EntryScope, Gone, Op
 
 SHARED: Final = ""
-"""The agent of workspace entries."""
+"""Agent column of workspace entries."""
 NO_RUN: Final = ""
-"""The run of all but conversation entries."""
+"""Run column of all entries except conversation entries."""
 NO_TAGS: Final = "[]"
-"""No tags, as they are stored."""
+"""Stored form of no tags."""
 
 _tags = msgspec.json.Decoder(tuple[str, ...])
 _by = msgspec.json.Decoder(tuple[str, str, str | None, int | None])
 
 
 class EntryLocation(Struct, frozen=True):
-    """Where an entry is: whose, and of which run; the nearest that a caller sees stands first."""
+    """Location of an entry: owner and run."""
 
     owner: str
     run: str = NO_RUN
@@ -38,16 +38,16 @@ class EntryLocation(Struct, frozen=True):
 
     @property
     def distance(self) -> int:
-        """How far it is: 0 the run's, 1 the agent's, 2 the workspace's."""
+        """Rank of the scope, nearest first: 0 the run's, 1 the agent's, 2 the workspace's."""
         if self.run:
             return 0
         return 1 if self.owner else 2
 
 
 class EntryRow(Struct, frozen=True):
-    """An entry as it is stored; `agent` is "" on workspace entries, `run_id` on all but a run's.
+    """A row of an entry, with the columns in the order of every statement.
 
-    Its fields stand in the order in which every statement gives the columns of an entry.
+    `agent` is "" on workspace entries, `run_id` is "" on all but conversation entries.
     """
 
     agent: str
@@ -67,7 +67,7 @@ class EntryRow(Struct, frozen=True):
 
     @property
     def place(self) -> EntryLocation:
-        """Where it is."""
+        """The location of the entry."""
         return EntryLocation(self.agent, self.run_id)
 
     @property
@@ -76,11 +76,11 @@ class EntryRow(Struct, frozen=True):
         return scope_of(self.agent, self.run_id)
 
     def record(self, workspace: str) -> DurableEntry:
-        """Return the entry that this row tells of."""
+        """Return the row as a `DurableEntry`."""
         return entry_of(workspace, msgspec.structs.astuple(self))
 
     def gone(self) -> Gone:
-        """Return what a caller is told of it when a write took it away."""
+        """Return the report of its deletion."""
         return Gone(
             key=self.key,
             category=self.category,
@@ -91,11 +91,11 @@ class EntryRow(Struct, frozen=True):
 
 
 AGENT, KEY, CONTENT, TAGS, SEQ, EXPIRES_AT = 0, 2, 4, 6, 8, 11
-"""Where the row of an entry has them."""
+"""Indices of columns in the row of an entry."""
 
 
 def entry_of(workspace: str, row: Row) -> DurableEntry:
-    """Return the entry of *workspace* that *row* tells of."""
+    """Return *row* as an entry of *workspace*."""
     (
         agent,
         run_id,
@@ -112,8 +112,7 @@ def entry_of(workspace: str, row: Row) -> DurableEntry:
         created_by,
         updated_by,
     ) = row
-    # Most of what a read costs is spent here, so nothing is made twice, and no call is made for
-    # what an expression says.
+    # A read spends most of its time here, so values are shared and calls avoided.
     born, by = EPOCH + timedelta(0, 0, created_at), by_of(created_by)
     return DurableEntry(
         id,
@@ -136,50 +135,51 @@ def entry_of(workspace: str, row: Row) -> DurableEntry:
 
 
 def scope_of(agent: str, run_id: str) -> EntryScope:
-    """Return whose an entry is, by the columns that say it."""
+    """Return the scope of an entry by its agent and run columns."""
     if run_id:
         return "run"
     return "agent" if agent else "workspace"
 
 
 def tags_text(tags: tuple[str, ...]) -> str:
-    """Return *tags* as they are stored."""
+    """Return the stored form of *tags*."""
     return msgspec.json.encode(tags).decode() if tags else NO_TAGS
 
 
 def tags_of(text: str) -> tuple[str, ...]:
-    """Return the tags that *text*, made by `tags_text`, holds."""
+    """Return the tags of *text*, which `tags_text` produced."""
     return () if text == NO_TAGS else _tags.decode(text)
 
 
 @lru_cache(maxsize=4096)
 def by_text(by: By) -> str:
-    """Return *by* as it is stored: kind, id, run and token."""
-    told = (by.actor.kind, by.actor.id, by.run_id, by.run_token)
-    return msgspec.json.encode(told).decode()
+    """Return the stored form of *by*: kind, id, run and token."""
+    fields = (by.actor.kind, by.actor.id, by.run_id, by.run_token)
+    return msgspec.json.encode(fields).decode()
 
 
 @lru_cache(maxsize=4096)
 def by_of(text: str) -> By:
-    """Return who *text*, made by `by_text`, tells of."""
+    """Return the author of *text*, which `by_text` produced."""
     kind, id, run_id, token = _by.decode(text)
     return By(actor=Actor(cast("ActorKind", kind), id), run_id=run_id, run_token=token)
 
 
-# So a batch costs a few statements, and what is refused half-way has written nothing.
+# Pending writes: a batch costs a few statements, and a write that is refused half-way writes
+# nothing.
 
 _WITHOUT_CONTENT: Final = frozenset({"move", "expire", "end", "forget", "redact"})
-"""What is logged without content: it is let go, or stands in an earlier row."""
+"""Operations logged without content: it is erased, or in an earlier row of the log."""
 
 Spot = tuple[EntryLocation, str]
-"""A place, and a key there."""
+"""A location and a key."""
 
 
 class Logged(Struct, frozen=True, kw_only=True):
-    """One row of the log to be: what happened to which entry, and what brought it about.
+    """One pending row of the log: an operation on an entry and its cause.
 
-    A *key_hash* stands in the place of a key, and of its category, that is forgotten. An entry
-    that was evicted keeps its `expires_at`: until then its content can be brought back.
+    A *key_hash* replaces the key and the category of a forgotten entry. An evicted entry keeps its
+    `expires_at`: until then its content can be restored.
     """
 
     seq: int
@@ -205,7 +205,7 @@ class Logged(Struct, frozen=True, kw_only=True):
         evicted_for: str | None = None,
         key_hash: bytes | None = None,
     ) -> "Logged":
-        """Return what is logged when *op* happens to *row*."""
+        """Return the row of the log for *op* on *row*."""
         return cls(
             seq=seq,
             op=op,
@@ -222,7 +222,7 @@ class Logged(Struct, frozen=True, kw_only=True):
 
 
 class Pending:
-    """Entries to be put and removed, and the rows of the log that tell of it."""
+    """Pending writes: entries to put and to remove, and rows of the log."""
 
     def __init__(self, sql: SimpleNamespace, *, batched: bool) -> None:
         self._sql, self._batched = sql, batched
@@ -232,28 +232,28 @@ class Pending:
         self._log: list[Logged] = []
 
     def found(self, row: EntryRow) -> None:
-        """Know that *row* is in the database."""
+        """Record that *row* is in the database."""
         self._kept.add((row.place, row.key))
 
     def put(self, row: EntryRow) -> None:
-        """Have *row* stand where it says."""
+        """Schedule *row* to be written to its location."""
         spot = (row.place, row.key)
         self._puts[spot] = row
         self._removed.discard(spot)
 
     def remove(self, row: EntryRow) -> None:
-        """Have nothing stand where *row* does."""
+        """Schedule the row at the location of *row* to be deleted."""
         spot = (row.place, row.key)
         self._puts.pop(spot, None)
         if spot in self._kept:
             self._removed.add(spot)
 
     def log(self, logged: Logged) -> None:
-        """Have the log tell of it."""
+        """Schedule a row of the log."""
         self._log.append(logged)
 
     def coldest_put(self, place: EntryLocation, *, pinned: bool) -> EntryRow | None:
-        """Return the coldest of what is to be put into one tier of *place*, or None."""
+        """Return the coldest pending entry of one tier of *place*, or None."""
         rows = [
             row
             for row in self._puts.values()
@@ -262,12 +262,12 @@ class Pending:
         return min(rows, key=lambda row: row.seq, default=None)
 
     def untouched(self, row: EntryRow) -> bool:
-        """Tell whether *row*, which is in the database, is to stay as it is."""
+        """Return whether no pending write changes *row*, which is in the database."""
         spot = (row.place, row.key)
         return spot not in self._puts and spot not in self._removed
 
     def write(self, tx: Transaction, *, by: str, at: int) -> None:
-        """Write it all, for whom *by* tells of, at *at*; nothing is pending after that."""
+        """Write and clear all pending writes, with the author *by* at the time *at*."""
         removed: list[dict[str, object]] = [
             {"owner": place.owner, "run": place.run, "key": key}
             for place, key in sorted(self._removed, key=_spot_order)
@@ -275,7 +275,7 @@ class Pending:
         puts = [_columns(row) for _, row in sorted(self._puts.items(), key=_order)]
         self._send(tx, "remove_entry", removed)
         self._send(tx, "put_entry", puts)
-        self._send(tx, "log_change", [_told(each, by, at) for each in self._log])
+        self._send(tx, "log_change", [_log_columns(each, by, at) for each in self._log])
         self._kept |= self._puts.keys()
         self._puts, self._removed, self._log = {}, set(), []
 
@@ -320,7 +320,7 @@ def _columns(row: EntryRow) -> dict[str, object]:
     }
 
 
-def _told(logged: Logged, by: str, at: int) -> dict[str, object]:
+def _log_columns(logged: Logged, by: str, at: int) -> dict[str, object]:
     content = logged.content
     return {
         "seq": logged.seq,

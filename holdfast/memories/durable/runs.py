@@ -19,10 +19,10 @@ from holdfast.memories.durable.hydration import (
     ToSee,
     checked_budget,
     counted,
+    event_data,
     explain,
     hydrate,
     hydrate_in,
-    told,
 )
 from holdfast.memories.durable.idempotency import Replay
 from holdfast.memories.durable.read import LISTED, EntryQuery, get, list_entries
@@ -44,7 +44,7 @@ Ending = Literal["ok", "failed"]
 
 
 class Begun(Struct, frozen=True, kw_only=True):
-    """A run that has begun: its caller, its lane, and what its agent sees at the start."""
+    """A new run: its context, lane, fencing token and first hydration."""
 
     caller: AgentContext
     hydration: Hydration
@@ -67,7 +67,7 @@ class _Lane(Struct, frozen=True, kw_only=True):
 
 
 class _Opening(Struct, frozen=True, kw_only=True):
-    """What a run is begun with."""
+    """Parameters of a new run."""
 
     run_id: str
     lane: str
@@ -76,110 +76,114 @@ class _Opening(Struct, frozen=True, kw_only=True):
 
 
 def begin(
-    caller: AgentContext, run_id: str | None, *, lane: str, budget: int | None, resume: bool
+    context: AgentContext, run_id: str | None, *, lane: str, budget: int | None, resume: bool
 ) -> Begun:
-    """Take the next token of *lane*, supersede the run that was open there, and hydrate.
+    """Open a run in *lane*, supersede the run open there, and hydrate.
 
-    With *resume* the conversation entries that a crashed run of the same id left are the new
-    one's; else they go.
+    The run takes the next fencing token. With *resume* it takes over the conversation entries of a
+    crashed run with the same id; otherwise they are deleted.
     """
-    with refusals(caller):
+    with refusals(context):
         checked_budget(budget)
         checked_name("lane", lane)
         if run_id is None and resume:
             raise InvalidInput("resume", "needs the run_id of the run to resume")
-        name = caller.ids.new("run", caller.now()) if run_id is None else run_id
+        name = context.ids.new("run", context.now()) if run_id is None else run_id
         checked_name("run_id", name)
     opening = _Opening(run_id=name, lane=lane, budget=budget, resume=resume)
-    return write(caller, lambda tx: _begin(caller, tx, opening))
+    return write(context, lambda tx: _begin(context, tx, opening))
 
 
-def _begin(caller: AgentContext, tx: Transaction, opening: _Opening) -> Begun:
-    book = AgentTransaction(caller, tx)
-    rows = book.lock(
-        lambda: tx.all(_Lane, book.sql.open_lane, lane=opening.lane, run=opening.run_id)
+def _begin(context: AgentContext, tx: Transaction, opening: _Opening) -> Begun:
+    unit = AgentTransaction(context, tx)
+    rows = unit.lock(
+        lambda: tx.all(_Lane, unit.sql.open_lane, lane=opening.lane, run=opening.run_id)
     )
     there, token = rows[0], tx.seq
-    within = caller.within(opening.run_id, token)
-    book.caller, book.by = within, by_text(within.by)
-    book.expire(there.first_expiry)
+    within = context.within(opening.run_id, token)
+    unit.caller, unit.by = within, by_text(within.by)
+    unit.expire(there.first_expiry)
     for row in rows:
         if row.run_id is not None and row.token is not None:
-            lapsed = book.now - (row.seen_at or 0) > LAPSES_AFTER
+            lapsed = unit.now - (row.seen_at or 0) > LAPSES_AFTER
             outcome = "lapsed" if lapsed else "superseded"
             keep = not row.talked or (opening.resume and row.run_id == opening.run_id)
-            put_to_end(book, row.run_id, row.token, outcome, keep=keep)
-    # Before it hydrates, so that it does not see what went.
-    book.pending.write(tx, by=book.by, at=book.now)
+            put_to_end(unit, row.run_id, row.token, outcome, keep=keep)
+    # Before the hydration, so that it does not see deleted entries.
+    unit.pending.write(tx, by=unit.by, at=unit.now)
     tx.send(
-        book.sql.begin_run,
+        unit.sql.begin_run,
         token=token,
         run=opening.run_id,
         lane=opening.lane,
         knew_seq=there.forgot_seq,
         knew_shared_seq=there.shared_forgot_seq or 0,
-        now=book.now,
+        now=unit.now,
     )
     size, shared = there.size_bytes, there.shared_size_bytes or 0
     see = ToSee(size_bytes=size, shared_size_bytes=shared, budget=there.budget)
     hydration = hydrate_in(within, tx, opening.budget, see, fresh=not opening.resume)
-    book.note("run_opened", token=token)
-    book.note("hydrated", **told(hydration))
-    book.count("runs_total", "opened")
+    unit.note("run_opened", token=token)
+    unit.note("hydrated", **event_data(hydration))
+    unit.count("runs_total", "opened")
     for each in counted(hydration):
-        book.count(*each)
-    book.close(seen=False)
+        unit.count(*each)
+    unit.close(seen=False)
     run_id, lane = opening.run_id, opening.lane
     return Begun(caller=within, hydration=hydration, run_id=run_id, token=token, lane=lane)
 
 
-def end(caller: AgentContext, outcome: Ending, *, idempotency_key: str | None = None) -> RunEnded:
-    """End the caller's run and delete its conversation entries; StaleRun if it is not live."""
-    with refusals(caller):
+def end(context: AgentContext, outcome: Ending, *, idempotency_key: str | None = None) -> RunEnded:
+    """End the run and delete its conversation entries.
+
+    Raises StaleRun if it is no longer live, RunRequired outside a run.
+    """
+    with refusals(context):
         if outcome not in get_args(Ending):
             raise InvalidInput("outcome", "must be ok or failed", given=outcome)
-        if caller.run is None:
+        if context.run is None:
             raise RunRequired
-        run = caller.run
+        run = context.run
         replay = Replay.of(idempotency_key, "end", run, outcome)
 
     def work(tx: Transaction) -> RunEnded:
-        book = AgentTransaction(caller, tx)
-        book.open(live=replay is None)
-        first = None if replay is None else replay.answer(book, RunEnded)
+        unit = AgentTransaction(context, tx)
+        unit.open(live=replay is None)
+        first = None if replay is None else replay.answer(unit, RunEnded)
         if first is not None:
             return first
         if replay is not None:
-            refuse_stale(caller, tx, book.opened.standing, now=book.now)
-        removed = put_to_end(book, run.run_id, run.token, outcome)
+            refuse_stale(context, tx, unit.opened.standing, now=unit.now)
+        removed = put_to_end(unit, run.run_id, run.token, outcome)
         ended = RunEnded(ended=True, removed=removed)
         if replay is not None:
-            replay.keep(book, ended)
-        book.close(seen=False)
+            replay.keep(unit, ended)
+        unit.close(seen=False)
         return ended
 
-    return write(caller, work)
+    return write(context, work)
 
 
-def heartbeat(caller: AgentContext) -> datetime:
-    """Say that the caller's run is alive; return when it would lapse."""
-    with refusals(caller):
-        if caller.run is None:
+def heartbeat(context: AgentContext) -> datetime:
+    """Extend the lease of the run; return when it would lapse."""
+    with refusals(context):
+        if context.run is None:
             raise RunRequired
 
     def work(tx: Transaction) -> datetime:
-        book = AgentTransaction(caller, tx)
-        book.open()
-        book.close()
-        return from_microseconds(book.now + LAPSES_AFTER)
+        unit = AgentTransaction(context, tx)
+        unit.open()
+        unit.close()
+        return from_microseconds(unit.now + LAPSES_AFTER)
 
-    return write(caller, work)
+    return write(context, work)
 
 
 class DurableRun:
-    """A run under way, made by `DurableMemory.run`; as a context manager it ends on every way out.
+    """An open run, made by `DurableMemory.run`.
 
-    Everything it does is refused with StaleRun once another run took its lane, or it ended.
+    As a context manager it ends on every exit. Every call raises StaleRun once another run took its
+    lane, or it ended.
     """
 
     def __init__(self, begun: Begun) -> None:
@@ -199,7 +203,7 @@ class DurableRun:
         expected_seq: int | None = None,
         idempotency_key: str | None = None,
     ) -> StoredEntry:
-        """Write the whole entry under *key*, replacing what was there."""
+        """Write the whole entry under *key*, replacing an earlier one."""
         wish = EntryWrite(
             refresh=refresh, expected_seq=expected_seq, idempotency_key=idempotency_key
         )
@@ -212,7 +216,7 @@ class DurableRun:
         return set_many(self.caller, items, on_error=on_error, refresh=refresh)
 
     def capture(self, entries: Iterable[object]) -> StoredMany:
-        """Store of *entries* those that differ from what is stored; the others stay as they are."""
+        """Store the items of *entries* that differ from the stored entries."""
         return set_many(self.caller, entries, on_error="skip", refresh=False)
 
     def get(self, key: str) -> DurableEntry | None:
@@ -242,16 +246,19 @@ class DurableRun:
         return forget(self.caller, key, scope)
 
     def hydrate(self, budget: int | None = None) -> Hydration:
-        """Return what the agent would see now."""
+        """Return what the agent sees now."""
         with coded():
             return hydrate(self.caller, budget)
 
     def explain(self, key: str, budget: int | None = None) -> Explanation:
-        """Say whether a hydration with *budget* bytes takes the entry under *key*, and why."""
+        """Explain whether a hydration takes the entry under *key*, and why.
+
+        *budget* is in bytes; None is the agent's limit.
+        """
         return explain(self.caller, key, budget)
 
     def heartbeat(self) -> datetime:
-        """Say that the run is alive; return when it would lapse."""
+        """Extend the lease of the run; return when it would lapse."""
         return heartbeat(self.caller)
 
     def end(self, outcome: Ending = "ok") -> RunEnded:
@@ -274,5 +281,5 @@ class DurableRun:
         try:
             self.end("ok" if kind is None else "failed")
         except StaleRun:
-            # It is over already: another run has its lane.
+            # It has ended already: another run has its lane.
             self._over = True

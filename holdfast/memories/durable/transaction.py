@@ -1,7 +1,7 @@
 """The unit of work on one agent's entries.
 
-Rules look things up here and say what is to change. Nothing is written before `close`, so a write
-of many may refuse one of them and keep the others.
+Use cases read entries here and schedule changes. Nothing is written before `close`, so a write of
+many entries may refuse one of them and store the others.
 """
 
 import inspect
@@ -48,84 +48,87 @@ from holdfast.memories.durable.rules import ScopeSize
 T = TypeVar("T")
 
 
-def write(caller: AgentContext, work: Callable[[Transaction], T]) -> T:
-    """Return what *work* returns, once it is durable.
+def write(context: AgentContext, work: Callable[[Transaction], T]) -> T:
+    """Run *work* in a transaction; return its result once the commit is durable.
 
-    With an engine whose writes are awaited that is an awaitable, here as there.
+    With an engine whose writes are awaited, return an awaitable of the result.
     """
-    with refusals(caller):
-        written = caller.engine.write(work)
+    with refusals(context):
+        written = context.engine.write(work)
     if inspect.isawaitable(written):
-        return cast("T", _awaited(caller, written))
+        return cast("T", _awaited(context, written))
     return written
 
 
 @contextmanager
-def refusals(caller: AgentContext) -> Generator[None, None, None]:
-    """Let an error raised within carry its code, and tell of it, once."""
+def refusals(context: AgentContext) -> Generator[None, None, None]:
+    """Add its code to an error raised within; count and publish it, once."""
     try:
         yield
     except HoldfastError as error:
         if error.code is None:
             give_code(error)
-            tell_refused(caller, error)
+            tell_refused(context, error)
         raise
 
 
-def tell_refused(caller: AgentContext, error: HoldfastError) -> None:
-    """Tell that a write was refused with *error*, which carries its code."""
+def tell_refused(context: AgentContext, error: HoldfastError) -> None:
+    """Count and publish that a write was refused with *error*, which has its code."""
     if error.code is not None:
         counts.add("refused_total", error.code)
-        publish(caller, "refused", code=error.code)
+        publish(context, "refused", code=error.code)
 
 
-def publish(caller: AgentContext, what: str, **data: Fact) -> None:
-    """Tell this process alone that `durable.<what>` happened, in which nothing was written."""
-    if caller.engine.events.heard:
-        caller.engine.events.publish(event_of(caller, what, data))
+def publish(context: AgentContext, what: str, **data: Fact) -> None:
+    """Publish `durable.<what>` to this process only, outside a transaction."""
+    if context.engine.events.heard:
+        context.engine.events.publish(event_of(context, what, data))
 
 
 def event_of(
-    caller: AgentContext,
+    context: AgentContext,
     what: str,
     data: Mapping[str, Fact],
     *,
     at: int | None = None,
     run_id: str = "",
 ) -> Event:
-    """Return the event that `durable.<what>` happened, in the caller's run or to *run_id*.
+    """Return the event `durable.<what>` of the run *run_id*, or the context's.
 
-    It never holds content or a key.
+    Events never contain content or a key.
     """
-    run = run_id or caller.run_id
+    run = run_id or context.run_id
     return Event(
         type=f"durable.{what}",
-        at=from_microseconds(caller.now() if at is None else at),
-        workspace=caller.workspace,
-        owner=caller.agent or None,
-        actor=caller.by.actor,
+        at=from_microseconds(context.now() if at is None else at),
+        workspace=context.workspace,
+        owner=context.agent or None,
+        actor=context.by.actor,
         ids={"run_id": run} if run else {},
         data=dict(data),
     )
 
 
-async def _awaited(caller: AgentContext, written: Awaitable[T]) -> T:
-    with refusals(caller):
+async def _awaited(context: AgentContext, written: Awaitable[T]) -> T:
+    with refusals(context):
         return await written
 
 
 _DRAWN: Final = 8
-"""Numbers drawn at a time past the first: a write may bring about more than it was asked."""
+"""Sequence numbers drawn at a time after the first: a write may evict and expire entries."""
 
 _COLD_AT_ONCE: Final = 50
-"""Candidates for eviction read at a time, with their contents."""
+"""Candidates for eviction read at a time, with contents."""
 
-_TOLD_OF: Final[dict[Op, str]] = {"evict": "evicted", "expire": "expired"}
-"""How many go so is told by an event, and counted."""
+_DELETIONS: Final[dict[Op, str]] = {"evict": "evicted", "expire": "expired"}
+"""Deletions that publish an event and increment a counter, with the name of both."""
 
 
 class AgentTotals(Struct, frozen=True):
-    """What is held and what may be, as the book was opened; in the order of the statement."""
+    """Sizes and limits when the unit of work was opened.
+
+    The fields are in the order of the statement's columns.
+    """
 
     entries: int
     core_entries: int
@@ -162,7 +165,7 @@ class AgentTotals(Struct, frozen=True):
 
     @property
     def standing(self) -> RunState | None:
-        """How the caller's run stands; None if there is no such run."""
+        """The state of the context's run; None if there is no such run."""
         if self.lane is None:
             return None
         return RunState(
@@ -178,30 +181,30 @@ _LIMITS: Final = DurableLimits.__struct_fields__
 
 @lru_cache(maxsize=256)
 def _limits(*given: int | None) -> DurableLimits:
-    """Return the limits *given*, in their order; None is the default."""
+    """Return the limits *given*, in the order of the fields; None is the default."""
     named = zip(_LIMITS, given, strict=True)
     return DurableLimits(**{name: value for name, value in named if value is not None})
 
 
 _HEAD: Final = len(AgentTotals.__struct_fields__)
-"""Columns of an opened book that come before those of an entry."""
+"""Columns of `open_book` before those of an entry."""
 
 
 class AgentTransaction:
     """An agent's entries, locked for one transaction.
 
-    `open` comes first, `close` last. What it finds expired goes with whatever else is written.
-    `taken` has, by the number of each entry that was taken away, that of the log's row on it.
+    `open` comes first, `close` last. Expired entries are deleted with the other changes. `taken`
+    maps the `seq` of each deleted entry to that of its row in the log.
     """
 
-    def __init__(self, caller: AgentContext, tx: Transaction, *, source: str = "write") -> None:
-        self.caller, self.tx, self._source = caller, tx, source
-        self.sql = caller.engine.queries("holdfast.memories.durable")
-        self.now, self.by = caller.now(), by_text(caller.by)
+    def __init__(self, context: AgentContext, tx: Transaction, *, source: str = "write") -> None:
+        self.caller, self.tx, self._source = context, tx, source
+        self.sql = context.engine.queries("holdfast.memories.durable")
+        self.now, self.by = context.now(), by_text(context.by)
         self.secret: bytes | None = None
         self.expired: tuple[Gone, ...] = ()
         self.taken: dict[int, int] = {}
-        self._remote = caller.engine.dialect == "postgres"
+        self._remote = context.engine.dialect == "postgres"
         self.pending = Pending(self.sql, batched=self._remote)
         self._at: dict[tuple[EntryLocation, str], EntryRow | None] = {}
         self._held: dict[EntryLocation, ScopeSize] = {}
@@ -219,14 +222,15 @@ class AgentTransaction:
     def lock(
         self, ask: Callable[[], list[T]], *, shared: bool = False, making: bool = True
     ) -> list[T]:
-        """Lock the agent's entries, with *shared* the workspace's too; return what *ask* gives.
+        """Lock the agent's entries and return the rows of *ask*.
 
-        It gives nothing where the agent has no row yet: with *making* that is made then.
+        With *shared* locks the workspace's entries too. *ask* returns no rows while the agent has
+        no row; with *making* that row is created then.
         """
         locked = self._lock(shared=shared)
         rows = ask()
         if rows and not (self._locked_by_now() if locked is None else locked):
-            # It came to be after the lock was asked for, so it is somebody else's yet.
+            # Another transaction created it after the lock was requested, and may hold its lock.
             making, rows = True, []
         if rows or not making:
             return rows
@@ -242,11 +246,11 @@ class AgentTransaction:
         live: bool = True,
         making: bool = True,
     ) -> bool:
-        """Lock the agent's entries, with *shared* the workspace's too, and read those under *keys*.
+        """Lock the agent's entries and read those under *keys*.
 
-        About as many *mutations* are to come. With *live* raises StaleRun when the caller's run
-        is no longer its lane's. Without *making* the book of an agent that never had anything
-        stays shut, which is False.
+        With *shared* locks the workspace's entries too. *mutations* is the expected number of
+        changes. With *live* raises StaleRun when the context's run no longer holds its lane.
+        Returns False, without *making*, if the agent has no row.
         """
         key = keys[0] if len(keys) == 1 else ""
         rows = self.lock(lambda: self._ask(key), shared=shared, making=making)
@@ -273,7 +277,7 @@ class AgentTransaction:
         return True
 
     def expire(self, first: int | None) -> None:
-        """Take the agent's entries whose time is over; the *first* to expire does so then."""
+        """Delete the agent's expired entries; *first* is the earliest expiry, or None."""
         if first is None or first >= self.now:
             return
         due = self.tx.all(EntryRow, self.sql.due_entries, now=self.now)
@@ -284,18 +288,18 @@ class AgentTransaction:
         self.expired = tuple(row.gone() for row in due)
 
     def at(self, place: EntryLocation, key: str) -> EntryRow | None:
-        """Return the entry under *key* at *place*, as the book now has it, or None."""
+        """Return the entry under *key* at *place* with pending changes applied, or None."""
         return self._at[place, key]
 
     def held(self, place: EntryLocation) -> ScopeSize:
-        """Return how much *place* now holds."""
+        """Return the size of *place* with pending changes applied."""
         found, more = self._held.get(place), self._more[place]
         if found is None:
             found = self._held[place] = self._held_before(place)
         return ScopeSize(entries=found.entries + more.entries, core=found.core + more.core)
 
     def coldest(self, place: EntryLocation, *, pinned: bool) -> EntryRow | None:
-        """Return the coldest entry of one tier of *place*, or None."""
+        """Return the entry of one tier of *place* with the oldest write, or None."""
         cold = self._cold.get((place, pinned))
         if cold is None:
             cold = self._cold[place, pinned] = _Cold(
@@ -308,7 +312,7 @@ class AgentTransaction:
         return self.pending.coldest_put(place, pinned=pinned)
 
     def put(self, row: EntryRow, op: Op, cause: Cause) -> EntryRow:
-        """Have *row* stand where it says, with the next number; return it with that."""
+        """Schedule *row* to be written with the next number; return it with that number."""
         numbered, spot = replace(row, seq=self.number()), (row.place, row.key)
         before = self._at.get(spot)
         self._hold(spot[0], int(before is None), _core(numbered) - _core(before))
@@ -326,9 +330,9 @@ class AgentTransaction:
         evicted_for: str | None = None,
         key_hash: bytes | None = None,
     ) -> int:
-        """Take *row* away, which the database or this book has; return the number of that.
+        """Schedule *row* for deletion; return the number of the change.
 
-        With a *key_hash* the log has that in the place of its key.
+        *row* is stored or pending. With a *key_hash* the log stores that instead of the key.
         """
         self._hold(row.place, -1, -_core(row))
         self._at[row.place, row.key] = None
@@ -338,22 +342,22 @@ class AgentTransaction:
             row, op, seq=seq, cause=cause, evicted_for=evicted_for, key_hash=key_hash
         )
         self.pending.log(logged)
-        if (what := _TOLD_OF.get(op)) is not None:
+        if (what := _DELETIONS.get(op)) is not None:
             self._gone[what, label_of(row.category)] += 1
         return seq
 
     def note(self, what: str, **data: Fact) -> None:
-        """Tell the feed that `durable.<what>` happened; never content or a key."""
+        """Add the event `durable.<what>` to the feed; never content or a key."""
         self.events.append(event_of(self.caller, what, data, at=self.now))
 
     def count(self, name: str, label: str = "", by: int = 1) -> None:
-        """Count it for this process, once it is written."""
+        """Increment a counter of this process once the transaction is durable."""
         self._counted.append((name, label, by))
 
     def close(self, *, seen: bool = True) -> None:
-        """Write all that is to change, with the log of it, and what others are told.
+        """Write all pending changes, the log and the events.
 
-        With *seen* the caller's run was just seen.
+        With *seen* the lease of the context's run is extended.
         """
         if self._due:
             self._erase_contents(self._due)
@@ -372,7 +376,10 @@ class AgentTransaction:
             self.tx.after_commit(lambda: counts.add_all(counted))
 
     def number(self) -> int:
-        """Return the next number in the engine-wide order: the transaction's own comes first."""
+        """Return the next number of the engine-wide order.
+
+        The first one is the transaction's own.
+        """
         if not self._drew:
             self._drew = True
             return self.tx.seq
@@ -381,11 +388,17 @@ class AgentTransaction:
         return self._numbers.popleft()
 
     def _ahead(self) -> int:
-        """Return how many numbers to draw: where each draw is a round trip, some for later."""
+        """Return how many numbers to draw at once.
+
+        On PostgreSQL each draw is a round trip, so some are drawn ahead.
+        """
         return max(_DRAWN, self._mutations) if self._remote else 1
 
     def _lock(self, *, shared: bool) -> bool | None:
-        """Lock the rows there are; tell whether that was all of them, None if it shows later."""
+        """Lock the existing rows; return whether all of them exist.
+
+        None if that is known only after the next statement.
+        """
         if not self._remote:
             return True
         if shared:
@@ -395,15 +408,15 @@ class AgentTransaction:
         return None
 
     def _locked_by_now(self) -> bool:
-        """Tell whether the lock, sent with what was asked since, found a row.
+        """Return whether the lock, sent with the statements since, found a row.
 
-        The server numbers a transaction when it first locks or writes one. A transaction on
-        behalf of many is of those who have rows.
+        The server numbers a transaction when it first locks or writes a row. A transaction for
+        several agents has only agents with rows.
         """
         return not isinstance(self.tx, Numbered) or self.tx.xid is not None
 
     def _erase_contents(self, due: list[EntryRow]) -> None:
-        """Take out of the log all that it holds of entries that expired, but for the keys."""
+        """Erase the logged contents of expired entries; their keys stay in the log."""
         keys = msgspec.json.encode([row.key for row in due]).decode()
         self.tx.send(self.sql.erase_expired, keys=keys)
         self.tx.after_commit(self.caller.engine.scrub_later)
@@ -414,8 +427,8 @@ class AgentTransaction:
         self._lock(shared=shared)
 
     def _ask(self, key: str) -> list[Row]:
-        caller = self.caller
-        return self.tx.rows(self.sql.open_book, key=key, run_id=caller.run_id, token=caller.token)
+        context = self.caller
+        return self.tx.rows(self.sql.open_book, key=key, run_id=context.run_id, token=context.token)
 
     def _read(self, rows: Sequence[EntryRow]) -> None:
         for row in rows:
@@ -438,19 +451,19 @@ class AgentTransaction:
 
 
 class _Cold:
-    """The entries of one tier of a place as the database has them, coldest first."""
+    """The stored entries of one tier of a location, coldest first."""
 
     def __init__(self, place: EntryLocation, *, pinned: bool, rows: int) -> None:
         self._place, self._pinned, self._rows = place, pinned, rows
         self._next: deque[EntryRow] = deque()
         self._after, self._more = 0, True
 
-    def first(self, book: AgentTransaction) -> EntryRow | None:
-        """Return the coldest that was not dropped, or None."""
+    def first(self, unit: AgentTransaction) -> EntryRow | None:
+        """Return the coldest entry that was not dropped, or None."""
         if not self._next and self._more:
-            rows = book.tx.all(
+            rows = unit.tx.all(
                 EntryRow,
-                book.sql.coldest,
+                unit.sql.coldest,
                 owner=self._place.owner,
                 run=self._place.run,
                 pinned=int(self._pinned),
@@ -461,11 +474,11 @@ class _Cold:
             self._next.extend(rows)
             for row in rows:
                 self._after = row.seq
-                book.pending.found(row)
+                unit.pending.found(row)
         return self._next[0] if self._next else None
 
     def drop(self) -> None:
-        """Pass over the coldest."""
+        """Drop the coldest entry."""
         self._next.popleft()
 
 
@@ -473,12 +486,12 @@ def _core(row: EntryRow | None) -> int:
     return int(row is not None and row.category == CORE)
 
 
-def secret_of(book: AgentTransaction) -> bytes:
-    """Return the secret of *book*'s workspace; made now if this is its first use."""
-    if book.secret is None:
-        book.tx.run(book.sql.make_secret, secret=new_secret())
-        book.secret = book.tx.one(_secret, book.sql.get_secret)
-    return book.secret
+def secret_of(unit: AgentTransaction) -> bytes:
+    """Return the secret of the workspace; create it on its first use."""
+    if unit.secret is None:
+        unit.tx.run(unit.sql.make_secret, secret=new_secret())
+        unit.secret = unit.tx.one(_secret, unit.sql.get_secret)
+    return unit.secret
 
 
 def _secret(*, secret: bytes) -> bytes:
@@ -496,7 +509,7 @@ _COUNTED: Final[dict[Outcome, str]] = {
 
 
 class Ended(Struct, frozen=True, kw_only=True):
-    """How many runs ended, and how many conversation entries went with them."""
+    """Number of ended runs, and of their deleted conversation entries."""
 
     runs: int
     removed: int
@@ -508,38 +521,41 @@ class _Run(Struct, frozen=True, kw_only=True):
 
 
 def put_to_end(
-    book: AgentTransaction, run_id: str, token: int, outcome: Outcome, *, keep: bool = False
+    unit: AgentTransaction, run_id: str, token: int, outcome: Outcome, *, keep: bool = False
 ) -> int:
-    """End a run of *book*'s agent; return how many conversation entries went, unless *keep*."""
-    rows = [] if keep else book.tx.all(EntryRow, book.sql.entries_of_run, run=run_id)
+    """End a run of the agent and delete its conversation entries.
+
+    Returns how many were deleted: none with *keep*.
+    """
+    rows = [] if keep else unit.tx.all(EntryRow, unit.sql.entries_of_run, run=run_id)
     for row in rows:
-        book.pending.found(row)
-        book.take(row, "end", cause={"source": "run"})
-    book.tx.send(book.sql.end_run, token=token, now=book.now, outcome=outcome)
+        unit.pending.found(row)
+        unit.take(row, "end", cause={"source": "run"})
+    unit.tx.send(unit.sql.end_run, token=token, now=unit.now, outcome=outcome)
     what = "run_superseded" if outcome == "superseded" else "run_ended"
-    told = {"token": token, "outcome": outcome, "removed": len(rows)}
-    book.events.append(event_of(book.caller, what, told, at=book.now, run_id=run_id))
-    book.count("runs_total", _COUNTED[outcome])
+    data = {"token": token, "outcome": outcome, "removed": len(rows)}
+    unit.events.append(event_of(unit.caller, what, data, at=unit.now, run_id=run_id))
+    unit.count("runs_total", _COUNTED[outcome])
     return len(rows)
 
 
-def end_lapsed(book: AgentTransaction) -> Ended:
-    """End the runs of *book*'s agent that were not heard of for too long."""
-    lapsed = book.tx.all(_Run, book.sql.lapsed_runs, lapsed=book.now - LAPSES_AFTER)
-    removed = sum(put_to_end(book, run.run_id, run.token, "lapsed") for run in lapsed)
+def end_lapsed(unit: AgentTransaction) -> Ended:
+    """End the agent's runs without a write or heartbeat for `LAPSES_AFTER`."""
+    lapsed = unit.tx.all(_Run, unit.sql.lapsed_runs, lapsed=unit.now - LAPSES_AFTER)
+    removed = sum(put_to_end(unit, run.run_id, run.token, "lapsed") for run in lapsed)
     return Ended(runs=len(lapsed), removed=removed)
 
 
-def tidy_when_due(book: AgentTransaction) -> None:
-    """Do what the sweep does for *book*'s agent, once a day, for where nobody sweeps."""
-    if book.now >= book.opened.tidy_at:
-        end_lapsed(book)
-        tidy(book)
+def tidy_when_due(unit: AgentTransaction) -> None:
+    """Sweep the agent once a day, for servers where no sweep is scheduled."""
+    if unit.now >= unit.opened.tidy_at:
+        end_lapsed(unit)
+        tidy(unit)
 
 
-def tidy(book: AgentTransaction) -> None:
-    """Drop what is no longer kept of *book*'s agent, and of the log of what it shares."""
-    tx, sql, now = book.tx, book.sql, book.now
+def tidy(unit: AgentTransaction) -> None:
+    """Delete the agent's rows past their retention, with the log of shared entries."""
+    tx, sql, now = unit.tx, unit.sql, unit.now
     tx.send(sql.drop_changes, before=now - CHANGES_KEPT)
     tx.send(sql.drop_evicted_contents, before=now - EVICTED_KEPT)
     tx.send(sql.erase_expired_evicted, now=now)

@@ -26,7 +26,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 class CheckedEntry(Struct, frozen=True, kw_only=True):
-    """An entry as it is to be kept: checked, its tags in order, its sizes in UTF-8 bytes."""
+    """A checked entry: tags sorted, sizes in UTF-8 bytes."""
 
     key: str
     content: str
@@ -37,41 +37,44 @@ class CheckedEntry(Struct, frozen=True, kw_only=True):
 
 
 def checked_entry(key: object, content: object, category: object, tags: object) -> CheckedEntry:
-    """Return the entry that is asked for; InvalidInput names the field that breaks a rule.
+    """Check the fields of an entry; InvalidInput names the invalid field.
 
-    How long a content may be the database says: `refuse_long` asks that in the transaction.
+    The limit of a content is stored in the database: `refuse_long` checks it in the transaction.
     """
     named, labelled = checked_key(key), checked_category(category)
-    told, length = _checked_content(content)
-    marks = checked_tags(tags)
+    text, length = _checked_content(content)
+    labels = checked_tags(tags)
     return CheckedEntry(
         key=named,
-        content=told,
+        content=text,
         category=labelled,
-        tags=marks,
+        tags=labels,
         content_bytes=length,
-        size_bytes=_bytes(named) + length + _bytes(labelled) + sum(map(_bytes, marks)),
+        size_bytes=_bytes(named) + length + _bytes(labelled) + sum(map(_bytes, labels)),
     )
 
 
-def refuse_long(asked: CheckedEntry, *, most: int) -> None:
-    """Raise InvalidInput if *asked*'s content has more than *most* bytes."""
-    if asked.content_bytes > most:
-        raise _sized("content", asked.content_bytes, most, given=asked.content)
+def refuse_long(entry: CheckedEntry, *, most: int) -> None:
+    """Raise InvalidInput if the content of *entry* has more than *most* bytes."""
+    if entry.content_bytes > most:
+        raise _sized("content", entry.content_bytes, most, given=entry.content)
 
 
 def checked_key(given: object) -> str:
-    """Return *given* if it can be a key: 1 to 255 bytes, no control character, in NFC."""
+    """Return *given* if it is a key: 1 to 255 bytes, no control characters, in NFC."""
     return _name("key", given, most=MOST_KEY)
 
 
 def checked_category(given: object) -> str:
-    """Return *given* if it can be a category: 1 to 64 bytes, no control character, in NFC."""
+    """Return *given* if it is a category.
+
+    It has 1 to 64 bytes and no control characters, and is in NFC.
+    """
     return _name("category", given, most=MOST_CATEGORY)
 
 
 def checked_tags(given: object, *, field: str = "tags") -> tuple[str, ...]:
-    """Return *given*'s distinct tags by code point: at most 32, each of 1 to 64 bytes."""
+    """Return the distinct tags, sorted: at most 32, each of 1 to 64 bytes."""
     if isinstance(given, str | bytes) or not isinstance(given, Iterable):
         raise InvalidInput(field, "must be a list of strings", given=given)
     each = cast("Iterable[object]", given)
@@ -90,17 +93,20 @@ def checked_idempotency_key(given: object) -> str | None:
 
 
 def checked_promoted_from(given: object) -> str:
-    """Return *given* if it can be a key of a run's memory: 1 to 487 bytes, as other names."""
+    """Return *given* if it is a key of run memory: 1 to 487 bytes."""
     return checked_origin("promoted_from", given)
 
 
 def checked_origin(field: str, given: object) -> str:
-    """Return *given* if the log can tell it of where an entry is from: 1 to 487 bytes."""
+    """Return *given* if it is a name of an origin for the log: 1 to 487 bytes."""
     return _name(field, given, most=MOST_PROMOTED_FROM)
 
 
 def checked_since(given: object, *, now: datetime) -> int | None:
-    """Return *given*, an aware datetime or a timedelta back from *now*, in microseconds."""
+    """Return *given* in microseconds since 1970, or None for None and "".
+
+    *given* is an aware datetime, or a timedelta back from *now*.
+    """
     if given is None or given == "":
         return None
     if isinstance(given, timedelta):
@@ -117,7 +123,7 @@ def checked_since(given: object, *, now: datetime) -> int | None:
 
 @lru_cache(maxsize=256)
 def near_miss(category: str) -> str | None:
-    """Return the notice for a category that is almost one of the four, or None."""
+    """Return a notice if *category* nearly equals a built-in one, or None."""
     folded = category.strip().casefold()
     for meant in CATEGORIES:
         if category != meant and folded in (meant, f"{meant}s"):
@@ -127,7 +133,7 @@ def near_miss(category: str) -> str | None:
 
 
 def _checked_content(given: object) -> tuple[str, int]:
-    """Return *given* and its bytes if it can be a content of whatever length."""
+    """Return *given* and its size if it is a valid content; its limit is not checked."""
     length = len(encoded("content", given))
     content = str(given)
     if not length:
@@ -160,7 +166,10 @@ def _name(field: str, given: object, *, most: int, part: str = "") -> str:
 
 
 def _is_plain(given: object) -> TypeGuard[str]:
-    """Tell whether *given* is as nearly all names are: then only its length is left to ask."""
+    """Return whether *given* is a simple ASCII name.
+
+    Nearly all names are; then only the length remains to be checked.
+    """
     if not isinstance(given, str) or not given:
         return False
     return given.isascii() and given.isprintable() and given[0] != " " != given[-1]

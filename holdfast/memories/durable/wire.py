@@ -1,4 +1,7 @@
-"""Records of durable memory as JSON values, and back. Instants have three fraction digits."""
+"""Records of durable memory to JSON values, and back.
+
+Instants have three fraction digits.
+"""
 
 from datetime import datetime
 from typing import Any, TypeVar, cast
@@ -15,20 +18,20 @@ Wire = dict[str, Any]
 
 
 def entry_to_wire(record: Struct) -> Wire:
-    """Return *record* as the JSON object of the wire."""
+    """Serialize *record* to a JSON object."""
     if isinstance(record, By):
         return _by(record)
-    told = {name: value_to_wire(getattr(record, name)) for name in record.__struct_fields__}
+    wire = {name: value_to_wire(getattr(record, name)) for name in record.__struct_fields__}
     if isinstance(record, EntryChange):
-        told["actor"] = record.actor.actor.to_wire()
-        told |= {"run_id": record.run_id, "run_token": record.run_token}
+        wire["actor"] = record.actor.actor.to_wire()
+        wire |= {"run_id": record.run_id, "run_token": record.run_token}
     if isinstance(record, Hydration):
-        told["rendered"] = record.render()
-    return told
+        wire["rendered"] = record.render()
+    return wire
 
 
 def value_to_wire(value: object) -> object:
-    """Return *value*, a record or a part of one, as JSON has it."""
+    """Serialize *value*, a record or a field of one, to a JSON value."""
     if value is None or isinstance(value, str | int):
         return value
     if isinstance(value, datetime):
@@ -43,14 +46,14 @@ def value_to_wire(value: object) -> object:
 
 
 def from_wire(make: type[R], wire: Wire) -> R:
-    """Return the *make* that *wire* tells of; msgspec.ValidationError for something else."""
+    """Parse *wire* as a *make*; raise msgspec.ValidationError if invalid."""
     if make is EntryChange:
         wire = {**wire, "actor": {**wire["actor"], **_run_of(wire)}}
     return msgspec.convert(_read(wire), make)
 
 
 def _by(by: By) -> Wire:
-    """Return the actor, with the run that it acted in if there was one."""
+    """Serialize the actor, with its run if there is one."""
     run = {"run_id": by.run_id, "run_token": by.run_token} if by.run_id is not None else {}
     return by.actor.to_wire() | run
 
@@ -60,7 +63,7 @@ def _run_of(wire: Wire) -> Wire:
 
 
 def _read(value: Any) -> Any:
-    """Return *value* with each actor as a `By` is written."""
+    """Return *value* with each actor in the shape of `By`."""
     if isinstance(value, list):
         return [_read(each) for each in cast("list[Any]", value)]
     if not isinstance(value, dict):

@@ -49,7 +49,7 @@ _KNOWN: Final = _NEEDED | {"tags"}
 
 
 def set_one(
-    caller: AgentContext,
+    context: AgentContext,
     key: object,
     content: object,
     category: object,
@@ -57,38 +57,38 @@ def set_one(
     *,
     wish: EntryWrite = PLAIN,
 ) -> StoredEntry:
-    """Write one entry, whole."""
-    with refusals(caller):
-        asked = checked_entry(key, content, category, tags)
+    """Write one whole entry."""
+    with refusals(context):
+        request = checked_entry(key, content, category, tags)
         expected = _checked_expectation(wish.expected_seq)
-        replay = Replay.of(wish.idempotency_key, "set", asked, wish.refresh, expected, wish.cause)
+        replay = Replay.of(wish.idempotency_key, "set", request, wish.refresh, expected, wish.cause)
 
     def work(tx: Transaction) -> StoredEntry:
-        book = AgentTransaction(caller, tx)
-        book.open([asked.key], shared=needs_shared(asked.category))
-        tidy_when_due(book)
-        first = None if replay is None else replay.answer(book, EntryAnswer)
+        unit = AgentTransaction(context, tx)
+        unit.open([request.key], shared=needs_shared(request.category))
+        tidy_when_due(unit)
+        first = None if replay is None else replay.answer(unit, EntryAnswer)
         if first is not None:
-            entry = entry_again(book, asked, first)
+            entry = entry_again(unit, request, first)
         else:
-            entry = store(book, asked, wish)
+            entry = store(unit, request, wish)
             if replay is not None:
-                replay.keep(book, kept_of(book, entry))
-        book.close()
+                replay.keep(unit, kept_of(unit, entry))
+        unit.close()
         return entry
 
-    return write(caller, work)
+    return write(context, work)
 
 
 class _Given(Struct, frozen=True):
-    """The items of `set_many`: those that may be tried, and why the others may not, by index."""
+    """Checked items of `set_many`: valid and refused ones, by index."""
 
     tried: dict[int, CheckedEntry]
     refused: dict[int, NotStored]
 
 
 def set_many(
-    caller: AgentContext,
+    context: AgentContext,
     items: Iterable[object],
     *,
     on_error: OnError = "abort",
@@ -97,10 +97,10 @@ def set_many(
 ) -> StoredMany:
     """Write many entries in one transaction, in their order.
 
-    `abort`: the first that is refused raises, with its `index`, and nothing is written. `skip`:
-    the others are written.
+    `abort`: the first refused item raises, with its `index`, and nothing is written. `skip`: the
+    other items are written.
     """
-    with refusals(caller):
+    with refusals(context):
         if on_error not in get_args(OnError):
             raise InvalidInput("on_error", "must be abort or skip", given=on_error)
         given = _given(items)
@@ -109,67 +109,70 @@ def set_many(
     wish = EntryWrite(refresh=refresh)
 
     def work(tx: Transaction) -> StoredMany:
-        book = AgentTransaction(caller, tx)
-        keys = sorted({asked.key for asked in given.tried.values()})
-        shared = any(needs_shared(asked.category) for asked in given.tried.values())
-        book.open(keys, shared=shared, mutations=len(given.tried))
-        tidy_when_due(book)
-        answer = None if replay is None else replay.answer(book, ManyAnswer)
+        unit = AgentTransaction(context, tx)
+        keys = sorted({request.key for request in given.tried.values()})
+        shared = any(needs_shared(request.category) for request in given.tried.values())
+        unit.open(keys, shared=shared, mutations=len(given.tried))
+        tidy_when_due(unit)
+        answer = None if replay is None else replay.answer(unit, ManyAnswer)
         if answer is not None:
-            many = _again(book, given, answer)
+            many = _again(unit, given, answer)
         else:
-            tried = _tried(book, given, wish, on_error)
+            tried = _tried(unit, given, wish, on_error)
             many = _many(tried.stored, tried.refused)
             if replay is not None:
-                replay.keep(book, _kept(book, tried))
+                replay.keep(unit, _kept(unit, tried))
             for each in many.refused:
-                tx.after_commit(lambda error=each.error: tell_refused(caller, error))
-        book.close()
+                tx.after_commit(lambda error=each.error: tell_refused(context, error))
+        unit.close()
         return many
 
-    return write(caller, work)
+    return write(context, work)
 
 
 class _Tried(Struct, frozen=True):
-    """What became of each item, by index; `here` is what the transaction itself refused."""
+    """The results of all items by index.
+
+    `here` has the errors that the transaction itself raised.
+    """
 
     stored: dict[int, StoredEntry]
     refused: dict[int, NotStored]
     here: dict[int, HoldfastError]
 
 
-def _tried(book: AgentTransaction, given: _Given, wish: EntryWrite, on_error: OnError) -> _Tried:
+def _tried(unit: AgentTransaction, given: _Given, wish: EntryWrite, on_error: OnError) -> _Tried:
     tried = _Tried({}, {}, {})
     for index in range(len(given.tried) + len(given.refused)):
-        asked = given.tried.get(index)
-        if asked is None:
-            told = given.refused[index]
-            tried.refused[index] = _not_stored(index, told.key, told.error, on_error)
+        request = given.tried.get(index)
+        if request is None:
+            item = given.refused[index]
+            tried.refused[index] = _not_stored(index, item.key, item.error, on_error)
             continue
         try:
-            tried.stored[index] = store(book, asked, wish)
+            tried.stored[index] = store(unit, request, wish)
         except HoldfastError as error:
             tried.here[index] = error
-            tried.refused[index] = _not_stored(index, asked.key, error, on_error)
+            tried.refused[index] = _not_stored(index, request.key, error, on_error)
     return tried
 
 
-def _kept(book: AgentTransaction, tried: _Tried) -> ManyAnswer:
+def _kept(unit: AgentTransaction, tried: _Tried) -> ManyAnswer:
     return ManyAnswer(
-        stored={index: kept_of(book, entry) for index, entry in tried.stored.items()},
+        stored={index: kept_of(unit, entry) for index, entry in tried.stored.items()},
         refused={index: kept_refusal(error) for index, error in tried.here.items()},
     )
 
 
-def _again(book: AgentTransaction, given: _Given, answer: ManyAnswer) -> StoredMany:
+def _again(unit: AgentTransaction, given: _Given, answer: ManyAnswer) -> StoredMany:
     stored: dict[int, StoredEntry] = {}
     refused = dict(given.refused)
-    for index, asked in given.tried.items():
+    for index, request in given.tried.items():
         if index in answer.stored:
-            stored[index] = entry_again(book, asked, answer.stored[index])
+            stored[index] = entry_again(unit, request, answer.stored[index])
         else:
-            error = refusal_again(asked, answer.refused[index])
-            refused[index] = _not_stored(index, asked.key, error, "skip")
+            error = refusal_again(request, answer.refused[index])
+            refused[index] = _not_stored(index, request.key, error, "skip")
     return _many(stored, refused)
 
 
@@ -203,7 +206,7 @@ def _not_stored(index: int, key: str, error: HoldfastError, on_error: OnError) -
 
 
 def _fields(item: object) -> dict[str, object]:
-    """Return what *item*, a mapping or anything with these attributes, asks for."""
+    """Return the fields of *item*, a mapping or an object with these attributes."""
     if not isinstance(item, Mapping):
         missing = next((name for name in sorted(_NEEDED) if not hasattr(item, name)), None)
         if missing is not None:
@@ -219,14 +222,14 @@ def _fields(item: object) -> dict[str, object]:
 
 
 def _key_of(item: object) -> str:
-    """Return how the key of *item*, which cannot be stored, is told."""
+    """Return the shortened key of *item*, which cannot be stored, for a report."""
     if isinstance(item, Mapping):
         return shortened(cast("Mapping[Any, object]", item).get("key", ""))
     return shortened(getattr(item, "key", ""))
 
 
 def _checked_expectation(given: object) -> int | None:
-    """Return the `seq` that is expected, 0 for no entry, None for whatever there is."""
+    """Return the expected `seq`: 0 for no entry, None for any."""
     if given is UNSET or given is None:
         return None
     if not isinstance(given, int) or isinstance(given, bool) or given < 0:
@@ -235,14 +238,14 @@ def _checked_expectation(given: object) -> int | None:
 
 
 PROMOTED_FROM: Final = "promoted_from"
-"""What the log calls the key that an entry was promoted from."""
+"""Name in the log for the key that an entry was promoted from."""
 
 _NAMESPACES: Final = frozenset({"step", "task", "input", "shared"})
-"""Of a run's memory, where each key has one before its first colon."""
+"""Namespaces of run memory: the part of a key before its first colon."""
 
 
 class Promotable(Protocol):
-    """A value, and what is known of it."""
+    """A value of run memory with its metadata."""
 
     @property
     def value(self) -> object:
@@ -251,12 +254,12 @@ class Promotable(Protocol):
 
     @property
     def kind(self) -> str:
-        """What kind of value it is."""
+        """The kind of the value."""
         ...
 
     @property
     def source(self) -> str | None:
-        """Who made it, if that is known."""
+        """The author, or None if unknown."""
         ...
 
 
@@ -271,7 +274,7 @@ class Promotes(Protocol):
 class PromotionSource(
     Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
 ):
-    """Where a value was promoted from: its key, and of which run, by whom, in which version."""
+    """The origin of a promoted value: key, run, author and version."""
 
     key: str
     run_id: str | None = None
@@ -279,15 +282,15 @@ class PromotionSource(
     version: int | None = None
 
     def cause(self) -> dict[str, str]:
-        """Return what the log says of it; InvalidInput for what cannot stand there."""
-        told = {PROMOTED_FROM: checked_promoted_from(self.key)}
+        """Return it as a cause for the log; raise InvalidInput if it cannot be one."""
+        cause = {PROMOTED_FROM: checked_promoted_from(self.key)}
         named = {"run_id": self.run_id, "source": self.source}
-        told |= {name: checked_origin(name, each) for name, each in named.items() if each}
-        return told if self.version is None else told | {"version": str(self.version)}
+        cause |= {name: checked_origin(name, each) for name, each in named.items() if each}
+        return cause if self.version is None else cause | {"version": str(self.version)}
 
 
 class Promotion(Struct, frozen=True, kw_only=True):
-    """What a promotion is to write: under which key, and where it comes from."""
+    """A value to promote: its new key, content and origin."""
 
     key: str
     content: str
@@ -295,10 +298,10 @@ class Promotion(Struct, frozen=True, kw_only=True):
 
 
 def promotion(memory: Promotes, key: str, as_key: str | None = None) -> Promotion:
-    """Return the promotion of what *memory* has under *key*; NotFound if that is nothing.
+    """Return the promotion of the value under *key* in *memory*.
 
-    Text stays as it is, another value becomes canonical JSON. The key loses its namespace, unless
-    *as_key* is given.
+    Raises NotFound without a value. Text stays as it is, another value becomes canonical JSON. The
+    key loses its namespace, unless *as_key* is given.
     """
     found = memory.get(key)
     with coded():
@@ -312,20 +315,20 @@ def promotion(memory: Promotes, key: str, as_key: str | None = None) -> Promotio
 
 
 def promote(
-    caller: AgentContext,
+    context: AgentContext,
     what: Promotion,
     *,
     category: str,
     tags: Iterable[str] = (),
     wish: EntryWrite = PLAIN,
 ) -> StoredEntry:
-    """Write the entry that *what* asks for."""
-    told = replace(wish, cause=what.origin.cause())
-    return set_one(caller, what.key, what.content, category, tags, wish=told)
+    """Write the entry of the promotion *what*."""
+    options = replace(wish, cause=what.origin.cause())
+    return set_one(context, what.key, what.content, category, tags, wish=options)
 
 
 def _origin(memory: Promotes, key: str, found: Promotable) -> PromotionSource:
-    """Return where *found* is from, as far as its memory knows."""
+    """Return the origin of *found*, as far as its memory knows it."""
     version = getattr(found, "version", None)
     return PromotionSource(
         key=key,
@@ -336,7 +339,7 @@ def _origin(memory: Promotes, key: str, found: Promotable) -> PromotionSource:
 
 
 def _fitting(name: str, given: object) -> str | None:
-    """Return *given* if the log can tell it: a run may call its sources anything."""
+    """Return *given*, or None if it is no valid name: runs name sources freely."""
     try:
         return checked_origin(name, given)
     except InvalidInput:

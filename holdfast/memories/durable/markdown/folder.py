@@ -1,7 +1,7 @@
 """Safe folders of an export, and atomic writes in them.
 
-Whoever made the folder may have meant harm: what is no regular file is not opened, nothing is
-read beyond its bound, and every name is asked of the folder it was found in.
+The folder is not trusted: only regular files are opened, reads are bounded, and each name is
+resolved relative to the descriptor of the folder that was listed.
 """
 
 import errno
@@ -21,13 +21,15 @@ from holdfast.ground.permissions import create_file, create_folder, create_folde
 from holdfast.memories.durable.markdown.format import MARKER, SUFFIX, File, is_exported_name
 
 MOST_BYTES: Final = 262_144
-"""Of one file: the longest content there may be, with front matter, and to spare."""
+"""Bytes of one file: more than the longest content with front matter."""
 
 
 class FolderLimits(Struct, frozen=True, kw_only=True):
-    """How much of a folder is read: bytes of Markdown, names of any kind, folders in folders.
+    """Limits of reading a folder.
 
-    An export of what may be kept at most stays within them, and has one folder in the other.
+    `together` is in bytes of Markdown, `names` counts entries of any kind, `depth` folders in
+    folders. An export of the greatest permitted memory stays within them, and has one level of
+    folders.
     """
 
     together: int = 1_073_741_824
@@ -42,7 +44,7 @@ _FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _CHUNK: Final = 65_536
 
 _ASIDE = re.compile(r"\.holdfast-[0-9a-f]{16}\.part")
-"""What a file is called until it is whole."""
+"""Name of a temporary file, until it is complete."""
 _EXPORTED = re.compile(r"(?!\.{1,2}/)[a-z0-9._-]{1,160}/[a-z0-9._-]{1,160}\.md")
 
 _STORAGE: Final[dict[int, Reason]] = {
@@ -54,24 +56,24 @@ _STORAGE: Final[dict[int, Reason]] = {
 
 
 class Passed(Struct, frozen=True):
-    """What in a folder was not read, and why."""
+    """A file or folder that was not read, with the reason."""
 
     path: str
     reason: str
 
 
 class Folder(Struct, frozen=True, kw_only=True):
-    """The Markdown files of a folder, by path, and what could not be read of it."""
+    """The Markdown files of a folder, by path, and the names that were not read."""
 
     files: tuple[File, ...]
     passed: tuple[Passed, ...]
 
 
 def read_folder(directory: str | os.PathLike[str], bounds: FolderLimits = ROOMY) -> Folder:
-    """Return the Markdown files in *directory* and the folders in it.
+    """Return the Markdown files in *directory* and its folders.
 
-    InvalidInput when that is no folder or holds too much. What is hidden is left out, but for
-    what an export names so.
+    Raises InvalidInput when *directory* is no folder or exceeds the limits. Hidden files are
+    skipped, except those with a name of an export.
     """
     reading = _Reading(bounds)
     named = _checked(directory)
@@ -81,7 +83,7 @@ def read_folder(directory: str | os.PathLike[str], bounds: FolderLimits = ROOMY)
 
 
 class _Reading:
-    """What was found so far, held against the bounds."""
+    """Files read so far, checked against the limits."""
 
     def __init__(self, bounds: FolderLimits) -> None:
         self._bounds = bounds
@@ -90,7 +92,7 @@ class _Reading:
         self._names = self._bytes = 0
 
     def look(self, folder: int, prefix: str, *, depth: int) -> None:
-        """Take in all that is in *folder*, whose paths begin with *prefix*."""
+        """Read all files in *folder*; their paths begin with *prefix*."""
         for entry in self._entries(folder):
             path = prefix + _shown(entry.name)
             if entry.name.startswith(".") and not is_exported_name(entry.name):
@@ -142,7 +144,10 @@ class _Reading:
 
 
 def read_bytes(name: str, folder: int) -> bytes | None:
-    """Return the file *name* in *folder*, cut past its bound; None if it is no regular file."""
+    """Read the file *name* in *folder*, cut past its limit.
+
+    Returns None if it is no regular file.
+    """
     try:
         file = os.open(name, _FILE, dir_fd=folder)
     except OSError as error:
@@ -161,28 +166,28 @@ def read_bytes(name: str, folder: int) -> bytes | None:
 
 
 class ExportFolder:
-    """A folder that is written to: absent, empty, or as it was left by an earlier export.
+    """A folder to export to: absent, empty, or an earlier export.
 
-    Made by `target`. Nothing is changed until `write`.
+    Opened by `target`. Nothing is changed until `write`.
     """
 
     def __init__(self, folder: int) -> None:
         self._folder = folder
 
     def marker(self) -> bytes | None:
-        """Return the file that makes it an export, or None."""
+        """Return the content of the marker file, or None."""
         try:
             return read_bytes(MARKER, self._folder)
         except FileNotFoundError:
             return None
 
     def is_empty(self) -> bool:
-        """Tell whether there is nothing in it but what an export that was broken off began."""
+        """Return whether it has no files but those of an interrupted export."""
         with os.scandir(self._folder) as found:
             return all(_ASIDE.fullmatch(each.name) for each in found)
 
     def check(self, files: Iterable[File]) -> None:
-        """Raise InvalidInput unless each of *files* can be where its path says."""
+        """Raise InvalidInput unless each of *files* can be written to its path."""
         for path, _ in files:
             if path != MARKER and not _EXPORTED.fullmatch(path):
                 raise InvalidInput("files", "must have the paths of an export", given=path)
@@ -199,9 +204,9 @@ class ExportFolder:
                 raise InvalidInput("directory", "holds a folder where a file must be", given=path)
 
     def earlier(self, new: frozenset[str]) -> Iterator[tuple[str, str | None]]:
-        """Give the files that are not among *new*, by path with their text, where they have one.
+        """Yield path and text of earlier files that are not among *new*.
 
-        Those that were being written when an export was broken off have none.
+        The text is None for temporary files of an interrupted export.
         """
         yield from ((name, None) for name in _names(self._folder) if _ASIDE.fullmatch(name))
         for folder in self._folders():
@@ -217,7 +222,7 @@ class ExportFolder:
                                 yield path, content.decode()
 
     def write(self, files: Iterable[File]) -> None:
-        """Write *files*, each aside and then to its place."""
+        """Write *files*, each to a temporary file that is then renamed."""
         for path, text in files:
             folder, slash, name = path.rpartition("/")
             if not slash:
@@ -228,7 +233,7 @@ class ExportFolder:
                 _write(name, text.encode(), inner)
 
     def remove(self, paths: Iterable[str]) -> None:
-        """Remove the files at *paths*, and the folders that are empty then."""
+        """Remove the files at *paths*, and folders that become empty."""
         left: set[str] = set()
         for path in paths:
             folder, slash, name = path.rpartition("/")
@@ -237,7 +242,7 @@ class ExportFolder:
                 os.unlink(name, dir_fd=inner)
             left.update([folder] if slash else [])
         for folder in left:
-            # One that still holds something stays.
+            # A folder that is not empty stays.
             with suppress(OSError):
                 os.rmdir(folder, dir_fd=self._folder)
 
@@ -255,10 +260,10 @@ class ExportFolder:
 
 @contextmanager
 def target(directory: str | os.PathLike[str]) -> Generator[ExportFolder, None, None]:
-    """Give *directory*, made if it is not there, to be written to.
+    """Open *directory* for an export, and create it if it is absent.
 
-    What is made of folders and files has the modes 0700 and 0600; a folder that exists keeps its.
-    InvalidInput when it cannot be a folder to write to, Unavailable when the storage fails.
+    New folders have the mode 0700, new files 0600; an existing folder keeps its mode. Raises
+    InvalidInput when it cannot be written to, Unavailable when the storage fails.
     """
     named = _checked(directory)
     with _asked_of(named):
@@ -268,7 +273,7 @@ def target(directory: str | os.PathLike[str]) -> Generator[ExportFolder, None, N
 
 
 def _checked(directory: object) -> str:
-    """Return *directory* as text; InvalidInput if it cannot be a path."""
+    """Return *directory* as text; raise InvalidInput if it cannot be a path."""
     try:
         named: object = os.fspath(cast("str", directory))
     except TypeError:
@@ -297,7 +302,10 @@ def _names(folder: int) -> list[str]:
 
 @contextmanager
 def _opened(name: str, *, within: int | None) -> Generator[int, None, None]:
-    """Give the folder *name* in another; one of its own may be a link, for the caller named it."""
+    """Open the folder *name* within another, or by its path.
+
+    A path may be a link, as the user named it; a name within a folder may not.
+    """
     flags = _FOLDER if within is not None else _FOLDER & ~os.O_NOFOLLOW
     folder = os.open(name, flags, dir_fd=within)
     try:
@@ -308,7 +316,7 @@ def _opened(name: str, *, within: int | None) -> Generator[int, None, None]:
 
 @contextmanager
 def _asked_of(directory: str) -> Generator[None, None, None]:
-    """Let the system's errors within be ours."""
+    """Translate OSError raised within to InvalidInput or Unavailable."""
     try:
         yield
     except OSError as error:
@@ -329,5 +337,5 @@ def _why(error: OSError) -> str:
 
 
 def _shown(name: str) -> str:
-    """Return *name* as text; bytes of it that are none are spelled as escapes."""
+    """Return *name* as text, with invalid bytes as escapes."""
     return os.fsencode(name).decode(errors="backslashreplace")

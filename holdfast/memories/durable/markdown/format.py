@@ -1,7 +1,7 @@
 """One durable entry as Markdown, and back.
 
-A file is its path, with slashes, and its text: front matter of `name: value` lines, then the
-content and one line feed. What a file says of itself counts; its path says nothing.
+A file is a path with slashes and a text: front matter of `name: value` lines, then the content and
+one line feed. The front matter decides; the path is not interpreted.
 """
 
 import re
@@ -23,20 +23,20 @@ File = tuple[str, str]
 """A path and a text."""
 
 MARKER: Final = ".holdfast-export"
-"""What makes a folder an export: a file at its top."""
+"""The file at the top of a folder that marks it as an export."""
 FORMAT: Final = 1
 SUFFIX: Final = ".md"
 
 _LONGEST_NAME: Final = 80
-"""Characters of a key that a file's name takes over."""
+"""Greatest number of characters of a key in a file name."""
 _DIGITS: Final = 8
-"""Of a key's sha256 in a name; all 64, of category and key, where two would be the same."""
+"""Hex digits of a key's sha256 in a name; all 64, of category and key, if two names collide."""
 _OTHER = re.compile(r"[^a-z0-9._-]")
 _HASHED = re.compile(r"--[0-9a-f]{8,64}$")
 _DEVICES: Final = frozenset(
     ["con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(10))]
 )
-"""Names that Windows keeps for itself, whatever follows their first dot."""
+"""Reserved names of Windows devices, with any suffix after the first dot."""
 
 _FENCE: Final = "---"
 _KNOWN: Final = frozenset({"key", "category", "tags", "agent", "created", "updated", "seq"})
@@ -50,7 +50,7 @@ _string = msgspec.json.Decoder(str)
 
 
 class Marker(Struct, frozen=True, kw_only=True):
-    """What an export says of itself: whose it is, and how many entries it has."""
+    """The marker file of an export: agent, workspace and number of entries."""
 
     format: int
     agent: str
@@ -59,9 +59,10 @@ class Marker(Struct, frozen=True, kw_only=True):
 
 
 class MarkdownEntry(Struct, frozen=True, kw_only=True):
-    """What one file says. Times are whole milliseconds in microseconds since 1970, or None.
+    """The parsed content of one file.
 
-    `ignored` counts the fields that nobody knows.
+    Times are whole milliseconds in microseconds since 1970, or None. `ignored` counts unknown
+    fields.
     """
 
     path: str
@@ -76,7 +77,7 @@ class MarkdownEntry(Struct, frozen=True, kw_only=True):
 def to_files(entries: Iterable[DurableEntry], *, agent: str, workspace: str) -> tuple[File, ...]:
     """Return an export of *entries*: the marker, then a file for each, by path.
 
-    No two paths are the same, where upper and lower case are one as well.
+    Paths are unique, also on file systems that ignore case.
     """
     named = list(entries)
     paths = [path_of(each.category, each.key) for each in named]
@@ -86,12 +87,12 @@ def to_files(entries: Iterable[DurableEntry], *, agent: str, workspace: str) -> 
         for path, each in zip(paths, named, strict=True)
     ]
     marker = Marker(format=FORMAT, agent=agent, workspace=workspace, count=len(files))
-    told = dumps(msgspec.structs.asdict(marker), ensure_ascii=False)
-    return (MARKER, f"{told}\n"), *sorted(files)
+    line = dumps(msgspec.structs.asdict(marker), ensure_ascii=False)
+    return (MARKER, f"{line}\n"), *sorted(files)
 
 
 def to_text(entry: DurableEntry) -> str:
-    """Return the file of *entry*."""
+    """Render *entry* as the text of its file."""
     fields: dict[str, object] = {
         "key": entry.key,
         "category": entry.category,
@@ -102,27 +103,29 @@ def to_text(entry: DurableEntry) -> str:
         "seq": entry.seq,
     }
     if entry.agent is None:
-        # What a workspace shares is nobody's own, and may go into any agent's import.
+        # A workspace entry has no agent, so that any agent can import it.
         del fields["agent"]
-    front = "".join(f"{name}: {dumps(told, ensure_ascii=False)}\n" for name, told in fields.items())
+    front = "".join(
+        f"{name}: {dumps(value, ensure_ascii=False)}\n" for name, value in fields.items()
+    )
     return f"{_FENCE}\n{front}{_FENCE}\n{entry.content}\n"
 
 
 def path_of(category: str, key: str) -> str:
-    """Return where the entry's file is, where no other entry's would be."""
+    """Return the path of the entry's file, unless two short hashes collide."""
     return f"{_name(category, folder=True)}/{_name(key)}{SUFFIX}"
 
 
 def is_path_of(path: str, category: str, key: str) -> bool:
-    """Tell whether an export would write the entry's file at *path*."""
+    """Return whether an export would write the entry's file at *path*."""
     return path in (path_of(category, key), _long_path(category, key))
 
 
 def told_path(path: str, key: str) -> str:
-    """Return what is kept of *path*, where a file with *key* was: `*.md` for another's name.
+    """Return *path* for the log, with the name `*.md` if it is of another key.
 
-    A file's name is made of a key. When *key* is forgotten its traces go; those of another key,
-    in the name of a file that was edited by hand, nobody would find.
+    A file name is derived from a key. When *key* is forgotten its traces are deleted; another key,
+    in the name of a file that was edited by hand, would not be found.
     """
     folder, slash, name = path.rpartition("/")
     stem = name.removesuffix(SUFFIX)
@@ -131,12 +134,12 @@ def told_path(path: str, key: str) -> str:
 
 
 def is_exported_name(name: str) -> bool:
-    """Tell whether *name*, of a file or a folder, may be one that an export wrote with a hash."""
+    """Return whether *name* may be one that an export wrote with a hash."""
     return _HASHED.search(name.removesuffix(SUFFIX)) is not None
 
 
 def read_marker(text: str) -> Marker | None:
-    """Return the marker that *text* is, or None."""
+    """Parse *text* as a marker; None if it is not one."""
     try:
         return msgspec.json.decode(text, type=Marker)
     except msgspec.DecodeError:
@@ -144,9 +147,9 @@ def read_marker(text: str) -> Marker | None:
 
 
 def read_file(path: str, text: str) -> MarkdownEntry:
-    """Return what the file at *path* says; InvalidInput if that breaks a rule.
+    """Parse the file at *path*; raise InvalidInput if it is invalid.
 
-    Whether its content is too long only the database knows.
+    The length of the content is checked in the transaction, against the limit in the database.
     """
     fields, content = _parted(text)
     for name in ("key", "category"):
@@ -169,13 +172,13 @@ def read_file(path: str, text: str) -> MarkdownEntry:
 
 
 def _name(text: str, *, folder: bool = False) -> str:
-    """Return *text* as a name, with some of its hash where it could be another's too."""
+    """Return *text* as a file name, with part of its hash where names could collide."""
     plain = _plain(text)
     device = plain.partition(".")[0] in _DEVICES
     if device:
-        # A hash at the end helps nothing where the name before the first dot is the device.
+        # A hash at the end does not help while the part before the first dot is the device.
         plain = plain.replace(".", "-")
-    # A folder loses a last dot on Windows; one that looks hashed could be another's.
+    # Windows strips the last dot of a folder; a name that ends like a hash could collide.
     ends_badly = _HASHED.search(plain) or (folder and plain.endswith("."))
     if plain == text and not plain.startswith(".") and not device and not ends_badly:
         return plain
@@ -187,7 +190,7 @@ def _plain(text: str) -> str:
 
 
 def _long_path(category: str, key: str) -> str:
-    """Return where the entry's file is when another one's short hashes are the same."""
+    """Return the path of the entry's file when two short hashes collide."""
     whole = _sha256(f"{category}\0{key}")
     name = f"{_plain(key).replace('.', '-')}--{whole}{SUFFIX}"
     return f"{_name(category, folder=True)}/{name}"
@@ -198,10 +201,10 @@ def _sha256(text: str) -> str:
 
 
 def _parted(text: str) -> tuple[dict[str, str], str]:
-    """Return the fields of *text*'s front matter, as they are written, and the content.
+    """Return the raw fields of the front matter of *text*, and the content.
 
-    Line ends of carriage return and line feed in the front matter are a conversion, for an export
-    writes none: it is undone in the content as well.
+    CR LF line ends in the front matter come from a conversion, as an export writes none; they are
+    converted back in the content as well.
     """
     lines, content, converted = _fenced(text.removeprefix("\ufeff"))
     fields: dict[str, str] = {}
@@ -220,7 +223,7 @@ def _parted(text: str) -> tuple[dict[str, str], str]:
 
 
 def _fenced(text: str) -> tuple[Sequence[str], str, bool]:
-    """Return the lines of the front matter, what follows it, and whether they end in CR LF."""
+    """Return the lines of the front matter, the content, and whether CR LF ends them."""
     lines: list[str] = []
     end = text.find("\n")
     if end < 0 or text[:end].rstrip() != _FENCE:
@@ -237,7 +240,7 @@ def _fenced(text: str) -> tuple[Sequence[str], str, bool]:
 
 
 def _text(field: str, raw: str) -> str:
-    """Return the text that *raw* is: a JSON string, or bare."""
+    """Parse *raw*: a JSON string, or bare text."""
     if not raw.startswith('"'):
         return raw
     try:
@@ -251,7 +254,7 @@ def _optional(raw: str, field: str) -> str | None:
 
 
 def _list(field: str, raw: str) -> list[str]:
-    """Return the texts of *raw*, `["billing", "eu"]` or `[billing, eu]`."""
+    """Parse a list such as `["billing", "eu"]` or `[billing, eu]`."""
     if raw in ("", "null"):
         return []
     inner = raw[1:-1].strip()
@@ -269,14 +272,14 @@ def _list(field: str, raw: str) -> list[str]:
 
 
 def _instant(field: str, fields: dict[str, str]) -> int | None:
-    told = _optional(fields.get(field, ""), field)
-    if told is None:
+    text = _optional(fields.get(field, ""), field)
+    if text is None:
         return None
     try:
-        instant = datetime.fromisoformat(told.upper() if _INSTANT.fullmatch(told) else "")
+        instant = datetime.fromisoformat(text.upper() if _INSTANT.fullmatch(text) else "")
     except ValueError:
         reason = "must be a time of RFC 3339, such as 2026-11-21T10:00:00.000Z"
-        raise InvalidInput(field, reason, given=told) from None
+        raise InvalidInput(field, reason, given=text) from None
     return max(to_milliseconds(instant), _FIRST_YEAR)
 
 

@@ -57,33 +57,33 @@ _ELSEWHERE: Final = "Choose a folder that is absent or empty, or an earlier expo
 
 
 def export_markdown(
-    caller: AgentContext, directory: str | os.PathLike[str], *, include_workspace: bool = True
+    context: AgentContext, directory: str | os.PathLike[str], *, include_workspace: bool = True
 ) -> ExportReport:
-    """Write the agent's entries to *directory*: absent, empty, or an earlier export of them.
+    """Write the agent's entries as files to *directory*.
 
-    Conversation entries stay out. Files of entries that are gone are removed; nothing else is
-    touched.
+    *directory* is absent, empty, or an earlier export of the same entries. Conversation entries are
+    not exported. Files of deleted entries are removed; nothing else is changed.
     """
-    return write_export(directory, export_files(caller, include_workspace=include_workspace))
+    return write_export(directory, export_files(context, include_workspace=include_workspace))
 
 
-def export_files(caller: AgentContext, *, include_workspace: bool = True) -> tuple[File, ...]:
-    """Return the export of one moment: the marker, then a file for each entry, by path."""
-    sql = caller.engine.queries("holdfast.memories.durable")
-    shared = SHARED if include_workspace else caller.agent
+def export_files(context: AgentContext, *, include_workspace: bool = True) -> tuple[File, ...]:
+    """Return an export of one snapshot: the marker, then a file per entry."""
+    sql = context.engine.queries("holdfast.memories.durable")
+    shared = SHARED if include_workspace else context.agent
 
     with coded():
-        rows = caller.engine.read(
+        rows = context.engine.read(
             lambda reader: reader.all(
-                EntryRow, sql.entries_to_export, shared=shared, now=caller.now()
+                EntryRow, sql.entries_to_export, shared=shared, now=context.now()
             )
         )
-    entries: list[DurableEntry] = [row.record(caller.workspace) for row in rows]
-    return to_files(entries, agent=caller.agent, workspace=caller.workspace)
+    entries: list[DurableEntry] = [row.record(context.workspace) for row in rows]
+    return to_files(entries, agent=context.agent, workspace=context.workspace)
 
 
 def write_export(directory: str | os.PathLike[str], files: tuple[File, ...]) -> ExportReport:
-    """Write *files*, which `export_files` gave, to *directory*."""
+    """Write *files*, which `export_files` returned, to *directory*."""
     with coded():
         marker = _marker_of(files)
         with target(directory) as place:
@@ -91,7 +91,7 @@ def write_export(directory: str | os.PathLike[str], files: tuple[File, ...]) -> 
             place.check(files)
             new = frozenset(path for path, _ in files)
             stale = [path for path, text in place.earlier(new) if _is_of(marker, path, text)]
-            # The marker comes first: an export that is broken off can be made again.
+            # The marker comes first, so that an interrupted export can be repeated.
             place.write(files)
             place.remove(stale)
     return ExportReport(
@@ -108,7 +108,10 @@ def _marker_of(files: tuple[File, ...]) -> Marker:
 
 
 def _refuse_other(place: ExportFolder, marker: Marker) -> None:
-    """Raise InvalidInput unless *place* is empty, or an earlier export of the same entries."""
+    """Raise InvalidInput unless *place* is empty or an earlier export.
+
+    The earlier export must be of the same workspace and agent.
+    """
     if place.is_empty():
         return
     content = place.marker()
@@ -117,37 +120,41 @@ def _refuse_other(place: ExportFolder, marker: Marker) -> None:
         reason = "is neither empty nor an earlier export"
         raise InvalidInput("directory", reason, next=_ELSEWHERE)
     if (found.agent, found.workspace) != (marker.agent, marker.workspace):
-        whose = msgspec.json.encode([found.workspace, found.agent]).decode()
+        owner = msgspec.json.encode([found.workspace, found.agent]).decode()
         reason = "is an export of another workspace or agent"
-        raise InvalidInput("directory", reason, given=whose, next=_ELSEWHERE)
+        raise InvalidInput("directory", reason, given=owner, next=_ELSEWHERE)
 
 
 def _is_of(marker: Marker, path: str, text: str | None) -> bool:
-    """Tell whether an earlier export wrote the file, as it says itself; not one made by hand."""
+    """Return whether an earlier export wrote the file, by its own fields.
+
+    False for a file that was written by hand.
+    """
     if text is None:
         return True
     try:
-        said = read_file(path, text)
+        file = read_file(path, text)
     except HoldfastError:
         return False
-    asked = said.asked
-    ours = said.agent in (None, marker.agent)
-    return ours and said.seq is not None and is_path_of(path, asked.category, asked.key)
+    entry = file.asked
+    ours = file.agent in (None, marker.agent)
+    return ours and file.seq is not None and is_path_of(path, entry.category, entry.key)
 
 
 _NEVER: Final = 2**63
-"""Stands after every `seq`: a file without one was made by hand, after the others."""
+"""Greater than every `seq`: a file without one was written by hand, after the others."""
 
 
 class Intake:
-    """The files of one import, each told by its number, and what became of them.
+    """The files of one import, by number, and their results.
 
-    `removed` has the keys that went for it, by the number of the log's row on that.
+    `removed` has the keys that the import evicted or forgot, by the number of the log's row.
     """
 
-    def __init__(self, book: AgentTransaction, files: Sequence[MarkdownEntry]) -> None:
-        self._book, self._files = book, files
-        self._own = {said.asked.key for said in files if not is_shared(said)}
+    def __init__(self, unit: AgentTransaction, files: Sequence[MarkdownEntry]) -> None:
+        self._unit, self._files = unit, files
+        self._entries = [file.asked for file in files]
+        self._own = {each.key for each in self._entries if each.category != WORKSPACE}
         self._writing: list[int] = []
         self.created: list[int] = []
         self.replaced: list[int] = []
@@ -167,131 +174,133 @@ class Intake:
             )
 
     def forget_others(self) -> int:
-        """Forget the agent's entries that no file holds; return how many those were."""
-        book = self._book
+        """Forget the agent's entries that no file holds; return how many."""
+        unit = self._unit
         kept = self._own | {row.key for row in self._moving()}
-        others = sorted(set(book.tx.all(_key, book.sql.own_keys, now=book.now)) - kept)
-        told = encode(others).decode()
-        found = book.tx.all(EntryRow, book.sql.entries_under, keys=told, run_id=NO_RUN)
+        others = sorted(set(unit.tx.all(_key, unit.sql.own_keys, now=unit.now)) - kept)
+        keys = encode(others).decode()
+        found = unit.tx.all(EntryRow, unit.sql.entries_under, keys=keys, run_id=NO_RUN)
         rows = [row for row in found if row.agent != SHARED]
         for row in rows:
-            book.pending.found(row)
-        forget_rows(book, rows)
+            unit.pending.found(row)
+        forget_rows(unit, rows)
         self._remove((row.seq, row.key) for row in rows)
         return len(rows)
 
     def refuse_too_many(self) -> None:
-        """Raise ImportRefused if more entries would be there than may."""
-        book = self._book
-        own, cap = len(self._own), book.limits.cap
+        """Raise ImportRefused if the entries would exceed a cap."""
+        unit = self._unit
+        own, cap = len(self._own), unit.limits.cap
         new = [n for n in self._writing if self._is_shared(n) and self._before(n) is None]
-        shared = book.held(EntryLocation(SHARED)).entries + len(new) if new else 0
-        if own > cap or shared > book.limits.workspace_cap:
-            many, most = (own, cap) if own > cap else (shared, book.limits.workspace_cap)
+        shared = unit.held(EntryLocation(SHARED)).entries + len(new) if new else 0
+        if own > cap or shared > unit.limits.workspace_cap:
+            many, most = (own, cap) if own > cap else (shared, unit.limits.workspace_cap)
             raise ImportRefused(
                 f"{many:,} entries would be kept, of at most {most:,}, so nothing was replaced.",
                 next="Take files out, or set a higher cap.",
             )
 
     def write(self) -> None:
-        """Write what is new or changed: the newest last, so that it is the newest here too."""
-        book, moving = self._book, self._moving()
+        """Write the new and changed entries in the order of their age.
+
+        The newest is written last, so that it is the newest here too.
+        """
+        unit, moving = self._unit, self._moving()
         moved = {row.key for row in moving}
         changed = {
             number
             for number in self._writing
             if self._before(number) is not None
-            or (self._is_shared(number) and self._files[number].asked.key in moved)
+            or (self._is_shared(number) and self._entries[number].key in moved)
         }
         for row in moving:
-            # All of them first, so that nothing is evicted for want of their places.
-            book.take(row, "move", cause={"moved_to": "workspace"})
+            # Moves come first, so that no entry is evicted although they make space.
+            unit.take(row, "move", cause={"moved_to": "workspace"})
         for number in sorted(self._writing, key=lambda each: self._order(each, each in changed)):
             self._store(number, changed=number in changed)
 
     def _sort_out(self) -> None:
-        for number, said in enumerate(self._files):
+        for number, file in enumerate(self._files):
             before = self._before(number)
-            if before is not None and _is_same(before, said):
+            if before is not None and _is_same(before, file):
                 self.unchanged.append(number)
                 continue
             try:
-                self._refuse(said)
+                self._refuse(file)
             except InvalidInput as error:
-                self.rejected[number] = rejected(said.path, error)
+                self.rejected[number] = rejected(file.path, error)
             else:
                 self._writing.append(number)
 
-    def _refuse(self, said: MarkdownEntry) -> None:
-        """Raise InvalidInput if *said* is too long, or a daily entry whose time is over."""
-        book = self._book
-        refuse_long(said.asked, most=book.limits.content_bytes)
-        hours = book.limits.daily_hours
-        over = self._now_at_most(said.updated) + hours * HOUR < book.now
-        if said.asked.category == DAILY and over:
+    def _refuse(self, file: MarkdownEntry) -> None:
+        """Raise InvalidInput if *file* is too long, or an expired daily entry."""
+        unit = self._unit
+        entry = file.asked
+        refuse_long(entry, most=unit.limits.content_bytes)
+        hours = unit.limits.daily_hours
+        over = self._now_at_most(file.updated) + hours * HOUR < unit.now
+        if entry.category == DAILY and over:
             reason = f"is more than {hours:,} hours ago, so this daily entry has expired"
             raise InvalidInput("updated", reason, limit=hours)
 
     def _before(self, number: int) -> EntryRow | None:
-        owner = SHARED if self._is_shared(number) else self._book.caller.agent
-        return self._book.at(EntryLocation(owner), self._files[number].asked.key)
+        owner = SHARED if self._is_shared(number) else self._unit.caller.agent
+        return self._unit.at(EntryLocation(owner), self._entries[number].key)
 
     def _moving(self) -> list[EntryRow]:
-        """Return the agent's own entries that, by their files, are now the workspace's."""
-        shared = [
-            self._files[number].asked.key for number in self._writing if self._is_shared(number)
-        ]
-        own = EntryLocation(self._book.caller.agent)
-        rows = [self._book.at(own, key) for key in shared if key not in self._own]
+        """Return the agent's own entries that their files move to the workspace."""
+        shared = [self._entries[number].key for number in self._writing if self._is_shared(number)]
+        own = EntryLocation(self._unit.caller.agent)
+        rows = [self._unit.at(own, key) for key in shared if key not in self._own]
         return [row for row in rows if row is not None]
 
     def _is_shared(self, number: int) -> bool:
         return is_shared(self._files[number])
 
     def _order(self, number: int, changed: bool) -> tuple[int, int, str]:
-        said = self._files[number]
-        when = self._book.now if changed else self._now_at_most(said.updated)
-        return when, _NEVER if said.seq is None else said.seq, said.path
+        file = self._files[number]
+        when = self._unit.now if changed else self._now_at_most(file.updated)
+        return when, _NEVER if file.seq is None else file.seq, file.path
 
     def _now_at_most(self, instant: int | None) -> int:
-        now = self._book.now
+        now = self._unit.now
         return now if instant is None else min(instant, now)
 
     def _store(self, number: int, *, changed: bool) -> None:
-        said = self._files[number]
+        file, request = self._files[number], self._entries[number]
         wish = EntryWrite(
             refresh=False,
             moves=False,
-            cause={"imported_from": told_path(said.path, said.asked.key)},
-            born=None if changed else self._now_at_most(said.created),
-            written=None if changed else self._now_at_most(said.updated),
+            cause={"imported_from": told_path(file.path, request.key)},
+            born=None if changed else self._now_at_most(file.created),
+            written=None if changed else self._now_at_most(file.updated),
         )
         try:
-            entry = store(self._book, said.asked, wish)
+            entry = store(self._unit, request, wish)
         except MemoryFull as error:
-            self.rejected[number] = rejected(said.path, error)
+            self.rejected[number] = rejected(file.path, error)
             return
         (self.replaced if changed else self.created).append(number)
         self._remove((gone.seq, gone.key) for gone in entry.evicted)
 
     def _remove(self, gone: Iterable[tuple[int, str]]) -> None:
-        self.removed.update((self._book.taken[seq], key) for seq, key in gone)
+        self.removed.update((self._unit.taken[seq], key) for seq, key in gone)
 
 
-def is_shared(said: MarkdownEntry) -> bool:
-    """Tell whether the entry is to be the workspace's."""
-    return said.asked.category == WORKSPACE
+def is_shared(file: MarkdownEntry) -> bool:
+    """Return whether the entry belongs to the workspace."""
+    return file.asked.category == WORKSPACE
 
 
 def rejected(path: str, error: HoldfastError) -> RejectedFile:
-    """Return what a report says of the file at *path*, which was rejected with *error*."""
+    """Return the report of the file at *path*, which *error* rejected."""
     return RejectedFile(path=path, code=code_of(error) or "", reason=error.message)
 
 
-def _is_same(before: EntryRow, said: MarkdownEntry) -> bool:
-    asked = said.asked
-    told = (before.content, before.category, before.tags)
-    return told == (asked.content, asked.category, tags_text(asked.tags))
+def _is_same(before: EntryRow, file: MarkdownEntry) -> bool:
+    entry = file.asked
+    stored = (before.content, before.category, before.tags)
+    return stored == (entry.content, entry.category, tags_text(entry.tags))
 
 
 def _key(*, key: str) -> str:
@@ -301,16 +310,16 @@ def _key(*, key: str) -> str:
 Mode = Literal["upsert", "replace"]
 
 _MOST_PATH: Final = 4_096
-"""Characters of a path that a file comes with."""
+"""Characters of the path of a file."""
 _UNKNOWN: Final = ""
-"""Stands for a key that was forgotten meanwhile."""
+"""Key of an entry that was forgotten meanwhile."""
 
 
 class How(Struct, frozen=True, kw_only=True):
-    """How files are to be taken in.
+    """Options of an import.
 
-    `replace` besides forgets the agent's entries that no file holds. With *rebind* another agent's
-    files are taken as the caller's own.
+    `replace` also forgets the agent's entries that no file holds. With *rebind* another agent's
+    files are imported as this agent's.
     """
 
     mode: Mode = "upsert"
@@ -323,18 +332,18 @@ UPSERT: Final = How()
 
 
 def import_markdown(
-    caller: AgentContext, directory: str | os.PathLike[str], how: How = UPSERT
+    context: AgentContext, directory: str | os.PathLike[str], how: How = UPSERT
 ) -> ImportReport:
-    """Take in the Markdown files of *directory*, as `import_files` does."""
-    with refusals(caller):
+    """Import the Markdown files of *directory*; see `import_files`."""
+    with refusals(context):
         files, passed = read_markdown(directory)
-    return import_files(caller, files, how, passed=passed)
+    return import_files(context, files, how, passed=passed)
 
 
 def read_markdown(
     directory: str | os.PathLike[str],
 ) -> tuple[tuple[File, ...], tuple[RejectedFile, ...]]:
-    """Return the Markdown files of *directory*, and what of it is rejected unread."""
+    """Return the Markdown files of *directory*, and those rejected unread."""
     folder = read_folder(directory)
     code = CODES[InvalidInput]
     passed = [RejectedFile(path=each.path, code=code, reason=each.reason) for each in folder.passed]
@@ -342,53 +351,54 @@ def read_markdown(
 
 
 def import_files(
-    caller: AgentContext,
+    context: AgentContext,
     files: Iterable[File],
     how: How = UPSERT,
     *,
     passed: Sequence[RejectedFile] = (),
 ) -> ImportReport:
-    """Take in *files*, with those *passed* over rejected already; return what became of them.
+    """Import *files*; return the result by key.
 
-    What cannot go in is rejected and the rest still does. In the mode `replace` that is
-    ImportRefused, as it is when more entries would be kept than may: then nothing is changed. A
-    dry run changes nothing, and says what a real one would have.
+    *passed* are files that were rejected before. Files that cannot be imported are rejected, and
+    the others are imported. In the mode `replace` a rejected file raises ImportRefused, and so do
+    more entries than a cap permits: then nothing is changed. A dry run changes nothing, and reports
+    what an import would have done.
     """
-    with refusals(caller):
+    with refusals(context):
         if how.mode not in get_args(Mode):
             raise InvalidInput("mode", "must be upsert or replace", given=how.mode)
         given = [(path, text) for path, text in files if path.rpartition("/")[2] != MARKER]
-        read = _read(caller, given, how, passed)
+        read = _read(context, given, how, passed)
         keyed = None if how.dry_run else how.idempotency_key
         replay = Replay.of(keyed, "import", given, passed, how.mode, how.rebind)
 
     def work(tx: Transaction) -> _Done:
-        book = _opened(caller, tx, read)
-        first = None if replay is None else replay.answer(book, _Answer)
+        unit = _opened(context, tx, read)
+        first = None if replay is None else replay.answer(unit, _Answer)
         if first is not None:
-            return _Done(_again(book, read, first))
-        intake = Intake(book, read.files)
+            return _Done(_again(unit, read, first))
+        intake = Intake(unit, read.files)
         forgot = _run(intake, read, how)
         report = _report(intake, read, how)
         if how.dry_run:
             raise _Rehearsed(report)
         if replay is not None:
-            replay.keep(book, _Answer.of(intake))
-        _tell(book, report, how)
-        book.close()
+            replay.keep(unit, _Answer.of(intake))
+        _tell(unit, report, how)
+        unit.close()
         return _Done(report, erased=forgot > 0)
 
     try:
-        done = write(caller, work)
+        done = write(context, work)
     except _Rehearsed as rehearsed:
         return rehearsed.report
     if done.erased:
-        caller.engine.scrub()
+        context.engine.scrub()
     return done.report
 
 
 class _Rehearsed(Exception):
-    """A dry run has come to its end, and is undone."""
+    """The end of a dry run, which rolls the transaction back."""
 
     def __init__(self, report: ImportReport) -> None:
         super().__init__("This was a dry run.")
@@ -401,7 +411,7 @@ class _Done(Struct, frozen=True):
 
 
 class _Read(Struct, frozen=True, kw_only=True):
-    """The files that may be tried, and those that were rejected as they were read."""
+    """The valid files, and those that were rejected while parsing."""
 
     files: tuple[MarkdownEntry, ...]
     rejected: tuple[RejectedFile, ...]
@@ -409,9 +419,10 @@ class _Read(Struct, frozen=True, kw_only=True):
 
 
 class _Answer(Struct, frozen=True, kw_only=True):
-    """What is kept of an import: files by their number, what went by the log's row on it.
+    """The stored result of an import.
 
-    The reasons are such that name neither keys nor contents.
+    Files are by number, deleted entries by the number of the log's row. Reasons name neither keys
+    nor contents.
     """
 
     created: list[int]
@@ -422,7 +433,7 @@ class _Answer(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, intake: Intake) -> "_Answer":
-        """Return what is kept of *intake*."""
+        """Return the result of *intake* to store."""
         return cls(
             created=intake.created,
             replaced=intake.replaced,
@@ -439,58 +450,61 @@ class _Named(Struct, frozen=True, kw_only=True):
 
 
 def _read(
-    caller: AgentContext, files: Sequence[File], how: How, passed: Sequence[RejectedFile]
+    context: AgentContext, files: Sequence[File], how: How, passed: Sequence[RejectedFile]
 ) -> _Read:
-    told: list[MarkdownEntry] = []
+    parsed: list[MarkdownEntry] = []
     refused = list(passed)
     ignored = 0
     for path, text in files:
         try:
             if len(path) > _MOST_PATH:
                 raise InvalidInput("path", f"must have at most {_MOST_PATH:,} characters")
-            said = read_file(path, text)
-            ignored += said.ignored
-            _refuse_foreign(caller, said, how)
+            file = read_file(path, text)
+            ignored += file.ignored
+            _refuse_foreign(context, file, how)
         except HoldfastError as error:
             refused.append(rejected(path, error))
         else:
-            told.append(said)
-    often = Counter(map(_spot, told))
-    for each in told:
+            parsed.append(file)
+    often = Counter(map(_spot, parsed))
+    for each in parsed:
         if (many := often[_spot(each)]) > 1:
             reason = f"is in {many} files, so none of them is used"
             error = InvalidInput("key", reason, given=each.asked.key)
             refused.append(rejected(each.path, error))
-    alone = tuple(each for each in told if often[_spot(each)] == 1)
+    alone = tuple(each for each in parsed if often[_spot(each)] == 1)
     return _Read(files=alone, rejected=tuple(refused), ignored=ignored)
 
 
-def _refuse_foreign(caller: AgentContext, said: MarkdownEntry, how: How) -> None:
+def _refuse_foreign(context: AgentContext, file: MarkdownEntry, how: How) -> None:
     """Raise RunRequired for a run's entry, ScopeDenied for another agent's."""
-    if said.asked.category == CONVERSATION:
+    if file.asked.category == CONVERSATION:
         raise RunRequired
-    if said.agent not in (None, caller.agent) and not how.rebind:
-        whose = shortened(said.agent)
-        raise ScopeDenied(f"The file is another agent's, {whose}.", needed=f"agent {whose}")
+    if file.agent not in (None, context.agent) and not how.rebind:
+        agent = shortened(file.agent)
+        raise ScopeDenied(f"The file is another agent's, {agent}.", needed=f"agent {agent}")
 
 
-def _spot(said: MarkdownEntry) -> tuple[bool, str]:
-    """Return where the entry is to be: whether it is the workspace's, and its key."""
-    return is_shared(said), said.asked.key
+def _spot(file: MarkdownEntry) -> tuple[bool, str]:
+    """Return whether the entry is the workspace's, and its key."""
+    return is_shared(file), file.asked.key
 
 
-def _opened(caller: AgentContext, tx: Transaction, read: _Read) -> AgentTransaction:
-    book = AgentTransaction(caller, tx)
-    book.open(
+def _opened(context: AgentContext, tx: Transaction, read: _Read) -> AgentTransaction:
+    unit = AgentTransaction(context, tx)
+    unit.open(
         sorted({each.asked.key for each in read.files}),
         shared=any(map(is_shared, read.files)),
         mutations=len(read.files),
     )
-    return book
+    return unit
 
 
 def _run(intake: Intake, read: _Read, how: How) -> int:
-    """Do what is asked of the book, which is not closed yet; return how many were forgotten."""
+    """Run the import, without closing the unit of work.
+
+    Returns how many entries were forgotten.
+    """
     forgot = 0
     if how.mode == "replace":
         intake.refuse_rejected(read.rejected)
@@ -512,10 +526,10 @@ def _report(intake: Intake, read: _Read, how: How) -> ImportReport:
     )
 
 
-def _again(book: AgentTransaction, read: _Read, answer: _Answer) -> ImportReport:
-    """Return the report that *answer* is of, which was asked for with the same files."""
+def _again(unit: AgentTransaction, read: _Read, answer: _Answer) -> ImportReport:
+    """Rebuild the first report from *answer* and the same files."""
     seqs = msgspec.json.encode(answer.removed).decode()
-    known = {each.seq: each.key for each in book.tx.all(_Named, book.sql.changes_at, seqs=seqs)}
+    known = {each.seq: each.key for each in unit.tx.all(_Named, unit.sql.changes_at, seqs=seqs)}
     refused = [
         RejectedFile(path=read.files[number].path, code=code, reason=reason)
         for number, (code, reason) in answer.rejected.items()
@@ -539,8 +553,8 @@ def _in_order(refused: Iterable[RejectedFile]) -> tuple[RejectedFile, ...]:
     return tuple(sorted(refused, key=lambda each: each.path))
 
 
-def _tell(book: AgentTransaction, report: ImportReport, how: How) -> None:
-    book.note(
+def _tell(unit: AgentTransaction, report: ImportReport, how: How) -> None:
+    unit.note(
         "imported",
         mode=how.mode,
         created=len(report.created),
@@ -550,4 +564,4 @@ def _tell(book: AgentTransaction, report: ImportReport, how: How) -> None:
         rejected=len(report.rejected),
     )
     for each in report.rejected:
-        book.count("refused_total", each.code)
+        unit.count("refused_total", each.code)
