@@ -1,1 +1,1 @@
-"""Memory stores: small documents by path, every change an immutable version."""
+"""Memory stores: small documents by path; every change is an immutable version."""

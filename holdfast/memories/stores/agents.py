@@ -57,19 +57,19 @@ class _AgentRow(Struct, frozen=True, kw_only=True):
 
 
 class Agents:
-    """The agents of a workspace. Each is a JSON object with every key of the wire."""
+    """The agents of a workspace, as JSON objects with every wire key."""
 
-    def __init__(self, caller: StoresContext) -> None:
-        self._caller = caller
-        self._sql = caller.engine.queries("holdfast.memories.stores")
+    def __init__(self, context: StoresContext) -> None:
+        self._context = context
+        self._sql = context.engine.queries("holdfast.memories.stores")
 
     def create(self, body: JSONObject) -> JSONObject:
         """Return the new agent that *body* describes, version 1."""
-        refuse_narrowed(self._caller, "write")
+        refuse_narrowed(self._context, "write")
         parts = new_agent(body)
-        now = self._caller.now()
+        now = self._context.now()
         row = _AgentRow(
-            id=self._caller.ids.new("agent", now),
+            id=self._context.ids.new("agent", now),
             version=1,
             parts=msgspec.json.encode(parts).decode(),
             created_at=now,
@@ -81,30 +81,30 @@ class Agents:
             self._insert(tx, row)
             return row.wire()
 
-        return self._caller.engine.write(work)
+        return self._context.engine.write(work)
 
     def retrieve(self, id: str, *, version: int | None = None) -> JSONObject:
-        """Return the agent, as it is or as it was in *version*."""
-        refuse_narrowed(self._caller, "read")
+        """Return the agent in its newest version, or in *version*."""
+        refuse_narrowed(self._context, "read")
         if version is not None:
             checked_version("version", version)
-        return _found(self._caller.engine, self._sql, shaped("agent", id), version).wire()
+        return _found(self._context.engine, self._sql, shaped("agent", id), version).wire()
 
     def update(self, id: str, body: JSONObject) -> JSONObject:
-        """Return the agent with the changes of *body* made: its next version.
+        """Apply *body* to the agent and return its next version.
 
-        What changes nothing makes no version. Conflict when *body* names a `version` that is
-        not the present one.
+        A body without changes makes no version. Raises Conflict when *body* names a `version` that
+        is not the current one.
         """
-        refuse_narrowed(self._caller, "write")
-        now = self._caller.now()
+        refuse_narrowed(self._context, "write")
+        now = self._context.now()
 
         def work(tx: Transaction) -> JSONObject:
             present = self._locked(tx, id)
-            asked = body.get("version")
-            if asked is not None and checked_version("version", asked) != present.version:
+            version = body.get("version")
+            if version is not None and checked_version("version", version) != present.version:
                 raise Conflict(
-                    f"The agent {id} is at version {present.version}, not {asked}.",
+                    f"The agent {id} is at version {present.version}, not {version}.",
                     reason="version",
                     next="Retrieve it, look at what changed, then update it again.",
                 )
@@ -121,7 +121,7 @@ class Agents:
             self._insert(tx, row)
             return row.wire()
 
-        return self._caller.engine.write(work)
+        return self._context.engine.write(work)
 
     def list(
         self,
@@ -133,12 +133,12 @@ class Agents:
         created_at_lte: datetime | None = None,
     ) -> Page[JSONObject]:
         """Return a page of the agents, newest first."""
-        refuse_narrowed(self._caller, "read")
+        refuse_narrowed(self._context, "read")
         most = checked_limit(limit)
         since, until = bounds(gte=created_at_gte, lte=created_at_lte)
-        mark = digest(self._caller.workspace, since, until, include_archived)
+        mark = digest(self._context.workspace, since, until, include_archived)
         at, after = after_age(page, "agents", mark, until)
-        rows = self._caller.engine.all(
+        rows = self._context.engine.all(
             _AgentRow,
             self._sql.list_agents,
             since=since,
@@ -165,11 +165,11 @@ class Agents:
         self, id: str, *, limit: int | None = None, page: str | None = None
     ) -> Page[JSONObject]:
         """Return a page of the agent's versions, newest first."""
-        refuse_narrowed(self._caller, "read")
-        _found(self._caller.engine, self._sql, shaped("agent", id), None)
-        most, mark = checked_limit(limit), digest(self._caller.workspace, id)
+        refuse_narrowed(self._context, "read")
+        _found(self._context.engine, self._sql, shaped("agent", id), None)
+        most, mark = checked_limit(limit), digest(self._context.workspace, id)
         before = _version_in(read_cursor("agent versions", mark, page)[0]) if page else END
-        rows = self._caller.engine.all(
+        rows = self._context.engine.all(
             _AgentRow, self._sql.list_agent_versions, id=id, before=before, rows=most + 1
         )
         end = rows[most - 1] if len(rows) > most else None
@@ -180,9 +180,9 @@ class Agents:
         )
 
     def archive(self, id: str) -> JSONObject:
-        """Return the agent, archived; again: unchanged. It keeps its version."""
-        refuse_narrowed(self._caller, "write")
-        now = self._caller.now()
+        """Archive the agent and return it; a repeat changes nothing. It keeps its version."""
+        refuse_narrowed(self._context, "write")
+        now = self._context.now()
 
         def work(tx: Transaction) -> JSONObject:
             present = self._locked(tx, id)
@@ -192,7 +192,7 @@ class Agents:
             tx.run(self._sql.archive_agent, id=id, now=at)
             return msgspec.structs.replace(present, archived_at=at, updated_at=at).wire()
 
-        return self._caller.engine.write(work)
+        return self._context.engine.write(work)
 
     def _locked(self, tx: Transaction, id: str) -> _AgentRow:
         tx.first(dict[str, str], self._sql.lock_agent, id=shaped("agent", id))
@@ -205,9 +205,9 @@ class Agents:
 def agent_for_session(
     reader: Reader, sql: SimpleNamespace, choice: AgentChoice, *, strict: bool
 ) -> JSONObject:
-    """Return the snapshot of *choice* that a session keeps, with its overrides laid over it.
+    """Return the snapshot of *choice* for a session, with its overrides.
 
-    An agent that is unknown here is described as one kept elsewhere, unless *strict*: NotFound.
+    An agent that is unknown here is taken as external; with *strict* it raises NotFound.
     """
     known = reader.first(_AgentRow, sql.newest_agent, id=choice.id)
     if known is None:
@@ -271,19 +271,19 @@ class _EnvironmentRow(Struct, frozen=True, kw_only=True):
 
 
 class Environments:
-    """The environments of a workspace. Each is a JSON object with every key of the wire."""
+    """The environments of a workspace, as JSON objects with every wire key."""
 
-    def __init__(self, caller: StoresContext) -> None:
-        self._caller = caller
-        self._sql = caller.engine.queries("holdfast.memories.stores")
+    def __init__(self, context: StoresContext) -> None:
+        self._context = context
+        self._sql = context.engine.queries("holdfast.memories.stores")
 
     def create(self, body: JSONObject) -> JSONObject:
         """Return the new environment that *body* describes."""
-        refuse_narrowed(self._caller, "write")
+        refuse_narrowed(self._context, "write")
         parts = new_environment(body)
-        now = self._caller.now()
+        now = self._context.now()
         row = _EnvironmentRow(
-            id=self._caller.ids.new("env", now),
+            id=self._context.ids.new("env", now),
             parts=msgspec.json.encode(parts).decode(),
             created_at=now,
             updated_at=now,
@@ -294,12 +294,12 @@ class Environments:
             tx.run(self._sql.insert_environment, id=row.id, parts=row.parts, now=now)
             return row.wire()
 
-        return self._caller.engine.write(work)
+        return self._context.engine.write(work)
 
     def retrieve(self, id: str) -> JSONObject:
         """Return the environment, an archived one too."""
-        refuse_narrowed(self._caller, "read")
-        row = self._caller.engine.first(
+        refuse_narrowed(self._context, "read")
+        row = self._context.engine.first(
             _EnvironmentRow, self._sql.get_environment, id=shaped("env", id)
         )
         if row is None:
@@ -307,9 +307,9 @@ class Environments:
         return row.wire()
 
     def update(self, id: str, body: JSONObject) -> JSONObject:
-        """Return the environment with the changes of *body* made; what is left out stays."""
-        refuse_narrowed(self._caller, "write")
-        now = self._caller.now()
+        """Apply *body* to the environment and return it; absent keys stay as they are."""
+        refuse_narrowed(self._context, "write")
+        now = self._context.now()
 
         def work(tx: Transaction) -> JSONObject:
             present = self._locked(tx, id)
@@ -324,16 +324,16 @@ class Environments:
             self._change(tx, row)
             return row.wire()
 
-        return self._caller.engine.write(work)
+        return self._context.engine.write(work)
 
     def list(
         self, *, limit: int | None = None, page: str | None = None, include_archived: bool = False
     ) -> Page[JSONObject]:
         """Return a page of the environments, newest first."""
-        refuse_narrowed(self._caller, "read")
-        most, mark = checked_limit(limit), digest(self._caller.workspace, include_archived)
+        refuse_narrowed(self._context, "read")
+        most, mark = checked_limit(limit), digest(self._context.workspace, include_archived)
         at, after = after_age(page, _LIST, mark, END)
-        rows = self._caller.engine.all(
+        rows = self._context.engine.all(
             _EnvironmentRow,
             self._sql.list_environments,
             at=at,
@@ -351,9 +351,9 @@ class Environments:
         )
 
     def archive(self, id: str) -> JSONObject:
-        """Return the environment, archived; again: unchanged."""
-        refuse_narrowed(self._caller, "write")
-        now = self._caller.now()
+        """Archive the environment and return it; a repeat changes nothing."""
+        refuse_narrowed(self._context, "write")
+        now = self._context.now()
 
         def work(tx: Transaction) -> JSONObject:
             present = self._locked(tx, id)
@@ -364,7 +364,7 @@ class Environments:
             self._change(tx, row)
             return row.wire()
 
-        return self._caller.engine.write(work)
+        return self._context.engine.write(work)
 
     def _locked(self, tx: Transaction, id: str) -> _EnvironmentRow:
         row = tx.first(_EnvironmentRow, self._sql.lock_environment, id=shaped("env", id))
@@ -389,7 +389,7 @@ def require_environment(reader: Reader, sql: SimpleNamespace, id: str) -> None:
 
 
 def new_environment(body: JSONObject) -> JSONObject:
-    """Return the parts of the environment that *body* asks for; InvalidInput names the key."""
+    """Return the environment of *body*; InvalidInput names the invalid key."""
     if body.get("name") is None:
         raise InvalidInput("name", "is required")
     metadata = body.get("metadata")
@@ -406,7 +406,7 @@ def new_environment(body: JSONObject) -> JSONObject:
 
 
 def changed_environment(present: JSONObject, body: JSONObject) -> JSONObject:
-    """Return *present*, the parts of an environment, with the changes of *body* made."""
+    """Return *present*, the parts of an environment, with *body* applied."""
     for key in body:
         if key not in _PARTS:
             raise InvalidInput(key, "is not a key of an environment", next="Leave it out.")
@@ -432,25 +432,25 @@ def changed_environment(present: JSONObject, body: JSONObject) -> JSONObject:
 
 
 def _config(present: JSONObject, given: object) -> JSONObject:
-    """Return the whole of the config *given*; what a cloud config leaves out stays."""
+    """Return the whole config *given*; keys absent from a cloud config stay."""
     if given is None:
-        # Nothing is started here: whoever described nothing runs it themselves.
+        # Holdfast starts no environment: without a description the user hosts it.
         return {"type": "self_hosted"}
     if not isinstance(given, dict):
         raise InvalidInput("config", "must be an object", given=repr(given))
-    asked = as_json("config", cast("dict[str, Any]", given))
-    if asked.get("type") not in ("cloud", "self_hosted"):
-        raise InvalidInput("config.type", "must be cloud or self_hosted", given=asked.get("type"))
-    if asked["type"] == "self_hosted":
-        return asked
+    config = as_json("config", cast("dict[str, Any]", given))
+    if config.get("type") not in ("cloud", "self_hosted"):
+        raise InvalidInput("config.type", "must be cloud or self_hosted", given=config.get("type"))
+    if config["type"] == "self_hosted":
+        return config
     base = present if present.get("type") == "cloud" else {}
-    packages = asked.get("packages")
+    packages = config.get("packages")
     if packages is not None and not isinstance(packages, dict):
         raise InvalidInput("config.packages", "must be an object", given=repr(packages))
     return {
         "networking": {"type": "unrestricted"},
         **base,
-        **{key: value for key, value in asked.items() if value is not None},
+        **{key: value for key, value in config.items() if value is not None},
         "packages": {
             "type": "packages",
             **{manager: [] for manager in _PACKAGES},

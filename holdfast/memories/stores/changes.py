@@ -1,7 +1,6 @@
 """Pages of changes, and snapshots, of one store.
 
-The versions are the truth. The engine's feed only says that it is time to look, and once a second
-is looked without it.
+Versions are the source. The engine's feed only wakes the reader, which also polls once a second.
 """
 
 from contextlib import closing
@@ -26,7 +25,7 @@ from holdfast.memories.stores.transaction import MEMORIES_CAP
 
 
 class StoreState(Struct, frozen=True, kw_only=True):
-    """A store itself, as its followers see it."""
+    """State of a store that followers compare."""
 
     seq: int
     name: str
@@ -41,22 +40,22 @@ class StoreState(Struct, frozen=True, kw_only=True):
         return self.memories_cap or MEMORIES_CAP
 
 
-def store_state(caller: StoresContext, reader: Reader, store_id: str) -> StoreState:
-    """Return how the store is; NotFound, or what `reach` raises."""
-    reach(caller, reader, store_id, write=False)
-    sql = caller.engine.queries("holdfast.memories.stores")
+def store_state(context: StoresContext, reader: Reader, store_id: str) -> StoreState:
+    """Return the state of the store. Raise NotFound, or what `reach` raises."""
+    reach(context, reader, store_id, write=False)
+    sql = context.engine.queries("holdfast.memories.stores")
     state = reader.first(StoreState, sql.store_state, store=sought("memstore", store_id))
     if state is None:
         raise missing("memstore", store_id)
     return state
 
 
-def snapshot(caller: StoresContext, store_id: str) -> Snapshot:
+def snapshot(context: StoresContext, store_id: str) -> Snapshot:
     """Return the store at one moment; see `Memories.snapshot`."""
-    sql = caller.engine.queries("holdfast.memories.stores")
+    sql = context.engine.queries("holdfast.memories.stores")
 
     def work(reader: Reader) -> Snapshot:
-        state = store_state(caller, reader, store_id)
+        state = store_state(context, reader, store_id)
         return Snapshot(
             seq=state.seq,
             memories=tuple(reader.all(memory_of, sql.all_heads, store=store_id)),
@@ -64,48 +63,48 @@ def snapshot(caller: StoresContext, store_id: str) -> Snapshot:
             archived_at=from_microseconds_or_none(state.archived_at),
         )
 
-    return caller.engine.read(work)
+    return context.engine.read(work)
 
 
 WAIT_MAX = 30.0
-"""Seconds that `changes` may be asked to wait."""
+"""Greatest wait of `changes`, in seconds."""
 
 CHANGES_MAX = 1_000
-"""Changes of one answer, but for a transaction that alone made more: it is told whole."""
+"""Changes of one page. A single transaction with more changes is returned whole."""
 
 LOOK_EVERY = 1.0
-"""Seconds after which is looked without having been woken."""
+"""Seconds between polls without a notification."""
 
 _LAST = 2**63 - 1
 
 
 class Awaited:
-    """Somebody who waits for changes of a store after a number."""
+    """A request that waits for changes of a store after a number."""
 
-    def __init__(self, caller: StoresContext, store_id: str, after: int, *, wait: float) -> None:
-        with existence_first(caller, store_id):
+    def __init__(self, context: StoresContext, store_id: str, after: int, *, wait: float) -> None:
+        with existence_first(context, store_id):
             self._after = _checked_after(after)
             self._until = monotonic() + checked_wait(wait)
-        self._caller, self._store_id = caller, store_id
-        self._sql = caller.engine.queries("holdfast.memories.stores")
+        self._context, self._store_id = context, store_id
+        self._sql = context.engine.queries("holdfast.memories.stores")
         self._first: StoreState | None = None
 
     @property
     def left(self) -> float:
-        """Seconds to wait on at most, before looking again."""
+        """Seconds to wait at most before the next poll."""
         return min(self._until - monotonic(), LOOK_EVERY)
 
     def hurry(self) -> None:
-        """Let the next look be the last."""
+        """End the wait at the next poll."""
         self._until = monotonic()
 
     def look(self) -> ChangesPage | None:
-        """Return what to answer, or None to wait on.
+        """Return the page to respond with, or None to keep waiting.
 
-        That is the changes, or none of them when the store itself is not as it was at the first
-        look, or when the time is over. Raises CursorExpired, NotFound, NotAuthenticated.
+        The page has no changes when the store itself changed since the first poll, or when the
+        wait is over. Raises CursorExpired, NotFound, NotAuthenticated.
         """
-        state, seq, found = self._caller.engine.read(self._look)
+        state, seq, found = self._context.engine.read(self._look)
         self._first = self._first or state
         same = msgspec.structs.replace(state, seq=self._first.seq) == self._first
         if not found and same and self.left > 0:
@@ -118,12 +117,12 @@ class Awaited:
         )
 
     def _look(self, reader: Reader) -> tuple[StoreState, int, list[MemoryChange]]:
-        """Return how the store is, what changed, and the number to go on from."""
-        state = store_state(self._caller, reader, self._store_id)
+        """Return the state of the store, the changes, and the number to continue from."""
+        state = store_state(self._context, reader, self._store_id)
         if self._after == state.seq:
             return state, state.seq, []
-        # A store that went back, as by a restore, may since have come beyond the number; but to
-        # the very number it never came.
+        # A store that was restored to an earlier state may have passed the number since, but has no
+        # version with exactly that number.
         came = reader.first(_At, self._sql.version_up_to, store=self._store_id, after=self._after)
         if self._after > state.seq or came not in (None, _At(seq=self._after)):
             raise CursorExpired(state.seq)
@@ -147,13 +146,13 @@ class Awaited:
         return [row.change(self._store_id) for row in rows_found]
 
 
-def changes(caller: StoresContext, store_id: str, after: int, *, wait: float) -> ChangesPage:
+def changes(context: StoresContext, store_id: str, after: int, *, wait: float) -> ChangesPage:
     """Return what changed, waiting for it; see `Memories.changes`."""
-    awaited = Awaited(caller, store_id, after, wait=wait)
+    awaited = Awaited(context, store_id, after, wait=wait)
     if (answer := awaited.look()) is not None:
         return answer
-    with closing(caller.engine.feed()) as feed:
-        # What was committed before the feed began is seen by looking once more.
+    with closing(context.engine.feed()) as feed:
+        # The next poll finds changes that were committed before the feed was opened.
         while (answer := awaited.look()) is None:
             feed.poll(max(0.0, awaited.left))
     return answer
@@ -175,13 +174,13 @@ def _checked_after(given: object) -> int:
 
 
 class _At(Struct, frozen=True, kw_only=True):
-    """A number that a store came to."""
+    """The number of a version of a store."""
 
     seq: int
 
 
 class _Row(Struct, frozen=True, kw_only=True):
-    """A version that is the last of its memory, with the head where there is one."""
+    """The last version of a memory, with its head if it is live."""
 
     seq: int
     memory_id: str
@@ -194,7 +193,7 @@ class _Row(Struct, frozen=True, kw_only=True):
     updated_at: int | None
 
     def change(self, store_id: str) -> MemoryChange:
-        """Return the change that this row tells of."""
+        """Return the row as a `MemoryChange`."""
         return MemoryChange(
             seq=self.seq,
             memory_id=self.memory_id,

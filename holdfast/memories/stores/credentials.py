@@ -1,8 +1,8 @@
 """API keys and session tokens.
 
-Only the sha256 of a secret is looked up. Keys are remembered for half a second, so that one that
-is revoked by another process is refused within a second; session tokens are not remembered at
-all, because theirs ends at once.
+Lookups use the sha256 of a secret. Keys are cached for half a second, so that a key that another
+process revoked is refused within a second. Session tokens are not cached, as their revocation takes
+effect at once.
 """
 
 import hmac
@@ -38,7 +38,7 @@ from holdfast.memories.stores.rows import (
 
 KEY_PREFIX, TOKEN_PREFIX = "hf_", "hfs_"
 LONGEST_SECONDS = 100 * 366 * 86_400
-"""A hundred years: past that an instant may no longer be told."""
+"""A hundred years. Later instants may not be representable."""
 
 
 def new_secret(prefix: str) -> str:
@@ -47,7 +47,7 @@ def new_secret(prefix: str) -> str:
 
 
 def secret_hash(secret: str) -> str:
-    """Return all that is kept of *secret*: its sha256, 64 lowercase hex digits."""
+    """Return what is stored of *secret*: its sha256, 64 lowercase hex digits."""
     return sha256_hex(secret.encode("utf-8", "surrogatepass"))
 
 
@@ -70,19 +70,20 @@ class _ListedTokenRow(Struct, frozen=True, kw_only=True):
 class SessionTokens:
     """The tokens of a workspace's sessions."""
 
-    def __init__(self, caller: StoresContext) -> None:
-        self._caller = caller
-        self._sql = caller.engine.queries("holdfast.memories.stores")
+    def __init__(self, context: StoresContext) -> None:
+        self._context = context
+        self._sql = context.engine.queries("holdfast.memories.stores")
 
     def create(self, session_id: str, *, expires_in: float | None = None) -> SessionToken:
-        """Return a new token of the session, good for *expires_in* seconds or while it lives.
+        """Create and return a token of the session.
 
-        InvalidInput for an archived session, or for a time that is not positive.
+        It is valid for *expires_in* seconds, or while the session is open. Raises InvalidInput for
+        an archived session, or a time that is not positive.
         """
         shaped("sesn", session_id)
-        now = self._caller.now()
+        now = self._context.now()
         expires_at = None if expires_in is None else now + _microseconds(expires_in)
-        token_id, token = self._caller.ids.new("sestok", now), new_secret(TOKEN_PREFIX)
+        token_id, token = self._context.ids.new("sestok", now), new_secret(TOKEN_PREFIX)
         row = _ListedTokenRow(
             id=token_id, session_id=session_id, created_at=now, expires_at=expires_at
         )
@@ -105,22 +106,22 @@ class SessionTokens:
             )
             return row.record(token)
 
-        return self._caller.engine.write(work)
+        return self._context.engine.write(work)
 
     def list(self, session_id: str) -> list[SessionToken]:
-        """Return the tokens of the session that are good, newest first, without their secrets."""
+        """Return the valid tokens of the session, newest first, without secrets."""
         shaped("sesn", session_id)
-        now, engine = self._caller.now(), self._caller.engine
+        now, engine = self._context.now(), self._context.engine
         if engine.first(SessionRow, self._sql.get_session, session_id=session_id) is None:
             raise missing("sesn", session_id)
         rows = engine.all(_ListedTokenRow, self._sql.live_tokens, session_id=session_id, now=now)
         return [row.record() for row in rows]
 
     def revoke(self, token_id: str, *, session_id: str) -> SessionToken:
-        """End the token at once, and return it; again: the same."""
+        """Revoke the token at once, and return it; a repeat changes nothing."""
         shaped("sesn", session_id)
         shaped("sestok", token_id)
-        now = self._caller.now()
+        now = self._context.now()
 
         def work(tx: Transaction) -> SessionToken:
             found = tx.first(
@@ -131,7 +132,7 @@ class SessionTokens:
             tx.run(self._sql.revoke_token, token_id=token_id, session_id=session_id, now=now)
             return found.record()
 
-        return self._caller.engine.write(work)
+        return self._context.engine.write(work)
 
 
 def _microseconds(expires_in: float) -> int:
@@ -175,9 +176,9 @@ class _ListedKeyRow(Struct, frozen=True, kw_only=True):
 class Keys:
     """The keys of a workspace."""
 
-    def __init__(self, caller: StoresContext) -> None:
-        self._caller = caller
-        self._sql = caller.engine.queries("holdfast.memories.stores")
+    def __init__(self, context: StoresContext) -> None:
+        self._context = context
+        self._sql = context.engine.queries("holdfast.memories.stores")
 
     def create(
         self,
@@ -187,19 +188,20 @@ class Keys:
         agent: str | None = None,
         user: str | None = None,
     ) -> ApiKey:
-        """Return a new key to *workspace*, the caller's unless given, with its secret.
+        """Create and return a key to *workspace*, with its secret.
 
-        Bound to an *agent* or a *user* it reaches that agent's durable memory, that user's
-        long-term memory, and nothing else. The first key closes an open server.
+        The default is the workspace of the context. A key bound to an *agent* or a *user* reaches
+        only that agent's durable memory or that user's long-term memory. From the first key on,
+        the server requires authentication.
         """
-        refuse_narrowed(self._caller, "admin")
-        home = self._caller.workspace if workspace is None else workspace
+        refuse_narrowed(self._context, "admin")
+        home = self._context.workspace if workspace is None else workspace
         checked_name("workspace", home)
         if scope not in get_args(KeyScope):
             raise InvalidInput("scope", "must be read, write or admin", given=scope)
-        now, secret = self._caller.now(), new_secret(KEY_PREFIX)
+        now, secret = self._context.now(), new_secret(KEY_PREFIX)
         row = _ListedKeyRow(
-            id=self._caller.ids.new("apikey", now),
+            id=self._context.ids.new("apikey", now),
             workspace=home,
             name=within("name", name, least=1, most=MOST_NAME),
             scope=scope,
@@ -214,22 +216,25 @@ class Keys:
             self._insert(tx, row, secret)
             return row.record(secret)
 
-        engine = self._caller.engine
-        if home != self._caller.workspace:
+        engine = self._context.engine
+        if home != self._context.workspace:
             engine = engine.scoped(Scope(workspace=home))
         return engine.write(work)
 
     def list(self) -> list[ApiKey]:
-        """Return the workspace's keys, revoked ones too, newest first, without their secrets."""
-        refuse_narrowed(self._caller, "admin")
-        rows = self._caller.engine.all(_ListedKeyRow, self._sql.list_keys)
+        """Return all keys of the workspace, newest first, without secrets.
+
+        Revoked keys are included.
+        """
+        refuse_narrowed(self._context, "admin")
+        rows = self._context.engine.all(_ListedKeyRow, self._sql.list_keys)
         return [row.record() for row in rows]
 
     def revoke(self, id: str) -> ApiKey:
-        """End the key *id*, and return it; again: unchanged."""
-        refuse_narrowed(self._caller, "admin")
+        """Revoke the key *id*, and return it; a repeat changes nothing."""
+        refuse_narrowed(self._context, "admin")
         shaped("apikey", id)
-        now = self._caller.now()
+        now = self._context.now()
 
         def work(tx: Transaction) -> ApiKey:
             changed = tx.run(self._sql.revoke_key, id=id, now=now)
@@ -240,7 +245,7 @@ class Keys:
                 tx.note(self._event("key.revoked", row, now))
             return row.record()
 
-        return self._caller.engine.write(work)
+        return self._context.engine.write(work)
 
     def _insert(self, tx: Transaction, row: _ListedKeyRow, secret: str) -> None:
         tx.run(
@@ -260,7 +265,7 @@ class Keys:
             type=type,
             at=from_microseconds(at),
             workspace=row.workspace,
-            actor=self._caller.actor,
+            actor=self._context.actor,
             ids={"api_key_id": row.id},
             data={"scope": row.scope},
         )
@@ -269,15 +274,15 @@ class Keys:
 REMEMBERED = 0.5
 """Seconds."""
 MOST_REMEMBERED = 10_000
-"""Keys; past that all are forgotten and asked for anew."""
+"""Keys in the cache; beyond that it is cleared."""
 BETWEEN_MARKS = 60_000_000
-"""Microseconds between two notes of when a key was last used."""
+"""Microseconds between two updates of a key's `last_used_at`."""
 
 _log = logging.getLogger(__name__)
 
 
 class Credential(Struct, frozen=True, kw_only=True):
-    """What a secret opens. A session token has the scope `write`, within its session."""
+    """The rights of a secret. A session token has the scope `write`, in its session."""
 
     kind: Literal["key", "session_token"]
     id: str
@@ -339,7 +344,7 @@ class _Found(Struct, frozen=True):
 
 
 class Credentials:
-    """The keys and session tokens of all workspaces, to be told apart by their secrets.
+    """Lookup of keys and session tokens of all workspaces by secret.
 
     *engine* need not be scoped. *monotonic* gives seconds that only rise.
     """
@@ -356,7 +361,10 @@ class Credentials:
         engine.events.subscribe(self._forget, types=("key.created", "key.revoked"))
 
     def any_key(self) -> bool:
-        """Tell whether a key was ever made, in any workspace: then nobody comes in without."""
+        """Return whether a key was ever created, in any workspace.
+
+        From then on every request must be authenticated.
+        """
         if self._closed:
             return True
         now = self._monotonic()
@@ -367,7 +375,10 @@ class Credentials:
         return self._closed
 
     def find(self, secret: str) -> Credential | None:
-        """Return what *secret* opens; None when unknown, revoked, expired, or its session ended."""
+        """Return the credential of *secret*, or None.
+
+        None if the secret is unknown, revoked or expired, or its session ended.
+        """
         if secret.startswith(TOKEN_PREFIX):
             return self._token(secret_hash(secret))
         if secret.startswith(KEY_PREFIX):
@@ -384,7 +395,7 @@ class Credentials:
         return row.credential()
 
     def _key(self, hashed: str) -> Credential | None:
-        # What is found goes where it was missed: a revocation meanwhile puts another dict here.
+        # Results go to the dict that missed: a revocation meanwhile replaces it, and drops them.
         keys, now = self._keys, self._monotonic()
         remembered = keys.get(hashed)
         if remembered is not None and now < remembered.until:
@@ -401,7 +412,7 @@ class Credentials:
         return credential
 
     def _mark_used(self, row: _KeyRow) -> None:
-        """Write down when the key was last used, once a minute, without waiting for it."""
+        """Update when the key was last used, once a minute, without waiting for the write."""
         now = to_microseconds(self._clock.now())
         marked = max(row.last_used_at or 0, self._marked.get(row.id, 0))
         if marked > now - BETWEEN_MARKS:

@@ -52,11 +52,13 @@ from holdfast.memories.stores.validation import (
 class Save(
     Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="save"
 ):
-    """Write *content*: to the memory *memory_id*, else to the one at *path*, else to a new one.
+    """Write *content* to a memory.
 
-    With a *base_sha256* the head must still be that; if it is not, *appended*, where it is given,
-    goes after whatever the head is. A save that follows its id leaves the memory's path alone.
-    One that is of something *new* goes to no memory that is there already at the path.
+    The target is the memory *memory_id*, else the memory at *path*, else a new one.
+
+    With a *base_sha256* the head must have that hash; if it does not, *appended*, if given, is
+    appended to the current head. A save by id leaves the memory's path unchanged. A *new* save
+    never overwrites a memory at the path.
     """
 
     path: str
@@ -70,7 +72,7 @@ class Save(
 class Replace(
     Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="replace"
 ):
-    """Make *content* the head of *memory_id*, at *path*; the memory *source_id* goes."""
+    """Make *content* the head of *memory_id* at *path*; delete *source_id*."""
 
     memory_id: str
     path: str
@@ -79,7 +81,7 @@ class Replace(
 
 
 class Moved(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One memory and where it goes."""
+    """A memory and its new path."""
 
     memory_id: str
     path: str
@@ -88,7 +90,7 @@ class Moved(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Move(
     Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="move"
 ):
-    """Give memories new paths, all or none."""
+    """Move memories to new paths, all or none."""
 
     moves: tuple[Moved, ...]
 
@@ -96,7 +98,7 @@ class Move(
 class Remove(
     Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="delete"
 ):
-    """Delete a memory; one that is gone already is fine."""
+    """Delete a memory; a missing one is not an error."""
 
     memory_id: str
 
@@ -112,7 +114,7 @@ Stated = tuple[object, ...]
 
 
 class AskedSave(Struct, frozen=True):
-    """A `Save` that was checked, hashed and split into words."""
+    """A checked `Save` with hash and words."""
 
     edit: Save
     text: Text
@@ -120,7 +122,7 @@ class AskedSave(Struct, frozen=True):
 
 
 class AskedReplace(Struct, frozen=True):
-    """A `Replace` that was checked, hashed and split into words."""
+    """A checked `Replace` with hash and words."""
 
     edit: Replace
     text: Text
@@ -130,14 +132,17 @@ AskedEdit = AskedSave | AskedReplace | Move | Remove
 
 
 class CheckedEdits(Struct, frozen=True):
-    """Edits that were checked, and the digest of all of them."""
+    """Checked edits, and the digest of all of them."""
 
     edits: list[AskedEdit]
     digest: bytes
 
 
 def checked_edit_id(given: object) -> str:
-    """Return *given* if it can be an edit's id: `edit_` and 1 to 64 ASCII letters and digits."""
+    """Return *given* if it is an edit id.
+
+    It is `edit_` and 1 to 64 ASCII letters and digits.
+    """
     if isinstance(given, str) and _EDIT_ID.fullmatch(given):
         return given
     raise InvalidInput(
@@ -146,27 +151,27 @@ def checked_edit_id(given: object) -> str:
 
 
 def checked_edits(given: object) -> CheckedEdits:
-    """Return *given*, 1 to 1,000 edits, checked; InvalidInput tells the index of a wrong one."""
+    """Check 1 to 1,000 edits; InvalidInput has the index of an invalid one."""
     if isinstance(given, str) or not isinstance(given, Sequence):
         raise InvalidInput("edits", "must be a list", given=given)
     edits = cast("Sequence[object]", given)
     if not 1 <= len(edits) <= EDITS_MAX:
         reason = f"must be 1 to {EDITS_MAX:,} edits, are {len(edits):,}"
         raise InvalidInput("edits", reason, limit=EDITS_MAX)
-    asked: list[AskedEdit] = []
+    valid: list[AskedEdit] = []
     stated: list[Stated] = []
     for index, edit in enumerate(edits):
         try:
             checked, said = _checked(edit)
         except InvalidInput as wrong:
             raise _at(wrong, index) from None
-        asked.append(checked)
+        valid.append(checked)
         stated.append(said)
-    return CheckedEdits(asked, sha256(msgspec.json.encode(stated)).digest())
+    return CheckedEdits(valid, sha256(msgspec.json.encode(stated)).digest())
 
 
 def _checked(edit: object) -> tuple[AskedEdit, Stated]:
-    """Return *edit* checked, and what it says, its texts as their hashes."""
+    """Return *edit* checked, and its fields for the digest, with hashes for texts."""
     match edit:
         case Save():
             return _save(edit)
@@ -222,7 +227,7 @@ def _move(edit: Move) -> Stated:
 def _id(field: str, given: object) -> str:
     if not isinstance(given, str):
         raise InvalidInput(field, "must be a string", given=given)
-    # What is shaped like no id is merely not there; but its text must be text.
+    # A malformed id is merely not found, but it must be valid text.
     return given.encode("utf-8", "backslashreplace").decode()
 
 
@@ -238,13 +243,13 @@ def _at(wrong: InvalidInput, index: int) -> InvalidInput:
 
 
 class EditActs:
-    """Does edits within one transaction; each sees what those before it did."""
+    """Applies edits within one transaction; each sees the effects of earlier ones."""
 
     def __init__(self, ledger: Ledger, tx: Transaction, sql: SimpleNamespace) -> None:
         self._ledger, self._tx, self._sql = ledger, tx, sql
 
     def do(self, edit: AskedEdit) -> Applied:
-        """Do *edit*; return what it came to."""
+        """Apply *edit* and return its result."""
         match edit:
             case AskedSave():
                 return self._save(edit)
@@ -255,25 +260,25 @@ class EditActs:
             case Remove():
                 return self._remove(edit)
 
-    def _save(self, asked: AskedSave) -> Applied:
-        edit = asked.edit
+    def _save(self, request: AskedSave) -> Applied:
+        edit = request.edit
         head = None if edit.memory_id is None else self._find(edit.memory_id)
         followed = head is not None
         taken = None if followed else self._taken(edit.path)
         if taken is not None and taken.conflicting_path == edit.path and not edit.new:
             head = self._ledger.head(taken.conflicting_memory_id)
         if head is not None:
-            return self._put(head, head.path, _onto(head, asked))
-        if edit.base_sha256 is not None and asked.appended is None:
+            return self._put(head, head.path, _onto(head, request))
+        if edit.base_sha256 is not None and request.appended is None:
             key = edit.memory_id or edit.path
             raise PreconditionFailed(key, expected=edit.base_sha256, current=None)
         gone = edit.memory_id is not None or edit.base_sha256 is not None
-        # What was deleted stays deleted, so of an append to it only what was appended comes back.
-        alone = asked.appended if gone else None
-        return self._create(edit.path, asked.text if alone is None else Text.of(alone), taken)
+        # A deleted memory stays deleted: an append to it creates one with the appended text only.
+        alone = request.appended if gone else None
+        return self._create(edit.path, request.text if alone is None else Text.of(alone), taken)
 
-    def _replace(self, asked: AskedReplace) -> Applied:
-        edit = asked.edit
+    def _replace(self, request: AskedReplace) -> Applied:
+        edit = request.edit
         source = None if edit.source_id is None else self._find(edit.source_id)
         if source is not None:
             self._ledger.deleted(source)
@@ -285,10 +290,10 @@ class EditActs:
         if head is None and taken is not None and taken.conflicting_path == edit.path:
             head, taken = self._ledger.head(taken.conflicting_memory_id), None
         if head is None:
-            return self._create(edit.path, asked.text, taken, deleted)
+            return self._create(edit.path, request.text, taken, deleted)
         if taken is not None:
             raise taken
-        return self._put(head, edit.path, asked.text, deleted)
+        return self._put(head, edit.path, request.text, deleted)
 
     def _move(self, edit: Move) -> Applied:
         store_id = self._ledger.store.id
@@ -333,7 +338,7 @@ class EditActs:
             return None
 
     def _taken(self, path: str, *, mine: str = NOBODY) -> PathTaken | None:
-        """Return who of others sits at *path*, above it or below it, or None."""
+        """Return the conflict of another memory at, above or below *path*, or None."""
         try:
             self._ledger.refuse_taken(path, mine=mine)
         except PathTaken as taken:
@@ -364,16 +369,19 @@ class EditActs:
         )
 
 
-def _onto(head: Head, asked: AskedSave) -> Text:
-    """Return what the save makes of *head*; PreconditionFailed, TooLarge when it cannot."""
-    base = asked.edit.base_sha256
+def _onto(head: Head, request: AskedSave) -> Text:
+    """Return the new content of *head*.
+
+    Raises PreconditionFailed, or TooLarge for an append beyond the limit.
+    """
+    base = request.edit.base_sha256
     if base in (None, head.content_sha256):
-        return asked.text
-    if asked.appended is None:
-        if asked.text.sha256 == head.content_sha256:
-            return asked.text
+        return request.text
+    if request.appended is None:
+        if request.text.sha256 == head.content_sha256:
+            return request.text
         raise PreconditionFailed(head.id, expected=base, current=head.content_sha256)
-    content = head.content + asked.appended
+    content = head.content + request.appended
     if len(content) > CONTENT_BYTES_MAX:
         raise TooLarge(
             CONTENT_BYTES_MAX,
@@ -384,7 +392,7 @@ def _onto(head: Head, asked: AskedSave) -> Text:
 
 
 def _refuse_one_above_another(goals: list[MemoryLocation]) -> None:
-    """Raise PathTaken if of two places that are to be taken together one is at or above another."""
+    """Raise PathTaken if one target is the same as or above another."""
     taken: dict[str, str] = {}
     for goal in sorted(goals, key=lambda goal: goal.path):
         for path in lineage(goal.path):
@@ -393,36 +401,36 @@ def _refuse_one_above_another(goals: list[MemoryLocation]) -> None:
         taken[goal.path] = goal.id
 
 
-# What they came to is kept for a day under the caller's id for them, told by ids of versions alone:
-# so nothing of a path or a content is kept twice, and forgetting a version forgets it here too.
+# Results are stored for a day under the client's edit id, as ids of versions only: so no path or
+# content is stored twice, and redacting a version redacts it here too.
 
 _MICROSECOND = timedelta(microseconds=1)
 KEPT = timedelta(hours=24) // _MICROSECOND
-"""Microseconds that an edit's id is known."""
+"""Microseconds for which the id of an edit is stored."""
 
 TIDIED = timedelta(hours=25) // _MICROSECOND
-"""Age of a store's oldest edit at which those past their day are dropped, all at once."""
+"""Age of a store's oldest edit at which all expired ones are deleted together."""
 
 
 def apply(
-    caller: StoresContext, store_id: str, edits: Sequence[Edit], edit_id: str
+    context: StoresContext, store_id: str, edits: Sequence[Edit], edit_id: str
 ) -> list[Applied]:
-    """Do *edits* together; see `Memories.apply`."""
-    with existence_first(caller, store_id, write=True):
+    """Apply *edits* in one transaction; see `Memories.apply`."""
+    with existence_first(context, store_id, write=True):
         name = checked_edit_id(edit_id)
-        asked = checked_edits(edits)
-    sql = caller.engine.queries("holdfast.memories.stores")
+        checked = checked_edits(edits)
+    sql = context.engine.queries("holdfast.memories.stores")
 
     def work(tx: Transaction) -> list[Applied]:
-        ledger = Ledger(caller, tx, store_id)
+        ledger = Ledger(context, tx, store_id)
         stale = ledger.now - TIDIED
         known = tx.all(_Known, sql.get_edit, store=store_id, edit=name, stale=stale)
         for edit in known:
             if edit.id == name:
-                return _again(tx, sql, store_id, edit, asked.digest)
+                return _again(tx, sql, store_id, edit, checked.digest)
         ledger.refuse_archived()
         acts = EditActs(ledger, tx, sql)
-        applied = [acts.do(edit) for edit in asked.edits]
+        applied = [acts.do(edit) for edit in checked.edits]
         ledger.close()
         if known:
             tx.send(sql.drop_edits_before, store=store_id, before=ledger.now - KEPT)
@@ -430,17 +438,17 @@ def apply(
             sql.insert_edit,
             store=store_id,
             edit=name,
-            digest=asked.digest,
-            answer=_told(applied),
+            digest=checked.digest,
+            answer=_stored_form(applied),
             now=ledger.now,
         )
         return applied
 
-    return caller.engine.write(work)
+    return context.engine.write(work)
 
 
 class _Known(Struct, frozen=True, kw_only=True):
-    """An edit that was done: the one asked for, or one of an older day."""
+    """A stored edit: the requested one, or an expired one."""
 
     id: str
     digest: bytes | None
@@ -472,8 +480,8 @@ class _Version(Struct, frozen=True, kw_only=True):
 _answers = msgspec.json.Decoder(list[_Answer])
 
 
-def _told(applied: list[Applied]) -> str:
-    """Return *applied* as it is kept."""
+def _stored_form(applied: list[Applied]) -> str:
+    """Return the stored form of *applied*."""
     answers = [
         _Answer(
             each.seq,
@@ -492,7 +500,10 @@ def _told(applied: list[Applied]) -> str:
 def _again(
     tx: Transaction, sql: SimpleNamespace, store_id: str, known: _Known, digest: bytes
 ) -> list[Applied]:
-    """Return what *known* came to; IdempotencyMismatch when other edits are asked for now."""
+    """Rebuild the results of *known* from its stored form.
+
+    Raises IdempotencyMismatch when the edits differ.
+    """
     if known.digest is not None and known.digest != digest:
         raise IdempotencyMismatch(known.id)
     answers = _answers.decode(known.answer or "[]")
@@ -508,7 +519,7 @@ def _again(
     def memory(head: _Head) -> Memory | None:
         version = versions.get(head.version_id)
         if version is None or version.path is None:
-            # It was redacted, and so was no head any more.
+            # It was redacted, so it is no longer a head.
             basic = sql.get_memory_basic
             return tx.first(memory_of, basic, memory=head.memory_id, store=store_id)
         return Memory(
@@ -538,9 +549,9 @@ BATCH = 1_000
 
 
 def drop_edits(engine: Engine, now: datetime) -> int:
-    """Drop the edits of all stores older than 24 hours; return how many.
+    """Delete stored edits older than 24 hours, of all stores; return how many.
 
-    Each batch is a write of its own, so nobody waits long behind it.
+    Each batch is a write of its own, so that other writes do not wait long.
     """
     engine = engine.scoped(EVERYBODY)
     sql = engine.queries("holdfast.memories.stores")

@@ -57,20 +57,20 @@ from holdfast.memories.stores.validation import (
 )
 
 HEADS_AT_ONCE = 100
-"""Heads that are read at a time; with their contents 10 MiB at most."""
+"""Heads read at a time, with contents of 10 MiB at most."""
 
 
-def rename(caller: StoresContext, store_id: str, old_path: str, new_path: str) -> list[Memory]:
-    """Move what is at or below *old_path* to *new_path*, ids kept."""
-    with existence_first(caller, store_id, write=True):
+def rename(context: StoresContext, store_id: str, old_path: str, new_path: str) -> list[Memory]:
+    """Move the memories at or below *old_path* to *new_path*; ids stay the same."""
+    with existence_first(context, store_id, write=True):
         old = checked_place(old_path, field="old_path")
         new = checked_place(new_path, field="new_path")
         if "/" in (old, new):
             raise InvalidInput("old_path" if old == "/" else "new_path", "must not be the root")
-    sql = caller.engine.queries("holdfast.memories.stores")
+    sql = context.engine.queries("holdfast.memories.stores")
 
     def work(tx: Transaction) -> list[Memory]:
-        ledger = Ledger(caller, tx, store_id)
+        ledger = Ledger(context, tx, store_id)
         ledger.refuse_archived()
         low, high = span_below(old)
         span = {"store": store_id, "path": old, "low": low, "high": high}
@@ -88,17 +88,17 @@ def rename(caller: StoresContext, store_id: str, old_path: str, new_path: str) -
         ledger.close()
         return moved
 
-    return caller.engine.write(work)
+    return context.engine.write(work)
 
 
-def delete_under(caller: StoresContext, store_id: str, path: str) -> int:
-    """Delete what is at or below *path*; return how many memories went."""
-    with existence_first(caller, store_id, write=True):
+def delete_under(context: StoresContext, store_id: str, path: str) -> int:
+    """Delete the memories at or below *path*; return how many."""
+    with existence_first(context, store_id, write=True):
         place = checked_place(path, field="path")
-    sql = caller.engine.queries("holdfast.memories.stores")
+    sql = context.engine.queries("holdfast.memories.stores")
 
     def work(tx: Transaction) -> int:
-        ledger = Ledger(caller, tx, store_id)
+        ledger = Ledger(context, tx, store_id)
         count = 0
         for head in heads_under(tx, sql.heads_under, store_id, place):
             ledger.deleted(head)
@@ -106,13 +106,13 @@ def delete_under(caller: StoresContext, store_id: str, path: str) -> int:
         ledger.close()
         return count
 
-    return caller.engine.write(work)
+    return context.engine.write(work)
 
 
 def heads_under(
     tx: Transaction, statement: LiteralString, store_id: str, path: str
 ) -> Iterator[Head]:
-    """Give the heads at or below *path* in path order, reading a batch at a time."""
+    """Yield the heads at or below *path* in path order, reading in batches."""
     low, high = span_below(path)
     start = path
     while True:
@@ -135,9 +135,9 @@ def heads_under(
 class Memories:
     """The memories of a workspace's stores."""
 
-    def __init__(self, caller: StoresContext) -> None:
-        self._caller = caller
-        self._sql = caller.engine.queries("holdfast.memories.stores")
+    def __init__(self, context: StoresContext) -> None:
+        self._context = context
+        self._sql = context.engine.queries("holdfast.memories.stores")
 
     def create(
         self, memory_store_id: str, *, path: str, content: str | None, view: View | None = None
@@ -147,13 +147,13 @@ class Memories:
         *path* is 2 to 1,024 bytes, *content* 0 to 102,400 bytes of UTF-8. Raises InvalidInput,
         NotFound, StoreArchived, PathTaken, StoreFull.
         """
-        with existence_first(self._caller, memory_store_id, write=True):
+        with existence_first(self._context, memory_store_id, write=True):
             shown = checked_view(view, "basic")
             checked_path(path)
             text = Text.of(checked_content(content))
 
         def work(tx: Transaction) -> Memory:
-            ledger = Ledger(self._caller, tx, memory_store_id)
+            ledger = Ledger(self._context, tx, memory_store_id)
             ledger.refuse_archived()
             ledger.refuse_taken(path)
             ledger.refuse_full()
@@ -161,14 +161,14 @@ class Memories:
             ledger.close()
             return seen(memory, shown)
 
-        return self._caller.engine.write(work)
+        return self._context.engine.write(work)
 
     def retrieve(self, memory_id: str, *, memory_store_id: str, view: View | None = None) -> Memory:
         """Return the memory, with its content unless *view* is basic; else NotFound."""
-        engine = self._caller.engine
-        with existence_first(self._caller, memory_store_id, memory_id):
+        engine = self._context.engine
+        with existence_first(self._context, memory_store_id, memory_id):
             shown = checked_view(view, "full")
-        reach(self._caller, engine, memory_store_id, write=False)
+        reach(self._context, engine, memory_store_id, write=False)
         statement = self._sql.get_memory if shown == "full" else self._sql.get_memory_basic
         memory = engine.first(
             memory_of,
@@ -177,7 +177,7 @@ class Memories:
             store=sought("memstore", memory_store_id),
         )
         if memory is None:
-            demand_store(self._caller, engine, memory_store_id)
+            demand_store(self._context, engine, memory_store_id)
             raise missing("mem", memory_id)
         return memory
 
@@ -193,12 +193,12 @@ class Memories:
     ) -> Memory:
         """Change content, path or both in one `modified` version.
 
-        What equals the stored changes nothing and makes no version, whatever *precondition*
-        says, so that a write whose answer was lost can be sent again. Raises InvalidInput,
-        NotFound, StoreArchived, PreconditionFailed, PathTaken.
+        A write of the stored values changes nothing and makes no version, even if *precondition*
+        fails, so that a client can retry after a lost response. Raises InvalidInput, NotFound,
+        StoreArchived, PreconditionFailed, PathTaken.
         """
         new_path, new_content = given_or_none(path), given_or_none(content)
-        with existence_first(self._caller, memory_store_id, memory_id, write=True):
+        with existence_first(self._context, memory_store_id, memory_id, write=True):
             shown = checked_view(view, "basic")
             if new_path is None and new_content is None:
                 raise InvalidInput("content", "or path must be given")
@@ -207,7 +207,7 @@ class Memories:
             expected = checked_precondition(precondition)
 
         def work(tx: Transaction) -> Memory:
-            ledger = Ledger(self._caller, tx, memory_store_id)
+            ledger = Ledger(self._context, tx, memory_store_id)
             head = ledger.head(memory_id)
             ledger.refuse_archived()
             target = moved or head.path
@@ -221,7 +221,7 @@ class Memories:
             ledger.close()
             return seen(memory, shown)
 
-        return self._caller.engine.write(work)
+        return self._context.engine.write(work)
 
     def delete(
         self,
@@ -230,17 +230,17 @@ class Memories:
         memory_store_id: str,
         expected_content_sha256: str | None = None,
     ) -> Deleted:
-        """Take the memory away, leaving a `deleted` version; its path is free at once.
+        """Delete the memory and write a `deleted` version; its path is free at once.
 
         Raises InvalidInput, NotFound, PreconditionFailed.
         """
         expected = expected_content_sha256
-        with existence_first(self._caller, memory_store_id, memory_id, write=True):
+        with existence_first(self._context, memory_store_id, memory_id, write=True):
             if expected is not None:
                 checked_sha256(expected, field="expected_content_sha256")
 
         def work(tx: Transaction) -> Deleted:
-            ledger = Ledger(self._caller, tx, memory_store_id)
+            ledger = Ledger(self._context, tx, memory_store_id)
             head = ledger.head(memory_id)
             if expected is not None and expected != head.content_sha256:
                 raise PreconditionFailed(memory_id, expected=expected, current=head.content_sha256)
@@ -248,7 +248,7 @@ class Memories:
             ledger.close()
             return Deleted(id=memory_id, type="memory_deleted")
 
-        return self._caller.engine.write(work)
+        return self._context.engine.write(work)
 
     def list(
         self,
@@ -260,28 +260,28 @@ class Memories:
         page: str | None = None,
         view: View | None = None,
     ) -> Page[Memory | MemoryPrefix]:
-        """Return what lies below *path_prefix*, in the order of path bytes.
+        """Return the memories below *path_prefix*, in the order of path bytes.
 
         *depth* 1 gives direct children, and one prefix for each deeper first segment. *limit* is
         1 to 100, 20 unless given; with `view="full"` at most 20 come. Raises InvalidInput,
         NotFound.
         """
-        with existence_first(self._caller, memory_store_id):
+        with existence_first(self._context, memory_store_id):
             prefix, level = checked_prefix(path_prefix), checked_depth(depth)
             shown = checked_view(view, "basic")
             rows = checked_limit(limit)
             filters = digest(memory_store_id, prefix, level)
             after = "" if page is None else _path_in(read_cursor("memories", filters, page)[0])
         rows = min(rows, FULL_VIEW_MAX) if shown == "full" else rows
-        engine = self._caller.engine
-        reach(self._caller, engine, memory_store_id, write=False)
+        engine = self._context.engine
+        reach(self._context, engine, memory_store_id, write=False)
         found = (
             self._children(memory_store_id, prefix, after, rows + 1, shown)
             if level
             else (self._below(memory_store_id, prefix, after, rows + 1, shown))
         )
         if not found:
-            demand_store(self._caller, engine, memory_store_id)
+            demand_store(self._context, engine, memory_store_id)
         data = found[:rows]
         more = write_cursor("memories", filters, [data[-1].path]) if len(found) > rows else None
         return Page(
@@ -301,8 +301,8 @@ class Memories:
         self, store: str, prefix: str, after: str, rows: int, view: View
     ) -> "list[Memory | MemoryPrefix]":
         statement = self._sql.list_memories_full if view == "full" else self._sql.list_memories
-        # One lower bound: SQLite goes by one alone, and would walk to the other.
-        return self._caller.engine.all(
+        # One lower bound: SQLite seeks to one only, and would scan to the other.
+        return self._context.engine.all(
             memory_of,
             statement,
             store=sought("memstore", store),
@@ -317,7 +317,7 @@ class Memories:
         start = prefix
         if after:
             start = after[:-1] + "0" if after.endswith("/") else just_after(after)
-        found = self._caller.engine.all(
+        found = self._context.engine.all(
             memory_of,
             self._sql.list_children,
             store=sought("memstore", store),
@@ -335,80 +335,87 @@ class Memories:
         return MemoryPrefix(path=f"{prefix}{first}/") if deeper else memory
 
     def at(self, memory_store_id: str, path: str) -> Memory | None:
-        """Return the memory at *path* with its content, or None; NotFound without the store."""
-        engine = self._caller.engine
-        with existence_first(self._caller, memory_store_id):
+        """Return the memory at *path* with its content, or None.
+
+        Raises InvalidInput, and NotFound without the store.
+        """
+        engine = self._context.engine
+        with existence_first(self._context, memory_store_id):
             checked_path(path)
-        reach(self._caller, engine, memory_store_id, write=False)
+        reach(self._context, engine, memory_store_id, write=False)
         memory = engine.first(
             memory_of, self._sql.get_memory_at, store=sought("memstore", memory_store_id), path=path
         )
         if memory is None:
-            demand_store(self._caller, engine, memory_store_id)
+            demand_store(self._context, engine, memory_store_id)
         return memory
 
     def search(
         self, memory_store_id: str, query: str, *, limit: int = 10, path_prefix: str = "/"
     ) -> "list[Match]":
-        """Return the memories that best match the words of *query*, at most *limit* (1 to 100).
+        """Return the memories that best match the words of *query*.
 
-        Plain text, no operators; a part within double quotes must stand as it is. Memories with
-        more of the distinct words come first, then by BM25, then by path. Case and accents do
-        not count. Raises InvalidInput, NotFound.
+        At most *limit*, 1 to 100. The query is plain text without operators; a part within double
+        quotes must occur as a phrase. Memories with more of the distinct words come first, then by
+        BM25, then by path. Case and accents are ignored. Raises InvalidInput, NotFound.
         """
-        return search(self._caller, memory_store_id, query, limit=limit, path_prefix=path_prefix)
+        return search(self._context, memory_store_id, query, limit=limit, path_prefix=path_prefix)
 
     def rename(self, memory_store_id: str, old_path: str, new_path: str) -> "list[Memory]":
-        """Move a memory, or everything below a directory, in one transaction; ids are kept.
+        """Move a memory, or everything below a directory, in one transaction.
 
-        Returns what moved, in the order of paths, in the basic view. Raises InvalidInput,
-        NotFound, StoreArchived, and PathTaken, when nothing moved.
+        Ids stay the same. Returns the moved memories by path, in the basic view. Raises
+        InvalidInput, NotFound, StoreArchived, and PathTaken, when nothing moved.
         """
-        return rename(self._caller, memory_store_id, old_path, new_path)
+        return rename(self._context, memory_store_id, old_path, new_path)
 
     def delete_under(self, memory_store_id: str, path: str) -> int:
         """Delete the memory at *path*, or everything below it, in one transaction.
 
-        "/" is everything. Returns how many went, each leaving its `deleted` version. Raises
-        InvalidInput, NotFound without the store.
+        "/" is everything. Returns how many were deleted; each has a `deleted` version. Raises
+        InvalidInput, and NotFound without the store.
         """
-        return delete_under(self._caller, memory_store_id, path)
+        return delete_under(self._context, memory_store_id, path)
 
     def snapshot(self, memory_store_id: str) -> Snapshot:
         """Return all memories of the store at one moment, in the basic view, by path.
 
-        Its `seq` is what `changes` goes on from. Raises NotFound.
+        `changes` continues from its `seq`. Raises NotFound.
         """
-        return snapshot(self._caller, memory_store_id)
+        return snapshot(self._context, memory_store_id)
 
     def changes(self, memory_store_id: str, after: int, *, wait: float = 0.0) -> ChangesPage:
-        """Return what changed after the number *after*, oldest first, each memory's last alone.
+        """Return the changes after the number *after*, oldest first.
 
-        *after* is the `seq` of a snapshot, of changes or of what was applied. Waits up to *wait*
-        seconds (0 to 30) for the first change; returns without any when the time is over, or when
-        the store itself or its cap changed. At most 1,000 come, but a single transaction is told
-        whole; the answer's `seq` is what to go on from. Raises InvalidInput, NotFound,
-        NotAuthenticated when the session ended, and CursorExpired when the store never came to
-        *after*, as after a restore: then take a snapshot.
+        Of several changes of a memory only the last is returned. *after* is the `seq` of a
+        snapshot, of changes or of an applied edit. Waits up to *wait* seconds (0 to 30) for the
+        first change; returns without any when the time is over, or when the store itself or its cap
+        changed. Returns at most 1,000, but a single transaction whole; the next call continues from
+        `seq` of the result. Raises InvalidInput, NotFound, NotAuthenticated when the session ended,
+        and CursorExpired when the store has no version *after*, as after a restore: then take a
+        snapshot.
         """
-        return changes(self._caller, memory_store_id, after, wait=wait)
+        return changes(self._context, memory_store_id, after, wait=wait)
 
     def apply(
         self, memory_store_id: str, edits: Sequence[Edit], *, edit_id: str
     ) -> "list[Applied]":
-        """Do 1 to 1,000 edits in their order, in one transaction or none; one answer for each.
+        """Apply 1 to 1,000 edits in order, in one transaction, all or none.
 
-        *edit_id* is `edit_` and letters or digits of the caller's making. Asked again within 24
-        hours with the same id, nothing is done and the first answer is given. Raises
-        InvalidInput with the index of the edit, NotFound, StoreArchived, PreconditionFailed,
-        PathTaken, StoreFull, TooLarge for an append beyond the limit, and IdempotencyMismatch
-        when the id was that of other edits.
+        Returns one result for each edit. *edit_id* is `edit_` and letters or digits that the client
+        chooses. A repeat within 24 hours with the same id changes nothing and returns the first
+        results. Raises InvalidInput with the index of the edit, NotFound, StoreArchived,
+        PreconditionFailed, PathTaken, StoreFull, TooLarge for an append beyond the limit, and
+        IdempotencyMismatch when the id was used for other edits.
         """
-        return apply(self._caller, memory_store_id, edits, edit_id)
+        return apply(self._context, memory_store_id, edits, edit_id)
 
 
 def _path_in(key: Key) -> str:
-    """Return the path that *key*, read from a cursor, holds; InvalidInput if it was made up."""
+    """Return the path of *key*, which was read from a cursor.
+
+    Raises InvalidInput if the cursor is not of this list.
+    """
     match key:
         case [str(path)] if "\0" not in path:
             return path

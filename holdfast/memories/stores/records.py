@@ -1,6 +1,6 @@
 """Records of stores, memories, versions and sessions, and their wire form.
 
-The order of fields is the order on the wire. `wire.py` turns them into JSON values and back.
+The order of fields is the order on the wire.
 """
 
 from datetime import datetime
@@ -13,7 +13,7 @@ from holdfast.ground.clock import to_rfc3339
 from holdfast.ground.scope import Actor
 
 Metadata = dict[str, str]
-JSONObject = dict[str, Any]  # what a client sent, echoed and never interpreted
+JSONObject = dict[str, Any]  # sent by a client, returned unchanged and never interpreted
 View = Literal["basic", "full"]
 Operation = Literal["created", "modified", "deleted"]
 Access = Literal["read_write", "read_only"]
@@ -40,14 +40,14 @@ class Store(Record, frozen=True, kw_only=True):
 
 
 class Deleted(Record, frozen=True, kw_only=True):
-    """What was deleted, by id and type."""
+    """Id and type of a deleted object."""
 
     id: str
     type: Literal["memory_store_deleted", "memory_deleted", "session_deleted"]
 
 
 class Memory(Record, frozen=True, kw_only=True):
-    """A document reached by its path; `content` is None in the basic view."""
+    """A document with a path; `content` is None in the basic view."""
 
     type: Literal["memory"] = "memory"
     id: str
@@ -62,14 +62,14 @@ class Memory(Record, frozen=True, kw_only=True):
 
 
 class MemoryPrefix(Record, frozen=True, kw_only=True):
-    """A directory, so to speak, in a list with `depth=1`: a path that ends in a slash."""
+    """A directory in a list with `depth=1`: a path that ends in a slash."""
 
     type: Literal["memory_prefix"] = "memory_prefix"
     path: str
 
 
 class Version(Record, frozen=True, kw_only=True):
-    """One immutable snapshot of a memory; what redaction took is None."""
+    """One immutable snapshot of a memory; redacted fields are None."""
 
     type: Literal["memory_version"] = "memory_version"
     id: str
@@ -96,7 +96,10 @@ class Match(Record, frozen=True, kw_only=True):
 
 
 class Snapshot(Record, frozen=True, kw_only=True):
-    """All heads of a store at one moment, in the basic view, and the store's number then."""
+    """All heads of a store at one moment, and the store's `seq` then.
+
+    `memories` are in the basic view.
+    """
 
     type: Literal["memory_store_snapshot"] = "memory_store_snapshot"
     seq: int
@@ -106,7 +109,10 @@ class Snapshot(Record, frozen=True, kw_only=True):
 
 
 class MemoryChange(Record, frozen=True, kw_only=True):
-    """What last happened to one memory; `memory` is its head in the basic view, or None."""
+    """The last change of one memory.
+
+    `memory` is its head in the basic view, or None once deleted.
+    """
 
     type: Literal["memory_change"] = "memory_change"
     seq: int
@@ -116,7 +122,10 @@ class MemoryChange(Record, frozen=True, kw_only=True):
 
 
 class ChangesPage(Record, frozen=True, kw_only=True):
-    """The heads that changed after a number, oldest first, and the number to go on from."""
+    """The heads that changed after a number, oldest first.
+
+    The next call continues from `seq`.
+    """
 
     type: Literal["memory_changes"] = "memory_changes"
     seq: int
@@ -126,9 +135,10 @@ class ChangesPage(Record, frozen=True, kw_only=True):
 
 
 class Applied(Record, frozen=True, kw_only=True):
-    """What one edit came to: heads after it in the basic view, and ids of what it took away.
+    """The result of one edit.
 
-    `seq` is the store's number after it; `changed` is False where there was nothing to do.
+    `memories` are the heads after it in the basic view, `deleted` the ids of deleted memories.
+    `seq` is the store's number after it; `changed` is False if the edit had no effect.
     """
 
     type: Literal["memory_edit_applied"] = "memory_edit_applied"
@@ -148,7 +158,7 @@ class StoreSettings(Record, frozen=True, kw_only=True):
 
 
 class Resource(Record, frozen=True, kw_only=True):
-    """A store attached to a session, with name and description as they were then."""
+    """A store attached to a session, with its name and description at that time."""
 
     type: Literal["memory_store"] = "memory_store"
     memory_store_id: str
@@ -160,7 +170,7 @@ class Resource(Record, frozen=True, kw_only=True):
 
 
 class SessionRecord(Record, frozen=True, kw_only=True):
-    """An attachment record: which stores an agent at work reaches, and how far."""
+    """A session: the stores that an agent can access, and its rights to each."""
 
     type: Literal["session"] = "session"
     id: str
@@ -184,7 +194,10 @@ class SessionRecord(Record, frozen=True, kw_only=True):
 
 
 class SessionToken(Record, frozen=True, kw_only=True):
-    """A credential to write as a session; `token` is None but in the answer that made it."""
+    """A credential to act as a session.
+
+    `token` is None except in the response to its creation.
+    """
 
     type: Literal["session_token"] = "session_token"
     id: str
@@ -195,7 +208,7 @@ class SessionToken(Record, frozen=True, kw_only=True):
 
 
 class ApiKey(Record, frozen=True, kw_only=True):
-    """A key to a workspace; `secret` is None but in the answer that made it."""
+    """A key to a workspace; `secret` is None except in the response to its creation."""
 
     type: Literal["api_key"] = "api_key"
     id: str
@@ -211,7 +224,7 @@ class ApiKey(Record, frozen=True, kw_only=True):
 
 
 class Identity(Record, frozen=True, kw_only=True):
-    """Who the caller is, and how far it reaches."""
+    """The identity and the rights of the caller."""
 
     type: Literal["identity"] = "identity"
     actor: Actor
@@ -221,8 +234,8 @@ class Identity(Record, frozen=True, kw_only=True):
     user: str | None
 
 
-# Instants become RFC 3339 with six fraction digits, actors objects of their own type. What is
-# shown once (`token`, `secret`) is left out where it is None.
+# Wire form: instants are RFC 3339 with six fraction digits, actors are objects of their own type.
+# `token` and `secret` are omitted where they are None.
 
 R = TypeVar("R", bound=Record)
 
@@ -230,7 +243,7 @@ SHOWN_ONCE = frozenset({"token", "secret"})
 
 
 def record_to_wire(record: Record) -> JSONObject:
-    """Return *record* as the JSON object of the wire."""
+    """Serialize *record* to a JSON object."""
     return {
         name: _value(value)
         for name in record.__struct_fields__
@@ -251,7 +264,7 @@ def _value(value: object) -> object:
 
 
 def from_wire(make: type[R], wire: JSONObject) -> R:
-    """Return the *make* that *wire*, an object of the wire, tells of."""
+    """Parse the JSON object *wire* as a *make*."""
     fields: JSONObject = {name: None for name in SHOWN_ONCE if name in make.__struct_fields__}
     for name, value in wire.items():
         fields[name] = msgspec.to_builtins(Actor.from_wire(value)) if _is_actor(value) else value

@@ -1,4 +1,4 @@
-"""Rows of stores to records; NotFound; access of sessions."""
+"""Rows of stores to records; NotFound errors; access checks of sessions."""
 
 import re
 from collections.abc import Generator, Sequence
@@ -44,13 +44,13 @@ STORE_FIELDS = (
     "updated_at",
     "archived_at",
 )
-"""Columns of a store that its record is made of."""
+"""Columns of a store that are in its record."""
 
 _metadata = msgspec.json.Decoder(Metadata)
 
 
 class LockedStore(Struct, frozen=True, kw_only=True):
-    """A store as a write finds it, with what its totals and its chain stand at."""
+    """A locked store with its totals and the last link of its hash chain."""
 
     id: str
     number: int
@@ -69,7 +69,7 @@ class LockedStore(Struct, frozen=True, kw_only=True):
 
 
 class Head(Struct, frozen=True, kw_only=True):
-    """A live memory with its content, as a write finds it."""
+    """A live memory with its content, read by a write."""
 
     id: str
     store_id: str
@@ -93,7 +93,7 @@ def store_of(
     updated_at: int,
     archived_at: int | None,
 ) -> Store:
-    """Return the store that a row tells of."""
+    """Return a row as a `Store`."""
     return Store(
         id=id,
         name=name,
@@ -117,7 +117,7 @@ def memory_of(
     created_at: int,
     updated_at: int,
 ) -> Memory:
-    """Return the memory that a row tells of."""
+    """Return a row as a `Memory`."""
     return Memory(
         id=id,
         memory_store_id=store_id,
@@ -148,7 +148,7 @@ def version_of(
     redacted_by_kind: str | None,
     redacted_by_id: str | None,
 ) -> Version:
-    """Return the version that a row tells of."""
+    """Return a row as a `Version`."""
     redacted_by = (
         None
         if redacted_by_id is None
@@ -174,7 +174,7 @@ _BODY = re.compile(r"_[0-9A-Za-z]{24}")
 
 
 def is_id(prefix: str, given: object) -> bool:
-    """Tell whether *given* is shaped like an id of the kind *prefix*."""
+    """Return whether *given* has the form of an id of the kind *prefix*."""
     return (
         isinstance(given, str)
         and given.startswith(prefix)
@@ -183,9 +183,9 @@ def is_id(prefix: str, given: object) -> bool:
 
 
 def shaped(prefix: str, given: str) -> str:
-    """Return *given* if it is shaped like an id of the kind *prefix*; else raise its NotFound.
+    """Return *given* if it has the form of an id; else raise NotFound.
 
-    What is not is never handed to an engine, which may know no such text.
+    Malformed text is never passed to an engine, which may reject it.
     """
     if not is_id(prefix, given):
         raise missing(prefix, given)
@@ -193,17 +193,18 @@ def shaped(prefix: str, given: str) -> str:
 
 
 def sought(prefix: str, given: str) -> str:
-    """Return *given* to look for, or "", which nothing is called, when it cannot be an id.
+    """Return *given* for a lookup, or "" when it cannot be an id.
 
-    An engine may know no such text (U+0000), and what is malformed is merely not there.
+    No object has the id "". An engine may reject malformed text (U+0000), and a malformed id is
+    merely not found.
     """
     return given if is_id(prefix, given) else ""
 
 
 def missing(prefix: str, given: object) -> NotFound:
-    """Return the NotFound of *given*, which should have been an id of the kind *prefix*.
+    """Return the NotFound error of *given*, an id of the kind *prefix*.
 
-    When it is tagged as another kind's, the sentence says so.
+    If *given* has the prefix of another kind, the message says so.
     """
     shown = given if isinstance(given, str) else repr(given)
     return NotFound(KINDS[prefix], shown, next=_of_another_kind(prefix, shown) or "Check the id.")
@@ -226,8 +227,8 @@ def id_of_name(
 ) -> str:
     """Return the id of the store called *wanted* among *names*, each with its id.
 
-    NotFound names *place*, where they are from, and the nearest name; InvalidInput lists the ids
-    when several have the name.
+    Raises NotFound with the nearest name and *place*, where the names are from, and InvalidInput
+    with the ids when several stores have the name.
     """
     ids = [id for name, id in names if name == wanted]
     if len(ids) > 1:
@@ -242,10 +243,10 @@ def id_of_name(
 
 
 class StoresContext(Struct, frozen=True, kw_only=True):
-    """Whose stores, who acts on them, and with which engine, clock and ids.
+    """The workspace and actor of calls, with their engine, clock and ids.
 
-    `engine` is scoped to `workspace`. With a `session_id` only the stores which that session
-    attaches are reached, as far as it attaches them.
+    `engine` is scoped to `workspace`. With a `session_id` only the stores attached to that session
+    can be accessed, with the rights of the attachment.
     """
 
     engine: Engine
@@ -256,7 +257,7 @@ class StoresContext(Struct, frozen=True, kw_only=True):
     session_id: str | None = None
 
     def now(self) -> int:
-        """Return the present instant in microseconds since 1970."""
+        """Return the current time in microseconds since 1970."""
         return to_microseconds(self.clock.now())
 
 
@@ -277,7 +278,7 @@ class SessionRow(Struct, frozen=True, kw_only=True):
         return msgspec.json.decode(self.metadata, type=Metadata)
 
     def record(self, resources: tuple[Resource, ...]) -> SessionRecord:
-        """Return the session, which attaches *resources*."""
+        """Return the row as a session with *resources*."""
         return SessionRecord(
             id=self.id,
             status="idle" if self.archived_at is None else "terminated",
@@ -304,7 +305,7 @@ class ResourceRow(Struct, frozen=True, kw_only=True):
     mount_path: str
 
     def record(self) -> Resource:
-        """Return the attached store as a resource."""
+        """Return the row as a `Resource`."""
         return Resource(
             memory_store_id=self.memory_store_id,
             access=self.access,
@@ -315,14 +316,14 @@ class ResourceRow(Struct, frozen=True, kw_only=True):
         )
 
 
-def new_row(session_id: str, asked: NewSession, agent: JSONObject, now: int) -> SessionRow:
-    """Return the row of a session made at *now*, for *agent* as it is then."""
+def new_row(session_id: str, new: NewSession, agent: JSONObject, now: int) -> SessionRow:
+    """Return the row of a new session at *now* with the snapshot *agent*."""
     return SessionRow(
         id=session_id,
-        title=asked.title,
-        environment_id=asked.environment_id,
+        title=new.title,
+        environment_id=new.environment_id,
         agent=msgspec.json.encode(agent).decode(),
-        metadata=msgspec.json.encode(asked.metadata).decode(),
+        metadata=msgspec.json.encode(new.metadata).decode(),
         created_at=now,
         updated_at=now,
         archived_at=None,
@@ -332,9 +333,9 @@ def new_row(session_id: str, asked: NewSession, agent: JSONObject, now: int) -> 
 def resources_of(
     reader: Reader, sql: SimpleNamespace, session_ids: Sequence[str]
 ) -> dict[str, tuple[Resource, ...]]:
-    """Return what each of *session_ids* attaches, in the order given at its creation."""
-    asked = msgspec.json.encode(session_ids).decode()
-    rows = reader.all(ResourceRow, sql.stores_of_sessions, session_ids=asked)
+    """Return the resources of each session, in the order given at its creation."""
+    ids = msgspec.json.encode(session_ids).decode()
+    rows = reader.all(ResourceRow, sql.stores_of_sessions, session_ids=ids)
     return {
         session_id: tuple(row.record() for row in its_rows)
         for session_id, its_rows in groupby(rows, key=attrgetter("session_id"))
@@ -344,7 +345,7 @@ def resources_of(
 def as_records(
     reader: Reader, sql: SimpleNamespace, rows: Sequence[SessionRow]
 ) -> list[SessionRecord]:
-    """Return *rows* as sessions, with what they attach."""
+    """Return *rows* as sessions with their resources."""
     attached = resources_of(reader, sql, [row.id for row in rows]) if rows else {}
     return [row.record(attached.get(row.id, ())) for row in rows]
 
@@ -355,21 +356,21 @@ class _Attachment(Struct, frozen=True, kw_only=True):
     name: str | None
 
 
-def reach(caller: StoresContext, reader: Reader, store_id: str, *, write: bool) -> None:
-    """Return if *caller* may read, or with *write* change, the memories of the store *store_id*.
+def reach(context: StoresContext, reader: Reader, store_id: str, *, write: bool) -> None:
+    """Raise unless *context* may read, or with *write* change, the store.
 
-    Only a caller narrowed to a session is asked about; *reader* is its engine, or the read or
-    transaction under way. NotAuthenticated when the session is gone or archived; NotPermitted
-    when the store is not attached, whether it exists or not, or is attached `read_only` and
-    *write* is asked.
+    Only a context with a session is checked; *reader* is its engine, or the open read or
+    transaction. Raises NotAuthenticated when the session was deleted or archived; NotPermitted when
+    the store is not attached, whether it exists or not, or is attached `read_only` and *write* is
+    set.
     """
-    if caller.session_id is None:
+    if context.session_id is None:
         return
-    sql = caller.engine.queries("holdfast.memories.stores")
+    sql = context.engine.queries("holdfast.memories.stores")
     found = reader.first(
         _Attachment,
         sql.attachment,
-        session_id=caller.session_id,
+        session_id=context.session_id,
         store_id=store_id if is_id("memstore", store_id) else "",
     )
     if found is None or found.session_archived_at is not None:
@@ -388,9 +389,12 @@ def reach(caller: StoresContext, reader: Reader, store_id: str, *, write: bool) 
         )
 
 
-def refuse_narrowed(caller: StoresContext, needed: str) -> None:
-    """Raise NotPermitted, naming the right *needed*, if *caller* is narrowed to a session."""
-    if caller.session_id is not None:
+def refuse_narrowed(context: StoresContext, needed: str) -> None:
+    """Raise NotPermitted if *context* is limited to a session.
+
+    *needed* is the missing right.
+    """
+    if context.session_id is not None:
         raise NotPermitted(
             "A session reaches only itself and the memories of its attached stores.",
             needed=needed,
@@ -400,21 +404,20 @@ def refuse_narrowed(caller: StoresContext, needed: str) -> None:
 
 @contextmanager
 def existence_first(
-    caller: StoresContext, store_id: str, memory_id: str | None = None, *, write: bool = False
+    context: StoresContext, store_id: str, memory_id: str | None = None, *, write: bool = False
 ) -> Generator[None, None, None]:
-    """Let InvalidInput out only once the store, and the memory if one is named, are there.
+    """Replace InvalidInput if the store, or the named memory, is missing.
 
-    Otherwise NotFound, or what `reach` raises, takes its place. Costs nothing when the input is
-    good.
+    Then NotFound, or what `reach` raises, takes its place. Costs nothing when the input is valid.
     """
     try:
         yield
     except InvalidInput:
-        engine = caller.engine
-        reach(caller, engine, store_id, write=write)
-        demand_store(caller, engine, store_id)
+        engine = context.engine
+        reach(context, engine, store_id, write=write)
+        demand_store(context, engine, store_id)
         if memory_id is not None:
-            sql = caller.engine.queries("holdfast.memories.stores")
+            sql = context.engine.queries("holdfast.memories.stores")
             if not engine.first(
                 memory_of, sql.get_memory_basic, memory=sought("mem", memory_id), store=store_id
             ):
@@ -422,8 +425,8 @@ def existence_first(
         raise
 
 
-def demand_store(caller: StoresContext, reader: Reader, store_id: str) -> None:
-    """Raise NotFound unless the store is there."""
-    sql = caller.engine.queries("holdfast.memories.stores")
+def demand_store(context: StoresContext, reader: Reader, store_id: str) -> None:
+    """Raise NotFound if the store does not exist."""
+    sql = context.engine.queries("holdfast.memories.stores")
     if reader.first(store_of, sql.get_store, store=sought("memstore", store_id)) is None:
         raise missing("memstore", store_id)

@@ -1,4 +1,7 @@
-"""Full text over heads: the words of a query against the words of paths and contents."""
+"""Full-text search over heads.
+
+The words of a query are matched with the words of paths and contents.
+"""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -21,10 +24,10 @@ from holdfast.memories.stores.rows import (
     sought,
 )
 from holdfast.memories.stores.text_index import (
-    asked,
     holds_phrase,
     marked,
     phrases_of,
+    query_words,
     snippet,
     words_of,
 )
@@ -33,7 +36,7 @@ from holdfast.memories.stores.validation import checked_prefix
 EVERY = 2**31 - 1
 
 BATCH = 20
-"""Contents read at once: a phrase may be sought in every memory of a store."""
+"""Contents read at a time: a phrase may be searched in every memory of a store."""
 
 
 class _Hit(Struct, frozen=True, kw_only=True):
@@ -44,19 +47,19 @@ class _Hit(Struct, frozen=True, kw_only=True):
 
 
 def search(
-    caller: StoresContext, store_id: str, query: str, *, limit: int, path_prefix: str
+    context: StoresContext, store_id: str, query: str, *, limit: int, path_prefix: str
 ) -> list[Match]:
-    """Return the memories that match *query* best, at most *limit* of them."""
-    with existence_first(caller, store_id):
+    """Return the memories that best match *query*, at most *limit*."""
+    with existence_first(context, store_id):
         encoded("q", query)
         if not query.strip():
             raise InvalidInput("q", "must not be blank", next="Send at least one word.")
         rows, prefix = checked_limit(limit, default=10), checked_prefix(path_prefix)
-    words, phrases = asked(query), phrases_of(query)
-    sql = caller.engine.queries("holdfast.memories.stores")
+    words, phrases = query_words(query), phrases_of(query)
+    sql = context.engine.queries("holdfast.memories.stores")
 
     def work(reader: Reader) -> list[Match]:
-        reach(caller, reader, store_id, write=False)
+        reach(context, reader, store_id, write=False)
         number = reader.first(_number, sql.store_number, store=sought("memstore", store_id))
         if number is None:
             raise missing("memstore", store_id)
@@ -74,7 +77,7 @@ def search(
         found = _with_phrases(_loaded(reader, sql.get_memories, store_id, hits), phrases)
         return [_match(memory, hit.score, words) for memory, hit in islice(found, rows)]
 
-    return caller.engine.read(work)
+    return context.engine.read(work)
 
 
 def _number(*, number: int) -> int:

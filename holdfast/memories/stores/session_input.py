@@ -16,8 +16,8 @@ from holdfast.ground.text import within
 from holdfast.memories.stores.records import Access, JSONObject, Metadata, Resource
 from holdfast.memories.stores.validation import ROOT, checked_metadata, patched_metadata
 
-# Whatever somebody wrote about a store is data there: escaped, one line each, in a block that says
-# so. The sentences after the block are ours, and fixed.
+# Texts about a store are data: escaped, one line each, in a block that says so. The sentences after
+# the block are constant.
 
 MOST_NOTE_NAME, MOST_NOTE_DESCRIPTION, MOST_NOTE_INSTRUCTIONS, MOST_PATH = 255, 1_024, 4_096, 4_096
 MOST_REASON = 80
@@ -47,9 +47,9 @@ _OPENING = (
 
 
 def note(resources: Iterable[Resource], *, root: str = ROOT, synced: str | None = None) -> str:
-    """Return the text on *resources*, whose directories are below *root*; "" for none.
+    """Return the note about *resources*, with directories below *root*; "" for none.
 
-    *synced* says why they are synced copies, where they are.
+    *synced* is the reason why the directories are synced copies, or None.
     """
     entries = [_entry(resource, root) for resource in resources]
     if not entries:
@@ -73,7 +73,7 @@ def _entry(resource: Resource, root: str) -> str:
 
 
 def _line(text: str, most: int) -> str:
-    """Return *text* on one line, where nothing can be taken for markup or stay unseen."""
+    """Return *text* on one line, with markup and invisible characters escaped."""
     shown = text if len(text) <= most else text[: most - 1] + "…"
     if _PLAIN.fullmatch(shown):
         return shown
@@ -101,14 +101,14 @@ MOST_AGENT_NAME, MOST_AGENT_DESCRIPTION, MOST_SYSTEM = 256, 2_048, 100_000
 """Code points."""
 MOST_ID = 128
 EXTERNAL = "external"
-"""The name and the model of an agent that is kept elsewhere."""
+"""Name and model of an agent that is stored elsewhere."""
 
 LISTS = ("tools", "mcp_servers", "skills")
 PARTS = ("name", "description", "model", "system", *LISTS, "multiagent", "execution_identity")
 
 
 def new_agent(body: JSONObject) -> JSONObject:
-    """Return the parts of the agent that *body* asks for; InvalidInput names what is wrong."""
+    """Return the agent of *body*; InvalidInput names the invalid key."""
     _refuse_unknown_agent_keys(body, (*PARTS, "metadata"))
     for key in ("name", "model"):
         if body.get(key) is None:
@@ -121,9 +121,9 @@ def new_agent(body: JSONObject) -> JSONObject:
 
 
 def changed_agent(present: JSONObject, body: JSONObject) -> JSONObject:
-    """Return *present*, the parts of an agent, with the changes of *body* made.
+    """Return *present*, the parts of an agent, with *body* applied.
 
-    What *body* leaves out stays; None clears what can be cleared.
+    Absent keys stay; None clears optional ones.
     """
     _refuse_unknown_agent_keys(body, (*PARTS, "metadata", "version"))
     changes = {part: checked_part(part, body[part]) for part in PARTS if part in body}
@@ -133,7 +133,7 @@ def changed_agent(present: JSONObject, body: JSONObject) -> JSONObject:
 
 
 def session_agent(agent_id: str, version: int, parts: JSONObject) -> JSONObject:
-    """Return the snapshot of an agent that a session keeps."""
+    """Return the snapshot of an agent for a session."""
     return {
         "type": "agent",
         "id": agent_id,
@@ -143,20 +143,23 @@ def session_agent(agent_id: str, version: int, parts: JSONObject) -> JSONObject:
 
 
 def external_agent(agent_id: str, version: int | None) -> JSONObject:
-    """Return the snapshot of an agent that nobody described here."""
+    """Return the snapshot of an agent that is not described here."""
     parts = new_agent({"name": EXTERNAL, "model": EXTERNAL})
     return session_agent(agent_id, version or 1, parts)
 
 
 def checked_version(field: str, given: object) -> int:
-    """Return *given* if it can be an agent's version; else InvalidInput."""
+    """Return *given* if it is an agent's version; else raise InvalidInput."""
     if not isinstance(given, int) or isinstance(given, bool) or not 1 <= given < 2**63:
         raise InvalidInput(field, "must be an integer from 1", given=given)
     return given
 
 
 def checked_part(part: str, given: object, *, field: str | None = None) -> object:
-    """Return *given* as the *part* of an agent, as it is echoed; InvalidInput names *field*."""
+    """Return *given* checked as the *part* of an agent.
+
+    InvalidInput names *field*.
+    """
     field = field or part
     if part in LISTS:
         return _objects(field, [] if given is None else given)
@@ -167,7 +170,7 @@ def checked_part(part: str, given: object, *, field: str | None = None) -> objec
     if part == "multiagent":
         return None if given is None else _object(field, given)
     if part == "execution_identity":
-        # The service account carries no identifier: it claims no identity the caller did not.
+        # The service account has no identifier, so it claims no identity that the client did not.
         return {"type": "service_account"} if given is None else _object(field, given)
     most = MOST_SYSTEM if part == "system" else MOST_AGENT_DESCRIPTION
     return (
@@ -189,7 +192,7 @@ def _model(field: str, given: object) -> JSONObject:
         "inference_geo": None,
         "speed": None,
         **model,
-        # Asked for as a word, told as an object.
+        # Clients may send a word; responses have an object.
         **({"effort": {"type": effort}} if isinstance(effort, str) else {}),
     }
 
@@ -219,7 +222,7 @@ def _objects(field: str, given: object) -> list[dict[str, Any]]:
 
 
 def as_json(field: str, given: JSONObject) -> JSONObject:
-    """Return *given* as it comes back after it was kept; InvalidInput if it is not JSON."""
+    """Return *given* as stored JSON returns it; raise InvalidInput if not JSON."""
     try:
         return msgspec.json.decode(msgspec.json.encode(given))
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
@@ -243,7 +246,7 @@ _WHY_NOT = {
 
 
 class AgentChoice(Struct, frozen=True, kw_only=True):
-    """Which agent a session is for, and what is otherwise about it there."""
+    """The agent of a session: id, version and overrides."""
 
     id: str
     version: int | None
@@ -251,7 +254,7 @@ class AgentChoice(Struct, frozen=True, kw_only=True):
 
 
 class Attachment(Struct, frozen=True, kw_only=True):
-    """A store to attach, and how far."""
+    """A store to attach, with its access and instructions."""
 
     memory_store_id: str
     access: Access
@@ -259,7 +262,7 @@ class Attachment(Struct, frozen=True, kw_only=True):
 
 
 class NewSession(Struct, frozen=True, kw_only=True):
-    """All that a session is asked to be, checked."""
+    """The checked parameters of a new session."""
 
     agent: AgentChoice
     environment_id: str
@@ -269,7 +272,7 @@ class NewSession(Struct, frozen=True, kw_only=True):
 
 
 class Refusable(Struct, frozen=True, kw_only=True):
-    """Parts of a request that have no meaning for an attachment record."""
+    """Keys of a request that sessions here do not support."""
 
     initial_events: object = UNSET
     budget: object = UNSET
@@ -277,7 +280,7 @@ class Refusable(Struct, frozen=True, kw_only=True):
     agent: object = UNSET
 
     def check(self) -> None:
-        """Raise InvalidInput, naming the key, if one of them asks for something."""
+        """Raise InvalidInput, naming the key, if one of them has a value."""
         for key, reason in _WHY_NOT.items():
             given = getattr(self, key)
             if given is UNSET or given is None:
@@ -294,7 +297,7 @@ _MAY_BE_EMPTY = ("initial_events", "vault_ids")
 def checked_session(
     *, agent: object, environment_id: object, resources: object, title: object, metadata: object
 ) -> NewSession:
-    """Return what a session is to be; InvalidInput names the key that is wrong."""
+    """Check the parameters of a session; InvalidInput names the invalid key."""
     return NewSession(
         agent=checked_agent(agent),
         environment_id=_identifier("environment_id", environment_id),
@@ -305,7 +308,7 @@ def checked_session(
 
 
 def checked_agent(given: object) -> AgentChoice:
-    """Return the agent that *given* names: an id, or an object with one."""
+    """Check the agent of a session: an id, or an object with one."""
     if isinstance(given, str):
         return AgentChoice(id=_identifier("agent", given), version=None, overrides={})
     if not isinstance(given, Mapping):
@@ -335,7 +338,7 @@ def _replacement(part: str, given: object) -> object:
 
 
 def checked_resources(given: object) -> tuple[Attachment, ...]:
-    """Return the stores to attach; InvalidInput for more than 8, or one of them twice."""
+    """Check the stores to attach: at most 8, each of them once."""
     if given is None or given is UNSET:
         return ()
     if isinstance(given, str | Mapping) or not isinstance(given, Iterable):
@@ -393,14 +396,17 @@ def _attachment(at: int, given: object) -> Attachment:
 
 
 def checked_title(given: object, *, least: int = 0) -> str:
-    """Return *given* if it can be a session's title; else InvalidInput."""
+    """Return *given* if it is a session's title; else raise InvalidInput."""
     return _text("title", given, least=least, most=MOST_TITLE)
 
 
 def changed(
     title: str | None, metadata: Metadata, *, new_title: object, patch: object
 ) -> tuple[str | None, Metadata]:
-    """Return *title* and *metadata* with a change laid over them; None leaves as it is."""
+    """Return *title* and *metadata* with a change applied.
+
+    None leaves a value unchanged.
+    """
     if new_title is not None and not isinstance(new_title, UnsetType):
         title = checked_title(new_title, least=1)
     if patch is not None and not isinstance(patch, UnsetType):
@@ -409,7 +415,10 @@ def changed(
 
 
 def checked_statuses(given: Iterable[Status]) -> frozenset[Status]:
-    """Return the statuses to list; InvalidInput for a word that is none. Empty means all."""
+    """Return the statuses to list; none means all.
+
+    Raises InvalidInput for an unknown status.
+    """
     for status in given:
         if status not in get_args(Status):
             reason = f"must be of {', '.join(get_args(Status))}"

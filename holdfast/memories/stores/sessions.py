@@ -67,7 +67,7 @@ _LIST = "sessions"
 
 
 class SessionFilter(Struct, frozen=True, kw_only=True):
-    """Which sessions are listed, and in which order of age; None filters nothing out."""
+    """Filters and order of a list of sessions; None does not filter."""
 
     agent_id: str | None = None
     agent_version: int | None = None
@@ -82,7 +82,7 @@ class SessionFilter(Struct, frozen=True, kw_only=True):
 
 
 class SessionListFilter(Struct, frozen=True, kw_only=True):
-    """A filter as the statements take it, with a place to stand and a way to look."""
+    """A checked filter: parameters of the statements, direction and digest."""
 
     since: int
     until: int
@@ -93,12 +93,12 @@ class SessionListFilter(Struct, frozen=True, kw_only=True):
     store_id: str | None
     ascending: bool
     mark: str
-    """The digest of the filter, which a cursor is held against."""
+    """The digest of the filter, which a cursor must match."""
 
     def rows(
         self, reader: Reader, sql: SimpleNamespace, key: Key | None, *, ahead: bool, rows: int
     ) -> list[SessionRow]:
-        """Return the nearest sessions beyond *key*, ahead or back in the list's own order."""
+        """Return the nearest sessions after *key*, or before it unless *ahead*, in order."""
         upward = self.ascending == ahead
         at, after = key or ([BEGINNING - 1, ""] if upward else [END, LAST_ID])
         found = reader.all(
@@ -118,47 +118,50 @@ class SessionListFilter(Struct, frozen=True, kw_only=True):
         return found if ahead else found[::-1]
 
 
-def window(asked: SessionFilter, workspace: str) -> SessionListFilter:
-    """Return *asked* of *workspace* as the statements take it; InvalidInput names what is wrong."""
-    if asked.order not in (None, "asc", "desc"):
-        raise InvalidInput("order", "must be asc or desc", given=asked.order)
-    if asked.agent_version is not None:
-        checked_version("agent_version", asked.agent_version)
+def window(filters: SessionFilter, workspace: str) -> SessionListFilter:
+    """Check *filters* and return the parameters of the statements.
+
+    InvalidInput names the invalid field.
+    """
+    if filters.order not in (None, "asc", "desc"):
+        raise InvalidInput("order", "must be asc or desc", given=filters.order)
+    if filters.agent_version is not None:
+        checked_version("agent_version", filters.agent_version)
     for field in ("agent_id", "memory_store_id"):
-        within(field, getattr(asked, field) or "", most=MOST_ID)
+        within(field, getattr(filters, field) or "", most=MOST_ID)
     since, until = bounds(
-        gt=asked.created_at_gt,
-        gte=asked.created_at_gte,
-        lt=asked.created_at_lt,
-        lte=asked.created_at_lte,
+        gt=filters.created_at_gt,
+        gte=filters.created_at_gte,
+        lt=filters.created_at_lt,
+        lte=filters.created_at_lte,
     )
-    statuses = checked_statuses(asked.statuses or ())
-    ascending = asked.order == "asc"
+    statuses = checked_statuses(filters.statuses or ())
+    ascending = filters.order == "asc"
     return SessionListFilter(
         since=since,
         until=until,
         idle=int(not statuses or "idle" in statuses),
-        terminated=int(asked.include_archived and (not statuses or "terminated" in statuses)),
-        agent_id=asked.agent_id,
-        agent_version=asked.agent_version,
-        store_id=asked.memory_store_id,
+        terminated=int(filters.include_archived and (not statuses or "terminated" in statuses)),
+        agent_id=filters.agent_id,
+        agent_version=filters.agent_version,
+        store_id=filters.memory_store_id,
         ascending=ascending,
         mark=digest(
             workspace,
             since,
             until,
             sorted(statuses),
-            asked.include_archived,
-            asked.agent_id,
-            asked.agent_version,
-            asked.memory_store_id,
+            filters.include_archived,
+            filters.agent_id,
+            filters.agent_version,
+            filters.memory_store_id,
             ascending,
         ),
     )
 
 
 class SessionsPage(Struct, frozen=True):
-    """Sessions, with the cursors of the pages beside them."""
+    """A page of sessions, with the cursors of the next and previous pages."""
 
     data: list[SessionRecord]
     next_page: str | None
@@ -168,31 +171,31 @@ class SessionsPage(Struct, frozen=True):
 def session_page(
     reader: Reader,
     sql: SimpleNamespace,
-    asked: SessionListFilter,
+    filters: SessionListFilter,
     *,
     limit: int | None,
     page: str | None,
 ) -> SessionsPage:
-    """Return the page of *asked* that the cursor *page* leads to, or the first."""
+    """Return the page of *filters* at the cursor *page*, or the first."""
     most = checked_limit(limit)
-    key, backward = (None, False) if page is None else read_cursor(_LIST, asked.mark, page)
+    key, backward = (None, False) if page is None else read_cursor(_LIST, filters.mark, page)
     if key is not None:
         checked_age(key)
-    rows = asked.rows(reader, sql, key, ahead=not backward, rows=most + 1)
+    rows = filters.rows(reader, sql, key, ahead=not backward, rows=most + 1)
     more = len(rows) > most
     rows = rows[-most:] if backward else rows[:most]
     if not rows:
         return SessionsPage([], None, None)
     first, last = ([row.created_at, row.id] for row in (rows[0], rows[-1]))
-    # Where the cursor came from there was a session, which may be gone by now.
+    # The session of the cursor may have been deleted since.
     beyond = key is not None and bool(
-        asked.rows(reader, sql, last if backward else first, ahead=backward, rows=1)
+        filters.rows(reader, sql, last if backward else first, ahead=backward, rows=1)
     )
     has_next, has_prev = (beyond, more) if backward else (more, beyond)
     return SessionsPage(
         as_records(reader, sql, rows),
-        write_cursor(_LIST, asked.mark, last) if has_next else None,
-        write_cursor(_LIST, asked.mark, first, backward=True) if has_prev else None,
+        write_cursor(_LIST, filters.mark, last) if has_next else None,
+        write_cursor(_LIST, filters.mark, first, backward=True) if has_prev else None,
     )
 
 
@@ -204,12 +207,15 @@ class _StoreRow(Struct, frozen=True, kw_only=True):
 
 
 class Sessions:
-    """The sessions of a workspace. A caller narrowed to a session reads that one alone."""
+    """The sessions of a workspace.
 
-    def __init__(self, caller: StoresContext) -> None:
-        self._caller = caller
-        self._sql = caller.engine.queries("holdfast.memories.stores")
-        self._tokens = SessionTokens(caller)
+    A context limited to a session can read only that one.
+    """
+
+    def __init__(self, context: StoresContext) -> None:
+        self._context = context
+        self._sql = context.engine.queries("holdfast.memories.stores")
+        self._tokens = SessionTokens(context)
 
     def create(
         self,
@@ -224,53 +230,52 @@ class Sessions:
         vault_ids: object = UNSET,
         strict: bool = False,
     ) -> SessionRecord:
-        """Return a new session that attaches the stores of *resources*, for good.
+        """Create and return a session; its stores, *resources*, never change.
 
-        With *strict* the agent and the environment must be known here; else an unknown agent is
-        taken as one that is kept elsewhere. InvalidInput names the key that is wrong, or that
-        asks for what an attachment record has not; NotFound and StoreArchived are about a store
-        to attach.
+        With *strict* the agent and the environment must exist here; else an unknown agent is taken
+        as external. InvalidInput names the key that is invalid or not supported; NotFound and
+        StoreArchived are about a store to attach.
         """
-        refuse_narrowed(self._caller, "write")
+        refuse_narrowed(self._context, "write")
         Refusable(initial_events=initial_events, budget=budget, vault_ids=vault_ids).check()
-        asked = checked_session(
+        request = checked_session(
             agent=agent,
             environment_id=environment_id,
             resources=resources,
             title=title,
             metadata=metadata,
         )
-        now = self._caller.now()
-        session_id = self._caller.ids.new("sesn", now)
+        now = self._context.now()
+        session_id = self._context.ids.new("sesn", now)
 
         def work(tx: Transaction) -> SessionRecord:
-            snapshot = agent_for_session(tx, self._sql, asked.agent, strict=strict)
+            snapshot = agent_for_session(tx, self._sql, request.agent, strict=strict)
             if strict:
-                require_environment(tx, self._sql, asked.environment_id)
-            attached = self._attached(tx, asked.attachments)
-            row = new_row(session_id, asked, snapshot, now)
+                require_environment(tx, self._sql, request.environment_id)
+            attached = self._attached(tx, request.attachments)
+            row = new_row(session_id, request, snapshot, now)
             self._insert(tx, row, snapshot, attached)
             tx.note(self._event("session.created", session_id, now, stores=len(attached)))
             return row.record(attached)
 
-        return self._caller.engine.write(work)
+        return self._context.engine.write(work)
 
     def retrieve(self, session_id: str) -> SessionRecord:
         """Return the session, an archived one too."""
-        caller = self._caller
-        if caller.session_id not in (None, session_id):
+        context = self._context
+        if context.session_id not in (None, session_id):
             raise NotPermitted(
                 "A session reaches no other session.", needed="read", next="Use an API key."
             )
         shaped("sesn", session_id)
-        found = caller.engine.read(
+        found = context.engine.read(
             lambda reader: [
                 session
                 for row in reader.all(SessionRow, self._sql.get_session, session_id=session_id)
                 for session in as_records(reader, self._sql, [row])
             ]
         )
-        if caller.session_id is not None and (not found or found[0].archived_at is not None):
+        if context.session_id is not None and (not found or found[0].archived_at is not None):
             raise NotAuthenticated
         if not found:
             raise missing("sesn", session_id)
@@ -311,14 +316,14 @@ class Sessions:
         )
 
     def _list(
-        self, asked: SessionFilter, limit: int | None, page: str | None
+        self, filters: SessionFilter, limit: int | None, page: str | None
     ) -> Page[SessionRecord]:
-        refuse_narrowed(self._caller, "read")
-        found = self._caller.engine.read(
+        refuse_narrowed(self._context, "read")
+        found = self._context.engine.read(
             partial(
                 session_page,
                 sql=self._sql,
-                asked=window(asked, self._caller.workspace),
+                filters=window(filters, self._context.workspace),
                 limit=limit,
                 page=page,
             )
@@ -327,7 +332,7 @@ class Sessions:
             found.data,
             found.next_page,
             prev_page=found.prev_page,
-            more=lambda cursor: self._list(asked, limit, cursor),
+            more=lambda cursor: self._list(filters, limit, cursor),
         )
 
     def update(
@@ -340,9 +345,12 @@ class Sessions:
         budget: object = UNSET,
         vault_ids: object = UNSET,
     ) -> SessionRecord:
-        """Return the session with a new *title*, or *metadata* patched; None leaves as it is."""
-        refuse_narrowed(self._caller, "write")
-        now = self._caller.now()
+        """Change the *title*, or patch the *metadata*, and return the session.
+
+        None leaves a value unchanged.
+        """
+        refuse_narrowed(self._context, "write")
+        now = self._context.now()
 
         def work(tx: Transaction) -> SessionRecord:
             row = self._locked(tx, session_id)
@@ -366,12 +374,12 @@ class Sessions:
                 )
             return as_records(tx, self._sql, [row])[0]
 
-        return self._caller.engine.write(work)
+        return self._context.engine.write(work)
 
     def archive(self, session_id: str) -> SessionRecord:
-        """Return the session, ended: its tokens are good no more. Again: unchanged."""
-        refuse_narrowed(self._caller, "write")
-        now = self._caller.now()
+        """End the session and its tokens, and return it; a repeat changes nothing."""
+        refuse_narrowed(self._context, "write")
+        now = self._context.now()
 
         def work(tx: Transaction) -> SessionRecord:
             row = self._locked(tx, session_id)
@@ -383,12 +391,12 @@ class Sessions:
                 row = msgspec.structs.replace(row, archived_at=at, updated_at=at)
             return as_records(tx, self._sql, [row])[0]
 
-        return self._caller.engine.write(work)
+        return self._context.engine.write(work)
 
     def delete(self, session_id: str) -> Deleted:
-        """Delete the session with its attachments and tokens; what was in them is gone."""
-        refuse_narrowed(self._caller, "write")
-        now, engine = self._caller.now(), self._caller.engine
+        """Delete the session with its attachments and tokens, and erase their bytes."""
+        refuse_narrowed(self._context, "write")
+        now, engine = self._context.now(), self._context.engine
 
         def work(tx: Transaction) -> Deleted:
             self._locked(tx, session_id)
@@ -403,11 +411,11 @@ class Sessions:
         return deleted
 
     def resources(self, session_id: str) -> tuple[Resource, ...]:
-        """Return what the session attaches, in the order given at its creation."""
+        """Return the resources of the session, in the order given at its creation."""
         return self.retrieve(session_id).resources
 
     def resource(self, session_id: str, memory_store_id: str) -> Resource:
-        """Return the attached store *memory_store_id*, with what was agreed about it."""
+        """Return the attached store *memory_store_id* with its access and instructions."""
         for resource in self.resources(session_id):
             if resource.memory_store_id == memory_store_id:
                 return resource
@@ -416,28 +424,34 @@ class Sessions:
         )
 
     def note(self, session_id: str, *, root: str = ROOT) -> str:
-        """Return a text for a system prompt on what is attached, as directories below *root*."""
+        """Return a note for a system prompt about the attached stores.
+
+        Their directories are below *root*.
+        """
         return note(self.resources(session_id), root=root)
 
     def create_token(self, session_id: str, *, expires_in: float | None = None) -> SessionToken:
-        """Return a token to act as the session, for *expires_in* seconds or while it lives."""
-        refuse_narrowed(self._caller, "write")
+        """Create and return a token to act as the session.
+
+        It is valid for *expires_in* seconds, or while the session is open.
+        """
+        refuse_narrowed(self._context, "write")
         return self._tokens.create(session_id, expires_in=expires_in)
 
     def list_tokens(self, session_id: str) -> "list[SessionToken]":
-        """Return the session's tokens that are good, newest first, without their secrets."""
-        refuse_narrowed(self._caller, "read")
+        """Return the session's valid tokens, newest first, without secrets."""
+        refuse_narrowed(self._context, "read")
         return self._tokens.list(session_id)
 
     def revoke_token(self, id: str, *, session_id: str) -> SessionToken:
-        """End the token *id* at once, and return it."""
-        refuse_narrowed(self._caller, "write")
+        """Revoke the token *id* at once, and return it."""
+        refuse_narrowed(self._context, "write")
         return self._tokens.revoke(id, session_id=session_id)
 
     def _attached(self, tx: Transaction, wanted: tuple[Attachment, ...]) -> tuple[Resource, ...]:
-        asked = _json([shaped("memstore", each.memory_store_id) for each in wanted])
+        ids = _json([shaped("memstore", each.memory_store_id) for each in wanted])
         found = (
-            {row.id: row for row in tx.all(_StoreRow, self._sql.stores_to_attach, store_ids=asked)}
+            {row.id: row for row in tx.all(_StoreRow, self._sql.stores_to_attach, store_ids=ids)}
             if wanted
             else {}
         )
@@ -507,8 +521,8 @@ class Sessions:
         return Event(
             type=type,
             at=from_microseconds(at),
-            workspace=self._caller.workspace,
-            actor=self._caller.actor,
+            workspace=self._context.workspace,
+            actor=self._context.actor,
             ids={"session_id": session_id},
             data=dict(data),
         )

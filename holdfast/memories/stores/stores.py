@@ -1,4 +1,4 @@
-"""Stores themselves: made, found, changed, archived, deleted, and their settings."""
+"""Create, list, change, archive and delete stores, and configure them."""
 
 from datetime import datetime
 
@@ -39,13 +39,16 @@ EMPTY: Metadata = {}
 
 
 class MemoryStores:
-    """The memory stores of a workspace; `memories` and `memory_versions` act within one."""
+    """The memory stores of a workspace.
 
-    def __init__(self, caller: StoresContext) -> None:
-        self._caller = caller
-        self._sql = caller.engine.queries("holdfast.memories.stores")
-        self.memories = Memories(caller)
-        self.memory_versions = Versions(caller)
+    `memories` and `memory_versions` act within one store.
+    """
+
+    def __init__(self, context: StoresContext) -> None:
+        self._context = context
+        self._sql = context.engine.queries("holdfast.memories.stores")
+        self.memories = Memories(context)
+        self.memory_versions = Versions(context)
 
     def create(
         self,
@@ -54,16 +57,16 @@ class MemoryStores:
         description: str | UnsetType | None = UNSET,
         metadata: Metadata | UnsetType | None = UNSET,
     ) -> Store:
-        """Make a store. *name* is 1 to 255 characters, *description* at most 1,024."""
-        refuse_narrowed(self._caller, "write")
+        """Create a store. *name* has 1 to 255 characters, *description* at most 1,024."""
+        refuse_narrowed(self._context, "write")
         checked_name(name)
         described = checked_description(_given_or("", description))
         pairs = checked_metadata(_given_or(EMPTY, metadata))
-        caller = self._caller
+        context = self._context
 
         def work(tx: Transaction) -> Store:
-            now = caller.now()
-            store_id = caller.ids.new("memstore", now)
+            now = context.now()
+            store_id = context.ids.new("memstore", now)
             at = from_microseconds(now)
             tx.send(
                 self._sql.insert_store,
@@ -86,12 +89,12 @@ class MemoryStores:
                 archived_at=None,
             )
 
-        return caller.engine.write(work)
+        return context.engine.write(work)
 
     def retrieve(self, memory_store_id: str) -> Store:
-        """Return the store, an archived one too; else NotFound."""
-        reach(self._caller, self._caller.engine, memory_store_id, write=False)
-        store = self._caller.engine.first(
+        """Return the store, an archived one too; else raise NotFound."""
+        reach(self._context, self._context.engine, memory_store_id, write=False)
+        store = self._context.engine.first(
             store_of, self._sql.get_store, store=sought("memstore", memory_store_id)
         )
         if store is None:
@@ -106,15 +109,15 @@ class MemoryStores:
         description: str | UnsetType | None = UNSET,
         metadata: dict[str, str | None] | UnsetType | None = UNSET,
     ) -> Store:
-        """Change what is given; None leaves a field as it is.
+        """Change the given fields; None leaves a field unchanged.
 
         *metadata* is a patch: a string sets, None removes, a missing key stays. Raises
         InvalidInput, NotFound, StoreArchived.
         """
-        refuse_narrowed(self._caller, "write")
+        refuse_narrowed(self._context, "write")
         new_name, new_description = given_or_none(name), given_or_none(description)
         patch = _given_or(EMPTY, metadata)
-        with existence_first(self._caller, memory_store_id, write=True):
+        with existence_first(self._context, memory_store_id, write=True):
             if new_name is not None:
                 checked_name(new_name)
             if new_description is not None:
@@ -122,7 +125,7 @@ class MemoryStores:
             patched_metadata(EMPTY, patch)
 
         def work(tx: Transaction) -> Store:
-            ledger = Ledger(self._caller, tx, memory_store_id)
+            ledger = Ledger(self._context, tx, memory_store_id)
             ledger.refuse_archived()
             before = ledger.as_record()
             after = msgspec.structs.replace(
@@ -133,14 +136,14 @@ class MemoryStores:
             )
             return before if after == before else self._changed(tx, ledger, after, "updated")
 
-        return self._caller.engine.write(work)
+        return self._context.engine.write(work)
 
     def archive(self, memory_store_id: str) -> Store:
-        """Make the store read-only for good; again changes nothing. Raises NotFound."""
-        refuse_narrowed(self._caller, "write")
+        """Make the store read-only for good; a repeat changes nothing. Raises NotFound."""
+        refuse_narrowed(self._context, "write")
 
         def work(tx: Transaction) -> Store:
-            ledger = Ledger(self._caller, tx, memory_store_id)
+            ledger = Ledger(self._context, tx, memory_store_id)
             before = ledger.as_record()
             if before.archived_at is not None:
                 return before
@@ -148,7 +151,7 @@ class MemoryStores:
             after = msgspec.structs.replace(before, archived_at=at)
             return self._changed(tx, ledger, after, "archived")
 
-        return self._caller.engine.write(work)
+        return self._context.engine.write(work)
 
     def _changed(self, tx: Transaction, ledger: Ledger, after: Store, what: str) -> Store:
         at = from_microseconds(ledger.now)
@@ -165,14 +168,14 @@ class MemoryStores:
         return msgspec.structs.replace(after, updated_at=at)
 
     def delete(self, memory_store_id: str) -> Deleted:
-        """Delete the store with its memories and versions; nothing of them stays in the files.
+        """Delete the store with its memories and versions, and erase their bytes.
 
-        Sessions keep the name and description they were given. Raises NotFound.
+        Sessions keep the name and description of their attachment. Raises NotFound.
         """
-        refuse_narrowed(self._caller, "admin")
+        refuse_narrowed(self._context, "admin")
 
         def work(tx: Transaction) -> None:
-            ledger = Ledger(self._caller, tx, memory_store_id)
+            ledger = Ledger(self._context, tx, memory_store_id)
             for head in heads_under(tx, self._sql.heads_under, memory_store_id, "/"):
                 ledger.unindex(head)
             memories = tx.run(self._sql.delete_memories_of_store, store=memory_store_id)
@@ -184,8 +187,8 @@ class MemoryStores:
                 tx, "store.deleted", at, memory_store_id, memories=memories, versions=versions
             )
 
-        self._caller.engine.write(work)
-        self._caller.engine.scrub()
+        self._context.engine.write(work)
+        self._context.engine.scrub()
         return Deleted(id=memory_store_id, type="memory_store_deleted")
 
     def list(
@@ -197,16 +200,17 @@ class MemoryStores:
         created_at_gte: datetime | None = None,
         created_at_lte: datetime | None = None,
     ) -> Page[Store]:
-        """Return the workspace's stores, newest first; *limit* is 1 to 100, 20 unless given.
+        """Return the stores of the workspace, newest first.
 
-        Archived ones only with *include_archived*; the bounds are inclusive.
+        *limit* is 1 to 100, 20 unless given. Archived stores are included only with
+        *include_archived*; the bounds are inclusive.
         """
-        refuse_narrowed(self._caller, "read")
+        refuse_narrowed(self._context, "read")
         rows = checked_limit(limit)
         oldest, newest = bounds(gte=created_at_gte, lte=created_at_lte)
-        filters = digest(self._caller.workspace, include_archived, oldest, newest)
+        filters = digest(self._context.workspace, include_archived, oldest, newest)
         at, last_id = after_age(page, "memory_stores", filters, newest)
-        found = self._caller.engine.all(
+        found = self._context.engine.all(
             store_of,
             self._sql.list_stores,
             archived=int(include_archived),
@@ -230,19 +234,19 @@ class MemoryStores:
         )
 
     def settings(self) -> StoreSettings:
-        """Return what holds for every store of the workspace."""
-        refuse_narrowed(self._caller, "read")
-        found = self._caller.engine.first(StoreSettings, self._sql.get_settings)
+        """Return the settings of all stores of the workspace."""
+        refuse_narrowed(self._context, "read")
+        found = self._context.engine.first(StoreSettings, self._sql.get_settings)
         return found or StoreSettings(
             memories_cap=MEMORIES_CAP, versions_keep_days=None, versions_keep_last=None
         )
 
     def configure(self, *, memories_cap: int | UnsetType = UNSET) -> StoreSettings:
-        """Set how many live memories a store of the workspace may hold, 1 to 1,000,000.
+        """Set the greatest number of live memories in a store, 1 to 1,000,000.
 
-        It holds for the next write, in every process. Returns the settings as they are then.
+        It applies from the next write on, in every process. Returns the new settings.
         """
-        refuse_narrowed(self._caller, "admin")
+        refuse_narrowed(self._context, "admin")
         if memories_cap is UNSET:
             return self.settings()
         _check_cap(memories_cap)
@@ -251,15 +255,15 @@ class MemoryStores:
             tx.run(self._sql.set_memories_cap, memories_cap=memories_cap)
             return tx.one(StoreSettings, self._sql.get_settings)
 
-        return self._caller.engine.write(work)
+        return self._context.engine.write(work)
 
     def _note(self, tx: Transaction, type: str, at: datetime, store_id: str, **data: Fact) -> None:
         tx.note(
             Event(
                 type=type,
                 at=at,
-                workspace=self._caller.workspace,
-                actor=self._caller.actor,
+                workspace=self._context.workspace,
+                actor=self._context.actor,
                 ids={"memory_store_id": store_id},
                 data=data,
             )
@@ -272,7 +276,10 @@ def _check_cap(given: object) -> None:
 
 
 def checked_name(given: object) -> str:
-    """Return *given* if it can name a store: 1 to 255 characters, none of them control."""
+    """Return *given* if it is the name of a store.
+
+    It has 1 to 255 characters and no control characters.
+    """
     if not isinstance(given, str):
         raise InvalidInput("name", "must be a string", given=given)
     within("name", given, least=1, most=NAME_MAX)
@@ -282,7 +289,7 @@ def checked_name(given: object) -> str:
 
 
 def checked_description(given: object) -> str:
-    """Return *given* if it can describe a store: at most 1,024 characters."""
+    """Return *given* if it is a description of a store: at most 1,024 characters."""
     if not isinstance(given, str):
         raise InvalidInput("description", "must be a string", given=given)
     return within("description", given, most=DESCRIPTION_MAX)

@@ -19,18 +19,18 @@ _WIDE = re.compile("[^\\x00-\\x7f]+")
 _PHRASE = re.compile(r'"([^"]*)"')
 
 WORD_MAX = 64
-"""Characters by which a word is known; what follows them is not compared."""
+"""Characters of a word that are indexed and compared."""
 
 WORDS_ASKED_MAX = 64
-"""Distinct words of a query that count; more would make one search cost many."""
+"""Distinct words of a query that are searched, which bounds the cost of one search."""
 
 HITS_WEIGHED_MAX = 200
-"""Hits of one memory among which a snippet looks for its place."""
+"""Hits in one memory that are considered for its snippet."""
 
 
 def folded(text: str) -> str:
-    """Return *text* without case and accents; its length may differ."""
-    # Most of a text is ASCII, even where much is not, and needs no looking at each character.
+    """Return *text* case-folded and without accents; its length may differ."""
+    # Most of a text is ASCII, so only the other parts are normalised by character.
     return text.lower() if text.isascii() else _WIDE.sub(_plain, text).casefold()
 
 
@@ -56,25 +56,25 @@ def phrases_of(query: str) -> list[list[str]]:
 
 
 def marked(store_number: int, words: list[str]) -> str:
-    """Return *words* as one text, each with the mark of its store."""
+    """Return *words* as one text, each with the prefix of its store."""
     mark = f"{store_number}_"
     return mark + f" {mark}".join(words) if words else ""
 
 
-def asked(query: str) -> list[str]:
+def query_words(query: str) -> list[str]:
     """Return the distinct words of *query*, in order, 64 at most."""
     return list(dict.fromkeys(words_of(query)))[:WORDS_ASKED_MAX]
 
 
 def holds_phrase(words: list[str], phrase: list[str]) -> bool:
-    """Tell whether *phrase* stands in *words*, one word right after the other."""
+    """Return whether *words* contains *phrase* as adjacent words."""
     return f" {' '.join(phrase)} " in f" {' '.join(words)} "
 
 
 def snippet(content: str, words: list[str], *, width: int = 160) -> str:
     """Return at most *width* code points of *content* around the best of its hits.
 
-    The best is where most of *words* stand within one width; an ellipsis marks a cut.
+    The best hit has the most hits within one width; an ellipsis marks a cut.
     """
     flat = " ".join(content.split())
     if len(flat) <= width:
@@ -88,10 +88,10 @@ def snippet(content: str, words: list[str], *, width: int = 160) -> str:
 
 
 def _places(flat: str, words: list[str]) -> Iterator[int]:
-    """Give where any of *words* stands in *flat*, in order."""
+    """Yield the offsets of any of *words* in *flat*, in order."""
     plain = folded(flat)
     if len(plain) == len(flat):
-        # Seeking the few words is far cheaper than looking at each word of a long content.
+        # Finding a few words is far cheaper than splitting a long content.
         yield from merge(*(_whole(plain, word) for word in words))
         return
     wanted = set(words)
@@ -101,7 +101,7 @@ def _places(flat: str, words: list[str]) -> Iterator[int]:
 
 
 def _whole(plain: str, word: str) -> Iterator[int]:
-    """Give where *word* stands in *plain* and is not a part of a longer one."""
+    """Yield the offsets of *word* in *plain* where it is a whole word."""
     alone = not _JOINED.match(word)
     at = plain.find(word)
     while at >= 0:

@@ -1,7 +1,7 @@
 """The unit of work on one store: moves and its hash chain.
 
-A change is a version on the chain, the memory's row, its words in the index, the store's
-counts, and a note of what happened; all in the transaction that the ledger was opened in.
+A change is a version on the chain, the memory's row, its words in the index, the store's totals and
+an event, all in one transaction.
 """
 
 import json
@@ -34,8 +34,8 @@ from holdfast.memories.stores.text_index import marked, words_of
 from holdfast.memories.stores.validation import lineage, span_below
 
 # `seal` covers a version's path and content under a random salt; `link` covers the previous link
-# and everything about the version that redaction keeps. Redaction takes path, content and salt,
-# so the chain stays whole and the seal tells nothing of what was in it.
+# and all fields of the version that redaction keeps. Redaction erases path, content and salt, so
+# the chain stays valid and the seal reveals nothing about the content.
 
 SALT_BYTES = 32
 
@@ -48,7 +48,10 @@ def first_link(store_id: str) -> bytes:
 
 
 def content_seal(salt: bytes, path: str, content: bytes) -> bytes:
-    """Return sha256(salt ‖ path ‖ 0 ‖ content); *content* is empty for a `deleted` version."""
+    """Return sha256(salt ‖ path ‖ 0 ‖ content).
+
+    *content* is empty for a `deleted` version.
+    """
     return sha256(salt + path.encode() + b"\0" + content).digest()
 
 
@@ -76,11 +79,11 @@ MEMORIES_CAP = 10_000
 """Live memories in a store, unless its workspace is configured otherwise."""
 
 NOBODY = ""
-"""The id of no memory: whose own place is not to be passed over."""
+"""The id of no memory, so that `refuse_taken` excludes none."""
 
 
 class Text(Struct, frozen=True):
-    """A content with what is known of it before the store is locked."""
+    """A content with its hash and words, computed before the store is locked."""
 
     content: bytes
     sha256: str
@@ -93,15 +96,18 @@ class Text(Struct, frozen=True):
 
 
 class Ledger:
-    """The open book of one store. Opening it locks the store; `close` writes the totals."""
+    """The unit of work on one store.
+
+    Opening it locks the store; `close` writes the totals.
+    """
 
     def __init__(
-        self, caller: StoresContext, tx: Transaction, store_id: str, *, write: bool = True
+        self, context: StoresContext, tx: Transaction, store_id: str, *, write: bool = True
     ) -> None:
-        self._caller, self._tx = caller, tx
-        self._sql = caller.engine.queries("holdfast.memories.stores")
-        now = caller.now()
-        reach(caller, tx, store_id, write=write)
+        self._context, self._tx = context, tx
+        self._sql = context.engine.queries("holdfast.memories.stores")
+        now = context.now()
+        reach(context, tx, store_id, write=write)
         store = tx.first(LockedStore, self._sql.lock_store, store=sought("memstore", store_id))
         if store is None:
             raise missing("memstore", store_id)
@@ -110,22 +116,25 @@ class Ledger:
         self._link, self._memories, self._words = store.link, 0, 0
 
     def as_record(self) -> Store:
-        """Return the store as it was found."""
+        """Return the store as it was before the transaction."""
         row = self.store
         return store_of(**{name: getattr(row, name) for name in STORE_FIELDS})
 
     def refuse_archived(self) -> None:
-        """Raise StoreArchived if the store is."""
+        """Raise StoreArchived if the store is archived."""
         if self.store.archived_at is not None:
             raise StoreArchived(self.store.id)
 
     @property
     def seq(self) -> int:
-        """The number of the store's last write, of this one once it changed something."""
+        """The number of the store's last write, including this one after a change."""
         return self.store.seq if self._link is self.store.link else self._tx.seq
 
     def refuse_taken(self, path: str, *, mine: str = NOBODY) -> None:
-        """Raise PathTaken if a memory other than *mine* sits at *path*, above it or below it."""
+        """Raise PathTaken if another memory is at, above or below *path*.
+
+        The memory *mine* is excluded.
+        """
         low, high = span_below(path)
         blocker = self._tx.first(
             PathTaken,
@@ -140,13 +149,13 @@ class Ledger:
             raise blocker
 
     def refuse_full(self) -> None:
-        """Raise StoreFull if the store holds as many memories as it may."""
+        """Raise StoreFull if the store has reached its cap."""
         cap = self.store.memories_cap or MEMORIES_CAP
         if self.store.memories + self._memories >= cap:
             raise StoreFull(self.store.id, cap)
 
     def head(self, memory_id: str) -> Head:
-        """Return the live memory *memory_id*; NotFound if there is none."""
+        """Return the live memory *memory_id*; else raise NotFound."""
         head = self._tx.first(
             Head, self._sql.get_head, memory=sought("mem", memory_id), store=self.store.id
         )
@@ -155,7 +164,7 @@ class Ledger:
         return head
 
     def unchanged(self, head: Head) -> Memory:
-        """Return a live memory as it is."""
+        """Return a live memory as a record, without a change."""
         text = Text(head.content, head.content_sha256, [])
         memory = self._memory(head.id, head.version_id, head.path, text, head.created_at)
         return msgspec.structs.replace(memory, updated_at=from_microseconds(head.updated_at))
@@ -163,8 +172,8 @@ class Ledger:
     def created(
         self, path: str, text: Text, *, memory_id: str | None = None, born: int | None = None
     ) -> Memory:
-        """Write a new memory; a *memory_id* and its first instant when it comes back."""
-        memory_id = memory_id or self._caller.ids.new("mem", self.now)
+        """Write a new memory; *memory_id* and *born* are those of one that is restored."""
+        memory_id = memory_id or self._context.ids.new("mem", self.now)
         version_id = self._version(memory_id, "created", path, text)
         words = words_of(path) + text.words
         created_at = self.now if born is None else born
@@ -203,14 +212,14 @@ class Ledger:
         return self._memory(head.id, version_id, path, text, head.created_at)
 
     def deleted(self, head: Head) -> None:
-        """Take a live memory away, leaving its `deleted` version."""
+        """Delete a live memory and write its `deleted` version."""
         self._version(head.id, "deleted", head.path, None)
         self.unindex(head)
         self._tx.send(self._sql.delete_memory, memory=head.id)
         self._memories -= 1
 
     def close(self) -> None:
-        """Write what the store's totals and its chain now stand at, if anything was written."""
+        """Write the totals and the last link, if anything was written."""
         if self._link is self.store.link:
             return
         self._tx.send(
@@ -224,8 +233,8 @@ class Ledger:
         )
 
     def _version(self, memory_id: str, operation: Operation, path: str, text: Text | None) -> str:
-        version_id = self._caller.ids.new("memver", self.now)
-        actor, salt = self._caller.actor, secrets.token_bytes(SALT_BYTES)
+        version_id = self._context.ids.new("memver", self.now)
+        actor, salt = self._context.actor, secrets.token_bytes(SALT_BYTES)
         seal = content_seal(salt, path, text.content if text else b"")
         self._link = next_link(
             self._link,
@@ -262,8 +271,8 @@ class Ledger:
             Event(
                 type=f"memory.{operation}",
                 at=from_microseconds(self.now),
-                workspace=self._caller.workspace,
-                actor=self._caller.actor,
+                workspace=self._context.workspace,
+                actor=self._context.actor,
                 ids={
                     "memory_store_id": self.store.id,
                     "memory_id": memory_id,
@@ -280,7 +289,7 @@ class Ledger:
             self._tx.send(self._sql.insert_words, memory=memory_id, words=text)
 
     def unindex(self, head: Head) -> None:
-        """Take the words of a live memory out of the index."""
+        """Delete the words of a live memory from the index."""
         self._words -= head.words
         if head.words:
             words = words_of(head.path) + words_of(head.content.decode())
@@ -304,16 +313,16 @@ class Ledger:
 
 
 def seen(memory: Memory, view: View) -> Memory:
-    """Return *memory* in *view*: without its content when that is basic."""
+    """Return *memory* in *view*; the basic view has no content."""
     return memory if view == "full" else msgspec.structs.replace(memory, content=None)
 
 
-# First all step aside, then whoever else is in the way is told of, then each is carried to where it
-# goes, in one version.
+# Moves: first all memories leave their paths, then conflicts with others are reported, then each
+# memory gets its new path, in one version.
 
 
 class MemoryLocation(Struct, frozen=True, kw_only=True):
-    """A live memory and where it sits."""
+    """A live memory and its path."""
 
     id: str
     path: str
@@ -322,16 +331,16 @@ class MemoryLocation(Struct, frozen=True, kw_only=True):
 def step_aside(
     tx: Transaction, sql: SimpleNamespace, store_id: str, places: Sequence[MemoryLocation]
 ) -> None:
-    """Take the memories at *places* off their paths, until `carry` gives them new ones."""
+    """Free the paths of *places*, until `carry` sets new ones."""
     tx.send(sql.step_aside, store=store_id, memories=_json(place.id for place in places))
 
 
 def refuse_taken(
     tx: Transaction, sql: SimpleNamespace, store_id: str, targets: Sequence[str]
 ) -> None:
-    """Raise PathTaken if a memory sits at one of *targets*, above it or below it.
+    """Raise PathTaken if a memory is at, above or below one of *targets*.
 
-    A directory that is there is taken too: two are never merged.
+    An existing directory is a conflict too: directories are never merged.
     """
     blocker = tx.first(
         PathTaken,
@@ -345,7 +354,7 @@ def refuse_taken(
 
 
 def carry(ledger: Ledger, places: Sequence[MemoryLocation], targets: Sequence[str]) -> list[Memory]:
-    """Give each memory that stepped aside from its place its target; return their basic views."""
+    """Write the target path of each freed memory; return basic views."""
     moved: list[Memory] = []
     for place, target in zip(places, targets, strict=True):
         head = msgspec.structs.replace(ledger.head(place.id), path=place.path)

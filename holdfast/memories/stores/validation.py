@@ -19,10 +19,10 @@ _OTHER = re.compile(r"[^a-z0-9]+")
 
 
 def slug(name: str, store_id: str, taken: Collection[str]) -> str:
-    """Return the directory name of the store *store_id* called *name*, none of *taken*.
+    """Return a directory name for the store that is not in *taken*.
 
-    It is of lowercase ASCII letters, digits and single hyphens; a name without any of these,
-    or one that is taken, borrows the end of the id.
+    It has lowercase ASCII letters, digits and single hyphens; a *name* without any of these, or one
+    that is taken, gets the end of the id appended.
     """
     made = _OTHER.sub("-", name.lower()).strip("-") or f"memory-{store_id[-8:].lower()}"
     while made in taken:
@@ -36,7 +36,10 @@ MOST_KEY, MOST_VALUE = 64, 512
 
 
 def checked_metadata(given: object) -> Metadata:
-    """Return *given* if it is metadata; InvalidInput beyond 16 pairs, or for a null value."""
+    """Check metadata: at most 16 pairs of strings.
+
+    Raises InvalidInput, also for a null value.
+    """
     pairs = {
         _checked_key(key): _checked_value(key, value) for key, value in _mapping(given).items()
     }
@@ -44,9 +47,9 @@ def checked_metadata(given: object) -> Metadata:
 
 
 def patched_metadata(present: Metadata, patch: object) -> Metadata:
-    """Return *present* with *patch* laid over it: a string sets, None removes.
+    """Return *present* with *patch* applied: a string sets, None removes.
 
-    InvalidInput when what results has more than 16 pairs.
+    Raises InvalidInput when the result has more than 16 pairs.
     """
     result = dict(present)
     for key, value in _mapping(patch).items():
@@ -85,13 +88,13 @@ def _counted(pairs: Metadata) -> Metadata:
 
 CONTENT_BYTES_MAX = 102_400
 FULL_VIEW_MAX = 20
-"""Things that a page of the full view holds at most, whatever its limit says."""
+"""Greatest number of items on a page of the full view, even with a higher limit."""
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 def checked_view(given: object, default: View) -> View:
-    """Return *given*, or *default* when it was left out."""
+    """Return *given*, or *default* when it was omitted."""
     if given is None:
         return default
     if given in ("basic", "full"):
@@ -119,7 +122,7 @@ def checked_content(given: object) -> bytes:
 
 
 def checked_precondition(given: object) -> str | None:
-    """Return the content hash that *given* demands, or None when it was left out."""
+    """Return the expected content hash, or None when *given* was omitted."""
     if given is None or isinstance(given, UnsetType):
         return None
     if not isinstance(given, dict):
@@ -151,7 +154,7 @@ def checked_depth(given: object) -> int:
 
 
 def given_or_none(given: object) -> object:
-    """Return *given*, or None when it was left out."""
+    """Return *given*, or None when it was omitted."""
     return None if given is UNSET else given
 
 
@@ -162,7 +165,10 @@ _UNFIT = ("Cc", "Cf", "Zl", "Zp")
 
 
 def checked_path(given: object, *, field: str = "path") -> str:
-    """Return *given* if it can be the path of a memory; else InvalidInput names the rule."""
+    """Return *given* if it is a path of a memory.
+
+    InvalidInput names the broken rule.
+    """
     if not isinstance(given, str):
         raise InvalidInput(field, "must be a string", given=given)
     size = len(encoded(field, given))
@@ -215,7 +221,7 @@ def _check_characters(field: str, given: str) -> None:
 
 
 def _instead(given: str) -> str:
-    """Return the advice to send what is left of *given* without anything that is not allowed."""
+    """Return advice for a correction: *given* without invalid characters."""
     plain = to_nfc("".join(char for char in given if not first_of_category(char, *_UNFIT)))
     segments = [segment for segment in plain.split("/") if segment]
     fixed = "/" + "/".join(segments)
@@ -263,7 +269,10 @@ def span_below(path: str) -> tuple[str, str]:
 
 
 def just_after(path: str) -> str:
-    """Return the bound from which every path sorts after *path*: none holds what is below ' '."""
+    """Return a bound greater than *path* and at most any later path.
+
+    No path contains a character below ' '.
+    """
     return path + " "
 
 
@@ -274,7 +283,7 @@ def lineage(path: str) -> list[str]:
 
 
 BEGINNING, END = 0, 2**63 - 1
-"""Microseconds since 1970 that no instant lies outside of."""
+"""Least and greatest instant, in microseconds since 1970."""
 
 LAST_ID = "~"
 """Sorts after every id."""
@@ -287,7 +296,7 @@ def bounds(
     lt: datetime | None = None,
     lte: datetime | None = None,
 ) -> tuple[int, int]:
-    """Return the first and last microsecond since 1970 within all the bounds given.
+    """Return the first and last microsecond since 1970 within all given bounds.
 
     An instant without a zone is UTC.
     """
@@ -303,17 +312,20 @@ def bounds(
 
 
 def age_key(created_at: datetime, id: str) -> Key:
-    """Return what the cursor after a thing of this age and id holds."""
+    """Return the key of the cursor after an object of this age and id."""
     return [to_microseconds(created_at), id]
 
 
 def after_age(page: str | None, list: str, filters: str, newest: int) -> Key:
-    """Return the (age, id) that a page of a list, newest first, comes after."""
+    """Return the (age, id) before the first item of a page, in a list newest first."""
     return [newest, LAST_ID] if page is None else checked_age(read_cursor(list, filters, page)[0])
 
 
 def checked_age(key: Key) -> Key:
-    """Return *key*, read from a cursor, if it is an (age, id); InvalidInput if it was made up."""
+    """Return *key*, which was read from a cursor, if it is an (age, id).
+
+    Raises InvalidInput if the cursor is not of this list.
+    """
     match key:
         case [int(at), str(id)] if 0 <= at <= END and id.isascii() and id.isprintable():
             return key

@@ -1,4 +1,4 @@
-"""Versions of memories: listed, read, redacted, restored, compared."""
+"""List, read, redact, restore and compare versions of memories."""
 
 import difflib
 from datetime import datetime
@@ -37,13 +37,13 @@ from holdfast.memories.stores.validation import (
 
 ACTOR_ID_MAX = 128
 NOBODY = Actor.user("")
-"""By whom no version is."""
+"""Author of no version."""
 
 LIST = "memory_versions"
 
 
-class _Asked(Struct, frozen=True):
-    """Which versions a list is asked for."""
+class _VersionFilter(Struct, frozen=True):
+    """Filters of a list of versions."""
 
     store_id: str
     memory_id: str | None
@@ -54,21 +54,21 @@ class _Asked(Struct, frozen=True):
 
     @property
     def digest(self) -> str:
-        """What a cursor of this list is held against."""
+        """The digest that a cursor of this list must match."""
         return digest(*msgspec.structs.astuple(self))
 
     @property
     def actor(self) -> Actor | None:
-        """By whom, None for by anybody; of two actors there is no version by both."""
+        """The author, None for any; no version has two authors, so `NOBODY` for several."""
         return self.actors[0] if len(self.actors) == 1 else NOBODY if self.actors else None
 
 
 class Versions:
     """The versions of a workspace's memories."""
 
-    def __init__(self, caller: StoresContext) -> None:
-        self._caller = caller
-        self._sql = caller.engine.queries("holdfast.memories.stores")
+    def __init__(self, context: StoresContext) -> None:
+        self._context = context
+        self._sql = context.engine.queries("holdfast.memories.stores")
 
     def list(
         self,
@@ -85,52 +85,52 @@ class Versions:
         page: str | None = None,
         view: View | None = None,
     ) -> Page[Version]:
-        """Return versions that fit all the filters, newest first.
+        """Return versions that match all filters, newest first.
 
         *limit* is 1 to 100, 20 unless given; with `view="full"` at most 20 come. Raises
         InvalidInput, NotFound without the store.
         """
         oldest, newest = bounds(gte=created_at_gte, lte=created_at_lte)
-        with existence_first(self._caller, memory_store_id):
+        with existence_first(self._context, memory_store_id):
             if operation is not None and operation not in get_args(Operation):
                 raise InvalidInput(
                     "operation", 'must be "created", "modified" or "deleted"', given=operation
                 )
             actors = _actors(session_id, api_key_id, service_account_id)
-            asked = _Asked(memory_store_id, memory_id, operation, actors, oldest, newest)
+            filters = _VersionFilter(memory_store_id, memory_id, operation, actors, oldest, newest)
             shown, rows = checked_view(view, "basic"), checked_limit(limit)
-            key = after_age(page, LIST, asked.digest, newest)
+            key = after_age(page, LIST, filters.digest, newest)
         rows = min(rows, FULL_VIEW_MAX) if shown == "full" else rows
-        reach(self._caller, self._caller.engine, memory_store_id, write=False)
-        return self._page(asked, key, rows, shown)
+        reach(self._context, self._context.engine, memory_store_id, write=False)
+        return self._page(filters, key, rows, shown)
 
-    def _page(self, asked: "_Asked", key: Key, rows: int, view: View) -> Page[Version]:
+    def _page(self, filters: "_VersionFilter", key: Key, rows: int, view: View) -> Page[Version]:
         at, last_id = key
-        found = self._caller.engine.all(
+        found = self._context.engine.all(
             version_of,
             self._sql.list_versions
-            if asked.memory_id is None
+            if filters.memory_id is None
             else self._sql.list_versions_of_memory,
-            store=sought("memstore", asked.store_id),
-            memory=None if asked.memory_id is None else sought("mem", asked.memory_id),
-            operation=asked.operation,
-            actor_kind=asked.actor and asked.actor.kind,
-            actor_id=asked.actor and asked.actor.id,
-            oldest=asked.oldest,
+            store=sought("memstore", filters.store_id),
+            memory=None if filters.memory_id is None else sought("mem", filters.memory_id),
+            operation=filters.operation,
+            actor_kind=filters.actor and filters.actor.kind,
+            actor_id=filters.actor and filters.actor.id,
+            oldest=filters.oldest,
             at=at,
             id=last_id,
             full=int(view == "full"),
             rows=rows + 1,
         )
         if not found:
-            demand_store(self._caller, self._caller.engine, asked.store_id)
+            demand_store(self._context, self._context.engine, filters.store_id)
         data = found[:rows]
         last = data[-1] if len(found) > rows else None
         return Page(
             data,
-            last and write_cursor(LIST, asked.digest, age_key(last.created_at, last.id)),
+            last and write_cursor(LIST, filters.digest, age_key(last.created_at, last.id)),
             more=lambda page: self._page(
-                asked, after_age(page, LIST, asked.digest, asked.newest), rows, view
+                filters, after_age(page, LIST, filters.digest, filters.newest), rows, view
             ),
         )
 
@@ -138,23 +138,23 @@ class Versions:
         self, memory_version_id: str, *, memory_store_id: str, view: View | None = None
     ) -> Version:
         """Return the version, with its content unless *view* is basic; else NotFound."""
-        engine = self._caller.engine
-        with existence_first(self._caller, memory_store_id):
+        engine = self._context.engine
+        with existence_first(self._context, memory_store_id):
             shown = checked_view(view, "full")
-        reach(self._caller, engine, memory_store_id, write=False)
+        reach(self._context, engine, memory_store_id, write=False)
         return self._version(engine, memory_version_id, memory_store_id, shown)
 
     def redact(self, memory_version_id: str, *, memory_store_id: str) -> Version:
-        """Scrub one version: content, path, hash and size go for good; again changes nothing.
+        """Erase content, path, hash and size of one version.
 
-        When this returns the bytes are in no file of the database. Raises NotFound, and
-        HeadVersion for the current version of a live memory.
+        A repeat changes nothing. When this returns the bytes are in no file of the database. Raises
+        NotFound, and HeadVersion for the current version of a live memory.
         """
-        refuse_narrowed(self._caller, "admin")
-        caller, actor = self._caller, self._caller.actor
+        refuse_narrowed(self._context, "admin")
+        context, actor = self._context, self._context.actor
 
         def work(tx: Transaction) -> Version:
-            ledger = Ledger(caller, tx, memory_store_id)
+            ledger = Ledger(context, tx, memory_store_id)
             version = self._version(tx, memory_version_id, memory_store_id, "full")
             if version.redacted_at is not None:
                 return version
@@ -174,7 +174,7 @@ class Versions:
                 Event(
                     type="version.redacted",
                     at=from_microseconds(ledger.now),
-                    workspace=caller.workspace,
+                    workspace=context.workspace,
                     actor=actor,
                     ids={
                         "memory_store_id": memory_store_id,
@@ -185,20 +185,20 @@ class Versions:
             )
             return self._version(tx, version.id, memory_store_id, "full")
 
-        redacted = caller.engine.write(work)
-        caller.engine.scrub()
+        redacted = context.engine.write(work)
+        context.engine.scrub()
         return redacted
 
     def restore(self, memory_version_id: str, *, memory_store_id: str) -> Memory:
         """Write the content of an old version as the newest one.
 
-        A live memory keeps its path; a deleted one comes back with its id at the version's path.
-        Nothing is written when the content is the present one. Raises InvalidInput for a
-        `deleted` version, ContentGone, NotFound, StoreArchived, PathTaken, StoreFull.
+        A live memory keeps its path; a deleted one is restored with its id at the version's path.
+        Writes nothing when the content is the current one. Raises InvalidInput for a `deleted`
+        version, ContentGone, NotFound, StoreArchived, PathTaken, StoreFull.
         """
 
         def work(tx: Transaction) -> Memory:
-            ledger = Ledger(self._caller, tx, memory_store_id)
+            ledger = Ledger(self._context, tx, memory_store_id)
             version = self._version(tx, memory_version_id, memory_store_id, "full")
             ledger.refuse_archived()
             text = Text.of(_content(version).encode())
@@ -214,7 +214,7 @@ class Versions:
             ledger.close()
             return seen(memory, "basic")
 
-        return self._caller.engine.write(work)
+        return self._context.engine.write(work)
 
     def _back(self, tx: Transaction, ledger: Ledger, version: Version, text: Text) -> Memory:
         path = version.path or ""
@@ -226,20 +226,20 @@ class Versions:
         return ledger.created(path, text, memory_id=version.memory_id, born=born)
 
     def diff(self, from_id: str, to_id: str, *, memory_store_id: str) -> str:
-        """Return what changed between two versions as a unified diff, "" when they are equal.
+        """Return a unified diff of two versions, "" when they are equal.
 
-        Three lines of context; a deleted version counts as empty. Raises NotFound, ContentGone.
+        Has three lines of context; a deleted version counts as empty. Raises NotFound, ContentGone.
         """
-        caller = self._caller
+        context = self._context
 
         def work(reader: Reader) -> tuple[Version, Version]:
-            reach(caller, reader, memory_store_id, write=False)
+            reach(context, reader, memory_store_id, write=False)
             return (
                 self._version(reader, from_id, memory_store_id, "full"),
                 self._version(reader, to_id, memory_store_id, "full"),
             )
 
-        before, after = caller.engine.read(work)
+        before, after = context.engine.read(work)
         return unified(before, after)
 
     def _version(self, reader: Reader, version_id: str, store_id: str, view: View) -> Version:
@@ -251,7 +251,7 @@ class Versions:
             full=int(view == "full"),
         )
         if version is None:
-            demand_store(self._caller, reader, store_id)
+            demand_store(self._context, reader, store_id)
             raise missing("memver", version_id)
         return version
 
@@ -267,7 +267,7 @@ def _at(*, at: int) -> int:
 def _actors(
     session_id: str | None, api_key_id: str | None, service_account_id: str | None
 ) -> "list[Actor]":
-    """Return the actors that versions are asked for."""
+    """Return the actors to filter versions by."""
     named: tuple[tuple[str, ActorKind, str | None], ...] = (
         ("session_id", "session", session_id),
         ("api_key_id", "api", api_key_id),
@@ -281,7 +281,10 @@ def _actors(
 
 
 def _content(version: Version) -> str:
-    """Return the content of *version*; ContentGone, or InvalidInput when it is `deleted`."""
+    """Return the content of *version*.
+
+    Raises ContentGone after redaction, InvalidInput when it is `deleted`.
+    """
     if version.redacted_at is not None:
         raise ContentGone(version.id, version.redacted_at)
     if version.content is None:
@@ -314,7 +317,10 @@ def unified(before: Version, after: Version) -> str:
 
 
 def _lines(content: str) -> list[str]:
-    """Return the lines of *content*, each with its line feed; no other character ends one."""
+    """Split *content* into lines that end in a line feed.
+
+    No other character ends a line.
+    """
     lines = content.split("\n")
     whole = [f"{line}\n" for line in lines[:-1]]
     return [*whole, lines[-1]] if lines[-1] else whole
