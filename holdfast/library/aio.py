@@ -173,9 +173,9 @@ class AsyncMemories:
     ) -> Memory:
         """Change content, path or both in one `modified` version.
 
-        What equals the stored changes nothing and makes no version, whatever *precondition*
-        says, so that a write whose answer was lost can be sent again. Raises InvalidInput,
-        NotFound, StoreArchived, PreconditionFailed, PathTaken.
+        A write of the stored values changes nothing and makes no version, even if *precondition*
+        fails, so that a client can retry after a lost response. Raises InvalidInput, NotFound,
+        StoreArchived, PreconditionFailed, PathTaken.
         """
         return await self._cross(
             self._of.update,
@@ -190,7 +190,7 @@ class AsyncMemories:
     async def delete(
         self, memory_id: str, *, memory_store_id: str, expected_content_sha256: str | None = None
     ) -> Deleted:
-        """Take the memory away, leaving a `deleted` version; its path is free at once.
+        """Delete the memory and write a `deleted` version; its path is free at once.
 
         Raises InvalidInput, NotFound, PreconditionFailed.
         """
@@ -202,67 +202,71 @@ class AsyncMemories:
         )
 
     async def at(self, memory_store_id: str, path: str) -> Memory | None:
-        """Return the memory at *path* with its content, or None; NotFound without the store."""
+        """Return the memory at *path* with its content, or None.
+
+        Raises InvalidInput, and NotFound without the store.
+        """
         return await self._cross(self._of.at, memory_store_id, path)
 
     async def search(
         self, memory_store_id: str, query: str, *, limit: int = 10, path_prefix: str = "/"
     ) -> list[Match]:
-        """Return the memories that best match the words of *query*, at most *limit* (1 to 100).
+        """Return the memories that best match the words of *query*.
 
-        Plain text, no operators; a part within double quotes must stand as it is. Memories with
-        more of the distinct words come first, then by BM25, then by path. Case and accents do
-        not count. Raises InvalidInput, NotFound.
+        At most *limit*, 1 to 100. The query is plain text without operators; a part within double
+        quotes must occur as a phrase. Memories with more of the distinct words come first, then by
+        BM25, then by path. Case and accents are ignored. Raises InvalidInput, NotFound.
         """
         return await self._cross(
             self._of.search, memory_store_id, query, limit=limit, path_prefix=path_prefix
         )
 
     async def rename(self, memory_store_id: str, old_path: str, new_path: str) -> list[Memory]:
-        """Move a memory, or everything below a directory, in one transaction; ids are kept.
+        """Move a memory, or everything below a directory, in one transaction.
 
-        Returns what moved, in the order of paths, in the basic view. Raises InvalidInput,
-        NotFound, StoreArchived, and PathTaken, when nothing moved.
+        Ids stay the same. Returns the moved memories by path, in the basic view. Raises
+        InvalidInput, NotFound, StoreArchived, and PathTaken, when nothing moved.
         """
         return await self._cross(self._of.rename, memory_store_id, old_path, new_path)
 
     async def delete_under(self, memory_store_id: str, path: str) -> int:
         """Delete the memory at *path*, or everything below it, in one transaction.
 
-        "/" is everything. Returns how many went, each leaving its `deleted` version. Raises
-        InvalidInput, NotFound without the store.
+        "/" is everything. Returns how many were deleted; each has a `deleted` version. Raises
+        InvalidInput, and NotFound without the store.
         """
         return await self._cross(self._of.delete_under, memory_store_id, path)
 
     async def snapshot(self, memory_store_id: str) -> Snapshot:
         """Return all memories of the store at one moment, in the basic view, by path.
 
-        Its `seq` is what `changes` goes on from. Raises NotFound.
+        `changes` continues from its `seq`. Raises NotFound.
         """
         return await self._cross(self._of.snapshot, memory_store_id)
 
     async def changes(self, memory_store_id: str, after: int, *, wait: float = 0.0) -> ChangesPage:
-        """Return what changed after the number *after*, oldest first, each memory's last alone.
+        """Return the changes after the number *after*, oldest first.
 
-        *after* is the `seq` of a snapshot, of changes or of what was applied. Waits up to *wait*
-        seconds (0 to 30) for the first change; returns without any when the time is over, or when
-        the store itself or its cap changed. At most 1,000 come, but a single transaction is told
-        whole; the answer's `seq` is what to go on from. Raises InvalidInput, NotFound,
-        NotAuthenticated when the session ended, and CursorExpired when the store never came to
-        *after*, as after a restore: then take a snapshot.
+        Of several changes of a memory only the last is returned. *after* is the `seq` of a
+        snapshot, of changes or of an applied edit. Waits up to *wait* seconds (0 to 30) for the
+        first change; returns without any when the time is over, or when the store itself or its cap
+        changed. Returns at most 1,000, but a single transaction whole; the next call continues from
+        `seq` of the result. Raises InvalidInput, NotFound, NotAuthenticated when the session ended,
+        and CursorExpired when the store has no version *after*, as after a restore: then take a
+        snapshot.
         """
         return await self._cross(self._of.changes, memory_store_id, after, wait=wait)
 
     async def apply(
         self, memory_store_id: str, edits: Sequence[Edit], *, edit_id: str
     ) -> list[Applied]:
-        """Do 1 to 1,000 edits in their order, in one transaction or none; one answer for each.
+        """Apply 1 to 1,000 edits in order, in one transaction, all or none.
 
-        *edit_id* is `edit_` and letters or digits of the caller's making. Asked again within 24
-        hours with the same id, nothing is done and the first answer is given. Raises
-        InvalidInput with the index of the edit, NotFound, StoreArchived, PreconditionFailed,
-        PathTaken, StoreFull, TooLarge for an append beyond the limit, and IdempotencyMismatch
-        when the id was that of other edits.
+        Returns one result for each edit. *edit_id* is `edit_` and letters or digits that the client
+        chooses. A repeat within 24 hours with the same id changes nothing and returns the first
+        results. Raises InvalidInput with the index of the edit, NotFound, StoreArchived,
+        PreconditionFailed, PathTaken, StoreFull, TooLarge for an append beyond the limit, and
+        IdempotencyMismatch when the id was used for other edits.
         """
         return await self._cross(self._of.apply, memory_store_id, edits, edit_id=edit_id)
 
@@ -276,7 +280,7 @@ class AsyncMemories:
         page: str | None = None,
         view: View | None = None,
     ) -> AsyncPage[Memory | MemoryPrefix]:
-        """Return what lies below *path_prefix*, in the order of path bytes.
+        """Return the memories below *path_prefix*, in the order of path bytes.
 
         *depth* 1 gives direct children, and one prefix for each deeper first segment. *limit* is
         1 to 100, 20 unless given; with `view="full"` at most 20 come. Raises InvalidInput,
@@ -309,10 +313,10 @@ class AsyncVersions:
         )
 
     async def redact(self, memory_version_id: str, *, memory_store_id: str) -> Version:
-        """Scrub one version: content, path, hash and size go for good; again changes nothing.
+        """Erase content, path, hash and size of one version.
 
-        When this returns the bytes are in no file of the database. Raises NotFound, and
-        HeadVersion for the current version of a live memory.
+        A repeat changes nothing. When this returns the bytes are in no file of the database. Raises
+        NotFound, and HeadVersion for the current version of a live memory.
         """
         return await self._cross(
             self._of.redact, memory_version_id, memory_store_id=memory_store_id
@@ -321,18 +325,18 @@ class AsyncVersions:
     async def restore(self, memory_version_id: str, *, memory_store_id: str) -> Memory:
         """Write the content of an old version as the newest one.
 
-        A live memory keeps its path; a deleted one comes back with its id at the version's path.
-        Nothing is written when the content is the present one. Raises InvalidInput for a
-        `deleted` version, ContentGone, NotFound, StoreArchived, PathTaken, StoreFull.
+        A live memory keeps its path; a deleted one is restored with its id at the version's path.
+        Writes nothing when the content is the current one. Raises InvalidInput for a `deleted`
+        version, ContentGone, NotFound, StoreArchived, PathTaken, StoreFull.
         """
         return await self._cross(
             self._of.restore, memory_version_id, memory_store_id=memory_store_id
         )
 
     async def diff(self, from_id: str, to_id: str, *, memory_store_id: str) -> str:
-        """Return what changed between two versions as a unified diff, "" when they are equal.
+        """Return a unified diff of two versions, "" when they are equal.
 
-        Three lines of context; a deleted version counts as empty. Raises NotFound, ContentGone.
+        Has three lines of context; a deleted version counts as empty. Raises NotFound, ContentGone.
         """
         return await self._cross(self._of.diff, from_id, to_id, memory_store_id=memory_store_id)
 
@@ -351,7 +355,7 @@ class AsyncVersions:
         page: str | None = None,
         view: View | None = None,
     ) -> AsyncPage[Version]:
-        """Return versions that fit all the filters, newest first.
+        """Return versions that match all filters, newest first.
 
         *limit* is 1 to 100, 20 unless given; with `view="full"` at most 20 come. Raises
         InvalidInput, NotFound without the store.
@@ -374,7 +378,10 @@ class AsyncVersions:
 
 
 class AsyncMemoryStores:
-    """The memory stores of a workspace; `memories` and `memory_versions` act within one."""
+    """The memory stores of a workspace.
+
+    `memories` and `memory_versions` act within one store.
+    """
 
     def __init__(self, of: MemoryStores, cross: Crossing) -> None:
         self._of, self._cross = of, cross
@@ -388,13 +395,13 @@ class AsyncMemoryStores:
         description: str | UnsetType | None = UNSET,
         metadata: Metadata | UnsetType | None = UNSET,
     ) -> Store:
-        """Make a store. *name* is 1 to 255 characters, *description* at most 1,024."""
+        """Create a store. *name* has 1 to 255 characters, *description* at most 1,024."""
         return await self._cross(
             self._of.create, name=name, description=description, metadata=metadata
         )
 
     async def retrieve(self, memory_store_id: str) -> Store:
-        """Return the store, an archived one too; else NotFound."""
+        """Return the store, an archived one too; else raise NotFound."""
         return await self._cross(self._of.retrieve, memory_store_id)
 
     async def update(
@@ -405,7 +412,7 @@ class AsyncMemoryStores:
         description: str | UnsetType | None = UNSET,
         metadata: dict[str, str | None] | UnsetType | None = UNSET,
     ) -> Store:
-        """Change what is given; None leaves a field as it is.
+        """Change the given fields; None leaves a field unchanged.
 
         *metadata* is a patch: a string sets, None removes, a missing key stays. Raises
         InvalidInput, NotFound, StoreArchived.
@@ -415,24 +422,24 @@ class AsyncMemoryStores:
         )
 
     async def archive(self, memory_store_id: str) -> Store:
-        """Make the store read-only for good; again changes nothing. Raises NotFound."""
+        """Make the store read-only for good; a repeat changes nothing. Raises NotFound."""
         return await self._cross(self._of.archive, memory_store_id)
 
     async def delete(self, memory_store_id: str) -> Deleted:
-        """Delete the store with its memories and versions; nothing of them stays in the files.
+        """Delete the store with its memories and versions, and erase their bytes.
 
-        Sessions keep the name and description they were given. Raises NotFound.
+        Sessions keep the name and description of their attachment. Raises NotFound.
         """
         return await self._cross(self._of.delete, memory_store_id)
 
     async def settings(self) -> StoreSettings:
-        """Return what holds for every store of the workspace."""
+        """Return the settings of all stores of the workspace."""
         return await self._cross(self._of.settings)
 
     async def configure(self, *, memories_cap: int | UnsetType = UNSET) -> StoreSettings:
-        """Set how many live memories a store of the workspace may hold, 1 to 1,000,000.
+        """Set the greatest number of live memories in a store, 1 to 1,000,000.
 
-        It holds for the next write, in every process. Returns the settings as they are then.
+        It applies from the next write on, in every process. Returns the new settings.
         """
         return await self._cross(self._of.configure, memories_cap=memories_cap)
 
@@ -445,9 +452,10 @@ class AsyncMemoryStores:
         created_at_gte: datetime | None = None,
         created_at_lte: datetime | None = None,
     ) -> AsyncPage[Store]:
-        """Return the workspace's stores, newest first; *limit* is 1 to 100, 20 unless given.
+        """Return the stores of the workspace, newest first.
 
-        Archived ones only with *include_archived*; the bounds are inclusive.
+        *limit* is 1 to 100, 20 unless given. Archived stores are included only with
+        *include_archived*; the bounds are inclusive.
         """
         answer = await self._cross(
             self._of.list,
@@ -461,7 +469,10 @@ class AsyncMemoryStores:
 
 
 class AsyncSessions:
-    """The sessions of a workspace. A caller narrowed to a session reads that one alone."""
+    """The sessions of a workspace.
+
+    A context limited to a session can read only that one.
+    """
 
     def __init__(self, of: Sessions, cross: Crossing) -> None:
         self._of, self._cross = of, cross
@@ -479,12 +490,11 @@ class AsyncSessions:
         vault_ids: object = UNSET,
         strict: bool = False,
     ) -> SessionRecord:
-        """Return a new session that attaches the stores of *resources*, for good.
+        """Create and return a session; its stores, *resources*, never change.
 
-        With *strict* the agent and the environment must be known here; else an unknown agent is
-        taken as one that is kept elsewhere. InvalidInput names the key that is wrong, or that
-        asks for what an attachment record has not; NotFound and StoreArchived are about a store
-        to attach.
+        With *strict* the agent and the environment must exist here; else an unknown agent is taken
+        as external. InvalidInput names the key that is invalid or not supported; NotFound and
+        StoreArchived are about a store to attach.
         """
         return await self._cross(
             self._of.create,
@@ -513,7 +523,10 @@ class AsyncSessions:
         budget: object = UNSET,
         vault_ids: object = UNSET,
     ) -> SessionRecord:
-        """Return the session with a new *title*, or *metadata* patched; None leaves as it is."""
+        """Change the *title*, or patch the *metadata*, and return the session.
+
+        None leaves a value unchanged.
+        """
         return await self._cross(
             self._of.update,
             session_id,
@@ -525,37 +538,43 @@ class AsyncSessions:
         )
 
     async def archive(self, session_id: str) -> SessionRecord:
-        """Return the session, ended: its tokens are good no more. Again: unchanged."""
+        """End the session and its tokens, and return it; a repeat changes nothing."""
         return await self._cross(self._of.archive, session_id)
 
     async def delete(self, session_id: str) -> Deleted:
-        """Delete the session with its attachments and tokens; what was in them is gone."""
+        """Delete the session with its attachments and tokens, and erase their bytes."""
         return await self._cross(self._of.delete, session_id)
 
     async def resources(self, session_id: str) -> tuple[Resource, ...]:
-        """Return what the session attaches, in the order given at its creation."""
+        """Return the resources of the session, in the order given at its creation."""
         return await self._cross(self._of.resources, session_id)
 
     async def resource(self, session_id: str, memory_store_id: str) -> Resource:
-        """Return the attached store *memory_store_id*, with what was agreed about it."""
+        """Return the attached store *memory_store_id* with its access and instructions."""
         return await self._cross(self._of.resource, session_id, memory_store_id)
 
     async def note(self, session_id: str, *, root: str = ROOT) -> str:
-        """Return a text for a system prompt on what is attached, as directories below *root*."""
+        """Return a note for a system prompt about the attached stores.
+
+        Their directories are below *root*.
+        """
         return await self._cross(self._of.note, session_id, root=root)
 
     async def create_token(
         self, session_id: str, *, expires_in: float | None = None
     ) -> SessionToken:
-        """Return a token to act as the session, for *expires_in* seconds or while it lives."""
+        """Create and return a token to act as the session.
+
+        It is valid for *expires_in* seconds, or while the session is open.
+        """
         return await self._cross(self._of.create_token, session_id, expires_in=expires_in)
 
     async def list_tokens(self, session_id: str) -> list[SessionToken]:
-        """Return the session's tokens that are good, newest first, without their secrets."""
+        """Return the session's valid tokens, newest first, without secrets."""
         return await self._cross(self._of.list_tokens, session_id)
 
     async def revoke_token(self, id: str, *, session_id: str) -> SessionToken:
-        """End the token *id* at once, and return it."""
+        """Revoke the token *id* at once, and return it."""
         return await self._cross(self._of.revoke_token, id, session_id=session_id)
 
     async def list(
@@ -594,7 +613,7 @@ class AsyncSessions:
 
 
 class AsyncAgents:
-    """The agents of a workspace. Each is a JSON object with every key of the wire."""
+    """The agents of a workspace, as JSON objects with every wire key."""
 
     def __init__(self, of: Agents, cross: Crossing) -> None:
         self._of, self._cross = of, cross
@@ -604,14 +623,14 @@ class AsyncAgents:
         return await self._cross(self._of.create, body)
 
     async def retrieve(self, id: str, *, version: int | None = None) -> JSONObject:
-        """Return the agent, as it is or as it was in *version*."""
+        """Return the agent in its newest version, or in *version*."""
         return await self._cross(self._of.retrieve, id, version=version)
 
     async def update(self, id: str, body: JSONObject) -> JSONObject:
-        """Return the agent with the changes of *body* made: its next version.
+        """Apply *body* to the agent and return its next version.
 
-        What changes nothing makes no version. Conflict when *body* names a `version` that is
-        not the present one.
+        A body without changes makes no version. Raises Conflict when *body* names a `version` that
+        is not the current one.
         """
         return await self._cross(self._of.update, id, body)
 
@@ -623,7 +642,7 @@ class AsyncAgents:
         return AsyncPage(answer, self._cross)
 
     async def archive(self, id: str) -> JSONObject:
-        """Return the agent, archived; again: unchanged. It keeps its version."""
+        """Archive the agent and return it; a repeat changes nothing. It keeps its version."""
         return await self._cross(self._of.archive, id)
 
     async def list(
@@ -648,7 +667,7 @@ class AsyncAgents:
 
 
 class AsyncEnvironments:
-    """The environments of a workspace. Each is a JSON object with every key of the wire."""
+    """The environments of a workspace, as JSON objects with every wire key."""
 
     def __init__(self, of: Environments, cross: Crossing) -> None:
         self._of, self._cross = of, cross
@@ -662,11 +681,11 @@ class AsyncEnvironments:
         return await self._cross(self._of.retrieve, id)
 
     async def update(self, id: str, body: JSONObject) -> JSONObject:
-        """Return the environment with the changes of *body* made; what is left out stays."""
+        """Apply *body* to the environment and return it; absent keys stay as they are."""
         return await self._cross(self._of.update, id, body)
 
     async def archive(self, id: str) -> JSONObject:
-        """Return the environment, archived; again: unchanged."""
+        """Archive the environment and return it; a repeat changes nothing."""
         return await self._cross(self._of.archive, id)
 
     async def list(
@@ -693,26 +712,31 @@ class AsyncKeys:
         agent: str | None = None,
         user: str | None = None,
     ) -> ApiKey:
-        """Return a new key to *workspace*, the caller's unless given, with its secret.
+        """Create and return a key to *workspace*, with its secret.
 
-        Bound to an *agent* or a *user* it reaches that agent's durable memory, that user's
-        long-term memory, and nothing else. The first key closes an open server.
+        The default is the workspace of the context. A key bound to an *agent* or a *user* reaches
+        only that agent's durable memory or that user's long-term memory. From the first key on,
+        the server requires authentication.
         """
         return await self._cross(self._of.create, name, scope, workspace, agent, user)
 
     async def revoke(self, id: str) -> ApiKey:
-        """End the key *id*, and return it; again: unchanged."""
+        """Revoke the key *id*, and return it; a repeat changes nothing."""
         return await self._cross(self._of.revoke, id)
 
     async def list(self) -> list[ApiKey]:
-        """Return the workspace's keys, revoked ones too, newest first, without their secrets."""
+        """Return all keys of the workspace, newest first, without secrets.
+
+        Revoked keys are included.
+        """
         return await self._cross(self._of.list)
 
 
 class AsyncDurableRun:
-    """A run under way, made by `DurableMemory.run`; as a context manager it ends on every way out.
+    """An open run, made by `DurableMemory.run`.
 
-    Everything it does is refused with StaleRun once another run took its lane, or it ended.
+    As a context manager it ends on every exit. Every call raises StaleRun once another run took its
+    lane, or it ended.
     """
 
     def __init__(self, of: DurableRun, cross: Crossing) -> None:
@@ -733,7 +757,7 @@ class AsyncDurableRun:
         expected_seq: int | None = None,
         idempotency_key: str | None = None,
     ) -> StoredEntry:
-        """Write the whole entry under *key*, replacing what was there."""
+        """Write the whole entry under *key*, replacing an earlier one."""
         return await self._cross(
             self._of.set,
             key,
@@ -752,7 +776,7 @@ class AsyncDurableRun:
         return await self._cross(self._of.set_many, items, on_error=on_error, refresh=refresh)
 
     async def capture(self, entries: Iterable[object]) -> StoredMany:
-        """Store of *entries* those that differ from what is stored; the others stay as they are."""
+        """Store the items of *entries* that differ from the stored entries."""
         return await self._cross(self._of.capture, entries)
 
     async def get(self, key: str) -> DurableEntry | None:
@@ -764,15 +788,18 @@ class AsyncDurableRun:
         return await self._cross(self._of.forget, key, scope=scope)
 
     async def hydrate(self, budget: int | None = None) -> Hydration:
-        """Return what the agent would see now."""
+        """Return what the agent sees now."""
         return await self._cross(self._of.hydrate, budget)
 
     async def explain(self, key: str, budget: int | None = None) -> Explanation:
-        """Say whether a hydration with *budget* bytes takes the entry under *key*, and why."""
+        """Explain whether a hydration takes the entry under *key*, and why.
+
+        *budget* is in bytes; None is the agent's limit.
+        """
         return await self._cross(self._of.explain, key, budget)
 
     async def heartbeat(self) -> datetime:
-        """Say that the run is alive; return when it would lapse."""
+        """Extend the lease of the run; return when it would lapse."""
         return await self._cross(self._of.heartbeat)
 
     async def end(self, outcome: Ending = "ok") -> RunEnded:
@@ -808,7 +835,7 @@ class AsyncDurableRun:
 
 
 class AsyncDurableMemory:
-    """What one agent remembers between runs, by key.
+    """Durable memory of one agent: entries by key, kept between runs.
 
     >>> import holdfast
     >>> durable = holdfast.open(":memory:").durable("agent_7")
@@ -834,10 +861,10 @@ class AsyncDurableMemory:
     ) -> StoredEntry:
         """Write the whole entry under *key*, replacing what was there.
 
-        With `refresh=False` an entry that is the same already is left alone. *expected_seq* is
-        that of the entry to write over, 0 for none. Asked again within 24 hours under the same
-        *idempotency_key*, nothing is written and the first answer is given. Raises InvalidInput,
-        PreconditionFailed, MemoryFull, RunRequired, Forgotten, IdempotencyMismatch.
+        With `refresh=False` an identical entry stays unchanged. *expected_seq* is the `seq` of the
+        entry to overwrite, 0 for none. A repeat within 24 hours under the same *idempotency_key*
+        writes nothing and returns the first result. Raises InvalidInput, PreconditionFailed,
+        MemoryFull, RunRequired, Forgotten, IdempotencyMismatch.
         """
         return await self._cross(
             self._of.set,
@@ -856,29 +883,38 @@ class AsyncDurableMemory:
         """Write at most 1,000 entries in one transaction, in their order.
 
         Each item is a mapping of key, content, category and tags, or has these as attributes.
-        With `abort` the first that is refused raises, with its `index`, and nothing is written;
-        with `skip` the others are, and it is in `refused`.
+        With `abort` the first refused item raises, with its `index`, and nothing is written; with
+        `skip` the other items are written, and it is listed in `refused`.
         """
         return await self._cross(self._of.set_many, items, on_error=on_error, refresh=refresh)
 
     async def get(self, key: str) -> DurableEntry | None:
-        """Return the nearest entry under exactly *key*, the agent's or the workspace's, or None."""
+        """Return the nearest entry under exactly *key*, or None.
+
+        The agent's own entry is nearer than the workspace's.
+        """
         return await self._cross(self._of.get, key)
 
     async def forget(self, key: str, *, scope: EntryScope | None = None) -> bool:
         """Forget *key*: the agent's entry, or else the workspace's; *scope* picks one.
 
-        True when something was removed: then its bytes are in no file of the database. What
-        stays is that it was forgotten, for whoever knows the key.
+        Returns True when an entry was deleted: then its bytes are in no file of the database. A
+        tombstone stays, which only a client that knows the key can find.
         """
         return await self._cross(self._of.forget, key, scope=scope)
 
     async def hydrate(self, budget: int | None = None) -> Hydration:
-        """Return what the agent sees at a run's start, within *budget* bytes; None: its limit."""
+        """Return what the agent sees at the start of a run.
+
+        *budget* is in bytes; None is the agent's limit.
+        """
         return await self._cross(self._of.hydrate, budget)
 
     async def explain(self, key: str, budget: int | None = None) -> Explanation:
-        """Say whether a hydration with *budget* bytes takes the entry under *key*, and why."""
+        """Explain whether a hydration takes the entry under *key*, and why.
+
+        *budget* is in bytes; None is the agent's limit.
+        """
         return await self._cross(self._of.explain, key, budget)
 
     async def run(
@@ -889,10 +925,10 @@ class AsyncDurableMemory:
         budget: int | None = None,
         resume: bool = False,
     ) -> "AsyncDurableRun":
-        """Open a run, which supersedes the one that was open in its *lane*, and hydrate it.
+        """Open a run in *lane* and hydrate it; supersede the run open there.
 
-        With *resume* it takes over the conversation entries of the run of the same *run_id* that
-        did not come to its end.
+        With *resume* it takes over the conversation entries of an unfinished run with the same
+        *run_id*.
         """
         answer = await self._cross(self._of.run, run_id, lane=lane, budget=budget, resume=resume)
         return AsyncDurableRun(answer, self._cross)
@@ -906,10 +942,10 @@ class AsyncDurableMemory:
         limit: int | None = LISTED,
         page: str | None = None,
     ) -> AsyncPage[EntryChange]:
-        """Return the changes of the agent's entries, its runs' and the workspace's, newest first.
+        """Return the changes of the agent's, its runs' and workspace entries.
 
-        Those of *key* alone where it is given, also from before it was forgotten; a key that was
-        forgotten is None in them. Kept are the newest 20 of a key, for 90 days.
+        Newest first. With *key*, only the changes of that key, including those from before it was
+        forgotten; a forgotten key is None in them. Stored are the newest 20 of a key, for 90 days.
         """
         answer = await self._cross(
             self._of.history, key, op=op, since=since, limit=limit, page=page
@@ -917,22 +953,23 @@ class AsyncDurableMemory:
         return AsyncPage(answer, self._cross)
 
     async def redact(self, seq: int) -> EntryChange:
-        """Take the content out of the change *seq*, which stays and says so; NotFound without it.
+        """Remove the content from the change *seq*; a repeat changes nothing.
 
-        Again changes nothing. When this returns the bytes are in no file of the database, unless
-        the entry itself still has them.
+        The change stays in the log with `redacted_at`. When this returns the bytes are in no file
+        of the database, unless the entry itself still has them. Raises NotFound when there is no
+        such change.
         """
         return await self._cross(self._of.redact, seq)
 
     async def restore(self, key: str, seq: int) -> StoredEntry:
-        """Write what the change *seq* of *key* held, as a new write.
+        """Write the content of the change *seq* of *key* as a new write.
 
-        Raises NotFound when there is no such change, or it holds no content any more.
+        Raises NotFound when there is no such change, or its content was deleted.
         """
         return await self._cross(self._of.restore, key, seq)
 
     async def sweep(self) -> Swept:
-        """Remove what is over: expired entries, runs that lapsed, what the log no longer keeps."""
+        """Delete expired entries, lapsed runs and old rows of the log."""
         return await self._cross(self._of.sweep)
 
     async def limits(self) -> DurableLimits:
@@ -940,20 +977,20 @@ class AsyncDurableMemory:
         return await self._cross(self._of.limits)
 
     async def set_limits(self, *, evict: bool = False, **limits: int | None) -> LimitsChanged:
-        """Set limits of this agent's own; None lets the workspace's apply again.
+        """Set this agent's own limits; None restores the workspace's.
 
-        A cap below what is held raises MemoryFull, which says how many would go; with *evict*
-        they do, coldest first.
+        A cap below the number of entries raises MemoryFull, which says how many would be evicted;
+        with *evict* they are, coldest first.
         """
         return await self._cross(self._of.set_limits, evict=evict, **limits)
 
     async def export_markdown(
         self, directory: str | PathLike[str], *, include_workspace: bool = True
     ) -> ExportReport:
-        """Write each entry to a file of its own below *directory*; conversation entries stay out.
+        """Write each entry to a file of its own below *directory*.
 
-        The directory is absent, empty, or an earlier export of this agent, in which files of
-        entries that are gone are removed; anything else is InvalidInput.
+        Conversation entries are not exported. The directory is absent, empty, or an earlier export
+        of this agent, in which files of deleted entries are removed; anything else is InvalidInput.
         """
         return await self._cross(
             self._of.export_markdown, directory, include_workspace=include_workspace
@@ -967,11 +1004,12 @@ class AsyncDurableMemory:
         dry_run: bool = False,
         rebind: bool = False,
     ) -> ImportReport:
-        """Take in the files of *directory* in one transaction; what cannot go in is `rejected`.
+        """Import the files of *directory* in one transaction.
 
-        `replace` besides forgets the agent's entries that no file holds; if any file is rejected
-        it changes nothing and raises ImportRefused. A *dry_run* only says what would be done.
-        With *rebind* another agent's files are taken as this one's.
+        Files that cannot be imported are in `rejected`. `replace` also forgets the agent's entries
+        that no file holds; if any file is rejected it changes nothing and raises ImportRefused. A
+        *dry_run* only reports what would be done. With *rebind* another agent's files are imported
+        as this agent's.
         """
         return await self._cross(
             self._of.import_markdown, directory, mode, dry_run=dry_run, rebind=rebind
@@ -986,10 +1024,11 @@ class AsyncDurableMemory:
         as_key: str | None = None,
         tags: Iterable[str] = (),
     ) -> StoredEntry:
-        """Store what *memory*, of one run, has under *key*: text as it is, other values as JSON.
+        """Store the value under *key* in *memory*, the memory of one run.
 
-        The key loses its namespace (`shared:owner` becomes `owner`) unless *as_key* is given.
-        Raises NotFound when nothing is there, and what `set` raises.
+        Text is stored as it is, other values as JSON. The key loses its namespace (`shared:owner`
+        becomes `owner`) unless *as_key* is given. Raises NotFound when there is no value, and what
+        `set` raises.
         """
         return await self._cross(
             self._of.promote, memory, key, category=category, as_key=as_key, tags=tags
@@ -1007,8 +1046,8 @@ class AsyncDurableMemory:
     ) -> AsyncPage[DurableEntry]:
         """Return the entries that pass all filters, newest first, shadowed ones included.
 
-        An entry has all of *tags*, and each word of *query*, by case folding, in its key, its
-        content or a tag. *since* is an instant, or a span back from now. *limit* is 1 to 1,000.
+        A match has all of *tags*, and each word of *query*, case-folded, in its key, its content
+        or a tag. *since* is an instant, or a span back from now. *limit* is 1 to 1,000.
         """
         answer = await self._cross(
             self._of.list, category, tags, since, key_prefix, query, limit, page
@@ -1021,7 +1060,7 @@ class AsyncDurableMemory:
 
 
 class AsyncLongTermData:
-    """A person's data, to see, to take along and to forget, whatever the switch says."""
+    """List, export and forget a user's data, also while memory is switched off."""
 
     def __init__(self, of: LongTermData, cross: Crossing) -> None:
         self._of, self._cross = of, cross
@@ -1031,24 +1070,24 @@ class AsyncLongTermData:
         return await self._cross(self._of.get, id)
 
     async def export(self) -> AsyncWalk[dict[str, object]]:
-        """Give every turn and then every item, each as a dict with its `type`."""
+        """Yield every turn and then every item, each as a dict with its `type`."""
         answer = await self._cross(self._of.export)
         return AsyncWalk(answer, self._cross)
 
     async def forget(self, id: str) -> ForgetResult:
-        """Forget the item or turn *id* for good, and say what went with it.
+        """Forget the item or turn *id* for good; return the ids of all deleted rows.
 
-        With an item go the turns it came from; with a turn the items that came from it alone.
-        False, and no error, when nothing was there.
+        With an item its turns are deleted; with a turn the items that came from it alone. The
+        result is false, without an error, if there was no such row.
         """
         return await self._cross(self._of.forget, id)
 
     async def clear(self) -> Cleared:
-        """Forget all of this collection for good, and that anything of it was ever forgotten."""
+        """Forget this whole collection for good, its tombstones included."""
         return await self._cross(self._of.clear)
 
     async def status(self) -> LongTermStatus:
-        """Return how the collection stands."""
+        """Return the status of the collection."""
         return await self._cross(self._of.status)
 
     async def list(
@@ -1083,9 +1122,9 @@ class AsyncLongTermData:
 
 
 class AsyncLongTermMemory(AsyncLongTermData):
-    """What a user told, across sessions, recalled by its words, names and dates.
+    """Facts and turns of one user across sessions, recalled by words, names and dates.
 
-    With an embedder it is recalled by meaning too.
+    With an embedder they are recalled by meaning too.
 
     >>> import holdfast
     >>> ltm = holdfast.open(":memory:").longterm("ada", enabled=True)
@@ -1110,10 +1149,10 @@ class AsyncLongTermMemory(AsyncLongTermData):
         weights: Weights | None = None,
         touch: bool = True,
     ) -> list[Recalled]:
-        """Return at most *k* items and turns that answer *query*, best first; *k* is 0 to 100.
+        """Return at most *k* items and turns that answer *query*, best first.
 
-        Nothing when nothing is relevant enough; *min_relevance* 0 asks for the nearest however
-        far. Without *touch* it is not noted that they were recalled.
+        *k* is 0 to 100. Nothing is returned when nothing is relevant enough; *min_relevance* 0
+        returns the nearest however far. Without *touch* the recall is not recorded.
         """
         return await self._cross(
             self._of.recall,
@@ -1137,21 +1176,21 @@ class AsyncLongTermMemory(AsyncLongTermData):
     ) -> Remembered:
         """Remember one sentence about the user: a fact, preference, decision or event.
 
-        *turns* are the ids of those it came from. One that says the same is refreshed instead; a
-        text that holds a secret, or nothing, is not kept, and `outcome` says so.
+        *turns* are the ids of its sources. A duplicate is refreshed instead. A text that is blank
+        or holds a secret is not stored, and `outcome` says so.
         """
         return await self._cross(
             self._of.remember, text, kind, importance, source=source, turns=turns
         )
 
     async def record(self, turns: Iterable[Turn], *, thread_id: str | None = None) -> Recorded:
-        """Store what was said, all of it or, when one turn breaks a rule, none; mine nothing."""
+        """Store *turns* without mining them: all, or none if one breaks a rule."""
         return await self._cross(self._of.record, turns, thread_id=thread_id)
 
     async def remember_conversation(
         self, messages: Iterable[object], thread_id: str | None = None
     ) -> Recorded:
-        """Record what is new of *messages*, and queue it to be mined where somebody extracts.
+        """Record the new turns of *messages*, and queue them if there is an extractor.
 
         Each is a Turn, or an object with `role`, `content`, and perhaps `name` and `at`. The
         whole conversation may be given each time, or only what is new.
@@ -1173,18 +1212,18 @@ class AsyncLongTermMemory(AsyncLongTermData):
         return await self._cross(self._of.update, id, text=text, kind=kind, importance=importance)
 
     async def import_(self, records: Iterable[object]) -> Imported:
-        """Take in *records*, as `export` gives them; those whose id is here are skipped."""
+        """Import *records* as `export` yields them; skip those with a stored id."""
         return await self._cross(self._of.import_, records)
 
     async def flush(self, timeout: float | None = None) -> Flushed:
-        """Wait, at most *timeout* seconds, for what is done in the background.
+        """Wait at most *timeout* seconds for background work.
 
-        `results` has what came of the mining that ended since it was asked last.
+        `results` has the mining results since the last call.
         """
         return await self._cross(self._of.flush, timeout)
 
     async def retry(self) -> int:
-        """Queue the jobs again that failed; return how many."""
+        """Queue failed jobs again; return how many."""
         return await self._cross(self._of.retry)
 
 
