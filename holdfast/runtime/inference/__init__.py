@@ -1,1 +1,1 @@
-"""One call of an agent: what is sent, what comes back, what its tools do, how it ends."""
+"""Calls of an agent: requests, replies, tool calls, results."""

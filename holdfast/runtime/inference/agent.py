@@ -1,4 +1,4 @@
-"""Agent: run, stream, export to pydantic-ai."""
+"""`Agent`: run it, stream it, export it to pydantic-ai."""
 
 import asyncio
 import secrets
@@ -39,7 +39,7 @@ from holdfast.runtime.tools import ContextOf, equipped
 
 
 class HistoryFailed(Exception):
-    """A history raised, or gave what it may not; that is its cause."""
+    """A history raised, or returned an invalid value; that is its cause."""
 
     def __init__(self, method: str) -> None:
         super().__init__(f"the history failed at {method}")
@@ -47,7 +47,10 @@ class HistoryFailed(Exception):
 
 
 class Remembering:
-    """What one run loads from its *history* and keeps in it; without a history, nothing."""
+    """Loads a run's thread from its *history* and stores the run in it.
+
+    Without a history it does nothing.
+    """
 
     def __init__(
         self,
@@ -64,10 +67,10 @@ class Remembering:
         self._clock = clock
 
     async def open(self, thread_id: str | None, *, again: bool = False) -> RunRecord | None:
-        """Join the thread, and load what is in it into a state that has nothing yet.
+        """Join the thread, and load its results into an empty state.
 
         A run that has ended before is returned as it is recorded. One that may have been begun
-        before is taken up *again* in its thread. HistoryFailed, with its cause.
+        before is resumed in its thread with *again*. Raise HistoryFailed, with its cause.
         """
         if again and not thread_id and not self._state.thread_id:
             begun: RunRecord | None = await self._ask("get_run")
@@ -86,7 +89,7 @@ class Remembering:
         return record if record and record.ended else None
 
     async def begin(self, started_at: datetime, network: str | None) -> None:
-        """Keep that the run has begun, and what the user said."""
+        """Store that the run has begun, and the user's message."""
         record = RunRecord(
             id=self._run_id,
             network=network,
@@ -98,12 +101,12 @@ class Remembering:
             await self._ask("append_user_message", self._message())
 
     async def add(self, results: Sequence[InferenceResult]) -> None:
-        """Keep *results*, which are new."""
+        """Store the new *results*."""
         if results:
             await self._ask("append_results", list(results))
 
     async def end(self, record: RunRecord) -> None:
-        """Keep how the run ended."""
+        """Store how the run ended."""
         await self._ask("end_run", record)
 
     async def _new_thread(self) -> str | None:
@@ -144,15 +147,15 @@ class Remembering:
         try:
             return await asked(self._history, method, ctx, *given)
         except Exception as error:
-            # Whatever a user's history raises; it is the cause, by which the run's end is told.
+            # A user's history may raise anything; the run ends with it as the cause.
             raise HistoryFailed(method) from error
 
 
 def context_of(agent: AgentSpec, context: Context) -> ContextOf:
-    """Return what tells each tool of *agent*, in *context*, of its call, and of a fresh state."""
+    """Return what makes the `ToolContext` of each call, with a new state."""
     state = NetworkState(clock=context.clock)
 
-    def told(ctx: RunContext[Any]) -> ToolContext:
+    def tool_context(ctx: RunContext[Any]) -> ToolContext:
         call_id, name = ctx.tool_call_id or "", ctx.tool_name or ""
         return ToolContext(
             agent=agent,
@@ -167,11 +170,11 @@ def context_of(agent: AgentSpec, context: Context) -> ContextOf:
             memory=context.memory,
         )
 
-    return told
+    return tool_context
 
 
 def bare_agent(agent: AgentSpec, context: Context) -> ModelAgent[Any, str]:
-    """Return *agent* as a pydantic-ai agent whose tools know *context*."""
+    """Return *agent* as a pydantic-ai agent whose tools get *context*."""
 
     async def instructions() -> str:
         text = agent.instructions
@@ -197,12 +200,12 @@ _TERMINAL: dict[str, RunEventType] = {
 
 
 class AgentRunArguments(TypedDict, total=False):
-    """How an agent is to be called by itself; all may be left out.
+    """Options for calling an agent by itself; all may be left out.
 
     *model* goes before the agent's own, *network*'s default after it. The result is appended to
     *state*: a state, its JSON text or its dict; a new one unless given. *max_iter* bounds requests
-    (None: no bound), *timeout* seconds. With the *run_id* of a run that its thread holds nothing
-    is run again. A failed run raises RunFailed, unless *raises* is False.
+    (None: no bound), *timeout* seconds. With the *run_id* of a run that its thread holds nothing is
+    run again. A failed run raises RunFailed, unless *raises* is False.
     """
 
     model: AnyModel | None
@@ -218,7 +221,7 @@ class AgentRunArguments(TypedDict, total=False):
 
 
 class AgentRunOptions(Struct, frozen=True, kw_only=True):
-    """The same with what stands where nothing was said."""
+    """The same options with their defaults."""
 
     model: AnyModel | None = None
     network: Any = None
@@ -234,10 +237,10 @@ class AgentRunOptions(Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, eq=False)
 class Agent(AgentSpec):
-    """Who is asked: a name, a system text, tools. Many runs may use one at once.
+    """An agent: a name, a system text, tools. Many runs may use one at once.
 
-    *instructions* are text, or a function of the run it is in. *assistant* is said for it before
-    the conversation begins. *tool_choice* forces a tool, any or one by name, in the first request
+    *instructions* are text, or a function of the run it is in. *assistant* is its opening message
+    before the conversation. *tool_choice* forces a tool, any or one by name, in the first request
     of a call. *role* and *skills* count in a team.
 
     >>> from holdfast.testing.scripted import ScriptedModel
@@ -249,30 +252,30 @@ class Agent(AgentSpec):
     async def run(
         self, input: str | UserMessage, **options: Unpack[AgentRunArguments]
     ) -> InferenceResult:
-        """Return what one call of it with *input* came to; RunFailed, with it, if it failed.
+        """Call the agent with *input* and return the result.
 
-        NoModel, NoAgentEnabled and NotRunnable, before anything is stored or sent, if it cannot
-        be called as it is.
+        Raise RunFailed, with the result, if the run failed. Raise NoModel, NoAgentEnabled or
+        NotRunnable, before anything is stored or sent, if it cannot be called as it is.
         """
         return await run_alone(self, input, AgentRunOptions(**options))
 
     def run_sync(
         self, input: str | UserMessage, **options: Unpack[AgentRunArguments]
     ) -> InferenceResult:
-        """Do as `run` does, from plain code, and close its MCP servers."""
+        """Do as `run` does, from synchronous code, and close its MCP servers."""
         return asyncio.run(self._run_and_close(input, AgentRunOptions(**options)))
 
     def stream(
         self, input: str | UserMessage, **options: Unpack[AgentRunArguments]
     ) -> AsyncGenerator[RunEvent]:
-        """Give what happens as `run` would do it; leaving early cancels that.
+        """Yield the events of a `run`; leaving early cancels it.
 
-        The last event tells how it ended; RunFailed is raised after it.
+        The last event has the end of the run; RunFailed is raised after it.
         """
         return stream_alone(self, input, AgentRunOptions(**options))
 
     def to_pydantic_ai(self, context: Context) -> ModelAgent[Any, str]:
-        """Return the pydantic-ai agent it is, its tools knowing *context*, for going on there."""
+        """Return a pydantic-ai agent of it, whose tools get *context*."""
         return bare_agent(self, context)
 
     async def aclose(self) -> None:
@@ -302,7 +305,7 @@ async def run_alone(
     *,
     sink: Sink | None = None,
 ) -> InferenceResult:
-    """Return what one call of *agent* with *input* came to."""
+    """Call *agent* with *input* and return the result."""
     check_max_iter(options.max_iter)
     alone = Alone(agent, user_message(input), options, sink)
     result = await alone.made()
@@ -314,7 +317,7 @@ async def run_alone(
 def stream_alone(
     agent: AgentSpec, input: str | UserMessage, options: AgentRunOptions
 ) -> AsyncGenerator[RunEvent]:
-    """Give the events of one call of *agent* with *input*, then raise RunFailed if it failed."""
+    """Yield the events of one call of *agent*; raise RunFailed if it failed."""
     # The generator itself: closing one that goes through another would leave that one open.
     return followed(lambda sink: run_alone(agent, input, options, sink=sink))
 
@@ -371,7 +374,7 @@ class Alone:
 
     @property
     def handle(self) -> Any:
-        """Return the run of a network this call was made from, or None."""
+        """Return the network run this call was made from, or None."""
         network = self._options.network
         return network if hasattr(network, "network") else None
 
@@ -382,20 +385,20 @@ class Alone:
 
     @property
     def watched(self) -> bool:
-        """Tell whether anybody looks on."""
+        """Return whether there is an observer."""
         return self._telling.watched
 
     def model_of(self, agent: AgentSpec) -> AnyModel | None:
-        """Return the model *agent* is to ask: the one given, its own, or the network's."""
+        """Return the model for *agent*: the given one, its own, or the network's."""
         return self._options.model or agent.model or getattr(self._network, "default_model", None)
 
     def view_of(self, agent: AgentSpec) -> View:
-        """Return how *agent* sees what was said before."""
+        """Return the view of *agent* on earlier messages."""
         views: dict[str, View] = getattr(self._network, "views", {})
         return views.get(agent.name) or getattr(self._network, "view", None) or View()
 
     def leave_out(self, window: Window) -> None:
-        """Take note of what *window* left out."""
+        """Record what *window* left out."""
         self._left_out.append(window)
 
     async def tell(
@@ -406,11 +409,11 @@ class Alone:
         agent: str | None,
         call_id: str | None = None,
     ) -> None:
-        """Send an event of *type*; waits for a slow reader."""
+        """Emit an event of *type*; wait for a slow reader."""
         await self._telling.tell(type, data, agent=agent, call_id=call_id)
 
     async def made(self) -> InferenceResult:
-        """Return what the call came to; what keeps it from beginning is raised."""
+        """Run the call and return the result; raise what prevents its start."""
         try:
             await self._check()
             unavailable = await connect(self._agent, self)
@@ -425,8 +428,8 @@ class Alone:
         try:
             data = {"input": self.input, "thread_id": self.state.thread_id}
             await self.tell("run.started", data, agent=None)
-            for told in unavailable:
-                await self.tell("mcp.unavailable", told, agent=self._agent.name)
+            for error in unavailable:
+                await self.tell("mcp.unavailable", error, agent=self._agent.name)
             return await self._called()
         finally:
             unwatch()
@@ -457,7 +460,7 @@ class Alone:
         return result
 
     async def _keep(self, call: AgentCall) -> None:
-        """Put the result of *call* in the state, then in the history, then tell of it."""
+        """Store the result of *call* in the state and the history, then emit its end."""
         self.ending, result = call.ending, call.result
         if result is None:
             return
@@ -479,7 +482,7 @@ class Alone:
         await self.tell("agent.finished", data, agent=self._agent.name)
 
     async def _finish(self, ending: RunEnd) -> None:
-        """Keep in the history how the run ended, and tell it."""
+        """Store the end of the run in the history, and emit it."""
         record = RunRecord(
             id=self.id,
             network=getattr(self._network, "name", None),
@@ -511,7 +514,7 @@ class Alone:
         await self.tell(_TERMINAL[ending.status], data, agent=None)
 
     async def _never_begun(self, error: HookFailed | HistoryFailed) -> InferenceResult:
-        """Return a result with nothing in it: a hook or the history failed before anything ran."""
+        """Return an empty result: a hook or the history failed before anything ran."""
         if isinstance(error, HookFailed):
             self.ending = RunEnd("hook_error", error.hook, error.__cause__)
         else:
@@ -530,7 +533,7 @@ class Alone:
         )
 
     def _state_of_network(self) -> NetworkState:
-        """Return the state of the network's run, a copy of the network's own, or a new one."""
+        """Return the network run's state, a copy of the network's own, or a new one."""
         state: NetworkState | None = getattr(self._options.network, "state", None)
         if state is None:
             return NetworkState(clock=self.clock)

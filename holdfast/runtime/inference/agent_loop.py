@@ -84,22 +84,22 @@ from holdfast.runtime.tools import OURS, equipped
 from holdfast.tools.base import Tool
 
 working: ContextVar[tuple[str, str, str] | None] = ContextVar("working", default=None)
-"""The run whose tool is at work, the tool's name, and its call's id."""
+"""The run, the name and the call id of the tool at work."""
 
 
 class ToolContract(Struct, frozen=True):
-    """What a tool's definition said before it was made to answer always."""
+    """The parts of a tool's definition that the loop overrides."""
 
     timeout: float | None
     kind: str
 
 
 class ToolCalls:
-    """What the tools of *agent* were asked in one of its calls in *run*, and what they answered."""
+    """The tool calls of *agent* in one of its calls in *run*, and their outcomes."""
 
     def __init__(self, agent: AgentSpec, run: Run) -> None:
         self._agent, self._run = agent, run
-        self._asked: dict[str, ToolCall] = {}
+        self._requested: dict[str, ToolCall] = {}
         self._offered: Collection[str] = ()
         self._step = 0
         self.answers: dict[tuple[int, str], ToolOutcome] = {}
@@ -107,16 +107,16 @@ class ToolCalls:
 
     @property
     def most_errors(self) -> int:
-        """How many errors end the call."""
+        """The number of errors that ends the call."""
         return self._run.max_tool_errors
 
     @property
     def errors(self) -> int:
-        """How many calls gave no data so far."""
+        """The number of failed calls so far."""
         return sum("error" in each.content for each in self.answers.values())
 
     def offer(self, names: Mapping[str, object]) -> None:
-        """Take note of the *names* a model is offered; InvalidInput if not the one chosen."""
+        """Record the offered *names*; raise InvalidInput if the chosen one is missing."""
         self._offered = names.keys()
         choice = self._agent.tool_choice
         if choice not in ("auto", "any") and choice not in names:
@@ -126,7 +126,7 @@ class ToolCalls:
             )
 
     def settings(self, ctx: RunContext[Any]) -> ModelSettings:
-        """Return the settings of a request: a choice is forced on the first one only."""
+        """Return the settings of a request; only the first one forces the tool choice."""
         settings = ModelSettings(**(self._agent.model_settings or {}))
         choice = self._agent.tool_choice
         if ctx.run_step > 1 or choice == "auto" or not self._offered:
@@ -135,12 +135,12 @@ class ToolCalls:
         return settings | ModelSettings(tool_choice=forced)
 
     def ask(self, response: ModelResponse, step: int) -> None:
-        """Take note of what *response*, the *step*-th, asks for."""
+        """Record the calls in *response*, the reply of *step*."""
         self._step = step
-        self._asked = {each.tool_call_id: tool_call(each) for each in calls(response)}
+        self._requested = {each.tool_call_id: tool_call(each) for each in calls(response)}
 
     def context(self, ctx: RunContext[Any]) -> ToolContext:
-        """Return what the tool of one call is told of it."""
+        """Return the context of one call for its tool."""
         call_id, name = ctx.tool_call_id or "", ctx.tool_name or ""
         return ToolContext(
             agent=self._agent,
@@ -155,12 +155,12 @@ class ToolCalls:
         )
 
     def at_work(self, name: str, call_id: str) -> tuple[str, str, str]:
-        """Return what is to be known while the tool *name* does its work."""
+        """Return the value of `working` for the tool *name*."""
         return self._run.id, name, call_id
 
     async def called(self, call_id: str) -> datetime:
-        """Tell that the tool of a call is about to work; return when."""
-        call = self._asked[call_id]
+        """Emit the call of a tool; return the instant."""
+        call = self._requested[call_id]
         data = {"name": call.name, "input": call.input}
         await self._run.tell("tool.called", data, agent=self._agent.name, call_id=call_id)
         return self._run.clock.now()
@@ -172,10 +172,10 @@ class ToolCalls:
     async def answered(
         self, call_id: str, answer: ToolOutcome, cause: BaseException | None = None
     ) -> None:
-        """Keep and tell the *answer* of a call; *cause* is what its tool raised."""
+        """Store and emit the *answer* of a call; *cause* is the tool's exception."""
         self.answers[self._step, call_id] = answer
         data: dict[str, Any] = {
-            "name": self._asked[call_id].name,
+            "name": self._requested[call_id].name,
             "content": answer.content,
             "duration_ms": answer.duration_ms,
         }
@@ -184,7 +184,7 @@ class ToolCalls:
         await self._run.tell("tool.returned", data, agent=self._agent.name, call_id=call_id)
 
     async def came_back(self, part: ToolReturnPart) -> None:
-        """Keep and tell the answer of a call whose tool was not asked, for there is none, say."""
+        """Store and emit the result of a call that ran no tool, such as an unknown one."""
         call_id = part.tool_call_id
         if (self._step, call_id) not in self.answers:
             began = await self.called(call_id)
@@ -196,10 +196,13 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class ToolErrorToolset(WrapperToolset[Any]):
-    """Tools one after another, whose failures are answers. The `deps` are `CallDeps`."""
+    """Runs tools one after another and returns failures as results.
+
+    The `deps` are `CallDeps`.
+    """
 
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
-        """Return the tools, without what would end the agent's run in place of an answer."""
+        """Return the tools, without settings that would end the run instead of a result."""
         calls: ToolCalls = ctx.deps.tools
         tools = await super().get_tools(ctx)
         calls.offer(tools)
@@ -214,7 +217,7 @@ class ToolErrorToolset(WrapperToolset[Any]):
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
     ) -> Any:
-        """Return what the tool returned, in its JSON form; ToolFailed for whatever went wrong."""
+        """Return the JSON form of the tool's result; raise ToolFailed for each failure."""
         calls: ToolCalls = ctx.deps.tools
         terms = calls.terms[name]
         call_id = ctx.tool_call_id or ""
@@ -226,7 +229,7 @@ class ToolErrorToolset(WrapperToolset[Any]):
                 lambda: super(ToolErrorToolset, self).call_tool(name, tool_args, ctx, tool), terms
             )
             content, given = _answer(value, tool)
-        except Exception as error:  # noqa: BLE001 - whatever a user's tool raises is its answer
+        except Exception as error:  # noqa: BLE001 - a user's tool may raise anything
             content, cause = _failed(error, name, tool), error
         finally:
             working.reset(token)
@@ -237,11 +240,11 @@ class ToolErrorToolset(WrapperToolset[Any]):
 
 
 class _NotHere(Exception):
-    """The tool waits for somebody outside of the run."""
+    """The tool needs an approval, or runs outside of this process."""
 
 
 class _TooSlow(Exception):
-    """The tool ran past its timeout."""
+    """The tool exceeded its timeout."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"it ran past its {seconds:g} s")
@@ -263,7 +266,7 @@ async def _worked(work: Callable[[], Awaitable[Any]], terms: ToolContract) -> An
 
 
 def _answer(value: object, tool: ToolsetTool[Any]) -> tuple[Content, Any]:
-    """Return the content of a call that returned *value*, and what the model is given."""
+    """Return the content of a call that returned *value*, and the value for the model."""
     ours = (tool.tool_def.metadata or {}).get(OURS)
     if isinstance(ours, Tool) and ours.refused and ours.refused(cast("Any", value)):
         return _refusal(cast("dict[str, Any]", value)), value
@@ -307,7 +310,7 @@ def _failed(error: Exception, name: str, tool: ToolsetTool[Any]) -> Content:
 
 
 def _shown(content: Content, given: object) -> str:
-    """Return what the model sees of an error: a tool's own answer where it gave one."""
+    """Return the text of an error for the model: the tool's own result if it has one."""
     if given is not None:
         return encode(given).decode()
     return error_text(cast("dict[str, Any]", content["error"]))
@@ -317,9 +320,9 @@ _built: WeakKeyDictionary[AgentSpec, ModelAgent[Any, Any]] = WeakKeyDictionary()
 
 
 class CallDeps:
-    """The `deps` of a call's loop: its *tools*, and what a hook wants sent before the loop.
+    """The `deps` of a call's loop: its tools, and a hook's rewritten messages.
 
-    `base` is how many messages went before the loop.
+    `base` is the number of messages before the loop.
     """
 
     def __init__(self, tools: ToolCalls) -> None:
@@ -329,7 +332,7 @@ class CallDeps:
 
 
 def built(agent: AgentSpec) -> ModelAgent[Any, Any]:
-    """Return the pydantic-ai agent whose runs are calls of *agent*; their `deps` are `CallDeps`."""
+    """Return the pydantic-ai agent that runs calls of *agent*; `deps` are `CallDeps`."""
     found = _built.get(agent)
     if found is None:
         toolsets = [kept(each) for each in agent.toolsets]
@@ -354,12 +357,12 @@ def _context_of(ctx: RunContext[Any]) -> ToolContext:
 
 
 class RequestRewrite(AbstractCapability[Any]):
-    """Sends what a hook wants sent with one request, in place of what went before the loop."""
+    """Replaces the messages before the loop, in one request, as a hook returned them."""
 
     async def before_model_request(
         self, ctx: RunContext[Any], request_context: ModelRequestContext
     ) -> ModelRequestContext:
-        """Return the request as the hook wants it."""
+        """Return the request as the hook changed it."""
         deps: CallDeps = ctx.deps
         if deps.rewritten is None:
             return request_context
@@ -380,11 +383,11 @@ ToTools: TypeAlias = CallToolsNode[Any, Any]
 
 
 class AgentCall:
-    """One call of *agent* in *run*, whose *index*-th result it is: made once, by `made`.
+    """One call of *agent* in *run*; `made` runs it once.
 
-    At most *max_iter* requests are made, None being no limit, and *timeout* seconds taken. When it
-    is over, `result` is what it came to and `ending` why; they are there too when the call was
-    cancelled.
+    Its result is number *index* of the run. At most *max_iter* requests are made, None being no
+    limit, within *timeout* seconds. When it is over, `result` is its result and `ending` the
+    reason; both exist also after a cancellation.
     """
 
     def __init__(
@@ -409,10 +412,10 @@ class AgentCall:
         self._steps = 0
 
     async def made(self) -> InferenceResult:
-        """Return what the call came to, however it ended.
+        """Run the call and return its result, however it ended.
 
-        What keeps it from beginning is raised: NoModel, NotRunnable, ToolNameTaken, InvalidInput
-        for a tool chosen that is not there. So is a cancellation, once `result` is there.
+        What prevents its start is raised: NoModel, NotRunnable, ToolNameTaken, InvalidInput for a
+        chosen tool that does not exist. So is a cancellation, once `result` is set.
         """
         limit = asyncio.timeout(self._timeout)
         try:
@@ -424,14 +427,14 @@ class AgentCall:
             self._end("timeout", error, detail=f"it ran past its {self._timeout:g} s")
         except asyncio.CancelledError:
             self._end("cancelled")
-            self.result = self._told()
+            self.result = self._result()
             raise
         self.result = await self._finished()
         return self.result
 
     @property
     def kept(self) -> bool:
-        """Whether the result belongs in the state: whole, or cut short with something in it."""
+        """Whether the result belongs in the state: complete, or cut short with content."""
         result = self.result
         if result is None:
             return False
@@ -446,8 +449,8 @@ class AgentCall:
         model = self.run.model_of(self.agent)
         if model is None:
             raise no_model(self.agent)
-        for told in await connect(self.agent, self.run):
-            await self.run.tell("mcp.unavailable", told, agent=self.agent.name)
+        for unavailable in await connect(self.agent, self.run):
+            await self.run.tell("mcp.unavailable", unavailable, agent=self.agent.name)
         try:
             await self._exchange(model)
         except HookFailed as error:
@@ -478,7 +481,7 @@ class AgentCall:
             seen_to.reset(seen)
 
     def _options(self, model: AnyModel, sent: Sent) -> dict[str, Any]:
-        """Return how pydantic-ai is to run the loop."""
+        """Return the arguments for pydantic-ai's loop."""
         most = self._tools.most_errors + 1
         return {
             "message_history": sent.messages,
@@ -503,7 +506,7 @@ class AgentCall:
                     return
                 node = await self._ask(graph, node)
             elif ModelAgent.is_call_tools_node(node):
-                await self._hear(node)
+                await self._on_response(node)
                 node = await self._use_tools(graph, node)
                 if self._tools.errors >= self._tools.most_errors:
                     self._next = node.request if ModelAgent.is_model_request_node(node) else None
@@ -513,7 +516,7 @@ class AgentCall:
                 node = await graph.next(node)
 
     async def _may_ask(self, begin: AgentRequest) -> bool:
-        """Tell whether one more request is to be made; else how the call ends is known."""
+        """Return whether one more request is to be made; set the ending if not."""
         if self._steps == self._max_iter:
             self._end("max_steps", detail=f"{self._steps} requests")
             return False
@@ -538,7 +541,7 @@ class AgentCall:
         return True
 
     async def _ask(self, graph: Graph, node: ToModel) -> Any:
-        """Make the request of *node*, and tell what comes as it comes; return what is next."""
+        """Make the request of *node*, emit pieces on arrival, return the next node."""
         self._steps += 1
         watched = self.run.watched
         if watched and can_stream(graph.ctx.deps.model):
@@ -556,8 +559,8 @@ class AgentCall:
         data = {"delta": delta, "step": self._steps}
         await self.run.tell(kind, data, agent=self.agent.name)
 
-    async def _hear(self, node: ToTools) -> None:
-        """Let the agent's hook see, and change, the reply of *node* before its tools work."""
+    async def _on_response(self, node: ToTools) -> None:
+        """Let the agent's hook change the reply of *node* before its tools run."""
         if self.agent.hooks and self.agent.hooks.on_response:
             before = self._record.result(self._exchanged(), stop_reason="done")
             after = await answered(self.agent, before, self.run.handle)
@@ -572,16 +575,16 @@ class AgentCall:
         return await graph.next(node)
 
     def _exchanged(self) -> list[ModelMessage]:
-        """Return what the call's own loop said and got so far."""
+        """Return the messages of the call's own loop so far."""
         if self._graph is None or not self._steps:
             return []
         found = self._graph.all_messages()[self._deps.base :]
         if self._next is not None and not any(each is self._next for each in found):
-            # What the tools gave to a request that is not to be made.
+            # The tool results for a request that will not be made.
             found.append(self._next)
         return found
 
-    def _told(self) -> InferenceResult:
+    def _result(self) -> InferenceResult:
         exchanged = self._exchanged()
         if exchanged:
             exchanged = repair_messages(exchanged)
@@ -590,18 +593,18 @@ class AgentCall:
 
     async def _finished(self) -> InferenceResult:
         """Return the result as the agent's hook leaves it."""
-        result = self._told()
+        result = self._result()
         if self.ending.reason == "hook_error":
             return result
         try:
             return await finished(self.agent, result, self.run.handle)
         except HookFailed as error:
             self._end("hook_error", error.__cause__, detail=error.hook)
-            return self._told()
+            return self._result()
 
 
 def no_model(agent: AgentSpec) -> NoModel:
-    """Return the error that *agent* has nobody to ask."""
+    """Return the error for an *agent* without a model."""
     return NoModel(
         f"The agent {agent.name} has no model.",
         agent=agent.name,

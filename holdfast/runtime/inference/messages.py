@@ -1,4 +1,4 @@
-"""Messages of a model to ours, and back."""
+"""Convert messages of pydantic-ai to ours, and back."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import is_dataclass
@@ -44,7 +44,7 @@ from holdfast.memories.state.state import NetworkState
 
 
 def to_model(messages: Iterable[Message]) -> list[ModelMessage]:
-    """Return *messages* as they are sent: what one side says in a row is one message."""
+    """Return *messages* for a model, consecutive messages of one side joined."""
     found: list[ModelMessage] = []
     for message in messages:
         last = found[-1] if found else None
@@ -52,28 +52,28 @@ def to_model(messages: Iterable[Message]) -> list[ModelMessage]:
             if not isinstance(last, ModelResponse):
                 last = ModelResponse([])
                 found.append(last)
-            last.parts = [*last.parts, *_said(message)]
+            last.parts = [*last.parts, *_response_parts(message)]
         else:
             if not isinstance(last, ModelRequest):
                 last = ModelRequest([])
                 found.append(last)
-            last.parts = [*last.parts, _heard(message)]
+            last.parts = [*last.parts, _request_part(message)]
     return found
 
 
 def error_text(error: dict[str, JSON]) -> str:
-    """Return what a model is told of the *error* of a tool."""
+    """Return the text of a tool's *error* for a model."""
     name, message = error["name"], error["message"]
     return f"{name}: {message}" if message else str(name)
 
 
-def _said(message: Message) -> list[ModelResponsePart]:
+def _response_parts(message: Message) -> list[ModelResponsePart]:
     if isinstance(message, ToolCallMessage):
         return [_call(each) for each in message.tools]
     return [TextPart(text_of(message))]
 
 
-def _heard(message: Message) -> ModelRequestPart:
+def _request_part(message: Message) -> ModelRequestPart:
     if isinstance(message, ToolResultMessage):
         return _returned(message)
     text = text_of(cast("TextMessage", message))
@@ -98,17 +98,17 @@ def _returned(message: ToolResultMessage) -> ToolReturnPart:
 
 
 DEPTH = 200
-"""How deep what a tool returns may be nested."""
+"""Greatest nesting depth of a tool's return value."""
 
-_TOLD = (BaseModel, date, time, timedelta, Decimal, Enum, UUID)
+_PYDANTIC = (BaseModel, date, time, timedelta, Decimal, Enum, UUID)
 
 
 class NotJSON(Exception):
-    """What was returned has no JSON form; the text says where and what."""
+    """The returned value has no JSON form; the text names the place and the reason."""
 
 
 def json_form(value: object) -> JSON:
-    """Return the JSON form of *value*, a copy of its own; NotJSON if it has none."""
+    """Return the JSON form of *value* as a copy; raise NotJSON if it has none."""
     try:
         encoded = json_values.encode(
             _plain(value, DEPTH),
@@ -125,7 +125,7 @@ def json_form(value: object) -> JSON:
 
 
 def _plain(value: Any, deeper: int) -> Any:
-    if isinstance(value, _TOLD) or (is_dataclass(value) and not isinstance(value, type)):
+    if isinstance(value, _PYDANTIC) or (is_dataclass(value) and not isinstance(value, type)):
         return to_jsonable_python(value)
     if isinstance(value, msgspec.Struct):
         return msgspec.to_builtins(value)
@@ -134,7 +134,7 @@ def _plain(value: Any, deeper: int) -> Any:
     if deeper and isinstance(value, Mapping):
         members = cast("Mapping[Any, Any]", value)
         return {name: _plain(each, deeper - 1) for name, each in members.items()}
-    # If this is none, it is said with its place by whoever writes it down.
+    # If this is not JSON, encoding it raises with its place.
     return value
 
 
@@ -142,38 +142,38 @@ Content: TypeAlias = dict[str, JSON]
 
 
 class ToolOutcome:
-    """What one call of a tool came to: its content, and how long it took."""
+    """The outcome of one tool call: its content, and its duration in ms."""
 
     def __init__(self, content: Content, duration_ms: int | None = None) -> None:
         self.content, self.duration_ms = content, duration_ms
 
 
 Answers: TypeAlias = Mapping[tuple[int, str], ToolOutcome]
-"""By the step and the id of the call."""
+"""Outcomes by step and call id."""
 
 
 def failure(name: str, message: str, kind: ErrorKind) -> Content:
-    """Return the content of a call that gave no data."""
+    """Return the content of a failed call."""
     return {"error": {"name": whole(name), "message": whole(message), "kind": kind}}
 
 
 def whole(text: str) -> str:
-    """Return *text* with each lone half of a character replaced."""
+    """Return *text* with each lone surrogate replaced."""
     return text if text.isascii() else text.encode(errors="replace").decode()
 
 
 def said(response: ModelResponse) -> str:
-    """Return the text of *response*, its pieces joined."""
+    """Return the text of *response*, its parts joined."""
     return whole("".join(part.content for part in response.parts if isinstance(part, TextPart)))
 
 
 def calls(response: ModelResponse) -> list[ToolCallPart]:
-    """Return the calls of our tools that *response* asks for."""
+    """Return the calls of our tools in *response*."""
     return [part for part in response.parts if isinstance(part, ToolCallPart)]
 
 
 def tool_call(part: ToolCallPart) -> ToolCall:
-    """Return the call *part* asks for, with what the model sent; as text where that is no JSON."""
+    """Return the call in *part*, with its arguments as JSON, or as text if invalid."""
     given: Any = part.args
     if isinstance(given, str):
         try:
@@ -190,7 +190,7 @@ def tool_call(part: ToolCallPart) -> ToolCall:
 
 
 def content_of(part: ToolReturnPart) -> Content:
-    """Return what *part* tells of its call, of which nothing else is known."""
+    """Return the content of a call of which only *part* is known."""
     if part.outcome == "success":
         try:
             return {"data": json_form(part.content)}
@@ -206,7 +206,7 @@ def content_of(part: ToolReturnPart) -> Content:
         kind = "unknown_tool"
     name, reason = _NAMES[kind], _reason(part.content)
     if kind == "raised" and ": " in reason:
-        # What a model is told of an exception begins with its class.
+        # The text of an exception for a model begins with its class.
         name, _, reason = reason.partition(": ")
     return failure(name, reason, kind)
 
@@ -221,7 +221,7 @@ _NAMES: Mapping[ErrorKind, str] = {
 
 
 def _reason(content: object) -> str:
-    """Return why a call was refused: a text, or what validation found, a place each."""
+    """Return the reason of a refused call: a text, or the problems by place."""
     if isinstance(content, str):
         return content
     if isinstance(content, list):
@@ -238,7 +238,7 @@ def _problem(found: object) -> str:
 
 
 def texts(messages: Iterable[ModelMessage], agent: str) -> list[Message]:
-    """Return what the model said in *messages*, a text for each reply that has one."""
+    """Return the model's texts in *messages*, one for each reply with text."""
     found: list[Message] = []
     for step, response in _replies(messages):
         if text := said(response):
@@ -254,10 +254,9 @@ def texts(messages: Iterable[ModelMessage], agent: str) -> list[Message]:
 def tool_results(
     messages: Iterable[ModelMessage], agent: str, answers: Answers
 ) -> list[ToolResultMessage]:
-    """Return what the calls in *messages* came to, in the order they were asked for.
+    """Return the results of the calls in *messages*, in the order of the calls.
 
-    *answers* knows more of a call than what the model was told. A call that has no answer yet is
-    left out.
+    *answers* has more facts of a call than the model got. A call without a result is left out.
     """
     found: list[ToolResultMessage] = []
     for step, response, parts in _steps(messages):
@@ -290,7 +289,7 @@ def _replies(messages: Iterable[ModelMessage]) -> list[tuple[int, ModelResponse]
 def _steps(
     messages: Iterable[ModelMessage],
 ) -> list[tuple[int, ModelResponse, dict[str, ToolReturnPart]]]:
-    """Return each reply with its step and, by id, what came back for its calls."""
+    """Return each reply with its step, and the returned parts of its calls by id."""
     found: list[tuple[int, ModelResponse, dict[str, ToolReturnPart]]] = []
     for message in messages:
         if isinstance(message, ModelResponse):
@@ -305,14 +304,14 @@ Signature: TypeAlias = list[tuple[object, ...]]
 
 
 class HistoryTurn(Struct, frozen=True):
-    """What one result tells, and the same as its provider knows it, where that is to be had."""
+    """The messages of one result, and the provider's own form where it is available."""
 
     messages: tuple[Message, ...]
     native: list[ModelMessage] | None = None
 
 
 class HistoryTurns(Struct, frozen=True, kw_only=True):
-    """The opening, the turns of earlier runs, those of this run, and what a budget left out."""
+    """The opening, earlier runs' turns, this run's turns, and the budget's window."""
 
     opening: list[Message]
     earlier: list[HistoryTurn]
@@ -321,7 +320,7 @@ class HistoryTurns(Struct, frozen=True, kw_only=True):
 
 
 def turns_of(state: NetworkState, *, agent: str, run_id: str, view: View) -> HistoryTurns:
-    """Return what *agent*, in the run *run_id*, sees of *state* through *view*.
+    """Return the turns of *state* for *agent* in the run *run_id* through *view*.
 
     The input of this run is in none of the turns: it is sent once, by itself.
     """
@@ -366,28 +365,28 @@ def _grouped(said: Iterable[WindowMessage]) -> dict[str, list[Message]]:
 
 
 def _native(result: InferenceResult, spoken: Sequence[Message]) -> list[ModelMessage] | None:
-    """Return *spoken* from the exchange itself, so that signatures and reasoning go back.
+    """Return *spoken* from the exchange itself, to send signatures and reasoning back.
 
-    None where the two do not tell the same: a hook or a view changed what the agent sees.
+    None where the two differ: a hook or a view changed what the agent sees.
     """
     if not result.raw:
         return None
-    asked = [each for each in spoken[:1] if each.role == "user"]
+    prompts = [each for each in spoken[:1] if each.role == "user"]
     try:
         exchanged = ModelMessagesTypeAdapter.validate_json(result.raw)
     except ValidationError:
         return None
-    told_again = [
+    restored = [
         *texts(exchanged, result.agent),
         *tool_results(exchanged, result.agent, {}),
     ]
-    if _signature(spoken[len(asked) :]) != _signature(told_again):
+    if _signature(spoken[len(prompts) :]) != _signature(restored):
         return None
-    return [*to_model(asked), *exchanged]
+    return [*to_model(prompts), *exchanged]
 
 
 def _signature(messages: Iterable[Message]) -> Signature:
-    """Return what *messages* tell, without when and in which order of kinds."""
+    """Return the contents of *messages*: texts, then tool results, without instants."""
     said: Signature = []
     returned: Signature = []
     for message in messages:

@@ -1,7 +1,7 @@
 """One request to a model: hooks and streaming.
 
-System text; the agent's opening words; the opening; turns of earlier runs, oldest first; the new
-input; turns of this run. A request never ends with an agent's words.
+A request has, in order: the system text; the agent's opening message; the opening; turns of earlier
+runs, oldest first; the new input; turns of this run. It never ends with an agent's message.
 """
 
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Sequence
@@ -38,20 +38,20 @@ from holdfast.runtime.inference.messages import HistoryTurn, to_model, turns_of
 from holdfast.runtime.inference.run_types import Run
 
 GO_ON = "Continue."
-"""What closes a request that would end with an agent's words; it is not stored."""
+"""The last message of a request that would end with an agent's; it is not stored."""
 
 
 class Sent(Struct, frozen=True):
-    """What goes before an agent's own loop: the system text, and all that was said."""
+    """The system text and the messages before an agent's own loop."""
 
     system: str
     messages: list[ModelMessage]
 
 
 class AgentRequest(Struct, frozen=True, kw_only=True):
-    """What a call of an agent begins with.
+    """The first request of an agent's call.
 
-    `prompt` is system text, opening and new input, `history` what was said before; of its turns,
+    `prompt` is system text, opening and new input, `history` what was said before. Of its turns,
     `earlier` go before the input, `later` are this run's and follow it.
     """
 
@@ -62,13 +62,13 @@ class AgentRequest(Struct, frozen=True, kw_only=True):
     later: tuple[HistoryTurn, ...]
 
     def sent(self, prompt: Sequence[Message], history: Sequence[Message]) -> Sent:
-        """Return what is sent when a hook wants *prompt* and *history*."""
-        system, opening, asked = self._parted(prompt)
+        """Return the messages to send for a hook's *prompt* and *history*."""
+        system, opening, question = self._parted(prompt)
         before, after = self._divided(history)
         found = [
             *to_model(opening),
             *_native(before, self.earlier),
-            *to_model(asked),
+            *to_model(question),
             *_native(after, self.later),
         ]
         return Sent(system, closed(found))
@@ -76,7 +76,7 @@ class AgentRequest(Struct, frozen=True, kw_only=True):
     def _parted(
         self, prompt: Sequence[Message]
     ) -> tuple[str, Sequence[Message], Sequence[Message]]:
-        """Return the system text, the opening, and what is asked, which comes last."""
+        """Return the system text, the opening, and the input, which comes last."""
         system = ""
         if prompt and prompt[0].role == "system":
             system, prompt = text_of(prompt[0]), prompt[1:]
@@ -89,44 +89,44 @@ class AgentRequest(Struct, frozen=True, kw_only=True):
         return system, prompt[:at], prompt[at:]
 
     def _divided(self, history: Sequence[Message]) -> tuple[Sequence[Message], Sequence[Message]]:
-        """Return what of *history* goes before the input, and what follows it: from this run on."""
+        """Split *history* at this run's first turn: before and after the input."""
         ours = {id(message) for turn in self.later for message in turn.messages}
         at = next((i for i, each in enumerate(history) if id(each) in ours), len(history))
         return history[:at], history[at:]
 
 
 async def sending(agent: AgentSpec, run: Run, system: str) -> AgentRequest:
-    """Return what a call of *agent* in *run* begins with, under the *system* text."""
+    """Return the first request of *agent* in *run*, under the *system* text."""
     view = run.view_of(agent)
     found = turns_of(run.state, agent=agent.name, run_id=run.id, view=view)
     if found.window is not None:
         run.leave_out(found.window)
-    asked = messages.user(run.input) if run.input else None
+    question = messages.user(run.input) if run.input else None
     spoken: list[Message] = [messages.system(system)] if system else []
     if agent.assistant:
         spoken.append(TextMessage(role="assistant", content=agent.assistant, agent=agent.name))
     spoken.extend(found.opening)
-    if asked is not None:
-        spoken.append(asked)
+    if question is not None:
+        spoken.append(question)
     history = [message for turn in (*found.earlier, *found.later) for message in turn.messages]
     return AgentRequest(
         prompt=tuple(spoken),
         history=tuple(history),
-        input=asked,
+        input=question,
         earlier=tuple(found.earlier),
         later=tuple(found.later),
     )
 
 
 def closed(found: list[ModelMessage]) -> list[ModelMessage]:
-    """Return *found*, ending with what asks the agent to go on where an agent spoke last."""
+    """Return *found*, with a request to continue where an agent's message is last."""
     if found and isinstance(found[-1], ModelResponse):
         return [*found, ModelRequest([UserPromptPart(GO_ON)])]
     return found
 
 
 def _native(said: Sequence[Message], turns: Sequence[HistoryTurn]) -> list[ModelMessage]:
-    """Return *said* as it is sent; a turn that is in it whole goes as its provider knows it."""
+    """Return *said* for a model; complete turns go in their provider's form."""
     found: list[ModelMessage] = []
     loose: list[Message] = []
     whole = {id(turn.messages[0]): turn for turn in turns if turn.messages and turn.native}
@@ -153,7 +153,7 @@ _CHANGEABLE = ("prompt", "history", "stop")
 
 
 class HookFailed(Exception):
-    """A hook raised, or answered what it may not; that is its cause."""
+    """A hook raised, or returned an invalid value; that is its cause."""
 
     def __init__(self, hook: str) -> None:
         super().__init__(f"the hook {hook} failed")
@@ -161,11 +161,14 @@ class HookFailed(Exception):
 
 
 async def is_enabled(agent: AgentSpec, run: Any) -> bool:
-    """Tell whether *agent* may be called in *run*; HookFailed if it cannot be told."""
+    """Return whether *agent* may be called in *run*.
+
+    Raise HookFailed if its hook fails.
+    """
     enabled = agent.hooks.enabled if agent.hooks else None
     if enabled is None or isinstance(enabled, bool):
         return enabled is not False
-    answer = await _asked("enabled", enabled, agent, run)
+    answer = await _called("enabled", enabled, agent, run)
     if not isinstance(answer, bool):
         raise HookFailed("enabled") from InvalidInput("enabled", "must return a bool", given=answer)
     return answer
@@ -175,7 +178,7 @@ async def system_text(agent: AgentSpec, run: Any) -> str:
     """Return the instructions of *agent* in *run*."""
     if isinstance(agent.instructions, str):
         return agent.instructions
-    text: Any = await _asked("instructions", agent.instructions, run)
+    text: Any = await _called("instructions", agent.instructions, run)
     if not isinstance(text, str):
         raise HookFailed("instructions") from InvalidInput(
             "instructions", "must return text", given=text
@@ -184,11 +187,11 @@ async def system_text(agent: AgentSpec, run: Any) -> str:
 
 
 async def started(start: AgentStart) -> AgentStart:
-    """Return what is to be sent, by the agent's hook, in place of *start*."""
+    """Return *start* as changed by the agent's hook."""
     hook = start.agent.hooks.on_start if start.agent.hooks else None
     if hook is None:
         return start
-    answer = await _asked("on_start", hook, start)
+    answer = await _called("on_start", hook, start)
     try:
         return _start(start, answer)
     except InvalidInput as error:
@@ -196,13 +199,16 @@ async def started(start: AgentStart) -> AgentStart:
 
 
 async def answered(agent: AgentSpec, result: InferenceResult, run: Any) -> InferenceResult:
-    """Return *result* as the agent's hook, asked after a reply, wants it."""
+    """Return *result* as changed by the agent's hook after a reply."""
     hook = agent.hooks.on_response if agent.hooks else None
     return await _result("on_response", hook, result, run) if hook else result
 
 
 async def finished(agent: AgentSpec, result: InferenceResult, run: Any) -> InferenceResult:
-    """Return *result* as the agent's hook, asked at the end, wants it; whose it is stays."""
+    """Return *result* as changed by the agent's hook at the end.
+
+    The agent, the ids and the index stay.
+    """
     hook = agent.hooks.on_finish if agent.hooks else None
     if hook is None:
         return result
@@ -215,7 +221,7 @@ async def finished(agent: AgentSpec, result: InferenceResult, run: Any) -> Infer
 async def _result(
     name: str, hook: Callable[..., Any], result: InferenceResult, run: Any
 ) -> InferenceResult:
-    answer = await _asked(name, hook, result, run)
+    answer = await _called(name, hook, result, run)
     if answer is None:
         return result
     if not isinstance(answer, InferenceResult):
@@ -225,11 +231,11 @@ async def _result(
     return answer
 
 
-async def _asked(name: str, hook: Callable[..., Any], *given: Any) -> object:
+async def _called(name: str, hook: Callable[..., Any], *given: Any) -> object:
     try:
         return await awaited(hook(*given))
     except Exception as error:
-        # Whatever a user's code raises; it is the cause, by which the run's end is told.
+        # A user's code may raise anything; the run ends with it as the cause.
         raise HookFailed(name) from error
 
 
@@ -270,7 +276,7 @@ def _messages(name: str, given: object) -> tuple[Message, ...]:
 
 
 def retell(response: ModelResponse, before: InferenceResult, after: InferenceResult) -> None:
-    """Put the last text of *after* in the place of what *response*, the last of *before*, says."""
+    """Replace the text of *response*, the last reply of *before*, by that of *after*."""
     text = _last(after) if after.output else ""
     if len(after.output) == len(before.output) and text == _last(before):
         return
@@ -280,7 +286,7 @@ def retell(response: ModelResponse, before: InferenceResult, after: InferenceRes
 
 
 def said_of(response: ModelResponse) -> str:
-    """Return what *response* says."""
+    """Return the text of *response*."""
     return "".join(part.content for part in response.parts if isinstance(part, TextPart))
 
 
@@ -294,34 +300,34 @@ def _with(parts: Sequence[ModelResponsePart], text: str) -> list[ModelResponsePa
     at = first
     if at is None:
         at = next((i for i, each in enumerate(parts) if isinstance(each, ToolCallPart)), len(parts))
-    told = parts[at] if first is not None else TextPart("")
-    kept: list[ModelResponsePart] = list(parts[:at])
-    if text and isinstance(told, TextPart):
-        kept.append(replace(told, content=text))
-    return [*kept, *(each for each in parts[at:] if not isinstance(each, TextPart))]
+    part = parts[at] if first is not None else TextPart("")
+    parts_before: list[ModelResponsePart] = list(parts[:at])
+    if text and isinstance(part, TextPart):
+        parts_before.append(replace(part, content=text))
+    return [*parts_before, *(each for each in parts[at:] if not isinstance(each, TextPart))]
 
 
 DeltaType: TypeAlias = Literal["text.delta", "reasoning.delta"]
 Delta: TypeAlias = tuple[DeltaType, str]
 
 _OF_FUNCTION: Final = "FunctionModel.request_stream"
-"""A method by its name: importing its module costs every start 20 ms (`bench/startup.py`)."""
+"""A name, as importing the module costs each start 20 ms (`bench/startup.py`)."""
 
 
 def can_stream(model: Model) -> bool:
-    """Tell whether *model* can answer piece by piece."""
+    """Return whether *model* can stream."""
     if isinstance(model, WrapperModel):
         return can_stream(model.wrapped)
     if isinstance(model, FallbackModel):
         return all(map(can_stream, model.models))
-    asked = type(model).request_stream
-    if getattr(asked, "__qualname__", None) == _OF_FUNCTION:
+    method = type(model).request_stream
+    if getattr(method, "__qualname__", None) == _OF_FUNCTION:
         return getattr(model, "stream_function", None) is not None
-    return asked is not Model.request_stream
+    return method is not Model.request_stream
 
 
 async def deltas(stream: AsyncIterable[Any]) -> AsyncIterator[Delta]:
-    """Give the pieces of text and of reasoning in *stream* as they arrive."""
+    """Yield the pieces of text and of reasoning in *stream* as they arrive."""
     async for event in stream:
         found: Delta | None = None
         match event:

@@ -1,4 +1,4 @@
-"""Result and record of one run of an agent."""
+"""Types of one run of an agent: the run, its end, its record."""
 
 from collections.abc import Iterable, Sequence
 from copy import deepcopy
@@ -20,18 +20,17 @@ from holdfast.runtime.inference.messages import Answers, texts, tool_results, wh
 from holdfast.runtime.run_events import RunEventType
 
 MAX_ITER = 20
-"""Requests of one call, unless told otherwise."""
+"""Default limit of requests in one call."""
 MAX_TOOL_ERRORS = 20
-"""Errors of tools in one call, unless told otherwise."""
+"""Default limit of tool errors in one call."""
 
 
 class Run(Protocol):
-    """The run a call is part of.
+    """The run that a call is part of.
 
-    `handle` is what hooks, instructions and tools are given as the run: a `NetworkRun`, or None
-    for an agent that stands alone. `system_prompt` follows the agent's own. `usage` is added to
-    in place, so that `usage_limits` hold for the whole run; `mcp` takes what is known of each MCP
-    server, by name.
+    `handle` is passed to hooks, instructions and tools as the run: a `NetworkRun`, or None for an
+    agent that runs alone. `system_prompt` follows the agent's own. `usage` is added to in place, so
+    that `usage_limits` hold for the whole run. `mcp` holds the status of each MCP server, by name.
     """
 
     id: str
@@ -46,7 +45,7 @@ class Run(Protocol):
 
     @property
     def handle(self) -> Any:
-        """Return what is given to hooks, instructions and tools as the run."""
+        """Return the run for hooks, instructions and tools."""
         ...
 
     @property
@@ -56,19 +55,19 @@ class Run(Protocol):
 
     @property
     def watched(self) -> bool:
-        """Tell whether anybody looks on, so that a model is asked to stream."""
+        """Return whether there is an observer, so that models are to stream."""
         ...
 
     def model_of(self, agent: AgentSpec) -> AnyModel | None:
-        """Return the model *agent* is to ask, or None when nobody named one."""
+        """Return the model for *agent*, or None when none is set."""
         ...
 
     def view_of(self, agent: AgentSpec) -> View:
-        """Return how *agent* sees what was said before."""
+        """Return the view of *agent* on earlier messages."""
         ...
 
     def leave_out(self, window: Window) -> None:
-        """Take note of what *window* left out."""
+        """Record what *window* left out."""
         ...
 
     async def tell(
@@ -79,7 +78,7 @@ class Run(Protocol):
         agent: str | None,
         call_id: str | None = None,
     ) -> None:
-        """Send an event of *type*; waits for a slow reader."""
+        """Emit an event of *type*; wait for a slow reader."""
         ...
 
 
@@ -113,7 +112,7 @@ COMPLETED: Final[frozenset[str]] = frozenset({"done", "no_agent", "max_steps", "
 
 
 class RunEnd(Struct, frozen=True):
-    """Why a call or a run ended; `cause` is what was raised, if that is why."""
+    """The reason why a call or a run ended; `cause` is the exception, if any."""
 
     reason: StopReason = "done"
     detail: str = ""
@@ -121,20 +120,20 @@ class RunEnd(Struct, frozen=True):
 
     @property
     def status(self) -> Status:
-        """Whether that is completed, failed or cancelled."""
+        """The status of the end: completed, failed or cancelled."""
         if self.reason == "cancelled":
             return "cancelled"
         return "completed" if self.reason in COMPLETED else "failed"
 
     def error(self) -> dict[str, Any] | None:
-        """Return the name and the message of what was raised, or None."""
+        """Return the class name and message of the exception, or None."""
         if self.cause is None:
             return None
         return {"name": type(self.cause).__name__, "message": whole(str(self.cause))}
 
 
 def failure(agent: str, ending: RunEnd, *, result: object, run: object) -> RunFailed:
-    """Return the error that tells that *agent* failed, with its cause chained."""
+    """Return the error for a failed *agent*, with its cause chained."""
     why = str(ending.cause) if ending.cause else ending.detail
     error = RunFailed(
         f"The agent {agent} ended with {ending.reason}" + (f": {why}" if why else "."),
@@ -148,7 +147,7 @@ def failure(agent: str, ending: RunEnd, *, result: object, run: object) -> RunFa
 
 
 class CallRecord:
-    """What one call has come to: what it was given, what its tools answered, what it cost."""
+    """The record of one call: its input, its tools' results, its usage."""
 
     def __init__(self, agent: AgentSpec, run: Run, *, index: int, answers: Answers) -> None:
         self._agent, self._run, self._index, self._answers = agent, run, index, answers
@@ -164,7 +163,7 @@ class CallRecord:
         stop_reason: str,
         error: dict[str, Any] | None = None,
     ) -> InferenceResult:
-        """Return the result of what was *exchanged*, which ended for *stop_reason*."""
+        """Return the result of the *exchanged* messages, ended for *stop_reason*."""
         bare = [_bare(each) for each in exchanged]
         name = self._agent.name
         return InferenceResult(
