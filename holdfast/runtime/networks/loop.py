@@ -1,4 +1,4 @@
-"""The loop of a run: the router is asked, an agent is called, and so on to the end."""
+"""The loop of a network run: call the router, call an agent, until the end."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -33,7 +33,7 @@ from holdfast.runtime.networks.run import (
 from holdfast.runtime.run_events import RunEventType
 
 IDLE_MOST = 16
-"""Times in a row that a router may choose only agents that are switched off: it could go on so."""
+"""Limit of consecutive decisions for disabled agents only."""
 
 _TERMINAL: dict[str, RunEventType] = {
     "completed": "run.completed",
@@ -43,9 +43,10 @@ _TERMINAL: dict[str, RunEventType] = {
 
 
 async def made(run: NetworkExecution, router: AnyRouter | None) -> NetworkRun:
-    """Return *run*, in which *router* chooses, once it has ended; RunFailed if it is to raise.
+    """Return *run* once it has ended, with *router* deciding.
 
-    What keeps it from beginning is raised before anything is stored or told.
+    Raise RunFailed if the run failed and *raises* is set. What prevents its start is raised before
+    anything is stored or emitted.
     """
     await _ended(run, router)
     if run.options.raises and run.handle.status == "failed":
@@ -82,7 +83,10 @@ async def _ended(run: NetworkExecution, given: AnyRouter | None) -> None:
 
 
 async def _checked(run: NetworkExecution, router: AnyRouter | None) -> AnyRouter:
-    """Return *router*; NotRunnable without one, an agent for it, or a server they need."""
+    """Return *router* once the run can start.
+
+    Raise NotRunnable without a router, a model for it, an enabled agent, or a required server.
+    """
     network = run.network
     chosen = await enabled(run)
     if not chosen:
@@ -101,7 +105,10 @@ async def _checked(run: NetworkExecution, router: AnyRouter | None) -> AnyRouter
 
 
 async def _over_before(run: NetworkExecution) -> bool:
-    """Join the run's thread; tell whether the run has ended before, which is then told again."""
+    """Join the run's thread; return whether the run has ended before.
+
+    If so, emit that end again.
+    """
     record = await run.remembering.open(run.options.thread_id, again=run.options.run_id is not None)
     run.telling.thread_id = run.state.thread_id
     run.take_up()
@@ -109,7 +116,11 @@ async def _over_before(run: NetworkExecution) -> bool:
         return False
     cause = None if record.error is None else _Before(record.error)
     reason = record.stop_reason or "done"
-    run.started_at, run.ended_at, run.told = record.started_at, record.ended_at, record.usage
+    run.started_at, run.ended_at, run.recorded_usage = (
+        record.started_at,
+        record.ended_at,
+        record.usage,
+    )
     run.ending = RunEnd(cast("StopReason", reason), record.stop_detail or "", cause)
     run.queue.close()
     await _tell_end(run, run.ending)
@@ -117,14 +128,14 @@ async def _over_before(run: NetworkExecution) -> bool:
 
 
 class _Before(HoldfastError):
-    """What was raised when the run ended, in another process or before."""
+    """The exception of a run that ended earlier or in another process."""
 
     def __init__(self, error: Mapping[str, object]) -> None:
         super().__init__(f"{error['name']}: {error['message']}")
 
 
 async def _rounds(run: NetworkExecution, router: AnyRouter) -> None:
-    """Ask, call, and so on; ends by Over."""
+    """Call the router and the agents in turn; end by raising Over."""
     idle = 0
     while True:
         if run.max_iter is not None and run.calls >= run.max_iter:
@@ -145,7 +156,7 @@ async def _rounds(run: NetworkExecution, router: AnyRouter) -> None:
 
 
 def _heed(run: NetworkExecution) -> None:
-    """Over if somebody asked for the end, or time has passed."""
+    """Raise Over if the run is to stop or its time is over."""
     if run.interrupting.asked:
         raise cancelled(run)
     if run.stopping is not None:
@@ -155,7 +166,7 @@ def _heed(run: NetworkExecution) -> None:
 
 
 async def _route(run: NetworkExecution, router: AnyRouter) -> None:
-    """Ask *router*, tell what it decided, and do that."""
+    """Call *router*, emit its decision and apply it."""
     route = await routed(run, router)
     counts.asked()
     data = {"route": route.kind, "agents": list(route.names), "reason": route.reason}
@@ -172,7 +183,7 @@ async def _route(run: NetworkExecution, router: AnyRouter) -> None:
 
 
 async def _next(run: NetworkExecution) -> Agent | None:
-    """Return the first pending agent that may be called; None if there is none left."""
+    """Return the first pending agent that may be called; None if none is left."""
     while (given := run.queue.next()) is not None:
         try:
             agent = known(given, run.network.agents)
@@ -189,7 +200,7 @@ async def _next(run: NetworkExecution) -> Agent | None:
 
 
 async def _call(run: NetworkExecution, agent: Agent) -> None:
-    """Call *agent*, and keep what that came to; Over if it failed."""
+    """Call *agent* and store the result; raise Over if it failed."""
     await run.remembering_of(agent)
     await run.tell("agent.started", {"index": run.calls}, agent=agent.name)
     call = AgentCall(agent, run, index=run.calls, timeout=run.left)
@@ -218,18 +229,18 @@ async def _call(run: NetworkExecution, agent: Agent) -> None:
 
 
 async def _keep(run: NetworkExecution, call: AgentCall) -> RunEnd | None:
-    """Put the result of *call* in the state, then in the history, then tell of it.
+    """Store the result of *call* in the state and the history, then emit its end.
 
-    How the run ends is returned, where the history failed.
+    Return the end of the run if the history failed, else None.
     """
     result, broken = call.result, None
     if result is None:
         return None
     counts.called(call)
-    for window in run.omitted[run.omitted_told :]:
+    for window in run.omitted[run.omitted_emitted :]:
         data = {"count": len(window.omitted), "size": sum(o.size for o in window.omitted)}
         await run.tell("history.omitted", data, agent=call.agent.name)
-    run.omitted_told = len(run.omitted)
+    run.omitted_emitted = len(run.omitted)
     if call.kept:
         run.state.append_result(result)
         run.calls += 1
@@ -247,7 +258,7 @@ async def _keep(run: NetworkExecution, call: AgentCall) -> RunEnd | None:
 
 
 async def _finish(run: NetworkExecution, ending: RunEnd, *, begun: bool) -> None:
-    """Keep in the history how the run ended, and tell it, even to one cancelled once more."""
+    """Store the end of the run in the history, and emit it even if cancelled again."""
     run.queue.close()
     run.ended_at, run.ending = run.clock.now(), ending
     try:

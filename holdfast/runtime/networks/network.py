@@ -1,4 +1,4 @@
-"""Network: agents on one state, and what its runs need of it."""
+"""`Network`: agents on one state, and the start of its runs."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping
@@ -46,11 +46,11 @@ FACTS: Final[Mapping[str, tuple[str, ...]]] = {
     "run.failed": ("stop_reason", "usage", "dropped"),
     "run.cancelled": ("stop_reason", "usage", "dropped"),
 }
-"""What of each event goes on; pieces of texts do not."""
+"""The published fields of each event; pieces of texts are not published."""
 
 
 def notices_of(history: object) -> Callable[[RunEvent], None] | None:
-    """Return what tells the bus of *history*'s engine; None where there is none."""
+    """Return what publishes events on the bus of *history*'s engine; None without one."""
     if not isinstance(history, EngineHistory) or history.bus is None:
         return None
     bus, workspace = history.bus, history.hf.workspace
@@ -83,7 +83,7 @@ def _publish(bus: EventBus, event: RunEvent, workspace: str) -> None:
 
 
 def _fact(value: Any) -> str | int | float | bool | None:
-    """Return *value* as an event may hold it: one that has parts as its JSON."""
+    """Return *value* for an event: a list or dict as its JSON."""
     return value if isinstance(value, str | int | float | None) else encode(value).decode()
 
 
@@ -91,10 +91,10 @@ _going: set[asyncio.Task[NetworkRun]] = set()
 
 
 class NetworkRunArguments(TypedDict, total=False):
-    """How a run is to be; all may be left out, and goes before what the network says.
+    """Options of a run; all may be left out, and override those of the network.
 
     A run works on *state* itself (a state, its JSON text or its dict), or on a copy of the
-    network's; *data* are values to set there first. *model* is asked for every agent. *max_iter*
+    network's; *data* are values to set there first. *model* is used for every agent. *max_iter*
     bounds calls of agents (None: no bound), *timeout* seconds. With the *run_id* of a run that was
     begun before, what its thread holds of it is not run again. A failed run raises RunFailed,
     unless *raises* is False.
@@ -115,7 +115,7 @@ class NetworkRunArguments(TypedDict, total=False):
 
 
 class Network(NetworkSpec):
-    """Agents that work on one state. It holds nothing of any run; many may go on at once.
+    """Agents that work on one state. It holds no data of runs; runs may overlap.
 
     >>> from holdfast.runtime import Agent
     >>> from holdfast.testing.scripted import ScriptedModel
@@ -161,29 +161,29 @@ class Network(NetworkSpec):
 
     @cached_property
     def own_router(self) -> RoutingAgent:
-        """The router it makes for itself where it was given none."""
+        """The router of a network that was given none."""
         return RoutingAgent("router", instructions=DEFAULT)
 
     async def run(
         self, input: str | UserMessage, **options: Unpack[NetworkRunArguments]
     ) -> NetworkRun:
-        """Return the run that *input* begins, once it has ended; RunFailed if it failed.
+        """Run the network on *input*; return the ended run, or raise RunFailed.
 
-        NoAgentEnabled, NoRouter and InvalidInput, before anything is stored or sent, if it cannot
-        be run as it is.
+        Raise NoAgentEnabled, NoRouter or InvalidInput, before anything is stored or sent, if it
+        cannot be run as it is.
         """
         return await self._made(self._running(input, NetworkOptions(**options)))
 
     def start(self, input: str | UserMessage, **options: Unpack[NetworkRunArguments]) -> NetworkRun:
-        """Return the run that *input* begins at once; `wait` for it, or `cancel` it."""
+        """Start a run on *input* and return it; `wait` for it, or `cancel` it."""
         return self._started(input, NetworkOptions(**options))
 
     def stream(
         self, input: str | UserMessage, **options: Unpack[NetworkRunArguments]
     ) -> AsyncGenerator[RunEvent]:
-        """Give what happens as `run` would do it; leaving early cancels that.
+        """Yield the events of a `run`; leaving early cancels it.
 
-        The last event tells how it ended; RunFailed is raised after it.
+        The last event has the end of the run; RunFailed is raised after it.
         """
         given = NetworkOptions(**options)
         return followed(lambda sink: self._made(self._running(input, given, sink)))
@@ -191,7 +191,7 @@ class Network(NetworkSpec):
     def run_sync(
         self, input: str | UserMessage, **options: Unpack[NetworkRunArguments]
     ) -> NetworkRun:
-        """Do as `run` does, from plain code, and close the MCP servers of its agents."""
+        """Do as `run` does, from synchronous code, and close its agents' MCP servers."""
         return asyncio.run(self._run_and_close(input, NetworkOptions(**options)))
 
     async def aclose(self) -> None:

@@ -1,4 +1,4 @@
-"""The queue of agents that are to run."""
+"""The agents of a network by name, the queue of agents, and interruption."""
 
 import asyncio
 from collections.abc import Iterable, Iterator
@@ -14,10 +14,10 @@ AgentOrName: TypeAlias = Agent | str
 
 
 class AgentRoster:
-    """Agents with names that differ: iterated in their order, looked up by name or place.
+    """Agents with unique names: iterated in order, looked up by name or index.
 
     >>> from holdfast.runtime import Agent
-    >>> agents = Agents([Agent("ada", instructions=""), Agent("bob", instructions="")])
+    >>> agents = AgentRoster([Agent("ada", instructions=""), Agent("bob", instructions="")])
     >>> agents["bob"].name, agents.names, "eve" in agents
     ('bob', ('ada', 'bob'), False)
     """
@@ -33,7 +33,7 @@ class AgentRoster:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Their names, in their order."""
+        """The names, in order."""
         return tuple(self._by_name)
 
     def get(self, name: str) -> Agent | None:
@@ -59,7 +59,7 @@ class AgentRoster:
 
 
 class AgentQueue:
-    """Agents in the order they are to run. Tools on other threads may add to it."""
+    """The agents to run, in order. Tools on other threads may add to it."""
 
     def __init__(self) -> None:
         self._waiting: list[AgentOrName] = []
@@ -69,35 +69,35 @@ class AgentQueue:
 
     @property
     def pending(self) -> tuple[str, ...]:
-        """The names of those that wait."""
+        """The names of the pending agents."""
         with self._lock:
             return tuple(map(_name, self._waiting))
 
     @property
     def dropped(self) -> list[str]:
-        """The names of those that waited and did not run."""
+        """The names of the agents that were dropped before they ran."""
         with self._lock:
             return list(self._dropped)
 
     def add(self, agents: tuple[AgentOrName, ...]) -> None:
-        """Let *agents* run after what waits; Conflict once the run has ended."""
+        """Append *agents*; raise Conflict once the run has ended."""
         with self._lock:
             if self._closed:
                 raise Conflict("The run has ended.", reason="ended", next="Start another run.")
             self._waiting.extend(agents)
 
     def replace(self, agents: tuple[AgentOrName, ...]) -> None:
-        """Let *agents* run in place of what waits."""
+        """Replace the pending agents by *agents*."""
         self._drop()
         self.add(agents)
 
     def next(self) -> AgentOrName | None:
-        """Return the first that waits, which waits no more; None if there is none."""
+        """Remove and return the first agent; None if the queue is empty."""
         with self._lock:
             return self._waiting.pop(0) if self._waiting else None
 
     def close(self) -> None:
-        """Drop what waits, and take no more."""
+        """Drop the pending agents, and accept no more."""
         with self._lock:
             self._closed = True
         self._drop()
@@ -113,33 +113,33 @@ def _name(given: AgentOrName) -> str:
 
 
 class Interrupted(Exception):
-    """What was waited for was cut short, because somebody asked for it."""
+    """The awaited work was interrupted on request."""
 
 
 class Interrupting:
-    """Cuts short what is inside of `with`, as Interrupted, once `ask` was called.
+    """Interrupts the work inside of `with`, as Interrupted, once `ask` was called.
 
-    A cancellation of the task itself goes through as it is.
+    A cancellation of the task itself passes through unchanged.
     """
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._asked = False
+        self._requested = False
         self._inside: tuple[asyncio.AbstractEventLoop, asyncio.Task[object]] | None = None
         self._before, self._cut = 0, False
 
     @property
     def asked(self) -> bool:
-        """Whether it was asked for."""
-        return self._asked
+        """Whether an interruption was requested."""
+        return self._requested
 
     def ask(self) -> None:
-        """Cut short what is waited for now, and all that comes; from any thread."""
+        """Interrupt the current and all later work; from any thread."""
         with self._lock:
-            self._asked = True
+            self._requested = True
             inside = self._inside
         if inside is not None:
-            # A loop that is closed waits for nothing.
+            # Nothing waits on a closed loop.
             with suppress(RuntimeError):
                 inside[0].call_soon_threadsafe(self._cut_short)
 
@@ -148,7 +148,7 @@ class Interrupting:
         if task is None:
             raise RuntimeError("there is no task to cut short")
         with self._lock:
-            if self._asked:
+            if self._requested:
                 raise Interrupted
             self._inside = asyncio.get_running_loop(), task
             self._before, self._cut = task.cancelling(), False

@@ -1,4 +1,4 @@
-"""Routers, what they decide, and RoutingAgent."""
+"""Routers of networks: their decisions, `RoutingAgent`, and how a run calls them."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -32,7 +32,7 @@ RouteKind = Literal["continue", "add", "replace", "stop"]
 
 
 class Route(Struct, frozen=True, kw_only=True):
-    """What a router decides: made by `continue_`, `add`, `replace` and `stop`."""
+    """The decision of a router, made by `continue_`, `add`, `replace` and `stop`."""
 
     kind: RouteKind
     agents: tuple[AgentOrName, ...] = ()
@@ -40,17 +40,17 @@ class Route(Struct, frozen=True, kw_only=True):
 
     @staticmethod
     def continue_() -> "Route":
-        """Return the decision to add nothing: what is pending goes on."""
+        """Return the decision to add nothing: the pending agents run."""
         return Route(kind="continue")
 
     @staticmethod
     def add(*agents: AgentOrName) -> "Route":
-        """Return the decision to run *agents* after what is pending."""
+        """Return the decision to run *agents* after the pending ones."""
         return Route(kind="add", agents=agents)
 
     @staticmethod
     def replace(*agents: AgentOrName) -> "Route":
-        """Return the decision to run *agents* in place of what is pending."""
+        """Return the decision to run *agents* instead of the pending ones."""
         return Route(kind="replace", agents=agents)
 
     @staticmethod
@@ -65,14 +65,14 @@ class Route(Struct, frozen=True, kw_only=True):
 
 
 AnyRoute: TypeAlias = Route | Agent | str | Sequence[AgentOrName] | None
-"""A decision, or what stands for one: nothing to go on, an agent, a name, or several to add."""
+"""A decision or a short form: None for `continue_`, agents or names for `add`."""
 
 
 class RouterContext(Struct, frozen=True, kw_only=True):
-    """What a router may know: the *network* is the run, the *stack* the names that are pending.
+    """The facts for a router.
 
-    `results` are this run's, `agents` those that are enabled. `result` is what a routing agent's
-    own call came to, for its `on_route`.
+    *network* is the run, *stack* the names of pending agents, `results` those of this run, `agents`
+    the enabled ones. `result` is that of a routing agent's own call, for its `on_route`.
     """
 
     input: str
@@ -95,7 +95,7 @@ class Router(Protocol):
 
 
 class BadRoute(Exception):
-    """A router decided what cannot be; that is its cause."""
+    """A router made an invalid decision; that is its cause."""
 
     def __init__(self, detail: str = "") -> None:
         super().__init__(detail)
@@ -103,7 +103,7 @@ class BadRoute(Exception):
 
 
 def route_of(given: object, agents: AgentRoster) -> Route:
-    """Return the decision that *given* stands for; BadRoute if *agents* cannot follow it."""
+    """Return the decision in *given*; raise BadRoute for agents not in *agents*."""
     route = _route(given)
     for each in route.agents:
         known(each, agents)
@@ -111,7 +111,7 @@ def route_of(given: object, agents: AgentRoster) -> Route:
 
 
 def known(given: object, agents: AgentRoster) -> Agent:
-    """Return the one of *agents* that *given* is or names; BadRoute if it is none of them."""
+    """Return the one of *agents* that *given* is or names; raise BadRoute for others."""
     if given in agents:
         return given if isinstance(given, Agent) else agents[cast("str", given)]
     name = given.name if isinstance(given, Agent) else given
@@ -124,7 +124,7 @@ def known(given: object, agents: AgentRoster) -> Agent:
 
 
 def bad(reason: str, given: object = None) -> BadRoute:
-    """Return the error that a router decided what cannot be, for *reason*."""
+    """Return the error for an invalid decision."""
     error = BadRoute(reason)
     error.__cause__ = InvalidInput("route", reason, given=given)
     return error
@@ -150,14 +150,14 @@ DEFAULT = """\
 You coordinate the agents of a network. Look at what the user asked for and at what was done so \
 far, and decide which agent is to act next. Call select_agent with its name. When the user's \
 request is fulfilled, or no agent can add to it, call done."""
-"""What the router is told that a network makes for itself."""
+"""System text of the router that a network makes for itself."""
 
 
 class RoutingAgent:
-    """An agent that decides which agents go next, by the two tools it has for that.
+    """An agent that decides which agents run next, by two tools.
 
-    It sees what users and agents said, and no calls of tools. With *on_route* it has its own
-    *tools* alone, and that function, told what its call came to, decides.
+    It sees messages of users and agents, and no tool calls. With *on_route* it has its own *tools*
+    alone, and that function decides by the result of its call.
     """
 
     def __init__(
@@ -191,9 +191,9 @@ class RoutingAgent:
 
 
 class Decision:
-    """What a routing agent decides in one call of it; the first call of a tool in a reply counts.
+    """The decision of a routing agent's call; a reply's first tool call counts.
 
-    A name that is none of *agents*' is told those there are, once.
+    For a name that is none of *agents* the model gets the list of names, once.
     """
 
     def __init__(self, agents: AgentRoster) -> None:
@@ -201,25 +201,25 @@ class Decision:
         self.route: Route | None = None
         self.failed: BadRoute | None = None
         self._unknown = 0
-        self._reply, self._heard = 0, 0
+        self._reply, self._decided_reply = 0, 0
 
     @property
     def made(self) -> bool:
-        """Whether there is nothing more to decide."""
+        """Whether the decision is made or has failed."""
         return self.route is not None or self.failed is not None
 
     def ask(self, reply: int) -> None:
-        """Take note that the *reply*-th is asked for."""
+        """Record the number of the current *reply*."""
         self._reply = reply
 
     def decide(self, route: Route) -> str:
-        """Take *route* as the decision, unless this reply had one; return what the model is told.
+        """Make *route* the decision, unless this reply made one; return the tool's result.
 
-        InvalidInput for an agent that is not there.
+        Raise InvalidInput for an unknown agent.
         """
-        if self.made or self._heard == self._reply:
+        if self.made or self._decided_reply == self._reply:
             return "Only the first call counts."
-        self._heard = self._reply
+        self._decided_reply = self._reply
         for name in route.names:
             if name not in self.agents:
                 self._refuse(name)
@@ -235,7 +235,7 @@ class Decision:
 
 
 deciding: ContextVar[Decision] = ContextVar("deciding")
-"""The decision that is being made in the run at hand."""
+"""The decision of the current run."""
 
 
 async def select_agent(name: str, reason: str = "") -> str:
@@ -274,7 +274,7 @@ _VIEW = View(tools="drop")
 
 
 async def routed(run: NetworkExecution, router: AnyRouter) -> Route:
-    """Return what *router* decides in *run* now; Over if that is an end, or fails."""
+    """Return the decision of *router* in *run*; raise Over if it ends the run."""
     agents = await enabled(run)
     ctx = RouterContext(
         input=run.input,
@@ -301,12 +301,12 @@ async def routed(run: NetworkExecution, router: AnyRouter) -> Route:
     except Exception as error:
         if isinstance(error, TimeoutError) and limit.expired():
             raise timed_out(run, error) from error
-        # Whatever a user's code raises; it is the cause, by which the run's end is told.
+        # A user's code may raise anything; the run ends with it as the cause.
         raise Over(RunEnd("router_error", "the router raised", error)) from error
 
 
 async def enabled(run: NetworkExecution) -> AgentRoster:
-    """Return the agents that may be called now; Over if it cannot be told."""
+    """Return the agents that may be called now; raise Over if a hook fails."""
     try:
         return AgentRoster(
             [each for each in run.network.agents if await is_enabled(each, run.handle)]
@@ -328,17 +328,17 @@ async def _answer(run: NetworkExecution, router: AnyRouter, ctx: RouterContext) 
         return await awaited(router.on_route(replace(ctx, result=result)))
     if decision.failed is not None:
         raise decision.failed
-    # One that answers in words has chosen nobody.
+    # A reply in words has chosen no agent.
     return decision.route or Route.stop(result.text)
 
 
 async def _consulted(run: NetworkExecution, router: RoutingAgent) -> InferenceResult:
-    """Return what one call of *router*'s agent came to; Over if it failed."""
+    """Call the agent of *router* and return the result; raise Over if it failed."""
     most = None if run.max_iter is None else 2 * run.max_iter + 2
-    asked = sum(each.usage.requests for each in run.router_calls)
-    if most is not None and asked >= most:
-        raise BadRoute(f"it made {asked} requests, the most allowed")
-    bound = MAX_ITER if most is None else min(MAX_ITER, most - asked)
+    requests = sum(each.usage.requests for each in run.router_calls)
+    if most is not None and requests >= most:
+        raise BadRoute(f"it made {requests} requests, the most allowed")
+    bound = MAX_ITER if most is None else min(MAX_ITER, most - requests)
     call = AgentCall(router.agent, Consulting(run), index=len(run.router_calls), max_iter=bound)
     try:
         await call.made()
@@ -366,7 +366,7 @@ def _recorded(run: NetworkExecution, result: InferenceResult) -> InferenceResult
 
 
 class Consulting:
-    """A run as the call of its routing agent needs it: seen without calls of tools, told nobody."""
+    """The run for the call of its routing agent: without tool calls and events."""
 
     watched = False
 
@@ -383,16 +383,16 @@ class Consulting:
         return self._run.results
 
     def model_of(self, agent: AgentSpec) -> AnyModel | None:
-        """Return the model *agent* is to ask."""
+        """Return the model for *agent*."""
         return self._run.model_of(agent)
 
     def view_of(self, agent: AgentSpec) -> View:
-        """Return how a router sees what was said before."""
+        """Return the view of a router on earlier messages."""
         del agent
         return _VIEW
 
     def leave_out(self, window: Window) -> None:
-        """Take note of nothing: a router's view has no budget."""
+        """Do nothing: a router's view has no budget."""
 
     async def tell(self, type: object, data: dict[str, Any], **_: str | None) -> None:
-        """Tell nobody: what a router decides is told once it has."""
+        """Emit nothing: the decision is emitted when it is made."""

@@ -1,4 +1,4 @@
-"""NetworkRun: one run of a network, and its options."""
+"""`NetworkRun`, one run of a network: its options, progress and metrics."""
 
 import asyncio
 from collections import Counter
@@ -30,11 +30,11 @@ from holdfast.runtime.networks.queue import AgentOrName, AgentQueue, AgentRoster
 from holdfast.runtime.run_events import OnEvent, RunEvent, RunEventType, Sink, Telling
 
 MAX_ITER = 25
-"""Calls of agents in one run, unless told otherwise."""
+"""Default limit of agent calls in one run."""
 
 
 class NetworkOptions(Struct, frozen=True, kw_only=True):
-    """What `RunOptions` say, with what stands where nothing was said."""
+    """The options of a run with their defaults."""
 
     state: Any = None
     data: Any = None
@@ -52,7 +52,7 @@ class NetworkOptions(Struct, frozen=True, kw_only=True):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class NetworkSpec:
-    """What a run needs of its network. `Network` is one that can be run."""
+    """The parts of a network that a run needs. `Network` can be run."""
 
     name: str
     description: str
@@ -68,7 +68,7 @@ class NetworkSpec:
 
 
 class NetworkProgress:
-    """How far a run of *network* has come: the facts that `NetworkRun` tells."""
+    """The progress of a run of *network*: the facts behind `NetworkRun`."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class NetworkProgress:
         self.router_calls: list[InferenceResult] = []
         self.skipped: list[tuple[str, str]] = []
         self.omitted: list[Window] = []
-        self.told: Usage | None = None
+        self.recorded_usage: Usage | None = None
         self.ending: RunEnd | None = None
         self.ended_at: datetime | None = None
         self.current: str | None = None
@@ -102,9 +102,9 @@ class NetworkProgress:
         return [each for each in self.state.results if each.run_id == self.id]
 
     def used(self) -> Usage:
-        """Return what agents and router used together."""
-        if self.told is not None:
-            return self.told
+        """Return the usage of agents and router together."""
+        if self.recorded_usage is not None:
+            return self.recorded_usage
         usage = self.usage
         return Usage(
             requests=usage.requests,
@@ -116,7 +116,7 @@ class NetworkProgress:
 
 
 class NetworkRun:
-    """One run of a network: what came of it so far, and the ways to steer it.
+    """One run of a network: its results so far, and its control.
 
     `schedule`, `stop` and `cancel` may be called from any thread.
     """
@@ -130,17 +130,17 @@ class NetworkRun:
 
     @property
     def network(self) -> NetworkSpec:
-        """The network it is a run of."""
+        """The network of the run."""
         return self._run.network
 
     @property
     def thread_id(self) -> str | None:
-        """The thread it belongs to."""
+        """The thread of the run."""
         return self._run.state.thread_id
 
     @property
     def state(self) -> NetworkState:
-        """The state it works on; what is written through it carries the run, and who is at work."""
+        """The state of the run; writes through it carry the run, agent and tool."""
         run = self._run
         at, tool, call_id = working.get() or (None, None, None)
         if at != run.id:
@@ -149,128 +149,128 @@ class NetworkRun:
 
     @property
     def results(self) -> list[InferenceResult]:
-        """What the calls of agents in this run came to, oldest first."""
+        """The results of agents in this run, oldest first."""
         return self._run.results
 
     @property
     def last(self) -> InferenceResult | None:
-        """The newest of its results, or None."""
+        """The newest result, or None."""
         found = self._run.results
         return found[-1] if found else None
 
     @property
     def status(self) -> RunStatus:
-        """Whether it is running, or how it ended."""
+        """The status: running, or the kind of end."""
         return self._run.ending.status if self._run.ending else "running"
 
     @property
     def stop_reason(self) -> str | None:
-        """Why it ended; None while it runs."""
+        """The reason of the end; None while it runs."""
         return self._run.ending.reason if self._run.ending else None
 
     @property
     def stop_detail(self) -> str | None:
-        """What there is to say of why it ended."""
+        """Details of the end, or None."""
         return (self._run.ending.detail or None) if self._run.ending else None
 
     @property
     def error(self) -> dict[str, Any] | None:
-        """The name and the message of what was raised, if that is why it ended."""
+        """The name and the message of the exception that ended it, or None."""
         return self._run.ending.error() if self._run.ending else None
 
     @property
     def usage(self) -> Usage:
-        """What its agents and its router asked of models, together."""
+        """The usage of its agents and its router together."""
         return self._run.used()
 
     @property
     def calls(self) -> int:
-        """How many calls of agents are finished."""
+        """The number of finished agent calls."""
         return self._run.calls
 
     @property
     def router_calls(self) -> list[InferenceResult]:
-        """What the calls of a routing agent came to."""
+        """The results of a routing agent's calls."""
         return list(self._run.router_calls)
 
     @property
     def pending(self) -> tuple[str, ...]:
-        """The names of agents that are to run next."""
+        """The names of the pending agents."""
         return self._run.queue.pending
 
     @property
     def dropped(self) -> list[str]:
-        """The names of agents that were to run and did not."""
+        """The names of the agents that were dropped before they ran."""
         return self._run.queue.dropped
 
     @property
     def skipped(self) -> list[tuple[str, str]]:
-        """The names of agents that were passed over, each with why."""
+        """The names of the agents that were passed over, with reasons."""
         return list(self._run.skipped)
 
     @property
     def omitted(self) -> list[Window]:
-        """The windows that left something out of what an agent saw."""
+        """The windows that left something out of an agent's view."""
         return list(self._run.omitted)
 
     @property
     def tool_errors(self) -> int:
-        """How many calls of tools ended in an error."""
+        """The number of failed tool calls."""
         return sum("error" in call.content for r in self.results for call in r.tool_calls)
 
     @property
     def event_errors(self) -> int:
-        """How often `on_event` raised."""
+        """The number of errors of `on_event`."""
         return self._run.telling.errors
 
     @property
     def started_at(self) -> datetime:
-        """When it began."""
+        """The instant of the start."""
         return to_milliseconds("started_at", self._run.started_at)
 
     @property
     def ended_at(self) -> datetime | None:
-        """When it ended; None while it runs."""
+        """The instant of the end; None while it runs."""
         ended = self._run.ended_at
         return None if ended is None else to_milliseconds("ended_at", ended)
 
     def schedule(self, *agents: AgentOrName) -> None:
-        """Let *agents* run after what is pending, before what the router adds next.
+        """Run *agents* after the pending ones, before those the router adds next.
 
-        Conflict once the run has ended. A name that is no agent's ends the run as `router_error`.
+        Raise Conflict once the run has ended. An unknown name ends the run as `router_error`.
         """
         self._run.queue.add(agents)
 
     def stop(self, reason: str = "") -> None:
-        """End the run once the call that goes on is finished."""
+        """End the run once the current call is finished."""
         if self._run.stopping is None:
             self._run.stopping = reason
 
     def cancel(self, reason: str = "") -> None:
-        """End the run now, as cancelled; what was finished is kept."""
+        """End the run now, as cancelled; finished results stay."""
         if not self._run.interrupting.asked:
             self._run.cancelling = reason
             self._run.interrupting.ask()
 
     def agent_of(self, result: InferenceResult) -> Agent | None:
-        """Return the agent that made *result*, or None if the network has it no more."""
+        """Return the agent that made *result*, or None if the network has it no longer."""
         return self._run.network.agents.get(result.agent)
 
     def be_awaited(self, task: "asyncio.Task[NetworkRun]") -> None:
-        """Let `wait` wait for *task*."""
+        """Set the *task* that `wait` waits for."""
         self._task = task
 
     async def wait(self) -> "NetworkRun":
-        """Return it once it has ended; RunFailed if it failed.
+        """Wait for the end and return the run; raise RunFailed if it failed.
 
-        What kept it from beginning is raised too. A wait that is cancelled leaves it running.
+        What prevented its start is raised too. Cancelling a wait leaves the run running.
         """
         if self._task is None:
             return self
         return await asyncio.shield(self._task)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
+        """Return the run as a JSON object."""
         ended = self.ended_at
         return {
             "id": self.id,
@@ -292,7 +292,7 @@ class NetworkRun:
         }
 
     def aside(self) -> dict[str, Any]:
-        """Return what it tells of itself beside what came of it, as JSON has it."""
+        """Return the facts beside the results as JSON: pending, dropped, errors."""
         return {
             "pending": list(self.pending),
             "dropped": self.dropped,
@@ -312,7 +312,7 @@ _clock: Clock = SystemClock()
 
 
 class NetworkExecution(NetworkProgress):
-    """A run of *network*: the port its agents' calls need."""
+    """A run of *network* at work: the `Run` of its agents' calls."""
 
     def __init__(
         self,
@@ -350,7 +350,7 @@ class NetworkExecution(NetworkProgress):
         self.system_prompt = message.system_prompt or ""
         self.usage_limits = options.usage_limits or network.usage_limits
         self.max_tool_errors = network.max_tool_errors
-        self.omitted_told = 0
+        self.omitted_emitted = 0
         self.handle = NetworkRun(self)
         self._message, self._history = message, options.history or network.history
         self._own: dict[int, Remembering] = {}
@@ -367,9 +367,10 @@ class NetworkExecution(NetworkProgress):
         )
 
     async def remembering_of(self, agent: AgentSpec) -> Remembering:
-        """Return what keeps the results of *agent*: its own history where the run has none.
+        """Return the storage for results of *agent*: its own history if the run has none.
 
-        That joins the run's thread at the agent's first call. HistoryFailed, with its cause.
+        Its own history joins the run's thread at the agent's first call. Raise HistoryFailed, with
+        its cause.
         """
         if self._history is not None or agent.history is None:
             return self.remembering
@@ -383,28 +384,28 @@ class NetworkExecution(NetworkProgress):
 
     @property
     def keepers(self) -> list[Remembering]:
-        """Return all that keep something of the run."""
+        """All storages of the run."""
         return [self.remembering, *self._own.values()]
 
     @property
     def watched(self) -> bool:
-        """Tell whether anybody looks on."""
+        """Return whether there is an observer."""
         return self.telling.watched
 
     @property
     def left(self) -> float | None:
-        """The seconds that are left of its time; None where it has no bound."""
+        """The remaining seconds of its time limit; None without a limit."""
         if self._deadline is None:
             return None
         return self._deadline - asyncio.get_running_loop().time()
 
     def begin_time(self) -> None:
-        """Let the run's time begin."""
+        """Start the time limit."""
         if self.options.timeout is not None:
             self._deadline = asyncio.get_running_loop().time() + self.options.timeout
 
     def take_up(self) -> None:
-        """Count what an earlier attempt at this run has done as done."""
+        """Count the results of an earlier attempt at this run as done."""
         found = self.results
         self.calls = len(found)
         for each in found:
@@ -420,15 +421,15 @@ class NetworkExecution(NetworkProgress):
             )
 
     def model_of(self, agent: AgentSpec) -> AnyModel | None:
-        """Return the model *agent* is to ask: the one given, its own, or the network's."""
+        """Return the model for *agent*: the given one, its own, or the network's."""
         return self.options.model or agent.model or self.network.default_model
 
     def view_of(self, agent: AgentSpec) -> View:
-        """Return how *agent* sees what was said before."""
+        """Return the view of *agent* on earlier messages."""
         return self.network.views.get(agent.name) or self.network.view
 
     def leave_out(self, window: Window) -> None:
-        """Take note of what *window* left out."""
+        """Record what *window* left out."""
         if window.omitted:
             self.omitted.append(window)
 
@@ -440,7 +441,7 @@ class NetworkExecution(NetworkProgress):
         agent: str | None,
         call_id: str | None = None,
     ) -> None:
-        """Send an event of *type*; waits for a slow reader."""
+        """Emit an event of *type*; wait for a slow reader."""
         await self.telling.tell(type, data, agent=agent, call_id=call_id)
 
 
@@ -456,7 +457,7 @@ def _new_id(at: datetime) -> str:
 
 
 class Over(Exception):
-    """The run ends, as *ending* says."""
+    """The run ends with *ending*."""
 
     def __init__(self, ending: RunEnd) -> None:
         super().__init__(ending.reason)
@@ -464,23 +465,23 @@ class Over(Exception):
 
 
 def cancelled(run: NetworkExecution) -> Over:
-    """Return the end of *run* that somebody asked for."""
+    """Return the end of *run* after a cancellation."""
     return Over(RunEnd("cancelled", run.cancelling))
 
 
 def timed_out(run: NetworkExecution, cause: BaseException | None = None) -> Over:
-    """Return the end of *run*, whose time has passed."""
+    """Return the end of *run* after its time limit."""
     seconds = run.options.timeout or 0
     return Over(RunEnd("timeout", f"it ran past its {seconds:g} s", cause or TimeoutError()))
 
 
 def finished(run: NetworkExecution, reason: str = "") -> Over:
-    """Return the end of *run* for *reason*, with nothing left to do."""
+    """Return the end of *run* for *reason*, with no work left."""
     return Over(RunEnd("done" if run.calls else "no_agent", reason))
 
 
 def failed(run: NetworkExecution) -> RunFailed:
-    """Return the error that tells that *run* failed, with its cause chained."""
+    """Return the error for a failed *run*, with its cause chained."""
     ending = run.ending or RunEnd()
     why = ": ".join(filter(None, (ending.detail, str(ending.cause or ""))))
     error = RunFailed(
@@ -511,14 +512,14 @@ TOLD: Final[dict[str, tuple[str, str]]] = {
     OMITTED: ("counter", "Messages that a budget left out of what an agent saw."),
     RUN_SECONDS: ("histogram", "Seconds a run took."),
 }
-"""What each number is, and what it says."""
+"""Kind and help text of each metric."""
 
 _Key = tuple[str, tuple[tuple[str, str], ...]]
 _BARE: Final = (ROUTER_CALLS, EVENT_ERRORS, OMITTED)
 
 
 class NetworkCounters:
-    """The numbers of this process. Threads may count at once."""
+    """The metrics of networks in this process. Threads may count at once."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -528,11 +529,11 @@ class NetworkCounters:
         self._seconds = RuntimeHistogram(SECONDS)
 
     def asked(self) -> None:
-        """Count that a router was asked."""
+        """Count a call of a router."""
         self._add(ROUTER_CALLS)
 
     def called(self, call: AgentCall) -> None:
-        """Count *call*, which is over, and the errors of its tools."""
+        """Count the finished *call* and the errors of its tools."""
         self._add(AGENT_CALLS, agent=call.agent.name)
         for each in call.result.tool_calls if call.result else ():
             error = each.content.get("error")
@@ -540,7 +541,7 @@ class NetworkCounters:
                 self._add(TOOL_ERRORS, kind=str(error["kind"]))
 
     def ended(self, run: NetworkExecution) -> None:
-        """Count *run*, which is over."""
+        """Count the ended *run*."""
         if run.ending is None or run.ended_at is None:
             return
         self._add(
@@ -555,7 +556,7 @@ class NetworkCounters:
             self._seconds.add((run.ended_at - run.started_at).total_seconds())
 
     def taken(self) -> Iterator[Sample]:
-        """Give every number there is."""
+        """Yield all metrics."""
         with self._lock:
             found = dict(self._counts)
             seconds = list(self._seconds.samples(RUN_SECONDS))
@@ -572,4 +573,4 @@ class NetworkCounters:
 
 
 counts = NetworkCounters()
-"""What this process did."""
+"""The metrics of networks in this process."""
