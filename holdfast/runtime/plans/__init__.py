@@ -1,1 +1,1 @@
-"""Plans: tasks of steps, what may be wrong with them, and how they are run and planned."""
+"""Plans: tasks of steps, their checks, their executors, and their planner."""

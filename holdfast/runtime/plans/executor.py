@@ -1,4 +1,4 @@
-"""TaskExecutor and ParallelTaskExecutor, and their report."""
+"""`TaskExecutor` and `ParallelTaskExecutor`, and their report."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -39,10 +39,10 @@ from holdfast.runtime.tools import offered
 
 
 class TaskExecutor:
-    """Executes *task*; its problems are all raised here, as InvalidPlan, before anything runs.
+    """Executes *task*; raises its problems as InvalidPlan before anything runs.
 
     The result is that of *final_step_id*, else of the last step, which waits for all others. At
-    most *max_steps* steps are begun. Afterwards `result` or `error` tells what came of it.
+    most *max_steps* steps are begun. Afterwards `result` or `error` is set.
     """
 
     def __init__(
@@ -91,15 +91,15 @@ class TaskExecutor:
 
     @property
     def error(self) -> StepError | None:
-        """Why the task failed; None unless it did."""
+        """The error of the task; None unless it failed."""
         return self.task.error
 
     def execute(self) -> AsyncGenerator[ExecutionEvent]:
-        """Execute it; give its events as they happen."""
+        """Execute it; yield its events as they happen."""
         return executor.events(self)
 
     async def run(self) -> JSON:
-        """Execute it; return its result, or raise TaskFailed or RunCancelled."""
+        """Execute it and return its result; raise TaskFailed or RunCancelled."""
         return await executor.run(self)
 
     def run_sync(self) -> JSON:
@@ -107,13 +107,13 @@ class TaskExecutor:
         return executor.run_sync(self)
 
     async def perform(self) -> None:
-        """Do the work, telling of it."""
+        """Do the work and emit its events."""
         self._work.reset()
         supply(self.context, self._inputs)
         await self._work.perform()
 
     def ending(self) -> ExecutionOutcome:
-        """Return what came of it."""
+        """Return the outcome."""
         error, completed = self.error, self._work.ids("completed")
         if error is None:
             return ExecutionOutcome(state="completed", result=self.result, completed=completed)
@@ -131,7 +131,7 @@ class TaskExecutor:
 def parts_of(plan: TaskPlan, inputs: Mapping[str, JSON], means: PlanContext) -> dict[str, str]:
     """Return the hash of each part of a run by its name."""
     agent = means.agent
-    told: dict[str, Any] = {
+    parts: dict[str, Any] = {
         "plan.title": plan.title,
         "plan.final_task": plan.final_task,
         **{f"plan.tasks[{number}]": plain(task) for number, task in enumerate(plan.tasks)},
@@ -142,7 +142,7 @@ def parts_of(plan: TaskPlan, inputs: Mapping[str, JSON], means: PlanContext) -> 
         "tools": _tools([*means.tools, *(agent.tools if agent else ())]),
         "toolsets": _toolsets([*means.toolsets, *(agent.toolsets if agent else ())]),
     }
-    return {name: hashed(part) for name, part in told.items()}
+    return {name: hashed(part) for name, part in parts.items()}
 
 
 def _model(model: AnyModel) -> str:
@@ -150,7 +150,7 @@ def _model(model: AnyModel) -> str:
 
 
 def _agent(agent: Agent | None) -> list[str] | None:
-    """Return whose words stand in the prompts; of a function that makes them, its name."""
+    """Return the agent's name and instructions; of a function, its name."""
     if agent is None:
         return None
     said = agent.instructions
@@ -163,12 +163,12 @@ def _tools(tools: Sequence[AnyTool]) -> list[list[Any]]:
 
 
 def _toolsets(toolsets: Sequence[AnyToolset]) -> list[list[str | None]]:
-    """Return what is known of toolsets before they are asked: what their tools are is not."""
+    """Return the known facts of toolsets before connecting; their tools are not known."""
     return [[type(each).__name__, each.id] for each in toolsets]
 
 
 class TaskReport(Struct, frozen=True, kw_only=True):
-    """What came of one task; what was restored from a checkpoint has cost nothing."""
+    """The outcome of one task; restored steps count no usage."""
 
     id: str
     title: str
@@ -182,7 +182,10 @@ class TaskReport(Struct, frozen=True, kw_only=True):
 
 
 class Report(Struct, frozen=True, kw_only=True):
-    """What came of a plan; `checkpoint_failed` is why its last failed checkpoint did."""
+    """The outcome of a plan.
+
+    `checkpoint_failed` is the reason of the last failed checkpoint.
+    """
 
     title: str
     run_id: str
@@ -190,7 +193,7 @@ class Report(Struct, frozen=True, kw_only=True):
     checkpoint_failed: str | None = None
 
     def to_json(self) -> str:
-        """Return it as one JSON object."""
+        """Return the report as one JSON object."""
         return msgspec.json.encode(self).decode()
 
     def __str__(self) -> str:
@@ -201,7 +204,7 @@ class Report(Struct, frozen=True, kw_only=True):
 
 
 def reported(task: Task, *, iterations: int, tokens: int) -> TaskReport:
-    """Return what came of *task*, which took so many model requests and tokens."""
+    """Return the outcome of *task*, with its requests and tokens."""
     began, ended = task.started_at, task.ended_at
     seconds = 0.0 if began is None or ended is None else (ended - began) / 1000
     return TaskReport(
@@ -230,18 +233,18 @@ def _line(task: TaskReport) -> str:
 
 
 OnMismatch = Literal["refuse", "restart"]
-"""What becomes of a checkpoint of another run under the same id: it stands, or is given up."""
+"""Handling of a checkpoint of another run under the same id: raise, or discard it."""
 
 SPARE = 5
-"""Steps that a task may begin beyond those it has, unless told otherwise."""
+"""Default number of steps that a task may begin beyond those it has."""
 
 
 class ParallelTaskExecutor:
-    """Executes *plan*; its problems are all raised here, as InvalidPlan, before anything runs.
+    """Executes *plan*; raises its problems as InvalidPlan before anything runs.
 
-    With *checkpoint* every completed step is kept there, and a run of the same `run_id` goes on
-    from what is kept; when that was begun with something else, CheckpointMismatch names it,
-    unless *on_mismatch* is "restart". *max_concurrency* narrows that of the context.
+    With *checkpoint* every completed step is saved there, and a run of the same `run_id` resumes
+    from it. If that run was begun with other parts, CheckpointMismatch names them, unless
+    *on_mismatch* is "restart". *max_concurrency* narrows that of the context.
     """
 
     def __init__(
@@ -284,11 +287,11 @@ class ParallelTaskExecutor:
         self._works = self._made(means)
 
     def execute(self) -> AsyncGenerator[ExecutionEvent]:
-        """Execute it; give its events as they happen."""
+        """Execute it; yield its events as they happen."""
         return executor.events(self)
 
     async def run(self) -> JSON:
-        """Execute it; return the final result, or raise PlanFailed or RunCancelled."""
+        """Execute it and return the final result; raise PlanFailed or RunCancelled."""
         return await executor.run(self)
 
     def run_sync(self) -> JSON:
@@ -296,7 +299,7 @@ class ParallelTaskExecutor:
         return executor.run_sync(self)
 
     async def perform(self) -> None:
-        """Do the work, telling of it."""
+        """Do the work and emit its events."""
         for work in self._works.values():
             work.reset()
         try:
@@ -310,7 +313,7 @@ class ParallelTaskExecutor:
                 await self._keeper.close()
 
     def ending(self) -> ExecutionOutcome:
-        """Return what came of it."""
+        """Return the outcome."""
         completed = tuple(task.id for task in self.plan.tasks if task.completed)
         failed = {task.id: task.error for task in self.plan.tasks if task.failed}
         if not failed:
@@ -330,13 +333,19 @@ class ParallelTaskExecutor:
         return self.get_task_result(self.plan.final.id)
 
     def get_task_result(self, id: str) -> JSON:
-        """Return the result of the task *id*, None unless it is complete; NotFound for no task."""
+        """Return the result of the task *id*; None unless it is complete.
+
+        Raise NotFound for an unknown id.
+        """
         if id not in self._works:
             raise NotFound("task", id, next="Pass the id of a task of this plan.")
         return self._works[id].result
 
     def get_all_results(self, scope: Literal["run", "plan"] = "run") -> dict[str, JSON]:
-        """Return every unfailed result of a task by its id: of the whole run, or of this plan."""
+        """Return the results of tasks by id, without failed ones.
+
+        *scope* is the whole run, or this plan.
+        """
         found = self.context.memory.list(kind="task_result")
         results = {keys.split(entry.key)[1]: entry.value for entry in found if not entry.failed}
         if scope == "run":
@@ -344,15 +353,15 @@ class ParallelTaskExecutor:
         return {id: value for id, value in results.items() if id in self._works}
 
     def failed_task_ids(self) -> list[str]:
-        """Return the tasks that failed, in the order of the plan."""
+        """Return the failed tasks, in the order of the plan."""
         return [task.id for task in self.plan.tasks if task.failed]
 
     def blocked_task_ids(self) -> list[str]:
-        """Return the tasks that never started because others failed, in the order of the plan."""
+        """Return the tasks blocked by failures of others, in the order of the plan."""
         return [task.id for task in self.plan.tasks if task.state == "blocked"]
 
     def report(self) -> Report:
-        """Return what came of each task."""
+        """Return the outcome of each task."""
         return Report(
             title=self.plan.title,
             run_id=self.context.run_id,
@@ -365,17 +374,17 @@ class ParallelTaskExecutor:
 
     async def _perform(self) -> None:
         before = self.context.memory.snapshot()
-        kept = await self._loaded()
+        checkpoint = await self._loaded()
         self._works = self._made(self._means.keeping(self._keeper))
         supply(self.context, self._inputs)
-        await self._warn(before, kept)
+        await self._warn(before, checkpoint)
         needs = {task.id: task.depends_on for task in self.plan.tasks}
         await walk(needs, perform=self._one, blocked=self._blocked)
         if self._keeper:
             await self._keeper.keep()
 
     def _made(self, means: PlanContext) -> dict[str, TaskWork]:
-        """Return the work on each task; it may read what its task needs."""
+        """Return the work on each task, which reads the results its task needs."""
         return {
             task.id: TaskWork(
                 task,
@@ -387,30 +396,30 @@ class ParallelTaskExecutor:
         }
 
     async def _loaded(self) -> Checkpoint | None:
-        """Go on from what is kept of the run, if anything is; return it."""
+        """Load the checkpoint of the run, if there is one; restore and return it."""
         if self._checkpoints is None:
             return None
         parts = parts_of(self.plan, self._inputs, self._means)
         self._keeper = CheckpointWriter(self._checkpoints, self.context, parts)
-        kept = await asyncio.to_thread(self._checkpoints.load, self.context.run_id)
-        if kept is None:
+        checkpoint = await asyncio.to_thread(self._checkpoints.load, self.context.run_id)
+        if checkpoint is None:
             return None
-        if kept.plan_hash != hashed(parts):
-            other = differing(kept.parts, parts)
+        if checkpoint.plan_hash != hashed(parts):
+            other = differing(checkpoint.parts, parts)
             if self._on_mismatch == "refuse":
                 raise CheckpointMismatch(other)
             await self._log(
                 f"Started again: the checkpoint is of another run ({', '.join(other)})."
             )
             return None
-        self._keeper.go_on(kept)
-        return kept
+        self._keeper.go_on(checkpoint)
+        return checkpoint
 
-    async def _warn(self, before: Sequence[RunEntry], kept: Checkpoint | None) -> None:
-        """Warn of results of this plan that somebody else has put into memory."""
+    async def _warn(self, before: Sequence[RunEntry], checkpoint: Checkpoint | None) -> None:
+        """Warn of results of this plan that were in memory before it began."""
         ours = {keys.task(task.id) for task in self.plan.tasks}
         ours |= {keys.step(step.id) for step in self.plan.steps}
-        known = {entry.key for entry in kept.entries} if kept else set[str]()
+        known = {entry.key for entry in checkpoint.entries} if checkpoint else set[str]()
         for entry in before:
             if entry.key in ours - known:
                 await self._log(f"{entry.key} was in memory before the plan began.")

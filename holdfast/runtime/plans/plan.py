@@ -1,4 +1,4 @@
-"""TaskPlan, Task and Step, and the checks of a plan."""
+"""`TaskPlan`, `Task` and `Step`, and the checks of a plan."""
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -21,7 +21,10 @@ from holdfast.tools.base import Schema
 
 
 class PlanProblem(Struct, frozen=True):
-    """Why a plan cannot be run; `where` is a path such as `plan.tasks[2].steps[0]`."""
+    """A problem that prevents a plan's run.
+
+    `where` is a path such as `plan.tasks[2].steps[0]`.
+    """
 
     where: str
     code: str
@@ -32,9 +35,9 @@ class PlanProblem(Struct, frozen=True):
 
 
 def cycles(needs: Mapping[str, Sequence[str]]) -> Iterator[list[str]]:
-    """Give cycles of *needs* until none is left, each as `a, b, a`: a needs b needs a.
+    """Yield the cycles of *needs*, each as `a, b, a` for: a needs b needs a.
 
-    What is not a key of *needs*, and what needs itself, is passed over.
+    Needs that are no key of *needs*, and needs of oneself, are ignored.
     """
     left = {
         each: [need for need in dict.fromkeys(wanted) if need in needs and need != each]
@@ -53,11 +56,11 @@ def cycles(needs: Mapping[str, Sequence[str]]) -> Iterator[list[str]]:
 
 
 class BadSchema(ValueError):
-    """It is no JSON Schema; the text says why."""
+    """The value is no JSON Schema; the text gives the reason."""
 
 
 def schema_of(given: Schema | str | None) -> Schema | None:
-    """Return *given* as a dict, None for none; BadSchema when it cannot be used as a schema."""
+    """Return *given* as a dict, None for None; raise BadSchema if it is no schema."""
     if given is None:
         return None
     schema = _parsed(given) if isinstance(given, str) else given
@@ -71,7 +74,7 @@ def schema_of(given: Schema | str | None) -> Schema | None:
 
 @lru_cache(maxsize=256)
 def _check(encoded: bytes) -> None:
-    """Raise BadSchema for what is no schema; steps often have the same one, and this is slow."""
+    """Raise BadSchema for an invalid schema; cached, as it is slow and steps repeat."""
     schema = msgspec.json.decode(encoded)
     checker = cast("Any", jsonschema.Draft202012Validator)
     try:
@@ -95,7 +98,7 @@ def _parsed(text: str) -> Schema:
 
 
 def _resolved(schema: Schema, reference: str) -> None:
-    """Follow *reference* within *schema*; nothing is ever fetched from elsewhere."""
+    """Resolve *reference* within *schema*; nothing is fetched."""
     root = referencing.jsonschema.DRAFT202012.create_resource(schema)
     resolver = referencing.Registry[Any]().resolver_with_root(root)
     try:
@@ -105,7 +108,7 @@ def _resolved(schema: Schema, reference: str) -> None:
 
 
 def _references(part: object) -> Iterator[str]:
-    """Find where *part* refers to; a part with an id of its own speaks of other places."""
+    """Yield the references in *part*, except in parts with an id of their own."""
     if isinstance(part, dict):
         members = cast("dict[str, object]", part)
         if isinstance(members.get("$id"), str):
@@ -124,7 +127,7 @@ T = TypeVar("T")
 
 
 def plain(shape: object) -> object:
-    """Return what the author of *shape* wrote, as dicts and lists."""
+    """Return the author's fields of *shape*, as dicts and lists."""
     if is_dataclass(shape):
         return {each.name: plain(getattr(shape, each.name)) for each in fields(shape) if each.init}
     if isinstance(shape, list | tuple):
@@ -133,12 +136,12 @@ def plain(shape: object) -> object:
 
 
 def written(shape: object) -> str:
-    """Return what the author of *shape* wrote, as JSON."""
+    """Return the author's fields of *shape*, as JSON."""
     return msgspec.json.encode(plain(shape)).decode()
 
 
 def read(kind: type[T], text: str | bytes, where: str) -> T:
-    """Return the *kind* in *text*; InvalidPlan tells what is not known, missing or misshapen."""
+    """Return the *kind* in *text*; raise InvalidPlan for unknown or invalid members."""
     try:
         raw = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
@@ -147,7 +150,7 @@ def read(kind: type[T], text: str | bytes, where: str) -> T:
 
 
 def shaped(kind: type[T], raw: object, where: str) -> T:
-    """Return the *kind* that *raw*, decoded JSON, describes, as `read` does."""
+    """Return the *kind* in *raw*, decoded JSON, as `read` does."""
     if problems := list(_unknown(kind, raw, where)):
         raise InvalidPlan(problems)
     try:
@@ -163,15 +166,15 @@ def _lower(sentence: str) -> str:
 
 
 def _unknown(kind: type, raw: object, where: str) -> Iterator[PlanProblem]:
-    """Find every key of *raw*, however deep, that a *kind* does not have."""
+    """Yield a problem for each unknown key of *raw*, at any depth."""
     if not isinstance(raw, Mapping):
         return
     known = {each.name: each for each in fields(cast("Any", kind)) if each.init}
     hints = get_type_hints(kind)
     for key, value in cast("Mapping[str, object]", raw).items():
         if key not in known:
-            told = f"is not known; known here: {', '.join(known)}"
-            yield PlanProblem(f"{where}.{key}", "unknown_key", told)
+            message = f"is not known; known here: {', '.join(known)}"
+            yield PlanProblem(f"{where}.{key}", "unknown_key", message)
             continue
         inner = [each for each in get_args(hints[key]) if is_dataclass(each)]
         if inner and isinstance(value, list):
@@ -180,19 +183,19 @@ def _unknown(kind: type, raw: object, where: str) -> Iterator[PlanProblem]:
                 yield from _unknown(cast("type", inner[0]), item, place)
 
 
-# What an author writes are the fields; what happened to a step or task is set on it by executors,
-# is no part of its JSON, and does not count when two are compared.
+# The author writes the fields. The progress of a step or task is set by executors, is no part of
+# its JSON, and does not count when two are compared.
 
 State = Literal["pending", "running", "completed", "failed", "blocked", "cancelled"]
-"""How far a step or a task is; the last four are final."""
+"""State of a step or a task; the last four are final."""
 
 Mode = Literal["discover", "process", "aggregate"]
-"""What a step does with a list: finds it, works on each of its items, or brings them together."""
+"""How a step uses a list: find it, work on each of its items, or combine them."""
 
 
 @dataclass(kw_only=True)
 class Progress:
-    """What happened to a step or a task: set by the executor that runs it, times in ms."""
+    """State of a step or a task, set by its executor; instants in ms since 1970."""
 
     state: State = field(default="pending", init=False, compare=False)
     error: StepError | None = field(default=None, init=False, compare=False)
@@ -202,12 +205,12 @@ class Progress:
 
     @property
     def completed(self) -> bool:
-        """Whether it ended well."""
+        """Whether it completed."""
         return self.state == "completed"
 
     @property
     def failed(self) -> bool:
-        """Whether it ran and ended in failure."""
+        """Whether it ran and failed."""
         return self.state == "failed"
 
     @property
@@ -216,7 +219,7 @@ class Progress:
         return self.state not in ("pending", "running")
 
     def reset(self) -> None:
-        """Make it pending, as before it was run."""
+        """Make it pending again."""
         self.state, self.error, self.blocked_by = "pending", None, []
         self.started_at = self.ended_at = None
 
@@ -259,13 +262,13 @@ class Step(Progress):
 
     @staticmethod
     def from_json(text: str) -> "Step":
-        """Return the step in *text*; InvalidPlan names every key that is not known."""
+        """Return the step in *text*; raise InvalidPlan with every unknown key."""
         return read(Step, text, "step")
 
 
 @dataclass(kw_only=True)
 class Task(Progress):
-    """Steps that together give one result, that of the last one unless another is named."""
+    """Steps with one result: that of the last one, unless another is named."""
 
     id: str
     title: str
@@ -274,17 +277,17 @@ class Task(Progress):
     depends_on: list[str] = field(default_factory=list[str])
 
     def to_json(self) -> str:
-        """Return what its author wrote, as JSON."""
+        """Return the author's fields as JSON."""
         return written(self)
 
     @staticmethod
     def from_json(text: str) -> "Task":
-        """Return the task in *text*; InvalidPlan names every key that is not known."""
+        """Return the task in *text*; raise InvalidPlan with every unknown key."""
         return read(Task, text, "task")
 
 
 TASKS, STEPS = 100, 500
-"""The most tasks and steps of one plan."""
+"""Limits of tasks and of steps in one plan."""
 
 ID_LENGTH = 100
 OURS: Final = frozenset(
@@ -293,7 +296,7 @@ OURS: Final = frozenset(
         *("run_list", "run_read", "run_write", "finish_step", "read_result"),
     }
 )
-"""Tools that every step has or may get: naming one among a step's tools is no mistake."""
+"""Tools that every step has or may get; a step may name them."""
 
 _ALLOWED = re.compile(r"[A-Za-z0-9_.-]*")
 
@@ -306,7 +309,7 @@ def problems_of(
     inputs: Iterable[str] = (),
     tools: Collection[str] | None = None,
 ) -> list[PlanProblem]:
-    """Return all that is wrong with the plan of *tasks*."""
+    """Return all problems of the plan of *tasks*."""
     given = frozenset(inputs)
     found, ids = list(_of_plan(title, tasks, final_task)), {each.id for each in tasks}
     for number, task in enumerate(tasks):
@@ -328,7 +331,7 @@ def problems_of_task(
     tools: Collection[str] | None = None,
     final_step_id: str | None = None,
 ) -> list[PlanProblem]:
-    """Return all that is wrong with *task* run alone; what it says of other tasks is not read."""
+    """Return all problems of *task* run alone, without its needs of other tasks."""
     found = [*_of_task(task, "task")]
     found += problems_of_steps(
         task, "task", inputs=frozenset(inputs), tools=tools, final_step_id=final_step_id
@@ -348,7 +351,7 @@ def problems_of_steps(
     tools: Collection[str] | None = None,
     final_step_id: str | None = None,
 ) -> Iterator[PlanProblem]:
-    """Find what is wrong with the steps of *task*, each by itself and together."""
+    """Yield the problems of the steps of *task*, alone and together."""
     ids = {step.id for step in task.steps}
     for number, step in enumerate(task.steps):
         place = f"{where}.steps[{number}]"
@@ -385,8 +388,8 @@ def _of_id(id: str, where: str) -> Iterator[PlanProblem]:
     if not id.strip():
         yield PlanProblem(where, "blank", "id is blank")
     elif not _ALLOWED.fullmatch(id):
-        told = f"the id {id[:60]!r} may only hold letters, digits, '_', '.' and '-'"
-        yield PlanProblem(where, "id", told)
+        message = f"the id {id[:60]!r} may only hold letters, digits, '_', '.' and '-'"
+        yield PlanProblem(where, "id", message)
     elif len(id) > ID_LENGTH:
         yield PlanProblem(where, "id", f"the id has {len(id)} characters, over {ID_LENGTH}")
 
@@ -407,19 +410,19 @@ def _of_step(step: Step, where: str) -> Iterator[PlanProblem]:
 
 def _modes(step: Step, where: str) -> Iterator[PlanProblem]:
     if step.mode is not None and step.mode not in get_args(Mode):
-        told = f"mode {step.mode!r} is none of {', '.join(get_args(Mode))}"
-        yield PlanProblem(where, "mode", told)
+        message = f"mode {step.mode!r} is none of {', '.join(get_args(Mode))}"
+        yield PlanProblem(where, "mode", message)
     if step.mode == "process" and not step.depends_on:
-        told = "a process step needs a dependency to take its items from"
-        yield PlanProblem(where, "mode", told)
+        message = "a process step needs a dependency to take its items from"
+        yield PlanProblem(where, "mode", message)
     if step.mode != "process":
         for name in ("per_item_instructions", "per_item_schema"):
             if getattr(step, name) is not None:
-                told = "is only for a step with mode process"
-                yield PlanProblem(f"{where}.{name}", "mode", told)
+                message = "is only for a step with mode process"
+                yield PlanProblem(f"{where}.{name}", "mode", message)
     if step.on_item_error not in ("fail", "skip"):
-        told = f"{step.on_item_error!r} is neither fail nor skip"
-        yield PlanProblem(f"{where}.on_item_error", "value", told)
+        message = f"{step.on_item_error!r} is neither fail nor skip"
+        yield PlanProblem(f"{where}.on_item_error", "value", message)
 
 
 def _values(step: Step, where: str) -> Iterator[PlanProblem]:
@@ -441,8 +444,8 @@ def _needs(step: Step, known: Collection[str], where: str) -> Iterator[PlanProbl
         if each == step.id:
             yield PlanProblem(where, "self", "depends on itself")
         elif each not in known:
-            told = f"depends on {each[:60]!r}, neither a step of its task nor an input"
-            yield PlanProblem(where, "unknown_dependency", told)
+            message = f"depends on {each[:60]!r}, neither a step of its task nor an input"
+            yield PlanProblem(where, "unknown_dependency", message)
 
 
 def _needed_tasks(task: Task, known: Collection[str], where: str) -> Iterator[PlanProblem]:
@@ -450,8 +453,8 @@ def _needed_tasks(task: Task, known: Collection[str], where: str) -> Iterator[Pl
         if each == task.id:
             yield PlanProblem(where, "self", "depends on itself")
         elif each not in known:
-            told = f"depends on {each[:60]!r}, which is no task"
-            yield PlanProblem(where, "unknown_dependency", told)
+            message = f"depends on {each[:60]!r}, which is no task"
+            yield PlanProblem(where, "unknown_dependency", message)
 
 
 def _unknown_tools(step: Step, tools: Collection[str] | None, where: str) -> Iterator[PlanProblem]:
@@ -460,12 +463,12 @@ def _unknown_tools(step: Step, tools: Collection[str] | None, where: str) -> Ite
     for each in step.tools or ():
         if each not in tools and each not in OURS:
             there = ", ".join(sorted(tools)) or "none"
-            told = f"there is no tool {each[:60]!r}; there are: {there}"
-            yield PlanProblem(f"{where}.tools", "unknown_tool", told)
+            message = f"there is no tool {each[:60]!r}; there are: {there}"
+            yield PlanProblem(f"{where}.tools", "unknown_tool", message)
 
 
 def _finish(task: Task, where: str, final_step_id: str | None) -> Iterator[PlanProblem]:
-    """Find steps that wait for the finish step, which itself waits for all others."""
+    """Yield steps that need the finish step, which itself waits for all others."""
     if not task.steps:
         return
     ids = [step.id for step in task.steps]
@@ -475,8 +478,8 @@ def _finish(task: Task, where: str, final_step_id: str | None) -> Iterator[PlanP
     finish = final_step_id or ids[-1]
     for number, step in enumerate(task.steps):
         if finish in step.depends_on and step.id != finish:
-            told = f"needs {finish!r}, the finish step, which waits for all other steps"
-            yield PlanProblem(f"{where}.steps[{number}]", "finish", told)
+            message = f"needs {finish!r}, the finish step, which waits for all other steps"
+            yield PlanProblem(f"{where}.steps[{number}]", "finish", message)
 
 
 def _places(tasks: Sequence[Task]) -> Iterator[tuple[str, str]]:
@@ -494,13 +497,13 @@ def _repeated(what: str, places: Sequence[tuple[str, str]]) -> Iterator[PlanProb
 
 
 def _item_ids(tasks: Sequence[Task]) -> Iterator[PlanProblem]:
-    """Find steps named like an item of a process step: both would write one key."""
+    """Yield step ids equal to an item's of a process step: both would write one key."""
     processes = {step.id for task in tasks for step in task.steps if step.mode == "process"}
     for step in chain.from_iterable(task.steps for task in tasks):
         stem, _, number = step.id.rpartition(".")
         if stem in processes and number.isdecimal():
-            told = f"the step id {step.id!r} is that of an item of the process step {stem!r}"
-            yield PlanProblem("plan", "duplicate", told)
+            message = f"the step id {step.id!r} is that of an item of the process step {stem!r}"
+            yield PlanProblem("plan", "duplicate", message)
 
 
 def _cycles(where: str, needs: Mapping[str, Sequence[str]]) -> Iterator[PlanProblem]:
@@ -510,7 +513,7 @@ def _cycles(where: str, needs: Mapping[str, Sequence[str]]) -> Iterator[PlanProb
 
 @dataclass(kw_only=True)
 class TaskPlan:
-    """Tasks by what they need; `final_task` is the last in the list unless it is named.
+    """Tasks with their dependencies; `final_task` is the last one unless named.
 
     >>> plan = TaskPlan(title="Greet", tasks=[Task(id="hi", title="Say hi", steps=[])])
     >>> [str(problem) for problem in plan.problems()]
@@ -523,7 +526,7 @@ class TaskPlan:
 
     @property
     def final(self) -> Task:
-        """The task whose result is the plan's."""
+        """The task with the result of the plan."""
         return self.task(self.final_task) if self.final_task else self.tasks[-1]
 
     @property
@@ -532,7 +535,7 @@ class TaskPlan:
         return [step for task in self.tasks for step in task.steps]
 
     def task(self, id: str) -> Task:
-        """Return the task with this id; KeyError when there is none."""
+        """Return the task with this id; raise KeyError for an unknown one."""
         for task in self.tasks:
             if task.id == id:
                 return task
@@ -541,18 +544,18 @@ class TaskPlan:
     def problems(
         self, inputs: Iterable[str] = (), tools: Collection[str] | None = None
     ) -> list[PlanProblem]:
-        """Return all that keeps it from being run.
+        """Return all problems that prevent a run.
 
-        *inputs* are the keys a run will be given, *tools* the names of the tools that will be
-        there; without them the tools that steps name are not looked at.
+        *inputs* are the keys of the run's inputs, *tools* the names of its tools. Without *tools*
+        the tools named by steps are not checked.
         """
         return problems_of(self.title, self.tasks, self.final_task, inputs=inputs, tools=tools)
 
     def to_json(self) -> str:
-        """Return what its author wrote, as JSON."""
+        """Return the author's fields as JSON."""
         return written(self)
 
     @staticmethod
     def from_json(text: str) -> "TaskPlan":
-        """Return the plan in *text*; InvalidPlan names every key that is not known."""
+        """Return the plan in *text*; raise InvalidPlan with every unknown key."""
         return read(TaskPlan, text, "plan")

@@ -1,4 +1,4 @@
-"""TaskPlanner: a model drafts a plan."""
+"""`TaskPlanner`: a model drafts a plan."""
 
 import re
 from collections import Counter
@@ -58,7 +58,7 @@ STEP_FIELDS: Final = (
     *("id", "instructions", "depends_on", "output_schema", "tools"),
     *("mode", "per_item_instructions", "per_item_schema"),
 )
-"""What a model may say of a step; the rest is the caller's."""
+"""The fields of a step that a model may set; the rest is for the user's code."""
 
 _CALLERS: Final = {each.name for each in fields(Step) if each.init} - {*STEP_FIELDS}
 _OTHERS = re.compile(r"[^A-Za-z0-9_.-]+")
@@ -67,10 +67,11 @@ Answer = dict[str, JSON]
 
 
 class Draft:
-    """The tasks so far. Each act answers what the model is to be told of it.
+    """The tasks so far. Each method returns the result for the model.
 
     *inputs* and *tools* are the names steps may use. With *shaped_result* the plan's result must
-    have a schema. An id that failed *max_failures* times is closed: no model is to try for ever.
+    have a schema. An id that failed *max_failures* times is closed, so that no model retries
+    forever.
     """
 
     def __init__(
@@ -95,25 +96,28 @@ class Draft:
 
     @property
     def given_up(self) -> bool:
-        """Whether so much has failed that trying on makes no sense."""
+        """Whether too many attempts have failed."""
         return self.failures > 3 * self._max_failures
 
     def add(self, arguments: Mapping[str, Any]) -> Answer:
-        """Add the task that *arguments* describe, if nothing is wrong with it."""
-        told = {"id": self._id_for(arguments.get("title")), **_given_arguments(arguments)}
-        id = told["id"] if isinstance(told["id"], str) else ""
+        """Add the task in *arguments*, if it has no problems."""
+        fields_given = {"id": self._id_for(arguments.get("title")), **_given_arguments(arguments)}
+        id = fields_given["id"] if isinstance(fields_given["id"], str) else ""
         if self._failed[id] >= self._max_failures:
             closed = PlanProblem("task", "closed", self._closed(id))
             return self._refused([closed], because=self._last[id])
         if len(self.tasks) >= self._max_tasks:
-            told_most = f"there may be at most {self._max_tasks} tasks"
-            return self._refused([PlanProblem("plan", "too_many", told_most)])
+            message = f"there may be at most {self._max_tasks} tasks"
+            return self._refused([PlanProblem("plan", "too_many", message)])
         try:
-            task = shaped(Task, told, "task")
+            task = shaped(Task, fields_given, "task")
         except InvalidPlan as error:
-            found = [*cast("tuple[PlanProblem, ...]", error.problems), *_unasked(told)]
+            found = [
+                *cast("tuple[PlanProblem, ...]", error.problems),
+                *_forbidden_fields(fields_given),
+            ]
         else:
-            found = [*self._problems_with(task), *_unasked(told)]
+            found = [*self._problems_with(task), *_forbidden_fields(fields_given)]
             if not found:
                 self.tasks.append(task)
                 return {
@@ -128,24 +132,24 @@ class Draft:
         return self._refused(found)
 
     def remove(self, arguments: Mapping[str, Any]) -> Answer:
-        """Take away the task that *arguments* name, if no other needs it."""
+        """Remove the task that *arguments* name, if no other task needs it."""
         id = arguments.get("id")
         if id not in {task.id for task in self.tasks}:
             there = ", ".join(task.id for task in self.tasks) or "none"
-            told = f"no task has the id {str(id)[:60]!r}; there are: {there}"
-            return self._refused([PlanProblem("id", "unknown", told)])
+            message = f"no task has the id {str(id)[:60]!r}; there are: {there}"
+            return self._refused([PlanProblem("id", "unknown", message)])
         if needing := [task.id for task in self.tasks if id in task.depends_on]:
-            told = f"{', '.join(needing)} need it: remove these first"
-            return self._refused([PlanProblem("id", "needed", told)])
+            message = f"{', '.join(needing)} need it: remove these first"
+            return self._refused([PlanProblem("id", "needed", message)])
         self.tasks = [task for task in self.tasks if task.id != id]
         return {"status": "task_removed", "tasks_so_far": len(self.tasks)}
 
     def finish(self, arguments: Mapping[str, Any]) -> Answer:
-        """Make a plan of the tasks, if nothing is wrong with it."""
+        """Make a plan of the tasks, if it has no problems."""
         title, final = arguments.get("title") or self._title, arguments.get("final_task")
         if not isinstance(title, str) or not isinstance(final, str | None):
-            told = "title and final_task must be text"
-            return self._refused([PlanProblem("plan", "type", told)])
+            message = "title and final_task must be text"
+            return self._refused([PlanProblem("plan", "type", message)])
         plan = TaskPlan(title=title, tasks=self.tasks, final_task=final)
         if problems := plan.problems(self._inputs, self._tools) or self._misshapen(plan):
             return self._refused(problems)
@@ -153,15 +157,15 @@ class Draft:
         return {"status": "plan_finished", "tasks": len(self.tasks)}
 
     def reopen(self) -> None:
-        """Let the plan that was finished be changed again."""
+        """Reopen the finished plan for changes."""
         self.plan = None
 
     def refuse(self, where: str, code: str, message: str) -> Answer:
-        """Answer that a call was none of these, and why."""
+        """Return the result for an invalid call."""
         return self._refused([PlanProblem(where, code, message)])
 
     def _problems_with(self, task: Task) -> list[PlanProblem]:
-        """Return what is wrong with *task* beside those that are there, told as of it alone."""
+        """Return the problems that *task* adds to the draft, with paths in it alone."""
         together = TaskPlan(title=self._title, tasks=[*self.tasks, task])
         place = f"plan.tasks[{len(self.tasks)}]"
         return [
@@ -174,14 +178,14 @@ class Draft:
         ]
 
     def _misshapen(self, plan: TaskPlan) -> list[PlanProblem]:
-        """Return whether the result cannot have the shape that is asked of it."""
+        """Return a problem if the result cannot have the requested shape."""
         if not self._shaped_result or plan.final.steps[-1].mode != "process":
             return []
-        told = "its last step gives the plan's result: it must not be a process step"
-        return [PlanProblem(f"task {plan.final.id}", "mode", told)]
+        message = "its last step gives the plan's result: it must not be a process step"
+        return [PlanProblem(f"task {plan.final.id}", "mode", message)]
 
     def _id_for(self, title: object) -> str:
-        """Return an id made of *title* that no task has."""
+        """Return a new id made of *title*."""
         words = _OTHERS.sub("_", title if isinstance(title, str) else "").strip("_").lower()
         stem = words[: ID_LENGTH - 4] or "task"
         taken = {task.id for task in self.tasks}
@@ -197,14 +201,14 @@ class Draft:
     def _refused(
         self, problems: list[PlanProblem], *, because: Iterable[PlanProblem] = ()
     ) -> Answer:
-        """Answer with *problems*; `problems` holds those *because* of which they are, too."""
+        """Return *problems* as the result; store them after those they are *because* of."""
         self.failures += 1
         self.problems = (*because, *problems)
         return {"status": "validation_failed", "errors": [str(each) for each in problems]}
 
 
 def with_schema(plan: TaskPlan, schema: Schema | str | None) -> TaskPlan:
-    """Return *plan*, its result as *schema* says: that of the finish step of its final task."""
+    """Return *plan* with *schema* for its result, the finish step of its final task."""
     if schema is None:
         return plan
     final = plan.final
@@ -214,7 +218,7 @@ def with_schema(plan: TaskPlan, schema: Schema | str | None) -> TaskPlan:
 
 
 def _given_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what was said in *arguments*: null is as good as nothing, in steps too."""
+    """Return *arguments* without nulls, in steps too: null means left out."""
     said = {name: value for name, value in arguments.items() if value is not None}
     if isinstance(steps := said.get("steps"), list):
         said["steps"] = [
@@ -224,9 +228,9 @@ def _given_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return said
 
 
-def _unasked(told: Mapping[str, Any]) -> list[PlanProblem]:
-    """Find fields of steps that are the caller's to set."""
-    steps = told.get("steps")
+def _forbidden_fields(task: Mapping[str, Any]) -> list[PlanProblem]:
+    """Return a problem for each field of a step that a model may not set."""
+    steps = task.get("steps")
     return [
         PlanProblem(f"task.steps[{number}].{name}", "unknown_key", "is not yours to set")
         for number, step in enumerate(cast("list[Any]", steps) if isinstance(steps, list) else ())
@@ -313,10 +317,10 @@ TOOLS: Final = (
 
 
 REVISIONS = 3
-"""How often a plan that was not approved is made again."""
+"""Limit of revisions of a plan that is not approved."""
 
 TITLE = 80
-"""Characters of the objective that a plan without a title of its own is called by."""
+"""Characters of the objective in the title of a plan without one."""
 
 REMINDER: Final = "That planned nothing. Call add_task, or finish_plan when all is there."
 FINISHED: Final[Answer] = {"status": "not_run", "message": "The plan is finished."}
@@ -331,7 +335,7 @@ Status: TypeAlias = Literal["running", "success", "failed"]
 
 
 class Approval(Struct, frozen=True):
-    """Whether a plan may be run, and what is to be different if not."""
+    """The approval of a plan, or the feedback for a revision."""
 
     ok: bool
     feedback: str = ""
@@ -341,11 +345,11 @@ Approve = Callable[[TaskPlan], Approval | Awaitable[Approval]]
 
 
 class TaskPlanner:
-    """Lets a model plan the work on *objective*; `plan` is what came of it, None before.
+    """Lets a model plan the work on *objective*; `plan` is the plan, or None.
 
-    *tools* are those that steps will have, *inputs* the names (or the values by name) a run will
-    be given; *output_schema* is what the plan's result must be. *system_prompt* comes before the
-    planner's own, which it cannot replace. *approve* sees the finished plan, and may send it back.
+    *tools* are those of the steps, *inputs* the names (or the values by name) of the run's inputs;
+    *output_schema* is the schema of the plan's result. *system_prompt* comes before the planner's
+    own, which it cannot replace. *approve* gets the finished plan, and may reject it.
     """
 
     def __init__(
@@ -390,11 +394,11 @@ class TaskPlanner:
         self.error: PlanningFailed | None = None
 
     def execute(self) -> AsyncGenerator[ExecutionEvent]:
-        """Execute it; give its events as they happen."""
+        """Execute it; yield its events as they happen."""
         return executor.events(self)
 
     async def run(self) -> TaskPlan:
-        """Execute it; return the plan, or raise PlanningFailed or RunCancelled."""
+        """Execute it and return the plan; raise PlanningFailed or RunCancelled."""
         return await executor.run(self)
 
     def run_sync(self) -> TaskPlan:
@@ -402,7 +406,7 @@ class TaskPlanner:
         return executor.run_sync(self)
 
     async def perform(self) -> None:
-        """Do the work, telling of it."""
+        """Do the work and emit its events."""
         self._draft, self._revisions = self._new_draft(), 0
         self.plan = self.error = None
         await self._tell("initialization", "success", self._objective)
@@ -418,13 +422,13 @@ class TaskPlanner:
         return await self._tell("complete", "success", self.plan.to_json())
 
     def ending(self) -> ExecutionOutcome:
-        """Return what came of it."""
+        """Return the outcome."""
         if self.error is not None:
             return ExecutionOutcome(state="failed", reason=self.error.message, failure=self.error)
         return ExecutionOutcome(state="completed", result=self.plan)
 
     async def _planned(self) -> TaskPlan:
-        """Ask until a plan is finished and approved."""
+        """Call the model until a plan is finished and approved."""
         for _ in range(self._max_calls):
             await self._answer(await self._ask())
             if self._draft.plan is not None:
@@ -436,7 +440,7 @@ class TaskPlanner:
         raise self._failed(f"no plan after {self._max_calls} calls of the model")
 
     async def _ask(self) -> ModelResponse:
-        """Return what the model answers to all that was said."""
+        """Return the model's reply to the messages so far."""
         async with self.context.slots.taken():
             try:
                 response = await model_request(
@@ -446,14 +450,14 @@ class TaskPlanner:
                     instrument=self._traced(),
                 )
             except Exception as error:
-                # Whatever a provider's code raises, it is the model that did not answer.
+                # A provider may raise anything: the model gave no reply.
                 raise self._failed(f"the model failed: {error}") from error
         self.context.spend(response.usage)
         self.messages.append(response)
         return response
 
     def _traced(self) -> InstrumentationSettings | None:
-        """Return how a request is traced: below the run's span, when there is one."""
+        """Return the tracing of a request: below the run's span, if there is one."""
         if not get_current_span().is_recording():
             return None
         return InstrumentationSettings(
@@ -462,7 +466,7 @@ class TaskPlanner:
         )
 
     async def _answer(self, response: ModelResponse) -> None:
-        """Do what *response* calls for, one call after the other, and say what came of each."""
+        """Run the calls of *response* in order, and append their results."""
         parts: list[ModelRequestPart] = []
         for call in response.tool_calls:
             answer = FINISHED if self._draft.plan is not None else await self._act(call)
@@ -505,7 +509,7 @@ class TaskPlanner:
         return answer
 
     async def _approved(self, plan: TaskPlan) -> bool:
-        """Ask for approval, if it is to be; let the model go on with what is to be different."""
+        """Request approval if required; on rejection, send the feedback to the model."""
         if self._approve is None:
             return True
         await self._tell("awaiting_approval", "running", plan.to_json())
@@ -520,8 +524,12 @@ class TaskPlanner:
             raise self._failed(f"not approved after {REVISIONS} revisions: {approval.feedback}")
         await self._tell("revision", "running", approval.feedback)
         self._draft.reopen()
-        told = f"The plan was not approved. Change it, then finish it again: {approval.feedback}"
-        self.messages.append(ModelRequest([UserPromptPart(told)], instructions=self._instructions))
+        feedback = (
+            f"The plan was not approved. Change it, then finish it again: {approval.feedback}"
+        )
+        self.messages.append(
+            ModelRequest([UserPromptPart(feedback)], instructions=self._instructions)
+        )
         return False
 
     def _failed(self, reason: str) -> PlanningFailed:
@@ -553,14 +561,14 @@ def _checked(schema: Schema | str | None) -> Schema | str | None:
 def _instructions(
     preamble: str | None, *, objective: str, inputs: Sequence[str], tools: Sequence[AnyTool]
 ) -> str:
-    """Return what the model is told; what stands in it for a place is not filled in again."""
-    told = {
+    """Return the system text; replaced text is not scanned for placeholders."""
+    values = {
         "objective": objective.strip(),
         "inputs": "\n".join(f"- `{name}`" for name in inputs) or "There are none.",
         "tools": "\n".join(map(_line, offered(tools))) or "There are none.",
     }
     page = files("holdfast.runtime.plans").joinpath("prompts", "planner.md").read_text("utf-8")
-    ours = _PLACE.sub(lambda found: told[found[1]], page).strip()
+    ours = _PLACE.sub(lambda found: values[found[1]], page).strip()
     return f"{preamble.strip()}\n\n{ours}" if preamble and preamble.strip() else ours
 
 

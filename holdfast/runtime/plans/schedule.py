@@ -1,7 +1,7 @@
 """Run tasks in topological order, each when it is ready.
 
-Whoever needs something waits until all of it is settled, so that what it is blocked by does not
-depend on what happened to end first.
+A task waits until everything it needs is settled, so that the causes of a block do not depend on
+the order in which others end.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from holdfast.runtime.steps.executor import StepExecutor
 
 @dataclass(frozen=True)
 class PlanContext:
-    """What every step gets."""
+    """The settings of every step of a plan or task."""
 
     context: Context
     _: KW_ONLY
@@ -41,21 +41,21 @@ class PlanContext:
     keeper: CheckpointWriter | None = None
 
     def reading(self, upstream: Iterable[str]) -> "PlanContext":
-        """Return the same for steps that are told of the entries *upstream*."""
+        """Return a copy for steps that read the entries *upstream*."""
         return replace(self, upstream_memory_keys=tuple(upstream))
 
     def keeping(self, keeper: CheckpointWriter | None) -> "PlanContext":
-        """Return the same, with *keeper* keeping what is complete."""
+        """Return a copy with *keeper* to save what is complete."""
         return replace(self, keeper=keeper)
 
     def restored(self, step: str) -> bool:
-        """Tell whether *step*, or this item of one, was complete before this run began."""
+        """Return whether *step*, or an item's step, was complete before this run began."""
         return self.keeper is not None and step in self.keeper.restored_steps
 
     def tool_names(self) -> Collection[str] | None:
-        """Return the names of the tools there will be, None when they are not known yet.
+        """Return the names of the tools, or None if they are not known yet.
 
-        Raises ToolNameTaken when two of them are named alike.
+        Raise ToolNameTaken if two tools share a name.
         """
         agents = self.agent.tools if self.agent else ()
         known = named(self.tools, agents)
@@ -63,13 +63,13 @@ class PlanContext:
         return None if sets else set(known)
 
     def check(self, task: Task) -> None:
-        """Raise what would keep every step of *task* from being begun: NoModel, ToolNameTaken."""
+        """Raise what would prevent the start of all steps: NoModel, ToolNameTaken."""
         self.executor(task, task.steps[0])
 
     def executor(
         self, task: Task, step: Step, *, finish: bool = False, item_index: int | None = None
     ) -> StepExecutor:
-        """Return what works on *step* of *task*."""
+        """Return the executor of *step* of *task*."""
         return StepExecutor(
             task=task,
             step=step,
@@ -88,7 +88,7 @@ class PlanContext:
 
 
 def taken(inputs: Mapping[str, JSON] | None) -> dict[str, JSON]:
-    """Return a copy of *inputs*; InvalidInput for a key or value that no run can be given."""
+    """Return a copy of *inputs*; raise InvalidInput for an invalid key or value."""
     copied: dict[str, JSON] = {}
     for key, value in (inputs or {}).items():
         keys.input(key)
@@ -97,40 +97,40 @@ def taken(inputs: Mapping[str, JSON] | None) -> dict[str, JSON]:
 
 
 def supply(context: Context, inputs: Mapping[str, JSON]) -> None:
-    """Set each of *inputs*, whatever an earlier run left under its key."""
+    """Set each of *inputs* in the run's memory, replacing earlier values."""
     for key, value in inputs.items():
         context.memory.set(keys.input(key), value, title=key[:TITLE_CHARS])
 
 
 class Spent(Struct):
-    """What was spent so far; what was restored from a checkpoint cost nothing."""
+    """Requests and tokens so far; restored steps count nothing."""
 
     iterations: int = 0
     tokens: int = 0
 
     def add(self, done: StepExecutor) -> None:
-        """Count what the step *done* has cost."""
+        """Add the usage of the step executor *done*."""
         self.iterations += done.iterations
         replies = (each for each in done.messages if isinstance(each, ModelResponse))
         self.tokens += sum(each.usage.input_tokens + each.usage.output_tokens for each in replies)
 
 
 class Blocked(Struct, frozen=True):
-    """One that never starts, and the failures it would have needed, in the order of all."""
+    """An id that never starts, and the failures that block it, in schedule order."""
 
     id: str
     by: tuple[str, ...]
 
 
 class ScheduleChange(Struct, frozen=True):
-    """What follows when one is settled: who may start now, who never will."""
+    """The change after one id is settled: ids to start, and ids that are blocked."""
 
     ready: tuple[str, ...]
     blocked: tuple[Blocked, ...]
 
 
 class Schedule:
-    """Names by what they need, in their order; each is settled once.
+    """Topological order of ids by their needs; each id is settled once.
 
     >>> schedule = Schedule({"a": [], "b": ["a"], "c": ["b"]})
     >>> schedule.first()
@@ -151,15 +151,15 @@ class Schedule:
                 self._needed_by[each].append(id)
 
     def first(self) -> tuple[str, ...]:
-        """Return those that need nothing."""
+        """Return the ids without needs."""
         return tuple(id for id, left in self._left.items() if left == 0)
 
     def completed(self, id: str) -> ScheduleChange:
-        """Settle *id* as done."""
+        """Settle *id* as completed."""
         return self._settle(id, ())
 
     def failed(self, id: str) -> ScheduleChange:
-        """Settle *id* as failed: what needs it, directly or not, is blocked by it."""
+        """Settle *id* as failed; all that need it, directly or not, are blocked by it."""
         return self._settle(id, (id,))
 
     def _settle(self, id: str, causes: Iterable[str]) -> ScheduleChange:
@@ -195,9 +195,9 @@ R = TypeVar("R")
 
 
 class Crew(Generic[K, R]):
-    """Pieces of work, each under a name; `next` tells of each that ends, in that order.
+    """A task group of named coroutines; `next` returns each one as it ends.
 
-    Left for whatever reason, what still runs is cancelled and has ended.
+    On exit, all running ones are cancelled and awaited.
     """
 
     def __init__(self) -> None:
@@ -214,7 +214,7 @@ class Crew(Generic[K, R]):
         task.add_done_callback(self._ended.put_nowait)
 
     async def next(self) -> tuple[K, R]:
-        """Return which has ended, with what; raise what it raised. One must be running."""
+        """Return the next ended name and result, or raise its error. One must be running."""
         task = await self._ended.get()
         return self._running.pop(task), task.result()
 
@@ -234,11 +234,11 @@ class Crew(Generic[K, R]):
             try:
                 await asyncio.wait(left)
             except asyncio.CancelledError as cancelled:
-                # Cancelled once more, it must still see them end.
+                # Cancelled once more, it still waits for their end.
                 again = cancelled
         for each in self._running:
             if not each.cancelled():
-                # Asked for, so that it is not reported as never seen.
+                # Retrieved, so that asyncio does not log it as never retrieved.
                 each.exception()
         self._running.clear()
         if again is not None:
@@ -246,8 +246,10 @@ class Crew(Generic[K, R]):
 
 
 Perform: TypeAlias = Callable[[str], Coroutine[Any, Any, bool | None]]
-"""Does the one with this id: True when it is done, False when it failed, None when it was not
-started and nothing is to follow from that."""
+"""Performs one id: True for completed, False for failed, None for not started.
+
+After None nothing follows from it.
+"""
 
 
 async def walk(
@@ -256,10 +258,10 @@ async def walk(
     perform: Perform,
     blocked: Callable[[Blocked], Awaitable[None]],
 ) -> None:
-    """Perform all of *needs*, side by side, none before those it needs.
+    """Perform all ids of *needs* concurrently, each after those it needs.
 
-    *blocked* is told of each that needs one that failed, directly or not. Cancelled, or when
-    *perform* raises, it cancels what runs and waits for it.
+    *blocked* is called for each id that needs a failed one, directly or not. When cancelled, or
+    when *perform* raises, cancel what runs and wait for it.
     """
     schedule = Schedule(needs)
     async with Crew[str, bool | None]() as crew:

@@ -1,4 +1,4 @@
-"""Work on one task, with fan-out over items."""
+"""Run the steps of one task, with fan-out over items."""
 
 import asyncio
 import logging
@@ -30,7 +30,7 @@ _NAMES = {
 
 
 class NotAList(ValueError):
-    """A step that works on items was given none; the text says what it was given."""
+    """A process step was given no list of items; the text describes the value."""
 
 
 def items_of(value: JSON) -> list[JSON]:
@@ -49,10 +49,10 @@ def items_of(value: JSON) -> list[JSON]:
 
 
 def told(template: str, item: JSON, index: int) -> str:
-    """Return *template* with what it says of *item*, in one pass.
+    """Return *template* with its placeholders filled from *item*, in one pass.
 
-    `{item}` and `{index}` stand for the whole and its place, `{field}` for a member of an object.
-    When nothing of the item is asked for it follows as JSON, so that no agent works blind.
+    `{item}` and `{index}` stand for the whole and its index, `{field}` for a member of an object.
+    Without any placeholder the item follows as JSON, so that the agent always sees it.
     """
     values: dict[str, JSON] = {**item} if isinstance(item, dict) else {}
     values |= {"item": item, "index": index}
@@ -84,12 +84,12 @@ def item_step(step: Step, item: JSON, index: int) -> Step:
 
 
 def good(index: int, item: JSON, result: JSON) -> JSON:
-    """Return how an item that was done stands in the result of its step."""
+    """Return the entry of a completed item in the step's result."""
     return {"index": index, "item": item, "ok": True, "result": result}
 
 
 def bad(index: int, item: JSON, error: str) -> JSON:
-    """Return how an item that failed stands in the result of its step."""
+    """Return the entry of a failed item in the step's result."""
     return {"index": index, "item": item, "ok": False, "error": error}
 
 
@@ -102,13 +102,13 @@ def _compact(value: JSON) -> str:
 
 
 NAMED = 20
-"""Failed items that an error names; it counts all."""
+"""Failed items named in an error; all are counted."""
 
 
 class FanOut:
-    """The process step *step* of *task*; *finish* when its result is the task's.
+    """The process step *step* of *task*; *finish* if its result is the task's.
 
-    What its items cost is added to *spent*.
+    The usage of its items is added to *spent*.
     """
 
     def __init__(
@@ -120,15 +120,15 @@ class FanOut:
         self._spent = spent
 
     async def perform(self) -> None:
-        """Work on each item; the step then has its state, its entry, and its events are told."""
+        """Work on each item; set the state and the entry of the step, and emit its events."""
         self._step.begin(self._context.now())
-        # Its items can be spoken to, each by its own id; nobody hears what is said to it.
+        # Steering reaches its items, each by its own id, and not the step itself.
         self._context.steering.started(self._step.id).end()
         await self._tell("step_started")
         try:
             await self._perform()
         except asyncio.CancelledError:
-            # Its items have said so of themselves.
+            # Its items have emitted their own.
             self._end("cancelled")
             why = self._context.cancelled or "cancelled"
             self._context.tell_soon(self._update("step_cancelled", cause=why))
@@ -141,8 +141,8 @@ class FanOut:
         except NotAList as error:
             return await self._fail("not_a_list", f"the items must be a list, not {error}")
         if len(items) > step.max_items:
-            told = f"there are {len(items)} items, over max_items, which is {step.max_items}"
-            return await self._fail("too_many_items", told)
+            message = f"there are {len(items)} items, over max_items, which is {step.max_items}"
+            return await self._fail("too_many_items", message)
         await self._work(items)
         if self._failed and (step.on_item_error == "fail" or len(self._failed) == len(items)):
             return await self._fail("items", _named(self._failed, len(items)))
@@ -154,7 +154,7 @@ class FanOut:
         return self._context.memory.get_value(keys.step(first) if of_step else keys.input(first))
 
     async def _work(self, items: Sequence[JSON]) -> None:
-        """Work on *items*, no more at once than may be, so that others get their turn."""
+        """Work on *items*, at most as many at once as there are slots."""
         waiting = iter(enumerate(items))
         async with Crew[int, None]() as crew:
             for index, item in waiting:
@@ -197,13 +197,13 @@ class FanOut:
             return await self._fail("memory", str(error))
         self._end("completed")
         await self._tell("step_completed")
-        told = StepResult(
+        event = StepResult(
             task_id=self._task.id,
             step_id=self._step.id,
             result=results,
             is_task_result=self._finish,
         )
-        return await self._context.tell(told)
+        return await self._context.tell(event)
 
     async def _fail(self, reason: str, message: str) -> None:
         step, error = self._step, StepError(reason, message)
@@ -216,8 +216,8 @@ class FanOut:
                 LogUpdate(severity="error", content=content, task_id=self._task.id, step_id=step.id)
             )
         await self._tell("step_failed", cause=str(error))
-        told = StepResult(task_id=self._task.id, step_id=step.id, error=error)
-        await self._context.tell(told)
+        event = StepResult(task_id=self._task.id, step_id=step.id, error=error)
+        await self._context.tell(event)
 
     def _end(self, state: State, error: StepError | None = None) -> None:
         step, now = self._step, self._context.now()
@@ -254,7 +254,7 @@ class FanOut:
 
 
 def _named(failed: Mapping[int, StepError], count: int) -> str:
-    """Return which items failed, and why the first of them did."""
+    """Return the failed items, and the error of the first one."""
     indexes = sorted(failed)
     shown = ", ".join(map(str, indexes[:NAMED])) + (", …" if len(indexes) > NAMED else "")
     return f"{len(indexes)} of {count} items failed ({shown}); {indexes[0]}: {failed[indexes[0]]}"
@@ -264,7 +264,10 @@ log = logging.getLogger(__name__)
 
 
 class TaskWork:
-    """The steps of *task*, of which *finish* gives its result; at most *max_steps* are begun."""
+    """The steps of *task*, whose result is that of *finish*.
+
+    At most *max_steps* steps are begun.
+    """
 
     def __init__(self, task: Task, means: PlanContext, *, finish: str, max_steps: int) -> None:
         self.task, self._means, self._finish = task, means, finish
@@ -275,7 +278,7 @@ class TaskWork:
 
     @property
     def result(self) -> JSON:
-        """The result of the task as it stands in the run's memory; None unless it is complete."""
+        """The result of the task in the run's memory; None unless it is complete."""
         return self._context.memory.get_value(keys.task(self.task.id)) if self.done else None
 
     @property
@@ -284,20 +287,20 @@ class TaskWork:
         return self.task.completed
 
     def ids(self, state: str) -> tuple[str, ...]:
-        """Return the steps that are in *state*."""
+        """Return the ids of the steps in *state*."""
         return tuple(step.id for step in self.task.steps if step.state == state)
 
     def reset(self) -> None:
-        """Make the task and all its steps pending; words for them wait until they start."""
+        """Make the task and its steps pending; queue texts for them until they start."""
         self.task.reset()
         for step in self.task.steps:
             step.reset()
         self._context.steering.expect(self._steps)
 
     async def perform(self) -> None:
-        """Run the steps; the task then has its state and result, and its events are told.
+        """Run the steps; set the state and result of the task, and emit its events.
 
-        What it fails with is never raised; cancelled, it says so of all that was not done.
+        Failures are never raised. When cancelled, mark all unfinished work as cancelled.
         """
         with self._context.tracer.start_as_current_span("holdfast.task") as span:
             self.task.begin(self._context.now())
@@ -309,21 +312,21 @@ class TaskWork:
                 self.cancel()
                 raise
             except Exception as error:
-                # Not the model's doing but ours: it must not stop tasks that do not need this one.
+                # A fault in our code must not stop tasks that do not need this one.
                 log.exception("the task %s of the run %s", self.task.id, self._context.run_id)
                 await self.fail(StepError("internal", f"{type(error).__name__}: {error}"))
             finally:
                 self._describe(span)
 
     async def restore(self) -> None:
-        """Take the task as complete: it was, in an earlier process."""
+        """Mark the task as completed by an earlier process."""
         for step in self.task.steps:
             await self._restore(step)
         self.task.end("completed", self._context.now())
         await self._tell("task_restored", result=self.result)
 
     def cancel(self) -> None:
-        """Say of the task, and of all its steps that have not ended, that they were cancelled."""
+        """Mark the task and its unfinished steps as cancelled, and emit that."""
         why, now = self._context.cancelled or "cancelled", self._context.now()
         for step in self.task.steps:
             if not step.settled:
@@ -334,7 +337,7 @@ class TaskWork:
             self._context.tell_soon(self._update("task_cancelled", cause=why))
 
     async def block(self, by: Sequence[str], cause: str) -> None:
-        """Say that neither the task nor any of its steps will start, for the tasks *by* failed."""
+        """Mark the task and its steps as blocked by the failed tasks *by*."""
         for step in self.task.steps:
             await self._block(step, by, cause)
         self.task.end("blocked", self._context.now())
@@ -342,7 +345,7 @@ class TaskWork:
         await self._tell("task_blocked", cause=cause, blocked_by=tuple(by))
 
     async def fail(self, error: StepError) -> None:
-        """Let the task fail with *error*; steps that have not ended are cancelled."""
+        """Fail the task with *error*; cancel its unfinished steps."""
         for step in self.task.steps:
             if not step.settled:
                 self._end(step, "cancelled")
@@ -351,12 +354,12 @@ class TaskWork:
         await self._tell("task_failed", cause=error.message)
 
     def _needs(self) -> dict[str, list[str]]:
-        """Return what each step waits for: the finish step for all others, whatever it says."""
+        """Return the needs of each step; the finish step needs all others."""
         needs = {step.id: list(step.depends_on) for step in self.task.steps}
         return needs | {self._finish: [each for each in needs if each != self._finish]}
 
     async def _one(self, id: str) -> bool | None:
-        """Do the step *id*; None when no more steps may be begun."""
+        """Run the step *id*; return None if no more steps may be begun."""
         step = self._steps[id]
         if self._means.restored(id):
             await self._restore(step)
@@ -367,7 +370,7 @@ class TaskWork:
         try:
             await self._work_on(step)
         except Exception as error:
-            # Not the model's doing but ours: it must not stop what has nothing to do with it.
+            # A fault in our code must not stop unrelated steps.
             log.exception("the step %s of the run %s", id, self._context.run_id)
             if not step.settled:
                 await self._fail(step, StepError("internal", f"{type(error).__name__}: {error}"))
@@ -383,7 +386,7 @@ class TaskWork:
             self.spent.add(executor)
         if step.completed and means.keeper is not None:
             means.keeper.note(step.id, task=self.task.id if finish else None)
-            # Nothing that needs it starts before it is kept.
+            # Nothing that needs it starts before it is saved.
             await means.keeper.keep()
 
     async def _restore(self, step: Step) -> None:
@@ -400,21 +403,21 @@ class TaskWork:
         await self._tell("step_blocked", step, cause=cause, blocked_by=tuple(by))
 
     def _end(self, step: Step, state: State) -> None:
-        """Let *step* be over without having been begun; nobody can speak to it any more."""
+        """End *step* before its start; nothing can be sent to it any more."""
         step.end(state, self._context.now())
         self._context.steering.started(step.id).end()
 
     async def _fail(self, step: Step, error: StepError) -> None:
         step.end("failed", self._context.now(), error)
-        # It is told as failed even where the memory is too full to say so.
+        # The failure is emitted even if the memory is too full for its entry.
         with suppress(LimitExceeded):
             leave_failure(self._context.memory, step, error)
         await self._tell("step_failed", step, cause=str(error))
-        told = StepResult(task_id=self.task.id, step_id=step.id, error=error)
-        await self._context.tell(told)
+        event = StepResult(task_id=self.task.id, step_id=step.id, error=error)
+        await self._context.tell(event)
 
     async def _settle(self) -> None:
-        """Say what came of the task, now that no step runs or can start."""
+        """Set the final state of the task, when no step runs or can start."""
         full = f"max_steps, which is {self._max_steps}, have been begun"
         for step in self.task.steps:
             if not step.settled:
@@ -429,19 +432,19 @@ class TaskWork:
         return await self._tell("task_completed", result=self.result)
 
     def _fill(self) -> None:
-        """Set the task's result from that of its finish step, if nothing has set it."""
+        """Set the task's result from its finish step's, unless it is set."""
         memory, task = self._context.memory, self.task
         if not memory.has(keys.task(task.id)):
             leave_task_result(memory, task, memory.get_value(keys.step(self._finish)))
 
     def _error(self, full: str) -> StepError:
-        """Return why the task failed, naming every step that did."""
+        """Return the error of the task, with every failed step."""
         failed = {step.id: step.error for step in self.task.steps if step.error is not None}
         if not failed:
             return StepError("max_steps", full)
         reasons = {error.reason for error in failed.values()}
-        told = "; ".join(f"step {id} failed: {error}" for id, error in failed.items())
-        return StepError("internal" if "internal" in reasons else "steps", told)
+        message = "; ".join(f"step {id} failed: {error}" for id, error in failed.items())
+        return StepError("internal" if "internal" in reasons else "steps", message)
 
     def _describe(self, span: Span) -> None:
         span.set_attribute("holdfast.run_id", self._context.run_id)
