@@ -1,1 +1,1 @@
-"""One step of a task: an agent at work on one instruction, until it gives one result."""
+"""Steps of a task: an agent works on one instruction until it has one result."""

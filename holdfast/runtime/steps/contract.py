@@ -1,4 +1,4 @@
-"""What a step is given, and what it must return."""
+"""The assignment of a step: prompt, limits, retries, and the check of its result."""
 
 import json
 import re
@@ -44,11 +44,11 @@ from holdfast.tools.base import Schema, Tool
 from holdfast.tools.run import run_prompt
 
 CHARACTERS: Final = 4
-"""Characters that are taken for one token where no provider has counted."""
+"""Characters per token, where no provider has counted tokens."""
 
 
 class Sizes:
-    """The size of a growing conversation. Each message and definition is measured once."""
+    """The size of a growing conversation. Each message and tool is measured once."""
 
     def __init__(self, instructions: str) -> None:
         self._instructions = len(instructions)
@@ -56,8 +56,8 @@ class Sizes:
         self._tools: dict[str, int] = {}
 
     def tokens(self, messages: Sequence[ModelMessage], tools: Iterable[ToolDefinition]) -> int:
-        """Return the larger of what was last reported and a quarter of the characters there are."""
-        # The last one measured may have grown, by what was put before its request.
+        """Return the larger of the last reported tokens and a quarter of the characters."""
+        # The last one measured may have grown since, by texts put before its request.
         del self._messages[-1:]
         self._messages += [_characters(each) for each in messages[len(self._messages) :]]
         characters = self._instructions + sum(self._messages) + sum(map(self._schema, tools))
@@ -93,14 +93,14 @@ def _of_part(part: ModelRequestPart | ModelResponsePart) -> int:
 
 
 RETRIED: Final = frozenset({"model_error", "timeout"})
-"""Reasons that may have passed when the step is tried again."""
+"""Reasons that may pass, so that a retry makes sense."""
 
 LONGEST_WAIT: Final = 30.0
-"""Seconds between two tries; the first wait is one, and each is twice the one before."""
+"""Longest wait between two tries, in seconds; the first is 1 s, and each doubles."""
 
 
 class Stopped(Exception):
-    """The loop ended without a result, for *reason*; *message* tells the true cause."""
+    """The loop ended without a result, for *reason*; *message* has the true cause."""
 
     def __init__(self, reason: Reason, message: str) -> None:
         super().__init__(message)
@@ -108,12 +108,12 @@ class Stopped(Exception):
 
 
 def wait_after(tries: int) -> float:
-    """Return the seconds to wait after so many failed *tries*."""
+    """Return the seconds to wait after *tries* failed tries."""
     return min(2.0 ** (tries - 1), LONGEST_WAIT)
 
 
 def of_model(error: Exception) -> Stopped:
-    """Return what *error*, raised by a request to a model, means for the step."""
+    """Return the end of a step whose model request raised *error*."""
     if isinstance(error, UnexpectedModelBehavior):
         return Stopped("no_answer", str(error))
     return Stopped("model_error", _model_error_text(error))
@@ -140,14 +140,14 @@ def _body(error: ModelHTTPError) -> str:
 
 
 FULL: Final = 0.9
-"""The part of its token budget from which on a step is to conclude."""
+"""The share of its token budget at which a step is to conclude."""
 
 CONCLUDING: Final = 3
-"""Requests that a step may make to conclude."""
+"""Limit of requests in which a step concludes."""
 
 
 class Stage:
-    """Where one try of a step is: at most *most* requests, of about *budget* tokens at most."""
+    """Progress of one try: at most *most* requests of about *budget* tokens each."""
 
     def __init__(self, *, most: int, budget: int, sizes: Sizes) -> None:
         self.requests = 0
@@ -156,10 +156,10 @@ class Stage:
         self._tokens, self._weighed, self._last_ones = 0, 0, 0
 
     def begin_request(self) -> None:
-        """Count one more request; Stopped if there may be none."""
+        """Count one more request; raise Stopped if none is left."""
         if self.requests >= self._most:
-            told = f"no result after {self.requests} model requests, the most that are allowed"
-            raise Stopped("max_iterations", told)
+            message = f"no result after {self.requests} model requests, the most that are allowed"
+            raise Stopped("max_iterations", message)
         if self._last_ones >= CONCLUDING:
             raise Stopped(
                 "token_budget",
@@ -169,7 +169,10 @@ class Stage:
         self.requests += 1
 
     def concludes(self, messages: Sequence[ModelMessage], tools: Iterable[ToolDefinition]) -> bool:
-        """Tell whether from this request on, which sends these, the step is to conclude."""
+        """Return whether the step is to conclude from this request on.
+
+        *messages* and *tools* are those of the request.
+        """
         if self._weighed == self.requests:
             return False
         self._weighed = self.requests
@@ -182,7 +185,7 @@ class Stage:
         return self.concluding and not before
 
 
-# Values of memory or inputs are in neither: the model is told where they are.
+# Values of memory or inputs are in neither: the model gets their keys.
 
 Kind: TypeAlias = Literal["schema", "finish", "unstructured"]
 
@@ -199,7 +202,7 @@ _PLACES: Final = re.compile(r"<(memory|schema)>")
 
 
 class Contract(Struct, frozen=True, kw_only=True):
-    """What a step's model is held to, whatever stands before it in the prompt."""
+    """The part of a step's prompt that nothing before it can change."""
 
     schema: Schema | None
     finish: bool
@@ -207,33 +210,33 @@ class Contract(Struct, frozen=True, kw_only=True):
 
     @property
     def kind(self) -> Kind:
-        """Which of the three pages tells it."""
+        """The page for this contract."""
         if self.schema is None:
             return "unstructured"
         return "finish" if self.finish else "schema"
 
     @property
     def text(self) -> str:
-        """The page, with the memory's section and the schema in their places."""
+        """The page, with the memory's section and the schema inserted."""
         parts = {
             "memory": run_prompt(profile=self.profile),
             "schema": "" if self.schema is None else _indented(self.schema),
         }
-        # In one pass: what is put in is not looked at again.
+        # In one pass: inserted text is not scanned again.
         return _PLACES.sub(lambda found: parts[found[1]], _page(self.kind))
 
 
 def system_text(preamble: Sequence[str | None], contract: Contract, *, now: datetime) -> str:
-    """Return the *preamble*'s texts, blank ones left out, the contract, and the date."""
+    """Return the non-blank texts of *preamble*, the contract and the date."""
     before = [text.strip() for text in preamble if text and text.strip()]
     return "\n\n".join([*before, contract.text, f"The date is {now:%Y-%m-%d} (UTC)."])
 
 
 def upstream_keys(task: Task, step: Step, upstream: Sequence[str], memory: RunMemory) -> list[str]:
-    """Return the keys of what *step* is told to read: what it depends on, then *upstream*.
+    """Return the keys that *step* is to read: its dependencies, then *upstream*.
 
     A name that is a step of the task means that step; else it is an input, unless only a step of
-    that name has left something.
+    that name has stored something.
     """
     steps = {each.id for each in task.steps}
     found: list[str] = []
@@ -245,7 +248,7 @@ def upstream_keys(task: Task, step: Step, upstream: Sequence[str], memory: RunMe
 
 
 def absent(memory: RunMemory, named: Sequence[str]) -> list[str]:
-    """Return those of the keys *named* that hold nothing to read: not there, or marked failed."""
+    """Return the keys of *named* without a readable entry: missing, or failed."""
     entries = ((key, memory.get(key)) for key in named)
     return [key for key, entry in entries if entry is None or entry.failed]
 
@@ -261,13 +264,13 @@ def _page(kind: Kind) -> str:
 
 
 PROBLEMS: Final = 5
-"""So many problems go back to the model at once."""
+"""Problems returned to the model at once."""
 
 DEPTH: Final = 200
-"""How deep a result may be nested."""
+"""Greatest nesting depth of a result."""
 
 SHOWN: Final = 120
-"""Characters of what came that a problem shows."""
+"""Characters of a value that a problem shows."""
 
 _KINDS: Final[dict[type[Any], str]] = {
     dict: "object",
@@ -281,7 +284,7 @@ _KINDS: Final[dict[type[Any], str]] = {
 
 
 def checked_schema(given: Schema | str | None) -> Schema | None:
-    """Return *given* as a dict, None for none; InvalidInput when it is no schema to hold to."""
+    """Return *given* as a dict, None for None; raise InvalidInput if it is no schema."""
     if given is None:
         return None
     text = given if isinstance(given, str) else msgspec.json.encode(given)
@@ -293,22 +296,22 @@ def checked_schema(given: Schema | str | None) -> Schema | None:
 
 @lru_cache(maxsize=256)
 def _schema_of(text: str | bytes) -> Schema | None:
-    # Checking one takes longer than the rest of a step, and the steps of a list share one.
+    # Checking one takes longer than the rest of a step, and the items of a list share one.
     return schema_of(text if isinstance(text, str) else text.decode())
 
 
 class ResultSchema:
-    """The result that *schema* describes."""
+    """The schema of a step's result."""
 
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
         self._checks = cast("Any", Draft202012Validator)(schema)
 
     def candidate(self, arguments: dict[str, Any]) -> Any:
-        """Return what *arguments* of `finish_step` hand over.
+        """Return the result in *arguments* of `finish_step`.
 
-        That is `result` if it is there, else all of them. JSON text stands for its value where no
-        text is wanted, and `{"items": […]}` for its list where a list is.
+        That is `result` if it exists, else all of them. JSON text is decoded where the schema
+        allows no text, and `{"items": […]}` becomes its list where it allows a list.
         """
         found: Any = arguments.get("result") if "result" in arguments else arguments
         if isinstance(found, str):
@@ -320,7 +323,7 @@ class ResultSchema:
         return cast("Any", found)
 
     def problems(self, candidate: object) -> list[str]:
-        """Return what is wrong with *candidate*, up to five: where, what was wanted, what came."""
+        """Return up to five problems of *candidate*: place, expectation, value."""
         try:
             json_values.encode(candidate, root="", depth=DEPTH, field="result")
             found = _problems_of(self._checks.iter_errors(candidate))
@@ -336,7 +339,7 @@ class ResultSchema:
         return kinds == "array" or (isinstance(kinds, list) and "array" in kinds)
 
     def _untexted(self, text: str) -> Any:
-        """Return the value that *text* says as JSON, if that is wanted and no text is."""
+        """Return the JSON value of *text*, if the schema allows it and no text."""
         if self._wants(text):
             return text
         try:
@@ -347,7 +350,7 @@ class ResultSchema:
         return value if may_wrap or self._wants(value) else text
 
     def _wants(self, value: object) -> bool:
-        """Tell whether the type of *value*, whatever is in it, is one that may come."""
+        """Return whether the schema allows the type of *value*."""
         kinds: Any = self.schema.get("type")
         if kinds is None:
             return self._checks.is_valid(value)
@@ -374,17 +377,17 @@ def _expected(error: ValidationError) -> str:
     rule, said = str(error.validator), cast("Any", error.validator_value)
     match rule:
         case "type":
-            told = " or ".join(cast("list[str]", said)) if isinstance(said, list) else str(said)
+            expected = " or ".join(cast("list[str]", said)) if isinstance(said, list) else str(said)
         case "enum":
-            told = f"one of {_shown(said)}"
+            expected = f"one of {_shown(said)}"
         case "required":
             missing = [name for name in said if name not in cast("Any", error.instance)]
-            told = f"the members {_shown(missing)} as well"
+            expected = f"the members {_shown(missing)} as well"
         case "additionalProperties" | "unevaluatedProperties":
-            told = f"no others ({error.message[:SHOWN]})"
+            expected = f"no others ({error.message[:SHOWN]})"
         case _:
-            told = f"{rule} {_shown(said)}"
-    return told
+            expected = f"{rule} {_shown(said)}"
+    return expected
 
 
 def _kind(value: object) -> str:
@@ -402,10 +405,10 @@ def _escaped(part: object) -> str:
 
 
 def parameters(schema: Schema) -> Schema:
-    """Return the schema of `finish_step`'s arguments, whose `result` is as *schema* says.
+    """Return the schema of `finish_step`'s arguments, with *schema* for `result`.
 
-    Definitions move to its root, where every provider looks for them; what else refers to the
-    schema's own places is made to point there.
+    Definitions move to its root, where every provider looks for them; other references to the
+    schema's own places are rewritten.
     """
     moved = {name: schema[name] for name in ("$defs", "definitions") if name in schema}
     rest = {name: value for name, value in schema.items() if name not in moved}
@@ -436,14 +439,14 @@ def _pointed_members(part: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 AcceptResult: TypeAlias = Callable[[Any], str | Awaitable[str | None] | None]
-"""Says why a result will not do, or None."""
+"""Returns the reason to reject a result, or None."""
 
 
 class Assignment(Struct, frozen=True, kw_only=True):
-    """A step as it is to be done: by *agent* or nobody in particular, with *model*, these tools.
+    """A step with its agent, model, tools and limits.
 
-    *tools* are the caller's, *contract_tools* those that every step has. *wanted* is what the
-    result must be, None for plain text.
+    *agent* is a blank one if none was given. *tools* are the user's, *contract_tools* those that
+    every step has. *wanted* is the schema of the result, None for plain text.
     """
 
     context: Context
@@ -462,7 +465,7 @@ class Assignment(Struct, frozen=True, kw_only=True):
     tool_result_limit: int
     accept_result: AcceptResult | None
 
-    def update(self, event: TaskMoment, **told: Any) -> TaskUpdate:
+    def update(self, event: TaskMoment, **fields: Any) -> TaskUpdate:
         """Return *event* of this step."""
         return TaskUpdate(
             event=event,
@@ -470,24 +473,24 @@ class Assignment(Struct, frozen=True, kw_only=True):
             title=self.task.title,
             step_id=self.step.id,
             item_index=self.item_index,
-            **told,
+            **fields,
         )
 
     def log(self, severity: Literal["info", "warning", "error"], content: str) -> LogUpdate:
-        """Return a line about this step."""
+        """Return a log event of this step."""
         return LogUpdate(
             severity=severity, content=content, task_id=self.task.id, step_id=self.step.id
         )
 
 
 REFUSALS: Final = 3
-"""Refusals by the caller, the last of which fails the step."""
+"""Rejections by *accept_result*; the last one fails the step."""
 
 _THOUGHTS: Final = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL | re.IGNORECASE)
 
 
 class Acceptance:
-    """Judges results: by the schema they are *wanted* to have, then by *accept_result*.
+    """Checks results: by their schema *wanted*, then by *accept_result*.
 
     `result` is the last one accepted, UNSET before; `finished` is true from then until the next
     request.
@@ -500,15 +503,15 @@ class Acceptance:
         self._refusals = 0
 
     async def of_arguments(self, wanted: ResultSchema, arguments: dict[str, Any]) -> Any:
-        """Return the result that *arguments* of `finish_step` hold; ModelRetry if they do not."""
+        """Return the result in *arguments* of `finish_step`; raise ModelRetry if invalid."""
         candidate = wanted.candidate(arguments)
         if problems := wanted.problems(candidate):
-            told = "\n".join(f"- {each}" for each in problems)
-            raise ModelRetry(f"The result was refused. Correct this and call again:\n{told}")
+            message = "\n".join(f"- {each}" for each in problems)
+            raise ModelRetry(f"The result was refused. Correct this and call again:\n{message}")
         return await self._accepted(candidate)
 
     async def of_text(self, text: str) -> str:
-        """Return the answer in *text*, without thoughts; ModelRetry if there is none."""
+        """Return the answer in *text*, without thoughts; raise ModelRetry if it is blank."""
         answer = _THOUGHTS.sub("", text).strip()
         if not answer:
             raise ModelRetry("The answer was blank. Answer in plain text.")

@@ -1,4 +1,4 @@
-"""StepExecutor: an agent works on one instruction."""
+"""`StepExecutor`: an agent works on one instruction."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Generator, Sequence
@@ -42,11 +42,11 @@ from holdfast.tools.run import run_hint
 
 TITLE: Final = 80
 FAILED: Final = 60
-"""Characters of a step's instructions in the title of what it leaves."""
+"""Characters of a step's instructions in the title of its entry."""
 
 
 def leave_result(memory: RunMemory, task: Task, step: Step, result: Any, *, finish: bool) -> None:
-    """Keep *result* as that of *step*, and of *task* where the step is its *finish* step."""
+    """Store *result* as that of *step*, with *finish* also as that of *task*."""
     memory.set(
         keys.step(step.id),
         result,
@@ -59,7 +59,7 @@ def leave_result(memory: RunMemory, task: Task, step: Step, result: Any, *, fini
 
 
 def leave_task_result(memory: RunMemory, task: Task, result: Any) -> None:
-    """Keep *result* as that of *task*."""
+    """Store *result* as that of *task*."""
     memory.set(
         keys.task(task.id),
         result,
@@ -70,7 +70,7 @@ def leave_task_result(memory: RunMemory, task: Task, result: Any) -> None:
 
 
 def leave_failure(memory: RunMemory, step: Step, error: StepError) -> None:
-    """Keep that *step* failed with *error*, marked as a failure."""
+    """Store the *error* of *step* as its entry, marked as failed."""
     memory.set(
         keys.step(step.id),
         {"error": whole(error.message)},
@@ -104,7 +104,7 @@ class StepSpan:
         messages: Sequence[ModelMessage],
         iterations: int,
     ) -> None:
-        """Say how the step ended, after *iterations* and the *messages* of its last try."""
+        """Set the end of the step, after *iterations* and the *messages* of its last try."""
         span = self._span
         if not span.is_recording():
             return
@@ -119,7 +119,7 @@ class StepSpan:
 
 @contextmanager
 def step_span(assignment: Assignment) -> Generator[StepSpan]:
-    """Trace what is done within as the step of *assignment*."""
+    """Trace the block as the step of *assignment*."""
     context, step = assignment.context, assignment.step
     needed = [context.spans[each] for each in step.depends_on if each in context.spans]
     attributes: dict[str, str | int] = {
@@ -138,11 +138,11 @@ def step_span(assignment: Assignment) -> Generator[StepSpan]:
 
 @dataclass(eq=False)
 class StepExecutor:
-    """Executes *step* of *task*: an agent's loop that ends with one result, kept in run memory.
+    """Executes *step* of *task*: an agent's loop with one result in run memory.
 
-    The model is that of *agent*, else *model*, else the context's. *accept_result* may refuse a
-    result by saying why. *finish_task* makes the result the task's as well; *item_index* is that
-    of the item of a list the step is for. Afterwards `result` or `error` is there.
+    The model is that of *agent*, else *model*, else the context's. *accept_result* may reject a
+    result by returning the reason. *finish_task* makes the result the task's as well; *item_index*
+    is the index of the list item that the step is for. Afterwards `result` or `error` is set.
     """
 
     _: KW_ONLY
@@ -174,20 +174,20 @@ class StepExecutor:
 
     @property
     def name(self) -> str:
-        """What a `RunUpdate` calls it."""
+        """The kind for a `RunUpdate`."""
         return "step"
 
     @property
     def title(self) -> str:
-        """What people call it."""
+        """The title for people."""
         return self.step.id
 
     def execute(self) -> AsyncGenerator[ExecutionEvent]:
-        """Do the step; give its events as they happen."""
+        """Execute the step; yield its events as they happen."""
         return executor.events(self)
 
     async def run(self) -> Any:
-        """Do the step; return its result, or raise StepFailed or RunCancelled."""
+        """Execute the step and return its result; raise StepFailed or RunCancelled."""
         return await executor.run(self)
 
     def run_sync(self) -> Any:
@@ -195,7 +195,7 @@ class StepExecutor:
         return executor.run_sync(self)
 
     def ending(self) -> ExecutionOutcome:
-        """Return what came of it."""
+        """Return the outcome."""
         if self.step.state == "completed":
             return ExecutionOutcome(
                 state="completed", result=self.result, completed=(self.step.id,)
@@ -207,16 +207,16 @@ class StepExecutor:
         return ExecutionOutcome(state="failed", reason=str(error), failure=failure)
 
     async def perform(self) -> None:
-        """Do the step, telling of it."""
+        """Execute the step and emit its events."""
         self.result, self.error, self.iterations = None, None, 0
         inbox = self.context.steering.started(self.step.id)
         with step_span(self._assignment) as span:
             try:
-                await self._kept(await self._tried(inbox))
+                await self._store(await self._tried(inbox))
             except Stopped as stopped:
                 await self._failed(stopped.error)
             except Exception as error:
-                # A bug, ours or in what the caller gave: told like any failure, and raised.
+                # A bug, ours or in the user's code: emitted like any failure, and raised.
                 await self._failed(StepError("internal", f"{type(error).__name__}: {error}"))
                 raise
             except asyncio.CancelledError:
@@ -232,7 +232,7 @@ class StepExecutor:
                 )
 
     async def _tried(self, inbox: Inbox) -> Any:
-        """Return the result of the first try that has one; Stopped when the last has none."""
+        """Return the first result of a try; raise Stopped when the last try has none."""
         for tries in count(1):
             async with self.context.slots.taken():
                 if tries == 1:
@@ -244,13 +244,13 @@ class StepExecutor:
                     if error.reason not in RETRIED or tries > self.step.retries:
                         raise
             seconds = wait_after(tries)
-            told = f"try {tries} failed, the next is in {seconds:g} s: {error}"
-            await self.context.tell(self._assignment.log("warning", told))
+            message = f"try {tries} failed, the next is in {seconds:g} s: {error}"
+            await self.context.tell(self._assignment.log("warning", message))
             await self.context.sleep(seconds)
         raise AssertionError
 
     async def _try(self, inbox: Inbox) -> Any:
-        """Return the result of one try; Stopped when it has none."""
+        """Return the result of one try; raise Stopped if it has none."""
         seconds = self.step.timeout_s
         limit = asyncio.timeout(seconds)
         try:
@@ -264,8 +264,8 @@ class StepExecutor:
             raise Stopped("timeout", f"it took more than {seconds:g} s") from error
         except request.HookFailed as failed:
             cause = failed.__cause__
-            told = f"the hook {failed.hook} raised {type(cause).__name__}: {cause}"
-            raise Stopped("hook", told) from failed
+            message = f"the hook {failed.hook} raised {type(cause).__name__}: {cause}"
+            raise Stopped("hook", message) from failed
 
     async def _attempted(self, inbox: Inbox) -> Any:
         attempt = StepAttempt(
@@ -285,7 +285,7 @@ class StepExecutor:
         try:
             instructions = await request.system_text(agent, self.context)
         except Exception as error:
-            # A function of the user's, who is told what it raised.
+            # The user's function may raise anything.
             raise request.HookFailed("instructions") from error
         preamble = [instructions, self.system_prompt]
         return system_text(preamble, self._assignment.contract, now=self.context.clock.now())
@@ -294,8 +294,8 @@ class StepExecutor:
         memory = self.context.memory
         named = upstream_keys(self.task, self.step, self.upstream_memory_keys, memory)
         for key in absent(memory, named):
-            told = f"{key} is an input of this step, and cannot be read"
-            await self.context.tell(self._assignment.log("warning", told))
+            message = f"{key} is an input of this step, and cannot be read"
+            await self.context.tell(self._assignment.log("warning", message))
         hint = run_hint(memory, named, profile=self.context.profile)
         return "\n\n".join(filter(None, (self.step.instructions, hint)))
 
@@ -314,8 +314,8 @@ class StepExecutor:
             iterations=self.iterations,
         )
 
-    async def _kept(self, result: Any) -> None:
-        """Keep *result* in the run's memory, and tell of it."""
+    async def _store(self, result: Any) -> None:
+        """Store *result* in the run's memory, and emit it."""
         try:
             memory = self.context.memory
             leave_result(memory, self.task, self.step, result, finish=self.finish_task)
@@ -331,8 +331,8 @@ class StepExecutor:
         try:
             leave_failure(self.context.memory, self.step, error)
         except LimitExceeded as full:
-            told = f"the failure could not be kept: {full}"
-            await self.context.tell(self._assignment.log("error", told))
+            message = f"the failure could not be kept: {full}"
+            await self.context.tell(self._assignment.log("error", message))
         await self.context.tell(self._assignment.update("step_failed", cause=str(error)))
         await self._tell_result(None, error)
 

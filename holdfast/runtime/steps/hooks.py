@@ -1,4 +1,4 @@
-"""The hooks of an agent in a step or a turn: asked around its requests, as around any call's."""
+"""Run the hooks of an agent in a step or a team turn."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,17 +18,17 @@ from holdfast.runtime.steps.contract import Stopped
 
 
 class Rewritten(Struct, frozen=True):
-    """What a hook wants sent in the place of the system text and the first message."""
+    """The system text and first messages as changed by a hook."""
 
     system: str
     messages: list[ModelMessage]
 
 
 class LoopScope(Struct, frozen=True, kw_only=True):
-    """Whose requests hooks are asked around: those of *agent*, at work on *input*.
+    """The loop for which hooks run: that of *agent*, with *input*.
 
-    *contract* stands in every system text, whatever a hook puts there. Only a loop that *gives
-    text* has a result that a hook may change.
+    *contract* stays in every system text, whatever a hook sets there. Only a loop that *gives text*
+    has a result that a hook may change.
     """
 
     agent: Agent
@@ -39,17 +39,17 @@ class LoopScope(Struct, frozen=True, kw_only=True):
 
 
 class StepHooks:
-    """Asks the hooks of one loop. `rewritten` is what they want of the next request."""
+    """Runs the hooks of one loop. `rewritten` holds their changes to the next request."""
 
     def __init__(self, loop: LoopScope, *, system: str, message: str) -> None:
         self._loop, self._agent, self._context = loop, loop.agent, loop.context
         self._prompt: tuple[Message, ...] = (messages.system(system), messages.user(message))
-        self._asks = self._agent.hooks is not None
+        self._has_hooks = self._agent.hooks is not None
         self.rewritten: Rewritten | None = None
 
     async def starting(self, step: int) -> None:
-        """Ask what the *step*-th request is to open with; Stopped when there is to be none."""
-        if not self._asks:
+        """Run `on_start` for request number *step*; raise Stopped if it stops the loop."""
+        if not self._has_hooks:
             return
         start = AgentStart(
             agent=self._agent,
@@ -65,9 +65,9 @@ class StepHooks:
         same = changed.prompt == start.prompt and not changed.history
         self.rewritten = None if same else self._sent(changed.prompt, changed.history)
 
-    async def heard(self, response: ModelResponse, exchanged: Sequence[ModelMessage]) -> None:
-        """Let the agent's hook see, and change, what *response* says."""
-        if not self._asks:
+    async def on_response(self, response: ModelResponse, exchanged: Sequence[ModelMessage]) -> None:
+        """Run `on_response`, which may change the text of *response*."""
+        if not self._has_hooks:
             return
         before = self._result(exchanged, "done")
         after = await answered(self._agent, before, self._context)
@@ -76,8 +76,8 @@ class StepHooks:
     async def finishing(
         self, exchanged: Sequence[ModelMessage], result: Any, *, reason: str
     ) -> Any:
-        """Return *result* as the hook asked at the end leaves it: it may change a text."""
-        if not self._asks:
+        """Return *result* as changed by `on_finish`; only a text can be changed."""
+        if not self._has_hooks:
             return result
         before = self._result(exchanged, reason)
         after = await finished(self._agent, before, self._context)
@@ -92,7 +92,7 @@ class StepHooks:
             system = text_of(rest.pop(0))
         contract = self._loop.contract
         if contract not in system:
-            # Whatever goes before it, the contract stands in every prompt.
+            # The contract is in every prompt, even if a hook removed it.
             system = "\n\n".join(filter(None, (system, contract)))
         return Rewritten(system, to_model([*history, *rest]))
 

@@ -62,10 +62,10 @@ from holdfast.tools.base import Schema, Tool
 from holdfast.tools.run import run as run_tools
 
 Concludes: TypeAlias = Callable[[Sequence[ModelMessage], Sequence[ToolDefinition]], Awaitable[bool]]
-"""Tells whether the request that sends messages, with tools, is one a step concludes in."""
+"""Returns whether the request with these messages and tools concludes the step."""
 
 ANSWER: Final = 24_000
-"""Characters of one answer of a memory tool."""
+"""Limit of characters in one result of a memory tool."""
 
 _FINISH: Final = Tool(
     id="step.finish", name=FINISH, description="", parameters={}, work=lambda _: None
@@ -73,19 +73,19 @@ _FINISH: Final = Tool(
 
 
 def memory_tools(memory: RunMemory, *, profile: Profile, writer: str, most: int) -> list[Tool]:
-    """Return the three tools of *memory* as a step has them, of *most* characters an answer."""
+    """Return the three tools of *memory* for a step, *most* characters a result."""
     return run_tools(memory, profile=profile, writer=writer, budget=min(ANSWER, most))
 
 
 def check_names(tools: Iterable[AnyTool], contract: Iterable[Tool]) -> None:
-    """Raise ToolNameTaken when two of *tools* have one name, or one has that of a tool of ours."""
+    """Raise ToolNameTaken for two tools of one name, *tools* or ours."""
     named([*contract, ResultPages(1).tool(), _FINISH], tools)
 
 
 class Toolbox:
-    """The tools of one try of a step: what is offered now, and what came of each call by its id.
+    """The tools of one try of a step: those offered now, and outcomes by call id.
 
-    Nothing is run once *acceptance* is finished, nothing offered in a request that *concludes*.
+    No tool runs once *acceptance* is finished, none is offered in a request that *concludes*.
     """
 
     def __init__(
@@ -107,20 +107,20 @@ class Toolbox:
         self.threaded = {name_of(tool) for tool in assignment.tools if in_thread(tool)}
 
     def toolset(self) -> StepTools:
-        """Return them all as one toolset."""
+        """Return all tools as one toolset."""
         toolsets = [kept(each) for each in self._assignment.toolsets]
         tools = [*self._assignment.tools, *self._contract]
         return StepTools(equipped(tools, toolsets, context_of=self._context_of), self)
 
     @property
     def finished(self) -> bool:
-        """Whether the step has its result, so that nothing is run any more."""
+        """Whether the step has its result, so that no tool runs any more."""
         return self._acceptance.finished
 
     async def offer(
         self, tools: Mapping[str, ToolsetTool[Any]], messages: Sequence[ModelMessage]
     ) -> Mapping[str, ToolsetTool[Any]]:
-        """Return those of *tools* that may be called in the request that sends *messages*."""
+        """Return those of *tools* to offer in the request with *messages*."""
         offered = {name: tool for name, tool in tools.items() if self._allows(name)}
         definitions = [tool.tool_def for tool in offered.values()]
         if await self._concludes(messages, definitions):
@@ -134,16 +134,16 @@ class Toolbox:
         return name in self._ours or self._allowed is None or name in self._allowed
 
     def pages_of(self, name: str) -> ResultPages | None:
-        """Return where a long result of *name* is kept; None for tools that page themselves."""
+        """Return the pages for long results of *name*; None if it pages itself."""
         return None if name in self._ours else self.pages
 
     @property
     def chooses(self) -> bool:
-        """Whether the agent says which tool is called first."""
+        """Whether the agent forces its first tool call."""
         return self._assignment.agent.tool_choice != "auto"
 
     def settings(self, ctx: RunContext[Any]) -> ModelSettings:
-        """Return the settings of a request: a choice of the agent is forced on the first only."""
+        """Return the settings of a request; only the first one forces the tool choice."""
         agent = self._assignment.agent
         settings = ModelSettings(**(agent.model_settings or {}))
         choice = agent.tool_choice
@@ -154,18 +154,18 @@ class Toolbox:
         return settings | ModelSettings(tool_choice=forced)
 
     async def sleep(self, seconds: float) -> None:
-        """Wait, by the run's own measure of time."""
+        """Wait, by the run's own clock."""
         await self._assignment.context.sleep(seconds)
 
     async def left_behind(self, name: str) -> None:
-        """Tell that *name*, which would not stop, is left to itself."""
-        told = f"the tool {name} did not stop with the run and is left behind"
-        await self._assignment.context.tell(self._assignment.log("warning", told))
+        """Emit that the tool *name* did not stop and is abandoned."""
+        message = f"the tool {name} did not stop with the run and is left behind"
+        await self._assignment.context.tell(self._assignment.log("warning", message))
 
     async def reach(self, toolset: AbstractToolset[Any]) -> None:
-        """Connect the servers in *toolset*; tell of those that cannot be reached.
+        """Connect the servers in *toolset*; emit a warning for each unreachable one.
 
-        Stopped, as where a model cannot be reached, if one of them is required.
+        Raise Stopped, as for an unreachable model, if a required one is unreachable.
         """
         context = self._assignment.context
         try:
@@ -173,8 +173,8 @@ class Toolbox:
         except NotRunnable as error:
             raise Stopped("model_error", str(error)) from error
         for name, error in unreached.items():
-            told = f"the MCP server {name} cannot be reached, its tools are not offered: {error}"
-            await context.tell(self._assignment.log("warning", told))
+            message = f"the MCP server {name} cannot be reached, its tools are not offered: {error}"
+            await context.tell(self._assignment.log("warning", message))
 
     def _context_of(self, ctx: RunContext[Any]) -> ToolContext:
         context = self._assignment.context
@@ -192,13 +192,13 @@ class Toolbox:
         )
 
 
-# They hold nothing of any step. What a run of one needs is its `deps`, of the try it belongs to.
+# The agents below hold no data of a step; a run gets those in its `deps`, from its try.
 
 FINISH_WORDS: Final = "Hand over the result of this step and end it. Call it once, as the last act."
 
 
 class StepDeps(msgspec.Struct, frozen=True, kw_only=True):
-    """The `deps` of a try's loop: `finish_step` as it is shown, hooks, and who judges a result."""
+    """The `deps` of a try's loop: schema for `finish_step`, hooks, acceptance."""
 
     finish_parameters: Schema
     hooks: StepHooks
@@ -207,12 +207,12 @@ class StepDeps(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StepRequestRewrite(AbstractCapability[Any]):
-    """Shows `finish_step` with the schema of the step, and sends what a hook wants sent."""
+    """Sets the schema of `finish_step`, and sends the changes of hooks."""
 
     async def prepare_output_tools(
         self, ctx: RunContext[Any], tool_defs: list[ToolDefinition]
     ) -> list[ToolDefinition]:
-        """Return `finish_step` as this step has it."""
+        """Return `finish_step` with the schema of this step."""
         deps: StepDeps = ctx.deps
         shown = deps.finish_parameters
         return [replace(each, parameters_json_schema=shown) for each in tool_defs]
@@ -220,7 +220,7 @@ class StepRequestRewrite(AbstractCapability[Any]):
     async def before_model_request(
         self, ctx: RunContext[Any], request_context: ModelRequestContext
     ) -> ModelRequestContext:
-        """Return the request with what a hook put in the place of the prompt."""
+        """Return the request with a hook's changes to the prompt."""
         deps: StepDeps = ctx.deps
         rewritten = deps.hooks.rewritten
         if rewritten is None:
@@ -229,7 +229,7 @@ class StepRequestRewrite(AbstractCapability[Any]):
         parts = request_context.model_request_parameters
         return replace(
             request_context,
-            # The first message is the step's own: what a hook changed is sent in its place.
+            # The first message is the step's own: the hook's messages replace it.
             messages=[*rewritten.messages, *request_context.messages[1:]],
             model_request_parameters=replace(parts, instruction_parts=instructions),
         )
@@ -240,7 +240,7 @@ IN_TEXT: Final = ModelAgent[Any, str](name="step", output_type=str, end_strategy
 
 @IN_TEXT.output_validator
 async def accept_text(ctx: RunContext[Any], text: str) -> str:
-    """Return the answer in *text*; a blank one is asked for again."""
+    """Return the answer in *text*; a blank one is retried."""
     deps: StepDeps = ctx.deps
     return await deps.acceptance.of_text(text)
 
@@ -248,16 +248,16 @@ async def accept_text(ctx: RunContext[Any], text: str) -> str:
 def with_schema(shown: Schema) -> ModelAgent[Any, Any]:
     """Return the agent that ends with `finish_step`, whose parameters are *shown*.
 
-    Making one takes as long as a run of it, so that those of lately are kept: the steps of a list
-    share one. A schema that refers to itself cannot be told to pydantic-ai, and is shown by
-    `Rewriting` instead.
+    Making one takes as long as a run of it, so recent ones are cached: the steps of a list share
+    one. pydantic-ai cannot take a schema that refers to itself; `StepRequestRewrite` sets it
+    instead.
     """
     text = msgspec.json.encode(shown)
     return _with_schema(b"{}" if refers(shown) else text)
 
 
 def refers(shown: Schema) -> bool:
-    """Tell whether there may be references in *shown*."""
+    """Return whether there may be references in *shown*."""
     return b'"$ref"' in msgspec.json.encode(shown)
 
 
@@ -271,7 +271,7 @@ def _with_schema(text: bytes) -> ModelAgent[Any, Any]:
 
 
 async def accept_arguments(ctx: RunContext[Any], arguments: Any) -> Any:
-    """Return the result that *arguments* hold; what is wrong with it goes back to the model."""
+    """Return the result in *arguments*; problems are returned to the model."""
     deps: StepDeps = ctx.deps
     if deps.wanted is None:
         raise EngineFault("finish_step was called where it was not offered")
@@ -283,14 +283,14 @@ Graph: TypeAlias = AgentRun[Any, Any]
 _NO_LIMITS: Final = UsageLimits(request_limit=None)
 
 _TRIES_PER_REQUEST: Final = 100
-"""Mistakes of one reply that never end the loop before its requests do."""
+"""Mistakes per request; so many that the limit of requests ends the loop first."""
 
 
 class StepAttempt:
-    """One try of what *assignment* says, under the *system* text, beginning with *message*.
+    """One try of *assignment*, with the *system* text and the first *message*.
 
-    What is said to *inbox* meanwhile goes before its next request. `messages` and `requests` are
-    what was exchanged, however it ends.
+    Texts sent to *inbox* meanwhile go before its next request. `messages` and `stage.requests` are
+    valid however it ends.
     """
 
     def __init__(self, assignment: Assignment, *, system: str, message: str, inbox: Inbox) -> None:
@@ -313,27 +313,27 @@ class StepAttempt:
             sizes=Sizes(system),
         )
         self.answers: dict[str, ToolCallOutcome] = {}
-        self._teller = StepEvents(
+        self._events = StepEvents(
             assignment.context,
             self.answers,
             step=assignment.step.id,
             task=assignment.task.id,
         )
         self._graph: Graph | None = None
-        self._said: list[ModelMessage] = []
+        self._messages: list[ModelMessage] = []
 
     @property
     def context(self) -> Context:
-        """The run it is in."""
+        """The run of the step."""
         return self._assignment.context
 
     @property
     def messages(self) -> list[ModelMessage]:
-        """What was said so far."""
-        return self._graph.all_messages() if self._graph else self._said
+        """The messages so far."""
+        return self._graph.all_messages() if self._graph else self._messages
 
     async def made(self) -> Any:
-        """Return the result; Stopped when the loop ends without one."""
+        """Return the result; raise Stopped when the loop ends without one."""
         assignment = self._assignment
         shown = self.finish_parameters
         below: ModelAgent[Any, Any] = with_schema(shown) if assignment.wanted else IN_TEXT
@@ -368,8 +368,8 @@ class StepAttempt:
                 await self._drive(graph)
             finally:
                 self._inbox.wait()
-                # What ran holds on to this, so that this is not to hold on to what ran.
-                self._said, self._graph = graph.all_messages(), None
+                # The graph refers to this object, so drop the graph to avoid a reference cycle.
+                self._messages, self._graph = graph.all_messages(), None
         return await self.hooks.finishing(self.messages, self.acceptance.result, reason="done")
 
     async def _drive(self, graph: Graph) -> None:
@@ -385,42 +385,45 @@ class StepAttempt:
                 node = await graph.next(node)
 
     async def _may_ask(self) -> bool:
-        """Tell whether one more request is to be made; Stopped if it may not, with no result."""
+        """Return whether one more request is to be made.
+
+        Raise Stopped if none may be made and there is no result.
+        """
         try:
             self.stage.begin_request()
         except Stopped:
             if self.acceptance.result is UNSET:
                 raise
-            # It was finished, and then spoken to: what it had handed over counts.
-            told = "the message to the step came too late for another request"
-            await self.context.tell(self._assignment.log("warning", told))
+            # It was finished, and then steered: its result stands.
+            message = "the message to the step came too late for another request"
+            await self.context.tell(self._assignment.log("warning", message))
             return False
         self.acceptance.finished = False
         await self.hooks.starting(self.stage.requests)
         return True
 
     async def _ask(self, graph: Graph, node: ModelRequestNode[Any, Any]) -> Any:
-        """Make the request of *node*, telling what comes as it comes; return what is next."""
+        """Make the request of *node*, emit pieces on arrival, return the next node."""
         try:
             if self.context.stream:
                 async with node.stream(graph.ctx) as stream:
-                    await self._teller.chunks(stream)
+                    await self._events.chunks(stream)
             after = await graph.next(node)
         except HoldfastError:
-            # Two tools of one name, or a bug of ours: nothing the model did.
+            # Two tools of one name, or a bug of ours: not the model's fault.
             raise
         except Exception as error:
             raise of_model(error) from error
         if isinstance(after, CallToolsNode):
             self.context.spend(after.model_response.usage)
-            await self.hooks.heard(after.model_response, self.messages)
+            await self.hooks.on_response(after.model_response, self.messages)
         return after
 
     async def _use_tools(self, graph: Graph, node: CallToolsNode[Any, Any]) -> Any:
         try:
             if feed.get() is not None:
                 async with node.stream(graph.ctx) as stream:
-                    await self._teller.calls(stream)
+                    await self._events.calls(stream)
             return await graph.next(node)
         except UnexpectedModelBehavior as error:
             # Cut off by its provider, or refused: asking again would give the same.
@@ -429,7 +432,7 @@ class StepAttempt:
     async def _concludes(
         self, messages: Sequence[ModelMessage], tools: Sequence[ToolDefinition]
     ) -> bool:
-        """Tell whether the request that sends *messages* is one of those the step concludes in."""
+        """Return whether the request with *messages* concludes the step."""
         every = [*tools, self._finish_tool] if self._assignment.wanted else tools
         if self.stage.concludes(messages, every) and self._graph is not None:
             await self.context.tell(self._assignment.update("entered_conclusion_stage"))
@@ -443,21 +446,21 @@ class StepAttempt:
         )
 
     def _deliverer(self, graph: Graph) -> Deliver:
-        """Return what says a text to the model before its next request, and tells that it did."""
-        looking, context = feed.get(), self.context
+        """Return the function that queues a text for the next request and emits that."""
+        events, context = feed.get(), self.context
 
         def deliver(text: str) -> None:
             graph.enqueue(text, priority="asap")
-            if looking is not None:
-                told = self._assignment.log("info", f"Steered: {text}")
-                looking.tell_soon(lambda: context.stamped(told))
+            if events is not None:
+                update = self._assignment.log("info", f"Steered: {text}")
+                events.tell_soon(lambda: context.stamped(update))
 
         return deliver
 
     def _capabilities(self) -> list[AbstractCapability[Any]]:
-        """Return what changes requests, and what traces them below the step's span, if anything.
+        """Return what changes requests and traces them below the step's span.
 
-        pydantic-ai asks each at every turn, so that there are none that are not needed.
+        pydantic-ai calls each at every turn, so only the needed ones are returned.
         """
         found: list[AbstractCapability[Any]] = [NOTING]
         if self._assignment.agent.hooks is not None or refers(self.finish_parameters):

@@ -1,7 +1,7 @@
-"""Tools of a step: finish_step, memory, paging.
+"""Tools of a step: `finish_step`, memory, paging.
 
-A tool that raises, arguments its schema does not allow, a call after the result was accepted: the
-model is told, nothing is raised. Results too long for a prompt come in parts.
+The model gets an error result, and nothing is raised, for a tool that raises, arguments its schema
+does not allow, and a call after the result was accepted. Results too long for a prompt are paged.
 """
 
 import asyncio
@@ -65,26 +65,26 @@ _PARAMETERS: Final[Schema] = {
 
 
 class ResultPages:
-    """The long results of one step; parts have at most *most* characters."""
+    """The long results of one step, in parts of at most *most* characters."""
 
     def __init__(self, most: int) -> None:
         self.most = most
-        self._kept: dict[str, str] = {}
+        self._results: dict[str, str] = {}
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._results)
 
     def keep(self, text: str) -> JSON:
-        """Keep *text* whole, and return its first part."""
-        result_id = f"result_{len(self._kept) + 1}"
-        self._kept[result_id] = text
+        """Store *text* whole, and return its first part."""
+        result_id = f"result_{len(self._results) + 1}"
+        self._results[result_id] = text
         return self.part(result_id, 0)
 
     def part(self, result_id: str, offset: int) -> JSON:
-        """Return the part of a kept result that begins at *offset*, or what is wrong with that."""
-        text = self._kept.get(result_id)
+        """Return the part of a stored result that begins at *offset*, or an error."""
+        text = self._results.get(result_id)
         if text is None:
-            known = ", ".join(self._kept) or "none"
+            known = ", ".join(self._results) or "none"
             return _paging_error(f"there is no result {result_id!r}; those kept are: {known}")
         if offset > len(text):
             return _paging_error(f"the result has {len(text)} characters; {offset} is past its end")
@@ -128,7 +128,7 @@ FINISH: Final = "finish_step"
 NOT_RUN: Final = "Not run: the step is finished."
 NOTHING: Final = "The tool returned nothing."
 GRACE: Final = 5.0
-"""Seconds that a tool in a thread is waited for when the run is cancelled."""
+"""Seconds for a tool to end when the run is cancelled."""
 
 Partial: TypeAlias = bool | Literal["off", "on", "trailing-strings"]
 
@@ -137,7 +137,7 @@ _TEXT, _VALUE = "text", "value"
 
 
 class ToolCallOutcome(Struct, frozen=True, kw_only=True):
-    """How a call went: *characters* of what the tool returned, and whether a part was given."""
+    """The outcome of a call: *characters* of the result, and whether it was paged."""
 
     ok: bool
     characters: int
@@ -145,7 +145,7 @@ class ToolCallOutcome(Struct, frozen=True, kw_only=True):
 
 
 class Unchecked:
-    """Lets every argument pass: a step's tools check theirs when they are called."""
+    """Accepts all arguments: a step's tools check theirs when they are called."""
 
     def validate_json(
         self,
@@ -172,9 +172,9 @@ _unchecked: Final = Unchecked()
 
 
 class Box(Protocol):
-    """Who lays the tools out: what is offered, what came of each call, what a cancelled one does.
+    """The tools offered now, and the outcomes of calls by id.
 
-    `threaded` are those that run in threads; `answers` goes by the ids of calls.
+    `threaded` are the tools that run in threads.
     """
 
     answers: dict[str, ToolCallOutcome]
@@ -183,29 +183,29 @@ class Box(Protocol):
 
     @property
     def finished(self) -> bool:
-        """Whether nothing is run any more."""
+        """Whether no tool runs any more."""
         ...
 
     async def offer(
         self, tools: Mapping[str, ToolsetTool[Any]], messages: Sequence[ModelMessage]
     ) -> Mapping[str, ToolsetTool[Any]]:
-        """Return those of *tools* that may be called in the request that sends *messages*."""
+        """Return those of *tools* to offer in the request with *messages*."""
         ...
 
     def pages_of(self, name: str) -> ResultPages | None:
-        """Return where a long result of *name* is kept; None for tools that page themselves."""
+        """Return the pages for long results of *name*; None if it pages itself."""
         ...
 
     async def sleep(self, seconds: float) -> None:
-        """Wait, by the run's own measure of time."""
+        """Wait, by the run's own clock."""
         ...
 
     async def left_behind(self, name: str) -> None:
-        """Tell that *name*, which would not stop, is left to itself."""
+        """Emit that the tool *name* did not stop and is abandoned."""
         ...
 
     async def reach(self, toolset: AbstractToolset[Any]) -> None:
-        """Connect the servers in *toolset*; tell of those that cannot be reached."""
+        """Connect the servers in *toolset*; emit a warning for each unreachable one."""
         ...
 
 
@@ -216,7 +216,7 @@ class StepTools(WrapperToolset[Any]):
     toolbox: Box
 
     async def __aenter__(self) -> Self:
-        """Connect what is to be connected, once a run where that does not help."""
+        """Connect the servers; a failed one is not retried in this run."""
         await self.toolbox.reach(self.wrapped)
         token = seen_to.set(True)
         try:
@@ -226,7 +226,7 @@ class StepTools(WrapperToolset[Any]):
         return self
 
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
-        """Return those that may be called in the next request."""
+        """Return the tools to offer in the next request."""
         tools = await super().get_tools(ctx)
         if FINISH in tools:
             raise ToolNameTaken(FINISH, "step.finish", tools[FINISH].toolset.label)
@@ -240,7 +240,7 @@ class StepTools(WrapperToolset[Any]):
         ctx: RunContext[Any],
         tool: ToolsetTool[Any],  # noqa: ARG002 - the one it stands for is called
     ) -> Any:
-        """Return what the model is given for the call."""
+        """Return the result of the call for the model."""
         toolbox, call_id = self.toolbox, ctx.tool_call_id or ""
         if toolbox.finished:
             toolbox.answers[call_id] = ToolCallOutcome(ok=False, characters=len(NOT_RUN))
@@ -250,7 +250,7 @@ class StepTools(WrapperToolset[Any]):
             arguments = await _checked(tool_args, ctx, real)
             value = await self._called(name, arguments, ctx, real)
             given, answered = _given(value, real, toolbox.pages_of(name))
-        except Exception as error:  # noqa: BLE001 - whatever a user's tool raises is its answer
+        except Exception as error:  # noqa: BLE001 - a user's tool may raise anything
             given, answered = _failed_call(error, name, toolbox.pages_of(name))
         toolbox.answers[call_id] = answered
         return given
@@ -258,14 +258,14 @@ class StepTools(WrapperToolset[Any]):
     async def _called(
         self, name: str, arguments: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
     ) -> Any:
-        """Return what the tool returns; when it is cancelled, it has some time to end."""
+        """Return the result of the tool; when cancelled, give it some seconds to end."""
         if tool.tool_def.kind != "function":
             raise Denied("it needs an approval, and no approver is present")
         work = asyncio.ensure_future(super().call_tool(name, arguments, ctx, tool))
         try:
             return await asyncio.shield(work)
         except asyncio.CancelledError:
-            # A thread cannot be stopped: what it does is waited for, and then left behind.
+            # A thread cannot be stopped: it gets its time to end, and is then abandoned.
             if name in self.toolbox.threaded:
                 await self._wait_for(work, name)
                 work.cancel()
@@ -285,7 +285,7 @@ class StepTools(WrapperToolset[Any]):
 
 
 def _shown(tool: ToolsetTool[Any]) -> ToolsetTool[Any]:
-    """Return *tool* as it is offered: nothing of it ends the agent's run in place of an answer."""
+    """Return *tool* so that a call always gives a result and never ends the run."""
     definition = tool.tool_def
     if definition.kind != "function":
         definition = replace(definition, kind="function")
@@ -293,17 +293,17 @@ def _shown(tool: ToolsetTool[Any]) -> ToolsetTool[Any]:
 
 
 class Denied(Exception):
-    """The tool waits for somebody outside of the run."""
+    """The tool needs an approval, or runs outside of this process."""
 
 
 class BadArguments(Exception):
-    """The arguments of a call are not what the tool takes."""
+    """The arguments of a call do not fit the tool."""
 
 
 async def _checked(
     given: Mapping[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
 ) -> dict[str, Any]:
-    """Return the arguments *given*, as *tool* takes them."""
+    """Return the arguments *given*, validated by *tool*."""
     validator, known = tool.args_validator, ctx.validation_context
     try:
         if _TEXT in given:
@@ -329,9 +329,9 @@ def _problem(found: Mapping[str, Any]) -> str:
 def _given(
     value: Any, tool: ToolsetTool[Any], pages: ResultPages | None
 ) -> tuple[Any, ToolCallOutcome]:
-    """Return what the model is given of *value*; a long one is kept in *pages* and given in part.
+    """Return *value* for the model; a long one is stored in *pages* and sent in parts.
 
-    Files, images and audio stay what they are and have no characters.
+    Files, images and audio are sent unchanged and count no characters.
     """
     if value is None:
         return NOTHING, ToolCallOutcome(ok=True, characters=0)
@@ -359,7 +359,7 @@ def _text(data: JSON) -> str:
 def _with_files(
     files: list[Any], rest: list[Any], value: Any, pages: ResultPages | None
 ) -> tuple[Any, ToolCallOutcome]:
-    """Return *value*, whose texts beside *files* are *rest*, those in part if they are long."""
+    """Return *value* with its *files*; the texts *rest* are paged if they are long."""
     texts = [each if isinstance(each, str) else _text(json_form(each)) for each in rest]
     answered = ToolCallOutcome(ok=True, characters=sum(map(len, texts)))
     if pages is None or answered.characters <= pages.most:
@@ -375,8 +375,8 @@ def _refused(data: JSON, tool: ToolsetTool[Any]) -> bool:
 def _failed_call(
     error: Exception, name: str, pages: ResultPages | None
 ) -> tuple[JSON, ToolCallOutcome]:
-    """Return what the model is told of *error*, which a call of *name* raised."""
-    # No provider takes half a character.
+    """Return the error of a call of *name* for the model."""
+    # No provider accepts a lone surrogate.
     kind, message = type(error).__name__, str(error).encode(errors="replace").decode()
     if isinstance(error, BadArguments):
         kind = "invalid_input"
@@ -384,19 +384,19 @@ def _failed_call(
         kind = "timeout"
     elif not isinstance(error, HoldfastError | ModelRetry | Denied):
         _log.info("the tool %s raised", name, exc_info=error)
-    told: JSON = {"error": {"type": kind, "message": message}}
+    payload: JSON = {"error": {"type": kind, "message": message}}
     answered = ToolCallOutcome(ok=False, characters=len(message))
-    if pages is None or len(text := _text(told)) <= pages.most:
-        return told, answered
+    if pages is None or len(text := _text(payload)) <= pages.most:
+        return payload, answered
     return pages.keep(text), replaced(answered, paged=True)
 
 
 LINE: Final = 120
-"""Characters of the line that tells a person of a call."""
+"""Characters of the one-line message of a call."""
 
 
 class StepEvents:
-    """Tells of one try of *step*; *answers* knows more of a tool's answer than its model."""
+    """Emits the events of one try of *step*; *answers* has the outcomes of tools."""
 
     def __init__(
         self,
@@ -410,7 +410,7 @@ class StepEvents:
         self._tell = context.tell
 
     async def chunks(self, stream: AsyncIterable[Any]) -> None:
-        """Tell of a response piece by piece, to its end."""
+        """Emit a response in pieces, to its end."""
         step, said = self._step, False
         async for event in stream:
             content, thinking = _piece(event)
@@ -421,7 +421,7 @@ class StepEvents:
             await self._tell(Chunk(step_id=step, done=True))
 
     async def calls(self, stream: AsyncIterable[AgentStreamEvent]) -> None:
-        """Tell of the calls of tools and of what they came to, to the last."""
+        """Emit the calls of tools and their results."""
         async for event in stream:
             if isinstance(event, FunctionToolCallEvent | OutputToolCallEvent):
                 await self._called(event.part)
@@ -473,7 +473,7 @@ def _piece(event: ModelResponseStreamEvent) -> tuple[str, bool]:
 
 
 def _arguments(call: ToolCallPart) -> Any:
-    """Return what *call* was sent; its text where that is no JSON."""
+    """Return the arguments of *call*, as text if they are no JSON."""
     given: Any = call.args
     if not isinstance(given, str):
         return {} if given is None else given
@@ -484,6 +484,6 @@ def _arguments(call: ToolCallPart) -> Any:
 
 
 def _line(name: str, arguments: Any) -> str:
-    told = json.dumps(arguments, ensure_ascii=False, default=str)
-    line = f"{name} {told}".replace("\n", " ")
+    shown = json.dumps(arguments, ensure_ascii=False, default=str)
+    line = f"{name} {shown}".replace("\n", " ")
     return line if len(line) <= LINE else line[: LINE - 1] + "…"
