@@ -1,4 +1,4 @@
-"""TaskBoard: the tasks of a team."""
+"""`TaskBoard`: the tasks of a team."""
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
@@ -42,7 +42,7 @@ Reason = Literal["taken", "blocked", "skills", "settled"]
 
 
 class Refusal(NamedTuple):
-    """Why a task cannot be claimed, in a word and in a sentence."""
+    """The reason why a task cannot be claimed, as a code and a sentence."""
 
     reason: Reason
     why: str
@@ -50,7 +50,7 @@ class Refusal(NamedTuple):
 
 
 def refusal(task: BoardTask, tasks: Tasks, skills: Iterable[str]) -> Refusal | None:
-    """Return why one with *skills* cannot claim *task*, or None."""
+    """Return the reason why an agent with *skills* cannot claim *task*, or None."""
     if task.settled:
         return Refusal("settled", f"it is {task.status}", "Claim another task.")
     if task.claimed_by:
@@ -58,16 +58,16 @@ def refusal(task: BoardTask, tasks: Tasks, skills: Iterable[str]) -> Refusal | N
     if task.status == "blocked":
         return Refusal("blocked", "it waits for its subtasks", "Claim one of its subtasks.")
     if left := undone(task, tasks):
-        told = ", ".join(f"{each.id} ({each.status})" for each in left)
-        return Refusal("blocked", f"it waits for {told}", "Claim one of those, or wait.")
+        names = ", ".join(f"{each.id} ({each.status})" for each in left)
+        return Refusal("blocked", f"it waits for {names}", "Claim one of those, or wait.")
     if missing := lacking(task.required_skills, skills):
-        told = ", ".join(f'"{each}"' for each in missing)
-        return Refusal("skills", f"it needs the skill {told}", "Leave it to one who has it.")
+        names = ", ".join(f'"{each}"' for each in missing)
+        return Refusal("skills", f"it needs the skill {names}", "Leave it to one who has it.")
     return None
 
 
 def undone(task: BoardTask, tasks: Tasks) -> list[BoardTask]:
-    """Return what *task* depends on and is not done."""
+    """Return the dependencies of *task* that are not done."""
     return [tasks[id] for id in task.depends_on if tasks[id].status != "done"]
 
 
@@ -89,7 +89,7 @@ def needs(tasks: Tasks, start: Collection[str]) -> set[str]:
 
 
 def line_of(task: BoardTask | None, tasks: Tasks) -> list[str]:
-    """Return the ids of *task*, its parent, and so on up."""
+    """Return the ids of *task* and its ancestors."""
     line: list[str] = []
     while task:
         line.append(task.id)
@@ -98,10 +98,10 @@ def line_of(task: BoardTask | None, tasks: Tasks) -> list[str]:
 
 
 def stuck(tasks: Tasks) -> list[str]:
-    """Return the unsettled tasks that can never be claimed since something they need failed.
+    """Return the unsettled tasks that can never be claimed, as a need failed.
 
-    A parent with a failed child is not one while its other children can still settle: then it
-    fails by itself. What depends on it is one already.
+    A parent with a failed child is not one while its other children can still settle: then it fails
+    by itself. What depends on it is one already.
     """
     dependents: defaultdict[str, list[BoardTask]] = defaultdict(list)
     for task in tasks.values():
@@ -122,21 +122,21 @@ def stuck(tasks: Tasks) -> list[str]:
     return [id for id in tasks if id in caught]
 
 
-Told: TypeAlias = tuple[TeamMoment, BoardTask, str | None, str | None]
-"""What happened to which task, by whom, and why."""
+BoardEvent: TypeAlias = tuple[TeamMoment, BoardTask, str | None, str | None]
+"""Event, task, agent and reason of one change."""
 
 
 def no_task(id: str) -> NotFound:
-    """Return the error for a task *id* that is not on the board."""
+    """Return the error for an unknown task *id*."""
     return NotFound("task", id, next="List the tasks for their ids.")
 
 
 class BoardChange:
-    """A board's tasks as they will be, and what is to be told of it."""
+    """The tasks of a board after a change, and the events to emit."""
 
     def __init__(self, tasks: Tasks, now: int) -> None:
         self.tasks = dict(tasks)
-        self.told: list[Told] = []
+        self.events: list[BoardEvent] = []
         self.now = now
 
     def get(self, id: str) -> BoardTask:
@@ -168,7 +168,7 @@ class BoardChange:
         return [task.id for task in self.children(id) if not task.settled]
 
     def refuse_waiting(self, id: str) -> None:
-        """Raise Conflict if the task *id* waits for subtasks, by which alone it settles."""
+        """Raise Conflict if the task *id* waits for subtasks, which alone can settle it."""
         if left := self.waiting_for(id):
             raise Conflict(
                 f"The task {id} waits for its subtasks {', '.join(left)}.",
@@ -177,7 +177,7 @@ class BoardChange:
             )
 
     def add(self, task: BoardTask) -> BoardTask:
-        """Put a new task on the board; NotFound or Conflict if it cannot stand there."""
+        """Add a new task; raise NotFound or Conflict for invalid dependencies or parent."""
         for id in task.depends_on:
             self.get(id)
         if task.parent:
@@ -189,22 +189,22 @@ class BoardChange:
                     next="Leave that dependency out.",
                 )
         self.tasks[task.id] = task
-        self.told.append(("task_created", task, task.created_by, None))
+        self.events.append(("task_created", task, task.created_by, None))
         return task
 
     def put(
         self, task: BoardTask, moment: TeamMoment, why: str | None = None, **changes: Any
     ) -> BoardTask:
-        """Give *task* its *changes*; *moment* and *why* are told of it."""
+        """Apply *changes* to *task*; emit *moment* with the reason *why*."""
         new = msgspec.structs.replace(
             task, updated_at=self.now, version=task.version + 1, **changes
         )
         self.tasks[task.id] = new
-        self.told.append((moment, new, new.claimed_by or task.claimed_by, why))
+        self.events.append((moment, new, new.claimed_by or task.claimed_by, why))
         return new
 
     def wait_for_children(self, id: str) -> BoardTask:
-        """Leave the task *id* to its subtasks; whoever claimed it still has it."""
+        """Block the task *id* until its subtasks settle; its claimant stays."""
         task = self.tasks[id]
         if task.status == "blocked":
             return task
@@ -214,7 +214,7 @@ class BoardChange:
     def done(
         self, task: BoardTask, result: bytes, artifacts: Sequence[str] | None = None
     ) -> BoardTask:
-        """Complete *task*, and its parent if this was the last it waited for."""
+        """Complete *task*, and its parent if it waited for this one last."""
         new = self.put(
             task,
             "task_completed",
@@ -227,7 +227,7 @@ class BoardChange:
         return new
 
     def failed(self, task: BoardTask, reason: str) -> BoardTask:
-        """Let *task* fail, and its parent if this was the last it waited for."""
+        """Fail *task*, and its parent if it waited for this one last."""
         new = self.put(
             task,
             "task_failed",
@@ -240,14 +240,14 @@ class BoardChange:
         return new
 
     def _settle_above(self, task: BoardTask) -> None:
-        """Settle the parent of *task* when its last subtask has; a failed one fails it."""
+        """Settle the parent of *task* with its last subtask; a failed subtask fails it."""
         parent = self.tasks[task.parent] if task.parent else None
         if parent is None or parent.settled or self.waiting_for(parent.id):
             return
         children = self.children(parent.id)
         if failed := [each for each in children if each.status == "failed"]:
-            told = "; ".join(f"{each.id} ({each.failure_reason})" for each in failed)
-            self.failed(parent, f"subtasks failed: {told}")
+            reasons = "; ".join(f"{each.id} ({each.failure_reason})" for each in failed)
+            self.failed(parent, f"subtasks failed: {reasons}")
         else:
             results = [
                 {"task_id": each.id, "title": each.title, "result": msgspec.Raw(each.result_json)}
@@ -257,7 +257,7 @@ class BoardChange:
 
 
 def made_of(part: Subtask, id: str, by: str, change: BoardChange, parent: str | None) -> BoardTask:
-    """Return the task that *part* describes. What its parent still waits for, it waits for too."""
+    """Return the task for *part*, which inherits unfinished dependencies of *parent*."""
     above = change.unsettled(parent) if parent else None
     inherited = [] if above is None else undone(above, change.tasks)
     priority = part.priority
@@ -278,7 +278,7 @@ def made_of(part: Subtask, id: str, by: str, change: BoardChange, parent: str | 
 
 
 def in_order(subtasks: Sequence[Subtask], ids: Sequence[str]) -> list[Subtask]:
-    """Return *subtasks* with the titles of earlier ones in `depends_on` become their *ids*."""
+    """Return *subtasks* with titles of earlier ones in `depends_on` replaced by *ids*."""
     known: dict[str, str] = {}
     named: list[Subtask] = []
     for part, id in zip(subtasks, ids, strict=True):
@@ -289,11 +289,11 @@ def in_order(subtasks: Sequence[Subtask], ids: Sequence[str]) -> list[Subtask]:
 
 
 DEPTH = 200
-"""How deep a result may be nested, as in run memory."""
+"""Greatest nesting depth of a result, as in run memory."""
 
 
 class TaskBoard:
-    """What a team has to do. Safe to use from many threads; each call is done whole or not at all.
+    """The tasks of a team. Thread-safe; each call is applied in full or not at all.
 
     *result_bytes* is the most bytes of JSON a result may have.
 
@@ -330,7 +330,7 @@ class TaskBoard:
         priority: int = 5,
         parent: str | None = None,
     ) -> BoardTask:
-        """Put a task on the board; NotFound names an unknown dependency or parent.
+        """Create a task; raise NotFound for an unknown dependency or parent.
 
         With a *parent* it is one of its subtasks, and the parent waits for it.
         """
@@ -349,7 +349,7 @@ class TaskBoard:
             return task
 
     def claim(self, id: str, agent: str, *, skills: Iterable[str] = ()) -> BoardTask:
-        """Give the task to *agent*, who has *skills*; ClaimRefused says why it cannot be."""
+        """Give the task to *agent* with *skills*; raise ClaimRefused with the reason."""
         with self._changing() as change:
             task = change.get(id)
             if refused := refusal(task, change.tasks, skills):
@@ -357,7 +357,7 @@ class TaskBoard:
             return change.put(task, "task_claimed", status="claimed", claimed_by=agent)
 
     def start(self, id: str, agent: str) -> BoardTask:
-        """Say that its claimant is at work on it."""
+        """Mark the task as worked on by its claimant."""
         with self._changing() as change:
             task = change.owned(id, agent)
             if task.status == "blocked":
@@ -372,25 +372,25 @@ class TaskBoard:
     def complete(
         self, id: str, agent: str, result: object = None, *, artifacts: Sequence[str] = ()
     ) -> BoardTask:
-        """Settle it with the JSON value *result*; *artifacts* name what was made."""
-        kept = self._result(result)
+        """Settle it with the JSON value *result*; *artifacts* are names of other results."""
+        encoded = self._result(result)
         made = checked_names("artifacts", artifacts, limit=DESCRIPTION_LIMIT)
         with self._changing() as change:
             task = change.owned(id, agent)
             change.refuse_waiting(id)
-            return change.done(task, kept, made)
+            return change.done(task, encoded, made)
 
     def fail(self, id: str, agent: str, reason: str) -> BoardTask:
-        """Settle it as failed: by its claimant or, while nobody has it, by its creator."""
-        told = checked_text("reason", reason, blank=False)
+        """Settle it as failed: by its claimant or, while unclaimed, by its creator."""
+        checked_reason = checked_text("reason", reason, blank=False)
         with self._changing() as change:
             task = change.unsettled(id)
             if agent != (task.claimed_by or task.created_by):
                 raise NotOwner(id, task.claimed_by)
-            return change.failed(task, told)
+            return change.failed(task, checked_reason)
 
     def release(self, id: str, agent: str) -> BoardTask:
-        """Put it back for others; one that waits for subtasks goes on waiting, as nobody's."""
+        """Release the claim; a task that waits for subtasks goes on waiting, unclaimed."""
         with self._changing() as change:
             task = change.owned(id, agent)
             status = "blocked" if change.waiting_for(id) else "open"
@@ -399,14 +399,20 @@ class TaskBoard:
             )
 
     def block(self, id: str, agent: str, reason: str) -> BoardTask:
-        """Say that its claimant cannot go on, and why."""
-        told = checked_text("reason", reason, blank=False)
+        """Mark the task as blocked by its claimant, with the reason."""
+        checked_reason = checked_text("reason", reason, blank=False)
         with self._changing() as change:
             task = change.owned(id, agent)
-            return change.put(task, "task_blocked", told, status="blocked", blocked_reason=told)
+            return change.put(
+                task,
+                "task_blocked",
+                checked_reason,
+                status="blocked",
+                blocked_reason=checked_reason,
+            )
 
     def unblock(self, id: str, agent: str) -> BoardTask:
-        """Say that its claimant is at work on it again."""
+        """Mark the task as worked on by its claimant again."""
         with self._changing() as change:
             task = change.owned(id, agent)
             change.refuse_waiting(id)
@@ -415,9 +421,9 @@ class TaskBoard:
     def decompose(
         self, id: str, agent: str, subtasks: Sequence[Subtask | Mapping[str, Any]]
     ) -> list[BoardTask]:
-        """Part an open task, or one of *agent*'s own; return its new subtasks.
+        """Split an open task, or one claimed by *agent*; return its new subtasks.
 
-        It is blocked until the last of them settles. What it waited for, they wait for.
+        It is blocked until the last of them settles. They inherit its unfinished dependencies.
         """
         parts = [checked_subtask(each, index) for index, each in enumerate(subtasks)]
         if not parts:
@@ -434,33 +440,33 @@ class TaskBoard:
             return made
 
     def get(self, id: str) -> BoardTask | None:
-        """Return the task *id* as it stands, or None."""
+        """Return the task *id* in its current state, or None."""
         return self._tasks.get(id)
 
     def available(self, skills: Iterable[str] = ()) -> list[BoardTask]:
-        """Return what one with *skills* could claim, most urgent and then oldest first."""
+        """Return the tasks claimable with *skills*, most urgent, then oldest first."""
         tasks, held = self._now(), tuple(skills)
         free = [task for task in tasks.values() if not refusal(task, tasks, held)]
         return sorted(free, key=lambda task: task.priority)
 
     def subtasks(self, id: str) -> list[BoardTask]:
-        """Return the parts of the task *id*, oldest first, or raise NotFound."""
+        """Return the subtasks of *id*, oldest first, or raise NotFound."""
         tasks = self._now()
         if id not in tasks:
             raise no_task(id)
         return [task for task in tasks.values() if task.parent == id]
 
     def is_complete(self) -> bool:
-        """Tell whether there are tasks and all of them are done or failed."""
+        """Return whether there are tasks and all of them are done or failed."""
         tasks = self._now()
         return bool(tasks) and all(task.settled for task in tasks.values())
 
     def deadlock(self) -> list[str]:
-        """Return the ids of tasks that nobody can ever claim, since what they need failed."""
+        """Return the ids of tasks that can never be claimed, since a need of them failed."""
         return stuck(self._now())
 
     def on_event(self, listener: Callable[[TeamUpdate], object]) -> Off:
-        """Call *listener* after each change, in their order; return how to end that.
+        """Call *listener* after each change, in order; return the function to unsubscribe.
 
         Its `seq` counts this board's changes; `run_id` is empty.
         """
@@ -478,12 +484,12 @@ class TaskBoard:
 
     @contextmanager
     def _changing(self) -> Generator[BoardChange]:
-        """Give a change to make; keep and tell it unless an error comes out."""
+        """Yield a change; store and emit it unless the block raises."""
         with self._lock:
             change = BoardChange(self._tasks, to_microseconds(self._clock.now()) // 1_000)
             yield change
             self._tasks = change.tasks
-            for moment, task, agent, why in change.told:
+            for moment, task, agent, why in change.events:
                 self._notices.add(
                     TeamUpdate(
                         run_id="",
@@ -503,10 +509,10 @@ class TaskBoard:
         return self._ids.new("task", change.now * 1_000)
 
     def _result(self, result: object) -> bytes:
-        kept = encode(result, root="$", depth=DEPTH, field="result")
-        if len(kept) > self._result_bytes:
-            raise LimitExceeded("result_bytes", allowed=self._result_bytes, actual=len(kept))
-        return kept
+        encoded = encode(result, root="$", depth=DEPTH, field="result")
+        if len(encoded) > self._result_bytes:
+            raise LimitExceeded("result_bytes", allowed=self._result_bytes, actual=len(encoded))
+        return encoded
 
 
 def _working(change: BoardChange, task: BoardTask) -> BoardTask:

@@ -1,4 +1,4 @@
-"""MessageBus: messages between members of a team."""
+"""`MessageBus`: messages between members of a team."""
 
 import logging
 from collections import deque
@@ -25,10 +25,10 @@ _log = logging.getLogger(__name__)
 
 
 class BoardNotices(Generic[E]):
-    """What is still to be told, and to whom.
+    """A queue of notices and their listeners.
 
-    `add` is called under the lock of whatever changed, which makes the order; `tell` outside it,
-    so that a listener may change things again. Another thread may do the telling.
+    `add` is called under the lock of the changed object, which gives the order; `tell` outside it,
+    so that a listener may change things again. Another thread may deliver.
     """
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class BoardNotices(Generic[E]):
         self._lock = Lock()
 
     def subscribe(self, listener: Callable[[E], object]) -> Off:
-        """Call *listener* with all that happens from now on; return how to end that."""
+        """Call *listener* with all later notices; return the function to unsubscribe."""
         if iscoroutinefunction(listener):
             raise InvalidInput("listener", "must be a plain function, not an async one")
         with self._lock:
@@ -53,12 +53,12 @@ class BoardNotices(Generic[E]):
         return off
 
     def add(self, notice: E) -> None:
-        """Keep *notice* until it is told."""
+        """Queue *notice*."""
         with self._lock:
             self._waiting.append(notice)
 
     def tell(self) -> None:
-        """Tell what waits, unless somebody is at it and will get there."""
+        """Deliver the queued notices, unless another thread is delivering."""
         while True:
             with self._lock:
                 if self._telling or not self._waiting:
@@ -68,7 +68,7 @@ class BoardNotices(Generic[E]):
                 numbers = list(self._listeners)
             try:
                 for number in numbers:
-                    # Asked again each time: one that was removed meanwhile hears no more.
+                    # Looked up again each time: one that was removed meanwhile gets no more.
                     if listener := self._listeners.get(number):
                         _call(listener, notice)
             finally:
@@ -79,7 +79,7 @@ class BoardNotices(Generic[E]):
 def _call(listener: Callable[[E], object], notice: E) -> None:
     try:
         listener(notice)
-    except Exception:  # noqa: BLE001 - it has happened; a listener may not undo it for others
+    except Exception:  # noqa: BLE001 - the change is done; a listener must not fail it for others
         _log.exception("A listener of a team failed.")
 
 
@@ -88,14 +88,14 @@ TYPES: Final[tuple[MessageType, ...]] = ("request", "response", "info", "handoff
 
 LOG_FULL: Final = 10_000
 LOG_KEPT: Final = 7_500
-"""How many messages the log holds before it is cut, and after."""
+"""Messages in the log before it is cut, and after."""
 
 
 class Message(Struct, frozen=True, kw_only=True):
-    """What one agent tells another; `to` is None for what it tells all.
+    """A message from one agent to another, or to all if `to` is None.
 
-    `root` is the message its thread began with, itself if it began one; `at` is milliseconds
-    since 1970.
+    `root` is the message its thread began with, itself if it began one; `at` is milliseconds since
+    1970.
     """
 
     id: str
@@ -111,7 +111,7 @@ class Message(Struct, frozen=True, kw_only=True):
 
 
 class MessageBus:
-    """The mail of a team. Safe to use from many threads.
+    """The messages of a team. Thread-safe.
 
     >>> bus = MessageBus()
     >>> bus.register("ada")
@@ -130,7 +130,7 @@ class MessageBus:
         self._arrivals: BoardNotices[Message] = BoardNotices()
 
     def register(self, agent: str) -> None:
-        """Let *agent* get messages from now on; once more changes nothing."""
+        """Register *agent* for messages; repeating it changes nothing."""
         check_name(agent)
         with self._lock:
             self._unread.setdefault(agent, {})
@@ -146,7 +146,10 @@ class MessageBus:
         reply_to: str | None = None,
         task_id: str | None = None,
     ) -> Message:
-        """Tell the registered agent *to*; NotFound names the known agents, and nothing is kept."""
+        """Send a message to the registered agent *to*; raise NotFound if it is unknown.
+
+        The error names the known agents, and nothing is stored.
+        """
         draft = _draft(sender, subject, body, type)
         return self._post(replace(draft, to=to, reply_to=reply_to, task_id=task_id))
 
@@ -160,35 +163,35 @@ class MessageBus:
         reply_to: str | None = None,
         task_id: str | None = None,
     ) -> Message:
-        """Tell all registered agents but *sender*."""
+        """Send a message to all registered agents except *sender*."""
         draft = _draft(sender, subject, body, type)
         return self._post(replace(draft, reply_to=reply_to, task_id=task_id))
 
     def pending(self, agent: str) -> list[Message]:
-        """Return what *agent* has not taken, oldest first; it stays."""
+        """Return the unread messages of *agent*, oldest first; they stay unread."""
         with self._lock:
             return list(self._known(agent).values())
 
     def receive(self, agent: str) -> list[Message]:
-        """Return what *agent* has not taken, oldest first, and take it."""
+        """Return the unread messages of *agent*, oldest first, and mark them as read."""
         with self._lock:
             messages = list(self._known(agent).values())
             self._unread[agent] = {}
             return messages
 
     def ack(self, agent: str, ids: Iterable[str]) -> int:
-        """Take the messages *ids*; return how many of them were still there."""
+        """Mark the messages *ids* as read; return how many of them were unread."""
         with self._lock:
             unread = self._known(agent)
             return sum(unread.pop(id, None) is not None for id in ids)
 
     def pending_count(self, agent: str) -> int:
-        """Return how many messages *agent* has not taken."""
+        """Return the number of unread messages of *agent*."""
         with self._lock:
             return len(self._known(agent))
 
     def thread(self, id: str) -> list[Message]:
-        """Return what is known of the thread of message *id*, its root first, by time."""
+        """Return the known messages of the thread of message *id*, root first, by time."""
         with self._lock:
             known = self._all()
             root = known[id].root if id in known else id
@@ -198,12 +201,15 @@ class MessageBus:
         return found
 
     def history(self) -> list[Message]:
-        """Return the log, oldest first; past 10,000 messages it is cut to the newest 7,500."""
+        """Return the log, oldest first.
+
+        Past 10,000 messages it is cut to the newest 7,500.
+        """
         with self._lock:
             return list(self._log.values())
 
     def subscribe(self, agent: str, listener: Callable[[Message], object]) -> Off:
-        """Call *listener* with each message that reaches *agent*; return how to end that."""
+        """Call *listener* with each message to *agent*; return what unsubscribes it."""
         with self._lock:
             self._known(agent)
 
@@ -214,7 +220,7 @@ class MessageBus:
         return self._arrivals.subscribe(arrived)
 
     def on_event(self, listener: Callable[[TeamUpdate], object]) -> Off:
-        """Call *listener* for each message sent, in their order; return how to end that.
+        """Call *listener* for each message, in order; return the function to unsubscribe.
 
         Its `seq` counts this bus's messages; `run_id` is empty.
         """
@@ -227,14 +233,14 @@ class MessageBus:
         raise NotFound("agent", agent, next=f"The agents are: {names}.")
 
     def _all(self) -> dict[str, Message]:
-        """Return what the log holds and what is still unread, oldest first, by id."""
+        """Return the logged and the unread messages, oldest first, by id."""
         held = [self._log, *self._unread.values()]
         known = {id: message for each in held for id, message in each.items()}
         # Ids rise, so this is the order in which they were sent.
         return dict(sorted(known.items()))
 
     def _post(self, draft: Message) -> Message:
-        """Keep *draft* as a message, for those it reaches and in the log; then tell of it."""
+        """Store *draft* for its recipients and in the log; then notify the listeners."""
         with self._lock:
             if draft.to is not None:
                 self._known(draft.to)
@@ -249,7 +255,7 @@ class MessageBus:
             if len(self._log) > LOG_FULL:
                 self._log = dict(list(self._log.items())[-LOG_KEPT:])
             self._arrivals.add(message)
-            self._notices.add(_told(message, next(self._numbers)))
+            self._notices.add(_update(message, next(self._numbers)))
         self._arrivals.tell()
         self._notices.tell()
         return message
@@ -267,7 +273,7 @@ def _reaches(message: Message, agent: str) -> bool:
 
 
 def _draft(sender: str, subject: str, body: str, type: MessageType) -> Message:
-    """Return a message that is to nobody yet; InvalidInput names what is wrong with it."""
+    """Return a message without a recipient; raise InvalidInput for an invalid field."""
     if type not in TYPES:
         raise InvalidInput("type", f"must be one of {', '.join(TYPES)}", given=type)
     return Message(
@@ -282,7 +288,7 @@ def _draft(sender: str, subject: str, body: str, type: MessageType) -> Message:
     )
 
 
-def _told(message: Message, seq: int) -> TeamUpdate:
+def _update(message: Message, seq: int) -> TeamUpdate:
     return TeamUpdate(
         run_id="",
         seq=seq,
@@ -298,7 +304,7 @@ def _told(message: Message, seq: int) -> TeamUpdate:
 
 
 class Mailbox:
-    """What came for *agent*. Shown messages that no answer followed are shown again."""
+    """The messages of *agent*. Those shown in a failed request are shown again."""
 
     def __init__(self, bus: MessageBus, agent: str) -> None:
         bus.register(agent)
@@ -309,16 +315,16 @@ class Mailbox:
         return self._bus.pending_count(self._agent)
 
     def show(self) -> list[Message]:
-        """Return what came and was not yet taken, to go into the next request."""
+        """Return the unread messages for the next request."""
         messages = self._bus.pending(self._agent)
         self._shown += [each.id for each in messages]
         return messages
 
     def answered(self) -> None:
-        """Take what was shown: the request that showed it was answered."""
+        """Mark the shown messages as read: their request was answered."""
         shown, self._shown = self._shown, []
         self._bus.ack(self._agent, shown)
 
     def unanswered(self) -> None:
-        """Leave what was shown where it is: no answer will follow."""
+        """Leave the shown messages unread: no answer will follow."""
         self._shown = []

@@ -1,4 +1,4 @@
-"""TeamExecutor: agents work until their board is settled."""
+"""`TeamExecutor`: agents work until their board is settled."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -30,7 +30,7 @@ from holdfast.tools.run import run as memory_tools
 
 
 class Play:
-    """One execution of a team, from the first turn to how it ends."""
+    """One execution of a team, from the first turn to its end."""
 
     def __init__(
         self,
@@ -43,9 +43,9 @@ class Play:
     ) -> None:
         self._plan, self._members = plan, members
         self._board, self._bus, self._context = board, bus, context
-        self._teller = TeamEvents(context)
+        self._events = TeamEvents(context)
         self._turns = TurnScheduler(
-            plan, members, board=board, context=context, teller=self._teller
+            plan, members, board=board, context=context, events=self._events
         )
         self._loop = asyncio.get_running_loop()
         self._news = asyncio.Event()
@@ -55,9 +55,9 @@ class Play:
         self._dead: list[str] = []
 
     async def played(self) -> TeamStatus:
-        """Work until it is over; return how it ended."""
+        """Work until the end; return the status."""
         with ExitStack() as ends:
-            ends.callback(mirrored(self._board, self._context, self._teller.soon))
+            ends.callback(mirrored(self._board, self._context, self._events.soon))
             ends.callback(self._board.on_event(self._changed))
             ends.callback(self._bus.on_event(self._changed))
             try:
@@ -68,8 +68,8 @@ class Play:
                 await self._stop()
 
     def _changed(self, event: TeamUpdate) -> None:
-        """Hear of a change of the board, or of a message, on whichever thread it was made."""
-        self._teller.soon(event)
+        """Emit a change of the board or the bus, from any thread, and wake the loop."""
+        self._events.soon(event)
         self._stirred = True
         with suppress(RuntimeError):
             # Its event loop may be closed, if this comes while the team already ends.
@@ -79,10 +79,10 @@ class Play:
         for member in self._members:
             if not member.agent.description:
                 why = f"{member.name} has no description, by which its teammates would know it"
-                await self._teller.log("warning", why)
+                await self._events.log("warning", why)
 
     async def _lay_out(self) -> None:
-        """See that there is something to do."""
+        """Ensure that there is a task: laid out by the first agent, or the objective."""
         known = self._board.list()
         if any(not task.settled for task in known):
             return
@@ -95,7 +95,7 @@ class Play:
                 if len(self._board.list()) > len(known):
                     return
             why = f"{first.name} laid out no task, so the objective is made the only one"
-            await self._teller.log("warning", why)
+            await self._events.log("warning", why)
         objective = self._plan.objective.strip()
         self._board.create(titled(objective), description=objective, priority=0)
 
@@ -118,7 +118,7 @@ class Play:
         return self._begun < self._plan.max_turns
 
     def _begin_turns(self) -> None:
-        """Begin the turns that there is cause for, of those who waited longest first."""
+        """Begin the turns of members with work, the longest waiting first."""
         if self._board.is_complete():
             return
         for member in sorted(self._members, key=lambda each: each.last_turn):
@@ -128,7 +128,7 @@ class Play:
                 self._begin(member)
 
     def _begin(self, member: Member, call: str = "") -> None:
-        """Begin a turn of *member*, who is called upon with *call* or comes by itself."""
+        """Begin a turn of *member*, with *call* if it is called upon."""
         member.busy = True
         self._begun += 1
         task = self._loop.create_task(self._turn(member, call))
@@ -163,7 +163,7 @@ class Play:
         self._running.clear()
 
     async def _verdict(self) -> TeamStatus | None:
-        """Return how it ends, now that nobody is at work; None when it goes on."""
+        """Return the status at the end, when no turn runs; None if it goes on."""
         if self._board.is_complete():
             return settled_as(self._board.list())
         able = [each for each in self._members if each.workable() or each.uncalled()]
@@ -186,7 +186,7 @@ class Play:
         if dead != self._dead:
             self._dead = dead
             content = self._undone()
-            await self._teller.moment("deadlock_detected", content=content, tasks=tuple(dead))
+            await self._events.moment("deadlock_detected", content=content, tasks=tuple(dead))
         first = self._members[0]
         if self._plan.strategy != "autonomous" and not self._repaired:
             self._repaired = True
@@ -210,7 +210,7 @@ class Play:
             return None
         content = self._undone()
         unsettled = tuple(task.id for task in self._board.list() if not task.settled)
-        await self._teller.moment("stalled", content=content, tasks=unsettled)
+        await self._events.moment("stalled", content=content, tasks=unsettled)
         return "stalled"
 
     def _undone(self) -> str:
@@ -219,17 +219,17 @@ class Play:
 
 
 MEMORY_BUDGET: Final = 24_000
-"""Characters of one answer of a memory tool."""
+"""Limit of characters in one result of a memory tool."""
 
 
 class TeamExecutor:
-    """Lets *agents* work on *objective* until all that they laid out is settled, or no more can be.
+    """Lets *agents* work on *objective* until all their tasks are settled.
 
-    Under the strategy `coordinator` the first agent lays out the tasks, and it alone may add to
-    them; under `hybrid` everybody may; under `autonomous` the objective itself is the first task.
-    At most *max_turns* turns are taken, *max_concurrency* at once, each of at most *tool_rounds*
-    requests. With *keep_open* it waits for what others put on *board* or *bus* where it would end
-    as `stalled`.
+    It also ends when no task can be worked on. Under the strategy `coordinator` the first agent
+    creates the tasks, and it alone may add to them; under `hybrid` each agent may; under
+    `autonomous` the objective itself is the first task. At most *max_turns* turns are taken,
+    *max_concurrency* at once, each of at most *tool_rounds* requests. With *keep_open* it waits for
+    changes from outside on *board* or *bus* where it would end as `stalled`.
     """
 
     def __init__(
@@ -274,20 +274,20 @@ class TeamExecutor:
 
     @property
     def name(self) -> str:
-        """What a `RunUpdate` calls it."""
+        """The kind for a `RunUpdate`."""
         return "team"
 
     @property
     def title(self) -> str:
-        """What people call it."""
+        """The title for people."""
         return titled(self._plan.objective)
 
     def execute(self) -> AsyncGenerator[ExecutionEvent]:
-        """Let it work; give its events as they happen."""
+        """Execute it; yield its events as they happen."""
         return executor.events(self)
 
     async def run(self) -> TeamResult:
-        """Let it work; return what it leaves, however it ended, or raise RunCancelled."""
+        """Execute it and return the result, however it ended; raise RunCancelled."""
         await executor.run(self)
         return self.get_result()
 
@@ -297,11 +297,11 @@ class TeamExecutor:
         return self.get_result()
 
     def get_result(self) -> TeamResult:
-        """Return how it ended and what it leaves; what was not run counts as cancelled."""
+        """Return the status and results; before a run the status is cancelled."""
         return result_of(self.board.list(), self._status)
 
     async def perform(self) -> None:
-        """Do the work, telling of it."""
+        """Do the work and emit its events."""
         self._status = "cancelled"
         members = [self._member(agent) for agent in self._agents]
         play = Play(self._plan, members, board=self.board, bus=self.bus, context=self.context)
@@ -317,7 +317,7 @@ class TeamExecutor:
                 self._tell_the_end()
 
     def ending(self) -> ExecutionOutcome:
-        """Return what came of it."""
+        """Return the outcome."""
         ended = self.get_result()
         return ExecutionOutcome(
             state="completed" if ended.status == "completed" else "failed",
@@ -338,7 +338,7 @@ class TeamExecutor:
         )
 
     def _steered(self, agent: Agent) -> Callable[[], None]:
-        """Let what is said to the running step of that name be a message; return what ends it."""
+        """Send texts to the running step of that name as messages; return what ends it."""
         inbox = self.context.steering.started(agent.name)
 
         def deliver(text: str) -> None:
@@ -371,7 +371,7 @@ class TeamExecutor:
         return model
 
     def _equipment(self, agent: Agent, mailbox: Mailbox) -> Equipment:
-        """Return all that *agent* may call; ToolNameTaken on a clash."""
+        """Return all tools of *agent*; raise ToolNameTaken on a clash."""
         coordinator = self._agents[0].name
         sole = self._plan.strategy == "coordinator" and agent.name != coordinator
         seat = Seat(
@@ -407,7 +407,7 @@ def _left_to(coordinator: str) -> NotPermitted:
 
 
 def _check(plan: TeamPlan, agents: Sequence[Agent]) -> None:
-    """Raise what is wrong with a team before it does anything."""
+    """Raise the problems of a team before it starts."""
     if not plan.objective.strip():
         raise InvalidInput("objective", "must not be blank")
     if plan.strategy not in get_args(Strategy):

@@ -12,7 +12,7 @@ from holdfast.memories.run import keys
 from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.team.bus import Message
 from holdfast.runtime.team.task import BoardTask
-from holdfast.runtime.team.tools import message_told, task_in_short, task_told
+from holdfast.runtime.team.tools import message_json, task_in_short, task_json
 from holdfast.tools.base import JSON
 from holdfast.tools.run import Profile, run_prompt
 
@@ -20,17 +20,17 @@ Strategy = Literal["coordinator", "hybrid", "autonomous"]
 Occasion = Literal["lay out", "remind", "repair", "last call", "go on"]
 
 MEMORY: Final = "## Shared Memory (progressive disclosure)"
-"""The heading over what is told of run memory; the words are those every agent is told."""
+"""The heading of the section on run memory."""
 
 TITLE: Final = 80
-"""Characters of an objective where it is a title."""
+"""Characters of an objective in a title."""
 
 SHOWN: Final = 50
-"""Tasks to be claimed that a turn begins with; the others are in the list."""
+"""Claimable tasks in the prompt of a turn; the others are in the list."""
 
 
 def member_text(agent: Agent, *, team: Sequence[Agent], plan: "TeamPlan", profile: Profile) -> str:
-    """Return what *agent* is told of being one of *team*, after its own instructions."""
+    """Return the system text of *agent* as one of *team*, after its own instructions."""
     page = files("holdfast.runtime.team").joinpath("prompts", "member.md").read_text("utf-8")
     return Template(page.strip()).substitute(
         name=agent.name,
@@ -43,7 +43,7 @@ def member_text(agent: Agent, *, team: Sequence[Agent], plan: "TeamPlan", profil
 
 
 class TeamPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """How a team is to work."""
+    """The settings of a team's work."""
 
     objective: str
     strategy: Strategy
@@ -65,16 +65,16 @@ def turn_text(
     claimable: Sequence[BoardTask],
     occasion: str,
 ) -> str:
-    """Return what a turn begins with: what came, what is in hand, what could be claimed.
+    """Return the prompt of a turn: messages, claimed tasks, claimable tasks.
 
-    Each is a line of JSON, so that nothing in it reads as anything but what it is.
+    Each is a line of JSON, so that its content cannot be read as anything else.
     """
     more = len(claimable) - SHOWN
     return "\n\n".join(
         filter(
             None,
             (
-                _part("Your messages", [message_told(each) for each in messages]),
+                _part("Your messages", [message_json(each) for each in messages]),
                 _part("Your tasks", [_in_hand(each) for each in held]),
                 _part("Tasks you could claim", [task_in_short(each) for each in claimable[:SHOWN]]),
                 f"{more} more are listed by `list_tasks`." if more > 0 else "",
@@ -85,7 +85,7 @@ def turn_text(
 
 
 def occasion_text(occasion: Occasion, values: Mapping[str, str] | None = None) -> str:
-    """Return what is said on *occasion*, with *values* where it names them."""
+    """Return the text for *occasion*, with *values* substituted."""
     return Template(_occasions()[occasion]).substitute(values or {})
 
 
@@ -104,8 +104,8 @@ def _memory(profile: Profile) -> str:
 def _introduced(each: Agent, me: Agent) -> str:
     skills = f"skills: {', '.join(each.skills)}" if each.skills else ""
     more = "; ".join(filter(None, ("you" if each.name == me.name else "", each.role, skills)))
-    told = f"- {each.name}" + (f" ({more})" if more else "")
-    return told + (f": {' '.join(each.description.split())}" if each.description else "")
+    line = f"- {each.name}" + (f" ({more})" if more else "")
+    return line + (f": {' '.join(each.description.split())}" if each.description else "")
 
 
 def _creating(agent: Agent, first: Agent, strategy: Strategy) -> str:
@@ -117,10 +117,10 @@ def _creating(agent: Agent, first: Agent, strategy: Strategy) -> str:
 
 
 def _part(heading: str, lines: Sequence[JSON]) -> str:
-    told = "\n".join(msgspec.json.encode(line).decode() for line in lines)
-    return f"# {heading}\n{told}" if told else ""
+    encoded = "\n".join(msgspec.json.encode(line).decode() for line in lines)
+    return f"# {heading}\n{encoded}" if encoded else ""
 
 
 def _in_hand(task: BoardTask) -> JSON:
     needed: JSON = [keys.task(id) for id in task.depends_on]
-    return task_told(task) | ({"read_first": needed} if needed else {})
+    return task_json(task) | ({"read_first": needed} if needed else {})

@@ -1,4 +1,4 @@
-"""TeamResult, and the mirror of a board in run memory."""
+"""`TeamResult`, and the mirror of a board in run memory."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
@@ -17,11 +17,11 @@ TeamStatus = Literal["completed", "failed", "deadlocked", "stalled", "max_turns"
 
 
 class TeamResult(Struct, frozen=True, kw_only=True):
-    """How a team ended, and what it leaves.
+    """The end of a team, and its results.
 
-    `result` is that of the one top-level task that is done; of several a list of `task_id`,
-    `title` and `result`, oldest first; None when there is none. `done`, `failed` and `unfinished`
-    are all tasks of the board, subtasks too.
+    `result` is that of the one top-level task that is done; of several a list of `task_id`, `title`
+    and `result`, oldest first; None when there is none. `done`, `failed` and `unfinished` are all
+    tasks of the board, subtasks too.
     """
 
     status: TeamStatus
@@ -32,7 +32,7 @@ class TeamResult(Struct, frozen=True, kw_only=True):
 
 
 class Workforce(Struct, frozen=True):
-    """An agent, as far as it counts for who could do what; *out* says why it takes no turns."""
+    """An agent and its skills; *out* is the reason why it takes no turns."""
 
     name: str
     skills: tuple[str, ...]
@@ -40,7 +40,7 @@ class Workforce(Struct, frozen=True):
 
 
 def result_of(tasks: Sequence[BoardTask], status: TeamStatus) -> TeamResult:
-    """Return what the *tasks* of a board come to for a team that ended as *status*."""
+    """Return the result of a team with these *tasks* that ended as *status*."""
     top = [task for task in tasks if task.parent is None and task.status == "done"]
     result: Any = None
     if len(top) == 1:
@@ -57,13 +57,13 @@ def result_of(tasks: Sequence[BoardTask], status: TeamStatus) -> TeamResult:
 
 
 def settled_as(tasks: Iterable[BoardTask]) -> TeamStatus:
-    """Return the status of a team whose *tasks* are all settled."""
+    """Return the status of a team with all *tasks* settled."""
     failed = any(task.parent is None and task.status == "failed" for task in tasks)
     return "failed" if failed else "completed"
 
 
 def why_undone(tasks: Tasks, team: Sequence[Workforce]) -> str:
-    """Return each unsettled task with what keeps it from being done, a line each."""
+    """Return each unsettled task with the reason, a line each."""
     return "\n".join(
         f"{task.id} ({task.title}): {_why(task, tasks, team)}"
         for task in tasks.values()
@@ -85,13 +85,13 @@ def _why(task: BoardTask, tasks: Tasks, team: Sequence[Workforce]) -> str:
 
 
 def _unclaimed(task: BoardTask, team: Sequence[Workforce]) -> str:
-    """Return why nobody has claimed *task*, which waits for nothing."""
+    """Return the reason why *task*, which waits for nothing, is unclaimed."""
     able = [each for each in team if not lacking(task.required_skills, each.skills)]
     if here := [each.name for each in able if each.out is None]:
         return f"could be claimed by {', '.join(here)}, and was not"
     if able:
-        told = ", ".join(f"{each.name}, who is {each.out}" for each in able)
-        return f"could be claimed by {told}"
+        names = ", ".join(f"{each.name}, who is {each.out}" for each in able)
+        return f"could be claimed by {names}"
     return _missing(task, team)
 
 
@@ -112,42 +112,42 @@ def _missing(task: BoardTask, team: Sequence[Workforce]) -> str:
 
 
 class TeamEvents:
-    """Tells whoever looked on at the run of *context* when this was made."""
+    """Emits events to the feed that was open when this was made."""
 
     def __init__(self, context: Context) -> None:
         self._context, self._feed = context, feed.get()
 
-    async def moment(self, moment: TeamMoment, **told: Any) -> None:
-        """Tell what became of the team or of one of its agents."""
-        await self._context.tell(TeamUpdate(event=moment, **told))
+    async def moment(self, moment: TeamMoment, **fields: Any) -> None:
+        """Emit a change of the team or of one of its agents."""
+        await self._context.tell(TeamUpdate(event=moment, **fields))
 
     async def log(self, severity: Literal["info", "warning", "error"], content: str) -> None:
-        """Tell something worth a line."""
+        """Emit a log line."""
         await self._context.tell(LogUpdate(severity=severity, content=content))
 
     def soon(self, event: ExecutionEvent) -> None:
-        """Tell of *event* from any thread, waiting for nothing."""
+        """Emit *event* from any thread, without waiting."""
         if self._feed is not None:
             self._feed.tell_soon(lambda: self._context.stamped(event))
 
 
 DESCRIPTION: int = 4_000
-"""Characters of a description that an entry of run memory may have."""
+"""Characters of a description in run memory."""
 
 
 def mirrored(board: TaskBoard, context: Context, tell: Callable[[ExecutionEvent], None]) -> Off:
-    """Set what is done on *board*, now and from now on, in the memory of *context*.
+    """Mirror the done tasks of *board*, now and later, in the memory of *context*.
 
-    Failed tasks are not in it. One that the memory will not take is told as an error.
+    Failed tasks are not in it. One that the memory rejects is emitted as an error.
     """
 
-    def hear(event: TeamUpdate) -> None:
+    def on_update(event: TeamUpdate) -> None:
         if event.event != "task_completed":
             return
         if task := board.get(event.task_id or ""):
-            keep(task)
+            store(task)
 
-    def keep(task: BoardTask) -> None:
+    def store(task: BoardTask) -> None:
         try:
             context.memory.set(
                 keys.task(task.id),
@@ -160,10 +160,10 @@ def mirrored(board: TaskBoard, context: Context, tell: Callable[[ExecutionEvent]
             why = f"the result of {task.id} is not in memory: {error}"
             tell(LogUpdate(severity="error", content=why, task_id=task.id))
 
-    off = board.on_event(hear)
+    off = board.on_event(on_update)
     for task in board.list("done"):
         if not context.memory.has(keys.task(task.id)):
-            keep(task)
+            store(task)
     return off
 
 

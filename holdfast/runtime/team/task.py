@@ -1,4 +1,4 @@
-"""A task of a team, and what may be said of one."""
+"""A task of a team, and the checks of its fields."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, Literal, cast
@@ -14,10 +14,10 @@ Status = Literal["open", "claimed", "working", "blocked", "done", "failed"]
 STATUSES: Final[tuple[Status, ...]] = ("open", "claimed", "working", "blocked", "done", "failed")
 SETTLED: Final = frozenset[Status]({"done", "failed"})
 HELD: Final = frozenset[Status]({"claimed", "working"})
-"""An agent has it in hand and can go on with it."""
+"""Statuses in which a claimed task can be continued."""
 
 TITLE_LIMIT: Final = 300
-"""Characters, which is what the title of an entry of run memory may have."""
+"""Characters; the limit of an entry's title in run memory."""
 DESCRIPTION_LIMIT: Final = 100_000
 """Characters of a description, and of a reason."""
 SKILL_LIMIT: Final = 100
@@ -25,11 +25,11 @@ LAST_PRIORITY: Final = 1_000
 
 
 class BoardTask(Struct, frozen=True, kw_only=True):
-    """One thing to be done, as it stands at one moment.
+    """One task of a board at one moment.
 
     `result` is a fresh copy at each access; `created_at` and `updated_at` are milliseconds since
-    1970, `version` counts its changes. A `blocked` task waits for its subtasks, or for what
-    `blocked_reason` says.
+    1970, `version` counts its changes. A `blocked` task waits for its subtasks, or for the cause in
+    `blocked_reason`.
     """
 
     id: str
@@ -52,17 +52,17 @@ class BoardTask(Struct, frozen=True, kw_only=True):
 
     @property
     def result(self) -> Any:
-        """What it came to; None until it is done."""
+        """The result; None until it is done."""
         return decode(self.result_json)
 
     @property
     def settled(self) -> bool:
-        """Whether it is done or failed, which it then stays."""
+        """Whether it is done or failed, which is final."""
         return self.status in SETTLED
 
 
 class Subtask(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A part into which a task is decomposed.
+    """A part into which a task is split.
 
     `depends_on` names tasks by id, or an earlier subtask of the same call by its title. Without a
     `priority` it has its parent's.
@@ -76,7 +76,7 @@ class Subtask(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def checked_subtask(given: object, index: int) -> Subtask:
-    """Return *given*, which is a Subtask or its JSON; InvalidInput says what is wrong with it."""
+    """Return *given*, a Subtask or its JSON, checked; raise InvalidInput if invalid."""
     try:
         part = given if isinstance(given, Subtask) else msgspec.convert(given, Subtask)
         return Subtask(
@@ -101,7 +101,7 @@ def checked_title(title: object, *, field: str = "title") -> str:
 
 
 def checked_text(field: str, text: object, *, blank: bool = True) -> str:
-    """Return *text* if it is not too long, nor blank where that is not allowed."""
+    """Return *text*; raise InvalidInput if it is too long, or blank where not allowed."""
     given = _text(field, text, DESCRIPTION_LIMIT)
     if not blank and not given.strip():
         raise InvalidInput(field, "must not be blank")
@@ -119,14 +119,14 @@ def checked_priority(priority: object) -> int:
 
 
 def checked_names(field: str, names: object, *, limit: int = SKILL_LIMIT) -> tuple[str, ...]:
-    """Return *names* once each, in their order; a string alone is not a list of names."""
+    """Return *names* without duplicates, in order; a plain string is not a list."""
     if isinstance(names, str) or not isinstance(names, Sequence):
         raise InvalidInput(field, "must be a list of strings", given=names)
     listed = cast("Sequence[object]", names)
-    told = [_text(field, each, limit).strip() for each in listed]
-    if not all(told):
+    texts = [_text(field, each, limit).strip() for each in listed]
+    if not all(texts):
         raise InvalidInput(field, "must hold no blank text")
-    return tuple(dict.fromkeys(told))
+    return tuple(dict.fromkeys(texts))
 
 
 def _text(field: str, given: object, limit: int) -> str:
@@ -143,6 +143,6 @@ def _text(field: str, given: object, limit: int) -> str:
 
 
 def lacking(required: Iterable[str], held: Iterable[str]) -> list[str]:
-    """Return the skills of *required* that are not among *held*, whatever their case."""
+    """Return the skills of *required* that are not in *held*, ignoring case."""
     known = {each.strip().casefold() for each in held}
     return [each for each in required if each.casefold() not in known]

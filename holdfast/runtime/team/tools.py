@@ -37,7 +37,7 @@ from holdfast.tools.durable import read
 # An optional argument that is null counts as left out.
 
 Words = list[str] | str | None
-"""A list of words; one alone is taken as a list of one."""
+"""A list of strings; a single string is taken as a list of one."""
 
 
 class SendMessage(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -60,11 +60,11 @@ class Broadcast(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class CheckMessages(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Nothing: all that came is meant."""
+    """No arguments: all messages are meant."""
 
 
 class CreateTask(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A task to put on the board."""
+    """A task to create."""
 
     title: str
     description: str | None = None
@@ -74,20 +74,20 @@ class CreateTask(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class ListTasks(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which tasks are wanted."""
+    """A filter of tasks."""
 
     status: Status | None = None
     available_only: bool | None = None
 
 
 class ClaimTask(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A task to take."""
+    """A task to claim."""
 
     task_id: str
 
 
 class CompleteTask(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A task that is done, and what it came to."""
+    """A completed task and its result."""
 
     task_id: str
     result: Any
@@ -95,21 +95,21 @@ class CompleteTask(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class FailTask(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A task that cannot be done, and why."""
+    """A failed task and the reason."""
 
     task_id: str
     reason: str
 
 
 class DecomposeTask(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A task to part, and its parts."""
+    """A task to split, and its parts."""
 
     task_id: str
     subtasks: list[CreateTask] = field(default_factory=list[CreateTask])
 
 
 def words(given: Words) -> tuple[str, ...]:
-    """Return what *given* lists."""
+    """Return the strings in *given*."""
     if given is None:
         return ()
     return (given,) if isinstance(given, str) else tuple(given)
@@ -124,12 +124,12 @@ def _schema(properties: dict[str, Any], *required: str) -> Schema:
     }
 
 
-def _text(told: str, **more: Any) -> dict[str, Any]:
-    return {"type": "string", "minLength": 1, "description": told, **more}
+def _text(description: str, **more: Any) -> dict[str, Any]:
+    return {"type": "string", "minLength": 1, "description": description, **more}
 
 
-def _list(told: str) -> dict[str, Any]:
-    return {"type": "array", "items": {"type": "string"}, "description": told}
+def _list(description: str) -> dict[str, Any]:
+    return {"type": "array", "items": {"type": "string"}, "description": description}
 
 
 _TASK: Final = _text("id of a task on the board")
@@ -222,15 +222,16 @@ SCHEMAS: Final[dict[Act, Schema]] = {
 
 
 LISTED: Final = 200
-"""Tasks in one answer of `list_tasks`."""
+"""Limit of tasks in one result of `list_tasks`."""
 DESCRIBED: Final = 240
 """Characters of a description in a list, as in the lists of run memory."""
 
 
 class Seat(Struct, frozen=True, kw_only=True):
-    """One agent's place in a team.
+    """The access of one agent to its team.
 
-    `messages` gives what came for it; `no_creating` is how its creating of tasks is refused.
+    `messages` returns its new messages; `no_creating` is the error for creating tasks, if not
+    allowed.
     """
 
     board: TaskBoard
@@ -244,10 +245,10 @@ class Seat(Struct, frozen=True, kw_only=True):
 def team_tools(
     board: TaskBoard, bus: MessageBus, agent: str, skills: Iterable[str] = ()
 ) -> list[Tool]:
-    """Return the nine tools by which *agent*, who has *skills*, works in a team, as no other.
+    """Return the nine tools for *agent* with *skills* in a team.
 
-    It is registered on *bus*. What `check_messages` shows it takes. Their answers are JSON objects;
-    what goes wrong is one too.
+    It is registered on *bus*. `check_messages` receives what it shows. Results are JSON objects,
+    also for errors.
     """
     bus.register(agent)
     take = partial(bus.receive, agent)
@@ -271,9 +272,9 @@ def seat_tools(seat: Seat) -> list[Tool]:
     ]
 
 
-def message_told(message: Message) -> dict[str, JSON]:
-    """Return *message* as a model sees it."""
-    told = {
+def message_json(message: Message) -> dict[str, JSON]:
+    """Return *message* for a model."""
+    fields = {
         "id": message.id,
         "from": message.sender,
         "type": message.type,
@@ -282,12 +283,12 @@ def message_told(message: Message) -> dict[str, JSON]:
         "reply_to": message.reply_to,
         "task_id": message.task_id,
     }
-    return {name: value for name, value in told.items() if value is not None}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
-def task_told(task: BoardTask) -> dict[str, JSON]:
-    """Return *task* as a model sees it: whole, but for its result, of which the size."""
-    told: dict[str, JSON] = {
+def task_json(task: BoardTask) -> dict[str, JSON]:
+    """Return *task* for a model: in full, except for the result, of which the size."""
+    fields: dict[str, JSON] = {
         "id": task.id,
         "title": task.title,
         "description": task.description,
@@ -303,12 +304,12 @@ def task_told(task: BoardTask) -> dict[str, JSON]:
         "blocked_reason": task.blocked_reason,
         "result_bytes": len(task.result_json) if task.status == "done" else None,
     }
-    return {name: value for name, value in told.items() if value not in (None, "", [])}
+    return {name: value for name, value in fields.items() if value not in (None, "", [])}
 
 
 def task_in_short(task: BoardTask) -> dict[str, JSON]:
-    """Return *task* as a model sees it among many: its description is cut."""
-    shown = task_told(task)
+    """Return *task* for a list: its description is cut."""
+    shown = task_json(task)
     if len(task.description) > DESCRIBED:
         shown["description"] = f"{task.description[:DESCRIBED]}…"
     return shown
@@ -322,53 +323,53 @@ def _answered(act: Callable[[Seat, object], JSON], seat: Seat, arguments: object
 
 
 def _send_message(seat: Seat, arguments: object) -> JSON:
-    asked = read(SendMessage, arguments)
-    if asked.to == seat.agent:
+    args = read(SendMessage, arguments)
+    if args.to == seat.agent:
         raise InvalidInput("to", "is yourself", next="Name a teammate.")
     sent = seat.bus.send(
         seat.agent,
-        asked.to,
-        asked.subject,
-        asked.body,
-        type=asked.type or "info",
-        reply_to=asked.reply_to,
-        task_id=_task_id(seat, asked.task_id),
+        args.to,
+        args.subject,
+        args.body,
+        type=args.type or "info",
+        reply_to=args.reply_to,
+        task_id=_task_id(seat, args.task_id),
     )
-    return {"ok": True, "message_id": sent.id, "to": asked.to}
+    return {"ok": True, "message_id": sent.id, "to": args.to}
 
 
 def _broadcast(seat: Seat, arguments: object) -> JSON:
-    asked = read(Broadcast, arguments)
-    sent = seat.bus.broadcast(seat.agent, asked.subject, asked.body, type=asked.type or "info")
+    args = read(Broadcast, arguments)
+    sent = seat.bus.broadcast(seat.agent, args.subject, args.body, type=args.type or "info")
     return {"ok": True, "message_id": sent.id}
 
 
 def _check_messages(seat: Seat, arguments: object) -> JSON:
     read(CheckMessages, arguments)
-    return {"messages": [message_told(each) for each in seat.messages()]}
+    return {"messages": [message_json(each) for each in seat.messages()]}
 
 
 def _create_task(seat: Seat, arguments: object) -> JSON:
-    asked = read(CreateTask, arguments)
+    args = read(CreateTask, arguments)
     if seat.no_creating:
         raise seat.no_creating
     task = seat.board.create(
-        asked.title,
-        description=asked.description or "",
+        args.title,
+        description=args.description or "",
         created_by=seat.agent,
-        depends_on=words(asked.depends_on),
-        required_skills=words(asked.required_skills),
-        priority=5 if asked.priority is None else asked.priority,
+        depends_on=words(args.depends_on),
+        required_skills=words(args.required_skills),
+        priority=5 if args.priority is None else args.priority,
     )
     return {"ok": True, "task_id": task.id}
 
 
 def _list_tasks(seat: Seat, arguments: object) -> JSON:
-    asked = read(ListTasks, arguments)
-    found = seat.board.available(seat.skills) if asked.available_only else seat.board.list()
-    if asked.status:
-        found = [task for task in found if task.status == asked.status]
-    # What can still be worked on comes first, so that a long past does not hide it.
+    args = read(ListTasks, arguments)
+    found = seat.board.available(seat.skills) if args.available_only else seat.board.list()
+    if args.status:
+        found = [task for task in found if task.status == args.status]
+    # Unsettled tasks come first, so that a long history does not hide them.
     found.sort(key=lambda task: task.settled)
     answer: dict[str, JSON] = {
         "tasks": [task_in_short(task) for task in found[:LISTED]],
@@ -378,30 +379,30 @@ def _list_tasks(seat: Seat, arguments: object) -> JSON:
 
 
 def _claim_task(seat: Seat, arguments: object) -> JSON:
-    asked = read(ClaimTask, arguments)
-    seat.board.claim(asked.task_id, seat.agent, skills=seat.skills)
-    task = seat.board.start(asked.task_id, seat.agent)
+    args = read(ClaimTask, arguments)
+    seat.board.claim(args.task_id, seat.agent, skills=seat.skills)
+    task = seat.board.start(args.task_id, seat.agent)
     needed: JSON = [keys.task(id) for id in task.depends_on]
-    answer: dict[str, JSON] = {"ok": True, "task_id": task.id, "task": task_told(task)}
+    answer: dict[str, JSON] = {"ok": True, "task_id": task.id, "task": task_json(task)}
     return answer | {"read_first": needed} if needed else answer
 
 
 def _complete_task(seat: Seat, arguments: object) -> JSON:
-    asked = read(CompleteTask, arguments)
+    args = read(CompleteTask, arguments)
     task = seat.board.complete(
-        asked.task_id, seat.agent, asked.result, artifacts=words(asked.artifacts)
+        args.task_id, seat.agent, args.result, artifacts=words(args.artifacts)
     )
     return {"ok": True, "task_id": task.id, "status": task.status}
 
 
 def _fail_task(seat: Seat, arguments: object) -> JSON:
-    asked = read(FailTask, arguments)
-    task = seat.board.fail(asked.task_id, seat.agent, asked.reason)
+    args = read(FailTask, arguments)
+    task = seat.board.fail(args.task_id, seat.agent, args.reason)
     return {"ok": True, "task_id": task.id, "status": task.status}
 
 
 def _decompose_task(seat: Seat, arguments: object) -> JSON:
-    asked = read(DecomposeTask, arguments)
+    args = read(DecomposeTask, arguments)
     parts = [
         Subtask(
             title=each.title,
@@ -410,10 +411,10 @@ def _decompose_task(seat: Seat, arguments: object) -> JSON:
             required_skills=words(each.required_skills),
             priority=each.priority,
         )
-        for each in asked.subtasks
+        for each in args.subtasks
     ]
-    made = seat.board.decompose(asked.task_id, seat.agent, parts)
-    return {"ok": True, "task_id": asked.task_id, "subtask_ids": [task.id for task in made]}
+    made = seat.board.decompose(args.task_id, seat.agent, parts)
+    return {"ok": True, "task_id": args.task_id, "subtask_ids": [task.id for task in made]}
 
 
 def _task_id(seat: Seat, id: str | None) -> str | None:
@@ -436,12 +437,15 @@ _ACTS: Final[dict[Act, Callable[[Seat, object], JSON]]] = {
 
 
 RESULT_LIMIT: Final = 25_000
-"""Characters of a tool's answer that go into a prompt at once; a longer one comes in parts."""
+"""Characters of a tool's result in a prompt; a longer one is paged."""
 
 
 @dataclass(frozen=True)
 class Equipment:
-    """All that one agent has. *own* are the tools of team and memory, which page themselves."""
+    """The tools of one agent; *own* are those of team and memory.
+
+    The own tools page their results themselves.
+    """
 
     agent: Agent
     own: Sequence[Tool]
@@ -449,12 +453,12 @@ class Equipment:
     toolsets: Sequence[AnyToolset]
 
     def check(self) -> None:
-        """Raise ToolNameTaken when two of them have one name."""
+        """Raise ToolNameTaken when two tools have one name."""
         named([*self.own, ResultPages(1).tool()], self.tools)
 
 
 class TurnToolbox:
-    """The tools of one agent, and what came of each call by its id."""
+    """The tools of one agent, and outcomes by call id."""
 
     def __init__(self, equipment: Equipment, context: Context) -> None:
         self._equipment, self._context = equipment, context
@@ -467,7 +471,7 @@ class TurnToolbox:
         self.finished = False
 
     def toolset(self) -> StepTools:
-        """Return them all as one toolset."""
+        """Return all tools as one toolset."""
         equipment = self._equipment
         tools = [*equipment.own, self._pages.tool(), *equipment.tools]
         toolsets = [kept(each) for each in equipment.toolsets]
@@ -478,33 +482,33 @@ class TurnToolbox:
         tools: Mapping[str, ToolsetTool[Any]],
         messages: Sequence[ModelMessage],  # noqa: ARG002 - offered whatever was said
     ) -> Mapping[str, ToolsetTool[Any]]:
-        """Return all, but for reading on where nothing came in parts."""
+        """Return all tools, without `read_result` while no result is paged."""
         self.offered = {
             name: tool for name, tool in tools.items() if name != READ_RESULT or len(self._pages)
         }
         return self.offered
 
     def pages_of(self, name: str) -> ResultPages | None:
-        """Return where a long result of *name* is kept."""
+        """Return the pages for long results of *name*; None if it pages itself."""
         return None if name in self._own or name == READ_RESULT else self._pages
 
     async def sleep(self, seconds: float) -> None:
-        """Wait, by the run's own measure of time."""
+        """Wait, by the run's own clock."""
         await self._context.sleep(seconds)
 
     async def left_behind(self, name: str) -> None:
-        """Tell that *name*, which would not stop, is left to itself."""
-        told = f"the tool {name} did not stop with the run and is left behind"
-        await self._context.tell(LogUpdate(severity="warning", content=told))
+        """Emit that the tool *name* did not stop and is abandoned."""
+        message = f"the tool {name} did not stop with the run and is left behind"
+        await self._context.tell(LogUpdate(severity="warning", content=message))
 
     async def reach(self, toolset: AbstractToolset[Any]) -> None:
-        """Connect the servers in *toolset*; tell of those that cannot be reached."""
+        """Connect the servers in *toolset*; emit a warning for each unreachable one."""
         for name, error in (await reach([toolset], self._context.servers_down)).items():
-            told = f"the MCP server {name} cannot be reached, its tools are not offered: {error}"
-            await self._context.tell(LogUpdate(severity="warning", content=told))
+            message = f"the MCP server {name} cannot be reached, its tools are not offered: {error}"
+            await self._context.tell(LogUpdate(severity="warning", content=message))
 
     def settings(self, ctx: RunContext[Any]) -> ModelSettings:
-        """Return the settings of a request: a choice of the agent is forced on the first only."""
+        """Return the settings of a request; only the first one forces the tool choice."""
         agent = self._equipment.agent
         settings = ModelSettings(**(agent.model_settings or {}))
         choice = agent.tool_choice

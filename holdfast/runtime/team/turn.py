@@ -47,7 +47,7 @@ from holdfast.runtime.team.tools import TurnToolbox
 
 @dataclass
 class TurnRewrite(AbstractCapability[Any]):
-    """Puts what *hooks* made of a turn in the place of its *prompt* and of its system text."""
+    """Replaces the *prompt* and system text of a turn by those of *hooks*."""
 
     hooks: StepHooks
     prompt: str
@@ -57,7 +57,7 @@ class TurnRewrite(AbstractCapability[Any]):
         ctx: RunContext[Any],  # noqa: ARG002
         request_context: ModelRequestContext,
     ) -> ModelRequestContext:
-        """Return the request as the hook wants it; earlier turns stay as they are."""
+        """Return the request as the hook changed it; earlier turns stay as they are."""
         rewritten = self.hooks.rewritten
         if rewritten is None:
             return request_context
@@ -78,7 +78,7 @@ class TurnRewrite(AbstractCapability[Any]):
             if len(before) == len(message.parts):
                 yield message
                 continue
-            # What stands with the prompt answers calls of the turn before, and goes first.
+            # Parts beside the prompt are results of the turn before, and go first.
             if before and isinstance(message, ModelRequest):
                 yield replace(message, parts=before)
             yield from rewritten.messages
@@ -88,22 +88,22 @@ class TurnRewrite(AbstractCapability[Any]):
 
 
 TOKENS: Final = 60_000
-"""Tokens of turns after which the oldest go."""
+"""Limit of tokens in stored turns; beyond it the oldest are dropped."""
 CHARACTERS: Final = 4
-"""Characters that are taken for one token."""
+"""Characters per token."""
 
 
 class TurnHistory:
-    """The turns of one agent, of at most *tokens*; the newest is always there, whole."""
+    """The turns of one agent, of at most *tokens*; the newest is always stored whole."""
 
     def __init__(self, tokens: int = TOKENS) -> None:
         self._most = tokens * CHARACTERS
         self._turns: list[tuple[int, list[ModelMessage]]] = []
         self.left_out = 0
-        """How many turns went."""
+        """The number of dropped turns."""
 
     def add(self, turn: Sequence[ModelMessage]) -> int:
-        """Keep the messages of one more *turn*; return how many old turns went for it."""
+        """Store the messages of one more *turn*; return the number of dropped old turns."""
         kept = _answered(turn)
         if kept:
             self._turns.append((sum(map(_characters, kept)), kept))
@@ -115,7 +115,7 @@ class TurnHistory:
         return gone
 
     def messages(self) -> list[ModelMessage]:
-        """Return what is sent before the next turn, with a note of what is no longer there."""
+        """Return the messages before the next turn, with a note on dropped turns."""
         said = [message for _, turn in self._turns for message in turn]
         if not self.left_out:
             return said
@@ -127,7 +127,7 @@ class TurnHistory:
 
 
 def _answered(turn: Sequence[ModelMessage]) -> list[ModelMessage]:
-    """Return *turn* as it can be sent again, each call answered; nothing if it got no reply."""
+    """Return *turn* ready to be sent again, each call answered; [] without a reply."""
     if not any(isinstance(message, ModelResponse) for message in turn):
         return []
     return repair_messages(turn)
@@ -147,31 +147,31 @@ def _of_part(part: ModelRequestPart | ModelResponsePart) -> int:
 
 
 PATIENCE = 3
-"""Turns in a row that may fail, or that may leave a task as it was."""
+"""Limit of consecutive turns that fail, or that leave a task unchanged."""
 
 Versions = Mapping[str, int]
-"""Tasks by their ids, each at the version it was seen."""
+"""Versions of tasks by their ids."""
 
 
 class Sight(Struct, frozen=True):
-    """What an agent could act on at one moment."""
+    """The tasks that an agent can act on at one moment."""
 
     held: tuple[BoardTask, ...]
     claimable: tuple[BoardTask, ...]
 
     @property
     def mine(self) -> tuple[BoardTask, ...]:
-        """The tasks in hand that can be gone on with."""
+        """The claimed tasks that can be continued."""
         return tuple(task for task in self.held if task.status in HELD)
 
 
 @dataclass(eq=False)
 class Member:
-    """*agent*, its *model* and *toolbox*, and what the team remembers of its turns.
+    """A member of a team: its *agent*, *model*, *toolbox*, and state between turns.
 
     `passed` are the tasks it could claim when its last turn began, `called` those of a last call.
-    `fruitless` counts turns that changed nothing on a task of its own. One that is `benched`
-    takes no more turns; one that is `away` is switched off for now.
+    `fruitless` counts turns that changed nothing on a task of its own. One that is `benched` takes
+    no more turns; one that is `away` is disabled for now.
     """
 
     agent: Agent
@@ -197,11 +197,11 @@ class Member:
 
     @property
     def present(self) -> bool:
-        """Whether it could take a turn, had it anything to do."""
+        """Whether it is free to take a turn."""
         return not (self.benched or self.away or self.busy)
 
     def sight(self) -> Sight:
-        """Return what it could act on now."""
+        """Return the tasks it can act on now."""
         held = [task for task in self.board.list() if task.claimed_by == self.name]
         return Sight(
             tuple(task for task in held if not task.settled),
@@ -209,50 +209,50 @@ class Member:
         )
 
     def workable(self) -> bool:
-        """Tell whether it could take a turn, and has a reason to."""
+        """Return whether it is free to take a turn and has work."""
         return self.present and self.has_work()
 
     def has_work(self) -> bool:
-        """Tell whether there is anything for it to do that it has not looked at and left."""
+        """Return whether there are messages or tasks that it has not passed over."""
         if len(self.mailbox):
             return True
         seen = self.sight()
         return bool(seen.mine or _is_new(seen.claimable, self.passed))
 
     def uncalled(self) -> bool:
-        """Tell whether there is anything to claim that it was not yet called upon to claim."""
+        """Return whether there are claimable tasks it was not called for yet."""
         return self.present and _is_new(self.sight().claimable, self.called)
 
     def call(self) -> None:
-        """Note that it is called upon to claim what it left, for nobody else will."""
+        """Record a last call for the tasks it passed over."""
         self.called = _versions(self.sight().claimable)
 
     def took_a_turn(self, seen: Sight, *, cut: bool) -> list[BoardTask]:
-        """Note that it took a turn, beginning with *seen*; return its tasks that get nowhere.
+        """Record a turn that began with *seen*; return its tasks without progress.
 
-        One that was *cut* had more to say, and may say it, but not for ever.
+        A turn that was *cut* may be continued, a limited number of times.
         """
         self.failures = 0
         self.cuts = self.cuts + 1 if cut else 0
         self.passed = {} if cut and self.cuts < PATIENCE else _versions(seen.claimable)
         versions = _versions(self.sight().mine)
         same = [task for task in seen.mine if versions.get(task.id) == task.version]
-        # Who has several tasks goes on with one at a time; none is held against it then.
+        # A member with several tasks works on one at a time; that is progress for all.
         stood_still = len(same) == len(seen.mine)
         self.fruitless = {task.id: self.fruitless.get(task.id, 0) + stood_still for task in same}
         return [task for task in same if self.fruitless[task.id] >= PATIENCE]
 
     def failed_a_turn(self) -> bool:
-        """Note that its turn failed; tell whether that was once too often."""
+        """Record a failed turn; return whether it is benched now."""
         self.mailbox.unanswered()
-        # It said nothing to what it was shown, so that is as new to it as before.
+        # It did not respond to what it was shown, so all of that is new again.
         self.passed, self.called = {}, {}
         self.failures += 1
         self.benched = self.failures >= PATIENCE
         return self.benched
 
     def workforce(self) -> Workforce:
-        """Return what it counts for."""
+        """Return its part in the team's workforce."""
         out = "benched" if self.benched else "switched off" if self.away else None
         return Workforce(self.name, self.agent.skills, out)
 
@@ -262,7 +262,7 @@ def _versions(tasks: tuple[BoardTask, ...]) -> dict[str, int]:
 
 
 def _is_new(tasks: tuple[BoardTask, ...], known: Versions) -> bool:
-    """Tell whether there are *tasks*, and they are not those that are *known*."""
+    """Return whether *tasks* is not empty and differs from *known*."""
     return bool(tasks) and _versions(tasks) != known
 
 
@@ -270,13 +270,13 @@ ToModel: TypeAlias = ModelRequestNode[Any, str]
 ToTools: TypeAlias = CallToolsNode[Any, str]
 
 MOST_RETRIES: Final = 1_000
-"""So that the number of replies governs a turn, and no count of a tool's own does."""
+"""High enough that the number of replies limits a turn, not retries of a tool."""
 
 
 class Taken(Struct, frozen=True):
-    """A turn that was taken: what was said in it, how it closed, and why it failed if it did.
+    """A finished turn: its messages, its last text, and its failure, if any.
 
-    One that was *cut* ended with its last request, not with what the agent had to say.
+    One that was *cut* ended at its limit of requests, before the agent had finished.
     """
 
     messages: Sequence[ModelMessage] = ()
@@ -286,7 +286,7 @@ class Taken(Struct, frozen=True):
 
 
 class Beginning(Struct, frozen=True):
-    """With what a turn begins: the agent's *own* words and the team's *contract*, then a *prompt*.
+    """The start of a turn: the agent's *own* text, the *contract*, and the *prompt*.
 
     The first two are its system text.
     """
@@ -302,14 +302,14 @@ class Beginning(Struct, frozen=True):
 
 
 class MemberTurn:
-    """A turn of *member*, which begins with *beginning*, in at most *rounds* requests."""
+    """A turn of *member*, which starts with *beginning*, in at most *rounds* requests."""
 
     def __init__(
         self, member: Member, beginning: Beginning, *, rounds: int, context: Context
     ) -> None:
         self._member, self._beginning = member, beginning
         self._context, self._rounds = context, rounds
-        self._teller = StepEvents(context, member.toolbox.answers, step=member.name)
+        self._events = StepEvents(context, member.toolbox.answers, step=member.name)
         loop = LoopScope(
             agent=member.agent,
             context=context,
@@ -322,7 +322,7 @@ class MemberTurn:
         self._given: list[ModelMessage] = []
 
     async def taken(self) -> Taken:
-        """Take it; whatever goes wrong is in what it returns."""
+        """Take the turn; a failure is part of the result."""
         run: AgentRun[Any, str] | None = None
         try:
             loop = self._model_agent().iter(
@@ -360,17 +360,17 @@ class MemberTurn:
         while not isinstance(node, End):
             if ModelAgent.is_model_request_node(node):
                 if not await self._may_ask():
-                    # What the last tools answered stands at the head of the next turn.
+                    # The last tool results stand at the head of the next turn.
                     self._given = [node.request]
                     return
-                node = await self._asked(run, node)
+                node = await self._request(run, node)
             elif ModelAgent.is_call_tools_node(node):
                 node = await self._worked(run, node)
             else:
                 node = await run.next(node)
 
     async def _may_ask(self) -> bool:
-        """Tell whether one more request is to be made; Stopped when there is not even one."""
+        """Return whether one more request is to be made; raise Stopped before the first."""
         if self._requests == self._rounds:
             return False
         try:
@@ -381,35 +381,35 @@ class MemberTurn:
             return False
         return True
 
-    async def _asked(self, run: AgentRun[Any, str], node: ToModel) -> Any:
-        """Make the request of *node*; what it showed of the mail is taken once it is answered."""
+    async def _request(self, run: AgentRun[Any, str], node: ToModel) -> Any:
+        """Make the request of *node*; acknowledge the shown messages after the reply."""
         self._requests += 1
         if self._context.stream:
             async with node.stream(run.ctx) as stream:
-                await self._teller.chunks(stream)
+                await self._events.chunks(stream)
         after = await run.next(node)
         self._replies += 1
         self._member.mailbox.answered()
         if isinstance(after, CallToolsNode):
             response = after.model_response
             self._context.spend(response.usage)
-            await self._hooks.heard(response, run.new_messages())
+            await self._hooks.on_response(response, run.new_messages())
             self._text = response.text or ""
         return after
 
     def _whole(self, said: Sequence[ModelMessage]) -> list[ModelMessage]:
-        """Return *said* without the reply that never came whole, where a request failed."""
+        """Return *said* without an incomplete reply of a failed request."""
         replies = [each for each in said if isinstance(each, ModelResponse)][self._replies :]
         return [each for each in said if not any(each is reply for reply in replies)]
 
     async def _worked(self, run: AgentRun[Any, str], node: ToTools) -> Any:
-        """Run the tools that *node* calls, telling of each."""
+        """Run the tools that *node* calls, and emit each call."""
         async with node.stream(run.ctx) as stream:
-            await self._teller.calls(stream)
+            await self._events.calls(stream)
         return await run.next(node)
 
     def _instruments(self) -> list[Instrumentation]:
-        """Return what traces the requests and tools below the turn's span, if anything is."""
+        """Return the tracing of requests and tools below the turn's span, if any."""
         if not get_current_span().is_recording():
             return []
         context = self._context
@@ -420,7 +420,7 @@ class MemberTurn:
 
 
 class TurnScheduler:
-    """The turns of *members*, who work as *plan* says, each within a slot of the run."""
+    """The turns of *members* by *plan*, each within a slot of the run."""
 
     def __init__(
         self,
@@ -429,17 +429,17 @@ class TurnScheduler:
         *,
         board: TaskBoard,
         context: Context,
-        teller: TeamEvents,
+        events: TeamEvents,
     ) -> None:
         self._plan, self._members, self._board = plan, members, board
-        self._context, self._teller = context, teller
+        self._context, self._events = context, events
         self._slots = context.slots.narrowed(plan.max_concurrency)
         self._number = 0
 
     async def take(self, member: Member, occasion: str, *, called: bool = False) -> bool:
-        """Let *member* take a turn on *occasion*; False when there was no cause for one.
+        """Let *member* take a turn on *occasion*; return False without cause for one.
 
-        What it could do may be gone when a slot is free at last, unless it is *called* upon.
+        Its work may be gone when a slot is free, unless it is *called* upon.
         """
         async with self._slots.taken():
             if not (called or member.has_work()):
@@ -449,7 +449,7 @@ class TurnScheduler:
                 return False
             self._number += 1
             member.last_turn = self._number
-            await self._teller.moment("agent_started", agent=member.name)
+            await self._events.moment("agent_started", agent=member.name)
             counts.turn_taken(member.name)
             seen = member.sight()
             taken = Taken(failure=failure) if failure else await self._taken(member, seen, occasion)
@@ -457,7 +457,7 @@ class TurnScheduler:
             return True
 
     async def _kept_out(self, member: Member) -> Exception | None:
-        """See whether the agent's hook keeps it out; return why that cannot be told."""
+        """Set whether the agent's hook disables it; return the error of the hook."""
         try:
             member.away = not await is_enabled(member.agent, self._context)
         except HookFailed as error:
@@ -492,25 +492,25 @@ class TurnScheduler:
         gone = member.history.add(taken.messages)
         if gone:
             why = f"{gone} of the oldest turns of {member.name} are no longer sent"
-            await self._teller.log("info", why)
+            await self._events.log("info", why)
         if taken.failure is not None:
             await self._failed(member, taken.failure)
             return
         for task in member.took_a_turn(seen, cut=taken.cut):
             why = f"no progress: {PATIENCE} turns of {member.name} changed nothing on it"
-            # Whoever settled it meanwhile was faster, which is progress.
+            # Another agent may have settled it meanwhile, which is progress.
             with suppress(Conflict):
                 self._board.fail(task.id, member.name, why)
-        await self._teller.moment("agent_finished", agent=member.name, content=taken.text)
+        await self._events.moment("agent_finished", agent=member.name, content=taken.text)
         if not member.has_work():
-            await self._teller.moment("agent_idle", agent=member.name)
+            await self._events.moment("agent_idle", agent=member.name)
 
     async def _failed(self, member: Member, failure: Exception) -> None:
         cause = failure.__cause__ if isinstance(failure, HookFailed) else None
         why = f"{failure}: {cause}" if cause else f"{type(failure).__name__}: {failure}"
-        await self._teller.log("error", f"a turn of {member.name} failed: {why}")
+        await self._events.log("error", f"a turn of {member.name} failed: {why}")
         out = member.failed_a_turn()
-        await self._teller.moment(
+        await self._events.moment(
             "agent_finished", agent=member.name, content=f"The turn failed: {why}"
         )
         if not out:
@@ -521,7 +521,7 @@ class TurnScheduler:
                 self._board.release(task.id, member.name)
                 released.append(task.id)
         content = f"{PATIENCE} turns in a row failed"
-        await self._teller.moment(
+        await self._events.moment(
             "agent_benched", agent=member.name, content=content, tasks=tuple(released)
         )
 
