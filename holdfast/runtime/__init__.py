@@ -1,4 +1,4 @@
-"""Agents at work, on pydantic-ai: steps, tasks, plans, teams and networks (extra `agents`)."""
+"""Agents on pydantic-ai: steps, tasks, plans, teams, networks (extra `agents`)."""
 
 from importlib.util import find_spec
 from typing import TYPE_CHECKING

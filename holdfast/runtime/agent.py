@@ -1,6 +1,6 @@
-"""What an agent is: its specification, hooks, the user's message.
+"""The specification of an agent, its hooks, and the message of a user.
 
-Each of its hooks may be plain or awaitable, and one that returns nothing changes nothing.
+A hook may be plain or awaitable. One that returns None changes nothing.
 """
 
 import inspect
@@ -24,9 +24,9 @@ from holdfast.runtime.history import History
 from holdfast.tools.base import Tool
 
 AnyRun: TypeAlias = Any
-"""The run an agent is called in: a `NetworkRun`, a `Context`, or None when it stands alone.
+"""The run of an agent: a `NetworkRun`, a `Context`, or None outside of both.
 
-Whoever writes a hook for one of them says so in its own signature.
+The author of a hook for one of them names it in the hook's signature.
 """
 
 Changed: TypeAlias = InferenceResult | None
@@ -40,7 +40,7 @@ Instructions: TypeAlias = str | Callable[[AnyRun], str | Awaitable[str]]
 
 
 def name_of(tool: AnyTool) -> str:
-    """Return the name a model sees *tool* by."""
+    """Return the name under which a model sees *tool*."""
     if isinstance(tool, Tool | ModelTool):
         return tool.name
     whole = _whole(tool)
@@ -48,7 +48,7 @@ def name_of(tool: AnyTool) -> str:
 
 
 def named(*toolsets: Iterable[AnyTool]) -> dict[str, AnyTool]:
-    """Lay *toolsets* side by side by name; ToolNameTaken on a clash."""
+    """Index the tools of *toolsets* by name; raise ToolNameTaken on a clash."""
     table: dict[str, AnyTool] = {}
     for tools in toolsets:
         for tool in tools:
@@ -60,7 +60,7 @@ def named(*toolsets: Iterable[AnyTool]) -> dict[str, AnyTool]:
 
 
 def plain_function(function: Any) -> Any:
-    """Return the function that *function*, a partial or an object to be called, comes down to."""
+    """Return the function behind *function*, a partial or a callable object."""
     whole = _whole(function)
     return whole if inspect.isroutine(whole) else whole.__call__
 
@@ -84,10 +84,10 @@ NAME_LIMIT = 128
 
 
 class AgentStart(Struct, frozen=True, kw_only=True):
-    """What is about to be sent: the *step*-th request of a call, counted from 1.
+    """The request that is about to be sent, number *step* of a call, counted from 1.
 
-    *prompt* is what opens the request (system text, opening, new input), *history* what was said
-    before. A changed pair counts for this request; *stop* ends the call without it.
+    *prompt* opens the request (system text, opening, new input), *history* is what was said before.
+    A changed pair counts for this request; *stop* ends the call without it.
     """
 
     agent: "AgentSpec"
@@ -106,9 +106,9 @@ OnStart: TypeAlias = Callable[[AgentStart], Started | Awaitable[Started]]
 
 
 class AgentHooks(Struct, frozen=True, kw_only=True):
-    """What is asked around the calls of an agent.
+    """The functions called around the calls of an agent.
 
-    *enabled* keeps the agent out of a run; *on_start* is asked before each request, *on_response*
+    *enabled* keeps the agent out of a run. *on_start* is called before each request, *on_response*
     after each reply and before its tools, *on_finish* once at the end.
     """
 
@@ -120,7 +120,7 @@ class AgentHooks(Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, eq=False)
 class AgentSpec:
-    """What an agent is: a name, a system text, tools. `Agent` is one that can be run."""
+    """Name, instructions, tools and settings of an agent. `Agent` can be run."""
 
     name: str
     _: KW_ONLY
@@ -154,7 +154,7 @@ class AgentSpec:
         return replace(self, **changes)
 
     def with_model(self, model: AnyModel | None) -> Self:
-        """Return a copy of it that asks *model*; everything else stays."""
+        """Return a copy that uses *model*; everything else stays."""
         return replace(self, model=model)
 
 
@@ -172,9 +172,10 @@ def _check_instructions(given: object) -> None:
 
 
 class UserMessage(Struct, frozen=True):
-    """What a user says: *content*, its *id* and when, both made where they are not given.
+    """The message of a user: *content*, with an *id* and an instant.
 
-    *system_prompt* is added to the system text of every agent of the run it begins.
+    Both are made where they are not given. *system_prompt* is added to the system text of every
+    agent of the run that the message begins.
     """
 
     content: str
@@ -184,7 +185,7 @@ class UserMessage(Struct, frozen=True):
 
 
 def user_message(given: object) -> UserMessage:
-    """Return *given*, text or a message, as a message; else InvalidInput."""
+    """Return *given*, text or a message, as a message; raise InvalidInput for others."""
     if isinstance(given, str):
         return UserMessage(given)
     if not isinstance(given, UserMessage):

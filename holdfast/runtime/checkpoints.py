@@ -29,10 +29,10 @@ from holdfast.runtime.events import LogUpdate
 
 
 class Checkpoint(Struct, frozen=True, kw_only=True):
-    """How far a run was at *saved_at*, in ms since 1970.
+    """The progress of a run at *saved_at*, in ms since 1970.
 
-    `parts` are hashes of what the run was begun with, by name, and `plan_hash` is one of them
-    all; `completed_steps` has the finished items of a fan-out too, as `<step>.<item>`.
+    `parts` are hashes of what the run was begun with, by name, and `plan_hash` is the hash of them
+    all. `completed_steps` has the finished items of a fan-out too, as `<step>.<item>`.
     """
 
     run_id: str
@@ -45,21 +45,21 @@ class Checkpoint(Struct, frozen=True, kw_only=True):
 
 
 class Checkpoints(Protocol):
-    """Where checkpoints are kept, one for each run. Any thread may call it."""
+    """A store of checkpoints, one for each run. Any thread may call it."""
 
     def load(self, run_id: str) -> Checkpoint | None:
-        """Return what was last saved of *run_id*, None when nothing was.
+        """Return the last saved checkpoint of *run_id*, or None.
 
-        Raises CheckpointUnreadable when something is there that cannot be read.
+        Raise CheckpointUnreadable when there is one that cannot be read.
         """
         ...
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Keep *checkpoint* in place of what was there; it is durable when this returns."""
+        """Store *checkpoint* in place of an earlier one; it is durable when this returns."""
         ...
 
     def delete(self, run_id: str) -> None:
-        """Keep nothing of *run_id* any longer."""
+        """Delete the checkpoint of *run_id*."""
         ...
 
 
@@ -69,10 +69,10 @@ def hashed(value: Any) -> str:
     return sha256(encoded).hexdigest()
 
 
-def differing(kept: Mapping[str, str], asked: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the names of the parts that are not the same in both, in the order asked."""
-    names = dict.fromkeys([*asked, *kept])
-    return tuple(name for name in names if kept.get(name) != asked.get(name))
+def differing(stored: Mapping[str, str], requested: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the names of parts that differ, in the order of *requested*."""
+    names = dict.fromkeys([*requested, *stored])
+    return tuple(name for name in names if stored.get(name) != requested.get(name))
 
 
 FORMAT = "holdfast.checkpoint"
@@ -80,11 +80,11 @@ VERSION = 1
 
 
 class Unreadable(ValueError):
-    """These bytes are no checkpoint; the text says why."""
+    """The bytes are no checkpoint; the text gives the reason."""
 
 
 class _Header(Struct, frozen=True, kw_only=True):
-    """The first line: what the rest is, and the hash that it had when it was written."""
+    """The first line: the format of the rest, and its hash when it was written."""
 
     format: str
     version: int
@@ -92,7 +92,7 @@ class _Header(Struct, frozen=True, kw_only=True):
 
 
 class _Entry(Struct, frozen=True, kw_only=True):
-    """A run entry, its value as the JSON it is."""
+    """A run entry with its value as JSON."""
 
     key: str
     kind: Kind
@@ -107,7 +107,7 @@ class _Entry(Struct, frozen=True, kw_only=True):
 
 
 class _Body(Struct, frozen=True, kw_only=True):
-    """A checkpoint, its entries as JSON."""
+    """A checkpoint with its entries as JSON."""
 
     run_id: str
     plan_hash: str
@@ -136,7 +136,7 @@ def encoded(checkpoint: Checkpoint) -> bytes:
 
 
 def decoded(content: bytes) -> Checkpoint:
-    """Return the checkpoint in *content*; Unreadable when it is not as it was written."""
+    """Return the checkpoint in *content*; raise Unreadable if it is not intact."""
     first, _, body = content.partition(b"\n")
     try:
         header = msgspec.json.decode(first, type=_Header)
@@ -192,16 +192,16 @@ def _read(entry: _Entry) -> RunEntry:
 
 
 class EngineCheckpoints:
-    """Keeps checkpoints in the workspace that *hf* is opened for.
+    """Stores checkpoints in the workspace that *hf* is opened for.
 
-    *hf* is opened on a database; through a server it is Unsupported.
+    *hf* is opened on a database; through a server it raises Unsupported.
     """
 
     def __init__(self, hf: Holdfast) -> None:
         self._rows = hf.runs.checkpoints
 
     def load(self, run_id: str) -> Checkpoint | None:
-        """Return what was last saved of *run_id*, None when nothing was."""
+        """Return the last saved checkpoint of *run_id*, or None."""
         content = self._rows.load(run_id)
         if content is None:
             return None
@@ -215,25 +215,25 @@ class EngineCheckpoints:
         return found
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Keep *checkpoint* in place of what was there."""
+        """Store *checkpoint* in place of an earlier one."""
         self._rows.save(checkpoint.run_id, encoded(checkpoint))
 
     def delete(self, run_id: str) -> None:
-        """Keep nothing of *run_id* any longer."""
+        """Delete the checkpoint of *run_id*."""
         self._rows.delete(run_id)
 
 
 BESIDE = ".new"
-"""How the name of a file ends that is not whole yet."""
+"""The end of the name of a file that is not complete yet."""
 
 NAME_LENGTH = 120
-"""Characters of a run's id that stand in the name of its file; a longer one gets its hash too."""
+"""Characters of a run's id in the name of its file; a longer id adds its hash."""
 
 
 class FileCheckpoints:
-    """Keeps checkpoints in *directory*, which is made when the first is saved.
+    """Stores checkpoints in *directory*, which is made for the first one.
 
-    A file that cannot be read is CheckpointUnreadable, never as if nothing were there. Only its
+    A file that cannot be read raises CheckpointUnreadable; it never counts as absent. Only its
     owner may read it: it holds what the run knew.
     """
 
@@ -241,14 +241,14 @@ class FileCheckpoints:
         self._directory = Path(directory)
 
     def path(self, run_id: str) -> Path:
-        """Return where the checkpoint of *run_id* is kept."""
+        """Return the path of the checkpoint of *run_id*."""
         name = quote(run_id, safe="")
         if len(name) > NAME_LENGTH:
             name = f"{name[:NAME_LENGTH]}-{sha256(run_id.encode()).hexdigest()}"
         return self._directory / f"{name}.checkpoint"
 
     def load(self, run_id: str) -> Checkpoint | None:
-        """Return what was last saved of *run_id*, None when nothing was."""
+        """Return the last saved checkpoint of *run_id*, or None."""
         path = self.path(run_id)
         try:
             found = decoded(path.read_bytes())
@@ -261,7 +261,7 @@ class FileCheckpoints:
         return found
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Keep *checkpoint*: written beside its place, made durable, then put there at once."""
+        """Store *checkpoint*: write a new file, sync it, rename it into place."""
         path = self.path(checkpoint.run_id)
         if not self._directory.exists():
             create_folders(self._directory)
@@ -277,7 +277,7 @@ class FileCheckpoints:
         sync_folder(self._directory)
 
     def delete(self, run_id: str) -> None:
-        """Keep nothing of *run_id* any longer."""
+        """Delete the checkpoint of *run_id*."""
         path = self.path(run_id)
         # A process that was killed while it saved left what it had written so far.
         there = [path, *self._directory.glob(f"{path.name}.*{BESIDE}")]
@@ -291,9 +291,9 @@ log = logging.getLogger(__name__)
 
 
 class CheckpointWriter:
-    """Keeps one run: what is complete, and when it was last saved.
+    """Saves the checkpoints of one run: what is complete is part of the next save.
 
-    `failed` is why the last failed save failed; a run goes on without its checkpoint.
+    `failed` is the reason of the last save that failed; a run goes on without its checkpoint.
     """
 
     def __init__(
@@ -303,14 +303,14 @@ class CheckpointWriter:
         self._parts, self._plan_hash = parts, hashed(parts)
         self._tasks: dict[str, None] = {}
         self._steps: dict[str, None] = {}
-        self._asked = self._begun = self._done = 0
+        self._requested = self._begun = self._done = 0
         self._saving: asyncio.Task[None] | None = None
         self.failed: str | None = None
         self.restored_steps: frozenset[str] = frozenset()
         self.restored_tasks: frozenset[str] = frozenset()
 
     def go_on(self, checkpoint: Checkpoint) -> None:
-        """Take over what was complete in *checkpoint*, and the run's memory as it was then."""
+        """Restore the memory of the run and what was complete from *checkpoint*."""
         self._context.memory.restore(checkpoint.entries)
         there = {entry.key for entry in checkpoint.entries if not entry.failed}
         for step in checkpoint.completed_steps:
@@ -322,20 +322,20 @@ class CheckpointWriter:
         self.restored_steps, self.restored_tasks = frozenset(self._steps), frozenset(self._tasks)
 
     def note(self, step: str, *, task: str | None = None) -> None:
-        """Let the next save say that *step* is complete, and with it *task*."""
+        """Mark *step* as complete for the next save, and *task* with it."""
         self._steps[step] = None
         if task is not None:
             self._tasks[task] = None
-        self._ask()
+        self._request()
 
     async def keep(self) -> None:
-        """Return when all that was noted is saved, or was tried to be."""
-        wanted = self._ask()
+        """Return when everything noted is saved, or its save has failed."""
+        wanted = self._request()
         while self._done < wanted:
             await asyncio.shield(self._ensure())
 
     async def close(self) -> None:
-        """Return when nothing is being saved any more, even when cancelled meanwhile."""
+        """Return when no save is under way, even when cancelled meanwhile."""
         again: asyncio.CancelledError | None = None
         while self._saving is not None:
             try:
@@ -345,10 +345,10 @@ class CheckpointWriter:
         if again:
             raise again
 
-    def _ask(self) -> int:
-        self._asked += 1
+    def _request(self) -> int:
+        self._requested += 1
         self._ensure()
-        return self._asked
+        return self._requested
 
     def _ensure(self) -> asyncio.Task[None]:
         if self._saving is None:
@@ -357,15 +357,15 @@ class CheckpointWriter:
 
     async def _save(self) -> None:
         try:
-            while self._begun < self._asked:
-                self._begun = self._asked
+            while self._begun < self._requested:
+                self._begun = self._requested
                 await self._tried(self._checkpoints.save, self._now())
                 self._done = self._begun
         finally:
             self._saving = None
 
     def _now(self) -> Checkpoint:
-        # Names first, entries after: whatever is named as complete has its entry.
+        # Names first, entries after: each name that is complete has its entry.
         steps, tasks = tuple(self._steps), tuple(self._tasks)
         return Checkpoint(
             run_id=self._context.run_id,
@@ -381,35 +381,35 @@ class CheckpointWriter:
         try:
             await asyncio.to_thread(save, checkpoint)
         except Exception as error:
-            # Whatever a place for checkpoints fails with, the run itself goes on.
+            # A failed save, for any reason, does not fail the run.
             log.warning("the checkpoint of %s was not saved", checkpoint.run_id, exc_info=True)
             self.failed = f"{type(error).__name__}: {error}"
-            told = f"The checkpoint was not saved: {self.failed}"
-            self._context.tell_soon(LogUpdate(severity="error", content=told))
+            message = f"The checkpoint was not saved: {self.failed}"
+            self._context.tell_soon(LogUpdate(severity="error", content=message))
 
 
 class MemoryCheckpoints:
-    """Keeps checkpoints as long as it is kept itself.
+    """Stores checkpoints in the memory of the process.
 
     >>> MemoryCheckpoints().load("run_42") is None
     True
     """
 
     def __init__(self) -> None:
-        self._kept: dict[str, Checkpoint] = {}
+        self._checkpoints: dict[str, Checkpoint] = {}
         self._lock = Lock()
 
     def load(self, run_id: str) -> Checkpoint | None:
-        """Return what was last saved of *run_id*, None when nothing was."""
+        """Return the last saved checkpoint of *run_id*, or None."""
         with self._lock:
-            return self._kept.get(run_id)
+            return self._checkpoints.get(run_id)
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Keep *checkpoint* in place of what was there."""
+        """Store *checkpoint* in place of an earlier one."""
         with self._lock:
-            self._kept[checkpoint.run_id] = checkpoint
+            self._checkpoints[checkpoint.run_id] = checkpoint
 
     def delete(self, run_id: str) -> None:
-        """Keep nothing of *run_id* any longer."""
+        """Delete the checkpoint of *run_id*."""
         with self._lock:
-            self._kept.pop(run_id, None)
+            self._checkpoints.pop(run_id, None)

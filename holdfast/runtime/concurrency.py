@@ -26,30 +26,30 @@ async def awaited(value: T | Awaitable[T]) -> T:
 
 
 class Slots:
-    """At most *most* holders at once, first come first served, on any number of event loops.
+    """Semaphore for any number of event loops: at most *most* holders, in order.
 
-    A holder whose own work asks for a slot lends its own for that long: a waiting parent holds
-    none, so a run nested in itself goes on even where there is one slot. `narrowed` gives slots
-    of which each is one of these too.
+    A holder that itself waits for a slot lends its own for that time. A waiting parent thus holds
+    none, so a run nested in itself proceeds even with one slot. `narrowed` returns a smaller
+    semaphore within this one.
     """
 
     def __init__(self, most: int, *, within: "Slots | None" = None) -> None:
         if isinstance(most, bool) or most < 1:
             raise InvalidInput("max_concurrency", "must be at least 1", given=most)
         self.most = most if within is None else min(most, within.most)
-        """How many may be held at once."""
+        """The number of slots."""
         self._within = within
         self._free = most
-        self._line: deque[_Place] = deque()
+        self._queue: deque[_Waiter] = deque()
         self._lock = Lock()
 
     def narrowed(self, most: int) -> "Slots":
-        """Return slots of which at most *most* are taken at once; each is one of these too."""
+        """Return a semaphore of *most* slots, each of which also takes one of these."""
         return Slots(most, within=self)
 
     @asynccontextmanager
     async def taken(self) -> AsyncGenerator[None]:
-        """Hold a slot; waits until it is one's turn."""
+        """Hold a slot for the time of the block; wait in the queue for it."""
         lender = _held.get()
         if lender is not None:
             lender.lend()
@@ -68,11 +68,11 @@ class Slots:
 
     @property
     def waiting(self) -> int:
-        """How many wait for their turn."""
-        return len(self._line)
+        """The number of waiters in the queue."""
+        return len(self._queue)
 
     async def acquire(self) -> None:
-        """Take a slot when it is one's turn; `release` gives it back."""
+        """Take a slot, in the order of the queue; `release` frees it."""
         await self._acquire_here()
         if self._within is not None:
             try:
@@ -82,48 +82,48 @@ class Slots:
                 raise
 
     def release(self) -> None:
-        """Give a slot back, to whoever is first in line."""
+        """Free a slot for the first in the queue."""
         if self._within is not None:
             self._within.release()
         self._release_here()
 
     async def _acquire_here(self) -> None:
         with self._lock:
-            if self._free and not self._line:
+            if self._free and not self._queue:
                 self._free -= 1
                 return
-            place = _Place()
-            self._line.append(place)
+            waiter = _Waiter()
+            self._queue.append(waiter)
         counts.waits(1)
         try:
-            await place.turn
+            await waiter.turn
         except BaseException:
-            self._leave(place)
+            self._leave(waiter)
             raise
         finally:
             counts.waits(-1)
 
-    def _leave(self, place: "_Place") -> None:
+    def _leave(self, waiter: "_Waiter") -> None:
         with self._lock:
-            if not place.called:
-                self._line.remove(place)
+            if not waiter.called:
+                self._queue.remove(waiter)
                 return
         self._release_here()
 
     def _release_here(self) -> None:
         while True:
             with self._lock:
-                if not self._line:
+                if not self._queue:
                     self._free += 1
                     return
-                place = self._line.popleft()
-                place.called = True
-            if place.call():
+                waiter = self._queue.popleft()
+                waiter.called = True
+            if waiter.call():
                 return
 
 
-class _Place:
-    """A place in the line."""
+class _Waiter:
+    """An entry of the queue."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -131,7 +131,7 @@ class _Place:
         self.called = False
 
     def call(self) -> bool:
-        """Say that it is one's turn; False when nobody is there any more."""
+        """Wake the waiter; return False if its event loop is closed."""
         try:
             self._loop.call_soon_threadsafe(self._begin)
         except RuntimeError:
@@ -145,7 +145,7 @@ class _Place:
 
 
 class _Ticket:
-    """A slot that is held, but while it is lent to work that its holder waits for."""
+    """A held slot, which is free while its holder waits for work that takes one."""
 
     def __init__(self, slots: Slots) -> None:
         self._slots = slots
@@ -164,7 +164,7 @@ class _Ticket:
         if self._lent or self._ended:
             return
         await self.take()
-        # Others may have borrowed it, or its holder ended, while this stood in line.
+        # It may be lent once more, or its holder have ended, while this waited.
         if self._lent or self._ended:
             self._give_back()
 
@@ -179,24 +179,24 @@ class _Ticket:
 
 
 _held: ContextVar[_Ticket | None] = ContextVar("_held", default=None)
-"""What the work at hand holds."""
+"""The slot that the current work holds."""
 
 
-# pydantic-ai surrounds a loop with hooks in a task of their own, and streams a reply in another.
+# pydantic-ai runs the hooks around a loop in a task of their own, and streams a reply in another.
 # Cancelled just as one of them hands over, it leaves that task waiting for ever; so both are noted,
 # and ended with the loop.
 
 Tasks: TypeAlias = set[asyncio.Task[Any]]
 
 PATIENCE: Final = 5.0
-"""Seconds in which what was cancelled is to end."""
+"""Seconds in which cancelled tasks have to end."""
 
 _noted: ContextVar[Tasks | None] = ContextVar("_noted", default=None)
-"""The tasks of the loop that runs here."""
+"""The tasks of the agent loop that runs here."""
 
 
 class Noting(AbstractCapability[Any]):
-    """Notes in which tasks a loop's hooks surround it, and its requests are made."""
+    """Records the tasks in which a loop's hooks run and its requests are made."""
 
     async def wrap_run(
         self,
@@ -204,7 +204,7 @@ class Noting(AbstractCapability[Any]):
         *,
         handler: WrapRunHandler,
     ) -> AgentRunResult[Any]:
-        """Let the loop run."""
+        """Record the task of the loop and run it."""
         _note()
         return await handler()
 
@@ -215,7 +215,7 @@ class Noting(AbstractCapability[Any]):
         request_context: ModelRequestContext,
         handler: WrapModelRequestHandler,
     ) -> ModelResponse:
-        """Let the request be made."""
+        """Record the task of the request and make it."""
         _note()
         return await handler(request_context)
 
@@ -231,7 +231,7 @@ NOTING: Final = Noting()
 
 @asynccontextmanager
 async def none_left() -> AsyncGenerator[None]:
-    """End what is left of the loop within this when it is over."""
+    """Cancel the tasks that the loop of this block left behind, at its end."""
     tasks: Tasks = set()
     token = _noted.set(tasks)
     try:
@@ -244,7 +244,10 @@ async def none_left() -> AsyncGenerator[None]:
 
 
 async def _ended(left: Tasks) -> None:
-    """Cancel those *left* and wait for them, also where the one who waits is cancelled again."""
+    """Cancel the tasks *left* and wait for them.
+
+    If the waiting task itself is cancelled meanwhile, wait once more and raise.
+    """
     for each in left:
         each.cancel()
     try:

@@ -29,11 +29,14 @@ from holdfast.runtime.metrics import counts
 
 
 class Cancelling:
-    """Whether a run is to end, and why. What belongs to *parent* ends with it, not it with them."""
+    """Whether a run is to end, and why.
+
+    Cancelling *parent* cancels this; cancelling this leaves *parent* as it is.
+    """
 
     def __init__(self, parent: "Cancelling | None" = None) -> None:
         self._reason: str | None = None
-        self._hearers: dict[object, Callable[[], None]] = {}
+        self._listeners: dict[object, Callable[[], None]] = {}
         self._children: WeakSet[Cancelling] = WeakSet()
         self._lock = Lock()
         if parent is not None:
@@ -41,38 +44,41 @@ class Cancelling:
 
     @property
     def reason(self) -> str | None:
-        """Why the run is to end; None while it is not."""
+        """The reason why the run is to end; None while it is not."""
         return self._reason
 
     def cancel(self, reason: str) -> None:
-        """Say that the run is to end; only the first reason counts."""
+        """End the run for *reason*; only the first reason counts."""
         with self._lock:
             if self._reason is not None:
                 return
             self._reason = reason
-            hearers, children = list(self._hearers.values()), list(self._children)
-        for hear in hearers:
-            hear()
+            listeners, children = list(self._listeners.values()), list(self._children)
+        for listener in listeners:
+            listener()
         for child in children:
             child.cancel(reason)
 
-    def heard_by(self, hear: Callable[[], None]) -> Callable[[], None]:
-        """Call *hear* when the run is to end, at once if it already is; return what ends that."""
+    def subscribe(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Call *listener* when the run is to end, at once if it already is.
+
+        Return the function that removes *listener*.
+        """
         key = object()
         with self._lock:
-            self._hearers[key] = hear
+            self._listeners[key] = listener
             late = self._reason is not None
         if late:
-            hear()
+            listener()
 
         def off() -> None:
             with self._lock:
-                self._hearers.pop(key, None)
+                self._listeners.pop(key, None)
 
         return off
 
     def adopt(self, child: "Cancelling") -> None:
-        """Let *child* end with this, now if this has ended."""
+        """Cancel *child* together with this, now if this is cancelled already."""
         with self._lock:
             self._children.add(child)
             reason = self._reason
@@ -81,24 +87,24 @@ class Cancelling:
 
 
 Deliver = Callable[[str], None]
-"""Puts a text before the next request; UserError when there will be none."""
+"""Puts a text before the next request; raises UserError when there will be none."""
 
 
 class Steering:
-    """The steps of a run that can be spoken to. Any thread may call."""
+    """The steps of a run that can be steered, by id. Any thread may call."""
 
     def __init__(self) -> None:
         self._steps: dict[str, Inbox] = {}
         self._lock = RLock()
 
     def expect(self, steps: Iterable[str]) -> None:
-        """Let what is said to *steps* wait until they start."""
+        """Queue what is sent to *steps* until they start."""
         with self._lock:
             for step in steps:
                 self._steps.setdefault(step, Inbox(step, self._lock))
 
     def started(self, step: str) -> "Inbox":
-        """Return what is said to *step*, which runs from now on."""
+        """Return the inbox of *step*, which runs from now on."""
         with self._lock:
             known = self._steps.get(step)
             if known is None or known.state == "ended":
@@ -107,7 +113,10 @@ class Steering:
             return known
 
     def steer(self, text: str, *, step: str | None = None) -> list[str]:
-        """Say *text* to *step*, or to all that run; return which; NotFound if it has ended."""
+        """Send *text* to *step*, or to all that run; return the ids of those that got it.
+
+        Raise NotFound if *step* has ended.
+        """
         if not encoded("text", text).strip():
             raise InvalidInput("text", "must not be blank")
         with self._lock:
@@ -121,17 +130,17 @@ class Steering:
 
 
 class Inbox:
-    """What was said to one step, all of it: a second try hears it again."""
+    """The texts sent to one step, all stored: a retry receives them again."""
 
     def __init__(self, step: str, lock: RLock) -> None:
         self.step = step
         self.state: Literal["expected", "running", "ended"] = "expected"
-        self._said: list[str] = []
+        self._texts: list[str] = []
         self._deliver: Deliver | None = None
         self._lock = lock
 
     def take(self, text: str) -> bool:
-        """Keep *text* and hand it on; False when the step has ended."""
+        """Store *text* and deliver it; return False when the step has ended."""
         if self.state == "ended":
             return False
         if self._deliver is not None:
@@ -139,23 +148,23 @@ class Inbox:
                 self._deliver(text)
             except UserError:
                 return False
-        self._said.append(text)
+        self._texts.append(text)
         return True
 
     def deliver_to(self, deliver: Deliver) -> None:
-        """Hand everything said so far to *deliver*, and what is said from now on."""
+        """Deliver all texts so far to *deliver*, and each later one when it arrives."""
         with self._lock:
             self._deliver = deliver
-            for text in self._said:
+            for text in self._texts:
                 deliver(text)
 
     def wait(self) -> None:
-        """Let what is said wait until there is somebody to hand it to."""
+        """Queue later texts until there is a recipient."""
         with self._lock:
             self._deliver = None
 
     def end(self) -> None:
-        """Take nothing more."""
+        """Accept no more texts."""
         with self._lock:
             self.state, self._deliver = "ended", None
 
@@ -167,16 +176,13 @@ Sleep: TypeAlias = Callable[[float], Awaitable[Any]]
 
 
 class Context:
-    """One run: *memory* is new unless given, and what runs in it uses *model* unless told other.
+    """One run: its memory, its model, its limits, and the handle it is shown in.
 
-    At most *max_concurrency* model loops are at work in it at once. *stream* asks models piece by
+    *memory* is new unless given. What runs in it uses *model*, unless it has its own. At most
+    *max_concurrency* model loops are at work in it at once. *stream* requests replies piece by
     piece. With *hf* the run is to be seen in `hf.runs`, as one of *agent*. *sleep* waits before a
     failed request is tried again. Spans go to *tracer_provider*, without content unless
     *trace_content*.
-
-    >>> context = Context(run_id="run_1")
-    >>> context.memory.run_id, context.usage.requests
-    ('run_1', 0)
     """
 
     def __init__(
@@ -214,7 +220,7 @@ class Context:
         self.spans: dict[str, trace.SpanContext] = {}
         self.servers_down: dict[Remote, str] = {}
         self._root: Context | None = None
-        self._ledger = _Ledger()
+        self._usage = _Usage()
         self._cancelling = Cancelling()
         self._numbers = _Numbers()
 
@@ -223,9 +229,10 @@ class Context:
         return RunMemory(run_id=run_id or self.ids.new("run", at), clock=self.clock)
 
     def copy(self, *, inherit: Sequence[str] = ()) -> "Context":
-        """Return a run within this: its own memory, with the entries *inherit*; the rest shared.
+        """Return a run within this one, with a memory of its own; the rest is shared.
 
-        It is cancelled with this run, not the other way. NotFound for a key that is not there.
+        The memory starts with the entries of the keys *inherit*. The copy is cancelled with this
+        run, not the other way round. Raise NotFound for a key that does not exist.
         """
         missing = next((key for key in inherit if not self.memory.has(key)), None)
         if missing is not None:
@@ -241,11 +248,11 @@ class Context:
 
     @property
     def root(self) -> "Context":
-        """The run that this is part of; itself unless it is a copy."""
+        """The outermost run that this is part of; itself unless it is a copy."""
         return self._root or self
 
     def narrowed(self, most: int) -> "Context":
-        """Return this run with at most *most* model loops at once in what is given it."""
+        """Return this run with at most *most* model loops at once in what gets it."""
         within = object.__new__(Context)
         within.__dict__.update(self.__dict__)
         within.slots, within._root = self.slots.narrowed(most), self.root
@@ -253,16 +260,19 @@ class Context:
 
     @property
     def usage(self) -> Spending:
-        """What the run, and all runs within it, have asked of their models so far."""
-        return self._ledger.spending
+        """The model requests and tokens of this run and all runs within it, so far."""
+        return self._usage.spending
 
     def spend(self, usage: RequestUsage) -> None:
-        """Count one more answered request."""
-        self._ledger.add(usage)
+        """Add the usage of one answered request."""
+        self._usage.add(usage)
         counts.spent(received=usage.input_tokens, sent=usage.output_tokens)
 
     def cancel(self, reason: str = "cancelled") -> None:
-        """Stop everything that runs, keep what is finished. From any thread, however often."""
+        """Stop everything that runs; what is finished stays.
+
+        Any thread may call it, any number of times.
+        """
         self._cancelling.cancel(reason)
 
     @property
@@ -271,13 +281,17 @@ class Context:
         return self._cancelling.reason
 
     def when_cancelled(self, hear: Callable[[], None]) -> Callable[[], None]:
-        """Call *hear*, on whichever thread, when the run is cancelled; return what ends that."""
-        return self._cancelling.heard_by(hear)
+        """Call *hear*, on any thread, when the run is cancelled.
+
+        Return the function that removes *hear*.
+        """
+        return self._cancelling.subscribe(hear)
 
     def steer(self, text: str, *, step: str | None = None) -> list[str]:
-        """Put *text* before the next request of *step*, or of all running steps; return which.
+        """Put *text* before the next request of *step*, or of all running steps.
 
-        It waits for a step that has not started; NotFound for one that has ended or is unknown.
+        Return the ids of the steps that got it. It is queued for a step that has not started. Raise
+        NotFound for one that has ended or is unknown.
         """
         return self.steering.steer(text, step=step)
 
@@ -290,17 +304,17 @@ class Context:
     ) -> RunEntry:
         """Return the entry at *key* once its version is above *after_version*.
 
-        WaitTimeout when that takes longer than *timeout* seconds.
+        Raise WaitTimeout when that takes longer than *timeout* seconds.
         """
         return await watching.wait_for(
             self.memory, key, after_version=after_version, timeout=timeout
         )
 
     def watch(self, **conditions: Any) -> AsyncGenerator[RunMemoryEvent]:
-        """Give what happens to entries of the run's memory that meet *conditions*.
+        """Yield the events of the run's memory for entries that meet *conditions*.
 
-        These are the filters of `memory.list`. Whoever looks too slowly gets a `gap` that says
-        how many events were missed.
+        These are the filters of `memory.list`. A reader that is too slow gets a `gap` with the
+        number of missed events.
         """
         return watching.watch(self.memory, now=self.now, **conditions)
 
@@ -309,24 +323,24 @@ class Context:
         return to_microseconds(self.clock.now()) // 1000
 
     async def tell(self, event: ExecutionEvent) -> None:
-        """Tell whoever looks on of *event*, the run's next; wait while they are behind."""
-        looking = feed.get()
-        if looking is not None:
-            await looking.tell(lambda: self.stamped(event))
+        """Emit *event* as the run's next one; wait while the reader is behind."""
+        events = feed.get()
+        if events is not None:
+            await events.tell(lambda: self.stamped(event))
 
     def tell_soon(self, event: ExecutionEvent) -> None:
-        """Tell whoever looks on of *event*, from plain code, without waiting."""
-        looking = feed.get()
-        if looking is not None:
-            looking.tell_soon(lambda: self.stamped(event))
+        """Emit *event* from synchronous code, without waiting."""
+        events = feed.get()
+        if events is not None:
+            events.tell_soon(lambda: self.stamped(event))
 
     def stamped(self, event: ExecutionEvent) -> ExecutionEvent:
         """Return *event* as the next one of this run, now."""
         return event.of(self.run_id, seq=self._numbers.next(), at=self.now())
 
 
-class _Ledger:
-    """What is spent, by a run and the runs within it."""
+class _Usage:
+    """The usage of a run and the runs within it."""
 
     def __init__(self) -> None:
         self.spending = Spending()
@@ -359,7 +373,10 @@ class _Numbers:
 def model_of(
     context: Context, *, agent: AgentSpec | None = None, model: AnyModel | None = None
 ) -> AnyModel:
-    """Return whom to ask: the agent's model, else *model*, else the context's; NoModel for none."""
+    """Return the model to use: the agent's, else *model*, else the context's.
+
+    Raise NoModel if none of them has one.
+    """
     found = (agent.model if agent else None) or model or context.model
     if found is None:
         raise NoModel(
@@ -371,10 +388,11 @@ def model_of(
 
 
 class ToolContext(Struct, frozen=True, kw_only=True):
-    """The call a tool is part of; a first parameter annotated with it is filled, and not shown.
+    """The call that a tool is part of.
 
-    `network` is the `NetworkRun`, None outside a network. `context` and `memory` are there in a
-    plan or a team. What is written to `state` carries this call as its source.
+    A first parameter annotated with it is filled, and not shown to the model. `network` is the
+    `NetworkRun`, None outside a network. `context` and `memory` are set in a plan or a team. What
+    is written to `state` carries this call as its source.
     """
 
     agent: AgentSpec

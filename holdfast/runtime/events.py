@@ -1,6 +1,6 @@
-"""Typed events of executors and sessions, and their feed.
+"""Typed events of executors and sessions, and the queue that carries them.
 
-`to_json` and `from_json` lead there and back, but for a result over 64 KiB, of which the JSON
+`from_json` restores an event from `to_json`, except for a result over 64 KiB, of which the JSON
 carries a part and its size.
 """
 
@@ -28,7 +28,10 @@ timeout rejected memory hook disabled not_a_list too_many_items items internal`.
 
 
 class StepError(Struct, frozen=True):
-    """Why a step has no result: *reason* for code, *message* with the true cause for people."""
+    """Why a step has no result: a code and a message.
+
+    *reason* is for code, *message* gives people the true cause.
+    """
 
     reason: Reason
     message: str
@@ -38,7 +41,7 @@ class StepError(Struct, frozen=True):
 
 
 class Spending(Struct, frozen=True, kw_only=True):
-    """What a run has asked of its models so far."""
+    """The model requests and tokens of a run so far."""
 
     requests: int = 0
     input_tokens: int = 0
@@ -48,9 +51,10 @@ class Spending(Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, kw_only=True)
 class ExecutionEvent:
-    """Something that happened in the run *run_id*: *seq* rises within it, *at* is ms since 1970.
+    """An event of the run *run_id*.
 
-    `Context.tell` fills in these three when it sends the event on its way.
+    *seq* rises within the run, *at* is in ms since 1970. `Context.tell` fills in these three when
+    it emits the event.
     """
 
     type: ClassVar[str]
@@ -59,20 +63,20 @@ class ExecutionEvent:
     at: int = 0
 
     def of(self, run_id: str, *, seq: int, at: int) -> Self:
-        """Return it as number *seq* of the run *run_id*, at *at*."""
+        """Return a copy as number *seq* of the run *run_id*, at *at*."""
         return replace(self, run_id=run_id, seq=seq, at=at)
 
     def to_json(self) -> str:
-        """Return it as one JSON object with its `type`."""
-        told: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
-        if "result" in told:
-            told["result"] = _carried(told["result"])
-        return _encoded({"type": self.type} | told).decode()
+        """Return the event as one JSON object with its `type`."""
+        payload: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
+        if "result" in payload:
+            payload["result"] = _carried(payload["result"])
+        return _encoded({"type": self.type} | payload).decode()
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunUpdate(ExecutionEvent):
-    """The run as a whole: the first and the last event, from the outermost executor alone."""
+    """The state of the run: its first and last event, from the outermost executor."""
 
     type: ClassVar[str] = "run_update"
     event: Literal["started", "completed", "failed", "cancelled"]
@@ -84,7 +88,7 @@ class RunUpdate(ExecutionEvent):
 
 @dataclass(frozen=True, kw_only=True)
 class PlanningUpdate(ExecutionEvent):
-    """How far the making of a plan is."""
+    """Progress of planning."""
 
     type: ClassVar[str] = "planning_update"
     phase: Literal[
@@ -115,7 +119,10 @@ TaskMoment: TypeAlias = Literal[
 
 @dataclass(frozen=True, kw_only=True)
 class TaskUpdate(ExecutionEvent):
-    """What became of a task or a step; *cause* says why, *blocked_by* what it waited for."""
+    """A change of a task or a step.
+
+    *cause* is the reason, *blocked_by* names what it waited for.
+    """
 
     type: ClassVar[str] = "task_update"
     event: TaskMoment
@@ -130,7 +137,7 @@ class TaskUpdate(ExecutionEvent):
 
 @dataclass(frozen=True, kw_only=True)
 class StepResult(ExecutionEvent):
-    """What a step gave: its result, or the error instead of one."""
+    """The end of a step: its result, or the error instead of one."""
 
     type: ClassVar[str] = "step_result"
     task_id: str | None = None
@@ -156,7 +163,7 @@ class ToolCallUpdate(ExecutionEvent):
 
 @dataclass(frozen=True, kw_only=True)
 class ToolResultUpdate(ExecutionEvent):
-    """A tool answered: whether well, at which length, and whether the model got only a part."""
+    """The result of a tool call: success, length, and whether it was cut to a page."""
 
     type: ClassVar[str] = "tool_result_update"
     task_id: str | None = None
@@ -170,7 +177,7 @@ class ToolResultUpdate(ExecutionEvent):
 
 @dataclass(frozen=True, kw_only=True)
 class Chunk(ExecutionEvent):
-    """A piece of what a model is saying or thinking; *done* ends a response."""
+    """A piece of a model's text or reasoning; *done* ends a response."""
 
     type: ClassVar[str] = "chunk"
     step_id: str | None = None
@@ -181,7 +188,7 @@ class Chunk(ExecutionEvent):
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryUpdate(ExecutionEvent):
-    """An entry of the run's memory was written; never its value."""
+    """A write to the run's memory, without the value."""
 
     type: ClassVar[str] = "memory_update"
     key: str
@@ -212,7 +219,7 @@ TeamMoment: TypeAlias = Literal[
 
 @dataclass(frozen=True, kw_only=True)
 class TeamUpdate(ExecutionEvent):
-    """What became of a team, of one of its agents, tasks or messages."""
+    """A change of a team, one of its agents, tasks or messages."""
 
     type: ClassVar[str] = "team_update"
     event: TeamMoment
@@ -228,7 +235,7 @@ class TeamUpdate(ExecutionEvent):
 
 @dataclass(frozen=True, kw_only=True)
 class LogUpdate(ExecutionEvent):
-    """Something worth a line to whoever watches."""
+    """A log line for the reader of the events."""
 
     type: ClassVar[str] = "log_update"
     severity: Literal["info", "warning", "error"]
@@ -256,16 +263,16 @@ KINDS: dict[str, type[ExecutionEvent]] = {
 
 
 def from_json(text: str) -> ExecutionEvent:
-    """Return the event that `to_json` told as *text*."""
+    """Return the event that `to_json` serialized as *text*."""
     try:
-        told = msgspec.json.decode(text, type=dict[str, Any])
+        payload = msgspec.json.decode(text, type=dict[str, Any])
     except msgspec.DecodeError as error:
         raise InvalidInput("event", "must be one JSON object") from error
-    kind = KINDS.get(told.pop("type", ""))
+    kind = KINDS.get(payload.pop("type", ""))
     if kind is None:
         raise UnknownFormat("event", format="event", version=text[:80], known=", ".join(KINDS))
     try:
-        return msgspec.convert(told, kind)
+        return msgspec.convert(payload, kind)
     except msgspec.ValidationError as error:
         raise InvalidInput("event", str(error)) from error
 
@@ -281,7 +288,7 @@ def _encoded(value: Any) -> bytes:
     try:
         return msgspec.json.encode(value)
     except UnicodeEncodeError:
-        # A model may say half a character, and what it said is told all the same.
+        # A model may emit a lone surrogate; its text is sent all the same.
         return msgspec.json.encode(_of_whole_characters(value))
 
 
@@ -296,47 +303,47 @@ def _of_whole_characters(value: Any) -> Any:
     return value
 
 
-# One bounded queue for a whole run: whoever tells faster than is looked waits, in the order they
-# came, so nothing piles up and events of parallel parts come as they happen.
+# One bounded queue for a whole run. Emitters wait in order while the reader is behind, so nothing
+# piles up, and events of parallel parts arrive as they happen.
 
 BOUND = 256
-"""Events that wait to be looked at before those who tell them wait as well."""
+"""Events that may wait for the reader before those who emit them wait as well."""
 
 Make = Callable[[], ExecutionEvent]
-"""Makes the event at the moment it takes its place, so that numbers rise in the queue."""
+"""Makes the event when it enters the queue, so that numbers rise in the queue."""
 
 
 class EventFeed:
-    """Events in the order they were told, for one reader on one event loop."""
+    """A queue of events for one reader on one event loop."""
 
     def __init__(self, bound: int = BOUND) -> None:
         self._loop = asyncio.get_running_loop()
-        self._room = asyncio.Semaphore(bound)
+        self._space = asyncio.Semaphore(bound)
         self._events: deque[tuple[ExecutionEvent, bool]] = deque()
         self._lock = Lock()
         self._news = asyncio.Event()
         self._closed = False
 
     async def tell(self, make: Make) -> None:
-        """Put an event in its place when there is room; nothing once nobody looks."""
+        """Queue an event when there is space; drop it once the feed is closed."""
         if asyncio.get_running_loop() is not self._loop:
             # A run nested in a tool's thread has a loop of its own.
             self.tell_soon(make)
             return
-        await self._room.acquire()
+        await self._space.acquire()
         if self._closed:
-            self._room.release()
+            self._space.release()
             return
-        self._put(make, took_room=True)
+        self._put(make, took_space=True)
 
     def tell_soon(self, make: Make) -> None:
-        """Put an event in its place now, from any thread, waiting for nothing."""
+        """Queue an event now, from any thread, without waiting for space."""
         if not self._closed:
-            self._put(make, took_room=False)
+            self._put(make, took_space=False)
 
-    def _put(self, make: Make, *, took_room: bool) -> None:
+    def _put(self, make: Make, *, took_space: bool) -> None:
         with self._lock:
-            self._events.append((make(), took_room))
+            self._events.append((make(), took_space))
         self._wake()
 
     def _wake(self) -> None:
@@ -350,13 +357,13 @@ class EventFeed:
             self._loop.call_soon_threadsafe(self._news.set)
 
     async def events(self, work: "asyncio.Task[bool]") -> AsyncGenerator[ExecutionEvent]:
-        """Give what is told until *work* is over and all of it was given."""
+        """Yield events until *work* is over and the queue is empty."""
         work.add_done_callback(lambda _: self._news.set())
         while True:
             while self._events:
-                event, took_room = self._events.popleft()
-                if took_room:
-                    self._room.release()
+                event, took_space = self._events.popleft()
+                if took_space:
+                    self._space.release()
                 yield event
             if work.done() and not self._events:
                 return
@@ -365,13 +372,13 @@ class EventFeed:
                 await self._news.wait()
 
     def close(self) -> None:
-        """Let everything told from now on be dropped, and whoever waits for room go on."""
+        """Drop all later events, and release whatever waits for space."""
         self._closed = True
-        self._room.release()
+        self._space.release()
 
 
 feed: ContextVar[EventFeed | None] = ContextVar("feed", default=None)
-"""Where what runs here tells its events; None when nobody looks on."""
+"""The feed for the events of what runs here; None without a reader."""
 
 
 SessionEventType: TypeAlias = Literal[
@@ -380,12 +387,12 @@ SessionEventType: TypeAlias = Literal[
 
 
 class SessionEvent(Struct, frozen=True, kw_only=True):
-    """One thing that happened around the turns of a session; `data` names things, by key or id.
+    """An event around the turns of a session; `data` names things by key or id.
 
     - `hydrated`: `run_id`, `entries` (keys), `size_bytes`, `digest`
     - `omitted`: `entries` (each `key`, `category`, `size_bytes`, `reason`) that hydration left out
     - `longterm_off`: `reason`
-    - `recalled`: `ids`, best first, and `left_out`, how many the block had no room for
+    - `recalled`: `ids`, best first, and `left_out`, the number that did not fit into the block
     - `stored`: `turns` (ids), `skipped` (each `index`, `reason`), `queued`, `evicted`
     - `mined`: `items` (ids), `outcomes`, `done`, `pending`, `failed`
     - `failed`: `what` (hydrate, longterm, recall, remember, close, flush), `error`, `message`
@@ -396,5 +403,5 @@ class SessionEvent(Struct, frozen=True, kw_only=True):
     data: dict[str, Any]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
+        """Return the event as a JSON object."""
         return {"type": self.type, "at": to_text(self.at), "data": self.data}

@@ -1,7 +1,7 @@
 """The driver that all executors share.
 
-An executor does its work in `perform`, which tells of it through its context, and says in `ending`
-what came of it. Executors inside another are performed by it; what is here is the outside.
+An executor does its work in `perform`, which emits events through its context. `ending` returns the
+outcome. An executor inside another is performed by that one; this module is for the outermost.
 """
 
 import asyncio
@@ -22,7 +22,10 @@ State: TypeAlias = Literal["completed", "failed", "cancelled"]
 
 
 class ExecutionOutcome(Struct, frozen=True, kw_only=True):
-    """What came of an execution: *failure* is what `run` raises, *completed* what is kept."""
+    """The outcome of an execution.
+
+    *failure* is the error that `run` raises, *completed* names the finished parts.
+    """
 
     state: Literal["completed", "failed"]
     result: Any = None
@@ -32,16 +35,16 @@ class ExecutionOutcome(Struct, frozen=True, kw_only=True):
 
 
 class Executor(Protocol):
-    """Something that can be executed."""
+    """A step, task, plan, team or other work that can be executed."""
 
     @property
     def name(self) -> str:
-        """What it is, for a `RunUpdate`: `step`, `task`, `plan`, `team` or the like."""
+        """The kind for a `RunUpdate`: `step`, `task`, `plan`, `team` and others."""
         ...
 
     @property
     def title(self) -> str:
-        """What people call it: what the run is shown as in `hf.runs`."""
+        """The name under which people see the run in `hf.runs`."""
         ...
 
     @property
@@ -50,39 +53,42 @@ class Executor(Protocol):
         ...
 
     async def perform(self) -> None:
-        """Do the work, telling of it.
+        """Do the work and emit its events.
 
-        Failure is not raised but told. Cancelled, it tells what that ends and raises on.
+        Failure is not raised but emitted. When cancelled, emit what that ends, and raise on.
         """
         ...
 
     def ending(self) -> ExecutionOutcome:
-        """Return what came of it; asked after `perform`, also after a cancelled one."""
+        """Return the outcome; called after `perform`, also after a cancelled one."""
         ...
 
 
 async def events(executor: Executor) -> AsyncGenerator[ExecutionEvent]:
-    """Execute *executor*; give its events as they happen.
+    """Execute *executor*; yield its events as they happen.
 
-    Whoever stops looking stops the work: all of it is cancelled and awaited first.
+    A reader that stops early stops the work: all of it is cancelled and awaited first.
     """
-    told = EventFeed()
-    token = feed.set(told)
+    queue = EventFeed()
+    token = feed.set(queue)
     try:
         work = asyncio.create_task(_performed(executor))
     finally:
         feed.reset(token)
     try:
-        async for event in told.events(work):
+        async for event in queue.events(work):
             yield event
     finally:
-        told.close()
+        queue.close()
         await _stopped(work)
     await work
 
 
 async def run(executor: Executor) -> Any:
-    """Execute *executor*; return its result, or raise what it failed with, or RunCancelled."""
+    """Execute *executor* and return its result.
+
+    Raise the error it failed with, or RunCancelled.
+    """
     whole = await _performed(executor)
     ending = executor.ending()
     if not whole:
@@ -94,7 +100,7 @@ async def run(executor: Executor) -> Any:
 
 
 def run_sync(executor: Executor) -> Any:
-    """Do as `run` does, for a script without an event loop."""
+    """Do as `run` does, in a script without an event loop."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -103,7 +109,7 @@ def run_sync(executor: Executor) -> Any:
 
 
 async def _performed(executor: Executor) -> bool:
-    """Perform *executor*; False if the run was cancelled first."""
+    """Perform *executor*; return False if the run was cancelled first."""
     context, inside = executor.context, _inside.get()
     if inside is not None and inside.root is context.root:
         with _watched(context, inside):
@@ -135,7 +141,10 @@ async def _performed(executor: Executor) -> bool:
 
 
 def _ended(executor: Executor, state: State, reason: str | None) -> RunUpdate:
-    """Return what is told of *executor* at the last, for *reason* unless it tells its own."""
+    """Return the last event of *executor*.
+
+    Its reason is the outcome's own where there is one for *state*, else *reason*.
+    """
     ending = executor.ending()
     return RunUpdate(
         event=state,
@@ -148,7 +157,10 @@ def _ended(executor: Executor, state: State, reason: str | None) -> RunUpdate:
 
 @contextmanager
 def _shown(executor: Executor) -> Generator[Callable[[State], None]]:
-    """Let the run be seen in `hf.runs` until it ends, as what is yielded is told, or as failed."""
+    """Show the run in `hf.runs` until it ends.
+
+    Yield the function that sets its last state; without a call it is failed or cancelled.
+    """
     context = executor.context.root
     if context.hf is None:
         yield lambda _: None
@@ -166,7 +178,10 @@ def _shown(executor: Executor) -> Generator[Callable[[State], None]]:
 
 
 def _as_name(text: str, otherwise: str) -> str:
-    """Return of *text* what a record can be named by: what a run is called never stops it."""
+    """Return *text* made fit for a record's name; *otherwise* if nothing is left.
+
+    A title thus never stops a run.
+    """
     plain = text.encode(errors="replace").decode().replace("\0", " ").strip()
     if len(plain) > NAME_MOST:
         plain = f"{plain[: NAME_MOST - 1]}…"
@@ -174,7 +189,7 @@ def _as_name(text: str, otherwise: str) -> str:
 
 
 async def _interruptible(executor: Executor) -> bool:
-    """Perform *executor* so that cancelling its run stops it; False if that happened."""
+    """Perform *executor* so that cancelling its run stops it; return False if it did."""
     context, loop = executor.context, asyncio.get_running_loop()
     if context.cancelled is not None:
         return False
@@ -201,13 +216,13 @@ async def _interruptible(executor: Executor) -> bool:
 
 @contextmanager
 def _watched(context: Context, inside: Context | None) -> Generator[None]:
-    """Tell of what is written to the memory of *context*, unless that is done already."""
-    looking = feed.get()
-    if looking is None or (inside is not None and inside.memory is context.memory):
+    """Emit the writes to the memory of *context*, unless an outer run does so already."""
+    events = feed.get()
+    if events is None or (inside is not None and inside.memory is context.memory):
         yield
         return
 
-    def tell(entry: RunEntry) -> None:
+    def emit(entry: RunEntry) -> None:
         update = MemoryUpdate(
             key=entry.key,
             kind=entry.kind,
@@ -215,9 +230,9 @@ def _watched(context: Context, inside: Context | None) -> Generator[None]:
             version=entry.version,
             value_bytes=entry.value_bytes,
         )
-        looking.tell_soon(lambda: context.stamped(update))
+        events.tell_soon(lambda: context.stamped(update))
 
-    off = context.memory.subscribe(tell)
+    off = context.memory.subscribe(emit)
     try:
         yield
     finally:
@@ -225,7 +240,7 @@ def _watched(context: Context, inside: Context | None) -> Generator[None]:
 
 
 async def _stopped(work: "asyncio.Task[bool]") -> None:
-    """Wait until *work*, which nobody wants any more, is over."""
+    """Cancel *work*, wait for its end, and drop its error."""
     work.cancel()
     await asyncio.wait([work])
     if not work.cancelled():
@@ -233,4 +248,4 @@ async def _stopped(work: "asyncio.Task[bool]") -> None:
 
 
 _inside: ContextVar[Context | None] = ContextVar("_inside", default=None)
-"""The run that what runs here is part of."""
+"""The run that encloses what runs here."""

@@ -1,7 +1,7 @@
 """Histories of agents: in memory, in an engine, of a session.
 
-A history is an object with any of the methods below, each plain or awaitable: the protocols say
-one each, and `History` is whatever has one of them.
+A history is an object with any of the methods below, each plain or awaitable. Each protocol has one
+of them, and `History` is an object with at least one.
 """
 
 import asyncio
@@ -39,11 +39,11 @@ METHODS: Final = (
     "start_run",
     "end_run",
 )
-"""What a history may have."""
+"""The methods that a history may have."""
 
 
 class HistoryContext(Struct, frozen=True, kw_only=True):
-    """Which thread and run a history is asked about.
+    """The thread and run that a history is called for.
 
     `thread_id` is None until there is one; `network` is None for an agent that runs alone.
     """
@@ -57,62 +57,65 @@ class HistoryContext(Struct, frozen=True, kw_only=True):
 
 @runtime_checkable
 class CreatesThreads(Protocol):
-    """Names the thread of a run that was given none."""
+    """Makes the thread of a run that was given none."""
 
     def create_thread(self, ctx: HistoryContext) -> Given[str]:
-        """Return the id of a new thread; asked once."""
+        """Return the id of a new thread; called once."""
         ...
 
 
 @runtime_checkable
 class GivesResults(Protocol):
-    """Knows what came of earlier runs."""
+    """Loads the results of earlier runs."""
 
     def get(self, ctx: HistoryContext) -> Given[Results]:
-        """Return the thread's results or their dicts, oldest first; [] for an unknown thread.
+        """Return the results of the thread or their dicts, oldest first.
 
-        Asked once, for a thread that was given and a state that holds nothing yet.
+        An unknown thread has []. Called once, for a given thread and a state without content.
         """
         ...
 
 
 @runtime_checkable
 class TakesUserMessages(Protocol):
-    """Keeps what users say."""
+    """Stores the messages of users."""
 
     def append_user_message(self, ctx: HistoryContext, message: ThreadMessage) -> object:
-        """Keep what the user said; asked once, after `get`, and not when nothing was said."""
+        """Store the user's *message*.
+
+        Called once, after `get`, and not for an empty input.
+        """
         ...
 
 
 @runtime_checkable
 class TakesResults(Protocol):
-    """Keeps what agents make."""
+    """Stores the results of agents."""
 
     def append_results(self, ctx: HistoryContext, results: Sequence[InferenceResult]) -> object:
-        """Keep *results*, which are new; asked after each call of an agent, never with none."""
+        """Store the new *results*; called after each call of an agent, never with none."""
         ...
 
 
 @runtime_checkable
 class EndsRuns(Protocol):
-    """Hears how runs end."""
+    """Receives the ends of runs."""
 
     def end_run(self, ctx: HistoryContext, summary: RunRecord) -> object:
-        """Hear how the run ended: its status, stop reason and usage; asked once."""
+        """Receive the status, stop reason and usage of the ended run; called once."""
         ...
 
 
 @runtime_checkable
 class KeepsRuns(Protocol):
-    """Keeps records of runs, so that one which ended is not run again under its id."""
+    """Stores records of runs, so that an ended run is not run again under its id."""
 
     def get_run(self, ctx: HistoryContext) -> Given[RunRecord | None]:
         """Return the record of the run, or None."""
         ...
 
     def start_run(self, ctx: HistoryContext, record: RunRecord) -> object:
-        """Keep the record of a run that has begun."""
+        """Store the record of a run that has begun."""
         ...
 
 
@@ -123,7 +126,7 @@ History: TypeAlias = (
 
 
 async def asked(history: History, method: str, *given: object) -> Any:
-    """Return what *method* of *history* gives for *given*; None where it has no such method."""
+    """Call *method* of *history* with *given*; return None if it has no such method."""
     found = getattr(history, method, None)
     if found is None:
         return None
@@ -132,14 +135,14 @@ async def asked(history: History, method: str, *given: object) -> Any:
 
 
 def has_any(history: object) -> bool:
-    """Tell whether *history* has any of the methods, so that its runs need a thread."""
+    """Return whether *history* has any of the methods, so that its runs need a thread."""
     return any(getattr(history, method, None) is not None for method in METHODS)
 
 
 class EngineHistory:
-    """Keeps threads and runs in the workspace of a handle, whatever that was opened on.
+    """Stores threads and runs in the workspace of a handle, local or remote.
 
-    What it is asked to keep is durable when the answer comes; the event loop does not wait.
+    A write is durable when its call returns; the event loop is not blocked.
     """
 
     def __init__(
@@ -150,12 +153,12 @@ class EngineHistory:
 
     @property
     def bus(self) -> EventBus | None:
-        """Where what happens in its runs is told: its engine's bus; None through a server."""
+        """The bus for the events of its runs: its engine's; None through a server."""
         found = cast("object", self.hf.events)
         return found if isinstance(found, EventBus) else None
 
     def create_thread(self, ctx: HistoryContext) -> str:
-        """Return the id of a new thread, which is there once something is appended."""
+        """Return the id of a new thread, which exists once something is appended."""
         del ctx
         return self._ids.new("thread", to_microseconds(self._clock.now()))
 
@@ -164,12 +167,15 @@ class EngineHistory:
         return await asyncio.to_thread(self._results, thread_of(ctx))
 
     async def append_user_message(self, ctx: HistoryContext, message: ThreadMessage) -> None:
-        """Keep what the user said; the same twice is once."""
+        """Store the user's message; storing the same again changes nothing."""
         turn = ThreadTurn.said(message, run_id=ctx.run_id)
         await asyncio.to_thread(self.hf.threads.append, thread_of(ctx), [turn])
 
     async def append_results(self, ctx: HistoryContext, results: Sequence[InferenceResult]) -> None:
-        """Keep *results*, all or none; the same twice is once, else ResultDiffers."""
+        """Store *results*, all or none; storing the same again changes nothing.
+
+        Raise ResultDiffers for another result under a stored id.
+        """
         await asyncio.to_thread(self.hf.threads.append, thread_of(ctx), results)
 
     async def get_run(self, ctx: HistoryContext) -> RunRecord | None:
@@ -177,12 +183,12 @@ class EngineHistory:
         return await asyncio.to_thread(self._run, ctx.run_id)
 
     async def start_run(self, ctx: HistoryContext, record: RunRecord) -> None:
-        """Keep the record of a run that has begun; Conflict if it has ended before."""
+        """Store the record of a run that has begun; raise Conflict if it has ended before."""
         del ctx
         await asyncio.to_thread(self.hf.network_runs.put, record)
 
     async def end_run(self, ctx: HistoryContext, summary: RunRecord) -> None:
-        """Keep the record of a run that has ended."""
+        """Store the record of a run that has ended."""
         del ctx
         await asyncio.to_thread(self.hf.network_runs.put, summary)
 
@@ -200,14 +206,14 @@ class EngineHistory:
 
 
 def thread_of(ctx: HistoryContext) -> str:
-    """Return the thread that *ctx* names; InvalidInput if it names none."""
+    """Return the thread that *ctx* names; raise InvalidInput if it names none."""
     if ctx.thread_id is None:
         raise InvalidInput("thread_id", "is needed to store a run")
     return ctx.thread_id
 
 
 class InMemoryHistory:
-    """Keeps threads and runs as `EngineHistory` does, for as long as it lives itself.
+    """Stores threads and runs as `EngineHistory` does, in the memory of the process.
 
     Threads may share it.
     """
@@ -229,11 +235,14 @@ class InMemoryHistory:
         return [turn.result for turn in found if turn.result is not None]
 
     def append_user_message(self, ctx: HistoryContext, message: ThreadMessage) -> None:
-        """Keep what the user said; the same twice is once."""
+        """Store the user's message; storing the same again changes nothing."""
         self._append(thread_of(ctx), [ThreadTurn.said(message, run_id=ctx.run_id)])
 
     def append_results(self, ctx: HistoryContext, results: Sequence[InferenceResult]) -> None:
-        """Keep *results*, all or none; the same twice is once, else ResultDiffers."""
+        """Store *results*, all or none; storing the same again changes nothing.
+
+        Raise ResultDiffers for another result under a stored id.
+        """
         self._append(thread_of(ctx), results)
 
     def get_run(self, ctx: HistoryContext) -> RunRecord | None:
@@ -242,12 +251,12 @@ class InMemoryHistory:
             return self._runs.get(ctx.run_id)
 
     def start_run(self, ctx: HistoryContext, record: RunRecord) -> None:
-        """Keep the record of a run that has begun; Conflict if it has ended before."""
+        """Store the record of a run that has begun; raise Conflict if it has ended before."""
         del ctx
         self._put(record)
 
     def end_run(self, ctx: HistoryContext, summary: RunRecord) -> None:
-        """Keep the record of a run that has ended."""
+        """Store the record of a run that has ended."""
         del ctx
         self._put(summary)
 
@@ -266,8 +275,8 @@ class InMemoryHistory:
                 held = there.get(turn.id) or new.get(turn.id)
                 if held is None:
                     new[turn.id] = turn
-                elif (stored := checksum_of_turn(held)) != (told := checksum_of_turn(turn)):
-                    raise ResultDiffers(turn.id, stored=stored, given=told)
+                elif (old_sum := checksum_of_turn(held)) != (new_sum := checksum_of_turn(turn)):
+                    raise ResultDiffers(turn.id, stored=old_sum, given=new_sum)
             self._threads[thread] = there | new
 
     def _put(self, record: RunRecord) -> None:
@@ -279,7 +288,7 @@ class InMemoryHistory:
 
 
 class Discreet:
-    """Does as *history* does, but keeps of results neither recalled blocks nor what *hidden* gives.
+    """Wraps *history* to store results without recalled blocks and *hidden* text.
 
     It has the methods that *history* has, and no others.
     """
@@ -303,18 +312,18 @@ class Discreet:
         )
 
     def _without(self, messages: Iterable[Message]) -> list[Message]:
-        """Return *messages*, the system's cut, and those left out of which nothing stays."""
+        """Return *messages* with the system texts cut, without those that become empty."""
         hidden = self._hidden()
-        kept: list[Message] = []
+        remaining: list[Message] = []
         for message in messages:
             if not isinstance(message, TextMessage) or message.role != "system":
-                kept.append(message)
+                remaining.append(message)
                 continue
             text = without_blocks(text_of(message))
             if hidden:
                 text = text.replace(f"\n\n{hidden}", "").replace(hidden, "")
             if text == text_of(message):
-                kept.append(message)
+                remaining.append(message)
             elif text:
-                kept.append(TextMessage(role="system", content=text, agent=message.agent))
-        return kept
+                remaining.append(TextMessage(role="system", content=text, agent=message.agent))
+        return remaining

@@ -1,7 +1,7 @@
 """Toolsets of MCP servers.
 
-A server that cannot be reached costs its tools, not the run, and that is said; the next run tries
-again.
+A server that cannot be reached costs its tools, not the run; an event reports it. The next run
+tries again.
 """
 
 import asyncio
@@ -33,21 +33,21 @@ if TYPE_CHECKING:
 # jsonschema takes 30 ms to import, so the functions that need it import it.
 
 PROBLEMS = 5
-"""So many problems are told at once."""
+"""Problems reported to the model at once."""
 
 Partial = bool | Literal["off", "on", "trailing-strings"]
 
 
 class Checks(Protocol):
-    """What is used of a validator of jsonschema."""
+    """The used part of a jsonschema validator."""
 
     def iter_errors(self, instance: object) -> "Iterator[ValidationError]":
-        """Give each way in which *instance* breaks the schema."""
+        """Yield each way in which *instance* breaks the schema."""
         ...
 
 
 def checks(schema: Mapping[str, Any]) -> Checks:
-    """Return what holds values to *schema*, in the draft it names, 2020-12 by default."""
+    """Return a validator for *schema*, in the draft it names, 2020-12 by default."""
     from jsonschema import Draft202012Validator
     from jsonschema.validators import validator_for
 
@@ -55,7 +55,7 @@ def checks(schema: Mapping[str, Any]) -> Checks:
 
 
 def unusable(schema: object) -> str | None:
-    """Return why *schema* cannot be a tool's, or None."""
+    """Return the reason why *schema* cannot be a tool's, or None."""
     from jsonschema import Draft202012Validator
     from jsonschema.exceptions import SchemaError
     from jsonschema.validators import validator_for
@@ -75,12 +75,12 @@ def unusable(schema: object) -> str | None:
 
 
 def takes_anything(validator: object) -> bool:
-    """Tell whether *validator* lets every argument pass."""
+    """Return whether *validator* accepts all arguments."""
     return isinstance(validator, SchemaValidator) and validator.title in {"any", "dict[str,any]"}
 
 
 class BySchema:
-    """Lets only arguments pass that *schema* allows; what is wrong goes back to the model."""
+    """Validates arguments by *schema*; problems are returned to the model."""
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
         self._schema = schema
@@ -111,11 +111,11 @@ class BySchema:
             raise ModelRetry(f"the arguments must be an object, not {json.dumps(input)[:60]}")
         problems = list(self._checks.iter_errors(cast("object", input)))
         if problems:
-            raise ModelRetry("; ".join(map(_told, problems[:PROBLEMS])))
+            raise ModelRetry("; ".join(map(_described, problems[:PROBLEMS])))
         return cast("dict[str, Any]", input)
 
 
-def _told(problem: "ValidationError") -> str:
+def _described(problem: "ValidationError") -> str:
     return f"{problem.json_path}: {problem.message}"
 
 
@@ -134,16 +134,16 @@ def _references(schema: object) -> Iterator[str]:
 Transport = Literal["stdio", "streamable-http", "sse"]
 
 _PING = 5
-"""Seconds for a server in doubt to say that it is there."""
+"""Seconds that a server in doubt has to answer a ping."""
 
 log = logging.getLogger(__name__)
 
 seen_to: ContextVar[bool] = ContextVar("seen_to", default=False)
-"""Whether whoever runs an agent has connected its servers, as far as they can be."""
+"""Whether the runner of the agent has connected its servers, as far as possible."""
 
 
 class Remote(AbstractToolset[Any]):
-    """The tools of one MCP server, as `make` reaches it, their names after *prefix*."""
+    """The tools of the MCP server that `make` connects to, names after *prefix*."""
 
     def __init__(
         self,
@@ -167,11 +167,11 @@ class Remote(AbstractToolset[Any]):
 
     @property
     def label(self) -> str:
-        """Return what an error calls it."""
+        """Return the name for error messages."""
         return f"the MCP server {self.name}"
 
     async def connect(self) -> str | None:
-        """Connect, unless that is so; return why it cannot be, or None."""
+        """Connect if not connected; return the reason if that fails, or None."""
         async with self._alone():
             if self._link is not None and await self._link.lives():
                 return None
@@ -190,7 +190,7 @@ class Remote(AbstractToolset[Any]):
         return None
 
     def status(self, error: str | None) -> dict[str, Any]:
-        """Return what a run says of it, whose connection came to *error*."""
+        """Return its status for `Run.mcp`; *error* is the result of `connect`."""
         if error is not None or self._link is None:
             return {"status": "unavailable", "error": error}
         return {"status": "connected", "left_out": dict(self._link.left_out)}
@@ -206,10 +206,10 @@ class Remote(AbstractToolset[Any]):
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Keep the connection, for the next run."""
+        """Leave the connection open for the next run."""
 
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
-        """Return the server's tools by the name a model sees; none while it is not connected."""
+        """Return the server's tools by the names the model sees; {} if not connected."""
         link = self._link
         if link is None or not link.here():
             return {}
@@ -224,7 +224,7 @@ class Remote(AbstractToolset[Any]):
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
     ) -> Any:
-        """Return what the server's tool gives."""
+        """Return the result of the server's tool."""
         link = self._link
         if link is None:
             raise ConnectionError(f"the MCP server {self.name} is not connected")
@@ -252,17 +252,17 @@ class Remote(AbstractToolset[Any]):
         try:
             await link.toolset.__aexit__(None, None, None)
         except Exception:
-            # It is of no use any more, whatever it has to say to that.
+            # The connection is discarded anyway.
             log.warning("closing the MCP server %s failed", self.name, exc_info=True)
 
 
 class McpServer(Remote):
-    """An MCP server whose tools an agent is offered, as `<name>-<tool>`.
+    """An MCP server that offers its tools to an agent as `<name>-<tool>`.
 
     It is reached by the *command* that starts it, with *args* and *env*, or at a *url*, with
-    *headers*; *transport* is guessed unless given. *include* and *exclude* are names of its tools,
-    or patterns as file names have them; exclude wins. A run that needs a *required* one that cannot
-    be reached does not begin. *timeout* is in seconds, for connecting and for each call.
+    *headers*. *transport* is guessed unless given. *include* and *exclude* are names of its tools,
+    or patterns as for file names; exclude wins. A run that needs a *required* one that cannot be
+    reached does not begin. *timeout* is in seconds, for connecting and for each call.
     """
 
     def __init__(
@@ -306,7 +306,7 @@ class McpServer(Remote):
 
 
 class _Link:
-    """A connection: on which event loop, and which tools of the server are of no use and why."""
+    """A connection on one event loop; `left_out` has unusable tools and reasons."""
 
     def __init__(self, toolset: "MCPToolset[Any]", left_out: dict[str, str]) -> None:
         self.toolset, self.left_out = toolset, left_out
@@ -317,7 +317,7 @@ class _Link:
         return asyncio.get_running_loop() is self._loop
 
     async def lives(self) -> bool:
-        """Tell whether the server is there; it is asked only where a call has failed since."""
+        """Return whether the server is alive; it is pinged only after a failed call."""
         if not self.here() or not self.toolset.client.is_connected():
             return False
         if self.in_doubt:
@@ -332,9 +332,9 @@ class _Link:
 
 
 async def connect(agent: AgentSpec, run: Run) -> list[dict[str, Any]]:
-    """Connect the servers of *agent* that *run* knows nothing of yet; return what is unavailable.
+    """Connect the servers of *agent* new to *run*; return the unavailable ones.
 
-    NotRunnable if one that is required cannot be reached.
+    Raise NotRunnable if a required one cannot be reached.
     """
     new = [each for each in _servers(agent.toolsets) if each.name not in run.mcp]
     errors = await asyncio.gather(*(each.connect() for each in new))
@@ -351,7 +351,7 @@ async def connect(agent: AgentSpec, run: Run) -> list[dict[str, Any]]:
 
 
 async def require(agents: Iterable[AgentSpec]) -> None:
-    """Connect the servers that *agents* require; NotRunnable if one cannot be reached."""
+    """Connect the servers that *agents* require; raise NotRunnable if one fails."""
     needed = [
         (server, agent)
         for agent in agents
@@ -365,9 +365,9 @@ async def require(agents: Iterable[AgentSpec]) -> None:
 
 
 async def reach(toolsets: Iterable[AnyToolset], down: "dict[Remote, str]") -> dict[str, str]:
-    """Connect the servers among *toolsets* but for those that are *down*; return which now are.
+    """Connect the servers in *toolsets*, except for those already *down*.
 
-    NotRunnable if one that is required cannot be reached.
+    Return the errors of those that fail now, by name. Raise NotRunnable if one of them is required.
     """
     tried = [each for each in _servers(toolsets) if each not in down]
     errors = await asyncio.gather(*(each.connect() for each in tried))
@@ -385,12 +385,12 @@ async def close(toolsets: Iterable[AnyToolset]) -> None:
 
 
 def kept(toolset: AnyToolset) -> AnyToolset:
-    """Return *toolset* with each pydantic-ai MCP toolset in it kept connected between runs."""
+    """Return *toolset*, its pydantic-ai MCP toolsets connected across runs."""
     return toolset.visit_and_replace(_kept)
 
 
 def is_remote(toolset: AnyToolset) -> bool:
-    """Tell whether the tools of *toolset* are an MCP server's."""
+    """Return whether the tools of *toolset* are an MCP server's."""
     return bool(_servers([toolset]))
 
 
@@ -409,7 +409,7 @@ def _kept(leaf: AnyToolset) -> AnyToolset:
 
 
 def _is_mcp(toolset: AnyToolset) -> bool:
-    # By name, for a class that is nowhere in use need not be imported.
+    # By name, so that an unused class is not imported.
     return any(
         each.__name__ == "MCPToolset" and each.__module__ == "pydantic_ai.mcp"
         for each in type(toolset).__mro__

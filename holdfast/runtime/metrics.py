@@ -6,11 +6,11 @@ from threading import Lock
 from typing import Final
 
 Sample = tuple[str, tuple[tuple[str, str], ...], float]
-"""What is counted, its labels, and how much of it there was."""
+"""Name, labels and value of one line."""
 
 SECONDS: Final = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
 ITERATIONS: Final = (1.0, 2.0, 3.0, 5.0, 8.0, 13.0, 20.0, 30.0)
-"""Upper bounds of the buckets of how long steps took, and of how many requests they made."""
+"""Upper bounds of histogram buckets: seconds of steps, and requests of steps."""
 
 STEPS: Final = "steps_total"
 TOKENS: Final = "tokens_total"
@@ -27,7 +27,7 @@ TOLD: Final[dict[str, tuple[str, str]]] = {
     WAITING: ("gauge", "Model loops that wait for a slot."),
     TURNS: ("counter", "Turns of agents in teams."),
 }
-"""What each number is, and what it says."""
+"""Kind and help text of each metric."""
 
 FAILURES: Final = (
     "max_iterations",
@@ -44,30 +44,30 @@ FAILURES: Final = (
     "items",
     "internal",
 )
-"""Why a step fails."""
+"""The reasons why a step fails."""
 
 ENDS: Final = (("completed", ""), ("cancelled", ""), *(("failed", each) for each in FAILURES))
-"""How steps end, and why."""
+"""States in which steps end, with the reason."""
 
 _BUCKETS: Final = {STEP_SECONDS: SECONDS, STEP_ITERATIONS: ITERATIONS}
 
 
 class RuntimeHistogram:
-    """How often a value fell under each bound, their sum and their number."""
+    """A histogram: cumulative counts by bucket, sum and count."""
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
         self._under = dict.fromkeys(bounds, 0)
         self.sum, self.count = 0.0, 0
 
     def add(self, value: float) -> None:
-        """Count one *value*."""
+        """Add one *value*."""
         self.sum, self.count = self.sum + value, self.count + 1
         for bound in self._under:
             if value <= bound:
                 self._under[bound] += 1
 
     def samples(self, name: str) -> Iterator[Sample]:
-        """Give the lines that tell it as *name*."""
+        """Yield the lines of the histogram *name*."""
         for bound, count in self._under.items():
             yield f"{name}_bucket", (("le", f"{bound:g}"),), count
         yield f"{name}_bucket", (("le", "+Inf"),), self.count
@@ -76,11 +76,11 @@ class RuntimeHistogram:
 
 
 class RuntimeCounters:
-    """The numbers of this process. Threads may count at once."""
+    """The metrics of this process. Threads may count at once."""
 
     def __init__(self) -> None:
         self._counts: Counter[tuple[str, tuple[tuple[str, str], ...]]] = Counter()
-        # What there will surely be is there from the start, so that a first step is a rise.
+        # Known series exist from the start with 0, so that a first step shows as an increase.
         for state, reason in ENDS:
             self._counts[STEPS, (("state", state), ("reason", reason))] = 0
         for direction in ("input", "output"):
@@ -94,7 +94,7 @@ class RuntimeCounters:
     ) -> None:
         """Count a step that ended in *state*, for *reason* if it failed.
 
-        *iterations* is None for one whose items make the requests, and are counted for themselves.
+        *iterations* is None for a step that fans out: its items make the requests and are counted.
         """
         with self._lock:
             self._counts[STEPS, (("state", state), ("reason", reason))] += 1
@@ -103,26 +103,30 @@ class RuntimeCounters:
                 self._histograms[STEP_ITERATIONS].add(iterations)
 
     def spent(self, *, received: int, sent: int) -> None:
-        """Count the tokens that went to a model and came from it."""
+        """Count the tokens sent to a model and received from it."""
         with self._lock:
             self._counts[TOKENS, (("direction", "input"),)] += received
             self._counts[TOKENS, (("direction", "output"),)] += sent
 
     def turn_taken(self, agent: str) -> None:
-        """Count a turn that *agent* took in a team."""
+        """Count a turn of *agent* in a team."""
         with self._lock:
             self._counts[TURNS, (("agent", agent),)] += 1
 
     def waits(self, change: int) -> None:
-        """Add *change* to the number of model loops that wait."""
+        """Add *change* to the number of model loops that wait for a slot."""
         with self._lock:
             self._waiting += change
 
     def taken(self) -> Iterator[Sample]:
-        """Give every number there is."""
+        """Yield all metrics."""
         with self._lock:
             counts, waiting = dict(self._counts), self._waiting
-            lines = [each for name, kept in self._histograms.items() for each in kept.samples(name)]
+            lines = [
+                each
+                for name, histogram in self._histograms.items()
+                for each in histogram.samples(name)
+            ]
         for (name, labels), count in sorted(counts.items()):
             yield name, labels, count
         yield WAITING, (), waiting
@@ -130,4 +134,4 @@ class RuntimeCounters:
 
 
 counts = RuntimeCounters()
-"""What this process did."""
+"""The metrics of the runtime in this process."""

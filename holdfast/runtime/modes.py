@@ -35,10 +35,10 @@ _PLACE: Final = re.compile(r"\{(objective|most|least)\}")
 
 
 def design_step(id: str, objective: str, *, least: int, most: int) -> Step:
-    """Return the step of designing *least* to *most* agents for *objective*."""
+    """Return the step that designs *least* to *most* agents for *objective*."""
     said = {"objective": objective, "most": str(most), "least": str(least)}
     page = files("holdfast.runtime").joinpath("prompts", "design_team.md").read_text("utf-8")
-    # In one pass: what is put in is not looked at again.
+    # In one pass: inserted text is not scanned again.
     instructions = _PLACE.sub(lambda found: said[found[1]], page.strip())
     return Step(
         id=id, instructions=instructions, output_schema=_schema(least=least, most=most), tools=[]
@@ -46,7 +46,7 @@ def design_step(id: str, objective: str, *, least: int, most: int) -> Step:
 
 
 def refused(design: Design) -> str | None:
-    """Return why the agents of *design* cannot be a team, or None."""
+    """Return the reason why the agents of *design* cannot be a team, or None."""
     names = [each["name"] for each in design]
     if doubled := next((each for each in names if names.count(each) > 1), None):
         return f"Two agents are called {doubled!r}: give each a name of its own."
@@ -99,7 +99,7 @@ Part: TypeAlias = StepExecutor | TaskPlanner | ParallelTaskExecutor | TeamExecut
 
 @dataclass(kw_only=True, eq=False)
 class MultiModeSpec:
-    """What an agent with modes is. `MultiModeAgent` is one that can be executed."""
+    """The data of an agent with modes. `MultiModeAgent` can be executed."""
 
     name: str
     objective: str
@@ -126,22 +126,22 @@ class MultiModeSpec:
         if not self.objective.strip():
             raise InvalidInput("objective", "must not be blank", next="Say what is to be done.")
         if self.mode == "multi-agent" and self.max_sub_agents < self.least_agents:
-            told = f"must be at least {self.least_agents} under the strategy {self.strategy}"
-            raise InvalidInput("max_sub_agents", told, given=self.max_sub_agents)
+            reason = f"must be at least {self.least_agents} under the strategy {self.strategy}"
+            raise InvalidInput("max_sub_agents", reason, given=self.max_sub_agents)
 
     @property
     def id(self) -> str:
-        """Its name as the id of a step."""
+        """The name as the id of a step."""
         return _NOT_ALLOWED.sub("_", self.name).strip("_")[:ID_LENGTH] or "agent"
 
     @property
     def least_agents(self) -> int:
-        """How many a team needs under its strategy."""
+        """Least number of agents in a team of this strategy."""
         return 1 if self.strategy == "autonomous" else 2
 
 
 class ModeRun:
-    """Executes *agent*, in its mode, in *context*: first what prepares the work, then the work."""
+    """Executes *agent* in its mode in *context*: the preparation, then the work."""
 
     def __init__(self, agent: MultiModeSpec, context: Context) -> None:
         self._agent, self.context = agent, context
@@ -154,7 +154,7 @@ class ModeRun:
         self._first, self._work = self._parts()
 
     async def perform(self) -> None:
-        """Do the work, telling of it."""
+        """Do the work and emit its events."""
         supply(self.context, self._inputs)
         try:
             await self._perform()
@@ -171,13 +171,13 @@ class ModeRun:
             self.error = self._error(ending)
 
     def ending(self) -> ExecutionOutcome:
-        """Return what came of it."""
+        """Return the outcome."""
         ending = self._last.ending() if self._last else None
         if ending is None or (ending.state == "completed" and self._last is self._first):
-            # What prepares the work has no result that anybody asked for.
+            # A preparation has no result of its own.
             return ExecutionOutcome(state="failed")
         if ending.state == "failed" and ending.failure is None:
-            # A team leaves its failure in what it returns; an agent that failed says so.
+            # A team returns its failure in its result; an agent raises it.
             error = self._error(ending)
             failure = RunFailed(f"{self._agent.name} failed: {error}", result=ending.result)
             return msgspec.structs.replace(ending, failure=failure, reason=str(error))
@@ -203,13 +203,13 @@ class ModeRun:
         if isinstance(part, TeamExecutor):
             left = part.get_result()
             reasons = "; ".join(f"{each.title}: {each.failure_reason}" for each in left.failed)
-            told = f"it ended as {left.status}"
-            return StepError("team", f"{told} ({reasons})" if reasons else told)
+            outcome = f"it ended as {left.status}"
+            return StepError("team", f"{outcome} ({reasons})" if reasons else outcome)
         reason = "planning" if isinstance(part, TaskPlanner) else "plan"
         return StepError(reason, ending.reason or "it did not end")
 
     def _parts(self) -> tuple[StepExecutor | TaskPlanner | None, Part | None]:
-        """Return what is to be done first, or None, and the work, or None until that is done."""
+        """Return the preparation or None, and the work or None while unprepared."""
         agent = self._agent
         if agent.mode == "loop":
             return None, self._loop()
@@ -290,10 +290,10 @@ class ModeRun:
 
     def _team(self, agents: "list[Agent] | Any") -> TeamExecutor:
         agent = self._agent
-        told = agent.system_prompt
+        prompt = agent.system_prompt
         return TeamExecutor(
             objective=self._objective(),
-            agents=[_told_first(each, told) if told else each for each in agents],
+            agents=[_prefixed(each, prompt) if prompt else each for each in agents],
             context=self.context,
             strategy=agent.strategy,
             model=agent.model,
@@ -306,11 +306,11 @@ class ModeRun:
         if schema is None:
             return self._agent.objective
         shown = schema if isinstance(schema, str) else msgspec.json.encode(schema).decode()
-        told = f"The result must be JSON of this schema:\n{shown}"
-        return f"{self._agent.objective}\n\n{told}"
+        note = f"The result must be JSON of this schema:\n{shown}"
+        return f"{self._agent.objective}\n\n{note}"
 
 
-def _told_first(agent: Agent, text: str) -> Agent:
+def _prefixed(agent: Agent, text: str) -> Agent:
     """Return *agent* with *text* before its own instructions."""
     own: Instructions = agent.instructions
     if isinstance(own, str):
@@ -324,37 +324,40 @@ def _told_first(agent: Agent, text: str) -> Agent:
 
 @dataclass(kw_only=True, eq=False)
 class MultiModeAgent(MultiModeSpec):
-    """Works on *objective* in its *mode*, in whatever context it is executed.
+    """Works on *objective* in its *mode*, in the context of each execution.
 
     - `loop`: one agent goes on until it finishes with a result, as *output_schema* says.
     - `plan`: *plan*, or *task* alone, or what a planner makes of the objective; *output_schema* is
-      that of the final result, *checkpoint* keeps what is completed.
+      that of the final result, *checkpoint* stores what is completed.
     - `multi-agent`: *agents* work as a team by *strategy*; without any, a model designs at most
-      *max_sub_agents*. A team is told of *output_schema*; nothing checks its result.
+      *max_sub_agents*. *output_schema* is in the team's objective; nothing checks its result.
 
-    Afterwards `get_results()` is the result, None where `error` says why.
+    Afterwards `get_results()` is the result, None where `error` gives the reason.
     """
 
     _run: ModeRun | None = field(default=None, init=False)
 
     @property
     def error(self) -> StepError | None:
-        """Why the last execution has no result; None when it has, or there was none."""
+        """The error of the last execution; None if it succeeded or there was none."""
         return self._run.error if self._run else None
 
     def get_results(self) -> Any:
-        """Return the result of the last execution; None when it failed, or there was none."""
+        """Return the result of the last execution; None if it failed or there was none."""
         return self._run.result if self._run else None
 
     def execute(self, context: Context) -> AsyncGenerator[ExecutionEvent]:
-        """Work in *context*; give the events as they happen.
+        """Work in *context*; yield the events as they happen.
 
         What cannot be executed is refused at once: NoModel, InvalidPlan, ToolNameTaken and others.
         """
         return executor.events(self._begun(context))
 
     async def run(self, context: Context) -> Any:
-        """Work in *context*; return the result, or raise what it failed with, or RunCancelled."""
+        """Work in *context* and return the result.
+
+        Raise the error it failed with, or RunCancelled.
+        """
         await executor.run(self._begun(context))
         return self.get_results()
 

@@ -1,4 +1,4 @@
-"""What happens in a run of agents, as events: numbered, in order, and waited for."""
+"""Events of a run of agents: numbered, in order, with backpressure."""
 
 import asyncio
 import logging
@@ -17,7 +17,7 @@ from holdfast.memories.state.state import NetworkState
 from holdfast.runtime.concurrency import awaited
 
 BUFFER = 1024
-"""Events that wait for a slow reader before whoever tells them waits too."""
+"""Events that wait for a slow reader before the run waits too."""
 
 RunEventType = Literal[
     "run.started",
@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 
 class RunEvent(Struct, frozen=True, kw_only=True):
-    """One thing that happened in a run; `seq` counts them from 0, without gaps."""
+    """An event of a run; `seq` counts from 0, without gaps."""
 
     type: RunEventType
     seq: int
@@ -54,7 +54,7 @@ class RunEvent(Struct, frozen=True, kw_only=True):
     data: dict[str, Any]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
+        """Return the event as a JSON object."""
         return {
             "type": self.type,
             "seq": self.seq,
@@ -74,11 +74,10 @@ Start: TypeAlias = Callable[[Sink], Coroutine[Any, Any, object]]
 
 
 class Telling:
-    """Tells the events of one run to *on_event*, whose errors are counted, and to *sink*.
+    """Emits the events of one run to *on_event*, *sink* and *also*.
 
-    *also* hears what is told too; a model is not asked to stream for it alone.
-
-    Changes of values are told before whatever is told next, in the order they were made.
+    Errors of *on_event* are counted. *also* receives the same events, but does not make a model
+    stream. Changes of values are emitted before the next event, in the order they were made.
     """
 
     def __init__(
@@ -101,15 +100,15 @@ class Telling:
 
     @property
     def watched(self) -> bool:
-        """Whether anybody looks on."""
+        """Whether an *on_event* or a *sink* receives the events."""
         return self._on_event is not None or self._sink is not None
 
     def watch(self, state: NetworkState) -> Callable[[], None]:
-        """Tell the changes of values in *state* that this run makes; return what ends that."""
-        return state.subscribe(self._changed) if self._heard else _nothing
+        """Emit the changes of values in *state* by this run; return what unsubscribes."""
+        return state.subscribe(self._changed) if self._observed else _nothing
 
     @property
-    def _heard(self) -> bool:
+    def _observed(self) -> bool:
         return self.watched or self._also is not None
 
     async def tell(
@@ -120,19 +119,19 @@ class Telling:
         agent: str | None = None,
         call_id: str | None = None,
     ) -> None:
-        """Tell an event of *type*; waits for a slow reader."""
-        if not self._heard:
+        """Emit an event of *type*; wait for a slow reader."""
+        if not self._observed:
             return
         with self._lock:
             changes, self._changes = self._changes, []
         for change in changes:
-            told = {"key": change.key, "version": change.revision}
+            payload = {"key": change.key, "version": change.revision}
             origin = change.origin
-            await self._send("value.changed", told, agent=origin.agent, call_id=origin.call_id)
+            await self._send("value.changed", payload, agent=origin.agent, call_id=origin.call_id)
         await self._send(type, data, agent=agent, call_id=call_id)
 
     def _changed(self, change: StateChange) -> None:
-        # A state may be shared by runs; what comes from outside of all of them is told by each.
+        # A state may be shared by runs; a change from outside of them is emitted by each.
         if change.what in ("value", "deleted") and change.origin.run_id in (None, self._run_id):
             with self._lock:
                 self._changes.append(change)
@@ -158,7 +157,7 @@ class Telling:
             try:
                 await awaited(self._on_event(event))
             except Exception:
-                # Whoever looks on must not break what he looks at.
+                # An observer must not break the run.
                 self.errors += 1
                 log.warning("on_event raised for %s", type, exc_info=True)
         if self._sink is not None:
@@ -168,9 +167,9 @@ class Telling:
 async def followed(
     start: Callable[[Sink], Coroutine[Any, Any, object]],
 ) -> AsyncGenerator[RunEvent]:
-    """Give the events that *start* sends to its sink, then raise what it raises.
+    """Yield the events that *start* sends to its sink, then raise what it raises.
 
-    Leaving early cancels it, and waits for it.
+    Leaving early cancels *start* and waits for it.
     """
     events: asyncio.Queue[RunEvent] = asyncio.Queue(BUFFER)
     left = False
@@ -191,7 +190,7 @@ async def followed(
                 coming.cancel()
         await task
     finally:
-        # Nobody reads any more, and the run has its end to tell.
+        # The reader has left, and the run still emits its end.
         left = True
         if not task.done():
             task.cancel()
@@ -200,4 +199,4 @@ async def followed(
 
 
 def _nothing() -> None:
-    """End what was never begun."""
+    """Do nothing: there was no subscription."""

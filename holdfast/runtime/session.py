@@ -1,7 +1,7 @@
 """A conversation of a user with an agent, with memory.
 
-Before a turn the agent is told what its durable memory holds and what is known of the user; after
-it, what was said is remembered. None of that can keep a turn from being taken.
+Before a turn, the agent gets its durable memory and recalled items about the user; after it, the
+conversation is remembered. A failure of a memory never prevents a turn.
 """
 
 import asyncio
@@ -34,17 +34,17 @@ from holdfast.runtime.history import Discreet, EngineHistory, History
 from holdfast.runtime.inference.agent import Agent
 from holdfast.runtime.run_events import RunEvent
 
-# A conversation without a memory is worth more than none. So nothing here stops one but a mistake
-# in how it was asked for.
+# A conversation without memory is worth more than none. So only a mistake in the arguments stops
+# one here.
 
 T = TypeVar("T")
 
 RECALL_SECONDS: Final = 2.0
-"""How long a turn waits for what is recalled."""
+"""Time limit of recall before a turn."""
 FLUSH_SECONDS: Final = 2.0
-"""How long closing waits for what is mined."""
+"""Time limit of mining at close."""
 UNAVAILABLE: Final = '<durable_memory unavailable="true"/>'
-"""What a system text says where hydration failed: the memory is not empty, it is not to be had."""
+"""System text after a failed hydration: the memory is unavailable, not empty."""
 
 
 class SessionEvents:
@@ -59,7 +59,7 @@ class SessionEvents:
         self.events.append(SessionEvent(type=type, at=self._now(), data=data))
 
     def tell_failed(self, what: str, error: BaseException) -> None:
-        """Add that *what* failed, and of what."""
+        """Add an event for the *error* of *what*."""
         self.tell("failed", what=what, error=type(error).__name__, message=str(error))
 
     def _now(self) -> datetime:
@@ -67,33 +67,33 @@ class SessionEvents:
 
 
 class Durably:
-    """The durable run of a session: opened, hydrated, ended."""
+    """The durable run of a session: open, hydrate, close."""
 
-    def __init__(self, told: SessionEvents) -> None:
-        self._told = told
+    def __init__(self, events: SessionEvents) -> None:
+        self._events = events
         self.run: durable_memory.DurableRun | None = None
 
     @property
     def hydration(self) -> Hydration | None:
-        """What was hydrated; None where that failed."""
+        """The hydration; None if it failed."""
         return self.run.hydration if self.run else None
 
     @property
     def system_text(self) -> str:
-        """What the system text of every turn says of it."""
+        """The part of every turn's system text about durable memory."""
         return self.run.hydration.render() if self.run else UNAVAILABLE
 
     def open(self, memory: "durable_memory.DurableMemory", lane: str) -> None:
-        """Begin a run of *memory* in *lane*; InvalidInput if it cannot be asked for like that."""
+        """Begin a run of *memory* in *lane*; raise InvalidInput for invalid arguments."""
         try:
             self.run = memory.run(lane=lane)
         except InvalidInput:
             raise
         except HoldfastError as error:
-            self._told.tell_failed("hydrate", error)
+            self._events.tell_failed("hydrate", error)
             return
         seen = self.run.hydration
-        self._told.tell(
+        self._events.tell(
             "hydrated",
             run_id=self.run.run_id,
             entries=[each.key for each in seen.entries],
@@ -110,7 +110,7 @@ class Durably:
                 }
                 for each in seen.omitted
             ]
-            self._told.tell("omitted", entries=omitted)
+            self._events.tell("omitted", entries=omitted)
 
     def close(
         self,
@@ -118,39 +118,39 @@ class Durably:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End the run, as failed if something was raised."""
+        """End the run, as failed if an exception was raised."""
         if self.run is None:
             return
         try:
             self.run.__exit__(kind, error, trace)
         except HoldfastError as failure:
-            self._told.tell_failed("close", failure)
+            self._events.tell_failed("close", failure)
 
 
 class Recalling:
-    """The long-term memory of a session, or none: recalled from before a turn, told of it after."""
+    """The long-term memory of a session, if any: recall before a turn, store after."""
 
-    def __init__(self, told: SessionEvents, *, k: int, budget: int) -> None:
+    def __init__(self, events: SessionEvents, *, k: int, budget: int) -> None:
         recalled_block((), budget)
-        self._told, self._k, self._budget = told, k, budget
+        self._events, self._k, self._budget = events, k, budget
         self.memory: longterm_memory.LongTermMemory | None = None
 
     def open(self, find: "Callable[[], longterm_memory.LongTermMemory | None] | None") -> None:
-        """Use the memory that *find* gives; None where no user was named."""
+        """Use the memory that *find* returns; *find* is None if no user was named."""
         if find is None:
-            return self._told.tell("longterm_off", reason="no user was named")
+            return self._events.tell("longterm_off", reason="no user was named")
         try:
             self.memory = find()
         except InvalidInput:
             raise
         except HoldfastError as error:
-            return self._told.tell_failed("longterm", error)
+            return self._events.tell_failed("longterm", error)
         if self.memory is None:
-            self._told.tell("longterm_off", reason="it is not switched on")
+            self._events.tell("longterm_off", reason="it is not switched on")
         return None
 
     async def block(self, text: str) -> str:
-        """Return what is recalled by *text*, as a block for the prompt; "" for nothing."""
+        """Return what is recalled for *text* as a block for the prompt; "" for nothing."""
         memory, query = self.memory, without_blocks(text).strip()
         if memory is None or not query:
             return ""
@@ -160,16 +160,16 @@ class Recalling:
             shown = recalled_block(found, self._budget)
         except TimeoutError:
             late = TimeoutError(f"nothing came within {RECALL_SECONDS:g} s")
-            self._told.tell_failed("recall", late)
+            self._events.tell_failed("recall", late)
             return ""
         except Exception as error:  # noqa: BLE001 - an embedder is the user's, and raises anything
-            self._told.tell_failed("recall", error)
+            self._events.tell_failed("recall", error)
             return ""
         self._tell_recalled(found, shown)
         return shown
 
     async def take(self, said: str, answer: str, *, thread_id: str) -> None:
-        """Remember that the user said *said* and was answered *answer*."""
+        """Remember the exchange of the user's *said* and the agent's *answer*."""
         memory = self.memory
         if memory is None:
             return
@@ -177,9 +177,9 @@ class Recalling:
         try:
             recorded = await asyncio.to_thread(memory.remember_conversation, turns, thread_id)
         except HoldfastError as error:
-            self._told.tell_failed("remember", error)
+            self._events.tell_failed("remember", error)
             return
-        self._told.tell(
+        self._events.tell(
             "stored",
             turns=[each.id for each in recorded.turns],
             skipped=[{"index": each.index, "reason": each.reason} for each in recorded.skipped],
@@ -188,15 +188,15 @@ class Recalling:
         )
 
     def close(self) -> None:
-        """Wait a little for what is being mined, and tell what came of it."""
+        """Wait for mining up to its time limit, and emit the outcome."""
         if self.memory is None:
             return
         try:
             flushed = self.memory.flush(timeout=FLUSH_SECONDS)
         except HoldfastError as error:
-            self._told.tell_failed("flush", error)
+            self._events.tell_failed("flush", error)
             return
-        self._told.tell(
+        self._events.tell(
             "mined",
             items=[each.stored.id for each in flushed.results if each.stored],
             outcomes=[each.outcome for each in flushed.results],
@@ -207,23 +207,23 @@ class Recalling:
 
     def _tell_recalled(self, found: Sequence[Recalled], shown: str) -> None:
         lines = sum(line.startswith("- ") for line in shown.splitlines())
-        self._told.tell("recalled", ids=[each.id for each in found], left_out=len(found) - lines)
+        self._events.tell("recalled", ids=[each.id for each in found], left_out=len(found) - lines)
 
 
 RECALLED: Final = 5
-"""Items and turns recalled before a turn, unless told otherwise."""
+"""Default number of items and turns recalled before a turn."""
 
 _ids: Final = Ids()
 
 
 @dataclass(eq=False)
 class Session:
-    """A conversation of *user* with *agent*, whose memories are in *hf*; an async context manager.
+    """A conversation of *user* with *agent*, with memories in *hf*.
 
-    *id* names its thread and its lane of the durable memory of *agent_id*, which is the agent's
-    name unless given. *longterm* is the memory of the user where that of *namespace* is not meant.
-    With *store* the agent has the files of that store. `send` takes a turn; `events` tell what the
-    memories did, `last` is the last result.
+    It is an async context manager. *id* names its thread and its lane of the durable memory of
+    *agent_id*, which is the agent's name unless given. *longterm* replaces the user's memory of
+    *namespace*. With *store* the agent has the files of that store. `send` takes a turn; `events`
+    lists what the memories did, `last` is the last result.
 
     >>> import asyncio, holdfast
     >>> from holdfast.testing.scripted import ScriptedModel
@@ -256,21 +256,21 @@ class Session:
         at = to_microseconds(self.clock.now())
         self.thread_id: str = checked_id_or_none("id", self.id) or _ids.new("thread", at)
         self.id = self.thread_id
-        self._told = SessionEvents(self.clock)
-        self._durably = Durably(self._told)
-        self._recalling = Recalling(self._told, k=self.recall_k, budget=self.block_budget)
+        self._events = SessionEvents(self.clock)
+        self._durably = Durably(self._events)
+        self._recalling = Recalling(self._events, k=self.recall_k, budget=self.block_budget)
         self._equipped: Agent | None = None
         self._block = ""
         self._turn = asyncio.Lock()
 
     @property
     def events(self) -> Sequence[SessionEvent]:
-        """What was hydrated, left out, recalled and stored, and what failed, as it happened."""
-        return tuple(self._told.events)
+        """The events of the session so far, oldest first."""
+        return tuple(self._events.events)
 
     @property
     def hydration(self) -> Hydration | None:
-        """What the agent sees of its durable memory; None before it is open, or if that failed."""
+        """The agent's hydrated durable memory; None before opening or after a failure."""
         return self._durably.hydration
 
     async def __aenter__(self) -> Self:
@@ -290,7 +290,7 @@ class Session:
         await asyncio.to_thread(self._recalling.close)
 
     async def send(self, text: str) -> InferenceResult:
-        """Take a turn: return what the agent made of *text*; RunFailed if it failed."""
+        """Take a turn: return the agent's result for *text*; raise RunFailed if it failed."""
         agent = self._agent()
         async with self._turn:
             options = await self._begin(text)
@@ -302,7 +302,7 @@ class Session:
             return result
 
     async def stream(self, text: str) -> AsyncGenerator[RunEvent]:
-        """Take a turn, giving what happens as it happens; leaving early cancels it.
+        """Take a turn and yield its events as they happen; leaving early cancels it.
 
         RunFailed is raised after the last event, if it failed.
         """
@@ -313,7 +313,7 @@ class Session:
                 async with aclosing(agent.stream(self._message(text), **options)) as events:
                     async for event in events:
                         if event.type == "run.completed":
-                            # Before the last event, after which nobody may be looking any more.
+                            # Before the last event, after which the reader may have left.
                             self._keep(options)
                             await self._take(text)
                         yield event
@@ -326,7 +326,7 @@ class Session:
         return self._equipped
 
     def _opened(self) -> Agent:
-        """Open the memories, and return the agent with what it is to have of them."""
+        """Open the memories and return the agent equipped with them."""
         memory = self.hf.durable(self.agent_id or self.agent.name)
         self._recalling.open(self._finder())
         self._durably.open(memory, self.thread_id)
@@ -350,7 +350,7 @@ class Session:
         )
 
     def _finder(self) -> Any:
-        """Return what finds the memory of the user; None where there is nobody to remember."""
+        """Return the function that opens the user's memory; None without a user."""
         given, user = self.longterm, self.user
         if given is not None:
             return lambda: given
@@ -364,7 +364,7 @@ class Session:
         return replace(self.agent.hooks or AgentHooks(), on_start=self._start)
 
     async def _start(self, start: AgentStart) -> Any:
-        """Put what was recalled just before the user's words, in what is sent and nowhere else."""
+        """Insert the recalled block before the user's message, in the request only."""
         if self._block:
             block = messages.system(self._block)
             start = replace(start, history=(*start.history, block))
@@ -387,7 +387,7 @@ class Session:
         return UserMessage(text, system_prompt=self._durably.system_text or None)
 
     def _keep(self, options: dict[str, Any]) -> None:
-        """Take the result of a turn, even of one cut short, if there is any."""
+        """Set `last` to the result of the turn, also of one cut short, if there is one."""
         state: NetworkState = options["state"]
         made = [each for each in state.results if each.run_id == options["run_id"]]
         self.last = made[-1] if made else self.last

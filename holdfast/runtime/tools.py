@@ -1,7 +1,7 @@
 """Tools that agents call, as pydantic-ai toolsets.
 
-A first parameter annotated `ToolContext` is filled and not shown; a `RunContext` has the
-`ToolContext` as its `deps`. A plain function runs in a thread that a cancelled call leaves behind.
+A first parameter annotated `ToolContext` is filled and not shown to the model. A `RunContext` has
+the `ToolContext` as its `deps`. A plain function runs in a thread, which a cancelled call abandons.
 """
 
 import inspect
@@ -34,43 +34,44 @@ from holdfast.tools.base import Schema, Tool
 ContextOf: TypeAlias = Callable[[RunContext[Any]], ToolContext]
 
 OURS = "holdfast"
-"""Under this key of a tool's metadata is the `Tool` it was made from."""
+"""The key of a tool's metadata for the `Tool` it was made from."""
 
 _OBJECT: Final[Schema] = {"type": "object"}
 
 
 def in_thread(tool: AnyTool) -> bool:
-    """Tell whether *tool* does its work in a thread, which nothing can stop."""
+    """Return whether *tool* works in a thread, which nothing can stop."""
     if isinstance(tool, ModelTool):
         return not _is_async(cast("ModelTool[Any]", tool).function)
     return isinstance(tool, Tool) or not _is_async(tool)
 
 
 def offered(tools: Sequence[AnyTool]) -> list[ModelTool[Any]]:
-    """Return *tools* as pydantic-ai's; the `deps` they are called with must be a `ToolContext`."""
+    """Return *tools* as pydantic-ai tools, called with a `ToolContext` as `deps`."""
     return [_offered(tool) for tool in tools]
 
 
 def equipped(
     tools: Sequence[AnyTool], toolsets: Sequence[AnyToolset] = (), *, context_of: ContextOf
 ) -> AbstractToolset[Any]:
-    """Return one toolset of all: names clash loudly, arguments are checked, calls know their call.
+    """Return one toolset of all, with checked names and arguments.
 
-    *context_of* makes the `ToolContext` of a call from what pydantic-ai knows of it.
+    Tools are called with the `ToolContext` that *context_of* makes from pydantic-ai's context.
+    Raise ToolNameTaken on a clash of names.
     """
     named(tools)
     own: list[AnyToolset] = [FunctionToolset(offered(tools))] if tools else []
     every = [*own, *toolsets]
-    # One alone has nothing to clash with, and pydantic-ai asks several through tasks of their own.
+    # A single one cannot clash, and pydantic-ai queries several in tasks of their own.
     return WithContext(every[0] if len(every) == 1 else SideBySide(every), context_of)
 
 
 @dataclass
 class SideBySide(CombinedToolset[Any]):
-    """Toolsets whose names must differ; ToolNameTaken names the two that do not."""
+    """Combines toolsets; ToolNameTaken names two tools of one name."""
 
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
-        """Return all their tools by name."""
+        """Return all tools by name."""
         try:
             return await super().get_tools(ctx)
         except UserError as error:
@@ -88,15 +89,15 @@ class SideBySide(CombinedToolset[Any]):
 
 @dataclass
 class WithContext(WrapperToolset[Any]):
-    """Tools that are called with a `ToolContext`, and only with arguments their schema allows.
+    """Calls tools with a `ToolContext`, and only with arguments their schema allows.
 
-    Those of ours that check theirs themselves get any object: what they say of it is for the model.
+    Our tools that check arguments themselves get any object: their error message is for the model.
     """
 
     context_of: ContextOf
 
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
-        """Return the tools; those that would take anything are held to their schema."""
+        """Return the tools; those that accept anything are validated by their schema."""
         tools = await super().get_tools(ctx)
         return {
             name: replace(tool, args_validator=BySchema(_demanded(tool.tool_def)))
@@ -108,14 +109,17 @@ class WithContext(WrapperToolset[Any]):
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
     ) -> Any:
-        """Return what the tool returns."""
+        """Return the result of the tool."""
         return await super().call_tool(
             name, tool_args, replace(ctx, deps=self.context_of(ctx)), tool
         )
 
 
 def _demanded(definition: ToolDefinition) -> Schema:
-    """Return the schema that arguments are held to before the tool of *definition* is called."""
+    """Return the schema for arguments of the tool of *definition*.
+
+    It is checked before the call. A tool that checks its arguments itself accepts any object.
+    """
     ours = (definition.metadata or {}).get(OURS)
     if isinstance(ours, Tool) and ours.checks:
         return _OBJECT
@@ -177,9 +181,9 @@ def _wants_context(function: Callable[..., Any]) -> bool:
 
 
 def _face(function: Callable[..., Any], *, with_context: bool) -> Callable[..., Any]:
-    """Return what pydantic-ai makes the schema of *function* from, be it a method or a partial.
+    """Return the function from which pydantic-ai makes the schema of *function*.
 
-    Its first parameter is one that is not shown where the function wants the call *with_context*.
+    It works for methods and partials. With *with_context* its first parameter is not shown.
     """
     parameters, hints = _parameters(function), _hints(function)
     if with_context:
@@ -205,7 +209,7 @@ def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
     try:
         return list(inspect.signature(function).parameters.values())
     except ValueError:
-        # A builtin that tells nobody what it takes.
+        # A builtin without a signature.
         return []
 
 
@@ -213,7 +217,7 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
     plain = plain_function(function)
     with suppress(NameError):
         return get_type_hints(plain, include_extras=True)
-    # A name only a type checker can see: pydantic-ai says which when it makes the schema.
+    # A name only a type checker can see: pydantic-ai names it when it makes the schema.
     return {}
 
 

@@ -14,11 +14,11 @@ from holdfast.memories.run.listeners import RunMemoryEvent
 from holdfast.memories.run.memory import RunMemory
 
 BUFFER: Final = 1_000
-"""Events that wait to be looked at before newer ones are only counted."""
+"""Events that wait for the reader before newer ones are only counted."""
 
 
 class Gap(RunMemoryEvent, frozen=True, kw_only=True):
-    """So many events were missed, because nobody looked in time."""
+    """The number of events *missed* because the reader was too slow."""
 
     type: ClassVar[str] = "gap"
 
@@ -34,7 +34,7 @@ async def wait_for(
 ) -> RunEntry:
     """Return the entry at *key* once its version is above *after_version*.
 
-    WaitTimeout when that takes longer than *timeout* seconds.
+    Raise WaitTimeout when that takes longer than *timeout* seconds.
     """
     wanted, loop = keys.checked(key), asyncio.get_running_loop()
     found: asyncio.Future[RunEntry] = loop.create_future()
@@ -67,10 +67,11 @@ async def wait_for(
 async def watch(
     memory: RunMemory, *, now: Callable[[], int], **conditions: Any
 ) -> AsyncGenerator[RunMemoryEvent]:
-    """Give what happens in *memory*, as `on_event` tells it, to entries that meet *conditions*.
+    """Yield the events of *memory* for entries that meet *conditions*.
 
-    Conditions are those of `list`. What is told of no one entry is given only without any. At
-    most 1,000 events wait; those after them are missed, and one `gap` says how many.
+    The events are those of `on_event`, the conditions those of `list`. Events without an entry are
+    yielded only if there are no conditions. At most 1,000 events wait; later ones are missed, and
+    one `gap` gives their number.
     """
     wanted, loop = filter_of(**conditions), asyncio.get_running_loop()
     waiting: deque[RunMemoryEvent] = deque()
@@ -102,8 +103,8 @@ async def watch(
         off()
 
 
-class _Told(Struct, frozen=True):
-    """What an event tells of its entry, as a filter looks at it."""
+class _EventEntry(Struct, frozen=True):
+    """The entry of an event, with the fields that a filter reads."""
 
     key: str
     kind: str
@@ -117,8 +118,8 @@ def _is_meant(event: RunMemoryEvent, wanted: EntryFilter) -> bool:
     if not isinstance(key, str):
         return False
     try:
-        told = _Told(key, keys.kind_of(key), source)
+        entry = _EventEntry(key, keys.kind_of(key), source)
     except InvalidInput:
         # A write was refused for its key.
         return False
-    return bool(wanted.chosen([told]))
+    return bool(wanted.chosen([entry]))

@@ -33,9 +33,9 @@ from holdfast.tools.base import Schema
 
 @dataclass(frozen=True)
 class AgentStepNode:
-    """A node whose output an agent makes, by *instructions*.
+    """A node of which an agent makes the output, by *instructions*.
 
-    *tools* are tools, or names of those its executor has; None is all of these, () none.
+    *tools* are tools, or names of tools of its executor; None is all of these, () none.
     """
 
     id: str
@@ -47,12 +47,12 @@ class AgentStepNode:
     agent: Agent | None = None
 
     async def process(self, inputs: Mapping[str, Any], context: Context) -> dict[str, Any]:
-        """Return what the agent makes of *inputs*, as `output` and as `result`."""
+        """Return the agent's result for *inputs*, as `output` and as `result`."""
         return await AgentStepExecutor(self).process(inputs, context)
 
     @property
     def names(self) -> list[str] | None:
-        """The names of tools its executor is to offer; None when none are named."""
+        """The names of the executor's tools it uses; None for all of them."""
         if self.tools is None:
             return None
         return [each for each in self.tools if isinstance(each, str)]
@@ -63,12 +63,12 @@ class AgentStepNode:
         return [each for each in self.tools or () if not isinstance(each, str)]
 
     def step(self) -> Step:
-        """Return it as a step that was not yet begun."""
+        """Return the node as a new step."""
         return Step(id=self.id, instructions=self.instructions, output_schema=self.output_schema)
 
 
 class AgentStepExecutor:
-    """Executes *node* with those of *tools* that it may use, and *model* unless it has its own."""
+    """Executes *node* with the tools it may use, and with *model* if it has none."""
 
     def __init__(
         self,
@@ -81,13 +81,14 @@ class AgentStepExecutor:
         self._tools, self._model = tuple(tools), model
 
     def check(self, context: Context) -> None:
-        """Raise what would keep it from being begun in *context*: NoModel, ToolNameTaken."""
+        """Raise what would prevent its start in *context*: NoModel, ToolNameTaken."""
         self._executor(context, ())
 
     async def process(self, inputs: Mapping[str, Any], context: Context | None) -> dict[str, Any]:
-        """Return what the agent makes of *inputs*, as `output` and as `result`; or StepFailed.
+        """Return the agent's result for *inputs*, as `output` and as `result`.
 
-        Each that is not None is kept as `input:<node>.<name>`, where the agent is told to look.
+        Each input that is not None is stored as `input:<node>.<name>`, and the agent gets its key.
+        Raise StepFailed if the agent fails.
         """
         if not isinstance(context, Context):
             raise InvalidInput("context", "is needed: the inputs are kept in its memory")
@@ -114,15 +115,15 @@ class AgentStepExecutor:
         )
 
     def _offered(self) -> list[AnyTool]:
-        """Return the tools that the node may use; InvalidInput for a name that is none's."""
+        """Return the tools that the node may use; raise InvalidInput for an unknown name."""
         wanted = self.node.names
         if wanted is None:
             return list(self._tools)
         known = named(self._tools)
         if missing := [each for each in wanted if each not in known]:
             there = ", ".join(known) or "none"
-            told = f"there is no {', '.join(missing)}; there are: {there}"
-            raise InvalidInput("tools", told, given=missing[0])
+            reason = f"there is no {', '.join(missing)}; there are: {there}"
+            raise InvalidInput("tools", reason, given=missing[0])
         return [*(known[each] for each in wanted), *self.node.own]
 
 
@@ -131,20 +132,20 @@ Values: TypeAlias = Mapping[str, Any]
 
 
 class Node(Protocol):
-    """What a workflow is made of; `id` is its own in the workflow."""
+    """A part of a workflow; its `id` is unique in the workflow."""
 
     @property
     def id(self) -> str:
-        """What it is called."""
+        """The id."""
         ...
 
     async def process(self, inputs: dict[str, Any], context: Context) -> Values:
-        """Return its outputs, by name; whatever it raises is its failure."""
+        """Return its outputs, by name; an exception is its failure."""
         ...
 
 
 class Edge(Struct, frozen=True):
-    """Leads the *output* of the node *source* to the *input* of the node *target*."""
+    """Passes the *output* of the node *source* to the *input* of the node *target*."""
 
     source: str
     output: str
@@ -154,16 +155,17 @@ class Edge(Struct, frozen=True):
 
 @dataclass(frozen=True)
 class FunctionNode:
-    """A node whose outputs *function* returns: of its inputs and the context, plain or awaitable.
+    """A node whose outputs *function* returns, from its inputs and the context.
 
-    A plain one is called on the event loop, so it must not wait.
+    The function may be plain or awaitable. A plain one is called on the event loop, so it must not
+    block.
     """
 
     id: str
     function: Callable[[dict[str, Any], Context], Values | Awaitable[Values]]
 
     async def process(self, inputs: dict[str, Any], context: Context) -> Values:
-        """Return what the function returns."""
+        """Return the result of the function."""
         return await awaited(self.function(inputs, context))
 
 
@@ -180,7 +182,7 @@ class Workflow:
     edges: Sequence[Edge] = ()
 
     def needs(self) -> dict[str, list[str]]:
-        """Return what each node waits for."""
+        """Return the ids of the nodes that each node needs."""
         sources = {node.id: list[str]() for node in self.nodes}
         for edge in self.edges:
             if edge.target in sources:
@@ -188,7 +190,7 @@ class Workflow:
         return sources
 
     def problems(self) -> list[PlanProblem]:
-        """Return all that keeps it from being run."""
+        """Return all problems that prevent a run."""
         return [*self._of_nodes(), *self._of_edges(), *self._of_cycles()]
 
     def _of_nodes(self) -> Iterator[PlanProblem]:
@@ -200,7 +202,7 @@ class Workflow:
             if node.id in seen:
                 yield PlanProblem(where, "duplicate", f"another node has the id {node.id!r}")
             seen.add(node.id)
-            # A node is named, and told what to do, by the rules of a step.
+            # The id and the instructions of a node follow the rules of a step.
             is_step = isinstance(node, AgentStepNode)
             step = node.step() if is_step else Step(id=node.id, instructions="A function.")
             alone = Task(id="workflow", title="workflow", steps=[step])
@@ -219,27 +221,27 @@ class Workflow:
             if edge.source == edge.target:
                 yield PlanProblem(where, "self", "leads back to its own node")
             if (edge.target, edge.input) in taken:
-                told = f"{edge.target}.{edge.input} has an edge already"
-                yield PlanProblem(where, "two_edges", told)
+                message = f"{edge.target}.{edge.input} has an edge already"
+                yield PlanProblem(where, "two_edges", message)
             taken.add((edge.target, edge.input))
 
     def _of_cycles(self) -> Iterator[PlanProblem]:
         for cycle in cycles(self.needs()):
-            told = f"need one another: {' needs '.join(cycle)}"
-            yield PlanProblem("workflow.edges", "cycle", told)
+            message = f"need one another: {' needs '.join(cycle)}"
+            yield PlanProblem("workflow.edges", "cycle", message)
 
 
 TITLE: Final = 80
-"""Characters of the names of nodes that a workflow is called by."""
+"""Characters of the title of a workflow, made of its nodes' ids."""
 
 log = logging.getLogger(__name__)
 
 
 class WorkflowRunner:
-    """Runs *workflow* in *context*; its problems are all raised here, as InvalidPlan.
+    """Runs *workflow* in *context*; raises all its problems as InvalidPlan here.
 
-    *tools* are what nodes of agents may name, *model* is asked by those that have none. Afterwards
-    `outputs` holds what each completed node gave, `states` and `errors` what became of the others.
+    *tools* are what nodes of agents may name, *model* is for those that have none. Afterwards
+    `outputs` holds the outputs of each completed node, `states` and `errors` describe the others.
     """
 
     def __init__(
@@ -266,12 +268,12 @@ class WorkflowRunner:
         self._reset()
 
     def execute(self, inputs: Mapping[str, Values] | None = None) -> AsyncGenerator[ExecutionEvent]:
-        """Run it with *inputs*, by node and name; give its events as they happen."""
+        """Run it with *inputs*, by node and name; yield its events as they happen."""
         self._given = self._checked(inputs)
         return executor.events(self)
 
     async def run(self, inputs: Mapping[str, Values] | None = None) -> dict[str, dict[str, Any]]:
-        """Run it; return the outputs of every node, or raise TaskFailed or RunCancelled."""
+        """Run it and return the outputs of every node; raise TaskFailed or RunCancelled."""
         self._given = self._checked(inputs)
         return await executor.run(self)
 
@@ -281,21 +283,21 @@ class WorkflowRunner:
         return executor.run_sync(self)
 
     async def perform(self) -> None:
-        """Do the work, telling of it."""
+        """Do the work and emit its events."""
         self._reset()
         try:
             await walk(self.workflow.needs(), perform=self._one, blocked=self._blocked)
         except asyncio.CancelledError:
             why = self.context.cancelled or "cancelled"
             for id in self._in_state("pending", "running"):
-                told = id in self._agents and self.states[id] == "running"
+                emitted = id in self._agents and self.states[id] == "running"
                 self.states[id] = "cancelled"
-                if not told:
+                if not emitted:
                     self.context.tell_soon(_update("step_cancelled", id, cause=why))
             raise
 
     def ending(self) -> ExecutionOutcome:
-        """Return what came of it."""
+        """Return the outcome."""
         completed = self._in_state("completed")
         if not self.errors:
             return ExecutionOutcome(state="completed", result=self.outputs, completed=completed)
@@ -314,7 +316,7 @@ class WorkflowRunner:
         return tuple(id for id, state in self.states.items() if state in states)
 
     def _checked(self, inputs: Mapping[str, Values] | None) -> dict[str, dict[str, Any]]:
-        """Return a copy of *inputs*; InvalidInput for what no node waits to be given."""
+        """Return a copy of *inputs*; raise InvalidInput for an unknown or connected input."""
         led = {(edge.target, edge.input) for edge in self.workflow.edges}
         for id, values in (inputs or {}).items():
             if id not in self._nodes:
@@ -329,7 +331,7 @@ class WorkflowRunner:
         try:
             outputs = await self._processed(id)
         except StepFailed as error:
-            return await self._fail(id, error, told=id in self._agents)
+            return await self._fail(id, error, emitted=id in self._agents)
         except HoldfastError as error:
             if isinstance(error, RunCancelled) and self.context.cancelled is not None:
                 self.states[id] = "cancelled"
@@ -338,7 +340,7 @@ class WorkflowRunner:
         except Exception as error:
             # A node is the user's code: that it raised must not stop what does not need it.
             log.exception("the node %s of the run %s", id, self.context.run_id)
-            return await self._fail(id, error, told=id in self._agents)
+            return await self._fail(id, error, emitted=id in self._agents)
         self.outputs[id], self.states[id] = outputs, "completed"
         if id not in self._agents:
             await self.context.tell(_update("step_completed", id))
@@ -354,34 +356,37 @@ class WorkflowRunner:
         await self.context.tell(_update("step_started", id))
         outputs = await self._nodes[id].process(inputs, self.context)
         if not isinstance(outputs, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - a user's
-            told = f"must be a dict of outputs by name, is {type(outputs).__name__}"
-            raise InvalidInput(f"outputs.{id}", told)
+            reason = f"must be a dict of outputs by name, is {type(outputs).__name__}"
+            raise InvalidInput(f"outputs.{id}", reason)
         return dict(outputs)
 
     def _led(self, edge: Edge) -> Any:
-        """Return what *edge* leads to its input; InvalidInput if its source gave no such output."""
+        """Return the value that *edge* passes on.
+
+        Raise InvalidInput if its source has no such output.
+        """
         outputs = self.outputs[edge.source]
         if edge.output not in outputs:
             there = ", ".join(outputs) or "nothing"
-            told = f"{edge.source} gave no {edge.output}, but {there}"
-            raise InvalidInput(f"inputs.{edge.target}.{edge.input}", told)
+            reason = f"{edge.source} gave no {edge.output}, but {there}"
+            raise InvalidInput(f"inputs.{edge.target}.{edge.input}", reason)
         return outputs[edge.output]
 
-    async def _fail(self, id: str, raised: Exception, *, told: bool = False) -> bool:
-        """Let the node fail of what it *raised*, telling of it unless its step has *told*."""
+    async def _fail(self, id: str, raised: Exception, *, emitted: bool = False) -> bool:
+        """Mark the node as failed with *raised*; emit that unless its step *emitted* it."""
         known = raised.error if isinstance(raised, StepFailed) else None
         internal = StepError("internal", f"{type(raised).__name__}: {raised}")
         error = known if isinstance(known, StepError) else internal
         self.states[id], self.errors[id] = "failed", error
-        if not told:
+        if not emitted:
             await self.context.tell(_update("step_failed", id, cause=str(error)))
         return False
 
     async def _blocked(self, blocked: Blocked) -> None:
         self.states[blocked.id] = "blocked"
         cause = f"needs {', '.join(blocked.by)}, which failed"
-        told = _update("step_blocked", blocked.id, cause=cause, blocked_by=blocked.by)
-        await self.context.tell(told)
+        update = _update("step_blocked", blocked.id, cause=cause, blocked_by=blocked.by)
+        await self.context.tell(update)
 
 
 def _update(
