@@ -382,9 +382,9 @@ def _demand_words(query: str | None, named: str) -> None:
 
 
 def _moment(given: str | None) -> datetime | timedelta | None:
-    """Parse *given* as a span back from now, or as an instant; without a zone it is UTC.
+    """Parse *given* as a span back from now, or as an instant.
 
-    Raise BadParameter if it is neither.
+    An instant without a zone is UTC. Raise BadParameter if it is neither.
     """
     if not given:
         return None

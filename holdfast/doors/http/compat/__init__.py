@@ -1,1 +1,1 @@
-"""Somebody else's contract: managed memory stores and sessions, as the official SDK speaks them."""
+"""Managed memory stores and sessions below /v1, as the official SDK calls them."""

@@ -31,7 +31,7 @@ RESOURCES_MOST = 1_000
 
 
 class CreateSession(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What makes a session; the library says of each part what it may be."""
+    """Fields of a new session; the library validates each of them."""
 
     agent: Any
     environment_id: str
@@ -44,7 +44,7 @@ class CreateSession(Body, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class UpdateSession(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What changes a session."""
+    """Changes of a session."""
 
     title: str | UnsetType | None = UNSET
     metadata: dict[str, str | None] | UnsetType | None = UNSET
@@ -54,7 +54,7 @@ class UpdateSession(Body, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 async def create(call: Call) -> Response:
-    """Make a session."""
+    """Create a session."""
     body = call.body(CreateSession)
     return of_record(
         await call.write(
@@ -80,12 +80,12 @@ async def list_all(call: Call) -> Response:
 
 
 async def retrieve(call: Call) -> Response:
-    """Tell of one session."""
+    """Retrieve one session."""
     return of_record(await call.quick(lambda hf: hf.sessions.retrieve(call["id"])))
 
 
 async def update(call: Call) -> Response:
-    """Change a session."""
+    """Update a session."""
     body = call.body(UpdateSession)
     return of_record(
         await call.write(
@@ -140,12 +140,12 @@ def _start(key: Key) -> int:
 
 
 async def retrieve_resource(call: Call) -> Response:
-    """Tell of one attached store."""
+    """Retrieve one attached store."""
     return of_record(await call.quick(lambda hf: hf.sessions.resource(call["id"], call["rid"])))
 
 
 async def refuse_change(call: Call) -> Response:
-    """Refuse to attach or detach: that happens at creation alone."""
+    """Raise Unsupported: stores attach at the creation of a session only."""
     await session_there(call)
     raise Unsupported(
         "Changing what a session attaches",
@@ -258,7 +258,7 @@ ENVIRONMENTS, ENVIRONMENT = "/v1/environments", "/v1/environments/{id}"
 
 
 async def create_agent(call: Call) -> Response:
-    """Keep an agent."""
+    """Create an agent."""
     body = call.json()
     return of_json(await call.write(lambda hf: hf.agents.create(body)))
 
@@ -270,13 +270,13 @@ async def list_agents(call: Call) -> Response:
 
 
 async def retrieve_agent(call: Call) -> Response:
-    """Tell of one agent."""
+    """Retrieve one agent."""
     query = call.query
     return of_json(await call.quick(lambda hf: hf.agents.retrieve(call["id"], **query)))
 
 
 async def update_agent(call: Call) -> Response:
-    """Make an agent's next version."""
+    """Update an agent, which makes its next version."""
     body = call.json()
     return of_json(await call.write(lambda hf: hf.agents.update(call["id"], body)))
 
@@ -293,7 +293,7 @@ async def list_agent_versions(call: Call) -> Response:
 
 
 async def create_environment(call: Call) -> Response:
-    """Keep an environment."""
+    """Create an environment."""
     body = call.json()
     return of_json(await call.write(lambda hf: hf.environments.create(body)))
 
@@ -305,12 +305,12 @@ async def list_environments(call: Call) -> Response:
 
 
 async def retrieve_environment(call: Call) -> Response:
-    """Tell of one environment."""
+    """Retrieve one environment."""
     return of_json(await call.quick(lambda hf: hf.environments.retrieve(call["id"])))
 
 
 async def update_environment(call: Call) -> Response:
-    """Change an environment."""
+    """Update an environment."""
     body = call.json()
     return of_json(await call.write(lambda hf: hf.environments.update(call["id"], body)))
 

@@ -33,7 +33,7 @@ STORE = "/v1/memory_stores/{s}"
 
 
 class CreateStore(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What makes a store."""
+    """Fields of a new store."""
 
     name: str
     description: str | UnsetType | None = UNSET
@@ -41,7 +41,7 @@ class CreateStore(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class UpdateStore(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What changes a store; null leaves a field as it is, and takes a pair out of metadata."""
+    """Changes of a store: null leaves a field, and removes a pair of metadata."""
 
     name: str | UnsetType | None = UNSET
     description: str | UnsetType | None = UNSET
@@ -49,7 +49,7 @@ class UpdateStore(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 async def create_store(call: Call) -> Response:
-    """Make a store."""
+    """Create a store."""
     body = call.body(CreateStore)
     return of_record(
         await call.write(
@@ -67,7 +67,7 @@ async def list_stores(call: Call) -> Response:
 
 
 async def retrieve_store(call: Call) -> Response:
-    """Tell of one store."""
+    """Retrieve one store."""
     return of_record(await call.quick(lambda hf: hf.memory_stores.retrieve(call["s"])))
 
 
@@ -148,18 +148,18 @@ MEMORIES = f"{STORE}/memories"
 MEMORY = f"{STORE}/memories/{{m}}"
 
 SHORT_PAGE = 20
-"""Rows of a page that is read on the event loop; also what comes when no limit is given."""
+"""Most rows of a page that is read on the event loop; also the limit by default."""
 
 
 class CreateMemory(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What makes a memory."""
+    """Fields of a new memory."""
 
     path: str
     content: str | None
 
 
 class UpdateMemory(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What changes a memory, and the content that must still be there."""
+    """Changes of a memory; the precondition is about its current content."""
 
     content: str | UnsetType | None = UNSET
     path: str | UnsetType | None = UNSET
@@ -167,7 +167,7 @@ class UpdateMemory(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 async def create_memory(call: Call) -> Response:
-    """Write a new memory."""
+    """Create a memory."""
     body, query = call.body(CreateMemory), call.query
     return of_record(
         await call.write(
@@ -181,15 +181,15 @@ async def create_memory(call: Call) -> Response:
 async def list_memories(call: Call) -> Response:
     """List memories, and prefixes among them."""
     query = call.query
-    lane = call.quick if _is_short(query) else call.slow
-    return await lane(lambda hf: of_page(hf.memory_stores.memories.list(call["s"], **query)))
+    run = call.quick if _is_short(query) else call.slow
+    return await run(lambda hf: of_page(hf.memory_stores.memories.list(call["s"], **query)))
 
 
 def _is_short(query: Mapping[str, Any]) -> bool:
-    """Return whether the page that *query* asks for is a few rows that follow one another.
+    """Return whether *query* requests a page of a few consecutive rows.
 
-    Such a page costs less than the way to a thread and back. With contents or many rows it would
-    keep other requests waiting, and with a depth it may look below many directories.
+    Such a page costs less than a switch to a thread and back. With contents or many rows it would
+    delay other requests, and with a depth it may search many directories.
     """
     return (
         query.get("view") != "full" and "depth" not in query and query.get("limit", 0) <= SHORT_PAGE
@@ -197,7 +197,7 @@ def _is_short(query: Mapping[str, Any]) -> bool:
 
 
 async def retrieve_memory(call: Call) -> Response:
-    """Tell of one memory."""
+    """Retrieve one memory."""
     query = call.query
     return of_record(
         await call.quick(
@@ -210,7 +210,7 @@ async def retrieve_memory(call: Call) -> Response:
 
 async def update_memory(call: Call) -> Response:
     """Change content, path or both."""
-    body, query, asked_at = call.body(UpdateMemory), call.query, call.house.clock.now()
+    body, query, requested_at = call.body(UpdateMemory), call.query, call.house.clock.now()
     memory = await call.write(
         lambda hf: hf.memory_stores.memories.update(
             call["m"],
@@ -221,7 +221,7 @@ async def update_memory(call: Call) -> Response:
             **query,
         )
     )
-    if memory.updated_at < asked_at:
+    if memory.updated_at < requested_at:
         call.house.metrics.unchanged()
     return of_record(memory)
 
@@ -238,7 +238,7 @@ async def delete_memory(call: Call) -> Response:
     )
 
 
-# The oldest clients can ask for an order. There is one, that of the paths.
+# The oldest clients may send an order. There is one, by path.
 _ORDER = (fixed("order_by", "path"), fixed("order", "asc"))
 
 _UPDATE = HttpRoute(
@@ -313,7 +313,7 @@ async def list_versions(call: Call) -> Response:
 
 
 async def retrieve_version(call: Call) -> Response:
-    """Tell of one version."""
+    """Retrieve one version."""
     query = call.query
     return of_record(
         await call.quick(
@@ -325,7 +325,7 @@ async def retrieve_version(call: Call) -> Response:
 
 
 async def redact_version(call: Call) -> Response:
-    """Clear a version for good, with the scrub that follows."""
+    """Redact a version, with the scrub that follows."""
     return of_record(
         await call.slow(
             lambda hf: hf.memory_stores.memory_versions.redact(call["v"], memory_store_id=call["s"])

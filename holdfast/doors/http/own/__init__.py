@@ -1,1 +1,1 @@
-"""Our own routes, under /api, and what a server tells of itself."""
+"""Our own routes, below /api, and health, metrics and description of a server."""

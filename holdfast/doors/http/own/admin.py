@@ -1,4 +1,4 @@
-"""Health, OpenAPI, erasure and upkeep."""
+"""Routes for health, metrics and the OpenAPI description."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -138,13 +138,16 @@ DESCRIPTION = "/openapi.json"
 
 
 async def healthz(call: Call) -> Response:
-    """Tell that the process answers; the database is not asked."""
+    """Report that the process answers; the database is not used."""
     del call
     return of_json({"status": "ok"})
 
 
 async def readyz(call: Call) -> Response:
-    """Tell that a request would be served: a row can be read, and the server is not stopping."""
+    """Report that a request would be served.
+
+    Raise Unavailable if the server is stopping, or a row cannot be read.
+    """
     if call.house.stopping.is_set():
         raise Unavailable(
             "The server is stopping.", reason="closed", next="Retry on another server."
@@ -165,7 +168,7 @@ def _demand_ready(hf: Holdfast) -> None:
 
 
 async def metrics(call: Call) -> Response:
-    """Tell the numbers, as Prometheus reads them."""
+    """Return the metrics as text for Prometheus."""
     house = call.house
     status = await call.slow(lambda hf: hf.engine.status())
     durable = await call.slow(lambda _: house.durable_numbers())
@@ -177,13 +180,13 @@ async def metrics(call: Call) -> Response:
 
 
 async def root(call: Call) -> Response:
-    """Name the server, and where its routes are described."""
+    """Return the server's name, and where its routes are described."""
     del call
     return of_json({"name": "holdfast", "version": version("holdfast"), "openapi": DESCRIPTION})
 
 
 async def openapi(call: Call) -> Response:
-    """Tell every route."""
+    """Return the OpenAPI description of every route."""
     return of_json(described(call.house.table.routes))
 
 

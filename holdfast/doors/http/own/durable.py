@@ -1,4 +1,4 @@
-"""Durable memory of one agent: its entries, and what it would see of them."""
+"""Routes of the durable entries of one agent, and of their hydration."""
 
 from typing import Any, cast, get_args
 
@@ -30,7 +30,7 @@ _FILTERS = frozenset(EntryQuery.__struct_fields__)
 
 
 class PutEntry(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An entry, whole; `promoted_from` is where its content comes from."""
+    """A whole entry; `promoted_from` is the source of its content."""
 
     content: str
     category: str
@@ -49,22 +49,22 @@ class PostEntries(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Restore(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which change to bring back."""
+    """The change with the content to restore."""
 
     seq: int
 
 
 async def list_all(call: Call) -> Response:
     """List entries, newest first."""
-    asked = dict(call.query)
-    filters = EntryQuery(**{name: asked.pop(name) for name in _FILTERS & asked.keys()})
-    limit: int = asked.get("limit", LISTED)
+    params = dict(call.query)
+    filters = EntryQuery(**{name: params.pop(name) for name in _FILTERS & params.keys()})
+    limit: int = params.get("limit", LISTED)
     page = await call.slow(
         lambda hf: acted(
             call,
             hf,
             "list",
-            lambda caller: list_entries(caller, filters, limit=limit, page=asked.get("page")),
+            lambda context: list_entries(context, filters, limit=limit, page=params.get("page")),
             query=filters.query,
         )
     )
@@ -83,8 +83,8 @@ async def put_many(call: Call) -> Response:
             call,
             hf,
             "set_many",
-            lambda caller: set_many(
-                caller,
+            lambda context: set_many(
+                context,
                 body.entries,
                 on_error=on_error,
                 refresh=body.refresh,
@@ -109,8 +109,8 @@ async def put(call: Call) -> Response:
             call,
             hf,
             "set",
-            lambda caller: set_one(
-                caller, call["key"], body.content, body.category, body.tags, wish=wish
+            lambda context: set_one(
+                context, call["key"], body.content, body.category, body.tags, wish=wish
             ),
         )
     )
@@ -118,10 +118,10 @@ async def put(call: Call) -> Response:
 
 
 async def retrieve(call: Call) -> Response:
-    """Tell of the entry under a key."""
+    """Retrieve the entry under a key."""
     key = call["key"]
     entry = await call.quick(
-        lambda hf: acted(call, hf, "get", lambda caller: get(caller, key), query=key)
+        lambda hf: acted(call, hf, "get", lambda context: get(context, key), query=key)
     )
     if entry is None:
         raise NotFound("entry", key, next="Check the key, or list the entries.")
@@ -129,7 +129,7 @@ async def retrieve(call: Call) -> Response:
 
 
 async def delete(call: Call) -> Response:
-    """Forget a key. On a thread, because erased bytes are waited for after the write."""
+    """Forget a key; run on a thread, which waits for the erasure after the write."""
     scope = cast("EntryScope | None", call.query.get("scope"))
     idempotency_key = idempotency_key_of(call)
     forgotten = await call.slow(
@@ -137,17 +137,17 @@ async def delete(call: Call) -> Response:
             call,
             hf,
             "forget",
-            lambda caller: forget(caller, call["key"], scope, idempotency_key=idempotency_key),
+            lambda context: forget(context, call["key"], scope, idempotency_key=idempotency_key),
         )
     )
     return of_json({"forgotten": forgotten, "key": call["key"]})
 
 
 async def explanation(call: Call) -> Response:
-    """Tell why an entry is hydrated, or is not."""
+    """Explain why an entry is hydrated, or is not."""
     budget: int | None = call.query.get("budget")
-    told = await call.slow(lambda hf: explain(caller_of(call, hf), call["key"], budget))
-    return of_json(entry_to_wire(told))
+    explained = await call.slow(lambda hf: explain(caller_of(call, hf), call["key"], budget))
+    return of_json(entry_to_wire(explained))
 
 
 async def restore(call: Call) -> Response:
@@ -163,12 +163,12 @@ async def restore(call: Call) -> Response:
 
 
 async def hydration(call: Call) -> Response:
-    """Tell what the agent would see at a run's start."""
+    """Return what the agent would see at a run's start."""
     budget: int | None = call.query.get("budget")
-    told = await call.slow(
-        lambda hf: acted(call, hf, "hydrate", lambda caller: hydrate(caller, budget))
+    hydrated = await call.slow(
+        lambda hf: acted(call, hf, "hydrate", lambda context: hydrate(context, budget))
     )
-    return of_json(entry_to_wire(told))
+    return of_json(entry_to_wire(hydrated))
 
 
 def _stored(stored: StoredEntry) -> Response:

@@ -1,4 +1,4 @@
-"""Whose durable memory a request is about, in which run, and what stands for it once more."""
+"""Agent, run and idempotency key of a request about durable memory."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -24,8 +24,8 @@ _TOKEN_DIGITS = 18
 def agents_route(
     method: Method, below: str, needs: Needs, answer: Handler, summary: str, **more: Any
 ) -> HttpRoute:
-    """Return a route below one agent's memory, which a key bound to that agent may ask too."""
-    told: dict[str, Any] = {"bound": "agent", **more}
+    """Return a route of one agent's memory; a key bound to that agent may use it."""
+    options: dict[str, Any] = {"bound": "agent", **more}
     return HttpRoute(
         method=method,
         path=AGENT + below,
@@ -34,14 +34,14 @@ def agents_route(
         summary=summary,
         limit=DURABLE_LIMIT,
         durable=True,
-        **told,
+        **options,
     )
 
 
 def caller_of(call: Call, hf: Holdfast) -> AgentContext:
-    """Return the caller that *call* is by: the agent of its path, in the run of its headers."""
-    caller, run = hf.durable(call["agent"]).caller, run_of(call)
-    return caller if run is None else caller.within(run.run_id, run.token)
+    """Return the context of *call*: the agent of its path, the run of its headers."""
+    context, run = hf.durable(call["agent"]).caller, run_of(call)
+    return context if run is None else context.within(run.run_id, run.token)
 
 
 def acted(
@@ -52,22 +52,25 @@ def acted(
     *,
     query: str | None = None,
 ) -> T:
-    """Return *work*(the caller of *call*), which the memory's spans are told of as its *act*."""
+    """Return *work*(context of *call*), in a span of the memory that names *act*."""
     memory, run = hf.durable(call["agent"]), run_of(call)
     whole = memory.caller
-    caller = whole if run is None else whole.within(run.run_id, run.token)
-    return within(memory, act, lambda: work(caller), query=query)
+    context = whole if run is None else whole.within(run.run_id, run.token)
+    return within(memory, act, lambda: work(context), query=query)
 
 
 def memory_of(call: Call, hf: Holdfast) -> DurableMemory:
-    """Return the memory of the agent in *call*'s path; InvalidInput if a run is named."""
+    """Return the memory of the path's agent; raise InvalidInput if a run is named."""
     if run_of(call) is not None:
         raise InvalidInput(RUN.decode(), "names a run, and this is no act of a run")
     return hf.durable(call["agent"])
 
 
 def run_of(call: Call) -> InRun | None:
-    """Return the run that *call*'s headers name; InvalidInput for one header without the other."""
+    """Return the run that the headers of *call* name, or None.
+
+    Raise InvalidInput for one header without the other, and for a token that is not a number.
+    """
     run_id, token = call.headers.get(RUN), call.headers.get(TOKEN)
     if run_id is None and token is None:
         return None
@@ -82,7 +85,7 @@ def run_of(call: Call) -> InRun | None:
 
 
 def idempotency_key_of(call: Call) -> str | None:
-    """Return the key under which *call*'s write is done only once, if it has one."""
+    """Return the idempotency key of *call*, or None; raise InvalidInput if invalid."""
     raw = call.headers.get(IDEMPOTENCY)
     if raw is None:
         return None

@@ -1,4 +1,4 @@
-"""Runs of an agent: opened, kept alive, ended."""
+"""Routes that open, keep alive and end the runs of an agent."""
 
 from typing import cast
 
@@ -23,7 +23,7 @@ OF_RUN = "/runs/{run_id}"
 
 
 class OpenRun(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a run is opened with; without a `run_id` it is given one."""
+    """Options of a new run; without a `run_id` it gets a new id."""
 
     run_id: str | None = None
     lane: str = "main"
@@ -38,7 +38,7 @@ class EndRun(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 async def open_run(call: Call) -> Response:
-    """Open a run, and tell what its agent sees."""
+    """Open a run; return its id, its token and its hydration."""
     body = call.body(OpenRun) if call.raw.strip() else OpenRun()
     idempotency_key_of(call)
     begun = await call.write(
@@ -50,12 +50,12 @@ async def open_run(call: Call) -> Response:
             resume=body.resume,
         )
     )
-    told = {"run_id": begun.run_id, "token": begun.token, "lane": begun.lane}
-    return of_json({**told, "hydration": entry_to_wire(begun.hydration)}, status=201)
+    opened = {"run_id": begun.run_id, "token": begun.token, "lane": begun.lane}
+    return of_json({**opened, "hydration": entry_to_wire(begun.hydration)}, status=201)
 
 
 async def keep_alive(call: Call) -> Response:
-    """Say that a run is alive."""
+    """Record that a run is alive; return when it lapses."""
     idempotency_key_of(call)
     lapses_at = await call.write(lambda hf: heartbeat(_within(call, hf)))
     return of_json({"lapses_at": to_milliseconds_text(lapses_at)})
@@ -72,11 +72,11 @@ async def end_run(call: Call) -> Response:
 
 
 def _within(call: Call, hf: Holdfast) -> AgentContext:
-    """Return the run's caller; InvalidInput if the headers name another than the path."""
-    caller = caller_of(call, hf)
-    if caller.run is not None and caller.run.run_id != call["run_id"]:
-        raise InvalidInput(RUN.decode(), "names another run than the path", given=caller.run_id)
-    return caller
+    """Return the run's context; raise InvalidInput if headers and path differ."""
+    context = caller_of(call, hf)
+    if context.run is not None and context.run.run_id != call["run_id"]:
+        raise InvalidInput(RUN.decode(), "names another run than the path", given=context.run_id)
+    return context
 
 
 ROUTES = (

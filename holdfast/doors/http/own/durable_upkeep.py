@@ -1,4 +1,4 @@
-"""What becomes of an agent's memory over time: its log, its limits, what is over."""
+"""Routes for the history, the limits and the sweep of an agent's memory."""
 
 from msgspec import UNSET, UnsetType
 from msgspec.structs import asdict
@@ -15,7 +15,7 @@ _DIGITS_MOST = 18
 
 
 class SetLimits(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The limits to set, null to have none of one's own; `evict` lets what is beyond go."""
+    """The limits to set; null removes one, `evict` evicts entries beyond a new cap."""
 
     cap: int | UnsetType | None = UNSET
     workspace_cap: int | UnsetType | None = UNSET
@@ -42,7 +42,7 @@ async def history(call: Call) -> Response:
 
 
 async def redact(call: Call) -> Response:
-    """Take the content out of a change. On a thread, as erased bytes are waited for."""
+    """Redact a change; run on a thread, which waits for the erasure."""
     digits = call["seq"]
     idempotency_key_of(call)
     if not (digits.isascii() and digits.isdigit()) or len(digits) > _DIGITS_MOST:
@@ -53,7 +53,7 @@ async def redact(call: Call) -> Response:
 
 
 async def limits(call: Call) -> Response:
-    """Tell the limits in force."""
+    """Return the limits in force."""
     return of_json(entry_to_wire(await call.quick(lambda hf: memory_of(call, hf).limits())))
 
 

@@ -1,4 +1,4 @@
-"""Durable memory of a whole workspace: its agents, its limits, its sweep, and forgetting one."""
+"""Routes for a workspace's durable memory: agents, limits, sweep and erasure."""
 
 from typing import Any, cast
 
@@ -18,7 +18,7 @@ SETTINGS = "/api/settings/durable"
 
 
 class ForgetOwner(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Who is to be forgotten: an agent or a user."""
+    """The agent or the user to forget."""
 
     agent: str | None = None
     user: str | None = None
@@ -34,7 +34,7 @@ async def agents(call: Call) -> Response:
 
 
 async def limits(call: Call) -> Response:
-    """Tell the workspace's limits."""
+    """Return the workspace's limits."""
     return of_json(entry_to_wire(await call.quick(lambda hf: hf.durable_limits())))
 
 
@@ -46,12 +46,12 @@ async def set_limits(call: Call) -> Response:
 
 
 async def sweep(call: Call) -> Response:
-    """Remove what is over of every agent; that may be many transactions."""
+    """Remove expired entries and lapsed runs of all agents, in many transactions."""
     return of_json(entry_to_wire(await call.slow(lambda hf: hf.sweep())))
 
 
 async def forget(call: Call) -> Response:
-    """Forget all of an agent's or of a user's."""
+    """Forget everything of an agent or of a user."""
     body = call.body(ForgetOwner)
     if (body.agent is None) == (body.user is None):
         raise InvalidInput("agent", "or user is required, and not both")

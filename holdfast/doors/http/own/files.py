@@ -1,4 +1,4 @@
-"""Transfer of durable entries as Markdown files."""
+"""Routes that export and import durable entries as Markdown files."""
 
 from functools import partial
 from typing import cast
@@ -18,7 +18,7 @@ from holdfast.memories.durable.wire import entry_to_wire
 
 
 class SentFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One file: where it was, and what it says."""
+    """One file: its path and its text."""
 
     path: str
     text: str
@@ -33,7 +33,7 @@ class NotSent(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Import(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The files to take in, and how; `rejected` are those that could not be sent."""
+    """The files to import, and how; `rejected` are those that could not be sent."""
 
     files: list[SentFile]
     mode: str = "upsert"
@@ -43,7 +43,7 @@ class Import(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 async def export(call: Call) -> Response:
-    """Give out the entries as files, of one moment."""
+    """Export the entries as files, from one snapshot."""
     with_shared: bool = call.query.get("include_workspace", True)
     files = await call.slow(
         lambda hf: export_files(memory_of(call, hf).caller, include_workspace=with_shared)
@@ -52,7 +52,10 @@ async def export(call: Call) -> Response:
 
 
 async def take_in(call: Call) -> Response:
-    """Take files in. On a thread, as a replacing import forgets what no file holds."""
+    """Import files.
+
+    It runs on a thread, because mode `replace` forgets the entries that have no file.
+    """
     body = call.body(Import)
     if body.mode == "replace":
         demand_scope(call.visitor, "admin")

@@ -1,4 +1,4 @@
-"""A store taken whole, followed, and edited once: what a mount asks."""
+"""Routes for mounts: snapshot, changes and idempotent edits of a store."""
 
 import msgspec
 
@@ -14,27 +14,27 @@ from holdfast.memories.stores.records import Applied, record_to_wire
 
 
 class Apply(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Edits to do together, and the id under which they are done once."""
+    """Edits to apply together, and the id under which they are applied once."""
 
     edit_id: str
     edits: list[Edit]
 
 
 async def snapshot(call: Call) -> Response:
-    """Tell of a store whole."""
+    """Return a store with all its memories, at one moment."""
 
     def look(hf: Holdfast) -> Response:
         found = hf.memory_stores.memories.snapshot(call["s"])
-        told = record_to_wire(msgspec.structs.replace(found, memories=()))
-        return of_json({**told, "memories": [encodable(memory) for memory in found.memories]})
+        fields = record_to_wire(msgspec.structs.replace(found, memories=()))
+        return of_json({**fields, "memories": [encodable(memory) for memory in found.memories]})
 
     return await call.slow(look)
 
 
 async def changes(call: Call) -> Response:
-    """Tell what changed, when something did; who waits holds no thread."""
-    query, house, caller = call.query, call.house, caller_of(call)
-    awaited = Awaited(caller, call["s"], query["after"], wait=query.get("wait", 0.0))
+    """Return the changes once there are any; a waiting request holds no thread."""
+    query, house, context = call.query, call.house, caller_of(call)
+    awaited = Awaited(context, call["s"], query["after"], wait=query.get("wait", 0.0))
 
     def look() -> Response | None:
         found = awaited.look()
@@ -43,7 +43,7 @@ async def changes(call: Call) -> Response:
     answer = await house.lanes.slow(look)
     if answer is not None:
         return answer
-    async with house.bell.waiting(caller.workspace, call["s"]) as waiting:
+    async with house.bell.waiting(context.workspace, call["s"]) as waiting:
         while (answer := await house.lanes.slow(look)) is None:
             await waiting.ring(awaited.left)
             if house.stopping.is_set():
@@ -52,7 +52,7 @@ async def changes(call: Call) -> Response:
 
 
 async def apply(call: Call) -> Response:
-    """Do edits together, and once."""
+    """Apply edits together, and once."""
 
     def act(hf: Holdfast) -> list[Applied]:
         body = call.body(Apply)

@@ -1,4 +1,4 @@
-"""Who asks, and the keys by which others may."""
+"""Routes for the identity of a client, and for API keys."""
 
 from typing import Annotated, cast, get_args
 
@@ -13,11 +13,11 @@ from holdfast.ground.pages import Page
 from holdfast.memories.stores.records import Identity, KeyScope
 
 _Scope = Annotated[str, Meta(extra_json_schema={"enum": get_args(KeyScope)})]
-"""The library says which there are, better than a failed conversion would."""
+"""Validated by the library: its message names the scopes, that of a conversion does not."""
 
 
 class CreateKey(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What makes a key."""
+    """Fields of a new key."""
 
     name: str
     scope: _Scope | None = None
@@ -41,7 +41,7 @@ async def me(call: Call) -> Response:
 
 
 async def create_key(call: Call) -> Response:
-    """Make a key; its secret is in this answer alone."""
+    """Create a key; its secret is in this response only."""
     body, visitor = call.body(CreateKey), call.visitor
     scope = cast("KeyScope", "write" if body.scope is None else body.scope)
     if visitor.keyed and body.workspace not in {None, visitor.workspace}:
@@ -63,7 +63,7 @@ async def list_keys(call: Call) -> Response:
 
 
 async def revoke_key(call: Call) -> Response:
-    """End a key."""
+    """Revoke a key."""
     return of_record(await call.slow(lambda hf: hf.keys.revoke(call["id"])))
 
 

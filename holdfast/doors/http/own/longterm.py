@@ -1,6 +1,6 @@
-"""Long-term memory of one user: items and turns, recalled and kept.
+"""Routes of one user's long-term memory: recall, items and turns.
 
-What may be large is read and written on a thread, and not on the loop.
+What may be large is read and written on a thread, not on the event loop.
 """
 
 from typing import Any, Literal, cast
@@ -33,7 +33,7 @@ _TURN_FIELDS = frozenset(Turn.__struct_fields__)
 
 
 class RecallBody(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What to find, how much of it and where; without `touch` it leaves no mark."""
+    """What to recall, and how much of it; without `touch` no access is recorded."""
 
     query: str
     k: int = K
@@ -45,7 +45,7 @@ class RecallBody(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class PostItem(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One sentence about the user; `origin` is `tool` when an agent chose to keep it."""
+    """One sentence about the user; `origin` is `tool` if an agent chose to store it."""
 
     text: str
     kind: str = "fact"
@@ -56,7 +56,7 @@ class PostItem(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class PatchItem(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is to be different of an item."""
+    """Changes of an item."""
 
     text: str | UnsetType = UNSET
     kind: str | UnsetType = UNSET
@@ -64,21 +64,21 @@ class PatchItem(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class RecordTurns(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What was said, each with a role and a text at least."""
+    """Turns to record, each with at least a role and a text."""
 
     turns: list[Any]
     thread_id: str | None = None
 
 
 class PostConversation(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Messages of a conversation, all of them or only what is new."""
+    """Messages of a conversation, all of them or only the new ones."""
 
     messages: list[Any]
     thread_id: str | None = None
 
 
 async def recall(call: Call) -> Response:
-    """Find what answers a query. Who may only read leaves no mark."""
+    """Recall what answers a query; a key that may only read records no access."""
     body = call.body(RecallBody)
 
     def look(hf: Holdfast) -> Response:
@@ -99,7 +99,7 @@ async def recall(call: Call) -> Response:
 
 
 async def remember(call: Call) -> Response:
-    """Keep one sentence."""
+    """Remember one sentence."""
     body = call.body(PostItem)
 
     def act(hf: Holdfast) -> Response:
@@ -113,7 +113,7 @@ async def remember(call: Call) -> Response:
 
 
 async def record(call: Call) -> Response:
-    """Keep what was said, all or nothing of it."""
+    """Record turns, all or none."""
 
     def act(hf: Holdfast) -> Response:
         body = call.body(RecordTurns)
@@ -123,7 +123,7 @@ async def record(call: Call) -> Response:
 
 
 async def converse(call: Call) -> Response:
-    """Keep what is new of a conversation; it is mined later."""
+    """Record the new messages of a conversation; they are mined later."""
 
     def act(hf: Holdfast) -> Response:
         body = call.body(PostConversation)
@@ -167,12 +167,12 @@ async def list_turns(call: Call) -> Response:
 
 
 async def retrieve_item(call: Call) -> Response:
-    """Tell of an item."""
+    """Retrieve an item."""
     return await _retrieve(call, "item")
 
 
 async def retrieve_turn(call: Call) -> Response:
-    """Tell of a turn."""
+    """Retrieve a turn."""
     return await _retrieve(call, "turn")
 
 
@@ -189,11 +189,11 @@ async def _retrieve(call: Call, kind: str) -> Response:
 
 
 async def update(call: Call) -> Response:
-    """Change an item: a person's own data, whatever the switch says."""
+    """Change an item, even if memory is off: it is the user's own data."""
     body = call.body(PatchItem)
 
     def act(hf: Holdfast) -> Response:
-        memory = memory_if_on(call, hf) or _whatever_the_switch_says(data_of(call, hf))
+        memory = memory_if_on(call, hf) or _memory_when_off(data_of(call, hf))
         changed = memory.update(
             call["id"], text=body.text, kind=body.kind, importance=body.importance
         )
@@ -202,7 +202,7 @@ async def update(call: Call) -> Response:
     return await call.slow(act)
 
 
-def _whatever_the_switch_says(data: LongTermData) -> LongTermMemory:
+def _memory_when_off(data: LongTermData) -> LongTermMemory:
     return traced_as(data, LongTermMemory(data.caller))
 
 
@@ -227,13 +227,13 @@ async def _forget(call: Call, kind: str) -> Response:
 
 
 def _message(given: object) -> object:
-    """Return *given*; a Turn where it has a turn's fields instead of a message's."""
+    """Return *given* as a Turn if it has a turn's fields, else unchanged."""
     if not isinstance(given, dict):
         return given
-    told = cast("dict[str, Any]", given)
-    if "text" not in told or not told.keys() <= _TURN_FIELDS:
-        return told
-    fields: dict[str, Any] = {"role": None, **told}
+    message = cast("dict[str, Any]", given)
+    if "text" not in message or not message.keys() <= _TURN_FIELDS:
+        return message
+    fields: dict[str, Any] = {"role": None, **message}
     return Turn(**fields)
 
 

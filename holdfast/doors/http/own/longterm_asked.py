@@ -1,4 +1,4 @@
-"""Whose long-term memory a request is about, whether it is on, and how it is to be."""
+"""User, collection, models and options of a request about long-term memory."""
 
 from collections.abc import Iterable
 from typing import Any, Literal
@@ -22,23 +22,23 @@ from holdfast.memories.longterm.vectors.embedder import checked_model
 USER = "/api/longterm/{user}"
 
 NO_EMBEDDER = "none"
-"""As a model, it says that nothing is compared by meaning."""
+"""As a model, it turns off the comparison by meaning."""
 
 
 class Weighing(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How much counts what."""
+    """Weights of similarity, recency and importance."""
 
     similarity: float
     recency: float
     importance: float
 
     def weights(self) -> Weights:
-        """Return it as the library has it; InvalidInput when it orders nothing."""
+        """Return the library's weights; raise InvalidInput if they order nothing."""
         return Weights(self.similarity, self.recency, self.importance)
 
 
 class LongTermBody(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The options that differ from what is usual."""
+    """The options that differ from the defaults."""
 
     max_items: int | UnsetType = UNSET
     max_turns: int | UnsetType = UNSET
@@ -55,7 +55,7 @@ class LongTermBody(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
     vector_provider: str | UnsetType = UNSET
 
     def options(self) -> LongTermOptions:
-        """Return them as the library has them; InvalidInput names one that is out of range."""
+        """Return the library's options; raise InvalidInput for one out of range."""
         given = {name: value for name, value in asdict(self).items() if value is not UNSET}
         if isinstance(self.weights, Weighing):
             given["weights"] = self.weights.weights()
@@ -78,13 +78,13 @@ SCOPE = (
     Name("extractor", _model, {"type": "string"}),
     Name("options", _options, {"type": "string", "contentMediaType": "application/json"}),
 )
-"""What names the collection, switches it on, and says how it is to be."""
+"""Parameters that name the collection, switch it on, and set its models and options."""
 
 
 def users_route(
     method: Method, below: str, needs: Needs, answer: Handler, summary: str, **more: Any
 ) -> HttpRoute:
-    """Return a route below one user's memory, which a key bound to that user may ask too."""
+    """Return a route of one user's memory; a key bound to that user may use it."""
     query: tuple[Name, ...] = more.pop("query", ())
     return HttpRoute(
         method=method,
@@ -100,7 +100,7 @@ def users_route(
 
 
 def data_of(call: Call, hf: Holdfast) -> LongTermData:
-    """Return the data that *call* is about, which is there whatever the switch says."""
+    """Return the data that *call* is about; it is accessible even if memory is off."""
     return hf.longterm_data(
         call["user"],
         namespace=call.query.get("namespace", NAMESPACE),
@@ -109,10 +109,10 @@ def data_of(call: Call, hf: Holdfast) -> LongTermData:
 
 
 def memory_if_on(call: Call, hf: Holdfast) -> LongTermMemory | None:
-    """Return the memory that *call* is about, or None where it is off.
+    """Return the memory that *call* is about, or None if it is off.
 
-    The operator pays for the models: NotPermitted for one that the server neither allows nor is
-    configured with.
+    The operator pays for the models: raise NotPermitted for one that the server neither allows nor
+    is configured with.
     """
     query = call.query
     embedder: str | None = query.get("embedder")
@@ -143,7 +143,7 @@ def _demand_allowed(call: Call, field: str, model: str) -> None:
 
 
 def memory_of(call: Call, hf: Holdfast) -> LongTermMemory:
-    """Return the memory that *call* is about; LongTermOff says who switched it off."""
+    """Return the memory that *call* is about; raise LongTermOff if it is off."""
     memory = memory_if_on(call, hf)
     if memory is None:
         raise LongTermOff("request" if call.query.get("enabled") is False else "server")
@@ -151,17 +151,17 @@ def memory_of(call: Call, hf: Holdfast) -> LongTermMemory:
 
 
 def of_record(record: Struct, *, status: int = 200) -> Response:
-    """Return *record* as an answer."""
+    """Return *record* as a response."""
     return of_json(to_wire(record), status=status)
 
 
 def of_page(page: Page[Any]) -> Response:
-    """Return *page* as an answer."""
+    """Return *page* as a response."""
     return of_json({"data": [to_wire(each) for each in page.data], "next_page": page.next_page})
 
 
 def of_lines(records: Iterable[dict[str, object]]) -> Response:
-    """Return *records* as an answer of a line of JSON each."""
+    """Return *records* as a response with one line of JSON each."""
     encode = msgspec.json.Encoder().encode
     body = b"".join(encode(each) + b"\n" for each in records)
     return Response(body=body, type=b"application/x-ndjson")

@@ -1,4 +1,4 @@
-"""A user's collection as a whole: how it stands, what waits, given out, taken in, cleared."""
+"""Routes of a collection: status, background work, export, import and erasure."""
 
 from math import isfinite
 from time import monotonic
@@ -22,24 +22,24 @@ from holdfast.memories.longterm.records import Flushed, Remembered, Wire, to_wir
 
 MOST_SECONDS: Final = 60.0
 SECONDS: Final = 30.0
-"""How long a flush waits, unless it says otherwise."""
+"""Time that a flush waits by default."""
 _PIECE: Final = 1.0
-"""Seconds that are waited at a time, so that a server which stops is not kept from it."""
+"""Seconds of one wait, so that a server can stop between two."""
 
 
 class Wait(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How long to wait for what is done in the background."""
+    """Seconds to wait for the background work."""
 
     timeout: float | None = None
 
 
 async def status(call: Call) -> Response:
-    """Tell how the collection stands, and whether memory is on."""
+    """Return the status of the collection, and whether memory is on."""
 
     def look(hf: Holdfast) -> Wire:
         memory = memory_if_on(call, hf)
-        told = to_wire((memory or data_of(call, hf)).status())
-        return {**told, "enabled": memory is not None}
+        fields = to_wire((memory or data_of(call, hf)).status())
+        return {**fields, "enabled": memory is not None}
 
     return of_json(await call.slow(look))
 
@@ -52,7 +52,7 @@ async def flush(call: Call) -> Response:
 
 
 async def retry(call: Call) -> Response:
-    """Queue the jobs again that failed, and wait for them if asked to."""
+    """Queue failed jobs again, and wait for them if a timeout is given."""
     seconds = _seconds(call, 0.0)
     memory = await call.slow(lambda hf: memory_of(call, hf))
     queued = await call.slow(lambda _: memory.retry())
@@ -61,12 +61,12 @@ async def retry(call: Call) -> Response:
 
 
 async def export(call: Call) -> Response:
-    """Give out every turn and every item."""
+    """Export every turn and every item."""
     return await call.slow(lambda hf: of_lines(data_of(call, hf).export()))
 
 
 async def take_in(call: Call) -> Response:
-    """Take in lines as they were given out."""
+    """Import the lines of an export."""
 
     def act(hf: Holdfast) -> Response:
         memory = memory_of(call, hf)
@@ -81,7 +81,7 @@ async def clear(call: Call) -> Response:
 
 
 async def _flushed(call: Call, memory: LongTermMemory, seconds: float) -> Flushed:
-    """Wait at most *seconds*, on a thread that is there for waiting."""
+    """Wait at most *seconds*, on a thread that is reserved for waiting."""
     end = monotonic() + seconds
     results: tuple[Remembered, ...] = ()
     with call.house.room_for_live():

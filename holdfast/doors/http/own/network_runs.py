@@ -1,4 +1,4 @@
-"""Runs of networks, as they were recorded: at their start, and at their end."""
+"""Routes of the records of networks' runs, written at start and end."""
 
 from holdfast.doors.http.call import Call
 from holdfast.doors.http.params import PAGE, WIDE, one_of, text
@@ -20,13 +20,13 @@ async def list_runs(call: Call) -> Response:
 
 
 async def retrieve(call: Call) -> Response:
-    """Tell of a run."""
+    """Retrieve a run."""
     record = await call.quick(lambda hf: hf.network_runs.retrieve(call["id"]))
     return of_json(record.export())
 
 
 async def put(call: Call) -> Response:
-    """Keep a run's record, as it is now."""
+    """Store the current record of a run."""
     return of_json((await call.write(lambda hf: _put(call, hf))).export())
 
 

@@ -1,4 +1,4 @@
-"""Networks of agents that the server runs: listed, run, followed live and cancelled."""
+"""Routes that list, run, follow and cancel the networks of a server."""
 
 import asyncio
 from typing import Any
@@ -23,7 +23,7 @@ _DIGITS = 18
 
 
 class Make(Body, frozen=True):
-    """What a run begins with."""
+    """Input and options of a new run."""
 
     input: str
     thread_id: str | None = None
@@ -34,7 +34,7 @@ class Make(Body, frozen=True):
 
 
 class CancelNetworkRun(Body, frozen=True):
-    """Why a run is to end."""
+    """The reason to cancel a run."""
 
     reason: str = ""
 
@@ -60,7 +60,7 @@ async def list_networks(call: Call) -> Response:
 
 
 async def run(call: Call) -> Response | LiveAnswer:
-    """Run a network: to its end, or as its events."""
+    """Run a network; return its result, or stream its events."""
     network = call.house.served.network(call["name"])
     going = _started(call, network)
     if b"text/event-stream" not in call.headers.get(b"accept", b""):
@@ -73,7 +73,7 @@ async def run(call: Call) -> Response | LiveAnswer:
 
 
 async def follow(call: Call) -> LiveAnswer:
-    """Send what happens in a run past a number, and then its end."""
+    """Stream the events of a run after a number, then its end."""
     run_id, after = call["id"], _after(call)
     going = call.house.served.going(call.visitor.workspace, run_id)
     if going is not None:
@@ -97,7 +97,7 @@ async def follow(call: Call) -> LiveAnswer:
 
 
 async def cancel(call: Call) -> Response:
-    """Cancel a run that goes on in this process."""
+    """Cancel a run that is active in this process."""
     run_id = call["id"]
     reason = call.body(CancelNetworkRun).reason if call.raw else ""
     going = call.house.served.going(call.visitor.workspace, run_id)
@@ -117,31 +117,31 @@ async def cancel(call: Call) -> Response:
 def _started(call: Call, network: Any) -> Going:
     from holdfast.runtime import UserMessage
 
-    asked = call.body(Make, WIDE)
-    message = UserMessage(asked.input, system_prompt=asked.system_prompt)
+    body = call.body(Make, WIDE)
+    message = UserMessage(body.input, system_prompt=body.system_prompt)
     options: dict[str, Any] = {
         name: value
         for name in ("thread_id", "data", "run_id")
-        if (value := getattr(asked, name)) is not None
+        if (value := getattr(body, name)) is not None
     }
-    if asked.max_iter is not UNSET:
-        options["max_iter"] = asked.max_iter
+    if body.max_iter is not UNSET:
+        options["max_iter"] = body.max_iter
     return call.house.served.start(network, call.handles.plain, message, options)
 
 
 def _live(call: Call, going: Going, after: int) -> LiveAnswer:
     async def send(piece: Piece) -> None:
         with call.house.room_for_live():
-            async for told in followed(going, after, BEAT):
-                await piece(STILL_HERE if told is None else lines(str(told[0]), *told[1:]))
+            async for event in followed(going, after, BEAT):
+                await piece(STILL_HERE if event is None else lines(str(event[0]), *event[1:]))
 
     return LiveAnswer(run=send)
 
 
 def _end(record: RunRecord) -> bytes:
-    """Return the event by which *record* ended, as far as it tells."""
+    """Return the final event of *record*, as far as it is recorded."""
     type = f"run.{record.status}"
-    told = {
+    event = {
         "type": type,
         "seq": None,
         "at": None if record.ended_at is None else to_text(record.ended_at),
@@ -158,11 +158,11 @@ def _end(record: RunRecord) -> bytes:
             "dropped": record.extras.get("dropped", []),
         },
     }
-    return lines("", type, msgspec.json.encode(told))
+    return lines("", type, msgspec.json.encode(event))
 
 
 def _after(call: Call) -> int:
-    """Return the number of the last event that was seen; the header stands before the query."""
+    """Return the number of the last event received: by the header, else the query."""
     header = call.headers.get(b"last-event-id", b"").strip().decode("latin-1")
     if not header:
         return call.query.get("after", -1)

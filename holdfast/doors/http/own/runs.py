@@ -44,7 +44,7 @@ class CancelRun(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Steer(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is told to a run, and to which of its steps: null is all that are running."""
+    """A message to a run, and the step that gets it; null: all running steps."""
 
     text: str
     step: str | None = None
@@ -58,48 +58,48 @@ async def list_all(call: Call) -> Response:
 
 
 async def retrieve(call: Call) -> Response:
-    """Tell of a run."""
+    """Retrieve a run."""
     return of_json(run_to_wire(await call.slow(lambda hf: hf.runs.retrieve(call["run"]))))
 
 
 async def entries(call: Call) -> Response:
-    """List what the memory of a run held last, as its list tool tells it."""
+    """List the last entries of a run's memory, in the format of its list tool."""
     query = call.query
     among = filter_of(
         query.get("kinds"), query.get("keys"), query.get("key_prefix"), query.get("sources")
     )
-    asked = asked_for(
+    request = asked_for(
         among, order=query.get("order"), limit=query.get("limit"), page=query.get("page")
     )
-    return of_json(await call.slow(lambda hf: entries_told(_looking(hf), call["run"], asked)))
+    return of_json(await call.slow(lambda hf: entries_told(_reading(hf), call["run"], request)))
 
 
 async def entry(call: Call) -> Response:
-    """Tell of one entry of a run, as its read tool tells it."""
-    wanted = checked_wish(call.query.get("path"), call.query.get("offset", 0))
+    """Retrieve one entry of a run, in the format of its read tool."""
+    part = checked_wish(call.query.get("path"), call.query.get("offset", 0))
 
     def look(hf: Holdfast) -> Response:
-        return of_json(entry_told(_looking(hf), call["run"], call["key"], wanted))
+        return of_json(entry_told(_reading(hf), call["run"], call["key"], part))
 
     return await call.slow(look)
 
 
-def _looking(hf: Holdfast) -> RunsContext:
-    """Return who looks, once all that happened in this process is in the records."""
-    caller = hf.runs.caller
-    caller.demand("read")
+def _reading(hf: Holdfast) -> RunsContext:
+    """Return the context, after the pending events of this process are written."""
+    context = hf.runs.caller
+    context.demand("read")
     hf.run_attachments.flush()
-    return caller
+    return context
 
 
 async def delete(call: Call) -> Response:
-    """Delete the record of a run; on a thread, because erased bytes are waited for."""
+    """Delete the record of a run; run on a thread, which waits for the erasure."""
     await call.slow(lambda hf: hf.runs.delete(call["run"]))
     return of_json({"id": call["run"], "type": "run_deleted"})
 
 
 async def cancel(call: Call) -> Response:
-    """Cancel a run of this process; it ends when what it is doing is torn down."""
+    """Cancel a run of this process; it ends once its current work is torn down."""
     body = call.body(CancelRun) if call.raw.strip() else CancelRun()
     await call.slow(lambda hf: hf.runs.cancel(call["run"], body.reason))
     return of_json({"id": call["run"]}, status=202)
@@ -172,7 +172,10 @@ ROUTES = (
 
 
 class PutRun(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A run that begins; `holder` is whoever reports it, `started_at` milliseconds since 1970."""
+    """A run that begins, reported by `holder`.
+
+    `started_at` is in milliseconds since 1970.
+    """
 
     holder: str
     name: str
@@ -183,7 +186,7 @@ class PutRun(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class PostedEvent(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Something that happened, at milliseconds since 1970."""
+    """An event of a run, at milliseconds since 1970."""
 
     type: str
     at: int
@@ -191,7 +194,10 @@ class PostedEvent(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class PostedEntry(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An entry as it is now; `value` is JSON as text, or a string of JSON that is a part."""
+    """The current state of an entry.
+
+    `value` is JSON as text; if it is only a part, a JSON string with that part.
+    """
 
     key: str
     kind: str
@@ -209,7 +215,10 @@ class PostedEntry(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class PostEvents(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A report: `number` counts those of the holder; the same number twice is taken once."""
+    """A report of what happened in a run.
+
+    `number` counts the reports of the holder; a repeated number is taken once.
+    """
 
     holder: str
     number: int
@@ -221,7 +230,7 @@ class PostEvents(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 async def put(call: Call) -> Response:
-    """Show a run that begins."""
+    """Record the start of a run of another process."""
     body, run_id = call.body(PutRun), call["run"]
     opening = checked_opening(RunStart(run_id=run_id, **asdict(body)))
     await call.write(lambda hf: begin(_writing(hf), opening))
@@ -229,7 +238,7 @@ async def put(call: Call) -> Response:
 
 
 async def post(call: Call) -> Response:
-    """Take a report of a run."""
+    """Record a report of a run."""
     body, run_id = call.body(PostEvents), call["run"]
     report = checked_report(
         RunReport(
@@ -247,10 +256,10 @@ async def post(call: Call) -> Response:
 
 
 def _writing(hf: Holdfast) -> RunsContext:
-    """Return who reports, if it may."""
-    caller = hf.runs.caller
-    caller.demand("write")
-    return caller
+    """Return the context, if it may write."""
+    context = hf.runs.caller
+    context.demand("write")
+    return context
 
 
 REPORT_ROUTES = (

@@ -1,4 +1,4 @@
-"""What holds for every store of a workspace."""
+"""Routes of the settings of a workspace's memory stores."""
 
 from msgspec import UNSET, UnsetType
 
@@ -17,7 +17,7 @@ class ChangeSettings(Body, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 async def retrieve(call: Call) -> Response:
-    """Tell the settings."""
+    """Return the settings."""
     return of_record(await call.quick(lambda hf: hf.memory_stores.settings()))
 
 

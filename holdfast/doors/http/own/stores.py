@@ -1,4 +1,4 @@
-"""What our stores do beyond the contract: by path, by words, back in time, many at once."""
+"""Our own routes of memory stores, beyond the contract of the official SDK."""
 
 from holdfast.doors.http.call import Call, store_there, store_writable
 from holdfast.doors.http.params import Body, integer, text
@@ -11,20 +11,20 @@ STORE = "/api/memory_stores/{s}"
 
 
 class RenameBody(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """From where to where, a memory or a directory."""
+    """Old and new path of a memory or a directory."""
 
     old_path: str
     new_path: str
 
 
 class DeleteUnder(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What to delete, a memory or a directory."""
+    """Path of a memory or a directory to delete."""
 
     path: str
 
 
 async def at(call: Call) -> Response:
-    """Tell of the memory at a path."""
+    """Retrieve the memory at a path."""
     path: str = call.query["path"]
     memory = await call.quick(lambda hf: hf.memory_stores.memories.at(call["s"], path))
     if memory is None:
@@ -41,24 +41,24 @@ async def search(call: Call) -> Response:
 
 
 async def diff(call: Call) -> Response:
-    """Tell what changed from one version to another."""
+    """Compare two versions."""
     query = call.query
     text = await call.slow(
         lambda hf: hf.memory_stores.memory_versions.diff(
             query["from"], query["to"], memory_store_id=call["s"]
         )
     )
-    told = {"type": "memory_diff", "from": query["from"], "to": query["to"], "diff": text}
-    return of_json(told)
+    fields = {"type": "memory_diff", "from": query["from"], "to": query["to"], "diff": text}
+    return of_json(fields)
 
 
 async def restore(call: Call) -> Response:
-    """Make a version's content the memory's again."""
-    asked_at = call.house.clock.now()
+    """Restore the content of a version."""
+    requested_at = call.house.clock.now()
     memory = await call.write(
         lambda hf: hf.memory_stores.memory_versions.restore(call["v"], memory_store_id=call["s"])
     )
-    if memory.updated_at < asked_at:
+    if memory.updated_at < requested_at:
         call.house.metrics.unchanged()
     return of_record(memory)
 

@@ -29,34 +29,34 @@ from holdfast.memories.run.records.read import (
 )
 
 BEAT = 15.0
-"""Seconds of quiet after which a comment tells that the line still stands."""
+"""Seconds without an event after which a comment keeps the connection alive."""
 
 WAITING_MOST = 1_000
-"""Events that wait for a slow reader; past that it is told that it missed some."""
+"""Events that are queued for a slow reader; beyond that it gets `feed.reset`."""
 
 RESET = "feed.reset"
 STILL_HERE = b": still here\n\n"
-"""A comment, which says nothing."""
+"""A comment, which clients ignore."""
 
 
 async def follow_events(call: Call) -> LiveAnswer:
     """Send each event of the workspace, from a position or from now on."""
     query, house, workspace = call.query, call.house, call.visitor.workspace
-    asked: str = query.get("types", "")
-    types = frozenset(each for each in asked.split(",") if each)
+    requested: str = query.get("types", "")
+    types = frozenset(each for each in requested.split(",") if each)
     after: str | None = call.headers.get(b"last-event-id", b"").decode("latin-1") or None
     after = after or query.get("after")
     engine = house.hf.engine.scoped(Scope(workspace=workspace))
     with house.room_for_live():
-        following = await house.lanes.slow(lambda: _Following(engine, after, types))
+        following = await house.lanes.slow(lambda: _FeedStream(engine, after, types))
 
     async def run(piece: Piece) -> None:
-        passing = _Passing(workspace, types)
-        with closing(following), house.room_for_live(), house.hearing(passing.hear):
+        transient = _TransientEvents(workspace, types)
+        with closing(following), house.room_for_live(), house.hearing(transient.hear):
             await piece(following.greeting)
             async with asyncio.TaskGroup() as both:
                 both.create_task(_sent(piece, partial(house.lanes.live, following.next)))
-                both.create_task(_sent(piece, passing.next))
+                both.create_task(_sent(piece, transient.next))
 
     return LiveAnswer(run=run)
 
@@ -66,8 +66,8 @@ async def _sent(piece: Piece, next: Callable[[], Awaitable[bytes]]) -> None:
         await piece(await next())
 
 
-class _Passing:
-    """Events that are told once and written nowhere: of this process, from now on."""
+class _TransientEvents:
+    """Events of this process that are published but not stored, from now on."""
 
     def __init__(self, workspace: str, types: frozenset[str]) -> None:
         self._loop, self._types = asyncio.get_running_loop(), types
@@ -75,24 +75,27 @@ class _Passing:
         self._queue: asyncio.Queue[bytes] = asyncio.Queue()
 
     def hear(self, event: Event) -> None:
-        """Keep *event* if it is wanted; on whichever thread it happened."""
-        wanted = not self._types or event.type in self._types
-        if wanted and not event.cursor and event.workspace in self._workspaces:
-            self._loop.call_soon_threadsafe(self._keep, _frame(event))
+        """Queue *event* if its type and workspace match; callable on any thread."""
+        matching = not self._types or event.type in self._types
+        if matching and not event.cursor and event.workspace in self._workspaces:
+            self._loop.call_soon_threadsafe(self._enqueue, _frame(event))
 
-    def _keep(self, frame: bytes) -> None:
+    def _enqueue(self, frame: bytes) -> None:
         if self._queue.qsize() < WAITING_MOST:
             self._queue.put_nowait(frame)
         elif self._queue.qsize() == WAITING_MOST:
             self._queue.put_nowait(lines("", RESET, b"{}"))
 
     async def next(self) -> bytes:
-        """Return the next one."""
+        """Wait for the next event, and return it."""
         return await self._queue.get()
 
 
-class _Following:
-    """A feed, as the bytes of a stream. One that was left behind says so and goes on from now."""
+class _FeedStream:
+    """The event feed as the bytes of a stream.
+
+    If its cursor has expired, it sends `feed.reset` and continues from now.
+    """
 
     def __init__(self, engine: Engine, after: str | None, types: frozenset[str]) -> None:
         self._engine, self._types = engine, types
@@ -104,7 +107,7 @@ class _Following:
             self.greeting = self._reset()
 
     def next(self) -> bytes:
-        """Return what came, after at most 15 s."""
+        """Return the next events, or a comment after `BEAT` seconds."""
         try:
             events = self._feed.poll(BEAT)
         except CursorExpired:
@@ -118,15 +121,15 @@ class _Following:
         self._feed.close()
 
     def _framed(self, events: Sequence[Event]) -> bytes:
-        wanted = [each for each in events if not self._types or each.type in self._types]
-        return b"".join(map(_frame, wanted))
+        matching = [each for each in events if not self._types or each.type in self._types]
+        return b"".join(map(_frame, matching))
 
     def _reset(self) -> bytes:
         return lines(self._feed.cursor, RESET, b"{}")
 
 
 def _frame(event: Event) -> bytes:
-    told = {
+    fields = {
         "type": event.type,
         "at": to_rfc3339(event.at),
         "workspace": event.workspace,
@@ -137,13 +140,13 @@ def _frame(event: Event) -> bytes:
         "seq": event.seq,
         "cursor": event.cursor,
     }
-    return lines(event.cursor, event.type, msgspec.json.encode(told))
+    return lines(event.cursor, event.type, msgspec.json.encode(fields))
 
 
 def lines(position: str, type: str, data: bytes) -> bytes:
     """Return one message of a stream: of *type*, at *position* if it has one."""
-    told = b"event: %b\ndata: %b\n\n" % (type.encode(), data)
-    return b"id: %b\n%b" % (position.encode(), told) if position else told
+    message = b"event: %b\ndata: %b\n\n" % (type.encode(), data)
+    return b"id: %b\n%b" % (position.encode(), message) if position else message
 
 
 ROUTES = (
@@ -162,22 +165,22 @@ _DIGITS = 18
 
 
 async def follow_run(call: Call) -> LiveAnswer:
-    """Send what happened in a run past a number, and what happens."""
+    """Stream the events of a run after a number, past and future."""
     house, run_id, after = call.house, call["run"], _after(call)
     with house.room_for_live():
         first = await call.slow(lambda hf: _first(hf, run_id, after))
 
     async def run(piece: Piece) -> None:
-        seen, told_at = first, monotonic()
+        seen, sent_at = first, monotonic()
         with house.room_for_live():
             await piece(STILL_HERE)
             while True:
-                told = _told(run_id, seen)
-                if not told and monotonic() - told_at >= BEAT:
-                    told = STILL_HERE
-                if told:
-                    await piece(told)
-                    told_at = monotonic()
+                message = _messages(run_id, seen)
+                if not message and monotonic() - sent_at >= BEAT:
+                    message = STILL_HERE
+                if message:
+                    await piece(message)
+                    sent_at = monotonic()
                 if seen.over:
                     return
                 await asyncio.sleep(LOOKS_EVERY)
@@ -191,13 +194,13 @@ async def follow_run(call: Call) -> LiveAnswer:
 
 
 def _first(hf: Holdfast, run_id: str, after: int) -> RunProgress:
-    """Return what can be seen now, what happened in this process included."""
+    """Return the current progress, with the pending events of this process."""
     hf.run_attachments.flush()
     return look(hf.runs.caller, run_id, after)
 
 
 def _after(call: Call) -> int:
-    """Return the number of the last event that was seen; the header stands before the query."""
+    """Return the number of the last event received: by the header, else the query."""
     header = call.headers.get(b"last-event-id", b"").strip().decode("latin-1")
     if not header:
         return checked_after(call.query.get("after", 0))
@@ -206,12 +209,14 @@ def _after(call: Call) -> int:
     return checked_after(int(header))
 
 
-def _told(run_id: str, seen: RunProgress) -> bytes:
-    """Return what *seen* comes to as messages of a stream."""
-    told = [lines(str(each.seq), each.type, event_to_wire(run_id, each)) for each in seen.events]
+def _messages(run_id: str, seen: RunProgress) -> bytes:
+    """Return *seen* as messages of a stream, with the end if the run is over."""
+    message = [lines(str(each.seq), each.type, event_to_wire(run_id, each)) for each in seen.events]
     if seen.over:
-        told.append(lines("", ENDED, msgspec.json.encode({"run_id": run_id, "state": seen.state})))
-    return b"".join(told)
+        message.append(
+            lines("", ENDED, msgspec.json.encode({"run_id": run_id, "state": seen.state}))
+        )
+    return b"".join(message)
 
 
 RUN_EVENT_ROUTES = (

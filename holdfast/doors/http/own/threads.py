@@ -1,6 +1,7 @@
-"""Threads: what was said to networks of agents and what came of it, over many runs.
+"""Routes of threads: messages to networks of agents and results, over many runs.
 
-Bodies and pages may be large, so all but one thread's row is read and written on a thread.
+Bodies and pages may be large, so they are read and written on a worker thread, but for the row of
+one thread.
 """
 
 from typing import Any
@@ -20,7 +21,10 @@ ONE = f"{THREADS}/{{id}}"
 
 
 class PostThreadTurns(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Turns of a thread: `{"kind": "user", "message": …}` or `{"kind": "result", "result": …}`."""
+    """Turns of a thread.
+
+    Each is `{"kind": "user", "message": …}` or `{"kind": "result", "result": …}`.
+    """
 
     turns: list[Any]
 
@@ -38,12 +42,12 @@ async def list_threads(call: Call) -> Response:
 
 
 async def retrieve(call: Call) -> Response:
-    """Tell of a thread."""
+    """Retrieve a thread."""
     return of_json(exported(await call.quick(lambda hf: hf.threads.retrieve(call["id"]))))
 
 
 async def delete(call: Call) -> Response:
-    """Delete a thread with its turns and runs; erased bytes are waited for."""
+    """Delete a thread with its turns and runs; wait for the erasure."""
     deleted = await call.slow(lambda hf: hf.threads.delete(call["id"]))
     return of_json(exported(_Deleted(id=call["id"], deleted=deleted)))
 

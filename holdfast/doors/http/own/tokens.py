@@ -1,4 +1,4 @@
-"""Tokens by which a worker or a mount writes as a session."""
+"""Routes of the tokens by which a worker or a mount writes as a session."""
 
 from holdfast.doors.http.call import Call, session_there
 from holdfast.doors.http.params import Body
@@ -10,13 +10,13 @@ TOKENS = "/api/sessions/{id}/tokens"
 
 
 class CreateToken(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How long a token is good for, in seconds; null: as long as its session."""
+    """Lifetime of a token in seconds; null: as long as its session."""
 
     expires_in: float | None = None
 
 
 async def create(call: Call) -> Response:
-    """Make a token; its secret is in this answer alone."""
+    """Create a token; its secret is in this response only."""
     body = call.body(CreateToken) if call.raw.strip() else CreateToken()
     return of_record(
         await call.write(
@@ -26,12 +26,12 @@ async def create(call: Call) -> Response:
 
 
 async def list_all(call: Call) -> Response:
-    """List a session's tokens that are good."""
+    """List a session's valid tokens."""
     return await call.slow(lambda hf: of_page(Page(hf.sessions.list_tokens(call["id"]))))
 
 
 async def revoke(call: Call) -> Response:
-    """End a token."""
+    """Revoke a token."""
     return of_record(
         await call.write(lambda hf: hf.sessions.revoke_token(call["tid"], session_id=call["id"]))
     )
