@@ -101,7 +101,7 @@ class AgentStart(Struct, frozen=True, kw_only=True):
 
 Started: TypeAlias = AgentStart | dict[str, Any] | None
 Enabled: TypeAlias = Callable[[Any, AnyRun], bool | Awaitable[bool]]
-"""Whether an agent may be called in a run. A user's may be written for an `Agent`."""
+"""Returns whether an agent may be called in a run; a user's may expect an `Agent`."""
 OnStart: TypeAlias = Callable[[AgentStart], Started | Awaitable[Started]]
 
 
@@ -150,7 +150,7 @@ class AgentSpec:
             )
 
     def replace(self, **changes: Any) -> Self:
-        """Return a copy of it with *changes*."""
+        """Return a copy with *changes*."""
         return replace(self, **changes)
 
     def with_model(self, model: AnyModel | None) -> Self:
@@ -159,7 +159,7 @@ class AgentSpec:
 
 
 def check_name(name: object) -> None:
-    """Raise InvalidInput unless *name* may be an agent's."""
+    """Raise InvalidInput unless *name* is valid for an agent."""
     if not isinstance(name, str) or not 1 <= len(name) <= NAME_LIMIT:
         raise InvalidInput("name", f"must be text of 1 to {NAME_LIMIT} characters", given=name)
     if name != name.strip() or any(unicodedata.category(char) == "Cc" for char in name):

@@ -183,6 +183,10 @@ class Context:
     piece. With *hf* the run is to be seen in `hf.runs`, as one of *agent*. *sleep* waits before a
     failed request is tried again. Spans go to *tracer_provider*, without content unless
     *trace_content*.
+
+    >>> context = Context(run_id="run_1")
+    >>> context.memory.run_id, context.usage.requests
+    ('run_1', 0)
     """
 
     def __init__(
@@ -277,7 +281,7 @@ class Context:
 
     @property
     def cancelled(self) -> str | None:
-        """The reason the run was cancelled for; None while it was not."""
+        """The reason of the cancellation; None while the run is not cancelled."""
         return self._cancelling.reason
 
     def when_cancelled(self, hear: Callable[[], None]) -> Callable[[], None]:
@@ -335,7 +339,7 @@ class Context:
             events.tell_soon(lambda: self.stamped(event))
 
     def stamped(self, event: ExecutionEvent) -> ExecutionEvent:
-        """Return *event* as the next one of this run, now."""
+        """Return *event* with the run's id, its next number and the present instant."""
         return event.of(self.run_id, seq=self._numbers.next(), at=self.now())
 
 
@@ -358,7 +362,7 @@ class _Usage:
 
 
 class _Numbers:
-    """Numbers events from 1."""
+    """The sequence numbers of events, from 1."""
 
     def __init__(self) -> None:
         self._last = 0

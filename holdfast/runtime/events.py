@@ -150,7 +150,7 @@ class StepResult(ExecutionEvent):
 
 @dataclass(frozen=True, kw_only=True)
 class ToolCallUpdate(ExecutionEvent):
-    """A model called a tool; *message* says so in one line for a person."""
+    """A tool call of a model; *message* describes it in one line for people."""
 
     type: ClassVar[str] = "tool_call_update"
     task_id: str | None = None

@@ -122,7 +122,7 @@ class KeepsRuns(Protocol):
 History: TypeAlias = (
     CreatesThreads | GivesResults | TakesUserMessages | TakesResults | EndsRuns | KeepsRuns
 )
-"""Any object that has one of these methods, or more."""
+"""An object with one or more of these methods."""
 
 
 async def asked(history: History, method: str, *given: object) -> Any:

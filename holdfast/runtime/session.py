@@ -44,7 +44,7 @@ RECALL_SECONDS: Final = 2.0
 FLUSH_SECONDS: Final = 2.0
 """Time limit of mining at close."""
 UNAVAILABLE: Final = '<durable_memory unavailable="true"/>'
-"""System text after a failed hydration: the memory is unavailable, not empty."""
+"""Seconds that a turn waits for recall."""
 
 
 class SessionEvents:

@@ -1,4 +1,4 @@
-"""Follow a run from outside it."""
+"""Wait for entries and follow events of a run's memory."""
 
 import asyncio
 from collections import deque

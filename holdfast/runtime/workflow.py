@@ -68,7 +68,7 @@ class AgentStepNode:
 
 
 class AgentStepExecutor:
-    """Executes *node* with the tools it may use, and with *model* if it has none."""
+    """Executes *node* with those of *tools* it may use, and *model* if it has none."""
 
     def __init__(
         self,

@@ -152,7 +152,10 @@ class Remembering:
 
 
 def context_of(agent: AgentSpec, context: Context) -> ContextOf:
-    """Return what makes the `ToolContext` of each call, with a new state."""
+    """Return what makes the `ToolContext` of *agent*'s calls in *context*.
+
+    They share one new state.
+    """
     state = NetworkState(clock=context.clock)
 
     def tool_context(ctx: RunContext[Any]) -> ToolContext:
@@ -317,7 +320,7 @@ async def run_alone(
 def stream_alone(
     agent: AgentSpec, input: str | UserMessage, options: AgentRunOptions
 ) -> AsyncGenerator[RunEvent]:
-    """Yield the events of one call of *agent*; raise RunFailed if it failed."""
+    """Yield the events of calling *agent* with *input*; raise RunFailed if it fails."""
     # The generator itself: closing one that goes through another would leave that one open.
     return followed(lambda sink: run_alone(agent, input, options, sink=sink))
 

@@ -592,7 +592,7 @@ class AgentCall:
         return self._record.result(exchanged, stop_reason=ending.reason, error=ending.error())
 
     async def _finished(self) -> InferenceResult:
-        """Return the result as the agent's hook leaves it."""
+        """Return the result as changed by the agent's hook."""
         result = self._result()
         if self.ending.reason == "hook_error":
             return result

@@ -1,1 +1,1 @@
-"""Networks: agents called in turn, as a router says, over one state."""
+"""Networks: agents on one state, called in turn as a router decides."""

@@ -87,7 +87,7 @@ class RouterContext(Struct, frozen=True, kw_only=True):
 
 
 class Router(Protocol):
-    """Decides which agents go next: a function, plain or awaitable."""
+    """Decides which agents run next: a function, plain or awaitable."""
 
     def __call__(self, ctx: RouterContext, /) -> AnyRoute | Awaitable[AnyRoute]:
         """Return the decision."""
@@ -124,7 +124,7 @@ def known(given: object, agents: AgentRoster) -> Agent:
 
 
 def bad(reason: str, given: object = None) -> BadRoute:
-    """Return the error for an invalid decision."""
+    """Return the error for an invalid decision, with *reason*."""
     error = BadRoute(reason)
     error.__cause__ = InvalidInput("route", reason, given=given)
     return error

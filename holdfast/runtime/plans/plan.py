@@ -257,7 +257,7 @@ class Step(Progress):
     retries: int = 0
 
     def to_json(self) -> str:
-        """Return what its author wrote, as JSON."""
+        """Return the author's fields as JSON."""
         return written(self)
 
     @staticmethod

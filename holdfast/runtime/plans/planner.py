@@ -201,7 +201,10 @@ class Draft:
     def _refused(
         self, problems: list[PlanProblem], *, because: Iterable[PlanProblem] = ()
     ) -> Answer:
-        """Return *problems* as the result; store them after those they are *because* of."""
+        """Return *problems* as the result.
+
+        The draft's `problems` become these, after those they are *because* of.
+        """
         self.failures += 1
         self.problems = (*because, *problems)
         return {"status": "validation_failed", "errors": [str(each) for each in problems]}

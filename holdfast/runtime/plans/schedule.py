@@ -63,7 +63,7 @@ class PlanContext:
         return None if sets else set(known)
 
     def check(self, task: Task) -> None:
-        """Raise what would prevent the start of all steps: NoModel, ToolNameTaken."""
+        """Raise what would prevent each step of *task*: NoModel, ToolNameTaken."""
         self.executor(task, task.steps[0])
 
     def executor(

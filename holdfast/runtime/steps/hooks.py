@@ -1,4 +1,4 @@
-"""Run the hooks of an agent in a step or a team turn."""
+"""Run the hooks of an agent in a step or a team turn, as in any other call."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -375,7 +375,7 @@ def _refused(data: JSON, tool: ToolsetTool[Any]) -> bool:
 def _failed_call(
     error: Exception, name: str, pages: ResultPages | None
 ) -> tuple[JSON, ToolCallOutcome]:
-    """Return the error of a call of *name* for the model."""
+    """Return *error*, raised by a call of *name*, for the model."""
     # No provider accepts a lone surrogate.
     kind, message = type(error).__name__, str(error).encode(errors="replace").decode()
     if isinstance(error, BadArguments):

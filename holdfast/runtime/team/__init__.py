@@ -1,1 +1,1 @@
-"""Teams: a board of tasks, a bus of messages, and agents that take turns at both."""
+"""Teams: a board of tasks, a bus of messages, and agents that take turns."""

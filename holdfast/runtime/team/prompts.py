@@ -20,7 +20,7 @@ Strategy = Literal["coordinator", "hybrid", "autonomous"]
 Occasion = Literal["lay out", "remind", "repair", "last call", "go on"]
 
 MEMORY: Final = "## Shared Memory (progressive disclosure)"
-"""The heading of the section on run memory."""
+"""The heading of the section on run memory, with the same text as for all agents."""
 
 TITLE: Final = 80
 """Characters of an objective in a title."""

@@ -112,7 +112,7 @@ def _missing(task: BoardTask, team: Sequence[Workforce]) -> str:
 
 
 class TeamEvents:
-    """Emits events to the feed that was open when this was made."""
+    """Emits events of *context* to the feed that was open when this was made."""
 
     def __init__(self, context: Context) -> None:
         self._context, self._feed = context, feed.get()
