@@ -115,7 +115,7 @@ class CommandContext:
 
 
 def is_server(db: str | None) -> bool:
-    """Tell whether *db* is the URL of a server."""
+    """Return whether *db* is the URL of a server."""
     return db is not None and db.lower().startswith(("http://", "https://"))
 
 

@@ -166,7 +166,7 @@ ANSWERS: dict[type[HoldfastError], tuple[int, str]] = {
 TOLD_BY_CONTRACT: dict[type[HoldfastError], tuple[str, ...]] = {
     errors.PathTaken: ("conflicting_memory_id", "conflicting_path")
 }
-"""The facts that a contract route's body holds; every other error has none there."""
+"""The facts that a contract route's body holds; no other error has any there."""
 
 
 def status_and_type(kind: type[HoldfastError]) -> tuple[int, str]:

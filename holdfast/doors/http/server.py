@@ -117,12 +117,12 @@ class OneWriteProtocol(HttpToolsProtocol):
         self._watch()
 
     def on_message_begin(self) -> None:
-        """Note that a head begins, and whether its bytes are counted from its first one."""
+        """Record that a head begins, and whether all of its bytes are counted."""
         super().on_message_begin()
         self._part, self._counted = "head", bool(self._head_bytes)
 
     def on_headers_complete(self) -> None:
-        """Begin the request, unless its head is over a limit."""
+        """Start the request, unless its head exceeds a limit."""
         limits = self._limits
         if len(self.headers) > limits.head_lines:
             self._fault = HeadTooLarge(limits.head_lines, "header lines")
@@ -144,7 +144,7 @@ class OneWriteProtocol(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """Note that the request is complete."""
+        """Record that the request is complete."""
         self._part, self._head_bytes = None, 0
         super().on_message_complete()
 
@@ -157,7 +157,7 @@ class OneWriteProtocol(HttpToolsProtocol):
             self._watch()
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what is not HTTP, or is over a limit, and close."""
+        """Answer input that is not HTTP, or exceeds a limit, and close."""
         del msg
         next = "Send HTTP/1.1, as its standard says."
         self._refuse(self._fault or InvalidInput("request", "is not HTTP", next=next))
@@ -293,25 +293,25 @@ class Workers:
         }
         try:
             while len(self._alive) < self._count:
-                self._begin()
+                self._fork()
             while self._alive:
-                self._mind(*os.wait())
+                self._on_exit(*os.wait())
         finally:
             for each, handler in before.items():
                 signal.signal(each, handler)
         return 0
 
-    def _begin(self) -> None:
+    def _fork(self) -> None:
         sys.stderr.flush()
         first, self._first = self._first, False
         process = os.fork()
         if process == 0:
-            self._live(first=first)
+            self._run_child(first=first)
         self._alive.add(process)
         if self._stopping:
             self._send_signal(process, signal.SIGTERM)
 
-    def _live(self, *, first: bool) -> None:
+    def _run_child(self, *, first: bool) -> None:
         """Run the work in the child process, and exit with its code."""
         code = 1
         try:
@@ -324,14 +324,14 @@ class Workers:
             sys.stderr.flush()
             os._exit(code)
 
-    def _mind(self, process: int, status: int) -> None:
+    def _on_exit(self, process: int, status: int) -> None:
         self._alive.discard(process)
         if self._stopping:
             return
         _log.error("a worker ended by itself (%d)", os.waitstatus_to_exitcode(status))
         time.sleep(PAUSE)
         if not self._stopping:
-            self._begin()
+            self._fork()
 
     def _on_signal(self, sig: int, frame: FrameType | None) -> None:
         del sig, frame

@@ -27,7 +27,7 @@ class CreateKey(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 async def me(call: Call) -> Response:
-    """Retrieve the caller's identity and scope."""
+    """Return the client's identity and scope."""
     visitor = call.visitor
     return of_record(
         Identity(

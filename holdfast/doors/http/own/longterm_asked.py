@@ -143,7 +143,10 @@ def _demand_allowed(call: Call, field: str, model: str) -> None:
 
 
 def memory_of(call: Call, hf: Holdfast) -> LongTermMemory:
-    """Return the memory that *call* is about; raise LongTermOff if it is off."""
+    """Return the memory that *call* is about; raise LongTermOff if it is off.
+
+    The error says whether the request or the server switched it off.
+    """
     memory = memory_if_on(call, hf)
     if memory is None:
         raise LongTermOff("request" if call.query.get("enabled") is False else "server")

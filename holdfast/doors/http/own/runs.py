@@ -106,7 +106,7 @@ async def cancel(call: Call) -> Response:
 
 
 async def steer(call: Call) -> Response:
-    """Put a message before the next request of a run's steps."""
+    """Send a message to the running steps of a run, before their next request."""
     body = call.body(Steer)
     steps = await call.slow(lambda hf: hf.runs.steer(call["run"], body.text, step=body.step))
     return of_json({"steps": steps})

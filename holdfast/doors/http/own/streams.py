@@ -107,7 +107,7 @@ class _FeedStream:
             self.greeting = self._reset()
 
     def next(self) -> bytes:
-        """Return the next events, or a comment after `BEAT` seconds."""
+        """Wait `BEAT` seconds at most; return the events that match, else a comment."""
         try:
             events = self._feed.poll(BEAT)
         except CursorExpired:
