@@ -1,8 +1,8 @@
 """The locked table of cells behind a network state.
 
-There are two locks, taken in this order. Whoever writes has `_writing`; an update keeps it while
-its function is asked, so that no write comes between. `_gate` is held for the moment in which
-anything is read or changed, and all along a batch: so readers wait for batches alone.
+There are two locks, taken in this order. A writer holds `_writing`; an update holds it while it
+calls its function, so that no write comes between. `_gate` is held for the moment of a read or a
+change, and during a whole batch: so readers wait for batches alone.
 """
 
 import logging
@@ -39,7 +39,7 @@ What = Literal["value", "deleted", "message", "result", "results", "thread_id"]
 
 
 class WriteOrigin(Struct, frozen=True, kw_only=True):
-    """Through whom a write came; all None where it came from outside a run."""
+    """The agent, run and tool call of a write; all None outside a run."""
 
     agent: str | None = None
     run_id: str | None = None
@@ -51,7 +51,10 @@ OUTSIDE = WriteOrigin()
 
 
 class Cell(Struct, frozen=True, gc=False):
-    """One value as its JSON, and what is known of it; every write makes one, by position."""
+    """One value as JSON with its version, times and origin.
+
+    Each write makes one, with positional arguments.
+    """
 
     data: bytes
     version: int
@@ -61,10 +64,10 @@ class Cell(Struct, frozen=True, gc=False):
 
 
 class ValueInfo(Struct, frozen=True, kw_only=True):
-    """A value, and what is known of it.
+    """A value with its version, times, size and origin.
 
     `version` is the state's revision of the write, so no two writes share one. `source` is the
-    agent whose run wrote it; None for a write from outside.
+    agent of the run that wrote it; None for a write from outside.
     """
 
     key: str
@@ -82,7 +85,7 @@ class ValueInfo(Struct, frozen=True, kw_only=True):
 
 
 class StateChange(Struct, frozen=True, kw_only=True):
-    """One committed write: what it was of, and through whom; never the value itself.
+    """One committed write with its origin; never the value itself.
 
     `key` is that of a value, or the id of a result. The `revision` is a value's new version.
     """
@@ -94,7 +97,7 @@ class StateChange(Struct, frozen=True, kw_only=True):
 
 
 def info_of(key: str, cell: Cell) -> ValueInfo:
-    """Return what is known of *cell*, which is under *key*, with a copy of its value."""
+    """Return the facts about *cell*, stored under *key*, with a copy of its value."""
     origin = cell.origin
     return ValueInfo(
         key=key,
@@ -114,11 +117,11 @@ def info_of(key: str, cell: Cell) -> ValueInfo:
 E_co = TypeVar("E_co", covariant=True)
 
 NAMESPACE = "shared:"
-"""How the keys of a run's memory begin that its agents share."""
+"""Prefix of keys of run memory that all agents of the run share."""
 
 
 class DurableSource(Protocol):
-    """What an agent remembers under a key."""
+    """A durable entry: key and text."""
 
     @property
     def key(self) -> str:
@@ -132,21 +135,21 @@ class DurableSource(Protocol):
 
 
 class Hydrated(Protocol):
-    """What an agent remembers at a run's start, and what was left out."""
+    """A hydration: the entries an agent gets at a run's start, and those left out."""
 
     @property
     def entries(self) -> Sequence[DurableSource]:
-        """What there is."""
+        """The selected entries."""
         ...
 
     @property
     def omitted(self) -> Sequence[object]:
-        """What was left out."""
+        """The entries left out."""
         ...
 
 
 class Shares(Protocol[E_co]):
-    """A memory that a value can be given to."""
+    """A run memory that accepts values."""
 
     def set(self, key: str, value: object, /, *, source: str | None = None) -> E_co:
         """Write *value* under *key* as of *source*."""
@@ -154,10 +157,12 @@ class Shares(Protocol[E_co]):
 
 
 def share(found: ValueInfo | None, key: str, memory: Shares[E_co], as_key: str | None) -> E_co:
-    """Set the value *found* under *key* in *memory*, for all its agents; NotFound if it is None.
+    """Set the value *found* under *key* in *memory*, for all its agents.
 
-    Its source is the agent that wrote it, or `network`. It is shared under its own key unless
-    *as_key* is given.
+    Raise `NotFound` if *found* is None.
+
+    Its source is the agent that wrote it, or `network`. The key is its own unless *as_key* is
+    given.
     """
     if found is None:
         raise NotFound("value", key, next="List the keys of the state.")
@@ -166,7 +171,7 @@ def share(found: ValueInfo | None, key: str, memory: Shares[E_co], as_key: str |
 
 
 class Schema:
-    """What each typed key must hold; a key it does not know may hold anything."""
+    """Types of values by key; a key without a type may hold anything."""
 
     def __init__(self, given: object) -> None:
         self.given = given
@@ -177,19 +182,19 @@ class Schema:
             raise InvalidInput("schema", f"has a type that is not JSON: {error}") from error
 
     def check(self, key: str, data: bytes) -> None:
-        """InvalidInput if *data*, the JSON of a value, is not of the type that *key* has."""
+        """Raise `InvalidInput` if *data*, the JSON of a value, is not of *key*'s type."""
         decoder = self._decoders.get(key)
         if decoder is None:
             return
         try:
             decoder.decode(data)
         except msgspec.ValidationError as error:
-            told = _told(self._types[key])
-            raise InvalidInput("value", f'kv["{key}"] must be {told}: {error}') from None
+            wanted = _type_name(self._types[key])
+            raise InvalidInput("value", f'kv["{key}"] must be {wanted}: {error}') from None
 
 
 def schema_of(given: object) -> Schema | None:
-    """Return the schema that *given*, a class with typed fields, stands for; None for None."""
+    """Return the schema of *given*, a class with typed fields; None for None."""
     return None if given is None else Schema(given)
 
 
@@ -207,11 +212,11 @@ def _hints(given: object) -> Mapping[str, Any]:
 
 
 def _bare(hint: Any) -> Any:
-    """Return *hint* without what says whether a TypedDict's key must be there."""
+    """Return *hint* without `Required` or `NotRequired`."""
     return get_args(hint)[0] if get_origin(hint) in (Required, NotRequired) else hint
 
 
-def _told(hint: Any) -> str:
+def _type_name(hint: Any) -> str:
     return hint.__name__ if isinstance(hint, type) and not get_args(hint) else str(hint)
 
 
@@ -219,9 +224,10 @@ _MOST_INT = 2**63 - 1
 
 
 def encoded_value(key: str, value: object, limits: StateLimits, schema: Schema | None) -> bytes:
-    """Return *value*, which is to be under *key*, as its JSON.
+    """Encode *value*, which will be stored under *key*, as JSON.
 
-    InvalidInput if it is none or not what the *schema* says; LimitExceeded if it is too large.
+    Raise `InvalidInput` if it is not JSON or breaks the *schema*, `LimitExceeded` if it is too
+    large.
     """
     data = json_values.encode(
         value, root=f'kv["{key}"]', depth=limits.depth, field="value", largest_int=_MOST_INT
@@ -234,7 +240,7 @@ def encoded_value(key: str, value: object, limits: StateLimits, schema: Schema |
 
 
 def check_room(key: str, keys: int, total_bytes: int, limits: StateLimits) -> None:
-    """LimitExceeded if with *key* there would be too many *keys*, or too many bytes."""
+    """Raise `LimitExceeded` if *key* would make too many keys or bytes."""
     if keys > limits.keys:
         raise over("keys", allowed=limits.keys, actual=keys, key=key)
     if total_bytes > limits.total_bytes:
@@ -242,13 +248,13 @@ def check_room(key: str, keys: int, total_bytes: int, limits: StateLimits) -> No
 
 
 def fitting(result: InferenceResult, limits: StateLimits) -> InferenceResult:
-    """Return *result* if its JSON is not too large; else LimitExceeded."""
+    """Return *result*; raise `LimitExceeded` if its JSON is too large."""
     check_size(result, len(canonical_of(result)), limits)
     return result
 
 
 def check_size(result: InferenceResult, size: int, limits: StateLimits) -> None:
-    """LimitExceeded if *size*, the bytes of the JSON of *result*, is too large."""
+    """Raise `LimitExceeded` if *size*, the JSON bytes of *result*, is too large."""
     if size > limits.result_bytes:
         raise over("result_bytes", allowed=limits.result_bytes, actual=size, key=result.id)
 
@@ -259,7 +265,10 @@ Listener = Callable[[StateChange], object]
 
 
 class StateContents(Struct, kw_only=True):
-    """All that a state holds at one moment; the cells, messages and results never change."""
+    """The contents of a state at one moment.
+
+    The cells, messages and results never change.
+    """
 
     cells: dict[str, Cell]
     messages: list[Message]
@@ -269,7 +278,7 @@ class StateContents(Struct, kw_only=True):
     total_bytes: int
 
     def copied(self) -> "StateContents":
-        """Return a copy that no write to this one changes."""
+        """Return a copy that is independent of later writes."""
         return StateContents(
             cells=dict(self.cells),
             messages=list(self.messages),
@@ -281,14 +290,14 @@ class StateContents(Struct, kw_only=True):
 
 
 def nothing() -> StateContents:
-    """Return what a new state holds."""
+    """Return the contents of a new state."""
     return StateContents(
         cells={}, messages=[], results=[], thread_id=None, revision=0, total_bytes=0
     )
 
 
 class CellTable:
-    """The cells, messages and results of one state, for all who have a handle to it."""
+    """The cells, messages and results of one state, shared by all handles to it."""
 
     def __init__(
         self, held: StateContents, *, limits: StateLimits, schema: Schema | None, clock: Clock
@@ -309,17 +318,17 @@ class CellTable:
             return self._held.cells.get(key)
 
     def cells(self) -> dict[str, Cell]:
-        """Return all cells of one moment, by key, in the order they were first set."""
+        """Return a snapshot of all cells by key, in the order of the first write."""
         with self._gate:
             return dict(self._held.cells)
 
     def has(self, key: str) -> bool:
-        """Tell whether there is a cell under *key*."""
+        """Check whether there is a cell under *key*."""
         with self._gate:
             return key in self._held.cells
 
     def count(self) -> int:
-        """Return how many cells there are."""
+        """Return the number of cells."""
         with self._gate:
             return len(self._held.cells)
 
@@ -341,18 +350,18 @@ class CellTable:
 
     @property
     def revision(self) -> int:
-        """How many writes were committed."""
+        """Number of committed writes."""
         with self._gate:
             return self._held.revision
 
     def cloned(self) -> "CellTable":
-        """Return a store with what this one holds, and with none who listen."""
+        """Return a copy of the table, without listeners."""
         store = CellTable(self.held(), limits=self.limits, schema=self.schema, clock=self.clock)
         store.hydration = self.hydration
         return store
 
     def held(self) -> StateContents:
-        """Return a copy of all that there is, of one moment."""
+        """Return a snapshot of the contents."""
         with self._gate:
             return self._held.copied()
 
@@ -375,13 +384,13 @@ class CellTable:
             version = self._begin()
             held.cells[key] = Cell(data, version, created, now, origin)
             held.total_bytes = total
-            told = self._note("value", key, origin) if self._listeners else ()
-        if told:
-            self._tell(told)
+            changes = self._note("value", key, origin) if self._listeners else ()
+        if changes:
+            self._publish(changes)
         return version
 
     def drop(self, key: str, origin: WriteOrigin, expected: int | None = None) -> bool:
-        """Delete what is under *key*; tell whether there was anything."""
+        """Delete the cell under *key*; return whether there was one."""
         with self._writing, self._gate:
             old = self._held.cells.get(key)
             if expected is not None:
@@ -391,8 +400,8 @@ class CellTable:
             self._begin()
             del self._held.cells[key]
             self._held.total_bytes -= len(old.data)
-            told = self._note("deleted", key, origin)
-        self._tell(told)
+            changes = self._note("deleted", key, origin)
+        self._publish(changes)
         return True
 
     def say(self, message: Message, origin: WriteOrigin) -> None:
@@ -402,27 +411,27 @@ class CellTable:
                 raise InvalidInput("message", "must come before the first result")
             self._begin()
             self._held.messages.append(message)
-            told = self._note("message", None, origin)
-        self._tell(told)
+            changes = self._note("message", None, origin)
+        self._publish(changes)
 
     def append(self, result: InferenceResult, origin: WriteOrigin) -> None:
         """Add *result* after all others."""
         with self._writing, self._gate:
             self._begin()
             self._held.results.append(result)
-            told = self._note("result", result.id, origin)
-        self._tell(told)
+            changes = self._note("result", result.id, origin)
+        self._publish(changes)
 
     def replace(self, results: Iterable[InferenceResult], origin: WriteOrigin) -> None:
-        """Have *results* in place of those there are."""
+        """Replace all results with *results*."""
         with self._writing, self._gate:
             self._begin()
             self._held.results = list(results)
-            told = self._note("results", None, origin)
-        self._tell(told)
+            changes = self._note("results", None, origin)
+        self._publish(changes)
 
     def join(self, thread_id: str, origin: WriteOrigin) -> None:
-        """Have the run belong to the thread *thread_id*, if it belongs to none."""
+        """Set the run's thread to *thread_id*; `InvalidInput` if it has another."""
         with self._writing, self._gate:
             if self._held.thread_id == thread_id:
                 return
@@ -430,13 +439,13 @@ class CellTable:
                 raise InvalidInput("thread_id", "is set already", given=self._held.thread_id)
             self._begin()
             self._held.thread_id = thread_id
-            told = self._note("thread_id", None, origin)
-        self._tell(told)
+            changes = self._note("thread_id", None, origin)
+        self._publish(changes)
 
     @contextmanager
     def alone(self) -> Generator[None]:
-        """Let nobody else write while the block runs; its writes are told of after it."""
-        told: list[StateChange] = []
+        """Exclude other writers while the block runs; publish its writes after it."""
+        changes: list[StateChange] = []
         try:
             with self._writing:
                 self._scopes += 1
@@ -445,22 +454,22 @@ class CellTable:
                 finally:
                     self._scopes -= 1
                     if not self._scopes:
-                        told, self._pending = self._pending, told
+                        changes, self._pending = self._pending, changes
         finally:
-            self._tell(told)
+            self._publish(changes)
 
     @contextmanager
     def together(self) -> Generator[None]:
-        """Commit what the block writes on leaving it; undo it all if the outermost raises."""
+        """Commit the block's writes at its end; roll back if the outermost block raises."""
         with self.alone(), self._gate:
-            untold = len(self._pending)
+            unpublished = len(self._pending)
             self._batches += 1
             try:
                 yield
             except BaseException:
                 if self._batches == 1 and self._before is not None:
                     self._held = self._before
-                    del self._pending[untold:]
+                    del self._pending[unpublished:]
                 raise
             finally:
                 self._batches -= 1
@@ -468,28 +477,31 @@ class CellTable:
                     self._before = None
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Have *listener* called with each change after its commit; return what ends that."""
+        """Call *listener* with each change after its commit; return a function to stop."""
 
-        def heard(change: StateChange) -> object:
+        def call(change: StateChange) -> object:
             return listener(change)
 
         def off() -> None:
             with self._gate:
-                self._listeners = tuple(each for each in self._listeners if each is not heard)
+                self._listeners = tuple(each for each in self._listeners if each is not call)
 
         with self._gate:
-            self._listeners = (*self._listeners, heard)
+            self._listeners = (*self._listeners, call)
         return off
 
     def _begin(self) -> int:
-        """Return the revision of the write that begins now."""
+        """Start a write and return its revision."""
         if self._batches and self._before is None:
             self._before = self._held.copied()
         self._held.revision += 1
         return self._held.revision
 
     def _note(self, what: What, key: str | None, origin: WriteOrigin) -> Sequence[StateChange]:
-        """Return what is to be told once nothing is locked: the write just made, or nothing yet."""
+        """Return the changes to publish after the locks are released.
+
+        That is the last write, or nothing if it is queued or has no listener.
+        """
         if not self._listeners:
             return ()
         change = StateChange(what=what, revision=self._held.revision, key=key, origin=origin)
@@ -498,20 +510,23 @@ class CellTable:
         self._pending.append(change)
         return ()
 
-    def _tell(self, changes: Sequence[StateChange]) -> None:
+    def _publish(self, changes: Sequence[StateChange]) -> None:
         for change in changes:
             for listener in self._listeners:
                 try:
                     listener(change)
-                except Exception:  # noqa: BLE001 - it is the listener's, and counted
-                    # The write is committed, whatever those who hear of it make of that.
+                except Exception:  # noqa: BLE001 - a listener's error is counted
+                    # The write is committed, also if a listener fails.
                     with self._gate:
                         self.subscriber_errors += 1
                     _log.exception("a subscriber to a network state raised")
 
 
 def _check_version(key: str, old: Cell | None, expected: object) -> None:
-    """PreconditionFailed unless the cell has the version *expected*, where 0 is of no cell."""
+    """Raise `PreconditionFailed` unless the cell has the version *expected*.
+
+    The version 0 stands for no cell.
+    """
     if type(expected) is not int or expected < 0:
         raise InvalidInput("expected_version", "must be a whole number from 0", given=expected)
     if expected != (0 if old is None else old.version):

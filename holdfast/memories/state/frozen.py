@@ -1,7 +1,7 @@
-"""Dicts and lists that can be read and compared as ever, and never be changed.
+"""Read-only dicts and lists of JSON.
 
-What a state hands out by subscript, and what messages and results hold, is of these: a nested
-write raises instead of being lost. They are JSON all the way down.
+Values that a state returns by subscript, and values in messages and results, have these types: a
+nested write raises instead of being lost.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -14,22 +14,22 @@ from holdfast.ground.json_values import JSON
 T = TypeVar("T")
 
 KEPT: Final = "messages and results are read-only: replace(...) gives a changed copy"
-"""What the values within a message or result say to who would change them."""
+"""Message of the error for a change of a value within a message or result."""
 
 DEEPEST: Final = 256
-"""How deep what a model or a tool said may be nested."""
+"""Deepest nesting of JSON from a model or a tool."""
 
 
 def _refuse(self: Any, *_: object, **__: object) -> NoReturn:
-    """Say what to do instead, in place of any act that changes *self*."""
-    raise TypeError(self.told)
+    """Raise `TypeError` with the message of *self*, in place of a change."""
+    raise TypeError(self.refusal)
 
 
 class ReadOnlyDict(dict[str, T]):
-    """A dict that refuses every change, saying what to do instead."""
+    """A dict that refuses every change; the message says what to do instead."""
 
     __slots__ = ()
-    told = KEPT
+    refusal = KEPT
 
     __setitem__ = __delitem__ = __ior__ = _refuse
     clear = pop = popitem = setdefault = update = _refuse
@@ -39,10 +39,10 @@ class ReadOnlyDict(dict[str, T]):
 
 
 class ReadOnlyList(list[T]):
-    """A list that refuses every change, saying what to do instead."""
+    """A list that refuses every change; the message says what to do instead."""
 
     __slots__ = ()
-    told = KEPT
+    refusal = KEPT
 
     __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse
     append = clear = extend = insert = pop = remove = reverse = sort = _refuse
@@ -52,23 +52,23 @@ class ReadOnlyList(list[T]):
 
 
 class ShownDict(ReadOnlyDict[JSON]):
-    """A dict within a value that a state shows: it says how to change that value."""
+    """A dict within a state's value; its message says how to change that value."""
 
-    __slots__ = ("told",)
+    __slots__ = ("refusal",)
 
-    def __init__(self, members: Mapping[str, JSON], told: str) -> None:
+    def __init__(self, members: Mapping[str, JSON], refusal: str) -> None:
         super().__init__(members)
-        self.told = told
+        self.refusal = refusal
 
 
 class ShownList(ReadOnlyList[JSON]):
-    """A list within a value that a state shows: it says how to change that value."""
+    """A list within a state's value; its message says how to change that value."""
 
-    __slots__ = ("told",)
+    __slots__ = ("refusal",)
 
-    def __init__(self, items: Iterable[JSON], told: str) -> None:
+    def __init__(self, items: Iterable[JSON], refusal: str) -> None:
         super().__init__(items)
-        self.told = told
+        self.refusal = refusal
 
 
 _DICTS: Final[frozenset[type]] = frozenset({dict, ReadOnlyDict, ShownDict})
@@ -79,17 +79,20 @@ _type: Final = cast("Callable[[object], Any]", type)
 _LEAST, _MOST = json_values.LEAST_INT, json_values.MOST_INT
 
 
-def shown(value: JSON, told: str) -> JSON:
-    """Return *value*, JSON in plain types, as one whose dicts and lists refuse with *told*."""
+def shown(value: JSON, refusal: str) -> JSON:
+    """Return *value*, plain JSON, read-only; *refusal* is the message for changes."""
     if isinstance(value, dict):
-        return ShownDict({name: shown(each, told) for name, each in value.items()}, told)
+        return ShownDict({name: shown(each, refusal) for name, each in value.items()}, refusal)
     if isinstance(value, list):
-        return ShownList([shown(each, told) for each in value], told)
+        return ShownList([shown(each, refusal) for each in value], refusal)
     return value
 
 
 def kept(value: object, field: str) -> JSON:
-    """Return a read-only copy of *value* for a message; InvalidInput about *field* if no JSON."""
+    """Return a read-only copy of *value* for a message.
+
+    Raise `InvalidInput` with *field* if it is not JSON.
+    """
     try:
         return _plain(value, DEEPEST)
     except (_NotPlain, UnicodeEncodeError):
@@ -98,13 +101,13 @@ def kept(value: object, field: str) -> JSON:
 
 
 class _NotPlain(Exception):
-    """It is not surely JSON in plain types, so it wants a closer look."""
+    """The value may not be JSON in plain types, so a full check is needed."""
 
 
 def _plain(value: Any, deeper: int) -> JSON:
-    """Return a read-only copy of *value*, or itself; raise if it is not surely JSON.
+    """Return a read-only copy of *value*, or itself; raise if it may not be JSON.
 
-    A state of a thousand results reads many of these, so it asks no more than it must.
+    A state of a thousand results reads many of these, so it makes no more checks than needed.
     """
     kind = _type(value)
     if kind is str:

@@ -32,7 +32,7 @@ Measure = Callable[[Message], int]
 
 
 def _names(field: str, given: object) -> frozenset[str] | None:
-    """Return the names *given*, which None and a collection of text may be."""
+    """Validate *given*, a collection of names or None."""
     if given is None:
         return None
     if isinstance(given, str) or not isinstance(given, Collection):
@@ -41,7 +41,7 @@ def _names(field: str, given: object) -> frozenset[str] | None:
 
 
 class View(Struct, frozen=True, kw_only=True):
-    """How an agent sees what was said; unless said otherwise, all of it, others' turns as notes.
+    """The history as an agent sees it: by default all of it, others' turns as notes.
 
     `include` names the tools whose calls stay, all others go; `exclude` those whose calls go, all
     others stay. `tools="drop"` drops the calls that go, with neither all of them; `"summary"` names
@@ -69,7 +69,7 @@ class View(Struct, frozen=True, kw_only=True):
             raise InvalidInput("measure", "must be a function of a message", given=self.measure)
 
     def shows(self, tool: str) -> bool:
-        """Tell whether the calls of *tool* stay."""
+        """Check whether the calls of *tool* stay."""
         if self.include is not None:
             return tool in self.include
         if self.exclude is not None:
@@ -78,11 +78,13 @@ class View(Struct, frozen=True, kw_only=True):
 
 
 EVERYTHING = View(others="verbatim")
-"""All that was said, as it was said."""
+"""The whole history, unchanged."""
 
 
 def select(messages: Iterable[GivenMessage], view: View) -> list[Message]:
-    """Return *messages* as the tool rules of *view* leave them; applied again, they change nothing.
+    """Return *messages* filtered by the tool rules of *view*.
+
+    A second call changes nothing.
 
     A call goes with its result. Of a message with several calls those that may stay do.
     """
@@ -91,7 +93,7 @@ def select(messages: Iterable[GivenMessage], view: View) -> list[Message]:
 
 
 def selected(messages: Sequence[Message], view: View) -> list[Message]:
-    """Return *messages* as the tool rules of *view* leave them."""
+    """Return *messages* filtered by the tool rules of *view*."""
     if view.tools == "keep" and not view.exclude and view.include is None:
         return list(messages)
     left = (_left(each, view) for each in messages)
@@ -99,7 +101,7 @@ def selected(messages: Sequence[Message], view: View) -> list[Message]:
 
 
 def _left(message: Message, view: View) -> Message | None:
-    """Return what the tool rules of *view* leave of *message*, or None."""
+    """Filter *message* by the tool rules of *view*; None if it goes."""
     if isinstance(message, TextMessage):
         return message
     if isinstance(message, ToolResultMessage):
@@ -113,10 +115,10 @@ def _left(message: Message, view: View) -> Message | None:
 
 
 def _summary(message: ToolCallMessage, names: Iterable[str]) -> TextMessage:
-    told = ", ".join(dict.fromkeys(names))
+    tools = ", ".join(dict.fromkeys(names))
     return TextMessage(
         role="assistant",
-        content=f"[Tools used: {told}]",
+        content=f"[Tools used: {tools}]",
         agent=message.agent,
         step=message.step,
     )
@@ -128,9 +130,9 @@ Reason = Literal["over_budget", "older"]
 
 
 class Omitted(Struct, frozen=True, kw_only=True):
-    """A message that a window left out: of which result, and its place among what was given.
+    """A message that a window left out, with its result and its place in the input.
 
-    `over_budget` is the newest that did not fit, `older` what came before it.
+    `over_budget` is the newest that did not fit, `older` is what came before it.
     """
 
     result_id: str | None
@@ -141,9 +143,9 @@ class Omitted(Struct, frozen=True, kw_only=True):
 
 
 class Window(Struct, frozen=True, kw_only=True):
-    """What fits a budget, in its order, and what was left out.
+    """The messages that fit a budget, in order, and those left out.
 
-    `over_budget` says that what must be kept alone is more than the budget.
+    `over_budget` is true if the messages that are always kept exceed the budget by themselves.
     """
 
     messages: list[Message]
@@ -162,10 +164,10 @@ class WindowMessage(Struct, frozen=True):
 def window(
     messages: Iterable[GivenMessage], *, budget: int, measure: Measure | None = None
 ) -> Window:
-    """Return the newest of *messages* that fit the *budget*, in their order, without a gap.
+    """Return the newest *messages* that fit the *budget*, in order, without a gap.
 
-    System messages and the newest user message are kept always. Calls stay with their results.
-    The budget is in bytes of UTF-8, or in what *measure* gives for a message.
+    System messages and the newest user message are always kept. Calls stay with their results. The
+    budget is in bytes of UTF-8, or in the unit of *measure*, which returns the size of a message.
     """
     checks.whole("budget", budget)
     with checks.whole_is("messages"):
@@ -211,9 +213,10 @@ def windowed(
 
 
 def size_bytes(message: Message) -> int:
-    """Return what *message* weighs: UTF-8 bytes of its text, or of the JSON of its calls or result.
+    """Return the size of *message* in bytes of UTF-8.
 
-    The call that a result repeats is weighed with the calls.
+    It is the size of its text, or of the JSON of its calls or its result. The call that a result
+    repeats is counted with the calls.
     """
     if isinstance(message, TextMessage):
         return len(text_of(message).encode())
@@ -229,18 +232,21 @@ def _measured(message: Message, measure: Measure | None) -> int:
 
 
 def _pinned(said: Sequence[WindowMessage]) -> list[int]:
-    """Return the places of what is kept always: system messages and the newest user message."""
+    """Return the places of messages that are always kept.
+
+    They are the system messages and the newest user message.
+    """
     pinned = [index for index, each in enumerate(said) if each.message.role == "system"]
-    asked = [index for index, each in enumerate(said) if each.message.role == "user"]
-    # What another agent did is told in a user's place, and is not what was asked.
-    own = [index for index in asked if said[index].message.agent is None]
-    return [*pinned, *(own or asked)[-1:]]
+    users = [index for index, each in enumerate(said) if each.message.role == "user"]
+    # A note about another agent has the role of a user, and is no request of the user.
+    own = [index for index in users if said[index].message.agent is None]
+    return [*pinned, *(own or users)[-1:]]
 
 
 def _units(said: Sequence[WindowMessage], pinned: Sequence[int]) -> list[list[int]]:
-    """Return the places of all but the *pinned*, those together that stay or go together.
+    """Return the places of all but the *pinned*, grouped by calls and results.
 
-    What stands between a call and its result goes with both, or their going would leave a gap.
+    A message between a call and its result goes with both, else it would leave a gap.
     """
     units: list[list[int]] = []
     unit_of: dict[str, int] = {}
@@ -259,7 +265,7 @@ def _units(said: Sequence[WindowMessage], pinned: Sequence[int]) -> list[list[in
 
 
 def _joined(units: list[list[int]], unit_of: dict[str, int], number: int) -> list[int]:
-    """Return the unit *number*, once all later ones have become part of it."""
+    """Merge all later units into the unit *number*, and return it."""
     if number < len(units) - 1:
         units[number:] = [[place for unit in units[number:] for place in unit]]
         unit_of.update((id, min(unit, number)) for id, unit in list(unit_of.items()))
@@ -290,17 +296,17 @@ __all__ = [
 
 
 def system(text: str) -> TextMessage:
-    """Return *text* as what the system said."""
+    """Return a system message."""
     return TextMessage(role="system", content=text)
 
 
 def user(text: str) -> TextMessage:
-    """Return *text* as what a user said."""
+    """Return a user's message."""
     return TextMessage(role="user", content=text)
 
 
 def assistant(text: str) -> TextMessage:
-    """Return *text* as what an agent said."""
+    """Return an agent's message."""
     return TextMessage(role="assistant", content=text)
 
 
@@ -317,7 +323,7 @@ def result(
     data: object = UNSET,
     error: dict[str, Any] | None = None,
 ) -> ToolResultMessage:
-    """Return what the call *id* of the tool *name* gave: *data*, or an *error*, not both.
+    """Return the result of the call *id* of the tool *name*: *data* or an *error*.
 
     An error is `{"name", "message", "kind"}`.
     """
@@ -328,29 +334,32 @@ def result(
 
 
 def text(message: GivenMessage) -> str:
-    """Return the text of *message*, its parts joined; "" for calls of tools and their results."""
+    """Return the text of *message*, its parts joined.
+
+    It is "" for calls of tools and their results.
+    """
     return text_of(from_dict(message))
 
 
 def from_dict(given: GivenMessage) -> Message:
-    """Return the message that the plain dict *given* tells of; a message is returned as it is."""
+    """Convert the plain dict *given* to a message; a message is returned as it is."""
     with checks.whole_is("message"):
         return message(given)
 
 
 def _call(id: str, name: str, input: object) -> ToolCall:
-    # What it is given becomes JSON, or is refused, as it is made.
+    # The constructor validates that *input* is JSON.
     return ToolCall(id=id, name=name, input=cast("JSON", input))
 
 
 def note(agent: str, messages: Sequence[Message]) -> list[Message]:
-    """Return *messages* of *agent* with what it said and did in one block, in a user's place.
+    """Return *messages* with the texts and calls of *agent* in one user message.
 
-    What users and the system said stays as it is. In the block nothing can close it or open
-    another: it is escaped. Each call of a tool is a line of its own.
+    Messages of users and the system stay as they are. The block's text is escaped, so that it can
+    neither close the block nor open another. Each call of a tool is a line of its own.
     """
     answers = {each.tool.id: each for each in messages if isinstance(each, ToolResultMessage)}
-    told: list[Message] = []
+    shown: list[Message] = []
     lines: list[str] = []
     for each in messages:
         if isinstance(each, ToolCallMessage):
@@ -358,20 +367,20 @@ def note(agent: str, messages: Sequence[Message]) -> list[Message]:
         elif each.role == "assistant":
             lines.append(text_of(each))
         elif isinstance(each, TextMessage):
-            told.append(each)
+            shown.append(each)
     if any(lines):
         block = escape("\n".join(line for line in lines if line), quote=False)
         name = escape(agent)
-        told.append(
+        shown.append(
             TextMessage(
                 role="user", content=f'<agent name="{name}">\n{block}\n</agent>', agent=agent
             )
         )
-    return told
+    return shown
 
 
 def _calls(message: ToolCallMessage, answers: dict[str, ToolResultMessage]) -> Iterable[str]:
-    """Give a line for each call of *message*, with what it gave."""
+    """Yield a line for each call of *message*, with its result."""
     for call in message.tools:
         line = f"[tool {_encode(call.name).decode()[1:-1]}] {_encode(call.input).decode()}"
         answer = answers.get(call.id)
@@ -397,9 +406,10 @@ def formatted(
     agent: str | None = None,
     view: View | None = None,
 ) -> Iterator[WindowMessage]:
-    """Give *opening*, then what *results* tell, oldest first, as *agent* sees it through *view*.
+    """Yield *opening*, then the messages of *results*, oldest first, through *view*.
 
-    *formatter* says what one result tells, instead of its input, texts, calls and their results.
+    *agent* is the reader. *formatter* returns the messages of one result, in place of its input,
+    texts, calls and their results.
     """
     view = view or EVERYTHING
     if agent is None and view.turns == "own":
@@ -410,35 +420,37 @@ def formatted(
         other = agent is not None and result.agent != agent
         if other and view.turns == "own":
             continue
-        told = _told(result, previous) if formatter is None else _formatted(result, formatter)
+        messages = (
+            _messages_of(result, previous) if formatter is None else _formatted(result, formatter)
+        )
         previous = result
         if view.turns == "inputs":
-            told = [each for each in told if each.role == "user"]
-        shown = selected(told, view)
+            messages = [each for each in messages if each.role == "user"]
+        shown = selected(messages, view)
         if other and view.others == "note":
             shown = note(result.agent, shown)
         yield from (WindowMessage(each, result.id) for each in shown)
 
 
-def _told(result: InferenceResult, previous: InferenceResult | None) -> list[Message]:
-    """Return what *result* tells after *previous*: its input if that is new, then each step."""
-    told: list[Message] = []
+def _messages_of(result: InferenceResult, previous: InferenceResult | None) -> list[Message]:
+    """Return the messages of *result* after *previous*: a new input, then each step."""
+    messages: list[Message] = []
     if result.input and not _same_input(result, previous):
-        told.append(TextMessage(role="user", content=result.input))
+        messages.append(TextMessage(role="user", content=result.input))
     texts, calls = _by_step(result)
     for step in sorted({*texts, *calls}):
-        told.extend(texts.get(step, ()))
+        messages.extend(texts.get(step, ()))
         answered = calls.get(step)
         if answered:
-            told.append(
+            messages.append(
                 ToolCallMessage(
                     tools=[each.tool for each in answered],
                     agent=answered[0].agent,
                     step=answered[0].step,
                 )
             )
-            told.extend(answered)
-    return told
+            messages.extend(answered)
+    return messages
 
 
 def _same_input(result: InferenceResult, previous: InferenceResult | None) -> bool:
@@ -450,7 +462,7 @@ def _same_input(result: InferenceResult, previous: InferenceResult | None) -> bo
 def _by_step(
     result: InferenceResult,
 ) -> tuple[dict[int, list[Message]], dict[int, list[ToolResultMessage]]]:
-    """Return the texts of *result*, and what each of its calls gave, both by step."""
+    """Return the texts of *result* and the results of its calls, both by step."""
     texts: dict[int, list[Message]] = {}
     called: list[tuple[ToolCallMessage, ToolCall]] = []
     returned = list(result.tool_calls)
@@ -471,9 +483,9 @@ def _by_step(
 def _answered(
     called: Iterable[tuple[ToolCallMessage, ToolCall]], returned: Sequence[ToolResultMessage]
 ) -> Iterator[tuple[int, ToolResultMessage]]:
-    """Give what each call gave with its step: first those *called*, then others that *returned*.
+    """Yield the results of calls with their steps: of *called* first, then the others.
 
-    A call that nothing answers was interrupted.
+    The others are those in *returned* without a call. A call without a result was interrupted.
     """
     waiting: dict[str, list[ToolResultMessage]] = {}
     for each in returned:
@@ -498,7 +510,7 @@ def _interrupted(message: ToolCallMessage, call: ToolCall) -> ToolResultMessage:
 
 
 def _formatted(result: InferenceResult, formatter: Formatter) -> list[Message]:
-    """Return what *formatter* makes of *result*, checked."""
+    """Return the messages of *formatter* for *result*, validated."""
     made = cast("object", formatter(result))
     with checks.whole_is("formatter"):
         return messages_of("formatter", made)

@@ -1,7 +1,7 @@
 """Message types of network state, with their checks and limits.
 
-All are frozen and read-only all the way down. Each may be given as its plain dict as well; what
-a dict has beyond the fields is kept in `extras`, and stands beside the fields when written back.
+All are frozen and deeply read-only. Each may be given as a plain dict as well; unknown members of
+a dict are stored in `extras`, and written back beside the fields.
 """
 
 from collections.abc import Callable, Collection, Generator, Iterable, Sequence
@@ -20,7 +20,7 @@ from holdfast.ground.text import encoded
 from holdfast.memories.state.frozen import ReadOnlyDict, ReadOnlyList, kept
 
 DEEPEST = 500
-"""What no limit on depth may pass, for reading goes as deep as the value."""
+"""Largest limit on depth, because reading recurses as deep as the value."""
 
 
 class StateLimits(Struct, frozen=True, kw_only=True):
@@ -46,11 +46,11 @@ class StateLimits(Struct, frozen=True, kw_only=True):
 
 
 UNLESS_SAID = StateLimits()
-"""The limits of a state that was given none."""
+"""The default limits of a state."""
 
 
 def over(limit: str, *, allowed: int, actual: int, key: str) -> LimitExceeded:
-    """Return the error of a write of *key* that would pass the *limit* of that name."""
+    """Return the error for a write of *key* that exceeds the *limit* of that name."""
     return LimitExceeded(
         limit,
         allowed=allowed,
@@ -61,53 +61,55 @@ def over(limit: str, *, allowed: int, actual: int, key: str) -> LimitExceeded:
 
 
 RESERVED = "holdfast:"
-"""How keys begin that the product keeps for itself."""
+"""Prefix of keys that are reserved."""
 
 
 def checked_key(key: object, limits: StateLimits) -> str:
     """Return *key* if it is well formed; else InvalidInput."""
-    told = encoded("key", key).decode()
-    size = len(told.encode())
+    found = encoded("key", key).decode()
+    size = len(found.encode())
     if not 1 <= size <= limits.key_bytes:
         raise InvalidInput(
             "key",
             f"must have 1 to {limits.key_bytes:,} bytes of UTF-8, has {size:,}",
             limit=limits.key_bytes,
-            given=told,
+            given=found,
         )
-    if any(char < " " or char == "\x7f" for char in told):
-        raise InvalidInput("key", "must not hold control characters", given=told)
-    if told.startswith(RESERVED):
-        raise InvalidInput("key", f"must not begin with {RESERVED}", given=told)
-    return told
+    if any(char < " " or char == "\x7f" for char in found):
+        raise InvalidInput("key", "must not hold control characters", given=found)
+    if found.startswith(RESERVED):
+        raise InvalidInput("key", f"must not begin with {RESERVED}", given=found)
+    return found
 
 
 T = TypeVar("T")
 
 HERE: Final = "$"
-"""The field of an error about the whole value that is being read."""
+"""The field of an error about the whole value."""
 
 NO_ITEMS: Final[list[Any]] = ReadOnlyList()
-"""An empty list, once for all."""
+"""A shared empty list."""
 
 NO_EXTRAS: Final[dict[str, JSON]] = ReadOnlyDict()
-"""The extras of nearly every message, once for all of them."""
+"""Shared empty extras, those of nearly every message."""
 
 
 def within(place: str, error: InvalidInput) -> InvalidInput:
-    """Return *error* as it is told one level up, where the value is the member *place*.
+    """Return *error* as raised one level up, where the value is the member *place*.
 
-    One that knows more than a place, such as a ChecksumMismatch, stays what it is.
+    An error with more facts than a place, such as a `ChecksumMismatch`, is returned unchanged.
     """
     if type(error) is not InvalidInput:
         return error
     field = place if error.field == HERE else f"{place}.{error.field}"
-    told = InvalidInput(field, error.reason, limit=error.limit, given=error.given, next=error.next)
-    return told.with_traceback(error.__traceback__)
+    nested = InvalidInput(
+        field, error.reason, limit=error.limit, given=error.given, next=error.next
+    )
+    return nested.with_traceback(error.__traceback__)
 
 
 def read_as(place: str, read: Callable[[object], T], value: object) -> T:
-    """Return what *read* makes of *value*; it finds wrong what is in the member *place*."""
+    """Return `read(value)`; its errors name a place in the member *place*."""
     try:
         return read(value)
     except InvalidInput as error:
@@ -116,7 +118,7 @@ def read_as(place: str, read: Callable[[object], T], value: object) -> T:
 
 @contextmanager
 def inside(place: str) -> Generator[None]:
-    """Tell what the block finds wrong of the member *place*."""
+    """Raise the block's errors with a place in the member *place*."""
     try:
         yield
     except InvalidInput as error:
@@ -125,7 +127,7 @@ def inside(place: str) -> Generator[None]:
 
 @contextmanager
 def whole_is(name: str) -> Generator[None]:
-    """Tell what the block finds wrong of the whole value as of *name*."""
+    """Raise the block's errors about the whole value with the field *name*."""
     try:
         yield
     except InvalidInput as error:
@@ -162,10 +164,10 @@ def whole(field: str, value: object) -> int:
 
 
 def one_of(field: str, value: object, allowed: Collection[object]) -> None:
-    """InvalidInput unless *value* is one of *allowed*."""
+    """Raise `InvalidInput` unless *value* is one of *allowed*."""
     if not isinstance(value, str | None) or value not in allowed:
-        told = ", ".join(map(repr, allowed))
-        raise InvalidInput(field, f"must be {'one of ' * (len(allowed) > 1)}{told}", given=value)
+        names = ", ".join(map(repr, allowed))
+        raise InvalidInput(field, f"must be {'one of ' * (len(allowed) > 1)}{names}", given=value)
 
 
 def members(value: object) -> dict[str, Any]:
@@ -180,7 +182,7 @@ def members(value: object) -> dict[str, Any]:
 
 
 def items(field: str, value: object, read: Callable[[object], T]) -> list[T]:
-    """Return a read-only list of what *read* makes of each item of *value*."""
+    """Return a read-only list of `read(item)` for each item of *value*."""
     if not isinstance(value, list | tuple):
         raise InvalidInput(field, "must be a list", given=value)
     found = cast("Sequence[object]", value)
@@ -196,7 +198,10 @@ def items(field: str, value: object, read: Callable[[object], T]) -> list[T]:
 
 
 def extra_members(value: object, fields: Collection[str]) -> dict[str, JSON]:
-    """Return the members *value* that are none of *fields*, read-only; else InvalidInput."""
+    """Return the members *value* that are none of *fields*, read-only.
+
+    Raise `InvalidInput` for other values.
+    """
     if value is NO_EXTRAS:
         return NO_EXTRAS
     if not isinstance(value, dict):
@@ -209,7 +214,7 @@ def extra_members(value: object, fields: Collection[str]) -> dict[str, JSON]:
 
 
 def gathered(given: dict[str, Any], fields: frozenset[str]) -> dict[str, Any]:
-    """Return *given*, a member for each argument, with what is none of *fields* in `extras`.
+    """Return the arguments in *given*, with unknown members in `extras`.
 
     A member `extras` that is an object counts as more such members.
     """
@@ -247,7 +252,7 @@ ErrorKind = Literal[
     "interrupted",
     "not_json",
 ]
-"""Why a call of a tool gave no data."""
+"""Why a call of a tool failed."""
 
 _encode: Final = msgspec.json.Encoder().encode
 _ROLES: Final = get_args(Role)
@@ -257,7 +262,10 @@ _ERROR: Final = ("name", "message", "kind")
 
 
 class ToolCall(Struct, frozen=True, kw_only=True, gc=False):
-    """One call of a tool; `input` is what the model sent, its text where that was no JSON."""
+    """One call of a tool.
+
+    `input` is what the model sent: JSON, or its text if that is not JSON.
+    """
 
     type: Literal["tool"] = "tool"
     id: str
@@ -280,7 +288,7 @@ class ToolCall(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class TextMessage(Struct, frozen=True, kw_only=True, gc=False):
-    """What the system, a user or an agent said."""
+    """A text of the system, a user or an agent."""
 
     type: Literal["text"] = "text"
     role: Role
@@ -299,7 +307,7 @@ class TextMessage(Struct, frozen=True, kw_only=True, gc=False):
             force_setattr(self, "content", items("content", self.content, _part))
         else:
             text("content", self.content)
-        _check_told(self, _TEXT)
+        _check_common(self, _TEXT)
 
     def export(self) -> dict[str, JSON]:
         """Return it as a plain dict."""
@@ -323,7 +331,7 @@ class ToolCallMessage(Struct, frozen=True, kw_only=True, gc=False):
             one_of("role", self.role, ("assistant",))
             one_of("stop_reason", self.stop_reason, ("tool",))
         force_setattr(self, "tools", items("tools", self.tools, tool_call))
-        _check_told(self, _CALLS)
+        _check_common(self, _CALLS)
 
     def export(self) -> dict[str, JSON]:
         """Return it as a plain dict."""
@@ -331,7 +339,10 @@ class ToolCallMessage(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class ToolResultMessage(Struct, frozen=True, kw_only=True, gc=False):
-    """What one call of a tool gave: `{"data": …}`, or `{"error": {name, message, kind}}`."""
+    """The result of one call of a tool.
+
+    It is `{"data": …}`, or `{"error": {name, message, kind}}`.
+    """
 
     type: Literal["tool_result"] = "tool_result"
     role: Literal["tool_result"] = "tool_result"
@@ -352,7 +363,7 @@ class ToolResultMessage(Struct, frozen=True, kw_only=True, gc=False):
             force_setattr(self, "tool", read_as("tool", tool_call, self.tool))
         force_setattr(self, "content", _content(self.content))
         whole_or_none("duration_ms", self.duration_ms)
-        _check_told(self, _RESULT)
+        _check_common(self, _RESULT)
 
     def export(self) -> dict[str, JSON]:
         """Return it as a plain dict."""
@@ -387,12 +398,12 @@ def message(given: object) -> Message:
             return given
         raise InvalidInput(HERE, "must be a message or an object", given=given)
     found = cast("dict[str, Any]", given)
-    told = found.get("type")
-    if not isinstance(told, str) or told not in _READ:
+    name = found.get("type")
+    if not isinstance(name, str) or name not in _READ:
         if "type" not in found:
             raise InvalidInput("type", "is missing")
-        one_of("type", told, _READ)
-    kind, fields, required = _READ[cast("str", told)]
+        one_of("type", name, _READ)
+    kind, fields, required = _READ[cast("str", name)]
     return made(kind, gathered(found, fields), required)
 
 
@@ -405,15 +416,18 @@ def tool_call(given: object) -> ToolCall:
 
 
 def messages_of(field: str, given: object) -> list[Message]:
-    """Return *given* as a read-only list of messages; InvalidInput about a place in *field*."""
+    """Return *given* as a read-only list of messages.
+
+    `InvalidInput` names a place in *field*.
+    """
     return items(field, given, message)
 
 
 def wire_of(value: Message | ToolCall) -> dict[str, Any]:
     """Return the members of *value* as they are written: its fields, then its extras.
 
-    They are what it holds, to be encoded and not to be handed out. Spelled out, for this is most
-    of what it costs to write a state.
+    They are not copied: encode them, do not return them to a caller. The fields are spelled out
+    because this is most of the cost of writing a state.
     """
     if isinstance(value, TextMessage):
         wire = {
@@ -458,14 +472,14 @@ def plain(wire: dict[str, Any]) -> dict[str, JSON]:
     return cast("dict[str, JSON]", json_values.decode(_encode(wire)))
 
 
-def _check_told(told: Message, fields: frozenset[str]) -> None:
-    """InvalidInput unless what every message may have is as it must be; freeze its extras."""
-    if told.agent is not None:
-        text("agent", told.agent)
-    if told.step is not None:
-        whole("step", told.step)
-    if told.extras is not NO_EXTRAS:
-        force_setattr(told, "extras", extra_members(told.extras, fields))
+def _check_common(given: Message, fields: frozenset[str]) -> None:
+    """Validate the fields that all messages have, and freeze the extras."""
+    if given.agent is not None:
+        text("agent", given.agent)
+    if given.step is not None:
+        whole("step", given.step)
+    if given.extras is not NO_EXTRAS:
+        force_setattr(given, "extras", extra_members(given.extras, fields))
 
 
 def _part(given: object) -> dict[str, JSON]:
@@ -477,7 +491,7 @@ def _part(given: object) -> dict[str, JSON]:
 
 
 def _content(given: object) -> dict[str, JSON]:
-    """Return *given*, what a tool gave, read-only."""
+    """Return *given*, the content of a tool's result, read-only."""
     found = kept(given, "content")
     if not isinstance(found, dict) or len(found) != 1 or not found.keys() & {"data", "error"}:
         raise InvalidInput("content", "must hold either data or error", given=given)
@@ -493,7 +507,7 @@ def _content(given: object) -> dict[str, JSON]:
 
 
 def to_milliseconds(field: str, instant: object) -> datetime:
-    """Return *instant* in UTC, without what is less than a millisecond; InvalidInput if naive."""
+    """Return *instant* in UTC, cut to milliseconds; `InvalidInput` if it is naive."""
     if not isinstance(instant, datetime):
         raise InvalidInput(field, "must be a datetime", given=instant)
     if instant.tzinfo is not UTC:
@@ -513,7 +527,7 @@ def to_text(instant: datetime) -> str:
 
 
 def from_text(field: str, text: object) -> datetime:
-    """Return the instant that *text*, RFC 3339, tells; InvalidInput if it tells none."""
+    """Parse *text*, an instant in RFC 3339; raise `InvalidInput` for other text."""
     if not isinstance(text, str):
         raise InvalidInput(field, "must be an instant as text", given=text)
     try:

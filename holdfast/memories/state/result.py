@@ -1,4 +1,4 @@
-"""What one call of an agent came to: what it was given and said, what its tools gave."""
+"""The result of one call of an agent: input, output, tool results, usage."""
 
 from datetime import datetime
 from hashlib import sha256
@@ -41,7 +41,7 @@ _canonical: Final = msgspec.json.Encoder(order="sorted").encode
 
 
 class Usage(Struct, frozen=True, kw_only=True, gc=False):
-    """What was asked of a model and paid for; two of them add up."""
+    """Requests, tokens and tool calls of a model; two of them can be added."""
 
     requests: int = 0
     input_tokens: int = 0
@@ -73,7 +73,7 @@ class Usage(Struct, frozen=True, kw_only=True, gc=False):
 
     @classmethod
     def from_dict(cls, given: object) -> "Usage":
-        """Return the usage that the plain dict *given* tells of; else InvalidInput."""
+        """Convert the plain dict *given*; raise `InvalidInput` if it is wrong."""
         with checks.whole_is("usage"):
             return _usage(given)
 
@@ -87,13 +87,13 @@ def _new_id() -> str:
 
 
 def result_id(run_id: str, index: int) -> str:
-    """Return the id of the result at *index* in the run *run_id*, the same in every replay."""
+    """Return the id of the result at *index* in the run, the same in every replay."""
     digest = sha256(f"{run_id}\0{index}".encode()).digest()
     return f"res_{base62(int.from_bytes(digest[:18]) % 62**24, 24)}"
 
 
 class InferenceResult(Struct, frozen=True, kw_only=True, gc=False):
-    """One agent's call: what it was given, what it said, what its tools gave, how it ended.
+    """The result of one call of an agent: input, output, tool results, usage.
 
     >>> from holdfast import InferenceResult, messages
     >>> InferenceResult(agent="writer", output=[messages.assistant("Done.")]).text
@@ -107,7 +107,7 @@ class InferenceResult(Struct, frozen=True, kw_only=True, gc=False):
     output: list[Message] = NO_ITEMS
     tool_calls: list[ToolResultMessage] = NO_ITEMS
     raw: str = ""
-    # A value has nobody to hand it the time or an id; whoever has them gives both.
+    # Defaults for a caller without a clock and ids; others pass both.
     id: str = field(default_factory=_new_id)
     created_at: datetime = field(default_factory=_clock.now)
     stop_reason: str = "done"
@@ -147,18 +147,18 @@ class InferenceResult(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def text(self) -> str:
-        """All that the assistant said, the texts parted by a blank line."""
-        told = (text_of(each) for each in self.output if each.role == "assistant")
-        return "\n\n".join(each for each in told if each)
+        """All texts of the assistant, with a blank line between them."""
+        texts = (text_of(each) for each in self.output if each.role == "assistant")
+        return "\n\n".join(each for each in texts if each)
 
     @property
     def key(self) -> str:
-        """What tells it from all others: its id."""
+        """Its id, which is unique."""
         return self.id
 
     @property
     def checksum(self) -> str:
-        """`sha256:` and the hash of all that it holds, as canonical JSON."""
+        """`sha256:` and the hash of its canonical JSON."""
         return checksum_of(canonical_of(self))
 
     def replace(self, **changes: Any) -> "InferenceResult":
@@ -171,10 +171,10 @@ class InferenceResult(Struct, frozen=True, kw_only=True, gc=False):
 
     @classmethod
     def from_dict(cls, given: object, *, verify: bool = True) -> "InferenceResult":
-        """Return the result that *given*, as `export` makes it, tells of.
+        """Convert *given*, a dict from `export`, to a result.
 
-        ChecksumMismatch if it holds another checksum than its other members have, unless it is
-        not to *verify*; InvalidInput, with the place, for a member that is broken.
+        With *verify*, raise `ChecksumMismatch` if its checksum is not that of its other members.
+        Raise `InvalidInput`, with the place, for a wrong member.
         """
         with checks.whole_is("result"):
             return result_of(given, verify=verify)
@@ -183,19 +183,19 @@ class InferenceResult(Struct, frozen=True, kw_only=True, gc=False):
 _RESULT: Final = frozenset(InferenceResult.__struct_fields__) - {"extras"}
 
 
-def text_of(told: Message) -> str:
-    """Return the text of *told*; "" for calls of tools and their results."""
-    if not isinstance(told, TextMessage):
+def text_of(given: Message) -> str:
+    """Return the text of *given*; "" for calls of tools and their results."""
+    if not isinstance(given, TextMessage):
         return ""
-    if isinstance(told.content, str):
-        return told.content
-    return "".join(cast("str", part["text"]) for part in told.content)
+    if isinstance(given.content, str):
+        return given.content
+    return "".join(cast("str", part["text"]) for part in given.content)
 
 
 def result_wire(result: InferenceResult) -> dict[str, Any]:
     """Return the members of *result* as they are written, without its checksum.
 
-    They are what it holds, to be encoded and not to be handed out.
+    They are not copied: encode them, do not return them to a caller.
     """
     wire = asdict(result)
     extras = wire.pop("extras")
@@ -215,17 +215,23 @@ def encoded_result(result: InferenceResult) -> bytes:
 
 
 def canonical_of(result: InferenceResult) -> bytes:
-    """Return the canonical JSON of *result*, without its checksum: as long as any compact one."""
+    """Return the canonical JSON of *result*, without its checksum.
+
+    It is as long as any compact JSON of it.
+    """
     return _canonical(result_wire(result))
 
 
 def checksum_of(canonical: bytes) -> str:
-    """Return the checksum of the result that *canonical* is the JSON of."""
+    """Return the checksum of the canonical JSON of a result."""
     return f"sha256:{sha256(canonical).hexdigest()}"
 
 
 def result_of(given: object, *, verify: bool) -> InferenceResult:
-    """Return *given*, a result or its plain dict, as a result; InvalidInput tells the member."""
+    """Return *given*, a result or its plain dict, as a result.
+
+    `InvalidInput` names the wrong member.
+    """
     if isinstance(given, InferenceResult):
         return given
     result, stored = read_result(given)
@@ -235,7 +241,7 @@ def result_of(given: object, *, verify: bool) -> InferenceResult:
 
 
 def read_result(given: object) -> tuple[InferenceResult, str | None]:
-    """Return the result that the plain dict *given* tells of, and the checksum it holds, if any."""
+    """Return the result of the plain dict *given*, and the checksum in it, if any."""
     if not isinstance(given, dict):
         raise InvalidInput(HERE, "must be a result or an object", given=given)
     found = dict(cast("dict[str, Any]", given))
@@ -246,7 +252,10 @@ def read_result(given: object) -> tuple[InferenceResult, str | None]:
 
 
 def check_sum(result: InferenceResult, stored: str, canonical: bytes) -> None:
-    """ChecksumMismatch unless *stored* is the checksum of *canonical*, the JSON of *result*."""
+    """Raise `ChecksumMismatch` unless *stored* is the checksum of *canonical*.
+
+    *canonical* is the JSON of *result*.
+    """
     computed = checksum_of(canonical)
     if stored != computed:
         raise ChecksumMismatch(result.id, stored=stored, computed=computed)
@@ -264,10 +273,10 @@ def _usage_wire(usage: Usage) -> dict[str, Any]:
 
 
 def _returned(given: object) -> ToolResultMessage:
-    told = message(given)
-    if not isinstance(told, ToolResultMessage):
-        raise InvalidInput("type", "must be 'tool_result'", given=told.type)
-    return told
+    returned = message(given)
+    if not isinstance(returned, ToolResultMessage):
+        raise InvalidInput("type", "must be 'tool_result'", given=returned.type)
+    return returned
 
 
 def _details(given: object) -> dict[str, int]:

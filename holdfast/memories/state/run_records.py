@@ -35,10 +35,10 @@ MOST_NAME: Final = 512
 
 
 class RunRecord(Struct, frozen=True, kw_only=True):
-    """A run: `running` from its start on, and as it ended once it has.
+    """A run of a network or an agent: `running`, or how it ended.
 
-    `network` is None for an agent that runs alone. `extras` is whatever else the run tells of
-    itself, as JSON; it goes with the run's thread.
+    `network` is None for an agent that runs alone. `extras` has more JSON members that the run
+    stores; they are deleted with the run's thread.
     """
 
     id: str
@@ -78,19 +78,19 @@ class RunRecord(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_dict(cls, given: object) -> Self:
-        """Return the record that *given* tells of; members it does not know go to `extras`."""
+        """Convert the dict *given* to a record; unknown members go to `extras`."""
         with message.whole_is("record"):
-            told = message.gathered(message.members(given), _FIELDS)
+            members = message.gathered(message.members(given), _FIELDS)
         for name in ("started_at", "ended_at"):
-            if isinstance(told.get(name), str):
-                told[name] = from_text(name, told[name])
-        if "usage" in told and not isinstance(told["usage"], Usage):
+            if isinstance(members.get(name), str):
+                members[name] = from_text(name, members[name])
+        if "usage" in members and not isinstance(members["usage"], Usage):
             with message.inside("usage"):
-                told["usage"] = Usage.from_dict(told["usage"])
-        return message.made(cls, told, ("id", "started_at"))
+                members["usage"] = Usage.from_dict(members["usage"])
+        return message.made(cls, members, ("id", "started_at"))
 
     def export(self) -> dict[str, Any]:
-        """Return it as JSON has it, each of `extras` beside the rest."""
+        """Return it as a dict of JSON, each of `extras` beside the fields."""
         return {
             "id": self.id,
             "network": self.network,
@@ -111,14 +111,17 @@ _FIELDS: Final = frozenset(RunRecord.__struct_fields__) - {"extras"}
 
 
 def _error(given: object) -> dict[str, JSON] | None:
-    """Return *given*, the name and the message of an error, read-only; else InvalidInput."""
+    """Return *given*, the name and the message of an error, read-only.
+
+    Raise `InvalidInput` for other values.
+    """
     if given is None:
         return None
     found = kept(given, "error")
     if not isinstance(found, dict) or found.keys() != {"name", "message"}:
         raise InvalidInput("error", "must hold name and message, and nothing else")
-    for name, told in found.items():
-        message.text(f"error.{name}", told)
+    for name, text in found.items():
+        message.text(f"error.{name}", text)
     return found
 
 
@@ -128,7 +131,7 @@ def checked_name_or_none(field: str, given: object) -> str | None:
 
 
 def checked_name(field: str, given: object) -> str:
-    """Return *given* if it names a network or an agent: 1 to 512 bytes; else InvalidInput."""
+    """Validate the name of a network or an agent: 1 to 512 bytes."""
     name = message.text(field, given, least=1)
     if len(name.encode()) > MOST_NAME or "\0" in name:
         reason = f"must be at most {MOST_NAME} bytes, without U+0000"
@@ -137,7 +140,7 @@ def checked_name(field: str, given: object) -> str:
 
 
 MOST_BYTES: Final = 16_777_216
-"""Of a record, as JSON."""
+"""Limit of a record as JSON."""
 
 _RUNS: Final = "network_runs"
 
@@ -151,14 +154,14 @@ class _Row(Struct, frozen=True, kw_only=True):
 
 
 class RunFilters(Struct, frozen=True, kw_only=True):
-    """Which runs to list; None is not asked for."""
+    """Filters of a list of runs; None is no filter."""
 
     network: str | None = None
     thread_id: str | None = None
     status: str | None = None
 
     def __post_init__(self) -> None:
-        """InvalidInput for a filter that no run can pass."""
+        """Raise `InvalidInput` for a filter that no run can pass."""
         checked_name_or_none("network", self.network)
         checked_id_or_none("thread_id", self.thread_id)
         if self.status is not None:
@@ -166,9 +169,9 @@ class RunFilters(Struct, frozen=True, kw_only=True):
 
 
 def put_run(caller: ThreadsContext, given: object) -> RunRecord:
-    """Write a run's record, as it is now, and return it; the same twice is once.
+    """Write a run's record and return it; writing the same record again does nothing.
 
-    Its thread is made if it is not there. A run that has ended is not changed: Conflict.
+    Its thread is created if needed. Raise `Conflict` for a run that ended with another record.
     """
     record = given if isinstance(given, RunRecord) else RunRecord.from_dict(given)
     body = body_of(record)
@@ -199,7 +202,7 @@ def put_run(caller: ThreadsContext, given: object) -> RunRecord:
 
 
 def already_ended(run_id: str) -> Conflict:
-    """Return the error of a record of a run that ended otherwise."""
+    """Return the error for a run that ended with another record."""
     return Conflict(
         f"The run {run_id} has ended, and its record is another.",
         reason="ended",
@@ -223,7 +226,7 @@ def list_runs(
     most = checked_limit(limit, most=MOST_LISTED, default=PER_PAGE)
     stamp = digest(caller.workspace, *msgspec.structs.astuple(filters))
     at, after = by_age(_RUNS, stamp, page)
-    asked: dict[str, object] = {
+    params: dict[str, object] = {
         "network": filters.network or "",
         "status": filters.status or "",
         "at": at,
@@ -232,9 +235,9 @@ def list_runs(
     }
     sql = queries_of(caller)
     if filters.thread_id is None:
-        rows = caller.engine.all(_Row, sql.list_runs, **asked)
+        rows = caller.engine.all(_Row, sql.list_runs, **params)
     else:
-        rows = caller.engine.all(_Row, sql.list_runs_of_thread, thread=filters.thread_id, **asked)
+        rows = caller.engine.all(_Row, sql.list_runs_of_thread, thread=filters.thread_id, **params)
     end = rows[most - 1] if len(rows) > most else None
     return Page(
         [record_of(row.body) for row in rows[:most]],
@@ -244,7 +247,7 @@ def list_runs(
 
 
 def runs_of(caller: ThreadsContext, thread_id: str) -> list[RunRecord]:
-    """Return the records of the thread's runs, newest first; NotFound if it is not there."""
+    """Return the thread's runs, newest first; `NotFound` if there is no thread."""
     filters = RunFilters(thread_id=checked_id("thread_id", thread_id))
     found = list(list_runs(caller, filters, MOST_LISTED, None).all())
     if not found:
@@ -253,7 +256,7 @@ def runs_of(caller: ThreadsContext, thread_id: str) -> list[RunRecord]:
 
 
 def body_of(record: RunRecord) -> str:
-    """Return what the row of *record* holds; LimitExceeded if it is too much."""
+    """Encode *record* for its row; raise `LimitExceeded` if it is too large."""
     body = _encode(record.export())
     if len(body) > MOST_BYTES:
         raise LimitExceeded("run_bytes", allowed=MOST_BYTES, actual=len(body), what=record.id)
@@ -261,7 +264,7 @@ def body_of(record: RunRecord) -> str:
 
 
 def record_of(body: str) -> RunRecord:
-    """Return the record whose row holds *body*."""
+    """Decode the record in a row's *body*."""
     return RunRecord.from_dict(msgspec.json.decode(body))
 
 

@@ -64,7 +64,7 @@ def to_json(held: StateContents) -> bytes:
 
 
 def parsed(text: object) -> object:
-    """Return what *text* is the JSON of; UnknownFormat if it is none."""
+    """Parse *text*; raise `UnknownFormat` if it is not JSON."""
     try:
         return _decode(text if isinstance(text, bytes) else encoded("state", text))
     except msgspec.DecodeError as error:
@@ -74,10 +74,10 @@ def parsed(text: object) -> object:
 def from_wire(
     given: object, *, verify: bool, limits: StateLimits, schema: Schema | None
 ) -> StateContents:
-    """Return what a state is to hold as *given*, what its JSON says, tells.
+    """Return the contents of the state in *given*, its parsed JSON.
 
-    UnknownFormat if it is of no state, or of a later release; InvalidInput for a broken member;
-    ChecksumMismatch for a result that changed, unless it is not to *verify*.
+    Raise `UnknownFormat` if it is not a state, or of a later release, `InvalidInput` for a wrong
+    member, and with *verify* `ChecksumMismatch` for a result that was changed.
     """
     found = _body(given)
     revision = message.whole("revision", found["revision"])
@@ -94,7 +94,7 @@ def from_wire(
 
 
 class _Cells:
-    """Reads cells one after the other, and adds them up."""
+    """Reads cells one after the other, and sums their sizes."""
 
     def __init__(self, revision: int, limits: StateLimits, schema: Schema | None) -> None:
         self._revision, self._limits, self._schema = revision, limits, schema
@@ -102,7 +102,7 @@ class _Cells:
         self.total_bytes = 0
 
     def all(self, given: object) -> dict[str, Cell]:
-        """Return the cells that the list *given* tells of, by key."""
+        """Return the cells in the list *given*, by key."""
         message.items("values", given, self._take)
         return self._cells
 
@@ -127,7 +127,7 @@ class _Cells:
 
 
 def _body(given: object) -> dict[str, Any]:
-    """Return the members of *given* beside its format and version, which are known ones."""
+    """Return the members of *given*; check its format and version."""
     if not isinstance(given, dict):
         raise _unknown(None, None)
     found = cast("dict[str, Any]", given)
@@ -140,7 +140,7 @@ def _body(given: object) -> dict[str, Any]:
 
 
 def _members(given: object, names: tuple[str, ...]) -> dict[str, Any]:
-    """Return the members of *given*, which are those *names*; else InvalidInput."""
+    """Return the members of *given*; raise `InvalidInput` if they are not *names*."""
     found = message.members(given)
     for name in names:
         if name not in found:
@@ -181,12 +181,15 @@ R = TypeVar("R", bound=Struct)
 
 
 def exported(record: Struct) -> dict[str, Any]:
-    """Return *record*, whose fields are text, numbers, instants and tuples of text, as JSON."""
+    """Return *record* as JSON values.
+
+    Its fields are text, numbers, instants and tuples of text.
+    """
     return {name: _plain(value) for name, value in asdict(record).items()}
 
 
 def imported(make: type[R], wire: object) -> R:
-    """Return the *make* that *wire* tells of; msgspec.ValidationError for something else."""
+    """Convert *wire* to *make*; raise `msgspec.ValidationError` if it does not fit."""
     return msgspec.convert(wire, make)
 
 

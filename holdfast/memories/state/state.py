@@ -1,4 +1,4 @@
-"""What the agents of one network pass along: results in their order, and values by key."""
+"""NetworkState: results in order and values by key, shared by a network's agents."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Self, TypeVar, cast
@@ -49,7 +49,7 @@ GivenResult = InferenceResult | dict[str, Any]
 
 
 class NetworkState:
-    """What the agents of one network pass along, for one run; any thread may use it.
+    """State that the agents of one network share in one run; any thread may use it.
 
     >>> from holdfast import NetworkState
     >>> state = NetworkState({"city": "Oslo"})
@@ -82,7 +82,7 @@ class NetworkState:
 
     @classmethod
     def _of(cls, store: CellTable, origin: WriteOrigin) -> Self:
-        """Return a handle to *store*, for writes that come through *origin*."""
+        """Return a handle to *store* for writes with *origin*."""
         state = cls.__new__(cls)
         cls._be(state, store, origin)
         return state
@@ -94,7 +94,7 @@ class NetworkState:
 
     @property
     def messages(self) -> list[Message]:
-        """The opening: what was said before the first result; a new list each time."""
+        """The opening: messages before the first result; a new list each time."""
         return self._store.messages()
 
     def append_message(self, message: GivenMessage) -> None:
@@ -103,7 +103,7 @@ class NetworkState:
 
     @property
     def results(self) -> list[InferenceResult]:
-        """What the agents' calls came to, oldest first; a new list each time."""
+        """The results of the agents' calls, oldest first; a new list each time."""
         return self._store.results()
 
     def append_result(self, result: GivenResult) -> None:
@@ -113,11 +113,14 @@ class NetworkState:
         self._store.append(fitting(made, self._store.limits), self._origin)
 
     def set_results(self, results: Iterable[GivenResult]) -> None:
-        """Have *results* in place of those there are."""
+        """Replace all results with *results*."""
         self._store.replace(_results(results, self._store.limits), self._origin)
 
     def results_from(self, start: int) -> list[InferenceResult]:
-        """Return the results from the place *start* on, which counts from the end if negative."""
+        """Return the results from the place *start* on.
+
+        It counts from the end if negative.
+        """
         return self.results[start:]
 
     @property
@@ -131,28 +134,28 @@ class NetworkState:
 
     @property
     def revision(self) -> int:
-        """How many writes were committed."""
+        """Number of committed writes."""
         return self._store.revision
 
     @property
     def hydration(self) -> Hydrated | None:
-        """What `from_hydration` was given, with all that it left out; else None."""
+        """The hydration given to `from_hydration`, with the entries left out; else None."""
         return self._store.hydration
 
     @property
     def subscriber_errors(self) -> int:
-        """How often one who subscribed raised."""
+        """Number of errors raised by subscribers."""
         return self._store.subscriber_errors
 
     def subscribe(self, fn: Callable[[StateChange], object]) -> Callable[[], None]:
-        """Have *fn* called with each change after its commit; return what ends that.
+        """Call *fn* with each change after its commit; return a function to stop.
 
-        It runs on the writer's thread. If it raises that is counted, and the write stands.
+        It runs on the writer's thread. If it raises, the error is counted, and the write stands.
         """
         return self._store.subscribe(fn)
 
     def get(self, key: str) -> ValueInfo | None:
-        """Return the value under *key* with what is known of it, or None."""
+        """Return the value under *key* with its version and origin, or None."""
         return self.kv.info(key)
 
     def format_history(
@@ -162,22 +165,22 @@ class NetworkState:
         agent: str | None = None,
         view: View | None = None,
     ) -> list[Message]:
-        """Return the opening, then what each result tells, as *agent* sees it through *view*.
+        """Return the opening, then each result's messages, as *agent* sees them.
 
-        A result tells its input, its texts, and its calls with their results, unless *formatter*
-        says what it tells. Calls never stand alone.
+        They are filtered through *view*. The messages of a result are its input, its texts, and its
+        calls with their results, unless *formatter* returns others. Calls never stand alone.
         """
         said = self._said(formatter, agent, view)
         return [each.message for each in said]
 
     def window(self, *, agent: str | None = None, view: View | None = None) -> Window:
-        """Return the newest of the history that fits the budget of *view*, and what does not."""
+        """Return the newest history within the budget of *view*, and what is left out."""
         view = view or EVERYTHING
         said = list(self._said(None, agent, view))
         return windowed(said, budget=view.budget, measure=view.measure)
 
     def clone(self) -> Self:
-        """Return a copy of all but those who subscribed, which no write to this one changes."""
+        """Return an independent copy, without the subscriptions."""
         return self._of(self._store.cloned(), OUTSIDE)
 
     def on_behalf(
@@ -188,7 +191,7 @@ class NetworkState:
         tool: str | None = None,
         call_id: str | None = None,
     ) -> Self:
-        """Return this very state for writes that are known to come from these."""
+        """Return a handle to this state for writes with this origin."""
         origin = WriteOrigin(agent=agent, run_id=run_id, tool=tool, call_id=call_id)
         return self._of(self._store, origin)
 
@@ -210,10 +213,10 @@ class NetworkState:
         limits: StateLimits = UNLESS_SAID,
         clock: Clock | None = None,
     ) -> Self:
-        """Return the state that *text*, as `to_json` makes it, tells of.
+        """Return the state in *text*, JSON from `to_json`.
 
-        UnknownFormat if it is of no state; InvalidInput, with the place, for a broken member;
-        ChecksumMismatch for a result that was changed, unless it is not to *verify*.
+        Raise `UnknownFormat` if it is not a state, `InvalidInput`, with the place, for a wrong
+        member, and with *verify* `ChecksumMismatch` for a result that was changed.
         """
         given = parsed(text)
         return cls.from_dict(given, verify=verify, schema=schema, limits=limits, clock=clock)
@@ -228,7 +231,7 @@ class NetworkState:
         limits: StateLimits = UNLESS_SAID,
         clock: Clock | None = None,
     ) -> Self:
-        """Return the state that the dict *given*, as `to_dict` makes it, tells of."""
+        """Return the state in the dict *given* from `to_dict`."""
         typed = schema_of(schema)
         held = from_wire(given, verify=verify, limits=limits, schema=typed)
         store = CellTable(held, limits=limits, schema=typed, clock=clock or SystemClock())
@@ -238,16 +241,20 @@ class NetworkState:
     def from_hydration(
         cls, hydration: Hydrated, *, prefix: str = "memory/", clock: Clock | None = None
     ) -> Self:
-        """Return a state with a value for each entry of *hydration*, its key after *prefix*."""
+        """Return a state with a value for each entry of *hydration*.
+
+        Its key is that of the entry after *prefix*.
+        """
         data = {f"{prefix}{each.key}": each.content for each in hydration.entries}
         state = cls(data, clock=clock)
         cls._keep(state, hydration)
         return state
 
     def share(self, key: str, memory: Shares[E], *, as_key: str | None = None) -> E:
-        """Set the value under *key* as `shared:` in *memory*, a run's; return its entry there.
+        """Set the value under *key* as `shared:` in a run's *memory*; return the entry.
 
-        Its source is the agent that wrote the value, or `network`. NotFound if there is none.
+        Its source is the agent that wrote the value, or `network`. Raise `NotFound` if there is
+        none.
         """
         return share(self.get(key), key, memory, as_key)
 
@@ -262,7 +269,7 @@ class NetworkState:
 
 
 def _results(given: Iterable[GivenResult], limits: StateLimits) -> list[InferenceResult]:
-    """Return the results *given*, each no larger than it may be."""
+    """Validate the results *given*, and the size of each."""
     with checks.whole_is("results"):
         made = checks.items("results", list(given), lambda each: result_of(each, verify=True))
     return [fitting(each, limits) for each in made]

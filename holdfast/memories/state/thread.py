@@ -26,7 +26,7 @@ _ID: Final = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 
 
 def checked_id(field: str, given: object) -> str:
-    """Return *given* if it can be the id of a thread, a turn or a run; else InvalidInput."""
+    """Validate the id of a thread, a turn or a run; raise `InvalidInput`."""
     if not isinstance(given, str) or not _ID.fullmatch(given):
         reason = f"must be 1 to {MOST} of the characters A-Z a-z 0-9 _ . : -"
         raise InvalidInput(field, reason, limit=MOST, given=given)
@@ -34,12 +34,12 @@ def checked_id(field: str, given: object) -> str:
 
 
 def checked_id_or_none(field: str, given: object) -> str | None:
-    """Return *given* if it is None or can be such an id; else InvalidInput."""
+    """Validate an id of a thread, a turn or a run, or None."""
     return None if given is None else checked_id(field, given)
 
 
 def message_id(run_id: str) -> str:
-    """Return the id of what a user said to the run *run_id*, the same in every replay."""
+    """Return the id of the user's message to the run, the same in every replay."""
     digest = sha256(run_id.encode("utf-8", "surrogatepass")).digest()
     return f"msg_{base62(int.from_bytes(digest[:18]) % 62**24, 24)}"
 
@@ -52,7 +52,7 @@ _MESSAGE: Final = ("id", "content", "role", "at")
 
 
 class Thread(Struct, frozen=True, kw_only=True):
-    """A thread: how many turns it holds, and how many runs are recorded of it."""
+    """A thread with the numbers of its turns and runs."""
 
     id: str
     created_at: datetime
@@ -62,7 +62,7 @@ class Thread(Struct, frozen=True, kw_only=True):
 
 
 class ThreadMessage(Struct, frozen=True, kw_only=True):
-    """What a user said to agents, and when; `at` is aware, in whole milliseconds."""
+    """A message of a user to agents; `at` is aware, in whole milliseconds."""
 
     id: str
     content: str
@@ -78,14 +78,14 @@ class ThreadMessage(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_dict(cls, given: object) -> Self:
-        """Return the message that *given*, made by `export`, tells of."""
-        told = checks.members(given)
-        for name in told:
+        """Convert *given*, a dict from `export`, to a message."""
+        found = checks.members(given)
+        for name in found:
             if name not in _MESSAGE:
                 raise InvalidInput(name, "is not a member of a message of a thread")
-        if isinstance(told.get("at"), str):
-            told["at"] = from_text("at", told["at"])
-        return checks.made(cls, told, ("id", "content", "at"))
+        if isinstance(found.get("at"), str):
+            found["at"] = from_text("at", found["at"])
+        return checks.made(cls, found, ("id", "content", "at"))
 
     def export(self) -> dict[str, Any]:
         """Return it as JSON has it."""
@@ -98,9 +98,9 @@ class ThreadMessage(Struct, frozen=True, kw_only=True):
 
 
 class ThreadTurn(Struct, frozen=True, kw_only=True):
-    """One turn of a thread: a `message` of the user's, or a `result` of an agent's.
+    """One turn of a thread: a `message` of a user, or a `result` of an agent.
 
-    `seq` orders the turns of a thread; it is 0 until the turn is in one.
+    `seq` orders the turns of a thread; it is 0 until the turn is stored.
     """
 
     seq: int = 0
@@ -113,14 +113,14 @@ class ThreadTurn(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def said(cls, message: ThreadMessage, *, run_id: str | None = None, seq: int = 0) -> Self:
-        """Return the turn of what a user said, to the run *run_id*."""
+        """Return the turn of a user's message to the run *run_id*."""
         return cls(
             seq=seq, kind="user", id=message.id, run_id=run_id, at=message.at, message=message
         )
 
     @classmethod
     def made(cls, result: InferenceResult, *, seq: int = 0) -> Self:
-        """Return the turn of what an agent made."""
+        """Return the turn of an agent's result."""
         return cls(
             seq=seq,
             kind="result",
@@ -132,28 +132,28 @@ class ThreadTurn(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_dict(cls, given: object) -> Self:
-        """Return the turn that *given*, made by `export`, tells of.
+        """Convert *given*, a dict from `export`, to a turn.
 
-        Its id and its time are those of what it holds.
+        Its id and its time are those of its message or result.
         """
-        told = checks.members(given)
-        for name in told:
+        found = checks.members(given)
+        for name in found:
             if name not in cls.__struct_fields__:
                 raise InvalidInput(name, "is not a member of a turn")
-        checks.one_of("kind", told.get("kind"), KINDS)
-        held = "message" if told["kind"] == "user" else "result"
-        if held not in told:
+        checks.one_of("kind", found.get("kind"), KINDS)
+        held = "message" if found["kind"] == "user" else "result"
+        if held not in found:
             raise InvalidInput(held, "is missing")
-        seq = checks.whole("seq", told.get("seq", 0))
+        seq = checks.whole("seq", found.get("seq", 0))
         with checks.inside(held):
             if held == "result":
-                return cls.made(InferenceResult.from_dict(told[held]), seq=seq)
-            message = ThreadMessage.from_dict(told[held])
-        return cls.said(message, run_id=checks.text_or_none("run_id", told.get("run_id")), seq=seq)
+                return cls.made(InferenceResult.from_dict(found[held]), seq=seq)
+            message = ThreadMessage.from_dict(found[held])
+        return cls.said(message, run_id=checks.text_or_none("run_id", found.get("run_id")), seq=seq)
 
     def export(self) -> dict[str, Any]:
         """Return it as JSON has it."""
-        told: dict[str, Any] = {
+        wire: dict[str, Any] = {
             "seq": self.seq,
             "kind": self.kind,
             "id": self.id,
@@ -161,16 +161,16 @@ class ThreadTurn(Struct, frozen=True, kw_only=True):
             "at": to_text(self.at),
         }
         if self.message is not None:
-            told["message"] = self.message.export()
+            wire["message"] = self.message.export()
         if self.result is not None:
-            told["result"] = self.result.export()
-        return told
+            wire["result"] = self.result.export()
+        return wire
 
 
 class Appended(Struct, frozen=True, kw_only=True):
-    """What became of turns given to a thread, by their ids.
+    """The result of appending turns to a thread, by their ids.
 
-    A duplicate was there before, the same to the byte, and was left as it is.
+    A duplicate was stored before, the same to the byte, and is unchanged.
     """
 
     stored: tuple[str, ...] = ()
@@ -178,13 +178,13 @@ class Appended(Struct, frozen=True, kw_only=True):
 
 
 QUERIES: Final = "holdfast.memories.state"
-"""Where the statements are."""
+"""Package of the SQL statements."""
 MILLISECOND: Final = 1_000
-"""In microseconds."""
+"""One millisecond in microseconds."""
 
 
 class ThreadsContext(Struct, frozen=True, kw_only=True):
-    """Whose threads, with which engine and clock; `engine` is scoped to `workspace`.
+    """Workspace, engine and clock for threads; `engine` is scoped to the workspace.
 
     `demand` raises NotPermitted for a right, `read` or `write`, that the caller does not have.
     """
@@ -195,7 +195,10 @@ class ThreadsContext(Struct, frozen=True, kw_only=True):
     demand: Callable[[str], None]
 
     def now(self) -> int:
-        """Return the present instant in microseconds since 1970, cut to a whole millisecond."""
+        """Return the present instant in microseconds since 1970.
+
+        It is cut to a whole millisecond.
+        """
         return cut(self.clock.now())
 
 
@@ -206,20 +209,23 @@ def cut(instant: datetime) -> int:
 
 
 def queries_of(caller: ThreadsContext) -> SimpleNamespace:
-    """Return the statements of threads, as *caller*'s engine spells them."""
+    """Return the statements for *caller*'s engine."""
     return caller.engine.queries(QUERIES)
 
 
 PER_PAGE: Final = 20
 MOST_LISTED: Final = 1_000
 NEWEST: Final = 2**63 - 1
-"""No instant and no number is above it."""
+"""The largest instant and number."""
 LAST_ID: Final = "~"
 """Sorts after every id."""
 
 
 def by_age(list: str, stamp: str, page: str | None) -> tuple[int, str]:
-    """Return the instant and the id that *page* of *list* comes after; InvalidInput if none."""
+    """Return the instant and the id after which *page* of *list* begins.
+
+    Raise `InvalidInput` if it is not a cursor.
+    """
     if page is None:
         return NEWEST, LAST_ID
     match read_cursor(list, stamp, page)[0]:
@@ -230,13 +236,13 @@ def by_age(list: str, stamp: str, page: str | None) -> tuple[int, str]:
 
 
 def no_cursor() -> InvalidInput:
-    """Return the error of a cursor that was made up."""
+    """Return the error for an invalid cursor."""
     return InvalidInput("page", "is not a cursor of this list", next="Start again without page.")
 
 
 TURNS_LISTED: Final = 100
 PAGE_BYTES: Final = 16_777_216
-"""Of the turns of a page, which ends before there are more; it has one turn in any case."""
+"""Limit of the turns of a page in bytes; a page has at least one turn."""
 
 _THREADS: Final = "threads"
 _TURNS: Final = "thread_turns"
@@ -310,22 +316,25 @@ def list_turns(
     page: str | None,
     kind: TurnKind | None = None,
 ) -> Page[ThreadTurn]:
-    """Return a page of the thread's turns, of one *kind* or all; NotFound if it is not there."""
+    """Return a page of the thread's turns, of one *kind* or all.
+
+    Raise `NotFound` if there is no such thread.
+    """
     most = checked_limit(limit, most=MOST_LISTED, default=TURNS_LISTED)
     thread = checked_id("thread_id", thread_id)
     stamp = digest(caller.workspace, thread, checked_kind(kind))
     after = 0 if page is None else _seq_in(read_cursor(_TURNS, stamp, page)[0])
-    asked: dict[str, object] = {"thread": thread, "after": after, "kind": kind or ""}
+    params: dict[str, object] = {"thread": thread, "after": after, "kind": kind or ""}
 
     def work(reader: Reader) -> tuple[list[_TurnRow], int | None]:
         sql = queries_of(caller)
-        found = reader.all(_Size, sql.sizes_of_turns, rows=most + 1, **asked)
+        found = reader.all(_Size, sql.sizes_of_turns, rows=most + 1, **params)
         if not found:
             if reader.first(_ThreadRow, sql.get_thread, thread=thread) is None:
                 raise no_thread(thread)
             return [], None
         shown = found[: _fitting(found[:most])]
-        rows = reader.all(_TurnRow, sql.list_turns, last=shown[-1].seq, **asked)
+        rows = reader.all(_TurnRow, sql.list_turns, last=shown[-1].seq, **params)
         return rows, shown[-1].seq if len(found) > len(shown) else None
 
     rows, last = caller.engine.read(work)
@@ -349,12 +358,12 @@ def checked_kind(given: TurnKind | None) -> TurnKind | None:
 
 
 def no_thread(thread: str) -> NotFound:
-    """Return the error of a thread that is not there."""
+    """Return the error for a missing thread."""
     return NotFound("thread", thread, next="Check the id, or list the threads.")
 
 
 def _fitting(sizes: list[_Size]) -> int:
-    """Return how many of the turns a page has room for: one at least."""
+    """Return how many of the turns fit a page: at least one."""
     total = 0
     for at, each in enumerate(sizes):
         total += each.size_bytes

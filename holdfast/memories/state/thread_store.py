@@ -52,7 +52,7 @@ class _Run(Struct, frozen=True, kw_only=True):
 
 
 def delete_thread(caller: ThreadsContext, thread_id: str) -> bool:
-    """Delete the thread with its turns and runs; tell whether there was anything.
+    """Delete the thread with its turns and runs; return whether there was anything.
 
     When this returns the bytes are in no file of the database, unless a reader holds the log. A
     keyed hash of the id stays, so that a restored backup does not bring the thread back.
@@ -64,11 +64,11 @@ def delete_thread(caller: ThreadsContext, thread_id: str) -> bool:
 
 
 def delete_thread_again(caller: ThreadsContext, thread: str) -> bool:
-    """Delete the thread as `delete_thread` does; whoever calls this scrubs."""
+    """Delete the thread as `delete_thread` does; the caller must scrub the engine."""
 
     def work(tx: Transaction) -> bool:
         sql = queries_of(caller)
-        # The thread first: who would add to it meanwhile waits, and begins it anew.
+        # The thread first: a concurrent append waits for it, and then creates a new thread.
         gone = tx.run(sql.forget_thread, thread=thread)
         gone += tx.run(sql.forget_turns, thread=thread)
         gone += tx.run(sql.forget_runs, thread=thread)
@@ -82,38 +82,38 @@ def delete_thread_again(caller: ThreadsContext, thread: str) -> bool:
 
 
 def thread_hash(secret: bytes, thread: str) -> bytes:
-    """Return what is kept of the id of a thread that was deleted: 32 bytes of HMAC-SHA256."""
+    """Return the hash of a deleted thread's id: 32 bytes of HMAC-SHA256."""
     return hmac.digest(secret, f"thread\0{thread}".encode(), "sha256")
 
 
 def forget_results(
     engine: Engine, tx: Transaction, *, workspace: str, agent: str
 ) -> dict[str, int]:
-    """Take *agent*'s results out of every thread, and its name out of the records of runs.
+    """Delete *agent*'s results from every thread, and its name from run records.
 
-    Returns how many rows went, or lost the name, by table. What other agents were told of it
-    stands in their results, which are theirs. Whoever calls this scrubs.
+    Return the number of deleted or changed rows by table. Results of other agents stay, also if
+    they mention it. The caller must scrub the engine.
     """
-    sql, whose = engine.queries(QUERIES), {"workspace": workspace}
-    found = tx.all(_InThread, sql.threads_of_agent, agent=agent, **whose)
+    sql, scope = engine.queries(QUERIES), {"workspace": workspace}
+    found = tx.all(_InThread, sql.threads_of_agent, agent=agent, **scope)
     gone = 0
     if found:
         ids = msgspec.json.encode([each.thread_id for each in found]).decode()
-        # Ours until the commit, so that what is counted is what will be there.
-        tx.all(_ThreadId, sql.hold_threads, ids=ids, **whose)
-        gone = tx.run(sql.forget_results, ids=ids, agent=agent, **whose)
-        tx.send(sql.recount_turns, ids=ids, **whose)
+        # Locked until the commit, so that the counts are right.
+        tx.all(_ThreadId, sql.hold_threads, ids=ids, **scope)
+        gone = tx.run(sql.forget_results, ids=ids, agent=agent, **scope)
+        tx.send(sql.recount_turns, ids=ids, **scope)
     renamed = 0
-    for run in tx.all(_Run, sql.runs_naming, text=_within_json(agent), **whose):
+    for run in tx.all(_Run, sql.runs_naming, text=_within_json(agent), **scope):
         record = record_of(run.body)
         if (unnamed := _without(record, agent)) != record:
-            tx.send(sql.unname_run, id=run.id, body=body_of(unnamed), **whose)
+            tx.send(sql.unname_run, id=run.id, body=body_of(unnamed), **scope)
             renamed += 1
     return {"thread_turns": gone, "network_runs": renamed}
 
 
 def _without(record: RunRecord, agent: str) -> RunRecord:
-    """Return *record* without what names *agent* as a word of its own."""
+    """Return *record* without fields that name *agent* as a whole word."""
     word = re.compile(rf"(?<!\w){re.escape(_within_json(agent))}(?!\w)")
 
     def named(value: object) -> bool:
@@ -132,12 +132,12 @@ def _secret(*, secret: bytes) -> bytes:
 
 
 def _within_json(text: str) -> str:
-    """Return *text* as it stands within a string of JSON."""
+    """Return *text* as encoded within a JSON string."""
     return msgspec.json.encode(text).decode()[1:-1]
 
 
 Count = tuple[str, tuple[str, ...], int]
-"""What is counted, its labels' values, and how often."""
+"""Name of a counter, values of its labels, value."""
 
 THREAD_TURNS: Final = "thread_turns_total"
 OUTCOMES: Final = ("stored", "duplicate", "differs")
@@ -145,24 +145,24 @@ OUTCOMES: Final = ("stored", "duplicate", "differs")
 COUNTERS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     THREAD_TURNS: ("Turns given to threads.", ("kind", "outcome")),
 }
-"""What each counter says, and its labels."""
+"""Help text and labels of each counter."""
 
 
 class StateCounters:
-    """The numbers of this process, which only rise."""
+    """Counters of this process."""
 
     def __init__(self) -> None:
         self._counts: Counter[tuple[str, str]] = Counter()
         self._lock = Lock()
 
     def add(self, kinds: Iterable[str], outcome: str) -> None:
-        """Count one turn more of each of *kinds*, of which this became."""
+        """Count one turn for each of *kinds* with *outcome*."""
         with self._lock:
             for kind in kinds:
                 self._counts[kind, outcome] += 1
 
     def taken(self) -> Iterator[Count]:
-        """Give every counter there is with its number so far."""
+        """Yield every counter with its value."""
         with self._lock:
             counts = dict(self._counts)
         for kind in KINDS:
@@ -171,22 +171,22 @@ class StateCounters:
 
 
 counts = StateCounters()
-"""What this process took in."""
+"""The metrics of this process."""
 
 
 T = TypeVar("T")
 
 GivenTurn: TypeAlias = ThreadTurn | ThreadMessage | InferenceResult | Mapping[str, object]
-"""A turn, or only what a user said or an agent made, or the plain dict of one of these."""
+"""A turn, or only a message or a result, or the plain dict of one of these."""
 
 MOST_BYTES: Final = 16_777_216
-"""Of one turn, as JSON."""
+"""Limit of one turn as JSON."""
 
 _canonical: Final = msgspec.json.Encoder(order="sorted").encode
 
 
 class PreparedThreadTurn(Struct, frozen=True, kw_only=True):
-    """A turn as its row will be; `at` is in microseconds since 1970."""
+    """A turn as a row to write; `at` is in microseconds since 1970."""
 
     id: str
     kind: TurnKind
@@ -205,9 +205,9 @@ class _StoredTurn(Struct, frozen=True, kw_only=True):
 
 
 def append(caller: ThreadsContext, thread_id: str, turns: Iterable[GivenTurn]) -> Appended:
-    """Add *turns*, all or none, to the thread, which is made if it is not there.
+    """Append *turns*, all or none, to the thread, which is created if needed.
 
-    One whose id the thread has is passed over where it is the same, and else ResultDiffers.
+    A turn that is stored already is skipped. Raise `ResultDiffers` if another one has its id.
     """
     thread = checked_id("thread_id", thread_id)
     ready = [_ready(turn) for turn in turns_of(turns)]
@@ -235,7 +235,7 @@ def append(caller: ThreadsContext, thread_id: str, turns: Iterable[GivenTurn]) -
 
 
 def turns_of(given: object) -> list[ThreadTurn]:
-    """Return *given*, turns in any of their forms, as turns; InvalidInput names the wrong one."""
+    """Return *given*, turns in any form, as turns; `InvalidInput` names the wrong one."""
     if not isinstance(given, Iterable) or isinstance(given, str | bytes | Mapping):
         raise InvalidInput("turns", "must be a list of turns")
     found = checks.items("turns", list(cast("Iterable[object]", given)), _turn)
@@ -252,7 +252,7 @@ def _turn(given: object) -> ThreadTurn:
     elif isinstance(given, InferenceResult):
         turn = ThreadTurn.made(given)
     else:
-        turn = _told(checks.members(given))
+        turn = _from_members(checks.members(given))
     checked_id("id", turn.id)
     checked_id_or_none("run_id", turn.run_id)
     if turn.result is not None:
@@ -262,7 +262,7 @@ def _turn(given: object) -> ThreadTurn:
     return turn
 
 
-def _told(given: dict[str, Any]) -> ThreadTurn:
+def _from_members(given: dict[str, Any]) -> ThreadTurn:
     if "kind" in given:
         return ThreadTurn.from_dict(given)
     if "agent" in given:
@@ -271,11 +271,11 @@ def _told(given: dict[str, Any]) -> ThreadTurn:
 
 
 def checksum_of_turn(turn: ThreadTurn) -> str:
-    """Return what tells whether two turns of one id are the same."""
+    """Return the checksum by which two turns of one id are compared."""
     if turn.result is not None:
         return turn.result.checksum
     message = cast("ThreadMessage", turn.message)
-    # Not when it was said: a run that is begun again says it again, later.
+    # Without the time: a run that is started again has the same message at a later time.
     said = {"id": turn.id, "role": message.role, "content": message.content}
     return f"sha256:{sha256_hex(_canonical(said))}"
 
@@ -307,7 +307,10 @@ def _known(
     numbers: Sequence[int],
     ready: Sequence[PreparedThreadTurn],
 ) -> set[int]:
-    """Return at which places of *ready* the same was there before; ResultDiffers for another."""
+    """Return the places in *ready* of turns that were stored before.
+
+    Raise `ResultDiffers` if another turn has the id.
+    """
     ids = msgspec.json.encode([turn.id for turn in ready]).decode()
     held = {row.id: row for row in tx.all(_StoredTurn, sql.held_turns, thread=thread, ids=ids)}
     for turn in ready:
@@ -323,9 +326,9 @@ def _known(
 def _write(
     caller: ThreadsContext, work: Callable[[Transaction], T], ready: Sequence[PreparedThreadTurn]
 ) -> T:
-    """Return what *work* returns, once it is durable; what is refused is counted.
+    """Run *work* in a write and return its result; count refused turns.
 
-    With an engine whose writes are awaited that is an awaitable, here as there.
+    With an engine that returns awaitables from writes, this returns an awaitable too.
     """
     with _refusals(ready):
         written = caller.engine.write(work)

@@ -23,7 +23,7 @@ from holdfast.memories.state.thread_store import GivenTurn, delete_thread
 
 
 class Threads:
-    """The threads of a workspace: what users said, and the results that came of it, in order.
+    """The threads of a workspace: messages of users and results of agents, in order.
 
     >>> import holdfast
     >>> threads = holdfast.open(":memory:").threads
@@ -38,7 +38,7 @@ class Threads:
         self._caller = caller
 
     def retrieve(self, id: str) -> Thread:
-        """Return the thread; NotFound if it is not there."""
+        """Return the thread; `NotFound` if there is none."""
         self._caller.demand("read")
         return retrieve_thread(self._caller, id)
 
@@ -63,9 +63,9 @@ class Threads:
         return results_of(self._caller, id)
 
     def append(self, id: str, turns: Iterable[GivenTurn]) -> Appended:
-        """Add *turns*, all or none; a thread that is not there is made.
+        """Append *turns*, all or none; create the thread if needed.
 
-        A turn whose id the thread has is passed over where it is the same; else ResultDiffers.
+        A turn that is stored already is skipped. Raise `ResultDiffers` if another one has its id.
         """
         self._caller.demand("write")
         return thread_store.append(self._caller, id, turns)
@@ -76,7 +76,7 @@ class Threads:
         return run_records.runs_of(self._caller, id)
 
     def delete(self, id: str) -> bool:
-        """Delete the thread, its turns and its runs; tell whether there was anything."""
+        """Delete the thread, its turns and its runs; return whether there was anything."""
         self._caller.demand("write")
         return delete_thread(self._caller, id)
 
@@ -87,7 +87,7 @@ class Threads:
 
 
 class NetworkRuns:
-    """The records of a workspace's runs: what began, and how it ended.
+    """The records of a workspace's runs.
 
     >>> import holdfast
     >>> [run.status for run in holdfast.open(":memory:").network_runs.list()]
@@ -100,13 +100,14 @@ class NetworkRuns:
     def put(self, record: RunRecord | Mapping[str, object]) -> RunRecord:
         """Write a run's record as it is now: at its start, and at its end.
 
-        The same twice is once; Conflict for a run that has ended otherwise.
+        Writing the same record again does nothing. Raise `Conflict` for a run that ended with
+        another record.
         """
         self._caller.demand("write")
         return run_records.put_run(self._caller, record)
 
     def retrieve(self, run_id: str) -> RunRecord:
-        """Return the record of the run; NotFound if it is not there."""
+        """Return the record of the run; `NotFound` if there is none."""
         self._caller.demand("read")
         return run_records.retrieve_run(self._caller, run_id)
 

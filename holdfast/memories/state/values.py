@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class Values:
-    """The values of a state, by key; what it hands out is a copy of the caller's own."""
+    """The values of a state by key; each read returns a new copy."""
 
     def __init__(self, store: CellTable, origin: WriteOrigin) -> None:
         self._store, self._origin = store, origin
@@ -30,7 +30,8 @@ class Values:
     def set(self, key: str, value: object, *, expected_version: int | None = None) -> int:
         """Write *value* under *key* and return its version.
 
-        With *expected_version* (0: there is none) PreconditionFailed unless that is so.
+        With *expected_version* (0: there is no value), raise `PreconditionFailed` if the version
+        is another.
         """
         store = self._store
         if type(key) is not str:
@@ -48,22 +49,23 @@ class Values:
         return default if cell is None else json_values.decode(cell.data)
 
     def delete(self, key: str, *, expected_version: int | None = None) -> bool:
-        """Delete the value under *key*; tell whether there was one."""
+        """Delete the value under *key*; return whether there was one."""
         return self._store.drop(key, self._origin, expected_version)
 
     def has(self, key: str) -> bool:
-        """Tell whether there is a value under *key*, be it None."""
+        """Check whether there is a value under *key*; it may be None."""
         return self._store.has(key)
 
     def all(self) -> dict[str, JSON]:
-        """Return a copy of all values, in the order they were first set."""
+        """Return a copy of all values, in the order of the first write."""
         cells = self._store.cells()
         return {key: json_values.decode(cell.data) for key, cell in cells.items()}
 
     def update(self, key: str, fn: Callable[[Any], object], default: object = None) -> JSON:
-        """Write what *fn* makes of the value under *key*, or of *default*; return a copy of that.
+        """Write the result of *fn* for the value under *key*, or for *default*.
 
-        No other write comes between, and *fn* is called once. If it raises, nothing changes.
+        Return a copy of it. No other write comes between, and *fn* is called once. If it raises,
+        nothing changes.
         """
         with self._store.alone():
             cell = self._store.cell(key)
@@ -72,14 +74,14 @@ class Values:
             return self.get(key)
 
     def info(self, key: str) -> ValueInfo | None:
-        """Return the value under *key* with what is known of it, or None."""
+        """Return the value under *key* with its version and origin, or None."""
         cell = self._store.cell(key)
         return None if cell is None else info_of(key, cell)
 
     def batch(self) -> AbstractContextManager[None]:
-        """Commit all writes of a `with` block together on leaving it; an exception undoes them.
+        """Commit the writes of a `with` block together; an exception rolls back.
 
-        Its own writes are readable inside; other threads wait. One within another joins it.
+        Its own writes are readable inside; other threads wait. A nested batch joins the outer one.
         """
         return self._store.together()
 
@@ -99,8 +101,8 @@ class Values:
 class Data(MutableMapping[str, JSON]):
     """The same values as `kv`, by subscript.
 
-    What it gives compares and encodes as plain JSON; a change to it raises TypeError, for it
-    would be lost.
+    Its values compare and encode as plain JSON; a change within one raises `TypeError`, because
+    it would be lost.
     """
 
     def __init__(self, store: CellTable, values: Values) -> None:
@@ -132,11 +134,11 @@ class Data(MutableMapping[str, JSON]):
         return repr(self._values.all())
 
     def items(self) -> ItemsView[str, JSON]:
-        """Return keys and values of one moment."""
+        """Return a snapshot of keys and values."""
         return self._at_once().items()
 
     def values(self) -> ValuesView[JSON]:
-        """Return the values of one moment."""
+        """Return a snapshot of the values."""
         return self._at_once().values()
 
     def update(self, other: Any = (), /, **more: JSON) -> None:
@@ -155,7 +157,7 @@ class Data(MutableMapping[str, JSON]):
             return super().popitem()
 
     def setdefault(self, key: str, default: JSON = None) -> JSON:
-        """Return the value under *key*, once it is *default* where there was none."""
+        """Return the value under *key*; set it to *default* first if there is none."""
         with self._values.batch():
             return super().setdefault(key, default)
 
@@ -169,5 +171,5 @@ class Data(MutableMapping[str, JSON]):
 
 
 def _shown(key: str, cell: Cell) -> JSON:
-    told = f'data["{key}"] is read-only; change it with kv.update("{key}", …)'
-    return shown(json_values.decode(cell.data), told)
+    refusal = f'data["{key}"] is read-only; change it with kv.update("{key}", …)'
+    return shown(json_values.decode(cell.data), refusal)
