@@ -1,4 +1,4 @@
-"""Floor 3: open() and Holdfast, one engine with the memories on it."""
+"""Layer 3: `open()` and `Holdfast`, one engine with the memories on it."""
 
 from typing import TYPE_CHECKING
 

@@ -1432,9 +1432,9 @@ class AsyncNetworkRuns:
 
 
 class AsyncHoldfast:
-    """Everything one workspace remembers, seen by one actor.
+    """All memories of one workspace, accessed by one actor.
 
-    Made by `holdfast.open()`. As a context manager it closes on every way out.
+    Opened by `holdfast.open()`. As a context manager it closes on every exit.
     """
 
     def __init__(self, of: Holdfast, cross: Crossing) -> None:
@@ -1450,15 +1450,15 @@ class AsyncHoldfast:
         self.network_runs = AsyncNetworkRuns(of.network_runs, cross)
 
     async def save_run(self, memory: RunMemory, store_id: str, *, prefix: str = "/runs/") -> Saved:
-        """Keep what the tasks of a run came to as memories of the store *store_id*.
+        """Save the results of a run's tasks as memories of the store *store_id*.
 
-        Each is at *prefix*, the run's id and the task's: text as it is, other values as JSON. What
-        breaks a limit of the store is in `skipped`, with its error.
+        The path of each is *prefix*, the run's id and the task's; text is stored as it is, other
+        values as JSON. `skipped` lists results that break a limit of the store, with the error.
         """
         return await self._cross(self._of.save_run, memory, store_id, prefix=prefix)
 
     def durable(self, agent: str) -> "AsyncDurableMemory":
-        """Return what the agent named *agent* keeps between runs; InvalidInput for a bad name."""
+        """Return the durable memory of *agent*; InvalidInput for a bad name."""
         answer = self._of.durable(agent)
         return AsyncDurableMemory(answer, self._cross)
 
@@ -1470,25 +1470,28 @@ class AsyncHoldfast:
         return AsyncPage(answer, self._cross)
 
     async def durable_limits(self) -> DurableLimits:
-        """Return the limits of agents that have none of their own, and of what they share."""
+        """Return the default limits of the workspace's agents, and of shared entries."""
         return await self._cross(self._of.durable_limits)
 
     async def set_durable_limits(
         self, *, evict: bool = False, **limits: int | None
     ) -> LimitsChanged:
-        """Set limits for the whole workspace; None lets the default apply again.
+        """Set limits for the whole workspace; None restores the default.
 
-        A cap below what anybody holds raises MemoryFull, which says how many would go; with
-        *evict* they do, coldest first.
+        A cap below the entries of an agent raises MemoryFull with the number to evict; with
+        *evict* they are evicted, coldest first.
         """
         return await self._cross(self._of.set_durable_limits, evict=evict, **limits)
 
     async def sweep(self) -> Swept:
-        """Remove what is over of every agent: expired entries, runs that lapsed, old changes."""
+        """Remove expired entries, lapsed runs and old changes of every agent."""
         return await self._cross(self._of.sweep)
 
     async def forget_agent(self, agent: str) -> ForgetReport:
-        """Forget all that is *agent*'s, and its name; runs it has open are refused from then on."""
+        """Forget all data of *agent*, and its name.
+
+        Its open runs are refused from then on.
+        """
         return await self._cross(self._of.forget_agent, agent)
 
     async def longterm(
@@ -1502,10 +1505,10 @@ class AsyncHoldfast:
         extractor: Any = None,
         options: LongTermOptions | None = None,
     ) -> "AsyncLongTermMemory | None":
-        """Return what is remembered of the user *user_id* across sessions; None where it is off.
+        """Return the long-term memory of the user *user_id*; None if it is disabled.
 
-        It is on where *enabled* or HOLDFAST_LTM_ENABLED says so, and neither says no. A
-        *namespace* or *workspace_id* of the caller's own keeps collections apart.
+        It is enabled if *enabled* or HOLDFAST_LTM_ENABLED enables it and neither disables it.
+        *namespace* and *workspace_id* separate collections of the same user.
         """
         answer = await self._cross(
             self._of.longterm,
@@ -1522,46 +1525,46 @@ class AsyncHoldfast:
     def longterm_data(
         self, user_id: str, *, namespace: str = "chat", workspace_id: str | None = None
     ) -> "AsyncLongTermData":
-        """Return what is kept of a user, to see and to forget, whatever the switch says."""
+        """Return a user's data to list and to forget, also while memory is disabled."""
         answer = self._of.longterm_data(user_id, namespace=namespace, workspace_id=workspace_id)
         return AsyncLongTermData(answer, self._cross)
 
     async def forget_user(self, user_id: str) -> ForgetReport:
-        """Forget all that is the user *user_id*'s, in every collection, and the name."""
+        """Forget all data of the user *user_id*, in every collection, and the name."""
         return await self._cross(self._of.forget_user, user_id)
 
     @property
     def workspace(self) -> str:
-        """The workspace this handle reaches."""
+        """The workspace of this handle."""
         return self._of.workspace
 
     @property
     def actor(self) -> Actor:
-        """Who its writes are by."""
+        """The actor of its writes."""
         return self._of.actor
 
     async def for_session(self, session_id: str) -> "AsyncHoldfast":
-        """Return this handle narrowed to what the session *session_id* attaches.
+        """Return this handle narrowed to the stores that *session_id* attaches.
 
-        Access is enforced, and writes are the session's. Raises NotFound, and NotAuthenticated
-        when the session is archived.
+        Access is enforced, and the session is the actor of writes. Raises NotFound, and
+        NotAuthenticated if the session is archived.
         """
         answer = await self._cross(self._of.for_session, session_id)
         return AsyncHoldfast(answer, self._cross)
 
     async def backup(self, path: str | Path, *, force: bool = False) -> BackupReport:
-        """Write the whole database as it is now to one file; see `holdfast backup`."""
+        """Write a snapshot of the whole database to one file; see `holdfast backup`."""
         return await self._cross(self._of.backup, path, force=force)
 
     async def verify(self, *, quick: bool = False) -> VerifyReport:
-        """Check that everything is there and what it says; see `holdfast verify`."""
+        """Check the integrity of the whole database; see `holdfast verify`."""
         return await self._cross(self._of.verify, quick=quick)
 
     async def close(self) -> None:
-        """Finish what waits and let go of the database; again does nothing.
+        """Finish pending writes and release the database; repeating it does nothing.
 
-        What `acting` and `for_session` gave shares the database of the handle it came from, and
-        leaves it open.
+        A handle from `acting` or `for_session` shares the database of its origin, and leaves it
+        open.
         """
         await self._cross(self._of.close)
 
@@ -1590,15 +1593,15 @@ async def open(
     trace_content: bool = False,
     cache_bytes: int = CACHE_BYTES,
 ) -> AsyncHoldfast:
-    """Open what *target* names, and return a handle on it.
+    """Open the database or server that *target* names; return a handle on it.
 
     A path, `sqlite:PATH` or ":memory:" is SQLite, embedded; None is the user's data directory;
-    `postgresql://…` is PostgreSQL; `https://…` a server, which *api_key* is for. *clock* and
-    *ids* stand in for the machine's. With *trace_content* the spans that OpenTelemetry gets of a
-    memory hold what was sought and what was found or written; else ids and counts alone. What is
-    kept in memory to recall from takes about *cache_bytes* at most; a server has its own. Without
-    *create* a database that does not exist is NotFound, and none is made. Raises InvalidInput
-    for a target that is nobody's, MissingExtra, Unavailable.
+    `postgresql://…` is PostgreSQL; `https://…` is a server, with *api_key* as its credential.
+    *clock* and *ids* replace the defaults. With *trace_content* the OpenTelemetry spans of a
+    memory contain queries and the records found or written; otherwise ids and counts only. The
+    caches of recall take about *cache_bytes* at most; a server has its own. Without *create* a
+    database that does not exist is NotFound, and none is created. Raises InvalidInput for a
+    target of no known form, MissingExtra, Unavailable.
     """
     cross = Crossing()
     of = await cross(

@@ -1,7 +1,7 @@
-"""Threads for an event loop.
+"""Run synchronous calls on threads for an event loop.
 
-Everything below the doors waits where it stands. A coroutine must not, so each call crosses once
-to a thread of this handle's own; there is no logic on the way.
+Everything below the entry points blocks. A coroutine must not, so each call crosses once to a
+thread of this handle's own, without further logic.
 """
 
 import asyncio
@@ -19,31 +19,34 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 THREADS = 64
-"""Calls of one handle at a time; more of them wait. They start when needed, and end with it."""
+"""Concurrent calls of one handle; further calls wait.
+
+Threads start on demand and end with the handle.
+"""
 
 
 class Crossing:
-    """Runs calls on threads, for a coroutine to await.
+    """Run calls on threads, for a coroutine to await.
 
-    Cancelling the coroutine stops the waiting, not the call: a write that was begun is done.
+    Cancelling the coroutine stops the waiting, not the call: a write that has begun completes.
     """
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="holdfast-aio")
 
     async def __call__(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Return what *call* returns, run with the caller's context variables."""
+        """Return the result of *call*, run with the caller's context variables."""
         work = partial(copy_context().run, call, *args, **kwargs)
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
 
 def perhaps(make: Callable[[T, Crossing], R], of: T | None, cross: Crossing) -> R | None:
-    """Return what *make* makes of *of*; None for None."""
+    """Return *make*(*of*, *cross*); None for None."""
     return None if of is None else make(of, cross)
 
 
 class AsyncWalk(Generic[T]):
-    """Things that are fetched as they are asked for, some at a time, in one crossing."""
+    """Async iterator that fetches up to 100 items per crossing."""
 
     STEP = 100
 
@@ -57,7 +60,7 @@ class AsyncWalk(Generic[T]):
 
 
 class AsyncLive(Generic[T]):
-    """Things that come as they happen, each in one crossing."""
+    """Async iterator over live items, one crossing each."""
 
     def __init__(self, things: Iterator[T], cross: Crossing) -> None:
         self._things, self._cross = things, cross
@@ -70,7 +73,7 @@ class AsyncLive(Generic[T]):
 class AsyncPage(Generic[T]):
     """One page of a list: `data`, and `next_page`, the cursor of the next or None.
 
-    Iterating gives this page's things; `all()` walks on to the end.
+    Iterating yields the items of this page; `all()` also fetches the following pages.
     """
 
     def __init__(self, page: Page[T], cross: Crossing) -> None:
@@ -87,11 +90,11 @@ class AsyncPage(Generic[T]):
         return f"AsyncPage(data={self.data!r}, next_page={self.next_page!r})"
 
     async def all(self) -> AsyncIterator[T]:
-        """Give every thing of the list, crossing about once for each further page."""
+        """Yield every item of the list, with about one crossing per further page."""
         walk = self._page.all()
         for each in islice(walk, len(self.data)):
             yield each
-        # As many at a time as this page has, so that reading ahead stays within one page.
+        # One page's number of items at a time, so that reading ahead stays within one page.
         step = max(1, len(self.data))
         while ahead := await self._cross(lambda: list(islice(walk, step))):
             for each in ahead:

@@ -9,16 +9,18 @@ from holdfast.memories.longterm.records import LongTermOptions
 
 
 def take_up(hf: Holdfast, now: datetime) -> int:
-    """Have work overdue at *now* done in the background of *hf*; return of how many collections.
+    """Run work overdue at *now* in the background of *hf*.
 
-    It is done with the models it was queued for, as far as this process has their keys, and not
-    at all where long-term memory is off. Raises Unavailable.
+    Return the number of collections.
+
+    It runs with the models it was queued for, as far as this process has their keys, and not at
+    all where long-term memory is off. Raises Unavailable.
     """
     found = left_over(hf.engine, to_microseconds(now))
-    return sum(_tended(hf, each) for each in found)
+    return sum(_resume_work(hf, each) for each in found)
 
 
-def _tended(hf: Holdfast, left: LeftOver) -> bool:
+def _resume_work(hf: Holdfast, left: LeftOver) -> bool:
     memory = hf.acting(workspace=left.workspace).longterm(
         left.user_id,
         namespace=left.namespace,

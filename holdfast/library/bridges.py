@@ -21,25 +21,25 @@ from holdfast.memories.stores.records import Memory
 PREFIX: Final = "/runs/"
 
 _TOO_MUCH: Final = (InvalidInput, PathTaken, StoreFull, TooLarge)
-"""What is wrong with one result, and not with the store or the way there."""
+"""Errors of one result, not of the store or the connection."""
 
 
 class NotSaved(Struct, frozen=True, kw_only=True):
-    """A result that the store did not take: its key, and why."""
+    """A result that the store refused: its key and the error."""
 
     key: str
     error: HoldfastError
 
 
 class Saved(Struct, frozen=True, kw_only=True):
-    """The memories that were created or updated, and what was not."""
+    """The created or updated memories, and the skipped results."""
 
     memories: tuple[Memory, ...]
     skipped: tuple[NotSaved, ...]
 
 
 class _Stores(Protocol):
-    """The stores of a handle, here or on a server."""
+    """Memory stores of a handle, embedded or on a server."""
 
     @property
     def memories(self) -> Memories:
@@ -50,8 +50,9 @@ class _Stores(Protocol):
 def save_run(stores: _Stores, memory: RunMemory, store_id: str, *, prefix: str = PREFIX) -> Saved:
     """Write every result of a task that did not fail to a memory of its own.
 
-    It is at *prefix*, the run's id and the task's: text as it is, other values as JSON. What
-    breaks a limit of the store is skipped, with its error; what is wrong with the store raises.
+    Its path is *prefix*, the run's id and the task's; text is stored as it is, other values as
+    JSON. A result that breaks a limit of the store is skipped, with its error; an error of the
+    store itself is raised.
     """
     if not (isinstance(prefix, str) and prefix.startswith("/") and prefix.endswith("/")):  # pyright: ignore[reportUnnecessaryIsInstance] - what a caller gave
         raise InvalidInput("prefix", "must begin and end with a slash", given=prefix)
@@ -71,10 +72,10 @@ def _saved(memories: Memories, store_id: str, entry: RunEntry, folder: str) -> M
     value = entry.value
     ending, content = (".md", value) if isinstance(value, str) else (".json", _written(value))
     path = f"{folder}{keys.split(entry.key)[1]}{ending}"
-    there = memories.at(store_id, path)
-    if there is None:
+    existing = memories.at(store_id, path)
+    if existing is None:
         return memories.create(store_id, path=path, content=content)
-    return memories.update(there.id, memory_store_id=store_id, content=content)
+    return memories.update(existing.id, memory_store_id=store_id, content=content)
 
 
 def _written(value: object) -> str:

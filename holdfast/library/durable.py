@@ -1,4 +1,4 @@
-"""From a workspace's handle to durable memory: one agent's, or all of the workspace's."""
+"""Open durable memory from a workspace's handle, for one agent or all."""
 
 from holdfast.ground.pages import Page
 from holdfast.ground.scope import Scope, checked_name
@@ -21,13 +21,15 @@ from holdfast.memories.durable.rows import SHARED
 from holdfast.memories.stores.rows import StoresContext, refuse_narrowed
 
 EVERY = "*"
-"""Stands for every agent, or every workspace, in a scope of upkeep."""
+"""Wildcard for every agent, or every workspace, in a scope of upkeep."""
 
 
 def durable(caller: StoresContext, agent: str, *, trace_content: bool = False) -> DurableMemory:
-    """Return the memory of *agent* in *caller*'s workspace; a session's handle has none.
+    """Return the memory of *agent* in *caller*'s workspace.
 
-    With *trace_content* its spans tell texts.
+    A session's handle has none.
+
+    With *trace_content* its spans record texts.
     """
     with coded():
         refuse_narrowed(caller, "write")
@@ -58,13 +60,13 @@ def set_durable_limits(caller: StoresContext, given: Given, *, evict: bool) -> L
 
 
 def sweep(caller: StoresContext) -> Swept:
-    """Remove what is over of every agent of *caller*'s workspace."""
+    """Remove expired data of every agent of *caller*'s workspace."""
     with coded():
         return sweep_all(_of_workspace(caller, "admin"))
 
 
 def forget_agent(caller: StoresContext, agent: str) -> ForgetReport:
-    """Forget all of *agent*'s durable memory, its results in threads, its runs, and its name."""
+    """Forget *agent*: durable memory, results in threads, runs, and its name."""
     with coded():
         whole = _of_workspace(caller, "admin")
     also = elsewhere(whole.engine, caller.workspace, agent)

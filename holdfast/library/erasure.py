@@ -1,12 +1,12 @@
-"""Forget a person or an agent, with a report."""
+"""Report of forgetting a person or an agent."""
 
 from msgspec import Struct
 
 
 class ForgetReport(Struct, frozen=True, kw_only=True):
-    """How many rows went, or lost a name, by table, and where bytes of them may still be for now.
+    """Rows deleted or anonymised, by table, and where their bytes remain.
 
-    `pending` is empty when nothing of them is in any file of the database.
+    `pending` is empty when no file of the database holds any of them.
     """
 
     counts: dict[str, int]

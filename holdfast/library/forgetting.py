@@ -1,4 +1,4 @@
-"""What other memories than durable memory have of an agent, forgotten with it."""
+"""Forget an agent in run memory and threads, together with durable memory."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,10 @@ from holdfast.memories.state.thread_store import forget_results
 def elsewhere(
     engine: Engine, workspace: str, agent: str
 ) -> Callable[[Transaction], dict[str, int]]:
-    """Return what takes *agent*'s results out of threads and deletes its runs, and counts both."""
+    """Return the work that removes *agent* from threads and runs.
+
+    It takes the agent's results out of threads, deletes its runs, and returns both counts.
+    """
 
     def forget(tx: Transaction) -> dict[str, int]:
         results = forget_results(engine, tx, workspace=workspace, agent=agent)

@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 
 
 class Holdfast:
-    """Everything one workspace remembers, seen by one actor.
+    """All memories of one workspace, accessed by one actor.
 
-    Made by `holdfast.open()`. As a context manager it closes on every way out.
+    Opened by `holdfast.open()`. As a context manager it closes on every exit.
     """
 
     def __init__(
@@ -60,49 +60,52 @@ class Holdfast:
 
     @cached_property
     def sessions(self) -> "Sessions":
-        """Which stores an agent at work reaches. Loaded, like what follows, when asked for."""
+        """Sessions: the stores that a running agent may access.
+
+        Like the properties below, it is loaded on first use.
+        """
         from holdfast.memories.stores.sessions import Sessions
 
         return Sessions(self._caller)
 
     @cached_property
     def agents(self) -> "Agents":
-        """The agents that sessions name."""
+        """Agents that sessions refer to."""
         from holdfast.memories.stores.agents import Agents
 
         return Agents(self._caller)
 
     @cached_property
     def environments(self) -> "Environments":
-        """The environments that sessions name."""
+        """Environments that sessions refer to."""
         from holdfast.memories.stores.agents import Environments
 
         return Environments(self._caller)
 
     @cached_property
     def keys(self) -> "Keys":
-        """The keys to a server."""
+        """API keys of a server."""
         from holdfast.memories.stores.credentials import Keys
 
         return Keys(self._caller)
 
     @cached_property
     def threads(self) -> "Threads":
-        """What was said to networks of agents, and what came of it, over many runs."""
+        """Threads: messages to networks of agents and their results, over many runs."""
         from holdfast.library.threads import threads
 
         return threads(self._caller)
 
     @cached_property
     def network_runs(self) -> "NetworkRuns":
-        """The runs of networks, as they were recorded."""
+        """Records of network runs."""
         from holdfast.library.threads import network_runs
 
         return network_runs(self._caller)
 
     @property
     def run_attachments(self) -> "Attachments":
-        """The runs that are attached through any handle on this engine, in this process."""
+        """Runs attached through any handle on this engine, in this process."""
         from holdfast.memories.run.records.mirror import Attachments
 
         if self._root is not None:
@@ -113,23 +116,23 @@ class Holdfast:
 
     @cached_property
     def runs(self) -> "Runs":
-        """The runs of agents, visible to others while they last and after."""
+        """Runs of agents, visible to other clients during and after the run."""
         from holdfast.library.runs import runs
 
         return runs(self._caller, self.run_attachments)
 
     def save_run(self, memory: "RunMemory", store_id: str, *, prefix: str = "/runs/") -> "Saved":
-        """Keep what the tasks of a run came to as memories of the store *store_id*.
+        """Save the results of a run's tasks as memories of the store *store_id*.
 
-        Each is at *prefix*, the run's id and the task's: text as it is, other values as JSON. What
-        breaks a limit of the store is in `skipped`, with its error.
+        The path of each is *prefix*, the run's id and the task's; text is stored as it is, other
+        values as JSON. `skipped` lists results that break a limit of the store, with the error.
         """
         from holdfast.library.bridges import save_run
 
         return save_run(self.memory_stores, memory, store_id, prefix=prefix)
 
     def durable(self, agent: str) -> "DurableMemory":
-        """Return what the agent named *agent* keeps between runs; InvalidInput for a bad name."""
+        """Return the durable memory of *agent*; InvalidInput for a bad name."""
         from holdfast.library.durable import durable
 
         return durable(self._caller, agent, trace_content=self._trace_content)
@@ -143,43 +146,46 @@ class Holdfast:
         return durable_agents(self._caller, limit, page)
 
     def durable_limits(self) -> DurableLimits:
-        """Return the limits of agents that have none of their own, and of what they share."""
+        """Return the default limits of the workspace's agents, and of shared entries."""
         from holdfast.library.durable import durable_limits
 
         return durable_limits(self._caller)
 
     def set_durable_limits(self, *, evict: bool = False, **limits: int | None) -> LimitsChanged:
-        """Set limits for the whole workspace; None lets the default apply again.
+        """Set limits for the whole workspace; None restores the default.
 
-        A cap below what anybody holds raises MemoryFull, which says how many would go; with
-        *evict* they do, coldest first.
+        A cap below the entries of an agent raises MemoryFull with the number to evict; with
+        *evict* they are evicted, coldest first.
         """
         from holdfast.library.durable import set_durable_limits
 
         return set_durable_limits(self._caller, limits, evict=evict)
 
     def sweep(self) -> Swept:
-        """Remove what is over of every agent: expired entries, runs that lapsed, old changes."""
+        """Remove expired entries, lapsed runs and old changes of every agent."""
         from holdfast.library.durable import sweep
 
         return sweep(self._caller)
 
     def forget_agent(self, agent: str) -> ForgetReport:
-        """Forget all that is *agent*'s, and its name; runs it has open are refused from then on."""
+        """Forget all data of *agent*, and its name.
+
+        Its open runs are refused from then on.
+        """
         from holdfast.library.durable import forget_agent
 
         return forget_agent(self._caller, agent)
 
     @property
     def longterm_shared(self) -> "Shared":
-        """What long-term memories have in common, of all handles on this engine."""
+        """State that the long-term memories of all handles on this engine share."""
         from holdfast.memories.longterm.context import Shared
 
         if self._root is not None:
             return self._root.longterm_shared
         with self._making:
-            room = self.opened.cache_bytes if self.opened else CACHE_BYTES
-            self._longterm = self._longterm or Shared(room)
+            budget = self.opened.cache_bytes if self.opened else CACHE_BYTES
+            self._longterm = self._longterm or Shared(budget)
         return self._longterm
 
     def longterm(
@@ -193,14 +199,14 @@ class Holdfast:
         extractor: Any = None,
         options: LongTermOptions | None = None,
     ) -> "LongTermMemory | None":
-        """Return what is remembered of the user *user_id* across sessions; None where it is off.
+        """Return the long-term memory of the user *user_id*; None if it is disabled.
 
-        It is on where *enabled* or HOLDFAST_LTM_ENABLED says so, and neither says no. A
-        *namespace* or *workspace_id* of the caller's own keeps collections apart.
+        It is enabled if *enabled* or HOLDFAST_LTM_ENABLED enables it and neither disables it.
+        *namespace* and *workspace_id* separate collections of the same user.
         """
         from holdfast.library.longterm import LongTermSpec, longterm
 
-        asked = LongTermSpec(
+        spec = LongTermSpec(
             user_id=user_id,
             namespace=namespace,
             workspace_id=workspace_id,
@@ -209,23 +215,21 @@ class Holdfast:
             extractor=extractor,
             options=options or LongTermOptions(),
         )
-        return longterm(
-            self._caller, self.longterm_shared, asked, trace_content=self._trace_content
-        )
+        return longterm(self._caller, self.longterm_shared, spec, trace_content=self._trace_content)
 
     def longterm_data(
         self, user_id: str, *, namespace: str = "chat", workspace_id: str | None = None
     ) -> "LongTermData":
-        """Return what is kept of a user, to see and to forget, whatever the switch says."""
+        """Return a user's data to list and to forget, also while memory is disabled."""
         from holdfast.library.longterm import LongTermSpec, longterm_data
 
-        asked = LongTermSpec(user_id=user_id, namespace=namespace, workspace_id=workspace_id)
+        spec = LongTermSpec(user_id=user_id, namespace=namespace, workspace_id=workspace_id)
         return longterm_data(
-            self._caller, self.longterm_shared, asked, trace_content=self._trace_content
+            self._caller, self.longterm_shared, spec, trace_content=self._trace_content
         )
 
     def forget_user(self, user_id: str) -> ForgetReport:
-        """Forget all that is the user *user_id*'s, in every collection, and the name."""
+        """Forget all data of the user *user_id*, in every collection, and the name."""
         from holdfast.library.longterm import forget_user
 
         return forget_user(self._caller, self.longterm_shared, user_id)
@@ -236,12 +240,12 @@ class Holdfast:
 
     @property
     def workspace(self) -> str:
-        """The workspace this handle reaches."""
+        """The workspace of this handle."""
         return self._caller.workspace
 
     @property
     def actor(self) -> Actor:
-        """Who its writes are by."""
+        """The actor of its writes."""
         return self._caller.actor
 
     def acting(
@@ -252,10 +256,10 @@ class Holdfast:
         session_id: str | None = None,
         through: Callable[[Engine], Engine] | None = None,
     ) -> "Holdfast":
-        """Return this handle for another *workspace*, *actor* or session, on the same engine.
+        """Return a handle for another *workspace*, *actor* or session on this engine.
 
-        *through* wraps the scoped engine, for a door whose writes are awaited. Raises
-        InvalidInput for what cannot name a workspace, and for an agent as the actor.
+        *through* wraps the scoped engine, for an entry point with awaited writes. Raises
+        InvalidInput for an invalid workspace name, and for an agent as the actor.
         """
         caller = self._caller
         workspace = checked_name("workspace", workspace) if workspace else caller.workspace
@@ -275,10 +279,10 @@ class Holdfast:
         )
 
     def for_session(self, session_id: str) -> "Holdfast":
-        """Return this handle narrowed to what the session *session_id* attaches.
+        """Return this handle narrowed to the stores that *session_id* attaches.
 
-        Access is enforced, and writes are the session's. Raises NotFound, and NotAuthenticated
-        when the session is archived.
+        Access is enforced, and the session is the actor of writes. Raises NotFound, and
+        NotAuthenticated if the session is archived.
         """
         session = self.sessions.retrieve(session_id)
         if session.archived_at is not None:
@@ -286,24 +290,24 @@ class Holdfast:
         return self.acting(actor=Actor.session(session_id), session_id=session_id)
 
     def backup(self, path: str | Path, *, force: bool = False) -> "BackupReport":
-        """Write the whole database as it is now to one file; see `holdfast backup`."""
+        """Write a snapshot of the whole database to one file; see `holdfast backup`."""
         from holdfast.library.upkeep.backup import backup
 
         refuse_narrowed(self._caller, "admin")
         return backup(self.engine, path, force=force)
 
     def verify(self, *, quick: bool = False) -> "VerifyReport":
-        """Check that everything is there and what it says; see `holdfast verify`."""
+        """Check the integrity of the whole database; see `holdfast verify`."""
         from holdfast.library.upkeep.verify import verify
 
         refuse_narrowed(self._caller, "admin")
         return verify(self.engine, quick=quick)
 
     def close(self) -> None:
-        """Finish what waits and let go of the database; again does nothing.
+        """Finish pending writes and release the database; repeating it does nothing.
 
-        What `acting` and `for_session` gave shares the database of the handle it came from, and
-        leaves it open.
+        A handle from `acting` or `for_session` shares the database of its origin, and leaves it
+        open.
         """
         if self._root is None:
             if self._attachments is not None:

@@ -1,4 +1,4 @@
-"""Long-term memory with its models."""
+"""Open long-term memory from a workspace's handle, with its models."""
 
 import os
 from collections.abc import Callable
@@ -32,18 +32,18 @@ from holdfast.memories.longterm.vectors.embedder import Keys, choose, configured
 from holdfast.memories.longterm.vectors.registry import PROVIDER, ProviderChoice, Where, provider_in
 from holdfast.memories.stores.rows import StoresContext, refuse_narrowed
 
-# Which of them depends on what was given, on variables, and on whose keys there are. What cannot be
-# used is left out, and the reason is told; it fails no call.
+# The models depend on arguments, environment variables and available keys. A model that cannot be
+# used is left out and the reason reported; no call fails for it.
 
 
 def opens(caller: CollectionContext) -> Callable[[str | None], ProviderChoice]:
-    """Return what opens a keeper of vectors by its name, None for the engine's own."""
+    """Return a function that opens a vector provider by name; None: the default."""
     where = _where(caller)
     return lambda name: caller.shared.keepers.get(name, caller.engine, caller.workspace, where)
 
 
 def equip(caller: CollectionContext, embedder: object, extractor: object) -> CollectionContext:
-    """Return *caller* with what it recalls and mines with."""
+    """Return *caller* with its embedder, extractor and vector provider."""
     keys = keys_of(caller)
     choice = choose(embedder, os.environ, keys, caller.shared.models)
     mining = mines_with(extractor, keys, caller.shared.models)
@@ -69,12 +69,12 @@ def equip(caller: CollectionContext, embedder: object, extractor: object) -> Col
 
 
 def configured_embedder() -> str | None:
-    """Return the embedder that this process uses where none is given, or None."""
+    """Return the default embedder of this process, or None."""
     return configured(os.environ, os.environ.get)
 
 
 def keys_of(caller: CollectionContext) -> Keys:
-    """Return where keys are looked up: with the caller's credentials, or in the environment."""
+    """Return the lookup of API keys: the caller's credentials, or the environment."""
     credentials = caller.options.credentials
     if credentials is None:
         return os.environ.get
@@ -102,7 +102,7 @@ NAMESPACE = "chat"
 
 
 class LongTermSpec(Struct, frozen=True, kw_only=True):
-    """Whose collection is asked for, and how it is to be."""
+    """Owner, name and options of a requested collection."""
 
     user_id: str
     namespace: str = NAMESPACE
@@ -114,31 +114,31 @@ class LongTermSpec(Struct, frozen=True, kw_only=True):
 
 
 def longterm(
-    caller: StoresContext, shared: Shared, asked: LongTermSpec, *, trace_content: bool = False
+    caller: StoresContext, shared: Shared, spec: LongTermSpec, *, trace_content: bool = False
 ) -> LongTermMemory | None:
-    """Return the memory that *asked* names, or None where it is not switched on.
+    """Return the memory that *spec* names, or None if it is not enabled.
 
-    With *trace_content* its spans tell texts.
+    With *trace_content* its spans record texts.
     """
     refuse_narrowed(caller, "write")
-    whose = _of(caller, shared, asked)
-    if not is_on(asked.enabled, os.environ.get(ENABLED)):
+    context = _of(caller, shared, spec)
+    if not is_on(spec.enabled, os.environ.get(ENABLED)):
         return None
-    equipped = equip(whose, asked.embedder, asked.extractor)
+    equipped = equip(context, spec.embedder, spec.extractor)
     equipped.tend()
     return _traced(LongTermMemory(equipped), content=trace_content)
 
 
 def longterm_data(
-    caller: StoresContext, shared: Shared, asked: LongTermSpec, *, trace_content: bool = False
+    caller: StoresContext, shared: Shared, spec: LongTermSpec, *, trace_content: bool = False
 ) -> LongTermData:
-    """Return a person's data, whatever the switch says."""
+    """Return a user's data, also where long-term memory is disabled."""
     refuse_narrowed(caller, "read")
-    return _traced(LongTermData(_of(caller, shared, asked)), content=trace_content)
+    return _traced(LongTermData(_of(caller, shared, spec)), content=trace_content)
 
 
 def forget_user(caller: StoresContext, shared: Shared, user_id: str) -> ForgetReport:
-    """Forget all that is *user_id*'s in the caller's workspace, and the name."""
+    """Forget all data of *user_id* in the caller's workspace, and the name."""
     refuse_narrowed(caller, "admin")
     whole = _of(caller, shared, LongTermSpec(user_id=user_id))
     shared.marks.flush()
@@ -147,20 +147,20 @@ def forget_user(caller: StoresContext, shared: Shared, user_id: str) -> ForgetRe
 
 
 def _traced(data: D, *, content: bool) -> D:
-    """Return *data* with its spans; a collection has its id from its first write on."""
+    """Return *data* with spans; a collection has its id from its first write on."""
     return traced(data, LONGTERM, store=partial(collection_id, data.caller), content=content)
 
 
-def _of(caller: StoresContext, shared: Shared, asked: LongTermSpec) -> LongTermCaller:
-    user = checked_user(asked.user_id)
-    namespace = checked_name("namespace", asked.namespace)
+def _of(caller: StoresContext, shared: Shared, spec: LongTermSpec) -> LongTermCaller:
+    user = checked_user(spec.user_id)
+    namespace = checked_name("namespace", spec.namespace)
     workspace_id = (
-        "" if asked.workspace_id is None else checked_name("workspace_id", asked.workspace_id)
+        "" if spec.workspace_id is None else checked_name("workspace_id", spec.workspace_id)
     )
-    cap = asked.options.max_items
+    cap = spec.options.max_items
     if cap is None:
         cap = cap_in(os.environ.get(MAX_ITEMS_VARIABLE))
-    whose = LongTermCaller(
+    context = LongTermCaller(
         engine=caller.engine.scoped(Scope(workspace=caller.workspace, user=user)),
         workspace=caller.workspace,
         user=user,
@@ -170,7 +170,7 @@ def _of(caller: StoresContext, shared: Shared, asked: LongTermSpec) -> LongTermC
         clock=caller.clock,
         ids=caller.ids,
         shared=shared,
-        options=asked.options,
+        options=spec.options,
         max_items=MAX_ITEMS if cap is None else cap,
     )
-    return replace(whose, opens=opens(whose))
+    return replace(context, opens=opens(context))

@@ -26,15 +26,15 @@ def open(
     trace_content: bool = False,
     cache_bytes: int = CACHE_BYTES,
 ) -> Holdfast:
-    """Open what *target* names, and return a handle on it.
+    """Open the database or server that *target* names; return a handle on it.
 
     A path, `sqlite:PATH` or ":memory:" is SQLite, embedded; None is the user's data directory;
-    `postgresql://…` is PostgreSQL; `https://…` a server, which *api_key* is for. *clock* and
-    *ids* stand in for the machine's. With *trace_content* the spans that OpenTelemetry gets of a
-    memory hold what was sought and what was found or written; else ids and counts alone. What is
-    kept in memory to recall from takes about *cache_bytes* at most; a server has its own. Without
-    *create* a database that does not exist is NotFound, and none is made. Raises InvalidInput
-    for a target that is nobody's, MissingExtra, Unavailable.
+    `postgresql://…` is PostgreSQL; `https://…` is a server, with *api_key* as its credential.
+    *clock* and *ids* replace the defaults. With *trace_content* the OpenTelemetry spans of a
+    memory contain queries and the records found or written; otherwise ids and counts only. The
+    caches of recall take about *cache_bytes* at most; a server has its own. Without *create* a
+    database that does not exist is NotFound, and none is created. Raises InvalidInput for a
+    target of no known form, MissingExtra, Unavailable.
     """
     checked_name("workspace", workspace)
     checked_actor(actor or LOCAL)
@@ -65,7 +65,7 @@ def open(
 
 
 def _engine(target: str | None, clock: Clock, *, migrate: bool, create: bool) -> tuple[Engine, str]:
-    """Return the engine on *target*, and the target as it is named from any folder."""
+    """Return the engine on *target*, and the target as an absolute name."""
     if target is not None and target.startswith(("postgresql://", "postgres://")):
         from holdfast.engines.postgres import PostgresEngine
 

@@ -1,4 +1,4 @@
-"""A server as a Holdfast: the same object with the same methods, over HTTP."""
+"""Remote handle: the methods of Holdfast, over HTTP."""
 
 import logging
 from collections.abc import Callable
@@ -40,10 +40,10 @@ _log = logging.getLogger(__name__)
 
 
 class RemoteHoldfast:
-    """Everything one workspace of a server remembers, seen by the holder of one credential.
+    """All memories of one workspace of a server, accessed with one credential.
 
-    Made by `holdfast.open("https://…")`, which asks the server nothing: the first call does.
-    Threads may share it. As a context manager it closes on every way out.
+    Opened by `holdfast.open("https://…")`, which sends no request: the first call does. Threads
+    may share it. As a context manager it closes on every exit.
     """
 
     def __init__(
@@ -66,33 +66,33 @@ class RemoteHoldfast:
 
     @cached_property
     def threads(self) -> "RemoteThreads":
-        """What was said to networks of agents, and what came of it, over many runs."""
+        """Threads: messages to networks of agents and their results, over many runs."""
         from holdfast.library.remote_threads import RemoteThreads
 
         return RemoteThreads(self._client)
 
     @cached_property
     def network_runs(self) -> "RemoteNetworkRuns":
-        """The runs of networks, as they were recorded."""
+        """Records of network runs."""
         from holdfast.library.remote_threads import RemoteNetworkRuns
 
         return RemoteNetworkRuns(self._client)
 
     @cached_property
     def runs(self) -> "RemoteRuns":
-        """The runs of agents, visible to others while they last and after."""
+        """Runs of agents, visible to other clients during and after the run."""
         from holdfast.library.remote_runs import RemoteRuns
 
         return RemoteRuns(self._client, SystemClock())
 
     def save_run(self, memory: "RunMemory", store_id: str, *, prefix: str = "/runs/") -> "Saved":
-        """Keep what the tasks of a run came to as memories of the store *store_id*."""
+        """Save the results of a run's tasks as memories of the store *store_id*."""
         from holdfast.library.bridges import save_run
 
         return save_run(cast("Any", self.memory_stores), memory, store_id, prefix=prefix)
 
     def durable(self, agent: str) -> RemoteDurable:
-        """Return what the agent named *agent* keeps between runs; InvalidInput for a bad name."""
+        """Return the durable memory of *agent*; InvalidInput for a bad name."""
         memory = RemoteDurable(self._client, agent)
         content = self.opened.trace_content
         return traced(memory, DURABLE, store=agent, content=content, remote=True)
@@ -104,19 +104,22 @@ class RemoteHoldfast:
         return self._durables.agents(limit, page)
 
     def durable_limits(self) -> DurableLimits:
-        """Return the limits of agents that have none of their own, and of what they share."""
+        """Return the default limits of the workspace's agents, and of shared entries."""
         return self._durables.limits()
 
     def set_durable_limits(self, *, evict: bool = False, **limits: int | None) -> LimitsChanged:
-        """Set limits for the whole workspace; None lets the default apply again."""
+        """Set limits for the whole workspace; None restores the default."""
         return self._durables.set_limits(limits, evict=evict)
 
     def sweep(self) -> Swept:
-        """Remove what is over of every agent: expired entries, runs that lapsed, old changes."""
+        """Remove expired entries, lapsed runs and old changes of every agent."""
         return self._durables.sweep()
 
     def forget_agent(self, agent: str) -> ForgetReport:
-        """Forget all that is *agent*'s, and its name; runs it has open are refused from then on."""
+        """Forget all data of *agent*, and its name.
+
+        Its open runs are refused from then on.
+        """
         return self._durables.forget_agent(agent)
 
     def longterm(
@@ -130,15 +133,15 @@ class RemoteHoldfast:
         extractor: Any = None,
         options: LongTermOptions | None = None,
     ) -> "RemoteLongTermMemory | None":
-        """Return what is remembered of the user *user_id* across sessions; None where it is off.
+        """Return the long-term memory of the user *user_id*; None if it is disabled.
 
-        The server is asked, for it may switch it on, and off as well. Models are named; objects
-        stay where they are.
+        The server is queried, since it may enable or disable it too. Models are given by name,
+        since objects cannot be sent.
         """
         from holdfast.library.longterm import LongTermSpec
         from holdfast.library.remote_longterm import longterm
 
-        asked = LongTermSpec(
+        spec = LongTermSpec(
             user_id=user_id,
             namespace=namespace,
             workspace_id=workspace_id,
@@ -147,20 +150,20 @@ class RemoteHoldfast:
             extractor=extractor,
             options=options or LongTermOptions(),
         )
-        return longterm(self._client, asked, trace_content=self.opened.trace_content)
+        return longterm(self._client, spec, trace_content=self.opened.trace_content)
 
     def longterm_data(
         self, user_id: str, *, namespace: str = "chat", workspace_id: str | None = None
     ) -> "RemoteLongTermData":
-        """Return what is kept of a user, to see and to forget, whatever the switch says."""
+        """Return a user's data to list and to forget, also while memory is disabled."""
         from holdfast.library.longterm import LongTermSpec
         from holdfast.library.remote_longterm import longterm_data
 
-        asked = LongTermSpec(user_id=user_id, namespace=namespace, workspace_id=workspace_id)
-        return longterm_data(self._client, asked, trace_content=self.opened.trace_content)
+        spec = LongTermSpec(user_id=user_id, namespace=namespace, workspace_id=workspace_id)
+        return longterm_data(self._client, spec, trace_content=self.opened.trace_content)
 
     def forget_user(self, user_id: str) -> ForgetReport:
-        """Forget all that is the user *user_id*'s, in every collection, and the name."""
+        """Forget all data of the user *user_id*, in every collection, and the name."""
         from holdfast.library.remote_longterm_wire import record
 
         answer = self._client.write("POST", "/api/forget", {"user": user_id})
@@ -168,12 +171,12 @@ class RemoteHoldfast:
 
     @property
     def workspace(self) -> str:
-        """The workspace this handle reaches; the server is asked for it once."""
+        """The workspace of this handle, requested from the server once."""
         return self._identity.workspace
 
     @property
     def actor(self) -> Actor:
-        """Who its writes are by; the server is asked for it once."""
+        """The actor of its writes, requested from the server once."""
         return self._identity.actor
 
     def acting(
@@ -184,9 +187,10 @@ class RemoteHoldfast:
         session_id: str | None = None,
         through: Callable[[Engine], Engine] | None = None,
     ) -> "RemoteHoldfast":
-        """Return this handle for another *workspace*, which an open server lets one choose.
+        """Return a handle for another *workspace*, which an open server permits.
 
-        Unsupported for the rest: the credential tells the actor, and the engine is the server's.
+        Raises Unsupported for the other arguments: the credential determines the actor, and the
+        engine is the server's.
         """
         given = {"actor": actor, "session_id": session_id, "through": through}
         for name, value in given.items():
@@ -198,10 +202,10 @@ class RemoteHoldfast:
         )
 
     def for_session(self, session_id: str) -> "RemoteHoldfast":
-        """Return this handle narrowed to the stores that the session attaches, as it does.
+        """Return this handle narrowed to the stores that *session_id* attaches.
 
-        It acts by a session token of its own, which is revoked when it closes. Raises NotFound,
-        and NotAuthenticated when the session is archived.
+        It has the access of each attachment, and a session token of its own, which is revoked
+        when it closes. Raises NotFound, and NotAuthenticated if the session is archived.
         """
         try:
             token = self.sessions.create_token(session_id)
@@ -215,37 +219,37 @@ class RemoteHoldfast:
             try:
                 self.sessions.revoke_token(token.id, session_id=session_id)
             except HoldfastError as error:
-                # With its session the token ends in any case; closing does not fail for it.
+                # The token ends with its session in any case, so closing does not fail.
                 _log.warning("%s was not revoked: %s", token.id, type(error).__name__)
 
         narrowed = RemoteHoldfast(client, on_close=ended, trace_content=self.opened.trace_content)
         self._narrowed.add(narrowed)
         return narrowed
 
-    # Their arguments are those of the embedded handle, which they stand in for.
+    # The arguments below are those of the embedded handle's methods.
 
     def backup(self, path: str | Path, *, force: bool = False) -> NoReturn:  # noqa: ARG002
-        """Unsupported: a backup is made where the database is."""
+        """Raise Unsupported: run a backup on the database's machine."""
         raise _elsewhere("backup")
 
     def verify(self, *, quick: bool = False) -> NoReturn:  # noqa: ARG002
-        """Unsupported: a database is verified where it is."""
+        """Raise Unsupported: verify a database on its machine."""
         raise _elsewhere("verify")
 
     def restore(self, path: str | Path) -> NoReturn:  # noqa: ARG002
-        """Unsupported: a backup is restored where the database is."""
+        """Raise Unsupported: restore a backup on the database's machine."""
         raise _elsewhere("restore")
 
     def scrub(self) -> NoReturn:
-        """Unsupported: the server scrubs by itself after what must be gone."""
+        """Raise Unsupported: the server scrubs by itself after erasures."""
         raise _elsewhere("scrub")
 
     def doctor(self) -> NoReturn:
-        """Unsupported: a database is looked after where it is."""
+        """Raise Unsupported: run the doctor on the database's machine."""
         raise _elsewhere("doctor")
 
     def close(self) -> None:
-        """End subscriptions, revoke the tokens of narrowed handles, let the connections go."""
+        """End subscriptions, revoke tokens of narrowed handles, close connections."""
         if self._open:
             self._open = False
             if "runs" in self.__dict__:
@@ -281,10 +285,12 @@ def open_remote(
     api_key: str | None = None,
     trace_content: bool = False,
 ) -> Holdfast:
-    """Return a handle on the server at *url*, which has a Holdfast's face; asks nothing of it yet.
+    """Return a handle on the server at *url*; sends no request yet.
 
-    A *workspace* other than "default" is named to the server; else it is the key's own. The
-    server tells the actor from *api_key*, so that giving an *actor* is InvalidInput.
+    It has the methods of Holdfast.
+
+    A *workspace* other than "default" is sent to the server; otherwise it is the key's own. The
+    server determines the actor by *api_key*, so an *actor* here is InvalidInput.
     """
     if actor is not None:
         reason = "is the credential's over HTTP"

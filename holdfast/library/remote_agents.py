@@ -1,4 +1,4 @@
-"""A server's agents and environments: stored and echoed there, nothing interpreted."""
+"""Agents and environments of a server, stored as opaque JSON."""
 
 from datetime import datetime
 
@@ -13,21 +13,21 @@ ENVIRONMENTS = "/v1/environments"
 
 
 class RemoteAgents:
-    """The agents of a workspace. Each is a JSON object with every key of the wire."""
+    """Agents of a workspace, each a JSON object with every key of the wire."""
 
     def __init__(self, client: WireClient) -> None:
         self._client = client
 
     def create(self, body: JSONObject) -> JSONObject:
-        """Make the agent that *body* describes, version 1."""
+        """Create the agent that *body* describes, version 1."""
         return self._client.write("POST", AGENTS, body)
 
     def retrieve(self, id: str, *, version: int | None = None) -> JSONObject:
-        """Return the agent, as it is or as it was in *version*."""
+        """Return the agent, in its current or the given *version*."""
         return self._client.read(route(AGENTS, id), {"version": version})
 
     def update(self, id: str, body: JSONObject) -> JSONObject:
-        """Make the changes of *body*; Conflict when it names another `version` than the present."""
+        """Apply the changes in *body*; Conflict if its `version` is not the current one."""
         return self._client.write("POST", route(AGENTS, id), body)
 
     def list(
@@ -57,26 +57,26 @@ class RemoteAgents:
         return paged(self._client, route(AGENTS, id, "versions"), query, dict)
 
     def archive(self, id: str) -> JSONObject:
-        """Archive the agent; again: unchanged. It keeps its version."""
+        """Archive the agent; repeating it changes nothing. Its version stays."""
         return self._client.write("POST", route(AGENTS, id, "archive"), again=True)
 
 
 class RemoteEnvironments:
-    """The environments of a workspace. Each is a JSON object with every key of the wire."""
+    """Environments of a workspace, each a JSON object with every key of the wire."""
 
     def __init__(self, client: WireClient) -> None:
         self._client = client
 
     def create(self, body: JSONObject) -> JSONObject:
-        """Make the environment that *body* describes."""
+        """Create the environment that *body* describes."""
         return self._client.write("POST", ENVIRONMENTS, body)
 
     def retrieve(self, id: str) -> JSONObject:
-        """Return the environment, an archived one too."""
+        """Return the environment, also if archived."""
         return self._client.read(route(ENVIRONMENTS, id))
 
     def update(self, id: str, body: JSONObject) -> JSONObject:
-        """Make the changes of *body*; what is left out stays."""
+        """Apply the changes in *body*; other fields stay."""
         return self._client.write("POST", route(ENVIRONMENTS, id), body)
 
     def list(
@@ -87,5 +87,5 @@ class RemoteEnvironments:
         return paged(self._client, ENVIRONMENTS, query, dict)
 
     def archive(self, id: str) -> JSONObject:
-        """Archive the environment; again: unchanged."""
+        """Archive the environment; repeating it changes nothing."""
         return self._client.write("POST", route(ENVIRONMENTS, id, "archive"), again=True)

@@ -1,4 +1,4 @@
-"""Durable memory on a server: the same acts as the embedded one's."""
+"""Durable memory on a server, with the methods of the embedded one."""
 
 import os
 from collections.abc import Iterable
@@ -15,10 +15,10 @@ from holdfast.library.remote_durable_run import RemoteDurableRun
 from holdfast.library.remote_durable_wire import (
     DURABLE,
     DurableWire,
+    coded_errors,
     list_of,
     record,
     since_of,
-    told,
     value_of,
 )
 from holdfast.library.wire_client import WireClient
@@ -47,10 +47,10 @@ from holdfast.memories.durable.write import OnError, Promotes, promotion
 
 
 class RemoteDurable:
-    """What one agent remembers between runs, by key, on a server."""
+    """Durable memory of one agent, by key, on a server."""
 
     def __init__(self, client: WireClient, agent: str) -> None:
-        with told():
+        with coded_errors():
             checked_name("agent", agent)
         self._wire = DurableWire(client, route(DURABLE, agent))
 
@@ -65,15 +65,15 @@ class RemoteDurable:
         expected_seq: int | None = None,
         idempotency_key: str | None = None,
     ) -> StoredEntry:
-        """Write the whole entry under *key*, replacing what was there."""
-        wanted = acts.RemoteEntryWrite(
+        """Write the whole entry under *key*, replacing an existing one."""
+        entry = acts.RemoteEntryWrite(
             content=content,
             category=category,
             tags=tags,
             refresh=refresh,
             expected_seq=expected_seq,
         )
-        return acts.set_one(self._wire, key, wanted, idempotency_key=idempotency_key)
+        return acts.set_one(self._wire, key, entry, idempotency_key=idempotency_key)
 
     def set_many(
         self, items: Iterable[object], *, on_error: OnError = "abort", refresh: bool = True
@@ -82,7 +82,10 @@ class RemoteDurable:
         return acts.set_many(self._wire, items, on_error=on_error, refresh=refresh)
 
     def get(self, key: str) -> DurableEntry | None:
-        """Return the nearest entry under exactly *key*, the agent's or the workspace's, or None."""
+        """Return the nearest entry under exactly *key*, or None.
+
+        It is the agent's, else the workspace's.
+        """
         return acts.get(self._wire, key)
 
     def list(  # noqa: PLR0917 - the filters, each of which may be left out
@@ -106,11 +109,14 @@ class RemoteDurable:
         return acts.forget(self._wire, key, scope)
 
     def hydrate(self, budget: int | None = None) -> Hydration:
-        """Return what the agent sees at a run's start, within *budget* bytes; None: its limit."""
+        """Return what the agent sees at a run's start, within *budget* bytes.
+
+        None means the agent's limit.
+        """
         return acts.hydrate(self._wire, budget)
 
     def explain(self, key: str, budget: int | None = None) -> Explanation:
-        """Say why *key* is hydrated, or is not."""
+        """Explain why *key* is hydrated or not."""
         return acts.explain(self._wire, key, budget)
 
     def run(
@@ -121,10 +127,10 @@ class RemoteDurable:
         budget: int | None = None,
         resume: bool = False,
     ) -> RemoteDurableRun:
-        """Open a run, which supersedes the one that was open in its *lane*, and hydrate it.
+        """Open a run, superseding the open run in its *lane*, and hydrate it.
 
-        Opening twice, as after a lost answer, is the same as once: the second supersedes the
-        first, in which nothing was done.
+        Opening is idempotent, also after a lost response: the second run supersedes the first, in
+        which nothing was done.
         """
         body = {"run_id": run_id, "lane": lane, "budget": budget, "resume": resume}
         return RemoteDurableRun(self._wire, self._wire.write("POST", "runs", body=body))
@@ -138,8 +144,11 @@ class RemoteDurable:
         limit: int | None = LISTED,
         page: str | None = None,
     ) -> Page[EntryChange]:
-        """Return changes of the agent's, its runs' and the workspace's entries, newest first."""
-        with told():
+        """Return changes of entries of the agent, its runs and the workspace.
+
+        The newest come first.
+        """
+        with coded_errors():
             back, rows = since_of(since), checked_limit(limit, most=MOST_LISTED, default=LISTED)
         return self._wire.page(
             lambda each: record(EntryChange, each),
@@ -152,21 +161,21 @@ class RemoteDurable:
         )
 
     def redact(self, seq: int) -> EntryChange:
-        """Take the content out of the change *seq*, which stays and says so."""
-        with told():
+        """Redact the content of the change *seq*; the change itself remains."""
+        with coded_errors():
             number = _checked_seq(seq)
         return record(EntryChange, self._wire.write("POST", "history", number, "redact"))
 
     def restore(self, key: str, seq: int) -> StoredEntry:
-        """Write what the change *seq* of *key* held, as a new write."""
-        with told():
+        """Write the content of the change *seq* of *key* again, as a new write."""
+        with coded_errors():
             checked_key(key)
         body = {"seq": seq}
         answer = self._wire.write("POST", acts.ENTRIES, key, "restore", body=body)
         return record(StoredEntry, answer)
 
     def sweep(self) -> Swept:
-        """Remove what is over: expired entries, runs that lapsed, what the log no longer keeps."""
+        """Remove expired entries, lapsed runs, and changes beyond the log's retention."""
         return record(Swept, self._wire.write("POST", "sweep"))
 
     def limits(self) -> DurableLimits:
@@ -174,7 +183,7 @@ class RemoteDurable:
         return record(DurableLimits, self._wire.read("limits"))
 
     def set_limits(self, *, evict: bool = False, **limits: int | None) -> LimitsChanged:
-        """Set limits of this agent's own; None lets the workspace's apply again."""
+        """Set limits of this agent; None restores the workspace's."""
         return record(
             LimitsChanged, self._wire.write("PATCH", "limits", body={**limits, "evict": evict})
         )
@@ -182,7 +191,10 @@ class RemoteDurable:
     def export_markdown(
         self, directory: str | os.PathLike[str], *, include_workspace: bool = True
     ) -> ExportReport:
-        """Write the agent's entries to *directory*, here: absent, empty, or an earlier export."""
+        """Export the agent's entries to the local folder *directory*.
+
+        It must be absent, empty, or an earlier export.
+        """
         answer = self._wire.read("export", include_workspace=include_workspace)
         files = [
             (value_of(each, "path", str), value_of(each, "text", str))
@@ -198,8 +210,8 @@ class RemoteDurable:
         dry_run: bool = False,
         rebind: bool = False,
     ) -> ImportReport:
-        """Take in the Markdown files of *directory*, here; together at most 4 MiB."""
-        with told():
+        """Import Markdown files of the local folder *directory*; at most 4 MiB in all."""
+        with coded_errors():
             files, passed = read_markdown(directory)
         body = {
             "files": [{"path": path, "text": text} for path, text in files],
@@ -219,26 +231,26 @@ class RemoteDurable:
         as_key: str | None = None,
         tags: Iterable[str] = (),
     ) -> StoredEntry:
-        """Write what *memory* has under *key* as an entry; NotFound if that is nothing."""
+        """Write the value of *key* in *memory* as an entry; NotFound if there is none."""
         what = promotion(memory, key, as_key)
-        wanted = acts.RemoteEntryWrite(
+        entry = acts.RemoteEntryWrite(
             content=what.content,
             category=category,
             tags=tags,
             promoted_from=to_builtins(what.origin),
         )
-        return acts.set_one(self._wire, what.key, wanted)
+        return acts.set_one(self._wire, what.key, entry)
 
 
 class RemoteDurables:
-    """The durable memory of a whole workspace, on a server."""
+    """Durable memory of a whole workspace, on a server."""
 
     def __init__(self, client: WireClient) -> None:
         self._wire = DurableWire(client, "")
 
     def agents(self, limit: int | None, page: str | None) -> Page[AgentSummary]:
         """Return the agents that have durable memory, by name."""
-        with told():
+        with coded_errors():
             rows = checked_limit(limit, most=MOST_LISTED, default=LISTED)
         return self._wire.page(
             lambda each: record(AgentSummary, each), "api", "durable", limit=rows, page=page
@@ -255,11 +267,11 @@ class RemoteDurables:
         return record(LimitsChanged, answer)
 
     def sweep(self) -> Swept:
-        """Remove what is over of every agent."""
+        """Remove expired data of every agent."""
         return record(Swept, self._wire.write("POST", "api", "sweep"))
 
     def forget_agent(self, agent: str) -> ForgetReport:
-        """Forget all of *agent*'s."""
+        """Forget all data of *agent*."""
         answer = self._wire.write("POST", "api", "forget", body={"agent": agent})
         return record(ForgetReport, answer)
 

@@ -1,4 +1,4 @@
-"""What both an agent's memory on a server and a run of it do: each act one request."""
+"""Requests shared by an agent's memory on a server and its runs."""
 
 from collections.abc import Iterable
 
@@ -9,9 +9,9 @@ from holdfast.ground.pages import Page, checked_limit
 from holdfast.library.remote_durable_wire import (
     DurableWire,
     Sendable,
+    coded_errors,
     record,
     since_of,
-    told,
     value_of,
 )
 from holdfast.memories.durable.hydration import Hydration, checked_budget
@@ -30,7 +30,7 @@ ENTRIES = "entries"
 
 
 class RemoteEntryWrite(Struct, frozen=True, kw_only=True):
-    """An entry as it is to be written."""
+    """An entry to write."""
 
     content: str
     category: str
@@ -41,12 +41,12 @@ class RemoteEntryWrite(Struct, frozen=True, kw_only=True):
 
 
 def set_one(
-    wire: DurableWire, key: str, wanted: RemoteEntryWrite, *, idempotency_key: str | None = None
+    wire: DurableWire, key: str, entry: RemoteEntryWrite, *, idempotency_key: str | None = None
 ) -> StoredEntry:
-    """Write one entry, whole."""
-    with told():
+    """Write one entry."""
+    with coded_errors():
         checked_key(key)
-    body = {name: getattr(wanted, name) for name in wanted.__struct_fields__}
+    body = {name: getattr(entry, name) for name in entry.__struct_fields__}
     answer = wire.write("PUT", ENTRIES, key, body=body, idempotency_key=idempotency_key)
     return record(StoredEntry, answer)
 
@@ -55,7 +55,7 @@ def set_many(
     wire: DurableWire, items: Iterable[object], *, on_error: OnError, refresh: bool
 ) -> StoredMany:
     """Write many entries in one transaction."""
-    with told():
+    with coded_errors():
         sendable = Sendable(items)
         if sendable.refused and on_error != "skip":
             raise sendable.refused[0].error
@@ -65,7 +65,7 @@ def set_many(
 
 def get(wire: DurableWire, key: str) -> DurableEntry | None:
     """Return the nearest entry under exactly *key*, or None."""
-    with told():
+    with coded_errors():
         checked_key(key)
     try:
         return record(DurableEntry, wire.read(ENTRIES, key))
@@ -79,7 +79,7 @@ def list_entries(
     wire: DurableWire, filters: EntryQuery, *, limit: int | None, page: str | None
 ) -> Page[DurableEntry]:
     """Return a page of the entries that pass *filters*, newest first."""
-    with told():
+    with coded_errors():
         tags, since = list(checked_tags(filters.tags or ())), since_of(filters.since)
         rows = checked_limit(limit, most=MOST_LISTED, default=LISTED)
     return wire.page(
@@ -96,8 +96,8 @@ def list_entries(
 
 
 def forget(wire: DurableWire, key: str, scope: EntryScope | None) -> bool:
-    """Forget *key*; tell whether there was anything to forget."""
-    with told():
+    """Forget *key*; return whether anything was removed."""
+    with coded_errors():
         checked_key(key)
     answer = wire.write("DELETE", ENTRIES, key, query={"scope": scope})
     return value_of(answer, "forgotten", bool)
@@ -105,14 +105,14 @@ def forget(wire: DurableWire, key: str, scope: EntryScope | None) -> bool:
 
 def hydrate(wire: DurableWire, budget: int | None) -> Hydration:
     """Return what the agent would see now."""
-    with told():
+    with coded_errors():
         checked_budget(budget)
     return record(Hydration, wire.read("hydration", budget=budget))
 
 
 def explain(wire: DurableWire, key: str, budget: int | None) -> Explanation:
-    """Say why *key* is hydrated, or is not."""
-    with told():
+    """Explain why *key* is hydrated or not."""
+    with coded_errors():
         checked_key(key)
         checked_budget(budget)
     return record(Explanation, wire.read(ENTRIES, key, "explanation", budget=budget))

@@ -1,4 +1,4 @@
-"""One run of an agent, on a server: the same acts as the embedded one's."""
+"""A durable run of an agent on a server, with the methods of the embedded one."""
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -25,9 +25,10 @@ from holdfast.memories.durable.write import OnError
 
 
 class RemoteDurableRun:
-    """A run under way, made by `RemoteDurable.run`; as a context manager it ends on every way out.
+    """An open run, created by `RemoteDurable.run`.
 
-    Everything it does is refused with StaleRun once another run took its lane, or it ended.
+    As a context manager it ends on every exit. Every call raises StaleRun once another run took
+    over its lane, or it has ended.
     """
 
     def __init__(self, wire: DurableWire, opened: Wire) -> None:
@@ -47,15 +48,15 @@ class RemoteDurableRun:
         expected_seq: int | None = None,
         idempotency_key: str | None = None,
     ) -> StoredEntry:
-        """Write the whole entry under *key*, replacing what was there."""
-        wanted = acts.RemoteEntryWrite(
+        """Write the whole entry under *key*, replacing an existing one."""
+        entry = acts.RemoteEntryWrite(
             content=content,
             category=category,
             tags=tags,
             refresh=refresh,
             expected_seq=expected_seq,
         )
-        return acts.set_one(self._wire, key, wanted, idempotency_key=idempotency_key)
+        return acts.set_one(self._wire, key, entry, idempotency_key=idempotency_key)
 
     def set_many(
         self, items: Iterable[object], *, on_error: OnError = "abort", refresh: bool = True
@@ -64,7 +65,7 @@ class RemoteDurableRun:
         return acts.set_many(self._wire, items, on_error=on_error, refresh=refresh)
 
     def capture(self, entries: Iterable[object]) -> StoredMany:
-        """Store of *entries* those that differ from what is stored; the others stay as they are."""
+        """Store those *entries* that differ from the stored ones."""
         return acts.set_many(self._wire, entries, on_error="skip", refresh=False)
 
     def get(self, key: str) -> DurableEntry | None:
@@ -88,7 +89,7 @@ class RemoteDurableRun:
         return acts.list_entries(self._wire, filters, limit=limit, page=page)
 
     def forget(self, key: str, *, scope: EntryScope | None = None) -> bool:
-        """Forget *key*; True when something was removed."""
+        """Forget *key*; return whether anything was removed."""
         return acts.forget(self._wire, key, scope)
 
     def hydrate(self, budget: int | None = None) -> Hydration:
@@ -96,11 +97,11 @@ class RemoteDurableRun:
         return acts.hydrate(self._wire, budget)
 
     def explain(self, key: str, budget: int | None = None) -> Explanation:
-        """Say why *key* is hydrated, or is not."""
+        """Explain why *key* is hydrated or not."""
         return acts.explain(self._wire, key, budget)
 
     def heartbeat(self) -> datetime:
-        """Say that the run is alive; return when it would lapse."""
+        """Renew the run's lease; return when it would lapse."""
         answer = self._wire.write("POST", "runs", self.run_id, "heartbeat")
         return value_of(answer, "lapses_at", datetime)
 
@@ -124,5 +125,5 @@ class RemoteDurableRun:
         try:
             self.end("ok" if kind is None else "failed")
         except StaleRun:
-            # It is over already: another run has its lane.
+            # The run has ended already: another run has its lane.
             self._over = True

@@ -1,4 +1,4 @@
-"""Asks a server about one agent's durable memory, and reads its records."""
+"""Requests about one agent's durable memory, and decoding of their responses."""
 
 import secrets
 from collections.abc import Callable, Generator, Iterable, Mapping
@@ -40,9 +40,9 @@ SECOND = timedelta(seconds=1)
 
 
 class DurableWire:
-    """Requests below one *prefix*, by the holder of a credential, perhaps in a run.
+    """Requests below one *prefix*, with one credential, perhaps in a run.
 
-    What they raise carries the code of a durable call.
+    Their errors carry the code of a durable call.
     """
 
     def __init__(
@@ -51,13 +51,13 @@ class DurableWire:
         self._client, self._prefix, self._headers = client, prefix, dict(headers or {})
 
     def within(self, run_id: str, token: int) -> "DurableWire":
-        """Return the like of it that asks in a run."""
+        """Return the same for requests within a run."""
         headers = {"holdfast-run": run_id, "holdfast-run-token": str(token)}
         return DurableWire(self._client, self._prefix, headers)
 
     def read(self, *below: str, **query: object) -> JSONObject:
-        """Return what a GET answers."""
-        with told():
+        """Return the response of a GET."""
+        with coded_errors():
             path = route(self._prefix, *below)
             return self._client.read(path, query, headers=self._headers)
 
@@ -69,12 +69,12 @@ class DurableWire:
         query: Mapping[str, object] | None = None,
         idempotency_key: str | None = None,
     ) -> JSONObject:
-        """Return what *method* answers.
+        """Return the response of *method*.
 
-        Each write has an idempotency key, so it may be asked for again when its answer was lost:
-        it is done once.
+        Each write has an idempotency key, so it may be retried after a lost response: it is done
+        once.
         """
-        with told():
+        with coded_errors():
             key = checked_idempotency_key(idempotency_key)
             key = secrets.token_hex(16) if key is None else key
             headers: dict[str, str | bytes] = {**self._headers, "idempotency-key": key.encode()}
@@ -88,7 +88,10 @@ class DurableWire:
             )
 
     def page(self, make: Callable[[Wire], T], *below: str, **query: object) -> Page[T]:
-        """Return a page of what a GET lists, each thing made by *make*; it walks on by itself."""
+        """Return a page of the list of a GET, each item decoded by *make*.
+
+        Its `all()` fetches the following pages.
+        """
         listed = self.read(*below, **query)
         return Page(
             [make(each) for each in list_of(listed, "data")],
@@ -98,8 +101,8 @@ class DurableWire:
 
 
 @contextmanager
-def told() -> Generator[None, None, None]:
-    """Let an error raised within carry its code, and the records among its facts."""
+def coded_errors() -> Generator[None, None, None]:
+    """Add the error code to an error raised within, and decode records in its facts."""
     try:
         yield
     except HoldfastError as error:
@@ -122,7 +125,7 @@ def _complete(error: HoldfastError) -> None:
 
 
 def record(make: type[R], wire: Wire) -> R:
-    """Return the *make* in *wire*; EngineFault when the server answered something else."""
+    """Decode *wire* as *make*; EngineFault if the response has another shape."""
     try:
         return from_wire(make, wire)
     except (msgspec.ValidationError, KeyError, TypeError) as error:
@@ -130,7 +133,7 @@ def record(make: type[R], wire: Wire) -> R:
 
 
 def list_of(wire: Wire, name: str) -> list[Wire]:
-    """Return the list of objects that *wire* holds under *name*."""
+    """Return the list of objects *name* of *wire*."""
     found = wire.get(name)
     if not isinstance(found, list):
         raise EngineFault(f"The server's answer has no list {name}.")
@@ -138,7 +141,7 @@ def list_of(wire: Wire, name: str) -> list[Wire]:
 
 
 def value_of(wire: Wire, name: str, kind: type[T]) -> T:
-    """Return what *wire* holds under *name*, which is of *kind*."""
+    """Return the field *name* of *wire*, decoded as *kind*."""
     try:
         return msgspec.convert(wire.get(name), kind)
     except msgspec.ValidationError as error:
@@ -146,7 +149,7 @@ def value_of(wire: Wire, name: str, kind: type[T]) -> T:
 
 
 def since_of(given: object) -> str | None:
-    """Return how a query tells *given*, an aware datetime, a timedelta, or nothing."""
+    """Encode *given* for a query: an aware datetime, a timedelta, or None."""
     if given is None or given == "":
         return None
     if isinstance(given, timedelta) and given >= timedelta(0):
@@ -159,7 +162,7 @@ def since_of(given: object) -> str | None:
 
 
 class Sendable:
-    """Items of `set_many` as a request carries them; those it cannot carry are refused here."""
+    """Items of `set_many` encoded for a request; the others are refused here."""
 
     def __init__(self, items: Iterable[object]) -> None:
         self.wires: list[Wire] = []
@@ -178,7 +181,7 @@ class Sendable:
                 self.places.append(index)
 
     def many(self, answer: Wire) -> StoredMany:
-        """Return what became of all of them, of which *answer* tells those that were sent."""
+        """Return the results of all items; *answer* has those of the sent ones."""
         refused = [_refused(each, self.places) for each in list_of(answer, "refused")]
         return StoredMany(
             stored=tuple(record(StoredEntry, each) for each in list_of(answer, "stored")),

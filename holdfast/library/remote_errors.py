@@ -1,7 +1,7 @@
-"""A server's error answer, as the error it stands for: the same class with the same facts.
+"""Rebuild a server's error response as our error class with its facts.
 
-The header `holdfast-error` tells it all. Where a proxy took that header away, or answered by
-itself, the body's `error.type` and the status give the class.
+The header `holdfast-error` contains the class and the facts. Where a proxy removed that header, or
+responded by itself, the body's `error.type` and the status give the class.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from holdfast.memories.durable.records import CODES
 
 HEADER = "holdfast-error"
 
-# What a parent's __init__ gives its children and no header carries.
+# Facts that a parent's __init__ sets and no header contains.
 _INHERITED: tuple[tuple[type[HoldfastError], str, object], ...] = (
     (errors.Conflict, "reason", ""),
     (errors.Corrupt, "reason", "io"),
@@ -62,13 +62,13 @@ _BY_STATUS: dict[int, type[HoldfastError]] = {
     504: errors.Unavailable,
 }
 
-# Refused before it was looked at. A gateway's 502 to 504 tells nothing of what lies behind.
+# Refused before processing. After a gateway's 502 to 504 the server may have done the write.
 _NEVER_BEGUN = frozenset({408, 429})
-# The one status whose class the code does not tell.
+# The one status that an error code does not decide.
 _TOO_LARGE = 413
 
 
-class _Told(msgspec.Struct, frozen=True):
+class _ErrorHeader(msgspec.Struct, frozen=True):
     kind: str = msgspec.field(name="class")
     code: str | None = None
     next: str = ""
@@ -78,26 +78,26 @@ class _Told(msgspec.Struct, frozen=True):
 def rebuilt(
     header: str, message: str = "", more: Mapping[str, object] | None = None
 ) -> HoldfastError | None:
-    """Return the error that *header* tells of; None for a class this release does not know.
+    """Return the error in *header*; None if this release does not know its class.
 
-    *message* is the body's sentence, with or without what to do next. *more* are facts that were
-    too long for a header.
+    *message* is the body's message, with or without `next`. *more* are facts that were too long
+    for a header.
     """
     try:
-        told = msgspec.json.decode(header, type=_Told)
+        parsed = msgspec.json.decode(header, type=_ErrorHeader)
     except msgspec.DecodeError:
         return None
-    kind = _BY_NAME.get(told.kind)
+    kind = _BY_NAME.get(parsed.kind)
     if kind is None:
         return None
-    error = made(kind, message, told.next, {**(more or {}), **told.facts})
-    if told.code is not None:
-        error.code = told.code
+    error = made(kind, message, parsed.next, {**(more or {}), **parsed.facts})
+    if parsed.code is not None:
+        error.code = parsed.code
     return error
 
 
 def of_code(wire: Mapping[str, object]) -> HoldfastError:
-    """Return the error that *wire*, an error of a durable call, tells of by its code."""
+    """Return the error of a durable call, encoded as *wire*, by its code."""
     code = str(wire.get("code"))
     kind = _BY_CODE.get(code, errors.EngineFault)
     error = made(kind, str(wire.get("message") or ""), str(wire.get("next") or ""), wire)
@@ -108,7 +108,7 @@ def of_code(wire: Mapping[str, object]) -> HoldfastError:
 def from_answer(
     status: int, headers: Mapping[str, str], body: bytes, *, writes: bool
 ) -> HoldfastError:
-    """Return the error of an answer with *status*; *writes* tells whether the request wrote."""
+    """Return the error of a response with *status*; *writes* if the request wrote."""
     wire = _error_of(body)
     message = str(wire.get("message") or f"The server answered {status}.")
     if (header := headers.get(HEADER)) and (error := rebuilt(header, message, wire)):
@@ -132,7 +132,7 @@ def from_answer(
 def made(
     kind: type[HoldfastError], message: str, next: str, facts: Mapping[str, object]
 ) -> HoldfastError:
-    """Return a *kind* that knows *facts*, without the sentence its own __init__ would make."""
+    """Build a *kind* with *facts* and *message*, bypassing its own __init__."""
     error = kind.__new__(kind)
     sentence = message.removesuffix(next).rstrip()
     error.args, error.message, error.next = (sentence,), sentence, next

@@ -1,7 +1,7 @@
-"""A server's events, handed to listeners in this process.
+"""Subscribe to a server's events in this process.
 
-Each subscription follows `/api/events` on a thread of its own. When the connection breaks it
-connects again and goes on after the last event it saw.
+Each subscription follows `/api/events` on a thread of its own. After a broken connection it
+reconnects and continues after the last event it received.
 """
 
 import logging
@@ -23,16 +23,16 @@ from holdfast.library.wire_client import Stream, WireClient
 EVENTS = "/api/events"
 
 PAUSE, PAUSE_MOST = 0.1, 5.0
-"""Seconds before the first attempt to connect again, and at most."""
+"""Seconds before the first reconnect, and at most."""
 
 LAST_WORDS = 2.0
-"""Seconds that closing waits for a listener at work."""
+"""Seconds that closing waits for a running listener."""
 
 _log = logging.getLogger(__name__)
 
 
 class RemoteEvents:
-    """Hands each event of a server to whoever listens here."""
+    """Publish each event of a server to the listeners in this process."""
 
     def __init__(self, client: WireClient, clock: Clock) -> None:
         self._client, self._clock, self._lock = client, clock, threading.Lock()
@@ -41,20 +41,20 @@ class RemoteEvents:
 
     @property
     def listener_errors(self) -> int:
-        """How often a listener failed."""
+        """Number of exceptions raised by listeners."""
         return self._past_errors + sum(each.bus.listener_errors for each in self._followers)
 
     @property
     def heard(self) -> bool:
-        """Whether anybody listens."""
+        """Whether there is a listener."""
         return bool(self._followers)
 
     def subscribe(
         self, listener: Listener, types: Collection[str] | None = None
     ) -> Callable[[], None]:
-        """Call *listener*, on another thread, with each event of *types* (None: all) from now on.
+        """Call *listener* on another thread with each new event of *types* (None: all).
 
-        Returns what ends that. Raises what the server answers when it cannot be followed.
+        Returns a function that unsubscribes it. Raises the server's error if it refuses.
         """
         follower = _Follower(self._client, self._clock, listener, types)
         follower.start()
@@ -79,7 +79,7 @@ class RemoteEvents:
 
 
 class _Follower:
-    """One subscription: the thread that reads the stream, and how to end it."""
+    """One subscription: the thread that reads the stream, and its state."""
 
     def __init__(
         self,
@@ -99,19 +99,19 @@ class _Follower:
         self._thread = threading.Thread(target=self._follow, name="holdfast-events", daemon=True)
 
     def start(self) -> None:
-        """Begin, and return once the server sends; else raise what it answered."""
+        """Start; return once the server sends, else raise its error."""
         self._thread.start()
         self._opened.result()
 
     def stop(self) -> None:
-        """Hand on nothing more, and end the thread without waiting for it."""
+        """Publish no more events, and end the thread without waiting for it."""
         self._over.set()
         with self._lock:
             if self._stream is not None:
                 self._stream.cut()
 
     def join(self) -> None:
-        """Wait for the thread's end, unless it is the one that asks."""
+        """Wait for the thread's end, unless called on it."""
         if threading.current_thread() is not self._thread:
             self._thread.join(LAST_WORDS)
 
@@ -139,12 +139,12 @@ class _Follower:
             try:
                 if not self._opened.done():
                     self._opened.set_result(None)
-                self._hand_on(stream)
+                self._publish(stream)
             finally:
                 with self._lock:
                     self._stream = None
 
-    def _hand_on(self, stream: Stream) -> None:
+    def _publish(self, stream: Stream) -> None:
         for frame in frames(stream.lines()):
             if self._over.is_set():
                 return
@@ -162,29 +162,29 @@ class Frame(Struct, frozen=True):
 
 
 def frames(lines: Iterable[str]) -> Iterator[Frame]:
-    """Give each message that *lines* make; one cut short by their end is left out."""
+    """Yield each message in *lines*; an incomplete last one is left out."""
     fields: dict[str, list[str]] = {}
     for line in lines:
         name, _, value = line.partition(":")
         if name:
             fields.setdefault(name, []).append(value.removeprefix(" "))
         elif not line and fields:
-            told = {key: "\n".join(values) for key, values in fields.items()}
-            yield Frame(told.get("id", ""), told.get("event", ""), told.get("data", ""))
+            joined = {key: "\n".join(values) for key, values in fields.items()}
+            yield Frame(joined.get("id", ""), joined.get("event", ""), joined.get("data", ""))
             fields = {}
 
 
 def event_of(frame: Frame, now: datetime) -> Event:
-    """Return the event in *frame*; EngineFault when it holds something else.
+    """Decode the event in *frame*; EngineFault if it has another shape.
 
-    `feed.reset` tells nothing of itself: it is said to be of *now*.
+    `feed.reset` has no data of its own: it gets *now* as its instant.
     """
     try:
-        told = msgspec.json.decode(frame.data, type=dict[str, Any])
-        actor = told.get("actor")
+        payload = msgspec.json.decode(frame.data, type=dict[str, Any])
+        actor = payload.get("actor")
         if isinstance(actor, dict) and "type" in actor:
-            told["actor"] = msgspec.to_builtins(Actor.from_wire(cast("dict[str, str]", actor)))
+            payload["actor"] = msgspec.to_builtins(Actor.from_wire(cast("dict[str, str]", actor)))
         known = {"type": frame.event, "cursor": frame.id, "at": now, "workspace": ""}
-        return msgspec.convert(known | told, Event)
+        return msgspec.convert(known | payload, Event)
     except (msgspec.DecodeError, msgspec.ValidationError, KeyError) as error:
         raise EngineFault(f"The server sent an event of another shape: {error}.") from error

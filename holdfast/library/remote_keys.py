@@ -1,4 +1,7 @@
-"""A server's API keys: the same acts as the embedded ones; all of them need an admin key."""
+"""API keys of a server, with the methods of the embedded ones.
+
+All of them need an admin key.
+"""
 
 from holdfast.library.wire_answers import record, records
 from holdfast.library.wire_client import WireClient
@@ -9,7 +12,7 @@ KEYS = "/api/keys"
 
 
 class RemoteKeys:
-    """The keys of a workspace."""
+    """API keys of a workspace."""
 
     def __init__(self, client: WireClient) -> None:
         self._client = client
@@ -22,7 +25,7 @@ class RemoteKeys:
         agent: str | None = None,
         user: str | None = None,
     ) -> ApiKey:
-        """Make a key; its `secret` is in this answer alone."""
+        """Create a key; its `secret` is in this response only."""
         given = {"workspace": workspace, "agent": agent, "user": user}
         body = {"name": name, "scope": scope} | {k: v for k, v in given.items() if v is not None}
         return record(ApiKey, self._client.write("POST", KEYS, body))
@@ -32,5 +35,5 @@ class RemoteKeys:
         return records(ApiKey, self._client.read(KEYS))
 
     def revoke(self, id: str) -> ApiKey:
-        """Make the key worthless within a second, for every process."""
+        """Revoke the key, effective within a second in every process."""
         return record(ApiKey, self._client.write("DELETE", route(KEYS, id), again=True))

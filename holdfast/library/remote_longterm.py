@@ -1,4 +1,4 @@
-"""Long-term memory on a server: the same acts as the embedded one's."""
+"""Long-term memory on a server, with the methods of the embedded one."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from time import monotonic
@@ -46,13 +46,13 @@ from holdfast.memories.longterm.validation import checked_kinds, checked_turns, 
 D = TypeVar("D", bound="RemoteLongTermData")
 
 _PIECE: Final = 20.0
-"""Seconds that the server is asked to wait at a time."""
+"""Most seconds that one request lets the server wait."""
 _SET_BY_US: Final = frozenset(("id", "items", "created_at"))
 _HOMES: Final = {"item": "items", "turn": "turns"}
 
 
 class RemoteLongTermData:
-    """A person's data on a server, whatever the switch says."""
+    """A user's data on a server, also where long-term memory is disabled."""
 
     def __init__(self, wire: LongTermWire) -> None:
         self._wire = wire
@@ -68,59 +68,59 @@ class RemoteLongTermData:
         page: str | None = None,
     ) -> Page[Any]:
         """Return the `items` or the `turns`, newest first; *limit* is 1 to 1,000."""
-        asked: dict[str, object] = {"query": query, "limit": limit, "page": page}
+        params: dict[str, object] = {"query": query, "limit": limit, "page": page}
         if what == "turns":
             if kinds is not None:
                 reason = "are of items alone"
                 raise InvalidInput("kinds", reason, next="Leave it out for turns.")
-            return self._wire.page(lambda each: record(Turn, each), what, **asked)
+            return self._wire.page(lambda each: record(Turn, each), what, **params)
         if what != "items":
             raise InvalidInput("what", "must be items or turns", given=what)
         named = checked_kinds(kinds)
-        asked["include_superseded"] = bool(include_superseded)
-        # A query cannot hold an empty list: one empty name stands for it.
-        asked["kinds"] = None if named is None else sorted(named) or [""]
-        return self._wire.page(lambda each: record(Item, each), what, **asked)
+        params["include_superseded"] = bool(include_superseded)
+        # A query cannot encode an empty list: one empty name represents it.
+        params["kinds"] = None if named is None else sorted(named) or [""]
+        return self._wire.page(lambda each: record(Item, each), what, **params)
 
     def get(self, id: str) -> Item | Turn | None:
-        """Return the item or turn called *id*, or None."""
+        """Return the item or turn *id*, or None."""
         kind = _kind_of(id)
         if kind is None:
             return None
         try:
-            told = self._wire.read(_HOMES[kind], id)
+            found = self._wire.read(_HOMES[kind], id)
         except NotFound as missing:
             if missing.kind == kind:
                 return None
             raise
-        return record(Item, told) if kind == "item" else record(Turn, told)
+        return record(Item, found) if kind == "item" else record(Turn, found)
 
     def export(self) -> Iterator[dict[str, object]]:
-        """Give every turn and then every item, each as a dict with its `type`."""
+        """Yield every turn and then every item, each as a dict with its `type`."""
         for line in self._wire.lines("export"):
             yield msgspec.json.decode(line, type=dict[str, object])
 
     def forget(self, id: str) -> ForgetResult:
-        """Forget the item or turn *id* for good, and say what went with it."""
+        """Forget the item or turn *id* permanently; return what was forgotten with it."""
         kind = _kind_of(id)
         if kind is None:
             return ForgetResult()
         return record(ForgetResult, self._wire.write("DELETE", _HOMES[kind], id))
 
     def clear(self) -> Cleared:
-        """Forget all of this collection for good, and that anything of it was ever forgotten."""
+        """Forget this collection permanently, and its record of forgotten items."""
         return record(Cleared, self._wire.write("DELETE"))
 
     def status(self) -> LongTermStatus:
-        """Return how the collection stands."""
+        """Return the status of the collection."""
         return record(LongTermStatus, self._wire.read("status"))
 
 
 class RemoteLongTermMemory(RemoteLongTermData):
-    """What a user told, across sessions, recalled by a server."""
+    """A user's memory across sessions, recalled by a server."""
 
     def by_tool(self) -> "RemoteLongTermMemory":
-        """Return the like of it whose items are known to be an agent's choice."""
+        """Return the same with the agent's tools as the origin of new items."""
         return RemoteLongTermMemory(self._wire.by_tool())
 
     def recall(
@@ -134,7 +134,10 @@ class RemoteLongTermMemory(RemoteLongTermData):
         weights: Weights | None = None,
         touch: bool = True,
     ) -> "list[Recalled]":
-        """Return at most *k* items and turns that answer *query*, best first; *k* is 0 to 100."""
+        """Return at most *k* items and turns relevant to *query*, best first.
+
+        *k* is 0 to 100.
+        """
         named = checked_kinds(kinds)
         body: dict[str, object] = {
             "query": query,
@@ -169,24 +172,27 @@ class RemoteLongTermMemory(RemoteLongTermData):
         return record(Remembered, self._wire.write("POST", "items", body=body))
 
     def record(self, turns: Iterable[Turn], *, thread_id: str | None = None) -> Recorded:
-        """Store what was said, all of it or, when one turn breaks a rule, none; mine nothing."""
-        body = {"turns": [_told(each) for each in checked_turns(turns)], "thread_id": thread_id}
+        """Store *turns* without extraction; if one is invalid, store none."""
+        body = {
+            "turns": [_sendable_turn(each) for each in checked_turns(turns)],
+            "thread_id": thread_id,
+        }
         return record(Recorded, self._wire.write("POST", "turns", body=body))
 
     def remember_conversation(
         self, messages: Iterable[object], thread_id: str | None = None
     ) -> Recorded:
-        """Record what is new of *messages*, and queue it to be mined where somebody extracts.
+        """Record the new messages, and queue them for extraction if there is an extractor.
 
-        What nobody said in them is not sent.
+        Messages with a role that is not recorded are sent without text.
         """
         whole = isinstance(messages, str | bytes | Mapping)
         given = cast("Any", messages if whole else list(messages))
-        said = [
-            {"role": cast("Wire", each)["role"]} if turn is None else _told(turn)
+        sent = [
+            {"role": cast("Wire", each)["role"]} if turn is None else _sendable_turn(turn)
             for each, turn in zip(given, read_messages(given), strict=True)
         ]
-        body = {"messages": said, "thread_id": thread_id}
+        body = {"messages": sent, "thread_id": thread_id}
         return record(Recorded, self._wire.write("POST", "conversations", body=body))
 
     def update(
@@ -197,18 +203,18 @@ class RemoteLongTermMemory(RemoteLongTermData):
         kind: str | UnsetType = UNSET,
         importance: float | UnsetType = UNSET,
     ) -> Item:
-        """Change an item and return it."""
+        """Update an item and return it."""
         if _kind_of(id) is None:
             raise NotFound("item", str(id))
         body = {"text": text, "kind": kind, "importance": importance}
         return record(Item, self._wire.write("PATCH", "items", id, body=body, again=True))
 
     def import_(self, records: Iterable[object]) -> Imported:
-        """Take in *records*, as `export` gives them; those whose id is here are skipped."""
+        """Import *records* of `export`; those with an existing id are skipped."""
         return imported(self._wire, records)
 
     def flush(self, timeout: float | None = None) -> Flushed:
-        """Wait, at most *timeout* seconds, for what is done in the background."""
+        """Wait at most *timeout* seconds for background work."""
         end = None if timeout is None else monotonic() + timeout
         results: tuple[Remembered, ...] = ()
         while True:
@@ -221,30 +227,30 @@ class RemoteLongTermMemory(RemoteLongTermData):
                 return msgspec.structs.replace(flushed, results=results)
 
     def retry(self) -> int:
-        """Queue the jobs again that failed; return how many."""
+        """Queue failed jobs again; return how many."""
         return value_of(self._wire.write("POST", "retry"), "queued", int)
 
 
 def longterm(
-    client: WireClient, asked: LongTermSpec, *, trace_content: bool = False
+    client: WireClient, spec: LongTermSpec, *, trace_content: bool = False
 ) -> RemoteLongTermMemory | None:
-    """Return the memory that *asked* names, or None where here or there it is not switched on.
+    """Return the memory that *spec* names, or None if client or server disable it.
 
-    With *trace_content* its spans tell texts.
+    With *trace_content* its spans record texts.
     """
-    wire = switched(wire_of(client, asked), asked.enabled)
+    wire = switched(wire_of(client, spec), spec.enabled)
     return None if wire is None else _traced(RemoteLongTermMemory(wire), content=trace_content)
 
 
 def longterm_data(
-    client: WireClient, asked: LongTermSpec, *, trace_content: bool = False
+    client: WireClient, spec: LongTermSpec, *, trace_content: bool = False
 ) -> RemoteLongTermData:
-    """Return a person's data, whatever the switch says."""
-    return _traced(RemoteLongTermData(wire_of(client, asked)), content=trace_content)
+    """Return a user's data, also where long-term memory is disabled."""
+    return _traced(RemoteLongTermData(wire_of(client, spec)), content=trace_content)
 
 
 def _traced(data: D, *, content: bool) -> D:
-    """Return *data* with its spans; the id of its collection is the server's to tell."""
+    """Return *data* with spans; only the server knows the id of its collection."""
     return traced(data, LONGTERM, store=None, content=content, remote=True)
 
 
@@ -252,5 +258,5 @@ def _kind_of(id: object) -> str | None:
     return next((kind for kind in _HOMES if is_id(kind, id)), None)
 
 
-def _told(turn: Turn) -> Wire:
+def _sendable_turn(turn: Turn) -> Wire:
     return {name: value for name, value in to_wire(turn).items() if name not in _SET_BY_US}

@@ -1,4 +1,4 @@
-"""Records sent to a server in as many requests as they need."""
+"""Import long-term records into a server, in batches of requests."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -11,11 +11,11 @@ from holdfast.library.wire_request import json_of
 from holdfast.memories.longterm.records import Imported, RejectedRecord
 
 BYTES_AT_ONCE: Final = 8_388_608
-"""Of lines, in one request; a server reads four times as much."""
+"""Bytes of lines in one request; a server accepts four times as much."""
 
 
-class _Sending:
-    """Lines that wait to be sent with their places, and what became of those that were."""
+class _Batches:
+    """Batch of lines with their positions, and the results of sent batches."""
 
     def __init__(self, wire: LongTermWire) -> None:
         self._wire = wire
@@ -26,7 +26,7 @@ class _Sending:
         self.done: list[Imported] = []
 
     def add(self, index: int, line: bytes) -> None:
-        """Have *line* sent with others."""
+        """Add *line* to the batch; send the batch first if it is full."""
         if self._lines and self._size + len(line) >= BYTES_AT_ONCE:
             self.send()
         self._lines.append(line)
@@ -34,7 +34,7 @@ class _Sending:
         self._size += len(line) + 1
 
     def send(self) -> None:
-        """Send what waits."""
+        """Send the batch."""
         if not self._lines:
             return
         lines, places = self._lines, self._places
@@ -45,18 +45,18 @@ class _Sending:
 
 
 def imported(wire: LongTermWire, records: Iterable[object]) -> Imported:
-    """Send *records*; those that JSON cannot carry are refused here."""
-    sending = _Sending(wire)
+    """Send *records*; reject those that JSON cannot encode."""
+    batches = _Batches(wire)
     for index, each in enumerate(records):
         try:
-            sending.add(index, json_of("record", sendable(each)))
+            batches.add(index, json_of("record", sendable(each)))
         except InvalidInput as error:
-            sending.rejected.append(RejectedRecord(index, f"{error.field}: {error.reason}"))
-    sending.send()
+            batches.rejected.append(RejectedRecord(index, f"{error.field}: {error.reason}"))
+    batches.send()
     return Imported(
-        items=sum(each.items for each in sending.done),
-        turns=sum(each.turns for each in sending.done),
-        skipped=sum(each.skipped for each in sending.done),
-        rejected=tuple(sorted(sending.rejected, key=lambda each: each.index)),
-        evicted=tuple(id for each in sending.done for id in each.evicted),
+        items=sum(each.items for each in batches.done),
+        turns=sum(each.turns for each in batches.done),
+        skipped=sum(each.skipped for each in batches.done),
+        rejected=tuple(sorted(batches.rejected, key=lambda each: each.index)),
+        evicted=tuple(id for each in batches.done for id in each.evicted),
     )

@@ -1,4 +1,4 @@
-"""Asks a server about one user's long-term memory, and reads its records."""
+"""Requests about one user's long-term memory, and decoding of their responses."""
 
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -28,10 +28,10 @@ _USUAL = LongTermOptions()
 
 
 class LongTermWire(Struct, frozen=True, kw_only=True):
-    """Requests below one user's memory, by the holder of a credential.
+    """Requests below one user's memory, with one credential.
 
-    `scope` names the collection in each query, switches it on and says how it is to be. What is
-    remembered is of `origin`.
+    `scope` is sent in each query: the collection's name, whether it is enabled, its options. New
+    items get the `origin`.
     """
 
     client: WireClient
@@ -40,11 +40,11 @@ class LongTermWire(Struct, frozen=True, kw_only=True):
     origin: Origin = "api"
 
     def by_tool(self) -> "LongTermWire":
-        """Return the like of it whose items are an agent's choice."""
+        """Return the same with `tool` as the origin of new items."""
         return replace(self, origin="tool")
 
     def read(self, *below: str, **query: object) -> JSONObject:
-        """Return what a GET answers."""
+        """Return the response of a GET."""
         return self.client.read(route(self.prefix, *below), {**self.scope, **query})
 
     def write(
@@ -54,20 +54,23 @@ class LongTermWire(Struct, frozen=True, kw_only=True):
         body: Mapping[str, object] | None = None,
         again: bool = False,
     ) -> JSONObject:
-        """Return what *method* answers; *again* when twice is the same as once."""
+        """Return the response of *method*; *again* if the request is idempotent."""
         path = route(self.prefix, *below)
         return self.client.write(method, path, body, query=self.scope, again=again)
 
     def lines(self, *below: str) -> list[bytes]:
-        """Return the lines that a GET answers."""
+        """Return the lines of a GET's response."""
         return self.client.read_lines(route(self.prefix, *below), self.scope)
 
     def write_lines(self, lines: Iterable[bytes], *below: str) -> JSONObject:
-        """Return what a POST of *lines* answers."""
+        """Return the response of a POST of *lines*."""
         return self.client.write_lines(route(self.prefix, *below), lines, self.scope)
 
     def page(self, make: Callable[[object], T], *below: str, **query: object) -> Page[T]:
-        """Return a page of what a GET lists, each thing made by *make*; it walks on by itself."""
+        """Return a page of the list of a GET, each item decoded by *make*.
+
+        Its `all()` fetches the following pages.
+        """
         listed = self.read(*below, **query)
         return Page(
             [make(each) for each in list_of(listed, "data")],
@@ -76,27 +79,27 @@ class LongTermWire(Struct, frozen=True, kw_only=True):
         )
 
 
-def wire_of(client: WireClient, asked: LongTermSpec) -> LongTermWire:
-    """Return what asks about the collection that *asked* names.
+def wire_of(client: WireClient, spec: LongTermSpec) -> LongTermWire:
+    """Return the requests for the collection that *spec* names.
 
-    InvalidInput for a name that is none, and for what cannot be sent to a server.
+    Raises InvalidInput for an invalid name, and for a model or option that cannot be sent.
     """
-    user = checked_user(asked.user_id)
-    named = {"namespace": checked_name("namespace", asked.namespace)}
-    if asked.workspace_id is not None:
-        named["workspace_id"] = checked_name("workspace_id", asked.workspace_id)
+    user = checked_user(spec.user_id)
+    named = {"namespace": checked_name("namespace", spec.namespace)}
+    if spec.workspace_id is not None:
+        named["workspace_id"] = checked_name("workspace_id", spec.workspace_id)
     equipped = {
-        "embedder": _NO_EMBEDDER if asked.embedder is False else _model("embedder", asked.embedder),
-        "extractor": _model("extractor", asked.extractor),
-        "options": _options(asked.options),
+        "embedder": _NO_EMBEDDER if spec.embedder is False else _model("embedder", spec.embedder),
+        "extractor": _model("extractor", spec.extractor),
+        "options": _options(spec.options),
     }
     return LongTermWire(client=client, prefix=route(LONGTERM, user), scope=named | equipped)
 
 
 def switched(wire: LongTermWire, enabled: bool | None) -> LongTermWire | None:
-    """Return *wire* as memory is switched on for it, or None where anybody switched it off.
+    """Return *wire* with memory switched on, or None where it is switched off.
 
-    The server is asked: it has a say too.
+    The server is queried too, since it may switch memory off.
     """
     variable = os.environ.get(ENABLED)
     on = is_on(enabled, variable)
@@ -107,7 +110,7 @@ def switched(wire: LongTermWire, enabled: bool | None) -> LongTermWire | None:
 
 
 def record(make: type[R], wire: object) -> R:
-    """Return the *make* in *wire*; EngineFault when the server answered something else."""
+    """Decode *wire* as *make*; EngineFault if the response has another shape."""
     try:
         return from_wire(make, wire)
     except msgspec.ValidationError as error:
@@ -115,12 +118,12 @@ def record(make: type[R], wire: object) -> R:
 
 
 def list_of(wire: JSONObject, name: str) -> list[object]:
-    """Return the list that *wire* holds under *name*."""
+    """Return the list *name* of *wire*."""
     return value_of(wire, name, list[object])
 
 
 def value_of(wire: JSONObject, name: str, kind: type[T]) -> T:
-    """Return what *wire* holds under *name*, which is of *kind*."""
+    """Return the field *name* of *wire*, decoded as *kind*."""
     try:
         return msgspec.convert(wire.get(name), kind)
     except msgspec.ValidationError as error:
@@ -128,7 +131,7 @@ def value_of(wire: JSONObject, name: str, kind: type[T]) -> T:
 
 
 def sendable(value: object) -> object:
-    """Return *value* with each instant in it as it is written in JSON."""
+    """Return *value* with each instant in it as RFC 3339 text."""
     if isinstance(value, datetime):
         return value.isoformat()
     if isinstance(value, Mapping):
@@ -150,11 +153,11 @@ def _model(field: str, given: object) -> str | None:
 
 
 def _options(options: LongTermOptions) -> str | None:
-    """Return the options that are not as usual, as JSON; None when all are."""
+    """Encode the options that differ from the defaults as JSON; None if none do."""
     if options.credentials is not None:
         reason = "cannot be sent to a server, which has its own"
         raise InvalidInput("credentials", reason)
-    told = {**asdict(options), "weights": asdict(options.weights)}
+    fields = {**asdict(options), "weights": asdict(options.weights)}
     usual = {**asdict(_USUAL), "weights": asdict(_USUAL.weights)}
-    given = {name: value for name, value in told.items() if value != usual[name]}
+    given = {name: value for name, value in fields.items() if value != usual[name]}
     return body_of(given).decode() if given else None

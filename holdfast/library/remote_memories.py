@@ -1,4 +1,4 @@
-"""Memories and versions of a server's stores: the same acts as the embedded ones."""
+"""Memories and versions of a server's stores, each method one request."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -33,7 +33,7 @@ OURS = "/api/memory_stores"
 
 
 class RemoteMemories:
-    """The memories of a workspace's stores."""
+    """Memories of a workspace's stores."""
 
     def __init__(self, client: WireClient) -> None:
         self._client = client
@@ -41,7 +41,7 @@ class RemoteMemories:
     def create(
         self, memory_store_id: str, *, path: str, content: str | None, view: View | None = None
     ) -> Memory:
-        """Write a new memory at *path*; PathTaken when one sits there, above or below."""
+        """Create a memory at *path*; PathTaken if it, a parent or a child is taken."""
         body = {"path": path, "content": content}
         return created(
             self._client, route(STORES, memory_store_id, "memories"), {"view": view}, body
@@ -91,9 +91,9 @@ class RemoteMemories:
     def search(
         self, memory_store_id: str, query: str, *, limit: int = 10, path_prefix: str = "/"
     ) -> list[Match]:
-        """Return memories whose path or content has words of *query*, the best first."""
-        asked = {"q": query, "limit": limit, "path_prefix": path_prefix}
-        return records(Match, self._client.read(route(OURS, memory_store_id, "search"), asked))
+        """Return memories with words of *query* in path or content, best first."""
+        params = {"q": query, "limit": limit, "path_prefix": path_prefix}
+        return records(Match, self._client.read(route(OURS, memory_store_id, "search"), params))
 
     def rename(self, memory_store_id: str, old_path: str, new_path: str) -> list[Memory]:
         """Move a memory, or everything below a directory, in one transaction."""
@@ -107,11 +107,11 @@ class RemoteMemories:
         return field_of(int, self._client.write("POST", target, {"path": path}), "deleted")
 
     def snapshot(self, memory_store_id: str) -> Snapshot:
-        """Return all memories of the store at one moment, in the basic view, by path."""
+        """Return one snapshot of all memories in the basic view, by path."""
         return record(Snapshot, self._client.read(route(OURS, memory_store_id, "snapshot")))
 
     def changes(self, memory_store_id: str, after: int, *, wait: float = 0.0) -> ChangesPage:
-        """Return what changed after the number *after*, waiting up to *wait* seconds for it."""
+        """Return the changes after number *after*, waiting up to *wait* seconds."""
         query = {"after": after, "wait": wait}
         path = route(OURS, memory_store_id, "changes")
         return record(ChangesPage, self._client.read(path, query, waits=WAIT_MAX if wait else 0.0))
@@ -119,7 +119,7 @@ class RemoteMemories:
     def apply(
         self, memory_store_id: str, edits: Sequence[Edit], *, edit_id: str
     ) -> "list[Applied]":
-        """Do edits together, and once: a lost answer is asked for again under the same id."""
+        """Apply edits together and once; a lost response is retried with the same id."""
         body = {"edit_id": edit_id, "edits": edits_on_wire(edits)}
         path = route(OURS, memory_store_id, "apply")
         return records(Applied, self._client.write("POST", path, body, again=True))
@@ -146,7 +146,7 @@ class RemoteMemories:
 
 
 class RemoteVersions:
-    """The versions of a workspace's memories."""
+    """Versions of a workspace's memories."""
 
     def __init__(self, client: WireClient) -> None:
         self._client = client
@@ -190,12 +190,12 @@ class RemoteVersions:
         return record(Version, self._client.read(path, {"view": view}))
 
     def redact(self, memory_version_id: str, *, memory_store_id: str) -> Version:
-        """Clear the version's content, hash and path for good; again: unchanged."""
+        """Clear the version's content, hash and path permanently; idempotent."""
         path = route(STORES, memory_store_id, "memory_versions", memory_version_id, "redact")
         return record(Version, self._client.write("POST", path, again=True))
 
     def restore(self, memory_version_id: str, *, memory_store_id: str) -> Memory:
-        """Make the version's content the memory's again; ContentGone when it was redacted."""
+        """Restore the version's content; ContentGone if it was redacted."""
         path = route(OURS, memory_store_id, "memory_versions", memory_version_id, "restore")
         return record(Memory, self._client.write("POST", path))
 

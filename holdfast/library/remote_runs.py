@@ -1,8 +1,8 @@
-"""Runs on a server: this process's reported to it, and all of them looked into."""
+"""Runs on a server: report the runs of this process, and read all."""
 
 from collections.abc import Generator, Iterable, Mapping
 from functools import cached_property
-from threading import Event as Ring
+from threading import Event as Wait
 from typing import Final, NoReturn
 
 from msgspec.structs import asdict
@@ -46,14 +46,14 @@ from holdfast.memories.run.records.runs import CANCELLED, demand_words
 
 RUNS: Final = "/api/runs"
 HERE: Final = ""
-"""Names the one workspace that a remote handle reaches, among the runs that it holds."""
+"""Key of the one workspace of a remote handle, among the runs of this process."""
 
 APART: Final = 0.2
-"""Seconds between two reports of a run, at least."""
+"""Least seconds between two reports of a run."""
 
 
 class OnServer:
-    """The keeper of records on a server. What is asked twice is done once."""
+    """Recorder of runs on a server. Its requests are idempotent."""
 
     pause = APART
 
@@ -61,20 +61,20 @@ class OnServer:
         self._client = client
 
     def begin(self, opening: RunStart) -> None:
-        """Show a run; again does nothing."""
+        """Start the record of a run; repeating it changes nothing."""
         body = asdict(opening)
         self._client.write("PUT", route(RUNS, body.pop("run_id")), body, again=True)
 
     def take(self, run_id: str, report: RunReport) -> None:
-        """Bring a run's record up to date; again does nothing."""
-        told = asdict(report)
+        """Add *report* to a run's record; repeating it changes nothing."""
+        body = asdict(report)
         for name in ("events", "entries"):
-            told[name] = [asdict(each) for each in told[name]]
-        self._client.write("POST", route(RUNS, run_id, "events"), told, again=True)
+            body[name] = [asdict(each) for each in body[name]]
+        self._client.write("POST", route(RUNS, run_id, "events"), body, again=True)
 
 
 class RemoteRuns:
-    """The runs of a workspace of a server."""
+    """Runs of a workspace of a server."""
 
     def __init__(self, client: WireClient, clock: Clock) -> None:
         self._client, self._clock = client, clock
@@ -89,16 +89,18 @@ class RemoteRuns:
         metadata: Mapping[str, str] | None = None,
         control: RunControl | None = None,
     ) -> Attached:
-        """Show the run of *memory* to others; what this returns, called, says that it is over.
+        """Make the run of *memory* visible to other clients.
 
-        Nothing waits for it: what happens is reported on another thread, at most once in 200 ms.
+        Call the result when the run is over.
+
+        It never blocks the run: another thread reports, at most once in 200 ms.
         """
         opening = opening_of(memory, name=name, agent=agent, metadata=metadata, clock=self._clock)
         shown = Shown(workspace=HERE, keeper=OnServer(self._client))
         return attach(self.attachments, memory, opening, shown, control)
 
     def retrieve(self, id: str) -> WatchedRun:
-        """Return the run *id* as it is now; NotFound without it."""
+        """Return the current state of the run *id*; NotFound if it does not exist."""
         self.attachments.flush()
         return run_from_wire(self._client.read(route(RUNS, id)))
 
@@ -114,48 +116,51 @@ class RemoteRuns:
         limit: int | None = 200,
         page: str | None = None,
     ) -> Page[ListedEntry]:
-        """Return what the memory of the run *id* held last, without values, the newest first."""
+        """Return the last entries of the run *id*, without values, newest first."""
         among = filter_of(kind, keys, key_prefix, sources)
-        asked = asked_for(among, order=order, limit=limit, page=page)
+        first = asked_for(among, order=order, limit=limit, page=page)
         self.attachments.flush()
-        return entries_page(lambda asked: self._entries(id, asked), asked)
+        return entries_page(lambda request: self._entries(id, request), first)
 
-    def _entries(self, id: str, asked: EntryPageRequest) -> Told:
-        """Return what the server tells; what nothing meets is not asked for, but for the run."""
-        told = (asked.among or EVERYTHING).told()
-        if [] in told.values():
+    def _entries(self, id: str, request: EntryPageRequest) -> Told:
+        """Return the server's page of entries; filters that match nothing send no request.
+
+        The run must still exist.
+        """
+        filters = (request.among or EVERYTHING).told()
+        if [] in filters.values():
             self.retrieve(id)
             return {"entries": [], "next_page": None}
         query = {
-            "kind": told.get("kind"),
-            "key": told.get("keys"),
-            "key_prefix": told.get("key_prefix"),
-            "source": told.get("sources"),
-            "order": asked.order,
-            "limit": asked.limit,
-            "page": asked.page,
+            "kind": filters.get("kind"),
+            "key": filters.get("keys"),
+            "key_prefix": filters.get("key_prefix"),
+            "source": filters.get("sources"),
+            "order": request.order,
+            "limit": request.limit,
+            "page": request.page,
         }
         return self._client.read(route(RUNS, id, "entries"), query)
 
     def entry(self, id: str, key: str, *, path: str | None = None, offset: int = 0) -> ReadEntry:
-        """Return the entry under *key* of the run *id*, or what *path* leads to in its value."""
-        wanted = checked_wish(path, offset)
-        query = {"path": wanted.path, "offset": wanted.offset or None}
+        """Return the entry *key* of the run *id*, or the part of its value at *path*."""
+        part = checked_wish(path, offset)
+        query = {"path": part.path, "offset": part.offset or None}
         self.attachments.flush()
         checked = run_keys.checked(key)
         return read_in(self._client.read(route(RUNS, id, "entries", checked), query))
 
     def follow(self, id: str, *, after: int = 0) -> Generator[RecordedRunEvent]:
-        """Give what happened in the run *id* past the event *after*, and what happens, to its end.
+        """Yield events of the run *id* after the number *after*, live until it ends.
 
-        When the connection breaks it goes on after the last event that was given.
+        After a broken connection it continues after the last yielded event.
         """
         number = checked_after(after)
         self.retrieve(id)
         return self._followed(id, number)
 
     def _followed(self, id: str, after: int) -> Generator[RecordedRunEvent]:
-        rest, pause = Ring(), PAUSE
+        timer, pause = Wait(), PAUSE
         while True:
             try:
                 for event in self._stream(id, after):
@@ -166,11 +171,11 @@ class RemoteRuns:
             except Unavailable as error:
                 if error.reason == "closed":
                     raise
-            rest.wait(pause)
+            timer.wait(pause)
             pause = min(2 * pause, PAUSE_MOST)
 
     def _stream(self, id: str, after: int) -> Generator[RecordedRunEvent | None]:
-        """Give what one connection tells; None when it tells that the run is over."""
+        """Yield the events of one connection; None once the run is over."""
         with self._client.follow(route(RUNS, id, "events"), {"after": after}, {}) as stream:
             for frame in frames(stream.lines()):
                 if frame.event == ENDED:
@@ -180,27 +185,30 @@ class RemoteRuns:
                     yield event_from_wire(int(frame.id), frame.event, frame.data)
 
     def cancel(self, id: str, reason: str = CANCELLED) -> None:
-        """Cancel the run *id* of this process or of the server's."""
+        """Cancel the run *id*, of this process or the server."""
         demand_words("reason", reason)
-        held = self.attachments.controls.of(HERE, id)
-        if held is not None:
-            held.cancel(reason)
+        control = self.attachments.controls.of(HERE, id)
+        if control is not None:
+            control.cancel(reason)
             return
         self._client.write("POST", route(RUNS, id, "cancel"), {"reason": reason})
 
     def steer(self, id: str, text: str, *, step: str | None = None) -> list[str]:
-        """Put *text* before the next request of *step*, or of every running one; return which."""
+        """Insert *text* before the next request of *step*, or of every running step.
+
+        Return the steps.
+        """
         demand_words("text", text)
-        held = self.attachments.controls.of(HERE, id)
-        if held is not None:
-            return held.steer(text, step=step)
+        control = self.attachments.controls.of(HERE, id)
+        if control is not None:
+            return control.steer(text, step=step)
         body = {"text": text, "step": step}
         return field_of(
             list[str], self._client.write("POST", route(RUNS, id, "steer"), body), "steps"
         )
 
     def delete(self, id: str) -> None:
-        """Delete the record of a run that is over; Conflict for a live one."""
+        """Delete the record of a finished run; Conflict for a live one."""
         self.attachments.flush()
         try:
             self._client.write("DELETE", route(RUNS, id))
@@ -210,7 +218,7 @@ class RemoteRuns:
             self._delete_again(id, unknown)
 
     def _delete_again(self, id: str, unknown: Unavailable) -> None:
-        """Find out what became of a delete whose answer was lost: gone is deleted."""
+        """Resolve a delete with a lost response: NotFound counts as deleted."""
         try:
             self._client.write("DELETE", route(RUNS, id))
         except NotFound:
@@ -220,7 +228,7 @@ class RemoteRuns:
 
     @cached_property
     def checkpoints(self) -> NoReturn:
-        """Unsupported: checkpoints are kept where the database is."""
+        """Raises Unsupported: checkpoints are stored with the database."""
         raise Unsupported(
             "EngineCheckpoints over HTTP", next="Use FileCheckpoints, or a database's handle."
         )
@@ -228,7 +236,7 @@ class RemoteRuns:
     def list(
         self, *, state: RunState | None = None, limit: int | None = 20, page: str | None = None
     ) -> Page[WatchedRun]:
-        """Return the runs of *state*, or all, those that began last first."""
+        """Return the runs of *state*, or all, newest first."""
         self.attachments.flush()
         query = {"state": checked_state(state), "limit": checked_limit(limit), "page": page}
         return paged(self._client, RUNS, query, run_from_wire)

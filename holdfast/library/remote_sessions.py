@@ -1,4 +1,4 @@
-"""Sessions of a server: the same acts as the embedded ones, each one request."""
+"""Sessions of a server, each method one request."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -28,7 +28,7 @@ OURS = "/api/sessions"
 
 
 class RemoteSessions:
-    """The sessions of a workspace. A client with a session token reads that one alone."""
+    """Sessions of a workspace; a session token reads its own session only."""
 
     def __init__(self, client: WireClient) -> None:
         self._client = client
@@ -46,9 +46,9 @@ class RemoteSessions:
         vault_ids: object = UNSET,
         strict: bool = False,
     ) -> SessionRecord:
-        """Make a session that attaches the stores of *resources*, for good.
+        """Create a session that attaches the stores in *resources* permanently.
 
-        Unsupported with *strict*: that is for the server to decide.
+        Raises Unsupported with *strict*: that is a setting of the server.
         """
         if strict:
             raise Unsupported("strict over HTTP", next="Start the server with --strict.")
@@ -65,7 +65,7 @@ class RemoteSessions:
         return record(SessionRecord, self._client.write("POST", SESSIONS, body))
 
     def retrieve(self, session_id: str) -> SessionRecord:
-        """Return the session, an archived one too."""
+        """Return the session, also if archived."""
         return record(SessionRecord, self._client.read(route(SESSIONS, session_id)))
 
     def update(
@@ -78,7 +78,7 @@ class RemoteSessions:
         budget: object = UNSET,
         vault_ids: object = UNSET,
     ) -> SessionRecord:
-        """Change *title*, or patch *metadata*; None leaves as it is."""
+        """Change *title*, or patch *metadata*; None changes nothing."""
         body = {
             "title": title,
             "metadata": metadata,
@@ -89,7 +89,7 @@ class RemoteSessions:
         return record(SessionRecord, self._client.write("POST", route(SESSIONS, session_id), body))
 
     def archive(self, session_id: str) -> SessionRecord:
-        """End the session: its tokens are good no more. Again: unchanged."""
+        """Archive the session and end its tokens; repeating it changes nothing."""
         path = route(SESSIONS, session_id, "archive")
         return record(SessionRecord, self._client.write("POST", path, again=True))
 
@@ -99,26 +99,29 @@ class RemoteSessions:
         return deleted(self._client, path, {}, session_id, "session_deleted")
 
     def resources(self, session_id: str) -> tuple[Resource, ...]:
-        """Return what the session attaches, in the order given at its creation."""
+        """Return the attached stores, in the order given at creation."""
         path = route(SESSIONS, session_id, "resources")
         return tuple(records(Resource, self._client.read(path)))
 
     def resource(self, session_id: str, memory_store_id: str) -> Resource:
-        """Return the attached store *memory_store_id*, with what was agreed about it."""
+        """Return the attached store *memory_store_id*, with its access and instructions."""
         path = route(SESSIONS, session_id, "resources", memory_store_id)
         return record(Resource, self._client.read(path))
 
     def note(self, session_id: str, *, root: str = ROOT) -> str:
-        """Return a text for a system prompt on what is attached, as directories below *root*."""
+        """Return text for a system prompt on the attached stores.
+
+        They appear as directories below *root*.
+        """
         return note(self.resources(session_id), root=root)
 
     def create_token(self, session_id: str, *, expires_in: float | None = None) -> SessionToken:
-        """Make a token to act as the session, for *expires_in* seconds or while it lives."""
+        """Create a token of the session, for *expires_in* seconds or its lifetime."""
         path = route(OURS, session_id, "tokens")
         return record(SessionToken, self._client.write("POST", path, {"expires_in": expires_in}))
 
     def list_tokens(self, session_id: str) -> list[SessionToken]:
-        """Return the session's tokens that are good, newest first, without their secrets."""
+        """Return the session's valid tokens, newest first, without their secrets."""
         return records(SessionToken, self._client.read(route(OURS, session_id, "tokens")))
 
     def revoke_token(self, id: str, *, session_id: str) -> SessionToken:

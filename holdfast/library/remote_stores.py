@@ -1,4 +1,4 @@
-"""Memory stores of a server: the same acts as the embedded ones, each one request."""
+"""Memory stores of a server, each method one request."""
 
 from datetime import datetime
 
@@ -17,7 +17,10 @@ SETTINGS = "/api/settings/memory_stores"
 
 
 class RemoteMemoryStores:
-    """The memory stores of a workspace; `memories` and `memory_versions` act within one."""
+    """Memory stores of a workspace.
+
+    `memories` and `memory_versions` have the operations within one store.
+    """
 
     def __init__(self, client: WireClient) -> None:
         self._client = client
@@ -31,12 +34,12 @@ class RemoteMemoryStores:
         description: str | UnsetType | None = UNSET,
         metadata: Metadata | UnsetType | None = UNSET,
     ) -> Store:
-        """Make a store."""
+        """Create a store."""
         body = {"name": name, "description": description, "metadata": metadata}
         return record(Store, self._client.write("POST", STORES, body))
 
     def retrieve(self, memory_store_id: str) -> Store:
-        """Return the store, an archived one too; NotFound when there is none."""
+        """Return the store, also if archived; NotFound if there is none."""
         return record(Store, self._client.read(route(STORES, memory_store_id)))
 
     def update(
@@ -47,7 +50,7 @@ class RemoteMemoryStores:
         description: str | UnsetType | None = UNSET,
         metadata: dict[str, str | None] | UnsetType | None = UNSET,
     ) -> Store:
-        """Change what is given; in *metadata* None removes a pair and the others stay."""
+        """Change the given fields; in *metadata* None removes a pair, the others stay."""
         body = {"name": name, "description": description, "metadata": metadata}
         return record(Store, self._client.write("POST", route(STORES, memory_store_id), body))
 
@@ -71,12 +74,12 @@ class RemoteMemoryStores:
         return paged(self._client, STORES, query, lambda wire: record(Store, wire))
 
     def archive(self, memory_store_id: str) -> Store:
-        """Make the store read-only for good; again: unchanged."""
+        """Make the store read-only permanently; repeating it changes nothing."""
         path = route(STORES, memory_store_id, "archive")
         return record(Store, self._client.write("POST", path, again=True))
 
     def delete(self, memory_store_id: str) -> Deleted:
-        """Delete the store with all that is in it, at once and physically."""
+        """Delete the store with all its contents, at once and physically."""
         path = route(STORES, memory_store_id)
         return deleted(self._client, path, {}, memory_store_id, "memory_store_deleted")
 
@@ -85,6 +88,6 @@ class RemoteMemoryStores:
         return record(StoreSettings, self._client.read(SETTINGS))
 
     def configure(self, *, memories_cap: int | UnsetType = UNSET) -> StoreSettings:
-        """Change the settings given; they hold for the next write, in every process."""
+        """Change the given settings; they apply from the next write, in every process."""
         body = {"memories_cap": memories_cap}
         return record(StoreSettings, self._client.write("POST", SETTINGS, body, again=True))

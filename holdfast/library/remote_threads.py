@@ -1,4 +1,4 @@
-"""Threads and runs of networks on a server: the same acts as the embedded ones'."""
+"""Threads and network runs of a server, with the methods of the embedded ones."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeVar
@@ -34,13 +34,13 @@ RUNS: Final = "/api/network_runs"
 
 
 class RemoteThreads:
-    """The threads of a workspace of a server."""
+    """Threads of a workspace of a server."""
 
     def __init__(self, client: WireClient) -> None:
         self._client = client
 
     def retrieve(self, id: str) -> Thread:
-        """Return the thread; NotFound if it is not there."""
+        """Return the thread; NotFound if it does not exist."""
         return _read(_thread, self._client.read(_path(id)))
 
     def turns(
@@ -62,10 +62,10 @@ class RemoteThreads:
         return [turn.result for turn in found if turn.result is not None]
 
     def append(self, id: str, turns: Iterable[GivenTurn]) -> Appended:
-        """Add *turns*, all or none; a thread that is not there is made.
+        """Append *turns*, all or none; create the thread if it does not exist.
 
-        They are sent together, so they are at most 32 MiB. Asked for again when the answer was
-        lost, as twice is the same as once; but then what was new is told of as duplicates.
+        They are sent in one request of at most 32 MiB. A lost response is retried, since the
+        request is idempotent; the response then reports new turns as duplicates.
         """
         path = _path(id, "turns")
         body = {"turns": [turn.export() for turn in turns_of(turns)]}
@@ -80,7 +80,7 @@ class RemoteThreads:
         return found
 
     def delete(self, id: str) -> bool:
-        """Delete the thread, its turns and its runs; tell whether there was anything."""
+        """Delete the thread, its turns and runs; return whether anything was deleted."""
         return field_of(bool, self._client.write("DELETE", _path(id)), "deleted")
 
     def list(self, limit: int | None = PER_PAGE, page: str | None = None) -> Page[Thread]:
@@ -91,19 +91,19 @@ class RemoteThreads:
 
 
 class RemoteNetworkRuns:
-    """The records of a workspace's runs, on a server."""
+    """Records of a workspace's network runs, on a server."""
 
     def __init__(self, client: WireClient) -> None:
         self._client = client
 
     def put(self, record: RunRecord | Mapping[str, object]) -> RunRecord:
-        """Write a run's record as it is now; the same twice is once."""
+        """Write a run's current record; the call is idempotent."""
         given = record if isinstance(record, RunRecord) else RunRecord.from_dict(record)
         path = route(RUNS, given.id)
         return _read(_run, self._client.write("PUT", path, given.export(), again=True))
 
     def retrieve(self, run_id: str) -> RunRecord:
-        """Return the record of the run; NotFound if it is not there."""
+        """Return the record of the run; NotFound if it does not exist."""
         return _read(_run, self._client.read(route(RUNS, checked_id("run_id", run_id))))
 
     def list(
@@ -143,7 +143,7 @@ def _run(wire: JSONObject) -> RunRecord:
 
 
 def _read(make: Callable[[JSONObject], T], wire: JSONObject) -> T:
-    """Return what *make* makes of *wire*; EngineFault when the server answered something else."""
+    """Decode *wire* with *make*; EngineFault if the response has another shape."""
     try:
         return make(wire)
     except (msgspec.ValidationError, InvalidInput) as error:

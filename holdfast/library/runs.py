@@ -1,4 +1,4 @@
-"""From a workspace's handle to the records of its runs."""
+"""Open the runs of a workspace from its handle."""
 
 from functools import partial
 
@@ -14,7 +14,7 @@ def runs(caller: StoresContext, attachments: Attachments) -> Runs:
 
 
 def run_caller(caller: StoresContext) -> RunCaller:
-    """Return *caller* as records of runs see it."""
+    """Return the context of run records for *caller*."""
     return RunCaller(
         engine=caller.engine,
         workspace=caller.workspace,

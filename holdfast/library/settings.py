@@ -6,9 +6,9 @@ from holdfast.memories.longterm.cache_budget import CACHE_BYTES
 
 
 class HandleTarget(Struct, frozen=True, kw_only=True):
-    """A target as `holdfast.open` takes it, the credential of a server, and the room for caches.
+    """Target of `holdfast.open`, with the server's credential and the cache budget.
 
-    With *trace_content* spans tell texts.
+    With *trace_content* spans record texts. `cache_bytes` bounds the caches, in bytes.
     """
 
     target: str
@@ -27,11 +27,14 @@ class HandleTarget(Struct, frozen=True, kw_only=True):
         return f"{scheme}://{user.partition(':')[0]}{at}{host}"
 
     def __repr__(self) -> str:
-        """Show neither: a target may hold a password."""
+        """Show no field: a target may hold a password."""
         return "Opened(…)"
 
 
 def location(opened: HandleTarget | None, workspace: str) -> str:
-    """Return where a handle looks, for a message: its target, and a workspace of a name."""
+    """Return the location of a handle, for a message.
+
+    It is the target, and the workspace unless that is the default.
+    """
     where = opened.shown if opened else "the database"
     return where if workspace == "default" else f"{where}, workspace {workspace}"

@@ -1,8 +1,8 @@
-"""What became of a write whose answer was lost, found out by asking.
+"""Resolve writes in doubt after a lost response.
 
-The connection broke after the request had gone out, so the server may have done it. A create, an
-update under a precondition and a delete are safe to ask for once more: the second answer tells
-what the first would have told. Anything else stays unknown.
+The connection broke after the request was sent, so the server may have done it. A create, an update
+under a precondition and a delete are safe to repeat: the second response shows the result of the
+first. The outcome of any other write stays unknown.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from holdfast.memories.stores.records import Deleted, Identity, Memory, Version
 
 
 def lost(error: Unavailable) -> bool:
-    """Tell whether *error* is of a write that may have been done, on a connection that broke."""
+    """Return whether *error* leaves a write in doubt on a broken connection."""
     return error.written is None and error.reason == "lost"
 
 
@@ -25,8 +25,8 @@ def created(
 ) -> Memory:
     """Create a memory by POST to *path*.
 
-    When the answer is lost and the path is then taken by a memory with the same content, as the
-    same actor created it, that one is the answer.
+    If the response is lost and the path is then taken by a memory with the same content, created
+    by the same actor, that memory is returned.
     """
     try:
         return record(Memory, client.write("POST", path, body, query=query))
@@ -59,10 +59,11 @@ def _made_by_us(
 def updated(
     client: WireClient, path: str, query: Mapping[str, object], body: Mapping[str, object]
 ) -> Memory:
-    """Update the memory at *path*; under a precondition also when the first answer is lost.
+    """Update the memory at *path*; retry a lost response under a precondition.
 
     An update that finds its values in place is a no-op even if its precondition fails, so the
-    second try tells the truth. Without a precondition it could undo another's later write.
+    second attempt returns the true state. Without a precondition it could undo another client's
+    later write.
     """
     again = isinstance(body.get("precondition"), dict)
     return record(Memory, client.write("POST", path, body, query=query, again=again))
@@ -71,7 +72,7 @@ def updated(
 def deleted(
     client: WireClient, path: str, query: Mapping[str, object], id: str, type: str
 ) -> Deleted:
-    """Delete what is at *path*; gone after a lost answer is deleted."""
+    """Delete the object at *path*; NotFound after a lost response counts as deleted."""
     try:
         return record(Deleted, client.write("DELETE", path, query=query))
     except Unavailable as unknown:
@@ -86,5 +87,5 @@ def deleted(
 
 
 def identity(client: WireClient) -> Identity:
-    """Return who the server takes the client for."""
+    """Return the identity that the server assigns to the client's credential."""
     return record(Identity, client.read("/api/me"))

@@ -1,8 +1,8 @@
 """OpenTelemetry spans around the calls of memories.
 
-After OpenTelemetry's conventions for agents' memories. A memory that is asked for while a tracer
-provider is set gets a wrapper with its own face; any other is handed out as it is, and
-OpenTelemetry is not so much as imported. Texts are told only by a handle opened with
+They follow OpenTelemetry's conventions for agents' memories. A memory opened while a tracer
+provider is set gets a wrapper with the same interface; without one the memory is returned
+unchanged, and OpenTelemetry is not imported. Spans contain texts only for a handle opened with
 `trace_content=True`.
 """
 
@@ -41,11 +41,11 @@ Operation = Literal[
 ]
 
 Store = str | Callable[[], str | None] | None
-"""The id of what a memory is kept in; what looks it up; or None where it cannot be known."""
+"""Id of a memory's store, a function that looks it up, or None if unknown."""
 
 _STORE: Final = "gen_ai.memory.store.id"
 _API: Final = "opentelemetry.trace"
-"""What is loaded wherever a tracer provider can have been set."""
+"""Module that is imported wherever a tracer provider can be set."""
 
 
 def _nothing(answer: object) -> Sequence[Any]:
@@ -54,12 +54,12 @@ def _nothing(answer: object) -> Sequence[Any]:
 
 
 class TracedMethod(Struct, frozen=True, kw_only=True):
-    """A method of a memory: which operation it is, and what its span tells of the answer.
+    """Span description of a memory's method: its operation and result attributes.
 
-    *records* are what it found or wrote, of which an act on a *single* one tells the id. *count*
-    is how many it found or tried to write, where that is not the number of *records*. *query*
-    names the argument that says what is sought; *record* the one with the id of what it is about,
-    which is told if the answer is true.
+    *records* returns the records found or written; a *single* one's id is recorded. *count*
+    returns how many it found or tried to write, if that is not the number of *records*. *query*
+    names the argument with the query text; *record* names the argument with the id of its record,
+    which is recorded if the result is true.
     """
 
     operation: Operation
@@ -71,16 +71,19 @@ class TracedMethod(Struct, frozen=True, kw_only=True):
 
 
 class Given(Struct, frozen=True):
-    """What a call was given that its span may tell: what is *sought*, and a *record*'s id."""
+    """Arguments of a call that its span may record.
+
+    *sought* is the query text, *record* the id of a record.
+    """
 
     sought: str | None = None
     record: str | None = None
 
 
 class Face(Struct, frozen=True, kw_only=True):
-    """The methods of a memory that make spans, and how a record is *shown* where texts may be.
+    """Traced methods of a memory, and how a record is encoded if texts are traced.
 
-    *opens* are methods whose answer has such a face itself.
+    *opens* maps methods that return a memory to the traced methods of that.
     """
 
     acts: Mapping[str, TracedMethod]
@@ -89,7 +92,7 @@ class Face(Struct, frozen=True, kw_only=True):
 
 
 class Spans(Struct, frozen=True, kw_only=True):
-    """Makes the spans of one memory, which *store* names."""
+    """Create the spans of one memory, whose id is *store*."""
 
     tracer: "Tracer"
     store: Store
@@ -98,30 +101,30 @@ class Spans(Struct, frozen=True, kw_only=True):
     remote: bool
 
     def around(self, act: TracedMethod, given: Given, call: Callable[[], T]) -> T:
-        """Return what *call* returns, within a span; awaited there if that is an awaitable."""
+        """Return the result of *call*, run within a span; await it there if needed."""
         store = self._store()
         span = self._begun(act, given, store)
-        tell = partial(self._tell, span, act, given, found=store is not None)
+        record = partial(self._record, span, act, given, found=store is not None)
         with self._within(span):
-            answer = call()
-            if not inspect.isawaitable(answer):
-                tell(answer)
-        if inspect.isawaitable(answer):
-            return cast("T", self._awaited(span, answer, tell))
+            result = call()
+            if not inspect.isawaitable(result):
+                record(result)
+        if inspect.isawaitable(result):
+            return cast("T", self._awaited(span, result, record))
         span.end()
-        return answer
+        return result
 
     async def _awaited(
-        self, span: "Span", answer: Awaitable[T], tell: Callable[[object], None]
+        self, span: "Span", awaitable: Awaitable[T], record: Callable[[object], None]
     ) -> T:
         with self._within(span):
-            told = await answer
-            tell(told)
+            result = await awaitable
+            record(result)
         span.end()
-        return told
+        return result
 
     def _store(self) -> str | None:
-        """Return the store's id, if there is one by now; to look is not to fail."""
+        """Return the store's id if known by now, else None; a failed lookup is ignored."""
         if not callable(self.store):
             return self.store
         with suppress(HoldfastError):
@@ -144,9 +147,9 @@ class Spans(Struct, frozen=True, kw_only=True):
 
     @contextmanager
     def _within(self, span: "Span") -> Generator[None]:
-        """Have *span* be the current one; what is raised ends it, and is told by its class alone.
+        """Make *span* current; an exception ends it and is recorded by its class only.
 
-        What an error says may hold a text.
+        An error's message may contain a text.
         """
         from opentelemetry.trace import StatusCode, use_span
 
@@ -159,31 +162,34 @@ class Spans(Struct, frozen=True, kw_only=True):
                 span.end()
                 raise
 
-    def _tell(
-        self, span: "Span", act: TracedMethod, given: Given, answer: object, *, found: bool
+    def _record(
+        self, span: "Span", act: TracedMethod, given: Given, result: object, *, found: bool
     ) -> None:
-        """Tell what *answer* says; and the store's id now if it was not *found* before the act."""
+        """Record the attributes of *result*, and the store's id unless already *found*."""
         if not found and (store := self._store()) is not None:
             span.set_attribute(_STORE, store)
-        records = act.records(answer)
-        count = len(records) if act.count is None else act.count(answer)
+        records = act.records(result)
+        count = len(records) if act.count is None else act.count(result)
         span.set_attribute("gen_ai.memory.record.count", count)
         if act.single and records:
             span.set_attribute("gen_ai.memory.record.id", records[0].id)
-        if given.record and answer:
+        if given.record and result:
             span.set_attribute("gen_ai.memory.record.id", given.record)
         if self.content and records:
-            told = msgspec.json.encode([self.face.shown(each) for each in records])
-            span.set_attribute("gen_ai.memory.records", told.decode())
+            encoded = msgspec.json.encode([self.face.shown(each) for each in records])
+            span.set_attribute("gen_ai.memory.records", encoded.decode())
 
 
 class TracedMemory:
-    """A memory, with a span around each call that its face names; all else is the memory's own."""
+    """Proxy of a memory with a span around each traced method.
+
+    All other attributes are the memory's own.
+    """
 
     def __init__(self, of: Any, spans: Spans) -> None:
         self._of, self._spans = of, spans
 
-    # So that it is taken for what it stands for.
+    # So that `isinstance` sees the class of the memory.
     @property
     def __class__(self) -> type[Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
         return cast("type[Any]", type(self._of))
@@ -192,18 +198,18 @@ class TracedMemory:
         found = getattr(self._of, name)
         face = self._spans.face
         if (act := face.acts.get(name)) is not None:
-            return partial(self._asked, act, found)
+            return partial(self._call, act, found)
         if (opened := face.opens.get(name)) is not None:
             return partial(self._opened, opened, found)
         return found
 
-    def _asked(self, act: TracedMethod, call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+    def _call(self, act: TracedMethod, call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         names = (act.query if self._spans.content else None, act.record)
         given = Given()
         if any(names):
             bound = inspect.signature(call).bind_partial(*args, **kwargs).arguments
-            told = [bound.get(name) if name else None for name in names]
-            given = Given(*[each if isinstance(each, str) else None for each in told])
+            values = [bound.get(name) if name else None for name in names]
+            given = Given(*[each if isinstance(each, str) else None for each in values])
         return self._spans.around(act, given, partial(call, *args, **kwargs))
 
     def _opened(
@@ -225,10 +231,10 @@ class TracedMemory:
 
 
 def traced(of: T, face: Face, *, store: Store, content: bool, remote: bool = False) -> T:
-    """Return *of* with spans around its calls, or *of* itself where nobody collects them.
+    """Return *of* with spans around its calls, or *of* itself without a tracer.
 
-    That is told when a memory is asked for: a tracer provider that is set later has the spans of
-    those asked for after it.
+    This is decided when a memory is opened: a tracer provider set later gets the spans of memories
+    opened after it.
     """
     tracer = _tracer()
     if tracer is None:
@@ -238,14 +244,14 @@ def traced(of: T, face: Face, *, store: Store, content: bool, remote: bool = Fal
 
 
 def traced_as(like: object, of: T) -> T:
-    """Return *of* with such spans as *like* has, if it has any."""
+    """Return *of* with the same spans as *like*, if it has any."""
     return cast("T", TracedMemory(of, spans)) if (spans := _spans_of(like)) is not None else of
 
 
 def within(like: object, name: str, call: Callable[[], T], *, query: str | None = None) -> T:
-    """Return what *call* returns, within the span that *like* makes of its method *name*.
+    """Return the result of *call*, within a span of *like*'s method *name*.
 
-    For who does what the method does by another way.
+    For a caller that implements the method in another way.
     """
     spans = _spans_of(like)
     return call() if spans is None else spans.around(spans.face.acts[name], Given(query), call)
@@ -257,7 +263,7 @@ def _spans_of(memory: object) -> Spans | None:
 
 
 def _tracer() -> "Tracer | None":
-    """Return what begins spans; None where no tracer provider is set."""
+    """Return the tracer; None if no tracer provider is set."""
     if _API not in sys.modules:
         return None
     from opentelemetry.trace import NoOpTracerProvider, ProxyTracerProvider, get_tracer_provider
@@ -281,13 +287,13 @@ def _tried(many: StoredMany) -> int:
 
 
 def _files_read(report: ImportReport) -> int:
-    kept = len(report.created) + len(report.replaced) + len(report.unchanged)
-    return kept + len(report.rejected)
+    stored = len(report.created) + len(report.replaced) + len(report.unchanged)
+    return stored + len(report.rejected)
 
 
 def _entry_attributes(entry: DurableEntry) -> Mapping[str, object]:
-    told = {"key": entry.key, "category": entry.category, "tags": entry.tags}
-    return {"id": entry.id, "content": entry.content, "metadata": told}
+    metadata = {"key": entry.key, "category": entry.category, "tags": entry.tags}
+    return {"id": entry.id, "content": entry.content, "metadata": metadata}
 
 
 _MANY: Final = TracedMethod(
@@ -312,11 +318,11 @@ DURABLE: Final = Face(
 )
 
 
-def _kept(done: Remembered) -> Sequence[Item]:
+def _stored_item(done: Remembered) -> Sequence[Item]:
     return () if done.stored is None else (done.stored,)
 
 
-def _said(done: Recorded) -> int:
+def _messages(done: Recorded) -> int:
     return len(done.turns) + len(done.skipped)
 
 
@@ -324,7 +330,7 @@ def _records_read(done: Imported) -> int:
     return done.items + done.turns + done.skipped + len(done.rejected)
 
 
-def _gone(done: ForgetResult) -> int:
+def _forgotten(done: ForgetResult) -> int:
     return len(done.items) + len(done.turns)
 
 
@@ -337,29 +343,29 @@ def _record_attributes(record: Recalled | Item | Turn) -> Mapping[str, object]:
         found = record.item or record.turn
         return {} if found is None else {**_record_attributes(found), "score": record.score}
     if isinstance(record, Item):
-        told: Mapping[str, object] = {
+        metadata: Mapping[str, object] = {
             "type": "item",
             "kind": record.kind,
             "importance": record.importance,
         }
     else:
-        told = {"type": "turn", "role": record.role, "speaker": record.speaker}
-    return {"id": record.id, "content": record.text, "metadata": told}
+        metadata = {"type": "turn", "role": record.role, "speaker": record.speaker}
+    return {"id": record.id, "content": record.text, "metadata": metadata}
 
 
 _RECORDED: Final = TracedMethod(
-    operation="create_memory", records=lambda done: done.turns, count=_said
+    operation="create_memory", records=lambda done: done.turns, count=_messages
 )
 _ACTS: Final = {
     "recall": TracedMethod(operation="search_memory", records=lambda found: found, query="query"),
     "remember": TracedMethod(
-        operation="create_memory", records=_kept, count=lambda _: 1, single=True
+        operation="create_memory", records=_stored_item, count=lambda _: 1, single=True
     ),
     "record": _RECORDED,
     "remember_conversation": _RECORDED,
     "update": TracedMethod(operation="update_memory", records=lambda item: (item,), single=True),
     "import_": TracedMethod(operation="upsert_memory", count=_records_read),
-    "forget": TracedMethod(operation="delete_memory", count=_gone, record="id"),
+    "forget": TracedMethod(operation="delete_memory", count=_forgotten, record="id"),
     "clear": TracedMethod(operation="delete_memory", count=_cleared),
 }
 LONGTERM: Final = Face(

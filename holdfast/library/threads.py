@@ -1,4 +1,4 @@
-"""From a workspace's handle to its threads, and to the runs of networks."""
+"""Open the threads and network runs of a workspace from its handle."""
 
 from functools import partial
 
@@ -13,12 +13,12 @@ def threads(caller: StoresContext) -> Threads:
 
 
 def network_runs(caller: StoresContext) -> NetworkRuns:
-    """Return the records of runs of *caller*'s workspace; a session reaches none of them."""
+    """Return the network runs of *caller*'s workspace; a session reaches none."""
     return NetworkRuns(state_caller(caller))
 
 
 def state_caller(caller: StoresContext) -> StateCaller:
-    """Return *caller* as threads see it."""
+    """Return the context of threads for *caller*."""
     return StateCaller(
         engine=caller.engine,
         workspace=caller.workspace,

@@ -1,4 +1,4 @@
-"""What a server answered, as the library's records and pages."""
+"""Decode responses of a server into records and pages."""
 
 from collections.abc import Callable, Mapping
 from typing import TypeVar
@@ -21,7 +21,7 @@ class _Listed(msgspec.Struct, frozen=True):
 
 
 def record(make: type[R], wire: JSONObject) -> R:
-    """Return the *make* in *wire*; EngineFault when the server answered something else."""
+    """Decode *wire* as *make*; EngineFault if the response has another shape."""
     try:
         return from_wire(make, wire)
     except (msgspec.ValidationError, KeyError) as error:
@@ -29,7 +29,7 @@ def record(make: type[R], wire: JSONObject) -> R:
 
 
 def records(make: type[R], wire: JSONObject) -> list[R]:
-    """Return every *make* of a list that has no pages."""
+    """Decode every *make* of a list without pages."""
     return [record(make, each) for each in _converted(_Listed, wire).data]
 
 
@@ -39,7 +39,10 @@ def paged(
     query: Mapping[str, object],
     make: Callable[[JSONObject], T],
 ) -> Page[T]:
-    """Return a page of what GET *path* lists, each thing made by *make*; it walks on by itself."""
+    """Return a page of the list at GET *path*, each item decoded by *make*.
+
+    Its `all()` fetches the following pages.
+    """
     listed = _converted(_Listed, client.read(path, query))
     return Page(
         [make(each) for each in listed.data],
@@ -50,7 +53,7 @@ def paged(
 
 
 def field_of(kind: type[T], wire: JSONObject, name: str) -> T:
-    """Return the field *name* of *wire*, which is of *kind*."""
+    """Return the field *name* of *wire*, decoded as *kind*."""
     return _converted(kind, wire.get(name))
 
 

@@ -1,7 +1,7 @@
-"""Asks a server over kept-alive connections, and knows when asking again is safe.
+"""HTTP client of a server: connection pool, safe retries, event streams.
 
-Reads are asked again while that may help. A write is, only when it certainly was not done, or
-when doing it twice is the same as once; what became of it otherwise is for its caller to settle.
+Reads are retried on transient errors. A write is retried only if it certainly was not done, or if
+it is idempotent; in all other cases its caller resolves the write in doubt.
 """
 
 import logging
@@ -31,18 +31,18 @@ Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 Headers = Mapping[str, str | bytes]
 
 PAUSES = (0.1, 0.2, 0.4, 0.8, 1.6)
-"""Seconds between one try and the next; a restarting server is back within their sum."""
+"""Seconds before each retry; a restarting server is back within their sum."""
 
 PATIENCE = 15.0
-"""Seconds after which nothing is tried again, whatever the server says of `retry-after`."""
+"""Seconds after which no request is retried, whatever `retry-after` is."""
 
 PASSING = frozenset({"busy", "overloaded", "lost", "locked"})
-"""Reasons that heal while one waits."""
+"""Reasons that are transient."""
 
-# A server gives a write 30 s; it should be the one to say that they are over.
+# A server limits a write to 30 s; it should report the timeout itself.
 _ANSWERED = 35.0
-# Idle connections go before a server's usual 5 s are over: one closed under a write would leave
-# its outcome unknown.
+# Idle connections close before a server's usual 5 s: one that the server closes during a write
+# would leave its outcome unknown.
 _LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=64, keepalive_expiry=4.0)
 _HEADERS = {
     "accept": "application/json",
@@ -52,36 +52,39 @@ _HEADERS = {
 }
 
 
-_asking: ContextVar[bool] = ContextVar("asking", default=False)
+_requesting: ContextVar[bool] = ContextVar("asking", default=False)
 
 
 def _timeout(seconds: float) -> httpx.Timeout:
     return httpx.Timeout(seconds, connect=5.0)
 
 
-def _not_ours(_: logging.LogRecord) -> bool:
-    return not _asking.get()
+def _is_foreign(_: logging.LogRecord) -> bool:
+    return not _requesting.get()
 
 
-# They log addresses and headers, and ours hold paths, hashes and what was searched for.
+# These loggers record addresses and headers, and ours contain paths, hashes and queries.
 for _name in ("httpx", "httpcore.connection", "httpcore.http11"):
-    logging.getLogger(_name).addFilter(_not_ours)
+    logging.getLogger(_name).addFilter(_is_foreign)
 
 
 @contextmanager
-def _asked(*, writes: bool) -> Generator[None]:
-    """Ask within this, unlogged; what the client library raises becomes Unavailable."""
-    token = _asking.set(True)
+def _request(*, writes: bool) -> Generator[None]:
+    """Suppress the client library's logs, and map its errors to Unavailable."""
+    token = _requesting.set(True)
     try:
         yield
     except httpx.RequestError as error:
         raise _unavailable(error, writes=writes) from error
     finally:
-        _asking.reset(token)
+        _requesting.reset(token)
 
 
 class Connections:
-    """The connections to one server; a forked child makes its own, as sockets cannot be shared."""
+    """Connections to one server.
+
+    A forked child opens its own, as sockets cannot be shared.
+    """
 
     def __init__(self, url: str) -> None:
         self.url, self.closed = _checked_url(url), False
@@ -93,19 +96,19 @@ class Connections:
         )
 
     def client(self) -> httpx.Client:
-        """Return what sends requests."""
+        """Return the HTTP client of this process."""
         if self._process != os.getpid():
             self._client, self._process = self._new(), os.getpid()
         return self._client
 
     def close(self) -> None:
-        """Let go of every connection; calling it again does nothing."""
+        """Close all connections; repeating it does nothing."""
         self.closed = True
         self._client.close()
 
 
 class Stream:
-    """An answer that comes line by line, and can be cut off from another thread."""
+    """Streamed response, read line by line; another thread can cut it off."""
 
     def __init__(self, answer: httpx.Response) -> None:
         self._answer, self._lock = answer, threading.Lock()
@@ -113,31 +116,31 @@ class Stream:
         self._socket: socket.socket | None = network.get_extra_info("socket")
 
     def lines(self) -> Iterator[str]:
-        """Give each line as it comes, until the server ends or `cut` is called."""
+        """Yield each line as it arrives, until the server ends or `cut` is called."""
         try:
             yield from self._answer.iter_lines()
         except httpx.RequestError as error:
             raise _unavailable(error, writes=False) from error
 
     def cut(self) -> None:
-        """End `lines`, wherever it waits."""
+        """End `lines`, also while it blocks."""
         with self._lock:
             if self._socket is None:
                 return
-            # A twin, because a TLS socket must not be touched while another thread reads it. An
-            # OSError means that the connection ended by itself in this moment.
+            # A duplicate, because a TLS socket must not be touched while another thread reads it.
+            # An OSError means that the connection has just ended by itself.
             with suppress(OSError), socket.socket(fileno=os.dup(self._socket.fileno())) as twin:
                 twin.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Give the connection back."""
+        """Return the connection to the pool."""
         with self._lock:
             self._socket = None
         self._answer.close()
 
 
 class WireClient:
-    """Asks one server as the holder of one credential. Threads may share it."""
+    """Client of one server with one credential. Threads may share it."""
 
     def __init__(
         self,
@@ -156,7 +159,7 @@ class WireClient:
 
     @property
     def opened(self) -> HandleTarget:
-        """What another process asks the same server with."""
+        """Target and credential for another process to use the same server."""
         return HandleTarget(target=self._connections.url, api_key=self._api_key or None)
 
     def acting(self, *, api_key: str | None = None, workspace: str | None = None) -> "WireClient":
@@ -169,7 +172,7 @@ class WireClient:
         )
 
     def close(self) -> None:
-        """Ask nothing more; the connections stay, for others use them too."""
+        """Refuse further requests; the connections stay open for other clients."""
         self._closed = True
 
     def _sender(self) -> httpx.Client:
@@ -185,23 +188,28 @@ class WireClient:
         headers: Headers | None = None,
         waits: float = 0.0,
     ) -> JSONObject:
-        """Return what a GET of *path* answers, *waits* seconds later than another if need be."""
+        """Return the response of a GET of *path*.
+
+        *waits* adds seconds to the timeout.
+        """
         target = path + query_of(query or {})
-        answer = self._patiently("GET", target, None, headers or {}, again=True, waits=waits)
+        answer = self._send_with_retries(
+            "GET", target, None, headers or {}, again=True, waits=waits
+        )
         return _decoded(answer, writes=False)
 
     def read_lines(self, path: str, query: Mapping[str, object]) -> list[bytes]:
-        """Return the lines that a GET of *path* answers."""
-        answer = self._patiently("GET", path + query_of(query), None, {}, again=True)
+        """Return the lines of the response of a GET of *path*."""
+        answer = self._send_with_retries("GET", path + query_of(query), None, {}, again=True)
         return answer.splitlines()
 
     def write_lines(
         self, path: str, lines: Iterable[bytes], query: Mapping[str, object]
     ) -> JSONObject:
-        """Return what a POST of *lines* to *path* answers; it is sent once."""
+        """Return the response of a POST of *lines* to *path*; never retried after sending."""
         headers = {"content-type": "application/x-ndjson"}
         target = path + query_of(query)
-        answer = self._patiently("POST", target, b"\n".join(lines), headers, again=False)
+        answer = self._send_with_retries("POST", target, b"\n".join(lines), headers, again=False)
         return _decoded(answer, writes=True)
 
     def write(
@@ -214,16 +222,16 @@ class WireClient:
         headers: Headers | None = None,
         again: bool = False,
     ) -> JSONObject:
-        """Return what *method* on *path* answers; *again* when twice is the same as once.
+        """Return the response of *method* on *path*; *again* if it is idempotent.
 
-        Unavailable with `written` None when the write may have been done.
+        Raises Unavailable with `written` None if the write may have been done.
         """
         content = None if body is None else body_of(body)
         target = path + query_of(query or {})
-        answer = self._patiently(method, target, content, headers or {}, again=again)
+        answer = self._send_with_retries(method, target, content, headers or {}, again=again)
         return _decoded(answer, writes=method != "GET")
 
-    def _patiently(
+    def _send_with_retries(
         self,
         method: Method,
         target: str,
@@ -236,7 +244,7 @@ class WireClient:
         over, unknown, pauses = time.monotonic() + PATIENCE, False, iter(PAUSES)
         while True:
             try:
-                return self._once(method, target, content, headers, seconds=_ANSWERED + waits)
+                return self._send(method, target, content, headers, seconds=_ANSWERED + waits)
             except Unavailable as error:
                 unknown = unknown or error.written is None
                 pause = max(next(pauses, PATIENCE), error.retry_after or 0.0)
@@ -246,7 +254,7 @@ class WireClient:
                     raise
                 self._pause(pause)
 
-    def _once(
+    def _send(
         self,
         method: Method,
         target: str,
@@ -257,11 +265,11 @@ class WireClient:
     ) -> bytes:
         writes = method != "GET"
         kind = {"content-type": "application/json"} if content else {}
-        told = {**self._headers, **kind, **headers}
+        merged = {**self._headers, **kind, **headers}
         # As bytes, since a header of ours may hold UTF-8, which the client library would not send.
-        raw = [(name.encode(), _raw(value)) for name, value in told.items()]
+        raw = [(name.encode(), _raw(value)) for name, value in merged.items()]
         client = self._sender()
-        with _asked(writes=writes):
+        with _request(writes=writes):
             answer = client.request(
                 method, target, content=content, headers=raw, timeout=_timeout(seconds)
             )
@@ -273,12 +281,12 @@ class WireClient:
     def follow(
         self, path: str, query: Mapping[str, object], headers: Mapping[str, str]
     ) -> Generator[Stream]:
-        """Open the live route *path* and give its lines; asked once, its caller asks again."""
+        """Open the event stream at *path*; the caller reconnects."""
         client, target = self._sender(), path + query_of(query)
         request = client.build_request(
             "GET", target, headers={**self._headers, **headers, "accept": "text/event-stream"}
         )
-        with _asked(writes=False):
+        with _request(writes=False):
             answer = client.send(request, stream=True)
             if not answer.is_success:
                 body = answer.read()

@@ -1,7 +1,7 @@
-"""What a call asks for, as a request's path, query and body.
+"""Encode a call as the path, query and body of a request.
 
-Arguments go out as they were given, so that the server, which knows the limits, refuses what
-breaks them. Only what a request cannot carry is refused here.
+Arguments are sent unchanged, so that the server, which knows the limits, validates them. Only
+values that a request cannot encode are refused here.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,21 +20,23 @@ from holdfast.ground.text import encoded
 def route(prefix: str, *segments: str) -> str:
     """Return *prefix* and each of *segments* as one percent-encoded segment of a path.
 
-    A segment that is not text goes out too: the server answers that there is no such thing.
+    A segment of invalid text is sent too: the server responds NotFound.
     """
     return "/".join((prefix, *(_segment(each) for each in segments)))
 
 
 def _segment(given: str) -> str:
-    # "." and ".." would be taken for directories by whatever stands in between.
+    # A proxy would take "." and ".." for directories.
     quoted = quote(given.encode("utf-8", "surrogatepass"), safe="")
     return quoted.replace(".", "%2E") if quoted in {".", ".."} else quoted
 
 
 def query_of(fields: Mapping[str, object]) -> str:
-    """Return *fields* as a query string with its `?`; None is left out, a list repeats its name.
+    """Encode *fields* as a query string with its `?`.
 
-    Raises InvalidInput for a value that no query can carry.
+    None is left out, a list repeats its name.
+
+    Raises InvalidInput for a value that a query cannot encode.
     """
     pairs = [
         (name, _in_query(name, each))
@@ -59,7 +61,7 @@ def _in_query(field: str, value: object) -> str:
 
 
 def edits_on_wire(edits: object) -> object:
-    """Return *edits* as a body holds them; what is none goes out too, for the server to refuse."""
+    """Encode *edits* for a body; invalid ones are left for the server to refuse."""
     if not isinstance(edits, list | tuple):
         return edits
     given = cast("Iterable[object]", edits)
@@ -67,16 +69,16 @@ def edits_on_wire(edits: object) -> object:
 
 
 def body_of(fields: Mapping[str, object]) -> bytes:
-    """Return *fields* as a JSON object, without those that are UNSET.
+    """Encode *fields* as a JSON object, without those that are UNSET.
 
-    Raises InvalidInput naming the field whose value JSON cannot carry as it is.
+    Raises InvalidInput naming the field with a value that JSON cannot encode unchanged.
     """
     given = {name: value for name, value in fields.items() if value is not UNSET}
     return msgspec.json.encode({name: _within(name, value) for name, value in given.items()})
 
 
 def json_of(field: str, value: object) -> bytes:
-    """Return *value* as JSON; InvalidInput naming *field* when JSON cannot carry it as it is."""
+    """Encode *value* as JSON; InvalidInput about *field* if JSON cannot hold it."""
     return msgspec.json.encode(_within(field, value))
 
 
@@ -88,7 +90,7 @@ def _within(field: str, value: object) -> object:
 
 
 def _plain(field: str, value: object) -> object:
-    """Return *value* in JSON's own kinds; text that is none, and other kinds, are InvalidInput."""
+    """Convert *value* to JSON's own types; InvalidInput for invalid text or types."""
     if value is None or isinstance(value, int):
         return value
     if isinstance(value, str):

@@ -57,7 +57,7 @@ class SchemaObject(Struct, frozen=True, kw_only=True):
 
 
 def check_schema(engine: Engine, reader: Reader, sql: SimpleNamespace) -> Iterator[Finding]:
-    """Give each object that is not this release's, is missing, or is defined otherwise."""
+    """Yield each object that is not this release's, is missing, or is defined otherwise."""
     expected = schema_of(engine.dialect)
     found = {each.key: _plain(each.text) for each in reader.all(SchemaObject, sql.schema_objects)}
     for key in sorted({*expected, *found}):

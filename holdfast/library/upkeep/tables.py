@@ -158,7 +158,7 @@ def counted(reader: Reader) -> int:
 
 
 def is_used(reader: Reader) -> bool:
-    """Tell whether there is anything but the change feed."""
+    """Return whether there is anything but the change feed."""
     return any(
         reader.first(dict[str, object], ours(f"select 1 as used from {table.name} limit 1"))
         for table in TABLES
@@ -290,7 +290,7 @@ def check_storage(engine: Engine, reader: Reader, *, quick: bool) -> Iterator[Fi
 
 
 def check_indexes(engine: Engine) -> Iterator[Finding]:
-    """Give each index that the server's extension amcheck finds damaged, if it is there for us.
+    """Yield each index that the server's extension amcheck finds damaged, if it is there for us.
 
     It tells by failing, so each index is looked at by itself.
     """

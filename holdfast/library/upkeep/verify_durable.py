@@ -165,7 +165,7 @@ def _is_buried(buried: Tombstones, row: VerifiedEntry | LoggedChange) -> bool:
 
 
 def miscounted_agents(reader: Reader, sql: SimpleNamespace) -> Iterator[Finding]:
-    """Give each counter of an agent that is not what its entries come to."""
+    """Yield each counter of an agent that is not what its entries come to."""
     for row in reader.all(_Miscounted, sql.miscounted_agents):
         for name in ("entries", "core_entries", "size_bytes"):
             kept, counted = getattr(row, name), getattr(row, f"counted_{name}")

@@ -79,7 +79,7 @@ class _Term(Struct, frozen=True, kw_only=True):
 def check_longterm(
     reader: Reader, sql: SimpleNamespace, counts: dict[str, int], *, quick: bool
 ) -> Iterator[Finding]:
-    """Give each collection, row and vector that does not fit; *counts* gets how many there were.
+    """Yield each collection, row and vector that does not fit; *counts* gets how many there were.
 
     *quick* leaves out the terms.
     """
@@ -98,7 +98,7 @@ def check_longterm(
 
 
 def miscounted_collections(engine: Engine, sql: SimpleNamespace) -> Iterator[Finding]:
-    """Give each count of a collection that is not what its rows come to."""
+    """Yield each count of a collection that is not what its rows come to."""
     for each in engine.all(_Collection, sql.all_collections):
         yield from _miscounted(each)
 
@@ -135,7 +135,7 @@ def _strays(
 
 
 def _forgotten(reader: Reader, sql: SimpleNamespace) -> Iterator[Finding]:
-    """Give each collection with a row from before its user was forgotten, or it was cleared."""
+    """Yield each collection with a row from before its user was forgotten, or it was cleared."""
     buried = NameTombstones(reader.all(NameTombstone, sql.user_tombstones), user_hash)
     for oldest in reader.all(_Oldest, sql.oldest_of_users):
         tombstone = buried.over(oldest.workspace, oldest.name)

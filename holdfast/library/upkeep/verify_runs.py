@@ -34,7 +34,7 @@ class _Run(Struct, frozen=True, kw_only=True):
 
 
 def check_runs(reader: Reader, sql: SimpleNamespace, counts: dict[str, int]) -> Iterator[Finding]:
-    """Give each record that does not fit its rows; *counts* gets how many records there are."""
+    """Yield each record that does not fit its rows; *counts* gets how many records there are."""
     for stray in reader.all(_Stray, sql.stray_runs):
         yield Finding(
             check="owners", table=stray.table, id=stray.id, expected="its", found=stray.found
@@ -123,7 +123,7 @@ def check_threads(
 
 
 def miscounted_threads(reader: Reader, sql: SimpleNamespace) -> Iterator[Finding]:
-    """Give each thread whose count of turns is not what there is."""
+    """Yield each thread whose count of turns is not what there is."""
     for row in reader.all(_Miscounted, sql.miscounted_threads):
         yield Finding(
             check="counters",
@@ -135,7 +135,7 @@ def miscounted_threads(reader: Reader, sql: SimpleNamespace) -> Iterator[Finding
 
 
 def _deleted(reader: Reader, sql: SimpleNamespace) -> Iterator[Finding]:
-    """Give each thread with a turn from before it was deleted."""
+    """Yield each thread with a turn from before it was deleted."""
     buried = NameTombstones(reader.all(NameTombstone, sql.thread_tombstones), thread_hash)
     for oldest in reader.all(_Oldest, sql.oldest_of_threads):
         tombstone = buried.over(oldest.workspace, oldest.name)

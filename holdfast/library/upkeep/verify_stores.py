@@ -195,7 +195,7 @@ class HeadRow(Struct, frozen=True, kw_only=True):
 
 
 def check_heads(heads: list[HeadRow], live: Mapping[str, ChainedHead]) -> Iterator[Finding]:
-    """Give each memory whose row is not what the chain says, or is on one side alone."""
+    """Yield each memory whose row is not what the chain says, or is on one side alone."""
     rows = {head.id: head for head in heads}
     for memory in sorted({*rows, *live}):
         row, told = rows.get(memory), live.get(memory)
@@ -222,7 +222,7 @@ def _differing(row: ChainedHead, told: ChainedHead | None) -> str:
 
 
 def check_counters(store: StoreRow, heads: list[HeadRow]) -> Iterator[Finding]:
-    """Give each total of *store* that is not that of its memories."""
+    """Yield each total of *store* that is not that of its memories."""
     for check, name, kept, counted in (
         ("counters", "memories", store.memories, len(heads)),
         ("derived", "words", store.words, sum(head.words for head in heads)),
@@ -238,7 +238,7 @@ def check_counters(store: StoreRow, heads: list[HeadRow]) -> Iterator[Finding]:
 
 
 def check_exclusive(heads: list[HeadRow]) -> Iterator[Finding]:
-    """Give each memory that sits below another, and which that is."""
+    """Yield each memory that sits below another, and which that is."""
     paths = {head.path: head.id for head in heads}
     for head in heads:
         above = head.path
@@ -277,7 +277,7 @@ class _Word(Struct, frozen=True, kw_only=True):
 
 
 def check_counts(reader: Reader, sql: SimpleNamespace) -> Iterator[Finding]:
-    """Give each memory of which the index holds another number of words than its row says."""
+    """Yield each memory of which the index holds another number of words than its row says."""
     indexed = {row.id: row.words for row in reader.all(_Counted, sql.indexed_words)}
     counted = {row.id: row.words for row in reader.all(_Counted, sql.counted_words)}
     for memory in sorted({*indexed, *counted}, key=str):
@@ -288,7 +288,7 @@ def check_counts(reader: Reader, sql: SimpleNamespace) -> Iterator[Finding]:
 
 
 def check_words(reader: Reader, sql: SimpleNamespace, store: StoreRow) -> Iterator[Finding]:
-    """Give each memory whose row counts its words wrongly, and the store if the index differs.
+    """Yield each memory whose row counts its words wrongly, and the store if the index differs.
 
     The index is compared word by word over the whole store; a word may be content, so how many
     differ is all that is said.
