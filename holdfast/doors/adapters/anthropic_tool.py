@@ -1,7 +1,7 @@
-"""The tool `memory` as the anthropic SDK's tool runners take it, kept in a store.
+"""The `memory` tool for the anthropic SDK's tool runners, backed by a store.
 
-Both classes stand where the SDK's own file-system tool stood: the same commands, the same
-answers. What a model does wrong is raised as the SDK's ToolError.
+Both classes replace the SDK's own file-system tool: the same commands, the same results. An
+error of the model is raised as the SDK's ToolError.
 """
 
 from collections.abc import Callable
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 
 
 class HoldfastMemoryTool(BetaAbstractMemoryTool):
-    """The memory tool on what lies below *prefix* in a store, for the SDK's tool runner.
+    """The memory tool on the paths below *prefix* in a store, for the SDK's runner.
 
-    InvalidInput when *prefix* does not start and end with a slash.
+    Raise InvalidInput if *prefix* does not start and end with a slash.
     """
 
     def __init__(
@@ -58,8 +58,8 @@ class HoldfastMemoryTool(BetaAbstractMemoryTool):
         self._clear = partial(clear, hf, store_id, prefix, read_only=read_only)
 
     def call(self, input: object) -> "BetaFunctionToolResultType":
-        """Return the answer to *input*, the arguments as the model gave them."""
-        # The SDK would coerce what is not legible, or not know it at all.
+        """Return the result for *input*, the arguments as the model wrote them."""
+        # The SDK would coerce arguments that are not legible, or reject the command.
         return super().call(input) if legible(input) else self._answer(input)
 
     def view(self, command: "BetaMemoryTool20250818ViewCommand") -> str:
@@ -88,17 +88,17 @@ class HoldfastMemoryTool(BetaAbstractMemoryTool):
 
     def clear_all_memory(self) -> str:
         """Delete everything below the prefix, in one transaction."""
-        return _told(self._clear)
+        return _run(self._clear)
 
     def _answer(self, arguments: object) -> str:
-        return _told(partial(self._tool.call, arguments))
+        return _run(partial(self._tool.call, arguments))
 
 
 class AsyncHoldfastMemoryTool(BetaAsyncAbstractMemoryTool):
-    """The same for the SDK's async tool runner.
+    """The memory tool for the SDK's async tool runner.
 
-    *hf* is an awaitable handle, or a plain one: then each command is one hop to a worker thread.
-    InvalidInput when *prefix* does not start and end with a slash.
+    *hf* is an async handle or a synchronous one. Each command runs on a worker thread.
+    Raise InvalidInput if *prefix* does not start and end with a slash.
     """
 
     def __init__(
@@ -117,8 +117,8 @@ class AsyncHoldfastMemoryTool(BetaAsyncAbstractMemoryTool):
         self._clear = partial(clear, plain, store_id, prefix, read_only=read_only)
 
     async def call(self, input: object) -> "BetaFunctionToolResultType":
-        """Return the answer to *input*, the arguments as the model gave them."""
-        # The SDK would coerce what is not legible, or not know it at all.
+        """Return the result for *input*, the arguments as the model wrote them."""
+        # The SDK would coerce arguments that are not legible, or reject the command.
         return await (super().call(input) if legible(input) else self._answer(input))
 
     async def view(self, command: "BetaMemoryTool20250818ViewCommand") -> str:
@@ -153,10 +153,10 @@ class AsyncHoldfastMemoryTool(BetaAsyncAbstractMemoryTool):
         return await self._hop(partial(self._tool.call, arguments))
 
     async def _hop(self, act: Callable[[], JSON]) -> str:
-        return await to_thread.run_sync(_told, act)
+        return await to_thread.run_sync(_run, act)
 
 
-def _told(act: Callable[[], JSON]) -> str:
+def _run(act: Callable[[], JSON]) -> str:
     try:
         return str(act())
     except ToolRefused as refusal:

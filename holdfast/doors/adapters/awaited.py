@@ -1,4 +1,4 @@
-"""An awaitable handle, called from a worker thread as if it were a plain one."""
+"""Adapter that calls an async handle from a worker thread as a synchronous one."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, cast
@@ -12,7 +12,7 @@ except ImportError as error:
 
 
 class AsyncHandle(Protocol):
-    """A Holdfast whose calls are awaited."""
+    """An async Holdfast handle."""
 
     @property
     def memory_stores(self) -> Any:  # the mirror of a plain handle's, each call awaitable
@@ -21,9 +21,9 @@ class AsyncHandle(Protocol):
 
 
 class AwaitedHandle:
-    """Takes each call on memories to the event loop and waits for it.
+    """Run each call on memories in the event loop and wait for its result.
 
-    Only for worker threads that the event loop itself has started.
+    Only for worker threads that the event loop itself started.
     """
 
     def __init__(self, hf: AsyncHandle) -> None:

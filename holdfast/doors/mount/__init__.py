@@ -1,4 +1,4 @@
-"""Memory stores as directories of ordinary files, through FUSE or as a synced directory."""
+"""Memory stores as directories of files, through FUSE or as a synced directory."""
 
 from holdfast.doors.mount.process.process import Mount, mounted
 

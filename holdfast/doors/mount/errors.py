@@ -1,7 +1,7 @@
 """Errors to errno numbers, and time limits of operations.
 
-The nearest ancestor in the table answers. No exception of ours leaves the adapter: a program sees
-an errno and nothing else.
+The nearest ancestor of an error in the table decides its errno. No Holdfast exception leaves the
+adapter: a program sees an errno and nothing else.
 """
 
 import logging
@@ -80,17 +80,18 @@ ERRNOS: dict[type[HoldfastError], int] = {
 """The errno of each error, by its class alone; `errno_of` looks at its facts too."""
 
 PASSING = frozenset({EIO, ENOSPC, EDQUOT, EACCES})
-"""Errnos whose save is kept and tried again, now and at the next start."""
+"""Errnos after which a save is spooled and retried, now and at the next start."""
 
 CONTENT_FIELDS = frozenset({"content", "appended"})
-"""Names of fields that hold what is in a file, at the end of an error's `field`."""
+"""Names of fields with file content, as the last part of an error's `field`."""
 
 
 def errno_of(error: BaseException, *, content: bool = False) -> int:
     """Return the errno that a program gets for *error*.
 
-    InvalidInput is of content where *content* says so or its field does: EFBIG over a limit, else
-    EILSEQ. An OSError keeps its own. What is nobody's is EIO, and the caller logs its traceback.
+    InvalidInput about content (if *content* is set or its field names content) is EFBIG over a
+    limit, else EILSEQ. An OSError keeps its own errno. Any other exception is EIO; the calling
+    code logs its traceback.
     """
     if isinstance(error, OSError):
         return error.errno or EIO
@@ -106,9 +107,9 @@ def errno_of(error: BaseException, *, content: bool = False) -> int:
 
 
 def oserror(error: BaseException, *, content: bool = False) -> OSError:
-    """Return what an operation raises for *error*: its errno, with *error* as the cause.
+    """Return the OSError that an operation raises for *error*, with it as the cause.
 
-    It says what the system says of that errno, and nothing of what *error* knows.
+    Its message is the system's text for the errno, without the facts of *error*.
     """
     if isinstance(error, OSError):
         return error
@@ -119,19 +120,19 @@ def oserror(error: BaseException, *, content: bool = False) -> OSError:
 
 
 def passing(error: BaseException) -> bool:
-    """Tell whether what failed with *error* may succeed later, so that it is kept and retried.
+    """Check whether a save that failed with *error* may succeed on a retry.
 
-    A full disk passes; a store at its cap is for a person to mend.
+    A full disk is temporary; a store at its cap needs a person.
     """
     lasting = isinstance(error, errors.StoreFull | errors.IdempotencyMismatch)
     return errno_of(error) in PASSING and not lasting
 
 
-# What an operation asks of the storage, and what it waits for before, share that time. Work that no
-# program waits for has all the time that one call to the storage may take.
+# An operation's calls to the storage and its waits before them share one time limit. Work that no
+# program waits for may take as long as one call to the storage.
 
 SLACK = 0.9
-"""Seconds that a request may take beyond the deadline, less what its answer takes."""
+"""Seconds that a request may take beyond the deadline, without the time to respond."""
 _LEAST = 0.05
 
 
@@ -143,19 +144,19 @@ _begun = _Begun()
 
 
 def begin() -> None:
-    """Note that this thread begins an operation."""
+    """Start the time limit of an operation on this thread."""
     _begun.at = monotonic()
 
 
 def end() -> None:
-    """Note that the operation is over."""
+    """End the time limit of the operation."""
     _begun.at = None
 
 
 def seconds_left(deadline: float) -> float | None:
-    """Return what one call to the storage may take, None for all it may.
+    """Return the time limit of one call to the storage, None for its full deadline.
 
-    Unavailable when there is not enough of it.
+    Raise Unavailable if too little time remains.
     """
     if _begun.at is None:
         return None
@@ -172,12 +173,15 @@ _log = logging.getLogger(__name__)
 
 
 def failure(number: int) -> OSError:
-    """Return what an operation raises that fails with the errno *number*."""
+    """Return the OSError with the errno *number* and the system's text for it."""
     return OSError(number, os.strerror(number))
 
 
 def guarded(operation: Callable[P, R]) -> Callable[P, R]:
-    """Return *operation*, raising nothing but OSError; a bug of ours is EIO, and logged."""
+    """Wrap *operation* so that it raises only OSError.
+
+    An exception that is neither OSError nor HoldfastError is logged and becomes EIO.
+    """
 
     @wraps(operation)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -194,7 +198,7 @@ def guarded(operation: Callable[P, R]) -> Callable[P, R]:
 
 
 def paced(operation: Callable[P, R]) -> Callable[P, R]:
-    """Return *operation*, guarded, that may wait for the storage, within its time."""
+    """Wrap *operation* like `guarded`, with a time limit for waits on the storage."""
     run = guarded(operation)
 
     @wraps(operation)

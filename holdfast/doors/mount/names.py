@@ -1,7 +1,7 @@
-"""Names of files in a mount, and its options.
+"""Classification of file names in a mount, and the mount's options.
 
-Editors and tools write beside a file before they write the file: what they leave for a moment is
-told from what is meant by its name alone. Letters in the patterns are `[A-Za-z0-9_]`.
+Editors and tools write temporary files beside a file before they write it. Only the name
+distinguishes a temporary file from a real one. Letters in the patterns are `[A-Za-z0-9_]`.
 """
 
 import re
@@ -20,7 +20,7 @@ NAME_BYTES_MAX = 255
 
 
 class Kind(Enum):
-    """What becomes of a file that is made here under a name."""
+    """How the mount treats a new file, by its name."""
 
     PLAIN = "plain"
     """A memory, once it is saved."""
@@ -29,7 +29,7 @@ class Kind(Enum):
     TRANSIENT = "transient"
     """A memory only if it is still there after a while."""
     REFUSED = "refused"
-    """Never made: version control fails half way on what memories can hold."""
+    """Never created: version control would fail midway, as memories hold only text."""
 
 
 _LETTER = "[A-Za-z0-9_]"
@@ -49,7 +49,7 @@ _BACKUPS = ("~", ".bak", ".orig", ".old", ".sav", ".save")
 
 
 def kind_of(name: str) -> Kind:
-    """Return what a file made here as *name*, the last component of a path, is."""
+    """Return the kind of a new file called *name*, the last component of a path."""
     if name in _REFUSED:
         return Kind.REFUSED
     if _SCRATCH.fullmatch(name):
@@ -60,22 +60,25 @@ def kind_of(name: str) -> Kind:
 
 
 def is_backup(name: str) -> bool:
-    """Tell whether a memory renamed to *name* is put aside for one that is about to be written."""
+    """Check whether *name* is a backup name.
+
+    A memory renamed to one is about to be replaced by a new file at its old path.
+    """
     return name.endswith(_BACKUPS)
 
 
 def is_shown(path: str) -> bool:
-    """Tell whether every component of the memory's *path* is short enough for a directory."""
+    """Check whether each component of the memory's *path* fits into a directory."""
     if path.isascii() and len(path) <= NAME_BYTES_MAX:
         return True
     return all(len(name.encode()) <= NAME_BYTES_MAX for name in path.split("/"))
 
 
 def checked(path: str) -> str:
-    """Return *path*, within its store, if a memory can have it; else OSError.
+    """Return *path*, within its store, if a memory can have it; else raise OSError.
 
-    Bytes that are no UTF-8 arrive as lone surrogates: EILSEQ. Too long in one component, as a
-    whole or in segments: ENAMETOOLONG. What the store refuses besides: EINVAL.
+    EILSEQ if it is not UTF-8 (such bytes arrive as lone surrogates), ENAMETOOLONG if a component,
+    the whole or the number of segments is too long, EINVAL if the store refuses it otherwise.
     """
     try:
         size = len(path.encode())
@@ -93,13 +96,13 @@ MIB = 1024 * 1024
 
 
 class MountOptions(Struct, frozen=True, kw_only=True):
-    """How a mount behaves; each is an option of `holdfast mount`."""
+    """Options of a mount; each is an option of `holdfast mount`."""
 
     spool: Path
     deadline: float = 5.0
-    """Seconds within which every request is answered, but for one more."""
+    """Time limit of a request in seconds; it may take at most one second more."""
     grace: float = 3.0
-    """Seconds after which a temporary file that is still there becomes a memory."""
+    """Seconds after which a temporary file that still exists becomes a memory."""
     cache_bytes: int = 64 * MIB
     read_only: bool = False
     session_id: str | None = None

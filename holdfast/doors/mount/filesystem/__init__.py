@@ -1,1 +1,1 @@
-"""Files over memory stores: the mount without a binding, where every failure is an errno."""
+"""The filesystem core of the mount, independent of a FUSE binding."""

@@ -23,9 +23,10 @@ _OF_DIRECTORIES = ("store", "status")
 
 
 class Lookups:
-    """Answers from memory, without a lock where nothing has to be made first.
+    """Look up names and attributes in memory.
 
-    *status* gives the status of the mount, and *store_status* that of one of its stores, as JSON.
+    Take a lock only to build an entry that is not cached. *status* returns the status of the
+    mount, and *store_status* that of one of its stores, as JSON.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class Lookups:
         )
 
     def getattr(self, path: str, fh: int | None = None) -> Attributes:
-        """Return what `stat` shows of *path*, or of the open file *fh*."""
+        """Return the attributes of *path*, or of the open file *fh*, for `stat`."""
         node = self._nodes.get(path) if fh is None else self._handles.demand(fh).file
         if node is None:
             return self._else(path)
@@ -57,7 +58,7 @@ class Lookups:
         return self._entry(node).attributes if entry is None else entry.attributes
 
     def readdir(self, path: str) -> list[DirectoryEntry]:
-        """Return every name in the directory *path* at this moment."""
+        """Return the current entries of the directory *path*."""
         if path == "/":
             nodes: list[Node] = [parts.branch.tree.root for parts in self._places.parts.values()]
         else:
@@ -65,7 +66,7 @@ class Lookups:
         return [node.entry or self._entry(node) for node in nodes]
 
     def access(self, path: str, mode: int) -> None:
-        """Raise OSError unless what *mode* asks for is allowed: EROFS where nothing changes."""
+        """Raise OSError unless the access *mode* is allowed; EROFS if read-only."""
         attributes = self.getattr(path)
         if mode & os.W_OK:
             if path == "/":
@@ -75,7 +76,7 @@ class Lookups:
             raise failure(EACCES)
 
     def change_attributes(self, path: str) -> None:
-        """Accept a mode, an owner or a time, and keep none of them."""
+        """Accept a new mode, owner or time, and ignore it."""
         self.getattr(path)
         self._places.of(path, change=path == "/").branch.demand_writable()
 
@@ -92,9 +93,9 @@ class Lookups:
         )
 
     def getxattr(self, path: str, name: str) -> bytes:
-        """Return what is told of *path* under *name*; ENODATA for names that are not ours.
+        """Return the extended attribute *name* of *path*; ENODATA if unknown.
 
-        The kernel asks for `security.capability` before every write.
+        The kernel requests `security.capability` before every write.
         """
         if not name.startswith(_PREFIX):
             raise failure(ENODATA)
@@ -104,7 +105,7 @@ class Lookups:
         return value
 
     def listxattr(self, path: str) -> list[str]:
-        """Return the names under which something is told of *path*."""
+        """Return the names of the extended attributes of *path*."""
         if path == "/":
             return [_PREFIX + "status"]
         node = self._demand(path)
@@ -113,7 +114,7 @@ class Lookups:
         return [] if node.memory is None else [_PREFIX + name for name in _OF_FILES]
 
     def setxattr(self, path: str, name: str) -> None:
-        """Refuse to tell something else."""
+        """Raise ENOTSUP: extended attributes are read-only."""
         del path, name
         raise failure(ENOTSUP)
 
@@ -129,21 +130,21 @@ class Lookups:
         memory = node.memory
         if memory is None:
             return None
-        told = {
+        value = {
             "id": memory.id,
             "version": memory.memory_version_id,
             "sha256": memory.content_sha256,
         }.get(name)
-        return None if told is None else told.encode()
+        return None if value is None else value.encode()
 
     def _entry(self, node: Node) -> DirectoryEntry:
-        """Make what is shown of *node*, which nobody may change meanwhile."""
+        """Build the directory entry of *node* under the store's lock."""
         branch = self._places.of(node.path).branch
         with branch.lock:
             return branch.tree.show(node)
 
     def _else(self, path: str) -> Attributes:
-        """Return the attributes of what is no node, or say that there is nothing."""
+        """Return the attributes of the root, else raise ENOENT or a closer errno."""
         if path == "/":
             return self._root
         name = path[path.rindex("/") + 1 :]

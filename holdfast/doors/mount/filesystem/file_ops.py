@@ -46,13 +46,13 @@ class HandleTable:
         self.by_number: dict[int, FileHandle] = {}
 
     def add(self, handle: FileHandle) -> int:
-        """Return the number of *handle* from now on."""
+        """Register *handle* and return its number."""
         fh = next(self._numbers)
         self.by_number[fh] = handle
         return fh
 
     def demand(self, fh: int) -> FileHandle:
-        """Return the open file *fh*, or OSError if nothing can be done with it."""
+        """Return the open file *fh*; raise OSError if it is unknown or dead."""
         handle = self.by_number.get(fh)
         if handle is None:
             raise failure(EBADF)
@@ -66,15 +66,15 @@ class HandleTable:
 
 
 class Places:
-    """The stores of a mount by slug, and all their names together."""
+    """The stores of a mount by slug, and the nodes of all of them."""
 
     def __init__(self, parts: Mapping[str, Parts], nodes: Nodes) -> None:
         self.parts, self.nodes = parts, nodes
 
     def of(self, path: str, *, change: bool = False) -> Parts:
-        """Return the store that *path* is in, or OSError.
+        """Return the store that contains *path*, else raise OSError.
 
-        Where *change*, what lies directly in the mount's directory is EROFS.
+        With *change*, an entry directly in the mount's root is EROFS.
         """
         end = path.find("/", 1)
         parts = self.parts.get(path[1:] if end < 0 else path[1:end])
@@ -85,7 +85,7 @@ class Places:
         return parts
 
     def parent(self, path: str) -> Directory:
-        """Return the directory that *path* is in; ENOENT or ENOTDIR."""
+        """Return the directory that contains *path*; ENOENT or ENOTDIR."""
         above = self.nodes.get(path[: path.rindex("/")])
         if above is None:
             raise failure(ENOENT)
@@ -94,9 +94,9 @@ class Places:
         return above
 
     def checked(self, parts: Parts, path: str, *, new: bool) -> Kind:
-        """Return what a file at *path* is, if there can be one; else OSError, counted.
+        """Return the kind of a file at *path*; count and raise OSError if refused.
 
-        *new*: a memory more than there are, if it becomes one.
+        *new*: the file would add a memory to the store once saved.
         """
         self.parent(path)
         branch = parts.branch
@@ -113,7 +113,7 @@ class Places:
         return kind
 
     def _full(self, branch: Branch) -> bool:
-        """Tell whether no memory more fits, with the new files that wait to be saved."""
+        """Check whether the store is at its cap, counting new files not yet saved."""
         left = branch.cap - len(branch.heads)
         if left <= 0:
             return True
@@ -125,7 +125,7 @@ class Places:
 
 
 class Writing:
-    """Writes and truncates files. What no memory can hold is told at once."""
+    """Write and truncate files. Content that no memory can hold fails at once."""
 
     def __init__(self, places: Places, handles: HandleTable) -> None:
         self._places, self._handles = places, handles
@@ -133,7 +133,10 @@ class Writing:
         self._parts: Mapping[str, Parts] = places.parts
 
     def write(self, fh: int, data: bytes, offset: int) -> int:
-        """Put *data* at *offset*, or at the end; what no memory can hold poisons the handle."""
+        """Write *data* at *offset*, or at the end for an append; return its size.
+
+        Data that no memory can hold sets a sticky error on the handle.
+        """
         handle = self._by_number.get(fh)
         if handle is None or not handle.writable:
             raise failure(EBADF)
@@ -165,7 +168,10 @@ class Writing:
         return len(data)
 
     def truncate(self, path: str, length: int, fh: int | None = None) -> None:
-        """Cut or lengthen a file: by its path, a save of its own unless somebody writes it."""
+        """Truncate or extend a file.
+
+        By path, this is saved at once unless a program has the file open for writing.
+        """
         if fh is None:
             parts = self._places.of(path, change=True)
             file = parts.branch.demand_file(path)
@@ -183,7 +189,7 @@ class Writing:
             self.cut(branch, handle, length)
 
     def shorten(self, parts: Parts, file: File, length: int) -> None:
-        """Make *file* of *length* bytes, by its path."""
+        """Truncate or extend *file* to *length* bytes, by its path."""
         branch = parts.branch
         memory, content = (file.memory, b"") if length == 0 else branch.loaded(file)
         with branch.lock:
@@ -205,7 +211,10 @@ class Writing:
             parts.grace.arm(file)
 
     def cut(self, branch: Branch, handle: FileHandle, length: int) -> None:
-        """Make the file of *handle* of *length* bytes, as part of its next save; under the lock."""
+        """Set the size of the file of *handle* to *length* bytes, under the lock.
+
+        The change is part of its next save.
+        """
         if handle.poison:
             raise failure(handle.poison)
         file, begun = handle.file, handle.file.buffer is None
@@ -217,21 +226,21 @@ class Writing:
                 self._leave_unchanged(branch, file)
 
     def _leave_unchanged(self, branch: Branch, file: File) -> None:
-        """Let go of a buffer in which nothing changed: it would hide what comes from elsewhere."""
+        """Drop an unchanged buffer: it would hide changes by other clients."""
         buffer = file.buffer
         if buffer is None or buffer.unsaved or file.memory is None or file.has_attempt:
             return
         branch.unsaved.drop(file)
 
     def leave_poisoned(self, handle: FileHandle) -> None:
-        """Let a file that was new disappear: what was written to it was refused."""
+        """Remove a new file if all writes to it were refused."""
         branch = self._parts[handle.slug].branch
         with branch.lock:
             if all(each.poison or not each.writable for each in work_of(handle.file).handles):
                 self.leave_empty(branch, handle.file)
 
     def leave_empty(self, branch: Branch, file: File) -> None:
-        """Let *file* disappear if the store does not have it and nothing of it is to be saved."""
+        """Remove *file* if the store does not have it and it has nothing to save."""
         with branch.lock:
             buffer = file.buffer
             if file.memory is not None or file.has_attempt or file.kind is Kind.SCRATCH:
@@ -253,7 +262,7 @@ class Writing:
         file.entry = None
 
     def _grow(self, branch: Branch, file: File, size: int, more: int) -> None:
-        """Take room for *more* bytes of *file*, *size* with them; else ENOSPC."""
+        """Reserve *more* bytes for *file*, which then has *size*; else ENOSPC."""
         if file.kind is Kind.SCRATCH and size > SCRATCH_BYTES_MAX:
             raise failure(ENOSPC)
         if not branch.unsaved.room(file).take(more):
@@ -262,7 +271,10 @@ class Writing:
             raise failure(ENOSPC)
 
     def _prepare(self, branch: Branch, handle: FileHandle) -> None:
-        """Read the head that *handle* is to write on: what is appended to, or all it has not."""
+        """Load the head that a write through *handle* is based on, if not yet read.
+
+        This is the current head for an append, and for a handle without any content yet.
+        """
         file = handle.file
         memory = file.memory
         if memory is None or handle.sha256 == memory.content_sha256:
@@ -272,12 +284,15 @@ class Writing:
             if found is not None:
                 handle.pin(content, found.content_sha256, found.id)
         elif handle.append:
-            # Without it the append goes after the head all the same, by what the handle knows.
+            # If this fails, the append still goes after the head, from the handle's content.
             with suppress(OSError):
                 branch.loaded(file)
 
     def _begin(self, branch: Branch, handle: FileHandle, *, emptied: bool = False) -> Buffer:
-        """Return a new buffer on what *handle* stands on; for an append, on the head by now."""
+        """Return a new buffer based on the content of *handle*.
+
+        For an append it is based on the current head if that is cached.
+        """
         file = handle.file
         content, sha256, memory_id = handle.content, handle.sha256, handle.memory_id
         memory = file.memory
@@ -300,7 +315,7 @@ class Writing:
         return buffer
 
     def _show_again(self, branch: Branch, file: File) -> None:
-        """Show a file that went elsewhere and is written here, if its place is still there."""
+        """Reattach a file removed by another client and written here, if its path is free."""
         tree = branch.tree
         above = tree.at(file.path[: file.path.rindex("/")])
         free = tree.at(file.path) is None and isinstance(above, Directory)
@@ -308,7 +323,7 @@ class Writing:
             tree.attach(file, file.path)
 
     def _learn_of_zeros(self, branch: Branch, handle: FileHandle) -> None:
-        """See whether the memory holds zero bytes already: else none may be added."""
+        """Check whether the memory already has zero bytes; if not, none may be added."""
         file = handle.file
         buffer, memory = file.buffer, file.memory
         if buffer is None or buffer.zeros is not None or memory is None:
@@ -319,7 +334,7 @@ class Writing:
             buffer.zeros = False
 
     def _poisoned(self, branch: Branch, handle: FileHandle, errno: int, size: int) -> OSError:
-        """Take back what was written since the last save; it and what follows is refused."""
+        """Revert the writes since the last save and set a sticky error on their handles."""
         file = handle.file
         work, buffer = work_of(file), file.buffer
         for each in work.handles:
@@ -346,7 +361,7 @@ class Writing:
 
 
 def _on(branch: Branch, content: bytes, memory: Memory | None) -> Buffer:
-    """Return a buffer on *content*, the head of *memory*, if it is one."""
+    """Return a buffer based on *content*, the head of *memory* if that is not None."""
     at = branch.surroundings.clock.now()
     if memory is None:
         return Buffer(content, at)
@@ -360,11 +375,11 @@ def _on(branch: Branch, content: bytes, memory: Memory | None) -> Buffer:
 
 
 READS_ON = 64
-"""Files opened after one whose content was missing of which the next may be missing too."""
+"""How many opens after a cache miss still read ahead."""
 
 
 class FileOperations:
-    """Opens, makes, reads and closes files."""
+    """Open, create, read and close files."""
 
     def __init__(self, places: Places, handles: HandleTable, writing: Writing) -> None:
         self._places, self._writing = places, writing
@@ -372,7 +387,7 @@ class FileOperations:
         self._handles, self._by_number = handles, handles.by_number
 
     def open(self, path: str, flags: int) -> int:
-        """Return a handle on the file at *path*, whose head can be read from now on."""
+        """Open the file at *path*, load its head and return a handle."""
         if flags & os.O_TMPFILE == os.O_TMPFILE:
             raise failure(EOPNOTSUPP)
         parts = self._places.of(path)
@@ -393,7 +408,7 @@ class FileOperations:
         return self._handles.add(handle)
 
     def create(self, path: str, flags: int) -> int:
-        """Make a file at *path* and return a handle on it; nothing is saved yet."""
+        """Create a file at *path* and return a handle on it; nothing is saved yet."""
         parts = self._places.of(path, change=True)
         branch = parts.branch
         branch.demand_writable()
@@ -415,7 +430,7 @@ class FileOperations:
         return self.open(path, flags & ~os.O_CREAT)
 
     def read(self, fh: int, size: int, offset: int) -> bytes:
-        """Return up to *size* bytes at *offset*: what is unsaved, else the head."""
+        """Return up to *size* bytes at *offset* of the unsaved content, else the head."""
         handle = self._by_number.get(fh)
         if handle is None:
             raise failure(EBADF)
@@ -431,7 +446,7 @@ class FileOperations:
         return content[offset : offset + size]
 
     def flush(self, fh: int) -> None:
-        """Save what was written through the handle: a program closed a descriptor of it."""
+        """Save what was written through the handle: a program closed its descriptor."""
         handle = self._handles.demand(fh)
         if handle.poison:
             self._writing.leave_poisoned(handle)
@@ -440,7 +455,7 @@ class FileOperations:
             self._save(handle, self._parts[handle.slug].close)
 
     def fsync(self, fh: int) -> None:
-        """Save all that is unsaved of the file, a temporary file to disk."""
+        """Save all unsaved bytes of the file; a temporary file goes to disk."""
         handle = self._handles.demand(fh)
         if handle.poison:
             raise failure(handle.poison)
@@ -448,9 +463,9 @@ class FileOperations:
             self._save(handle, self._parts[handle.slug].sync)
 
     def release(self, fh: int) -> None:
-        """Forget the handle; the last writer's saves what was only made or emptied.
+        """Close the handle; the last writer's saves a file only created or emptied.
 
-        Nobody hears of what fails here but the spool and the status.
+        A failure shows only in the spool and the status.
         """
         handle = self._by_number.pop(fh, None)
         if handle is None or handle.file.work is None:
@@ -472,7 +487,10 @@ class FileOperations:
             tidy(file)
 
     def _save(self, handle: FileHandle, save: Callable[[File], None]) -> None:
-        """Save what was written; OSError too if another program's save of the bytes failed."""
+        """Save what was written.
+
+        Raise OSError if this save failed, or another program's save of the same bytes.
+        """
         try:
             save(handle.file)
             failed = handle.poison or handle.failed
@@ -485,7 +503,7 @@ class FileOperations:
         if file.buffer is None:
             return
         if unsaved and not work_of(file).due:
-            # What fails is kept, counted and told of; there is nobody to hear of it here.
+            # A failure is spooled, counted and published; no program waits for a result here.
             with suppress(OSError):
                 parts.close(file)
         if file.kind is Kind.TRANSIENT and file.unsaved and not file.has_attempt:
@@ -493,7 +511,7 @@ class FileOperations:
         self._writing.leave_empty(parts.branch, file)
 
     def _stand(self, branch: Branch, handle: FileHandle) -> None:
-        """Let *handle* stand on its file's head, read now if need be."""
+        """Pin *handle* to its file's head, read from the store if not cached."""
         file = handle.file
         memory = file.memory
         if memory is None or file.buffer is not None:
@@ -513,13 +531,13 @@ class FileOperations:
         handle.pin(content, found.content_sha256, found.id)
 
     def _present(self, handle: FileHandle, memory: Memory) -> bytes:
-        """Return the head as it is by now; what the handle had, if that cannot be read."""
+        """Return the current head; the handle's content if that cannot be read."""
         try:
             found, content = self._parts[handle.slug].branch.content(handle.file, memory)
         except HoldfastError:
             return handle.content
         if not handle.writable:
-            # What is written through a writer's goes by the head at its open.
+            # A writing handle stays based on the head at its open.
             handle.pin(content, found.content_sha256, found.id)
         return content
 

@@ -1,6 +1,6 @@
-"""The operations behind the mount, for any binding.
+"""The file operations of a mount, for any FUSE binding.
 
-A binding calls the operations from as many threads as it likes. None of them waits for the storage
+A binding may call the operations from any number of threads. None of them waits for the storage
 of another store, or for a save of another file.
 """
 
@@ -40,7 +40,7 @@ _NO_KERNEL = NoKernel()
 class StoreFilesystem:
     """The directories of several stores, `/<slug>/<path of the memory>`.
 
-    `described` gives what `user.holdfast.status` of the whole is; who knows more may replace it.
+    `described` returns `user.holdfast.status` of the whole mount; the process may replace it.
     """
 
     def __init__(
@@ -77,10 +77,10 @@ class StoreFilesystem:
         self._recoveries: list[Recovery] = []
         self._lay_out(Places(self._parts, nodes), HandleTable())
         self.left: tuple[Left, ...] = ()
-        """What of an earlier mount is left in the spool, for a person; known after the start."""
+        """Spool entries of an earlier mount that a person must resolve; set by `start`."""
 
     def _lay_out(self, places: Places, handles: HandleTable) -> None:
-        """Let each operation be its part's own: nothing stands between a binding and it."""
+        """Bind each operation as an attribute, so that a binding calls it directly."""
         lookups = Lookups(
             places,
             handles,
@@ -114,7 +114,7 @@ class StoreFilesystem:
 
     @property
     def kernel(self) -> Kernel:
-        """Whom the core tells what changed; a binding puts itself in before the start."""
+        """The kernel to invalidate; a binding sets itself before the start."""
         return self._around.kernel
 
     @kernel.setter
@@ -122,7 +122,7 @@ class StoreFilesystem:
         self._around.kernel = kernel
 
     def start(self) -> None:
-        """Show the stores as they are, save what an earlier mount could not, follow changes."""
+        """Load the stores, save what an earlier mount could not, and follow changes."""
         left: list[Left] = []
         for slug, parts in self._parts.items():
             branch = parts.branch
@@ -142,10 +142,10 @@ class StoreFilesystem:
         self.left = tuple(left)
         for feed in self._feeds.values():
             feed.start()
-        self._tell("started")
+        self._publish("started")
 
     def stop(self, seconds: float) -> int:
-        """Save what is unsaved within *seconds*, spool the rest; return how many were spooled."""
+        """Save unsaved files within *seconds*; spool the rest and return their number."""
         around = self._around
         around.hurried = around.hurried or seconds <= 0
         around.stopping = True
@@ -159,11 +159,11 @@ class StoreFilesystem:
             return around.hurried or monotonic() >= end
 
         spooled = sum(Closing(parts).run(over) for parts in self._parts.values())
-        self._tell("stopped", spooled=spooled)
+        self._publish("stopped", spooled=spooled)
         return spooled
 
     def status(self) -> MountStatus:
-        """Return what the mount says of itself."""
+        """Return the status of the mount and its stores."""
         branches = [parts.branch for parts in self._parts.values()]
         stores = tuple(self._of_store(parts) for parts in self._parts.values())
         if self._around.stopping:
@@ -182,19 +182,19 @@ class StoreFilesystem:
         )
 
     def symlink(self, path: str) -> None:
-        """Refuse: a memory is text, and nothing else can be in a store."""
+        """Raise EPERM: a store holds only text files."""
         del path
         raise failure(EPERM)
 
     link = mknod = symlink
 
     def fallocate(self, path: str) -> None:
-        """Refuse; libc writes zeros instead, and those are refused where they come."""
+        """Raise EOPNOTSUPP; libc then writes zeros, which `write` refuses."""
         del path
         raise failure(EOPNOTSUPP)
 
     def ioctl(self, path: str) -> None:
-        """Refuse."""
+        """Raise ENOTTY."""
         del path
         raise failure(ENOTTY)
 
@@ -228,7 +228,7 @@ class StoreFilesystem:
             retried=counts.retried,
         )
 
-    def _tell(self, what: str, **data: int) -> None:
+    def _publish(self, what: str, **data: int) -> None:
         first = next(iter(self._parts.values())).branch
         session_id = self._around.options.session_id
         self._around.publish(

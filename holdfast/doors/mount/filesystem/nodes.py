@@ -1,7 +1,7 @@
 """Nodes of a mounted store, and buffers of unsaved bytes.
 
-Ten thousand files are kept in memory, so what most of them never need, `Work`, is made when a file
-is opened and forgotten when nothing goes on with it.
+A mount holds ten thousand files in memory, so `Work`, which most of them never need, is created
+when a file is opened and dropped when it is idle.
 """
 
 import codecs
@@ -21,23 +21,23 @@ from holdfast.memories.stores.edits import Edit
 from holdfast.memories.stores.records import Applied, Memory
 from holdfast.memories.stores.validation import CONTENT_BYTES_MAX
 
-# One buffer serves all handles of a file. It knows how it differs from what was last saved, for
-# that decides how it is saved: bytes only appended go after whatever the memory is by then, a
-# whole replacement is unconditional, any other edit holds only for the content it was made on.
+# One buffer serves all handles of a file. It records how it differs from the last save, which
+# decides how it is saved: appended bytes go after the memory's current content, a whole
+# replacement is unconditional, any other edit requires the content it was based on.
 
 SCRATCH_BYTES_MAX = 6 * 1024 * 1024
-"""Bytes of one scratch file: vim's swap file of the largest memory, many times over."""
+"""Bytes of one scratch file; many times vim's swap file of the largest memory."""
 
 _UNTOUCHED = sys.maxsize
 _CHARACTER_MAX = 4
 """Bytes of the longest character."""
 _ASCII_END = 0x80
 _LEADS = ((0xC0, 2), (0xE0, 3), (0xF0, 4))
-"""From which byte on characters begin that have so many bytes."""
+"""Lowest lead byte of a UTF-8 character, and the character's size in bytes."""
 
 
 def content_fault(content: bytes, *, zeros: bool = False) -> int:
-    """Return why *content* cannot be a memory's, EFBIG or EILSEQ, or 0.
+    """Return the errno why no memory can have *content*, EFBIG or EILSEQ, or 0.
 
     Zero bytes are a fault unless *zeros*.
     """
@@ -54,7 +54,7 @@ def content_fault(content: bytes, *, zeros: bool = False) -> int:
 
 
 def _cut_at_end(content: bytes | bytearray) -> bytes:
-    """Return the bytes of a character that is not yet whole at the end of *content*."""
+    """Return the bytes of an incomplete character at the end of *content*."""
     tail = bytes(content[1 - _CHARACTER_MAX :])
     for back in range(1, len(tail) + 1):
         byte = tail[-back]
@@ -65,12 +65,12 @@ def _cut_at_end(content: bytes | bytearray) -> bytes:
 
 
 def _continues(byte: int) -> bool:
-    """Tell whether *byte* is in a character and does not begin it."""
+    """Check whether *byte* is a UTF-8 continuation byte."""
     return _ASCII_END <= byte < _LEADS[0][0]
 
 
 def _is_text(stream: bytes) -> bool:
-    """Tell whether *stream* is UTF-8, but for a character that its end may have cut."""
+    """Check whether *stream* is UTF-8, allowing an incomplete character at its end."""
     try:
         codecs.utf_8_decode(stream, "strict", False)
     except UnicodeDecodeError:
@@ -79,9 +79,9 @@ def _is_text(stream: bytes) -> bool:
 
 
 class Frozen(Struct, frozen=True, kw_only=True):
-    """A file's content at one moment, and how it differs from what was there before.
+    """Snapshot of a dirty buffer: its content, and how it differs from its base.
 
-    `appended` is what was added to the base, if nothing else was done.
+    `appended` is what was added to the base, if that is the only change.
     """
 
     content: bytes
@@ -94,13 +94,13 @@ class Frozen(Struct, frozen=True, kw_only=True):
 
     @property
     def appended(self) -> bytes | None:
-        """What goes after whatever the memory is by then; None for other changes."""
+        """The bytes to append to the memory's current content; None for other changes."""
         if self.replaced or self.base_sha256 is None or self.low < self.base_size:
             return None
         return self.content[self.base_size :]
 
     def on(self, earlier: "Frozen") -> "Frozen":
-        """Return this, which was made on *earlier*, as made on what that was made on."""
+        """Return this snapshot, based on *earlier*, rebased on the base of *earlier*."""
         return replace(
             self,
             memory_id=earlier.memory_id,
@@ -112,10 +112,10 @@ class Frozen(Struct, frozen=True, kw_only=True):
 
 
 class Buffer:
-    """The bytes of one open file, and their difference to *base*, what was last saved.
+    """The bytes of one open file, and their difference to *base*, the last save.
 
-    *memory_id* is whose content the base is, None for a file that is new, which is a replacement
-    of nothing. *zeros* says whether zero bytes may be in it: None when that is not known yet.
+    *memory_id* is the memory that the base is the content of, None for a new file. *zeros* is
+    whether the content may have zero bytes, None if not known yet.
     """
 
     __slots__ = (
@@ -150,10 +150,10 @@ class Buffer:
         self.version = 0
 
     def fault(self, data: bytes, offset: int) -> int:
-        """Return why a memory cannot hold *data* at *offset*, EFBIG or EILSEQ, or 0.
+        """Return why a memory cannot hold *data* at *offset*: EFBIG, EILSEQ, or 0.
 
-        What can only be judged with bytes yet to come, a character that the end of a write cuts,
-        is no fault. Neither are zero bytes that are not in *data* but between it and the end.
+        A character that the end of a write cuts is no fault: later bytes may complete it. Neither
+        are zero bytes that fill the gap between the end of the file and *offset*.
         """
         if offset + len(data) > CONTENT_BYTES_MAX:
             return EFBIG
@@ -166,13 +166,13 @@ class Buffer:
             return 0
         start = 0
         if 0 < offset != size:
-            # What stands before may still be written, and so may begin the first character.
+            # The bytes before may still be written, and so may begin the first character.
             while start < min(len(data), _CHARACTER_MAX - 1) and _continues(data[start]):
                 start += 1
         return 0 if _is_text(data[start:]) else EILSEQ
 
     def write(self, data: bytes, offset: int, at: datetime) -> None:
-        """Put *data* at *offset*; what lies between the end and it becomes zero bytes."""
+        """Write *data* at *offset*; fill a gap after the end with zero bytes."""
         own, size = self.data, len(self.data)
         if offset < size:
             own[offset : offset + len(data)] = data
@@ -184,7 +184,10 @@ class Buffer:
         self._touched(offset, at)
 
     def truncate(self, length: int, at: datetime) -> None:
-        """Cut the file to *length*, or let it grow by zero bytes; to nothing is a replacement."""
+        """Cut the file to *length* bytes, or extend it with zero bytes.
+
+        Cutting it to 0 is a replacement.
+        """
         size = len(self.data)
         if length == 0:
             self.data.clear()
@@ -198,13 +201,13 @@ class Buffer:
         self._touched(min(length, size), at)
 
     def replace(self, content: bytes, at: datetime) -> None:
-        """Make *content* all there is."""
+        """Replace all bytes with *content*."""
         self.data[:] = content
         self.replaced = True
         self._touched(0, at)
 
     def freeze(self) -> Frozen:
-        """Return the file as it is now, to be saved; what is written from now on comes after."""
+        """Return a snapshot to save; later writes are relative to it."""
         frozen = Frozen(
             content=bytes(self.data),
             memory_id=self.memory_id,
@@ -219,7 +222,7 @@ class Buffer:
         return frozen
 
     def thaw(self, frozen: Frozen) -> None:
-        """Take back *frozen*, the last that was frozen, which was not saved."""
+        """Mark the changes of *frozen*, the last snapshot, as unsaved again."""
         self.memory_id = frozen.memory_id
         self.base_sha256, self.base_size = frozen.base_sha256, frozen.base_size
         self.low = min(self.low, frozen.low)
@@ -227,7 +230,7 @@ class Buffer:
         self.unsaved = True
 
     def restore(self, frozen: Frozen, *, unsaved: bool) -> None:
-        """Be again what *frozen* was, as something saved or *unsaved*."""
+        """Reset the buffer to the snapshot *frozen*, saved or *unsaved*."""
         self.data[:] = frozen.content
         self.base_size = len(self.data)
         self.low, self.replaced, self.unsaved = _UNTOUCHED, False, False
@@ -236,7 +239,7 @@ class Buffer:
             self.thaw(frozen)
 
     def rebase(self, content: bytes, *, memory_id: str, base_sha256: str) -> None:
-        """Put what was appended since the last save after *content*, which is there by now."""
+        """Move the bytes appended since the last save after *content*, the new head."""
         tail = self.data[self.base_size :]
         self.data = bytearray(content) + tail
         self.base_size = len(content)
@@ -246,7 +249,7 @@ class Buffer:
 
     @property
     def only_appended(self) -> bool:
-        """Whether nothing was done since the last save but to add bytes at the end."""
+        """Whether the only change since the last save is bytes added at the end."""
         return not self.replaced and self.low >= self.base_size
 
     def _touched(self, low: int, at: datetime) -> None:
@@ -257,12 +260,12 @@ class Buffer:
 
 
 class File:
-    """One file: a memory, or what may become one.
+    """One file: a memory, or one that may become a memory.
 
-    `entry` is what is shown of it, made when it is asked for and forgotten when it changes.
-    `orphan` says that it was removed here: what is written to it goes with it. A file without
-    a parent is in no directory; one that is no orphan was removed or displaced elsewhere. Who has
-    it open still sees the attributes of `former`, the memory it was.
+    `entry` is its directory entry, built on demand and dropped when the file changes. `orphan`:
+    it was removed here, so that unsaved writes to it are discarded. A file without a parent is in
+    no directory; if it is no orphan, another client removed or displaced it. Programs that have
+    it open still see the attributes of `former`, the memory it was.
     """
 
     __slots__ = (
@@ -293,7 +296,7 @@ class File:
         self.orphan = False
 
     def show(self, mode: int) -> DirectoryEntry:
-        """Make and return what is shown of the file, whose type and permissions are *mode*."""
+        """Build and cache the file's entry; *mode* is its type and permissions."""
         buffer, memory = self.buffer, self.memory or self.former
         if buffer is not None:
             size, at = len(buffer.data), buffer.changed_at
@@ -309,19 +312,19 @@ class File:
 
     @property
     def has_attempt(self) -> bool:
-        """Whether a save of it is under way or waits to be tried again."""
+        """Whether a save of it is in flight or waits for a retry."""
         return self.work is not None and self.work.attempt is not None
 
     @property
     def unsaved(self) -> bool:
-        """Whether it holds bytes that the store should have and has not."""
+        """Whether it has bytes that are not yet in the store and should be."""
         if self.kind is Kind.SCRATCH or self.orphan:
             return False
         return (self.buffer is not None and self.buffer.unsaved) or self.has_attempt
 
 
 class Directory:
-    """One directory: there while something is below it, or because it is `local`: made here."""
+    """One directory: it exists while it has entries, or is `local`, created here."""
 
     __slots__ = ("changed_at", "children", "entry", "inode", "local", "name", "parent", "path")
 
@@ -333,7 +336,7 @@ class Directory:
         self.entry: DirectoryEntry | None = None
 
     def show(self, mode: int) -> DirectoryEntry:
-        """Make and return what is shown of the directory."""
+        """Build and cache the directory's entry."""
         attributes = Attributes(
             inode=self.inode, mode=mode, size=0, nlink=2, mtime_ns=nanoseconds(self.changed_at)
         )
@@ -362,13 +365,13 @@ def nanoseconds(at: datetime | None) -> int:
 
 
 class EditAttempt:
-    """Edits that were sent, or are about to be, under one id.
+    """Edits sent, or about to be sent, under one id.
 
-    Sent again it has the same edits and the same id, so that they are done once. In `doubt` it may
-    have been done, or be done later, though no answer came: until it is answered no other edit of
-    these files is sent. `commit` takes in the answer. `frozen` is the content that it saves, if it
-    saves one, and `kept` the entry in the spool that holds that; once it is `left` there for a
-    person or the next mount, what becomes of the edits changes nothing there.
+    A retry sends the same edits with the same id, so that they are applied once. In `doubt`, they
+    may have been applied, or be applied later, though no response came: until one comes, no other
+    edit of these files is sent. `commit` applies the response. `frozen` is the content that it
+    saves, if any, and `kept` the spool entry that holds it; once it is `left` there for a person
+    or the next mount, the outcome of the edits does not change the entry.
     """
 
     __slots__ = ("commit", "doubt", "edit_id", "edits", "frozen", "kept", "left", "tries")
@@ -387,12 +390,12 @@ class EditAttempt:
 
 
 class FileHandle:
-    """An open file. *content* is what it reads when the storage cannot be asked.
+    """An open file. *content* is what it reads while the storage is unavailable.
 
-    *content*, *sha256* and *memory_id* are also the base of what is written through it. `wrote`
-    says that bytes were written through it since the last save, `sent` that some are in a save that
-    has not succeeded yet, `failed` why those never will be saved, `poison` why no more can be
-    written, `dead` why nothing can be done with it at all.
+    *content*, *sha256* and *memory_id* are also the base of writes through it. `wrote`: bytes
+    were written through it since the last save. `sent`: some of its bytes are in a save that has
+    not succeeded yet. `failed`, `poison` and `dead` are errnos, 0 if none: `failed` of bytes that
+    will never be saved, `poison` of every further write, `dead` of every operation.
     """
 
     __slots__ = (
@@ -419,25 +422,24 @@ class FileHandle:
         self.wrote = self.sent = False
 
     def send(self) -> None:
-        """Let what was written through it be in a save."""
+        """Mark what was written through it as part of a save."""
         self.sent, self.wrote = self.sent or self.wrote, False
 
     def pin(self, content: bytes, sha256: str, memory_id: str | None) -> None:
-        """Let the handle stand on *content*, of *memory_id*, from now on."""
+        """Base the handle on *content* of the memory *memory_id*."""
         self.content, self.sha256, self.memory_id = content, sha256, memory_id
 
 
 class Work:
-    """What goes on with one file.
+    """Saves and timers under way for one file.
 
-    `turn` is held by who sends edits of it. `attempt` is the save that was sent last and did not
-    succeed yet; `unsure` another edit of the file of which no answer came. `due`: a close asked for
-    a save that could not be tried. `kept` is the entry in the spool that holds the unsaved bytes,
-    those of the attempt aside, as they were at `kept_version` of the buffer; `kept_id` is the id
-    under which they will be saved, `closed` what they were, and `spare` an entry before it that
-    holds a part of them still. `aside` is the path at which the store
-    still has the memory while its renaming to a backup waits. `retry` and `grace` end
-    what is to be done later.
+    `turn` is the file's lock, held while edits of it are sent. `attempt` is the last save sent
+    that has not succeeded yet; `unsure` another edit of the file that got no response. `due`: a
+    close requested a save that could not be tried. `kept` is the spool entry with the unsaved
+    bytes, without those of the attempt, as of `kept_version` of the buffer; `kept_id` is the edit
+    id under which they will be saved, `closed` their snapshot, and `spare` an older entry that
+    still holds a part of them. `aside` is the path at which the store still has the memory while
+    its rename to a backup is pending. `retry` and `grace` cancel timers.
     """
 
     __slots__ = (
@@ -475,7 +477,7 @@ class Work:
 
     @property
     def idle(self) -> bool:
-        """Whether there is nothing to remember."""
+        """Whether nothing is under way for the file."""
         return not (
             self.handles
             or self.turn
@@ -494,20 +496,20 @@ class Work:
         return any(handle.writable for handle in self.handles)
 
     def stop_retrying(self) -> None:
-        """Do not try the save again later."""
+        """Cancel the retry of the save."""
         cancel, self.retry = self.retry, None
         if cancel is not None:
             cancel()
 
     def stop_grace(self) -> None:
-        """Do not see later whether the file was meant."""
+        """Cancel the grace period of the file."""
         cancel, self.grace = self.grace, None
         if cancel is not None:
             cancel()
 
 
 def work_of(file: "File") -> Work:
-    """Return what goes on with *file*, from now on remembered."""
+    """Return the `Work` of *file*, created if it has none."""
     work = file.work
     if work is None:
         work = file.work = Work()
@@ -515,6 +517,6 @@ def work_of(file: "File") -> Work:
 
 
 def tidy(file: "File") -> None:
-    """Forget what goes on with *file* where that is nothing."""
+    """Drop the `Work` of *file* if it is idle."""
     if file.work is not None and file.work.idle:
         file.work = None

@@ -20,15 +20,15 @@ from holdfast.memories.stores.records import Memory
 
 
 class Closing:
-    """Ends the mounting of one store."""
+    """Save or spool the unsaved files of one store when its mount ends."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts, self._branch = parts, parts.branch
         self._away = False
-        """Whether the storage failed once: the others are not tried any more."""
+        """Whether the storage failed once: no further save is tried."""
 
     def run(self, over: Callable[[], bool]) -> int:
-        """Save everything that waits, until it is *over*; return how many had to be spooled."""
+        """Save all pending files until *over*(); return how many were spooled instead."""
         spooled = 0
         for file in self._waiting():
             saved = not over() and not self._away and self._save(file)
@@ -37,7 +37,7 @@ class Closing:
         return spooled
 
     def _waiting(self) -> list[File]:
-        """Return the files with something to be done, backups first."""
+        """Return the files with pending work, backups first."""
         with self._branch.lock:
             files = [
                 file for file in self._branch.tree.root.files() if file.work and not file.orphan
@@ -60,7 +60,7 @@ class Closing:
         return True
 
     def _leave(self, file: File) -> bool:
-        """Spool *file*; False when a run that was not waited for has, or is about to."""
+        """Spool *file*; return False if another run already does."""
         with self._branch.lock:
             if file in self._parts.left:
                 return False
@@ -80,13 +80,13 @@ _log = logging.getLogger(__name__)
 
 
 AGAIN_SECONDS = 1.0
-"""Until what could not be saved at the start is tried again."""
+"""Seconds until a save that failed at the start is retried."""
 
 Entry = tuple[SpoolEntry, Spooled, bytes]
 
 
 class Left(Struct, frozen=True):
-    """An entry of the spool that no longer fits, and is left for a person."""
+    """A spool entry that conflicts with the store and is left for a person."""
 
     entry: Path
     path: str
@@ -94,9 +94,10 @@ class Left(Struct, frozen=True):
 
 
 class _Before(NamedTuple):
-    """An entry that was just saved: what it was made on, what it held, and the head after it.
+    """An entry that was just saved: its base, its content, and the head after it.
 
-    One on the same base took its place, and the mount was killed before it removed it.
+    A later entry on the same base replaced it, and the mount was killed before it removed this
+    one.
     """
 
     base_sha256: str | None
@@ -105,7 +106,7 @@ class _Before(NamedTuple):
 
 
 class Recovery:
-    """Goes through the spool of one store, the oldest entry first."""
+    """Save the spool entries of one store, the oldest first."""
 
     def __init__(self, parts: Parts) -> None:
         self._branch = parts.branch
@@ -113,16 +114,16 @@ class Recovery:
         self._before: dict[str, _Before] = {}
 
     def run(self) -> list[Left]:
-        """Save what an earlier mount could not; return what is left for a person."""
+        """Save what an earlier mount could not; return the entries left for a person."""
         branch, spool = self._branch, self._branch.surroundings.spool
         if branch.refusal:
             return []
         return self._try(self._newest(spool.take(branch.source.id)))
 
     def _newest(self, entries: list[Entry]) -> list[Entry]:
-        """Return *entries* without those that a newer one took the place of: they have its id.
+        """Remove entries replaced by a newer one with the same id; return the rest.
 
-        Both are there when the mount was killed before it had removed the older.
+        Both exist if the mount was killed before it removed the older.
         """
         newest = {spooled.edit_id: kept for kept, spooled, _ in entries}
         for kept, spooled, _ in entries:
@@ -131,14 +132,14 @@ class Recovery:
         return [entry for entry in entries if newest[entry[1].edit_id] is entry[0]]
 
     def end(self) -> None:
-        """Let go of what could not be saved yet: it is for the next mount."""
+        """Release entries that could not be saved yet, for the next mount."""
         with self._branch.lock:
             waiting, self._waiting = self._waiting, []
         for kept, _, _ in waiting:
             self._branch.surroundings.spool.release(kept)
 
     def _try(self, entries: list[Entry]) -> list[Left]:
-        """Save *entries* in their order; once the storage is away, the rest waits."""
+        """Save *entries* in their order; once the storage fails, the rest waits."""
         branch, spool = self._branch, self._branch.surroundings.spool
         left: list[Left] = []
         for index, (kept, spooled, content) in enumerate(entries):
@@ -172,7 +173,10 @@ class Recovery:
         self._try(waiting)
 
     def _save(self, spooled: Spooled, content: bytes) -> bool:
-        """Save *content*; tell whether the store has it now. HoldfastError if it may later."""
+        """Save *content* and return whether the store has it now.
+
+        Raise HoldfastError if a retry may succeed.
+        """
         if spooled.errno not in _PASSING or content_fault(content, zeros=True):
             return False
         branch, head = self._branch, self._head(spooled)
@@ -185,7 +189,7 @@ class Recovery:
                 branch.apply((edit,), spooled.edit_id, branch.absorb)
                 self._saved(spooled, content)
         except IdempotencyMismatch:
-            # It was done, as an edit that looked different then.
+            # It was already applied, as a different edit with the same id.
             return True
         except HoldfastError as error:
             if passing(error):
@@ -203,7 +207,7 @@ class Recovery:
         self._before[spooled.path] = _Before(spooled.base_sha256, content, head.content_sha256)
 
     def _head(self, spooled: Spooled) -> Memory | None:
-        """Return the memory that the entry is of, by its id, else by its path."""
+        """Return the memory of the entry, found by its id, else by its path."""
         heads, tree = self._branch.heads, self._branch.tree
         file = heads.by_id.get(spooled.memory_id or "")
         if file is None:
@@ -212,7 +216,7 @@ class Recovery:
         return None if file is None else file.memory
 
     def _edit(self, spooled: Spooled, content: bytes, head: Memory | None) -> Save | None:
-        """Return how the entry is saved now; None if it does not fit any more."""
+        """Return the edit that saves the entry; None if the store has changed since."""
         path, memory_id, base = spooled.path, spooled.memory_id, spooled.base_sha256
         before = self._before.get(path)
         if head is None or before is None or before.sha256 != head.content_sha256:
@@ -234,7 +238,7 @@ class Recovery:
         )
 
     def _append(self, path: str, memory_id: str | None, text: str, head: Memory | None) -> Save:
-        """Return how *text* is put after *head*; alone, where what it was appended to is gone."""
+        """Return the edit that appends *text* to *head*; *text* alone if that was deleted."""
         if head is None:
             return Save(
                 path=path, content=text, memory_id=memory_id, base_sha256=_NONE, appended=text
@@ -250,4 +254,4 @@ class Recovery:
 
 
 _NONE = "0" * 64
-"""A hash that no head has: what is appended comes back alone where the memory is gone."""
+"""A hash that no head has, so that appended text is saved alone if its memory was deleted."""

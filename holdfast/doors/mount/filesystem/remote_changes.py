@@ -1,4 +1,4 @@
-"""Apply changes made elsewhere to the tree."""
+"""Apply changes by other clients to the tree."""
 
 from errno import EROFS, ESTALE
 
@@ -11,14 +11,14 @@ from holdfast.memories.stores.records import ChangesPage, Snapshot
 
 
 class Absorbing:
-    """Takes in what the feed of one store tells. Files with unsaved bytes keep them."""
+    """Apply the feed of one store. Files with unsaved bytes keep them."""
 
     def __init__(self, parts: Parts, handles: HandleTable) -> None:
         self._parts, self._branch, self._handles = parts, parts.branch, handles
         parts.branch.on_gone = self.lost
 
     def changed(self, changes: ChangesPage) -> None:
-        """Take in heads that changed, those of this mount's own edits for the second time."""
+        """Apply changed heads; this mount's own edits arrive here a second time."""
         branch = self._branch
         with branch.lock:
             if changes.changes:
@@ -29,17 +29,17 @@ class Absorbing:
                 else:
                     branch.heads.learn(change.memory, change.seq)
             branch.heads.passed(changes.seq)
-        self._heard(changes)
+        self._update_limits(changes)
 
     def resynced(self, snapshot: Snapshot) -> None:
-        """Take in all heads, after nothing was heard for a while."""
+        """Apply all heads after a gap in the feed."""
         with self._branch.lock:
             self._branch.turns.await_flights()
             self._branch.heads.resync(snapshot)
-        self._heard(snapshot)
+        self._update_limits(snapshot)
 
     def lost(self, error: HoldfastError) -> None:
-        """Take in why nothing is heard: the storage is away, or the store or its session is."""
+        """Record why the feed failed: storage down, store deleted or session over."""
         branch = self._branch
         if errno_of(error) == ESTALE:
             self._gone()
@@ -52,20 +52,20 @@ class Absorbing:
         branch.counts.tell("degraded", reason=getattr(error, "reason", type(error).__name__))
 
     def back(self) -> None:
-        """Take in that the storage is heard again."""
+        """Record that the feed works again."""
         self._branch.lost = None
         if self._branch.ended:
             self._branch.ended = False
             self._judge()
 
-    def _heard(self, told: ChangesPage | Snapshot) -> None:
+    def _update_limits(self, store: ChangesPage | Snapshot) -> None:
         branch = self._branch
-        if (told.cap, told.archived_at) != (branch.cap, branch.archived_at):
-            branch.cap, branch.archived_at = told.cap, told.archived_at
+        if (store.cap, store.archived_at) != (branch.cap, branch.archived_at):
+            branch.cap, branch.archived_at = store.cap, store.archived_at
             self._judge()
 
     def _judge(self) -> None:
-        """See whether the store can still be changed; what is unsaved is spooled if it cannot."""
+        """Check whether the store is still writable; if not, spool unsaved files."""
         branch = self._branch
         with branch.lock:
             before = branch.refusal
@@ -76,7 +76,7 @@ class Absorbing:
             self._close(file)
 
     def _close(self, file: File) -> None:
-        """Leave what is unsaved of *file* in the spool, and show its head."""
+        """Leave unsaved bytes of *file* in the spool, and show its head."""
         try:
             with self._branch.turns.of(file):
                 unsaved = file.unsaved
@@ -84,7 +84,7 @@ class Absorbing:
                     self._parts.keeping.leave_unsaved(file, EROFS)
                 self._show_head(file, unsaved=unsaved)
         except Unavailable:
-            # Its save is under way: the store refuses it, and that leaves it in the spool.
+            # Its save is in flight: the store refuses it, and that leaves it in the spool.
             return
 
     def _show_head(self, file: File, *, unsaved: bool) -> None:
@@ -107,7 +107,7 @@ class Absorbing:
                 branch.heads.put_back(file)
 
     def _gone(self) -> None:
-        """Let the directory be empty: the store was deleted, and what is unsaved goes with it."""
+        """Empty the directory of a deleted store; unsaved bytes are discarded."""
         branch = self._branch
         with branch.lock:
             if branch.gone:

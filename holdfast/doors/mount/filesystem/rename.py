@@ -25,10 +25,10 @@ Commit = Callable[[list[Applied]], None]
 
 
 class OneFile:
-    """*file*, which goes to *new*, in place of *target*, if that is there.
+    """Rename of *file* to *new*, replacing *target* if there is one.
 
-    *aside* is the memory that was at *new* until it was put aside for a backup. All turns are held
-    and nothing of the files is in doubt.
+    *aside* is the memory that was at *new* until it was renamed to a backup name. All file locks
+    are held and no edit of the files is in doubt.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class OneFile:
         self._aside = None if aside is file else aside
 
     def rename(self, *, noreplace: bool) -> None:
-        """Rename it, or raise OSError and change nothing."""
+        """Rename the file, or raise OSError and change nothing."""
         file, target = self._file, self._target
         over = None if target is None else target.memory
         if self._kind is Kind.SCRATCH:
@@ -66,12 +66,12 @@ class OneFile:
             self._parts.keeping.forget(target)
 
     def _only_made(self) -> bool:
-        """Whether nothing was written to it yet, by a program that still has it open."""
+        """Whether the file is empty and still open for writing."""
         work, buffer = work_of(self._file), self._file.buffer
         return work.written and work.kept is None and buffer is not None and not buffer.data
 
     def _move_here(self) -> None:
-        """Rename what the store does not have and is not to have yet."""
+        """Rename a file that is not in the store and not yet to be saved."""
         file, branch = self._file, self._branch
         if file.kind is Kind.SCRATCH:
             self._check(file.buffer)
@@ -83,7 +83,7 @@ class OneFile:
             self._parts.grace.arm(file)
 
     def _move(self, memory: Memory) -> None:
-        """Rename a memory to a name that no memory has, or put it aside for a backup."""
+        """Rename a memory to a free name; a backup name only takes effect after the grace."""
         file, branch, aside = self._file, self._branch, self._aside
         name = self._new[self._new.rindex("/") + 1 :]
         if self._target is None and aside is None and is_backup(name):
@@ -105,7 +105,10 @@ class OneFile:
         self._parts.keeping.renew(file)
 
     def _replace(self, over: Memory) -> None:
-        """Let what the file holds be the content of *over*, whose id goes on; the source goes."""
+        """Replace the content of *over* by that of the file, and remove the source.
+
+        The memory *over* keeps its id.
+        """
         file, branch, aside = self._file, self._branch, self._aside
         parted = branch.loaded(aside)[1] if aside is not None and aside.memory is over else None
         frozen, undo = self._frozen()
@@ -131,7 +134,7 @@ class OneFile:
             self._parts.saves.parted(aside, parted)
 
     def _save(self, *, noreplace: bool) -> None:
-        """Make the file a memory at its new name."""
+        """Save the file as a memory at its new name."""
         file, branch = self._file, self._branch
         frozen, undo = self._frozen()
         edit = Save(path=branch.in_store(self._new), content=frozen.content.decode(), new=noreplace)
@@ -143,7 +146,7 @@ class OneFile:
         self._send(edit, commit, undo)
 
     def _to_scratch(self, over: Memory | None) -> None:
-        """Let the file be scratch from now on: the store has it no more."""
+        """Turn the file into a scratch file and remove its memory from the store."""
         file, branch, source = self._file, self._branch, self._file.memory
         content = branch.loaded(file)[1]
         gone = [memory for memory in (source, over) if memory is not None]
@@ -176,7 +179,7 @@ class OneFile:
     def _send(
         self, edit: Edit, commit: Commit, undo: Callable[[], None], *, also: File | None = None
     ) -> None:
-        """Send *edit*, under the id that the spool knows of, if it does."""
+        """Send *edit*, under the id of its spool entry if there is a current one."""
         file = self._file
         work, buffer = work_of(file), file.buffer
         known = work.kept is not None and buffer and work.kept_version == buffer.version
@@ -187,7 +190,7 @@ class OneFile:
         except OSError:
             undo()
             if known and work.unsure is not None:
-                # The id is the edit's: what is kept needs one of its own.
+                # The edit in doubt uses this id: the spool entry needs one of its own.
                 work.kept_id, work.kept_version = "", -1
                 with suppress(OSError):
                     self._parts.grace.keep(file)
@@ -196,7 +199,7 @@ class OneFile:
         self._settled()
 
     def _settled(self) -> None:
-        """Let nothing wait any more that was waiting before."""
+        """Cancel timers and remove the spool entry if nothing is unsaved."""
         file, work = self._file, work_of(self._file)
         if not file.unsaved:
             work.stop_retrying()
@@ -205,7 +208,10 @@ class OneFile:
             self._parts.keeping.remove(kept)
 
     def _frozen(self) -> tuple[Frozen, Callable[[], None]]:
-        """Return what is sent of the file, and what takes it back; OSError if it is no memory's."""
+        """Return a snapshot of the file to send, and a function that undoes it.
+
+        Raise OSError if no memory can have this content.
+        """
         file, branch = self._file, self._branch
         self._check(file.buffer)
         if file.buffer is None:
@@ -241,7 +247,7 @@ class OneFile:
                 raise failure(fault)
 
     def _arrive(self, kind: Kind) -> None:
-        """Put the file where it goes, in place of the target; under the lock."""
+        """Move the file to its new path in the tree, replacing the target; under the lock."""
         file, branch, target = self._file, self._branch, self._target
         branch.heads.set_aside(file, None)
         if target is not None:
@@ -269,13 +275,13 @@ NOREPLACE = 1
 
 
 class Renaming:
-    """Renames, as one edit of the store or none."""
+    """Rename files and directories, each in at most one edit of the store."""
 
     def __init__(self, places: Places) -> None:
         self._places = places
 
     def rename(self, old: str, new: str, flags: int = 0) -> None:
-        """Let what is at *old* be at *new*, in place of what is there."""
+        """Rename *old* to *new*, replacing what is at *new*."""
         if flags & ~NOREPLACE:
             raise failure(EINVAL)
         parts = self._places.of(old, change=True)
@@ -289,7 +295,7 @@ class Renaming:
             raise oserror(error) from error
 
     def _renamed(self, parts: Parts, old: str, new: str, *, noreplace: bool) -> bool:
-        """Rename, or return False if what is at *new* came or went meanwhile."""
+        """Rename; return False if the target at *new* changed meanwhile."""
         node, target = parts.branch.tree.at(old), parts.branch.tree.at(new)
         if node is None:
             raise failure(ENOENT)
@@ -359,7 +365,7 @@ class Renaming:
                 branch.heads.set_aside(file, None)
             branch.tree.carry(directory, new)
             branch.absorb(applied)
-            # What was not there yet when the moves were listed is where it was.
+            # A file that appeared after the moves were listed goes back to its old path.
             for file in directory.files():
                 branch.heads.put_back(file)
 
@@ -373,7 +379,7 @@ class Renaming:
             parts.sending.send(working, (Move(moves=moves),), commit)
 
     def _moves(self, parts: Parts, directory: Directory, new: str) -> tuple[Moved, ...]:
-        """Return where every memory below *directory* goes; OSError if one cannot go there."""
+        """Return the moves of all memories below *directory*; OSError if one is refused."""
         branch, old = parts.branch, directory.path
         moves: list[Moved] = []
         for node in directory.below():
@@ -387,12 +393,12 @@ class Renaming:
         for former, file in branch.heads.aside.items():
             outside = not file.path.startswith(old + "/")
             if outside and former.startswith(old + "/") and file.memory is not None:
-                place = branch.in_store(file.path)
-                moves.append(Moved(memory_id=file.memory.id, path=place))
+                path = branch.in_store(file.path)
+                moves.append(Moved(memory_id=file.memory.id, path=path))
         return tuple(moves)
 
     def _carried(self, parts: Parts, file: File) -> None:
-        """Keep what waits under its new path."""
+        """Renew the spool entry and the grace timer of *file* under its new path."""
         parts.keeping.renew(file)
         if file.work is None or not file.unsaved or file.work.written:
             return
@@ -401,13 +407,13 @@ class Renaming:
 
 
 class Removing:
-    """Makes and removes directories, which live in the mount alone, and removes files."""
+    """Create and remove directories, which exist only in the mount, and remove files."""
 
     def __init__(self, places: Places) -> None:
         self._places = places
 
     def mkdir(self, path: str) -> None:
-        """Make a directory at *path*."""
+        """Create a directory at *path*."""
         parts = self._places.of(path, change=self._places.nodes.get(path) is None)
         branch = parts.branch
         if self._places.nodes.get(path) is not None:
@@ -442,7 +448,7 @@ class Removing:
             branch.heads.reconsider()
 
     def unlink(self, path: str) -> None:
-        """Remove the file at *path*; it stays where the storage fails."""
+        """Remove the file at *path*; it stays if the storage fails."""
         parts = self._places.of(path, change=True)
         branch = parts.branch
         file = branch.demand_file(path)
@@ -454,7 +460,7 @@ class Removing:
             raise oserror(error) from error
 
     def fsyncdir(self, path: str) -> None:
-        """Let nothing in the directory *path* wait to see whether it was meant."""
+        """End the grace period of the files in the directory *path*."""
         if path == "/":
             return
         parts = self._places.of(path)
@@ -484,27 +490,30 @@ class Removing:
         parts.keeping.forget(file)
 
     def _answer(self, parts: Parts, file: File) -> None:
-        """Let nothing be in doubt about *file*: it could be there again otherwise."""
+        """Resolve edits of *file* in doubt: otherwise it could reappear."""
         work = work_of(file)
         if work.unsure is not None or (work.attempt is not None and work.attempt.doubt):
             parts.saves.settle(file)
 
     def _leave_behind(self, parts: Parts, file: File) -> bool:
-        """Leave the memory of a backup to the file that is written in its place, if one is."""
+        """Hand the memory of the backup *file* to the file written at its old path.
+
+        Return False if there is no such file.
+        """
         branch, aside = parts.branch, work_of(file).aside
-        heir = None if aside is None else branch.tree.at(aside)
-        if not isinstance(heir, File) or heir.memory is not None or heir.kind is not Kind.PLAIN:
+        other = None if aside is None else branch.tree.at(aside)
+        if not isinstance(other, File) or other.memory is not None or other.kind is not Kind.PLAIN:
             return False
         with branch.lock:
             memory, seq = file.memory, file.seq
             branch.heads.set_aside(file, None)
             branch.heads.release(file)
             if memory is not None:
-                branch.heads.own(heir, memory, seq)
+                branch.heads.own(other, memory, seq)
         return True
 
     def _gone(self, parts: Parts, file: File) -> None:
-        """Let *file* be an orphan: who has it open goes on, and it goes with the last of them."""
+        """Make *file* an orphan: it exists until its last handle is closed."""
         branch = parts.branch
         branch.heads.set_aside(file, None)
         file.orphan = True

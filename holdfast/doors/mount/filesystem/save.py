@@ -1,9 +1,9 @@
 """Save a dirty buffer as a version.
 
-A save is sent under an id and takes the file as it is then; what is written meanwhile is for the
-next. One that fails for a passing reason stays what readers see and is sent again with the same
-id; a newer save takes its place, unless it may have been done, for then it is answered first. One
-that fails for good is left in the spool, and the head shows again.
+A save is sent under an id with a snapshot of the file; later writes belong to the next save. If it
+fails for a temporary reason, readers still see its content and it is retried with the same id; a
+newer save replaces it, unless it is in doubt, which is resolved first. If it fails permanently, it
+is left in the spool, and the head shows again.
 """
 
 import logging
@@ -26,20 +26,20 @@ from holdfast.memories.stores.edits import Edit, Remove, Save
 from holdfast.memories.stores.records import Applied
 
 _NOTHING = (Remove(memory_id="mem_" + "0" * 24),)
-"""An edit that changes nothing: there is no such memory."""
+"""An edit without effect: no memory has this id."""
 
 _log = logging.getLogger(__name__)
 
 
 def in_doubt(error: BaseException) -> bool:
-    """Tell whether what failed with *error* may have been done all the same."""
+    """Check whether an edit that failed with *error* may still have been applied."""
     if isinstance(error, Unavailable):
         return error.written is None
     return isinstance(error, EngineFault) or not isinstance(error, HoldfastError | OSError)
 
 
 class StoreWriter:
-    """Sends renames and removals. Who calls holds the files' turns."""
+    """Send renames and removals. Callers hold the files' locks."""
 
     def __init__(self, branch: Branch) -> None:
         self._branch = branch
@@ -68,10 +68,11 @@ class StoreWriter:
             raise failure(number) from error
 
     def answer(self, file: File) -> None:
-        """See what became of what was sent of *file* here; OSError if nobody can tell.
+        """Resolve the edit of *file* in doubt; OSError if that is not possible now.
 
-        Its program was told that it failed. So its id is used for what does nothing: was it not
-        done yet, it never will be; if it was, the answer to it is what it was then.
+        Its program already received an error. So the edit's id is used for an edit without
+        effect: if the original was not applied yet, it never will be; if it was, sending it again
+        returns the result that it had.
         """
         unsure = work_of(file).unsure
         if unsure is None:
@@ -89,13 +90,16 @@ class StoreWriter:
 
 
 class Keeping:
-    """Keeps what cannot be saved, or not yet. What cannot even be kept makes the mount unsafe."""
+    """Spool bytes that cannot be saved, or not yet; a failure makes the mount unsafe."""
 
     def __init__(self, branch: Branch) -> None:
         self._branch, self._spool = branch, branch.surroundings.spool
 
     def keep_attempt(self, file: File, attempt: EditAttempt, errno: int) -> bool:
-        """Keep what *attempt* saves, because of *errno*, in place of its entry; tell if it is."""
+        """Spool the content of *attempt*, which failed with *errno*.
+
+        The new entry replaces the attempt's old one. Return False if it cannot be written.
+        """
         frozen = attempt.frozen
         if frozen is None:
             return True
@@ -112,7 +116,7 @@ class Keeping:
         return kept is not None
 
     def leave_attempt(self, file: File, attempt: EditAttempt, errno: int) -> None:
-        """Leave what *attempt* could not save for a person."""
+        """Leave the content of *attempt* in the spool for a person."""
         attempt.left = True
         self.keep_attempt(file, attempt, errno)
         if attempt.kept is not None:
@@ -120,9 +124,10 @@ class Keeping:
             attempt.kept = None
 
     def keep_unsaved(self, file: File, frozen: Frozen, version: int, errno: int) -> bool:
-        """Keep *frozen*, which is unsaved of *file*, in place of its entry; tell if it is.
+        """Spool *frozen*, the unsaved content of *file*, in place of its old entry.
 
-        The entry has the id of the one before it, so that who finds both knows which is newer.
+        The entry has the edit id of the one it replaces, so that a recovery that finds both knows
+        which is newer. Return False if it cannot be written.
         """
         work = work_of(file)
         attempt = work.attempt
@@ -140,7 +145,7 @@ class Keeping:
         return kept is not None
 
     def secure(self, file: File, kept: SpoolEntry | None) -> bool:
-        """Have what is kept of *file* outlive a loss of power; tell if it does."""
+        """Sync the spool entry *kept* of *file* to disk; return whether that worked."""
         if kept is None:
             return True
         self._branch.kernel().step_aside()
@@ -152,14 +157,14 @@ class Keeping:
         return True
 
     def renew(self, file: File) -> None:
-        """Keep what is kept of *file* as what it is by now, after it was renamed."""
+        """Rewrite the spool entry of *file* after a rename."""
         work = file.work
         if work is not None and work.kept is not None and work.closed is not None:
             errno = 0 if file.kind is Kind.TRANSIENT else EIO
             self.keep_unsaved(file, work.closed, work.kept_version, errno)
 
     def leave_unsaved(self, file: File, errno: int) -> None:
-        """Leave all that is unsaved of *file* for a person, because of *errno*."""
+        """Leave all unsaved bytes of *file* in the spool for a person, with *errno*."""
         work, buffer = work_of(file), file.buffer
         if work.attempt is not None:
             self.leave_attempt(file, work.attempt, errno)
@@ -174,13 +179,13 @@ class Keeping:
             work.kept = None
 
     def remove(self, kept: SpoolEntry | None) -> None:
-        """Remove an entry whose bytes are saved, or whose file is removed."""
+        """Remove a spool entry whose bytes are saved, or whose file is removed."""
         if kept is not None:
             self._branch.kernel().step_aside()
             self._spool.remove(kept)
 
     def drop_saved(self, file: File) -> None:
-        """Remove what is kept of *file* if all of it is saved, by who had its turn meanwhile."""
+        """Remove the spool entries of *file* if another holder of its lock saved it."""
         with self._branch.lock:
             buffer, work = file.buffer, work_of(file)
             if buffer is not None and buffer.unsaved:
@@ -192,7 +197,7 @@ class Keeping:
             self.remove(kept)
 
     def forget(self, file: File) -> None:
-        """Remove what is kept of *file*, which is removed or saved otherwise."""
+        """Remove the spool entries of *file*, which was removed or saved otherwise."""
         work = file.work
         if work is None:
             return
@@ -240,7 +245,7 @@ class Keeping:
         content = appended if kind == "append" and appended is not None else frozen.content
         branch.kernel().step_aside()
         try:
-            # What did not fail was only closed: that is to outlive the process, and no more.
+            # Without an errno the file was only closed: it survives the process, not power loss.
             kept = self._spool.put(spooled, content, instead_of=instead_of, on_disk=bool(errno))
         except OSError as error:
             self._unsafe(file, error)
@@ -251,7 +256,7 @@ class Keeping:
         return kept
 
     def _unsafe(self, file: File, error: OSError) -> None:
-        """Take in that what is unsaved of *file* is in memory alone."""
+        """Record that the unsaved bytes of *file* are in memory only."""
         if file not in self._branch.unsafe:
             self._branch.unsafe.add(file)
             _log.error("unsaved data cannot be spooled: %s", error.strerror)
@@ -260,20 +265,20 @@ class Keeping:
 
 
 PAUSES = (0.25, 0.5, 1.0, 2.0, 4.0, 5.0)
-"""Seconds until a save that failed is tried again; the last again and again."""
+"""Seconds between retries of a failed save; the last value repeats."""
 
 
 class Saves:
-    """Saves the files of one store."""
+    """Save the files of one store."""
 
     def __init__(self, branch: Branch, keeping: Keeping, sending: StoreWriter) -> None:
         self._branch, self._keeping, self._sending = branch, keeping, sending
         self._around = branch.surroundings
         self.parted: Callable[[File, bytes], None] = lambda _file, _content: None
-        """Told of a backup that is no longer its memory, but a file with the content it had."""
+        """Called with a backup that was separated from its memory, and its content."""
 
     def save(self, file: File) -> None:
-        """Save all that was written to *file*; OSError once what failed is kept."""
+        """Save all that was written to *file*; if that fails, spool it and raise OSError."""
         try:
             with self.turn(file) as aside:
                 self.send_all(file, aside)
@@ -282,7 +287,10 @@ class Saves:
 
     @contextmanager
     def turn(self, file: File) -> Generator[File | None]:
-        """Have the turn of *file*, and of the memory that was put aside for it, which it gives."""
+        """Hold the lock of *file* and of the backup whose memory it replaces.
+
+        Yield that backup, or None.
+        """
         aside = self._branch.heads.aside.get(file.path)
         if aside is None or aside is file:
             with self._branch.turns.of(file):
@@ -292,7 +300,7 @@ class Saves:
                 yield aside
 
     def send_all(self, file: File, aside: File | None = None) -> None:
-        """Send what is unsaved of *file*, whose turn it is, and that of *aside*."""
+        """Send the unsaved bytes of *file*; its lock and that of *aside* are held."""
         with self._branch.lock:
             buffer, work = file.buffer, work_of(file)
             if file.orphan or buffer is None:
@@ -312,7 +320,7 @@ class Saves:
         self._send_new(file, aside)
 
     def settle(self, file: File) -> None:
-        """Let nothing be in doubt about *file*, whose turn it is; OSError if that cannot be."""
+        """Resolve edits of *file* in doubt, under its lock; OSError if not possible now."""
         self._sending.answer(file)
         work = work_of(file)
         attempt = work.attempt
@@ -326,12 +334,15 @@ class Saves:
             work.due = True
 
     def resume(self, file: File) -> None:
-        """Save later what a close of *file* asked for and what was held up."""
+        """Schedule a save of *file* that a close requested and that was delayed."""
         if file.work is not None and file.work.due:
             self._try_again(file)
 
     def refuse(self, file: File, number: int) -> OSError:
-        """Leave what is unsaved of *file* in the spool: it fails for good with *number*."""
+        """Leave unsaved bytes of *file* in the spool: the save fails permanently.
+
+        Return the OSError with the errno *number*.
+        """
         with self._branch.lock:
             buffer = file.buffer
             if buffer is None:
@@ -345,7 +356,7 @@ class Saves:
         return self._fail_for_good(file, attempt, number)
 
     def thaw(self, file: File, attempt: EditAttempt) -> None:
-        """Take *attempt*, which was not done, back into what is unsaved; under the lock."""
+        """Merge *attempt*, which was not applied, back into the buffer; under the lock."""
         work, buffer = work_of(file), file.buffer
         work.attempt = None
         work.stop_retrying()
@@ -361,7 +372,7 @@ class Saves:
             work.kept_version = -1 if changed else buffer.version
 
     def saved(self, file: File, frozen: Frozen, result: Applied) -> File:
-        """Take in that *frozen* of *file* was saved, as *result* says; under the lock."""
+        """Apply the *result* of saving *frozen* of *file*; under the lock."""
         branch, memory = self._branch, result.memories[0]
         file = branch.heads.own(file, memory, result.seq)
         if file.memory is None:
@@ -388,14 +399,14 @@ class Saves:
         return file
 
     def catch_up(self, file: File) -> None:
-        """Let *file*'s handles, and what is appended to it, stand on its head as it is by now."""
+        """Rebase the handles of *file*, and bytes appended to it, on its current head."""
         memory = file.memory
         if memory is None:
             return
         try:
             found, content = self._branch.content(file, memory)
         except HoldfastError as error:
-            # They stand on what they had: what is edited there is refused at its own save.
+            # They keep their old base: an edit on that is refused when it is saved.
             _log.info("the head of %s cannot be read: %s", memory.id, type(error).__name__)
             return
         with self._branch.lock:
@@ -406,7 +417,7 @@ class Saves:
                 buffer.rebase(content, memory_id=found.id, base_sha256=found.content_sha256)
 
     def _grow(self, file: File, content: bytes) -> bool:
-        """Take room for *content* in place of the base of what is appended to *file*."""
+        """Reserve bytes for *content* as the new base of bytes appended to *file*."""
         buffer = file.buffer
         more = len(content) - (buffer.base_size if buffer is not None else 0)
         if more > 0:
@@ -443,7 +454,7 @@ class Saves:
     def _attempt(
         self, file: File, frozen: Frozen, aside: File | None, content: bytes
     ) -> EditAttempt:
-        """Return how *frozen* is saved: on the memory of *aside*, if that was put aside for it."""
+        """Return the attempt to save *frozen*, as the memory of *aside* if there is one."""
         memory_id = file.memory.id if file.memory is not None else frozen.memory_id
         if aside is not None and aside.memory is not None:
             memory_id = aside.memory.id
@@ -465,9 +476,9 @@ class Saves:
         return EditAttempt((edit,), self._around.new_edit_id(), commit, frozen)
 
     def _adopt_kept(self, file: File, attempt: EditAttempt, version: int) -> None:
-        """Let the spool's entry of what *attempt* saves tell of it, under its id.
+        """Reuse the spool entry of *file* for *attempt*, with the entry's edit id.
 
-        So a crash between the answer and the entry's removal does not make it be done twice.
+        So a crash between the response and the entry's removal does not apply the edit twice.
         """
         work = work_of(file)
         kept, spare = work.kept, work.spare
@@ -499,7 +510,7 @@ class Saves:
                 self.catch_up(file)
 
     def _failed(self, file: File, attempt: EditAttempt, error: Exception) -> OSError:
-        """Keep what *attempt* could not save because of *error*; return what its program gets."""
+        """Spool *attempt* after *error* and schedule a retry; return the OSError to raise."""
         branch, number = self._branch, errno_of(error)
         branch.noted(error)
         if branch.gone:
@@ -522,7 +533,7 @@ class Saves:
         return failure(number)
 
     def _fail_for_good(self, file: File, attempt: EditAttempt, number: int) -> OSError:
-        """Leave what *attempt* could not save in the spool, and show the head again."""
+        """Leave *attempt* in the spool for a person, and show the head again."""
         branch, work, frozen = self._branch, work_of(file), attempt.frozen
         self._keeping.leave_attempt(file, attempt, number)
         memory_id = file.memory.id if file.memory else None
@@ -552,7 +563,7 @@ class Saves:
         return failure(number)
 
     def _put_off(self, file: File, error: Exception) -> OSError:
-        """Keep what of *file* could not even be sent, because of *error*, until it can be."""
+        """Spool the bytes of *file* that *error* kept from being sent; retry later."""
         number = errno_of(error)
         work = work_of(file)
         with self._branch.lock:
@@ -563,7 +574,7 @@ class Saves:
             buffer.thaw(frozen)
         fault = content_fault(frozen.content, zeros=frozen.zeros)
         self._keeping.keep_unsaved(file, frozen, version, fault or number)
-        # Whoever has the file's turn may have saved it meanwhile; then the next try drops this.
+        # The holder of the file's lock may have saved it meanwhile; then the next try drops this.
         work.due = True
         self._branch.counts.fail(number, size=len(frozen.content))
         self._try_again(file)

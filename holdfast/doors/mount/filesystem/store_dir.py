@@ -1,6 +1,6 @@
 """The directory of one mounted store, and its file locks.
 
-The lock is for the tree and is never held while the storage is asked.
+The lock protects the tree and is never held during a call to the storage.
 """
 
 import logging
@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 
 class StoreStatus(Struct, frozen=True, kw_only=True):
-    """One mounted store: what it is, what is under way, and what was counted since the start.
+    """Status of one mounted store, with counters since the start.
 
     `unsaved` and `retrying` count files, `spooled` entries, `hidden` memories that are not shown.
     """
@@ -52,7 +52,7 @@ class StoreStatus(Struct, frozen=True, kw_only=True):
 
 
 class MountStatus(Struct, frozen=True, kw_only=True):
-    """A mount: `ok`, `degraded`, `unsafe` or `stopping`, and its stores."""
+    """Status of a mount: `ok`, `degraded`, `unsafe` or `stopping`, and its stores."""
 
     state: str
     feed_lag_seconds: float
@@ -60,7 +60,7 @@ class MountStatus(Struct, frozen=True, kw_only=True):
 
 
 class StoreDirectoryStatus:
-    """What happened to one store since the start: counted, logged and told.
+    """Counters of one store since the start, with log lines and events.
 
     *ids* are those of the store; events carry them with sizes and errnos.
     """
@@ -72,17 +72,17 @@ class StoreDirectoryStatus:
         self.failed: dict[str, int] = {}
 
     def refuse(self, errno: int, *, size: int = 0) -> None:
-        """Count what was refused with *errno* before it was begun."""
+        """Count an operation refused with *errno* before it began."""
         name = _add(self.refused, errno)
         self.tell("refused", errno=name, size_bytes=size)
 
     def fail(self, errno: int, *, memory_id: str | None = None, size: int = 0) -> None:
-        """Count what failed with *errno*."""
+        """Count a failure with *errno*."""
         name = _add(self.failed, errno)
         self.tell("failed", memory_id, errno=name, size_bytes=size)
 
     def conflict(self, errno: int, *, memory_id: str | None = None) -> None:
-        """Count what lost to what was done elsewhere."""
+        """Count a save refused because of another client's change."""
         self.conflicts += 1
         self.tell("conflict", memory_id, errno=errorcode.get(errno, "EIO"))
 
@@ -113,9 +113,9 @@ def _add(counts: dict[str, int], errno: int) -> str:
 
 
 class FileLocks:
-    """The turns of one store's files, by the *lock* of the store.
+    """Locks of one store's files, under the *lock* of the store.
 
-    Who sends edits of a file holds its turn meanwhile, so that its saves are in order.
+    A thread holds a file's lock while it sends edits of it, so that saves of a file are in order.
     """
 
     def __init__(self, lock: RLock, surroundings: Surroundings) -> None:
@@ -126,7 +126,7 @@ class FileLocks:
 
     @contextmanager
     def of(self, *files: File) -> Generator[None]:
-        """Have the turn of all *files*, within the operation's time; else Unavailable."""
+        """Hold the locks of *files*; Unavailable after the operation's time limit."""
 
         def free() -> bool:
             return not self._alone and not any(file.work and file.work.turn for file in files)
@@ -148,7 +148,7 @@ class FileLocks:
 
     @contextmanager
     def of_all(self) -> Generator[None]:
-        """Have the turn of every file there is; else Unavailable."""
+        """Hold the locks of all files; Unavailable after the operation's time limit."""
         with self._lock:
             self._wait(lambda: not self._alone and not self._held)
             self._alone = True
@@ -161,7 +161,7 @@ class FileLocks:
 
     @contextmanager
     def flight(self) -> Generator[None]:
-        """Let edits be under way: the store may already be what the tree is not yet."""
+        """Mark edits as in flight: the store may be ahead of the tree."""
         flight = object()
         with self._lock:
             self._flights.add(flight)
@@ -173,7 +173,10 @@ class FileLocks:
                 self._freed.notify_all()
 
     def await_flights(self) -> None:
-        """Wait until the edits that are under way now are answered; the lock is held again then."""
+        """Wait until the edits now in flight have a response.
+
+        The lock is released meanwhile. The wait ends at the latest one second after the deadline.
+        """
         under_way = set(self._flights)
         limit = self._surroundings.options.deadline + 1
         self._freed.wait_for(lambda: not under_way & self._flights, limit)
@@ -184,7 +187,7 @@ class FileLocks:
         deadline = self._surroundings.options.deadline
         left = seconds_left(deadline)
         self._surroundings.kernel.step_aside()
-        # What is left then is for what it does when its turn has come, or to keep what it cannot.
+        # The rest of the time is for the work under the lock, or to spool what cannot be saved.
         if not self._freed.wait_for(free, deadline if left is None else max(0.0, left - SLACK)):
             raise Unavailable("Another save of the file is under way.", reason="busy")
 
@@ -229,10 +232,10 @@ class Branch:
         self.unsaved = Unsaved(self.tree, self.heads, surroundings)
         self.unsafe: set[File] = set()
         self.reads_on = 0
-        """How many of the next reads may be of a directory that is read file by file."""
+        """For how many more opens to read ahead: a directory may be read file by file."""
 
     def kernel(self) -> Kernel:
-        """Return whom to tell what changed."""
+        """Return the kernel to invalidate, replaced when a binding starts."""
         return self.surroundings.kernel
 
     def fill(self, snapshot: Snapshot) -> None:
@@ -243,13 +246,13 @@ class Branch:
             self.heads.resync(snapshot)
 
     def judge(self) -> None:
-        """See whether the store can be changed."""
+        """Update `refusal` and the shown permissions from the state of the store."""
         closed = self.read_only or self.ended or self.archived_at is not None
         self.refusal = ESTALE if self.gone else EROFS if closed else 0
         self.tree.set_writable(writable=not self.refusal)
 
     def demand_writable(self) -> None:
-        """Raise OSError if nothing can be changed."""
+        """Raise OSError if the store cannot be changed."""
         if self.refusal:
             raise failure(self.refusal)
 
@@ -260,7 +263,7 @@ class Branch:
     def apply(
         self, edits: Sequence[Edit], edit_id: str, commit: Callable[[list[Applied]], None]
     ) -> None:
-        """Send *edits* and take in what they came to with *commit*, under the lock."""
+        """Send *edits*, and pass their results to *commit* under the lock."""
         with self.turns.flight():
             left = seconds_left(self.surroundings.options.deadline)
             self.kernel().step_aside()
@@ -273,7 +276,7 @@ class Branch:
                 commit(applied)
 
     def absorb(self, applied: list[Applied]) -> None:
-        """Take in what edits came to whose sender is gone: as if done elsewhere."""
+        """Apply the results of edits without a waiting sender, like remote changes."""
         for each in applied:
             for id in each.deleted:
                 self.heads.lose(id, each.seq)
@@ -294,7 +297,7 @@ class Branch:
         return found, (found.content or "").encode()
 
     def loaded(self, file: File) -> tuple[Memory | None, bytes]:
-        """Return what is read of *file* now, or OSError: its unsaved bytes, or its head's."""
+        """Return the memory and bytes of *file*, unsaved or its head's; or OSError."""
         buffer, memory = file.buffer, file.memory
         if buffer is not None:
             return memory, bytes(buffer.data)
@@ -307,12 +310,12 @@ class Branch:
             raise oserror(error) from error
 
     def noted(self, error: BaseException) -> None:
-        """Take in what a failure says of the store itself."""
+        """Handle an error that shows that the store is deleted."""
         if isinstance(error, NotFound) and oserror(error).errno == ESTALE and not self.gone:
             self.on_gone(error)
 
     on_gone: Callable[[HoldfastError], None]
-    """What is done once the store turns out to be deleted."""
+    """Called once when the store turns out to be deleted."""
 
     def demand_file(self, path: str) -> File:
         """Return the file at *path*, or OSError."""

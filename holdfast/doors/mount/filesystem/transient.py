@@ -1,9 +1,9 @@
 """Temporary files, and their grace period.
 
-A temporary file that was closed is in the spool, on its disk once a program asks for that, and
-becomes a memory if it is still there after the grace. A memory renamed to a backup's name stays
-where it is in the store meanwhile: is its path written again, it is the same memory that was
-written, and the backup is a file of its own.
+A closed temporary file is in the spool, synced to disk on fsync, and becomes a memory if it still
+exists after the grace period. A memory renamed to a backup name keeps its path in the store until
+then: if that path is written again, the write is a version of the same memory, and the backup
+becomes a separate file.
 """
 
 import logging
@@ -34,7 +34,7 @@ class Grace:
         saves.parted = self._parted
 
     def close(self, file: File) -> None:
-        """Keep the temporary *file* as it is now; OSError if it cannot be a memory."""
+        """Spool the temporary *file* as it is now; OSError if it cannot be a memory."""
         try:
             with self._branch.turns.of(file):
                 self.keep(file)
@@ -42,7 +42,7 @@ class Grace:
             raise oserror(error) from error
 
     def sync(self, file: File) -> None:
-        """Keep the temporary *file* on disk as it is now; OSError as for `close`."""
+        """Spool the temporary *file* and sync it to disk; OSError as for `close`."""
         try:
             with self._branch.turns.of(file):
                 self.keep(file)
@@ -52,11 +52,11 @@ class Grace:
             raise oserror(error) from error
 
     def arm(self, file: File) -> None:
-        """Let *file*, which nobody writes any more, wait for its grace."""
+        """Start the grace period of *file*, which has no writer any more."""
         self._after(file, self._around.options.grace)
 
     def promote(self, file: File) -> None:
-        """Make the temporary *file* a memory, if it still is one that nobody writes."""
+        """Save the temporary *file* as a memory, if it still waits and has no writer."""
         try:
             with self._saves.turn(file) as aside:
                 work = work_of(file)
@@ -71,7 +71,10 @@ class Grace:
             self._branch.counts.promote(file.memory.id)
 
     def put_aside(self, file: File, path: str) -> None:
-        """Show the memory *file* at the backup's *path*, and see what comes; its turn is held."""
+        """Show the memory *file* at the backup *path* and start its grace period.
+
+        The file's lock is held. The store is not changed yet.
+        """
         branch, work = self._branch, work_of(file)
         with branch.lock:
             former = work.aside or file.path
@@ -82,7 +85,10 @@ class Grace:
         self.arm(file)
 
     def commit(self, file: File) -> None:
-        """Rename the memory put aside in the store as well; OSError, and it is back, if taken."""
+        """Rename the backup's memory in the store too.
+
+        Raise OSError if that fails; if the path is taken, the memory returns to its old path.
+        """
         try:
             with self._branch.turns.of(file):
                 work = work_of(file)
@@ -100,20 +106,20 @@ class Grace:
             self._saves.resume(file)
 
     def end(self, directory: Directory) -> None:
-        """Let no temporary file in *directory* itself wait: a program wants them on disk."""
+        """End the grace of temporary files directly in *directory*, for an fsync."""
         for child in list(directory.children.values()):
             if isinstance(child, File) and child.kind is Kind.TRANSIENT:
                 self.end_of(child)
 
     def end_of(self, file: File) -> None:
-        """Let *file* wait no longer."""
+        """End the grace period of *file*."""
         if file.work is not None and file.work.aside is not None:
             self.commit(file)
         elif self._waits(file) and not work_of(file).written:
             self.promote(file)
 
     def keep(self, file: File) -> None:
-        """Keep the temporary *file*, whose turn it is, as it is now; OSError as for `close`."""
+        """Spool the temporary *file*, under its lock; OSError as for `close`."""
         work = work_of(file)
         if file.kind is not Kind.TRANSIENT:
             self._saves.send_all(file)
@@ -133,7 +139,7 @@ class Grace:
         self._kept(file, version)
 
     def _kept(self, file: File, version: int) -> None:
-        """Take in that all that was written to *file* up to *version* is on disk."""
+        """Record that all writes to *file* up to *version* are spooled."""
         with self._branch.lock:
             buffer = file.buffer
             if buffer is not None and buffer.version == version:
@@ -148,7 +154,7 @@ class Grace:
         self._branch.absorb(applied)
 
     def _not_moved(self, file: File, *, passes: bool) -> None:
-        """Try again later, or put the memory back where the store has it."""
+        """Retry later, or move the file back to its path in the store."""
         with self._branch.lock:
             if work_of(file).aside is None:
                 return
@@ -158,7 +164,7 @@ class Grace:
         self.arm(file)
 
     def _parted(self, file: File, content: bytes) -> None:
-        """Keep the backup *file*, which is one of its own by now, and let it wait."""
+        """Spool the backup *file*, now separate from its memory, and start its grace."""
         del content
         if file.orphan or file.parent is None or file.buffer is None:
             return
@@ -185,7 +191,7 @@ class Grace:
 
 
 class Parts:
-    """The directory of one store, and what saves, keeps and promotes its files."""
+    """The directory of one store, with the objects that save and spool its files."""
 
     def __init__(self, branch: Branch) -> None:
         self.branch = branch
@@ -194,10 +200,10 @@ class Parts:
         self.saves = Saves(branch, self.keeping, self.sending)
         self.grace = Grace(branch, self.saves, self.keeping, self.sending)
         self.left: set[File] = set()
-        """What was unsaved at the end, and is left in the spool."""
+        """Files that were unsaved at the stop and are left in the spool."""
 
     def close(self, file: File) -> None:
-        """Do what a close of *file* asks for, after something was written; OSError if it fails."""
+        """Save or spool *file* after a close with writes; OSError if that fails."""
         if file.orphan or file.kind is Kind.SCRATCH:
             return
         if file.kind is Kind.TRANSIENT:
@@ -206,7 +212,7 @@ class Parts:
             self.saves.save(file)
 
     def sync(self, file: File) -> None:
-        """Do what an fsync of *file* asks for; OSError if it fails."""
+        """Save *file*, or sync its spool entry, for an fsync; OSError if that fails."""
         if file.kind is Kind.TRANSIENT and not file.orphan:
             self.grace.sync(file)
         else:

@@ -1,7 +1,7 @@
 """The tree of a mounted store: paths, heads, unsaved files.
 
-All stores of a mount share one dictionary from path to file or directory, so that a look-up is a
-look-up. Who changes a tree holds its store's lock; who looks up a path need not.
+All stores of a mount share one dictionary from path to file or directory, so that a look-up is one
+dictionary access. Changes to a tree require its store's lock; look-ups do not.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,10 @@ WRITE_BITS = 0o222
 
 
 class Tree:
-    """The files and directories below *prefix*, `/<slug>`, in *nodes*, which trees share."""
+    """The files and directories of one store below *prefix*, `/<slug>`.
+
+    They are in *nodes*, the dictionary that the trees of a mount share.
+    """
 
     def __init__(
         self,
@@ -47,11 +50,11 @@ class Tree:
         nodes[prefix] = self.root
 
     def at(self, path: str) -> Node | None:
-        """Return what is at *path*, or None."""
+        """Return the file or directory at *path*, or None."""
         return self._nodes.get(path)
 
     def show(self, node: Node) -> DirectoryEntry:
-        """Return what is shown of *node*, from now on without asking again."""
+        """Build and cache the directory entry of *node*."""
         mode = FILE | 0o644 if isinstance(node, File) else DIRECTORY | 0o755
         return node.show(mode if self.writable else mode & ~WRITE_BITS)
 
@@ -60,9 +63,10 @@ class Tree:
         return File(next(self._inodes), path, kind=kind)
 
     def attach(self, file: File, path: str) -> None:
-        """Put *file*, which is nowhere, at *path*, with the directories above it.
+        """Put *file*, which is detached, at *path*, and create the directories above it.
 
-        A file in its way is taken out; below a directory that is not empty it stays nowhere.
+        A file in its way is detached. If a directory that is not empty is there, *file* stays
+        detached.
         """
         parent, present = self._above(path), self._nodes.get(path)
         if isinstance(present, File):
@@ -79,14 +83,14 @@ class Tree:
         self._changed(parent)
 
     def detach(self, file: File, *, here: bool) -> None:
-        """Take *file* out of its directory; *here*: by this mount, so that directories stay."""
+        """Detach *file* from its directory; *here*: by this mount, so directories stay."""
         parent, name = file.parent, file.name
         if parent is not None:
             self._take(file)
             self._left(parent, name, here=here)
 
     def move(self, file: File, path: str, *, here: bool) -> None:
-        """Put *file* at *path*, which is free."""
+        """Move *file* to *path*, which is free."""
         parent, name = file.parent, file.name
         if parent is not None:
             self._take(file)
@@ -95,7 +99,7 @@ class Tree:
             self._left(parent, name, here=here)
 
     def _prune(self, directory: Directory) -> None:
-        """Remove *directory* and those above it that are empty and not made here."""
+        """Remove *directory* and those above it that are empty and not created here."""
         while not directory.children and not directory.local and directory.parent is not None:
             parent = directory.parent
             self.remove(directory)
@@ -103,7 +107,7 @@ class Tree:
             directory = parent
 
     def make(self, path: str, *, local: bool) -> Directory:
-        """Make a directory at *path*, and those above it."""
+        """Create a directory at *path*, and those above it."""
         parent = self._above(path)
         made = Directory(next(self._inodes), path, local=local, at=self._now())
         made.parent = parent
@@ -122,9 +126,9 @@ class Tree:
             directory.parent = None
 
     def carry(self, directory: Directory, path: str) -> None:
-        """Move *directory* and all below it to *path*, in place of what is there.
+        """Move *directory* and all below it to *path*, replacing a file there.
 
-        A directory that is there by now takes in what is below this one.
+        If a directory exists at *path*, the two are merged.
         """
         former = directory.parent
         self.remove(directory)
@@ -135,13 +139,13 @@ class Tree:
         self._graft(directory, self._above(path), path[path.rindex("/") + 1 :])
 
     def _graft(self, node: Node, parent: Directory, name: str) -> None:
-        """Put *node*, which is nowhere, and all below it, into *parent* as *name*."""
+        """Put *node*, which is detached, and all below it, into *parent* as *name*."""
         present = parent.children.get(name)
         if isinstance(present, File):
             self.detach(present, here=False)
         if isinstance(present, Directory):
             if isinstance(node, File):
-                # What the store has below the name will show where its memory is.
+                # The feed will show the memory of *node* at its path in the store.
                 node.parent = None
                 return
             present.local = present.local or node.local
@@ -167,7 +171,7 @@ class Tree:
                 self._kernel().forget_content(node.path)
 
     def file_above(self, path: str) -> File | None:
-        """Return the file that sits where *path* needs a directory, or None."""
+        """Return the file that is where *path* needs a directory, or None."""
         end = path.rfind("/")
         while end > 0:
             node = self._nodes.get(path[:end])
@@ -184,7 +188,7 @@ class Tree:
             self._changed(parent)
 
     def _left(self, parent: Directory, name: str, *, here: bool) -> None:
-        """See whether *parent* stays, from which *name* was taken."""
+        """Remove *parent* if empty after *name* was detached; keep it if *here*."""
         if here:
             parent.local = parent.local or not parent.children
             return
@@ -193,7 +197,7 @@ class Tree:
         self._prune(parent)
 
     def _above(self, path: str) -> Directory:
-        """Return the directory of *path*, made if it is not there; a file in its place goes."""
+        """Return the directory of *path*; create it if missing, replacing a file."""
         above = path[: path.rindex("/")]
         node = self._nodes.get(above)
         if isinstance(node, File):
@@ -206,17 +210,17 @@ class Tree:
 
 
 ROOM = 64 * MIB
-"""Bytes of unsaved files, and again of scratch files, in RAM at once."""
+"""Byte budget of unsaved files in RAM, and the same again for scratch files."""
 
 
 class BufferBudget:
-    """How many bytes of one sort may be in memory; threads share it."""
+    """Byte budget of buffers in memory, shared by threads."""
 
     def __init__(self, limit: int = ROOM) -> None:
         self._left, self._lock = limit, Lock()
 
     def take(self, size: int) -> bool:
-        """Take room for *size* more bytes; False, and none is taken, if there is not that much."""
+        """Reserve *size* bytes; return False and reserve none if fewer remain."""
         with self._lock:
             if size > self._left:
                 return False
@@ -224,20 +228,21 @@ class BufferBudget:
             return True
 
     def claim(self, size: int) -> None:
-        """Take room for *size* more bytes, whether there is that much or not."""
+        """Reserve *size* bytes even if fewer remain."""
         with self._lock:
             self._left -= size
 
     def give(self, size: int) -> None:
-        """Give back the room of *size* bytes."""
+        """Release *size* reserved bytes."""
         with self._lock:
             self._left += size
 
 
 class Surroundings(Struct, kw_only=True):
-    """What all stores of a mount share. The binding may put its kernel in before the start.
+    """State that all stores of a mount share.
 
-    `hurried`: there is no time left to save what is unsaved, so that it is spooled.
+    A binding may set `kernel` before the start. `hurried`: no time is left to save unsaved files,
+    so they are spooled.
     """
 
     options: MountOptions
@@ -257,13 +262,13 @@ class Surroundings(Struct, kw_only=True):
         return self.ids.new("edit", to_microseconds(self.clock.now()))
 
 
-# Every head comes with the store's number at which it was one, so that what is told late never
-# undoes what is known. A memory whose name no directory can show, or at whose place a file lies
-# that the store does not have, is hidden: kept here until there is room.
+# Every head comes with the store's sequence number at which it was the head, so that a late change
+# never undoes a newer one. A memory is hidden while no directory can show its name, or while a
+# file that the store does not have is at its path.
 
 
 class _Room(Enum):
-    """Whether a memory can be shown where it is: LATER, what is known of its place is newer."""
+    """Whether a memory can be shown at its path; LATER: the path has a newer change."""
 
     FREE = "free"
     NONE = "none"
@@ -271,24 +276,24 @@ class _Room(Enum):
 
 
 class HeadTable:
-    """The memories of one store, by id. Who calls holds the store's lock."""
+    """The memories of one store, by id. Callers hold the store's lock."""
 
     def __init__(
         self, tree: Tree, *, kernel: Callable[[], Kernel], on_hidden: Callable[[str], None]
     ) -> None:
         self._tree, self._kernel, self._on_hidden = tree, kernel, on_hidden
         self.aside: dict[str, File] = {}
-        """Files whose renaming to a backup waits, by the path that their memories still have."""
+        """Files with a pending rename to a backup, by the path of their memories in the store."""
         self.by_id: dict[str, File] = {}
         self.hidden: dict[str, tuple[Memory, int]] = {}
         self._gone: dict[str, int] = {}
-        """Numbers at which memories went, until the feed is past them."""
+        """Sequence numbers of deletions by memory id, until the feed is past them."""
 
     def __len__(self) -> int:
         return len(self.by_id) + len(self.hidden)
 
     def resync(self, snapshot: Snapshot) -> None:
-        """Take in all heads at one moment: what is not among them is gone, unless it is newer."""
+        """Apply a snapshot of all heads: others were deleted, unless they are newer."""
         present = {memory.id for memory in snapshot.memories}
         for id in [*self.by_id, *self.hidden]:
             if id not in present:
@@ -298,7 +303,7 @@ class HeadTable:
         self.passed(snapshot.seq)
 
     def learn(self, memory: Memory, seq: int) -> None:
-        """Take in that *memory* was the head of its memory at *seq*."""
+        """Record that *memory* was the head of its memory at *seq*."""
         file = self.by_id.get(memory.id)
         if file is not None:
             self._update(file, memory, seq)
@@ -308,7 +313,7 @@ class HeadTable:
                 self._place_new(memory, seq)
 
     def lose(self, memory_id: str, seq: int, *, here: bool = False) -> None:
-        """Take in that a memory was gone at *seq*; *here*: this mount removed it."""
+        """Record that a memory was deleted at *seq*; *here*: this mount removed it."""
         file = self.by_id.get(memory_id)
         if file is None:
             if self.hidden.get(memory_id, (None, -1))[1] <= seq:
@@ -326,12 +331,12 @@ class HeadTable:
             self.reconsider()
 
     def passed(self, seq: int) -> None:
-        """Forget which memories went up to *seq*: nothing older will be told any more."""
+        """Forget deletions up to *seq*: no older change will arrive any more."""
         if self._gone:
             self._gone = {id: at for id, at in self._gone.items() if at > seq}
 
     def own(self, file: File, memory: Memory, seq: int) -> File:
-        """Take in that a save of *file* made *memory* the head at *seq*; return its file."""
+        """Record that a save of *file* made *memory* the head at *seq*; return its file."""
         if self._gone.get(memory.id, -1) >= seq:
             return file
         known = self.by_id.get(memory.id)
@@ -351,32 +356,32 @@ class HeadTable:
         return file
 
     def release(self, file: File) -> None:
-        """Let *file* no longer be its memory, which another file is about to be."""
+        """Separate *file* from its memory."""
         if file.memory is not None:
             self.by_id.pop(file.memory.id, None)
             file.memory, file.former, file.entry = None, file.memory, None
 
     def end(self, memory_id: str, seq: int) -> None:
-        """Take in that this mount removed a memory at *seq* and that no file is it any more."""
+        """Record that this mount removed a memory at *seq*, and release its file."""
         file = self.by_id.get(memory_id)
         if file is not None:
             self.release(file)
         self._gone[memory_id] = seq
 
     def put_back(self, file: File) -> None:
-        """Put *file*, whose renaming here failed, where its memory is."""
+        """Move *file*, which could not be renamed, back to the path of its memory."""
         self._forget_aside(file)
         if file.memory is not None:
             self._follow(file, file.memory)
 
-    def glimpse(self, file: File, asked: Memory, found: Memory) -> None:
-        """Take in that the head of *file* is *found* where *asked* was; nobody said since when."""
-        if file.memory is asked and found.memory_version_id != asked.memory_version_id:
+    def glimpse(self, file: File, known: Memory, found: Memory) -> None:
+        """Record *found* as the head of *file*, if still *known*; its seq is unknown."""
+        if file.memory is known and found.memory_version_id != known.memory_version_id:
             file.memory, file.entry = found, None
             self._kernel().forget_content(file.path)
 
     def reconsider(self) -> None:
-        """Show what is hidden no longer for a reason."""
+        """Show hidden memories that can be shown now."""
         for memory, seq in list(self.hidden.values()):
             if is_shown(memory.path):
                 del self.hidden[memory.id]
@@ -398,7 +403,10 @@ class HeadTable:
         self._follow(file, memory)
 
     def set_aside(self, file: File, path: str | None) -> None:
-        """Note that the memory of *file* is still at *path*, or that it is where it is shown."""
+        """Record the path that the memory of *file* still has in the store.
+
+        None: it is where it is shown.
+        """
         if path is None and file.work is None:
             return
         work = work_of(file)
@@ -413,7 +421,7 @@ class HeadTable:
             self.set_aside(file, None)
 
     def _follow(self, file: File, memory: Memory) -> None:
-        """Put *file* where *memory* is, unless its renaming here waits to be told to the store."""
+        """Move *file* to the path of *memory*, unless its rename here is still pending."""
         aside = file.work.aside if file.work is not None else None
         full = self._tree.prefix + memory.path
         if file.parent is not None and full in (file.path, aside):
@@ -453,7 +461,7 @@ class HeadTable:
             self._kernel().forget_content(file.parent.path)
 
     def _become(self, file: File, memory: Memory, seq: int) -> None:
-        """Let *file*, which the store did not have, be *memory*."""
+        """Assign *memory* to *file*, which had none."""
         self.by_id[memory.id] = file
         file.memory, file.seq, file.entry = memory, seq, None
 
@@ -464,10 +472,10 @@ class HeadTable:
             self._on_hidden(memory.id)
 
     def _make_room(self, path: str, seq: int) -> _Room:
-        """Make *path* free for a memory that was there at *seq*, or say why it cannot be there.
+        """Free *path* for a memory that was there at *seq*, or return why it cannot be.
 
-        What is told of another memory in its way comes later in the order of the store, so that
-        one is taken out until then. A file that the store does not have stays at the path itself.
+        A memory in its way is detached: its own change comes later in the order of the store. A
+        file that the store does not have stays at the path itself.
         """
         present = self._tree.at(path)
         standing = present.files() if isinstance(present, Directory) else []
@@ -485,14 +493,14 @@ class HeadTable:
         return _Room.FREE
 
     def _clear(self, directory: Directory) -> None:
-        """Remove *directory*, below which no file is."""
+        """Remove *directory*, which has no files below it."""
         for each in [*reversed(list(directory.below())), directory]:
             if isinstance(each, Directory):
                 self._tree.remove(each)
         self._kernel().forget_name(directory.path.rpartition("/")[0], directory.name)
 
     def _merge(self, file: File, known: File) -> File:
-        """Let two files that turn out to be one memory be one; return it."""
+        """Merge two files that turn out to be the same memory; return the remaining one."""
         kept, other = (known, file) if file.parent is None else (file, known)
         if other is known:
             self._tree.detach(known, here=False)
@@ -510,32 +518,32 @@ class HeadTable:
 
 
 class Unsaved:
-    """Begins and forgets what is written to files. Who calls holds the store's lock."""
+    """Start and drop buffers of unsaved bytes. Callers hold the store's lock."""
 
     def __init__(self, tree: Tree, heads: HeadTable, surroundings: Surroundings) -> None:
         self._tree, self._heads, self._surroundings = tree, heads, surroundings
 
     def room(self, file: File) -> BufferBudget:
-        """Return the room that the bytes of *file* take."""
+        """Return the byte budget that the bytes of *file* count towards."""
         around = self._surroundings
         return around.scratch if file.kind is Kind.SCRATCH else around.unsaved
 
     def begin(self, file: File, buffer: Buffer) -> Buffer:
-        """Let *buffer* be what is written to *file*; ENOSPC if it is too much."""
+        """Make *buffer* the unsaved content of *file*; ENOSPC over the byte budget."""
         if not self.room(file).take(len(buffer.data)):
             raise failure(ENOSPC)
         file.buffer, file.entry = buffer, None
         return buffer
 
     def drop(self, file: File) -> None:
-        """Forget what was written to *file*."""
+        """Drop the buffer of *file* and release its bytes."""
         buffer, file.buffer = file.buffer, None
         file.entry = None
         if buffer is not None:
             self.room(file).give(len(buffer.data))
 
     def part(self, file: File, content: bytes) -> None:
-        """Let the backup *file* be a file of its own, of *content*: its memory stayed behind."""
+        """Separate the backup *file*, with *content*, from its memory."""
         self._heads.release(file)
         self._heads.set_aside(file, None)
         file.kind = Kind.TRANSIENT
@@ -547,7 +555,7 @@ class Unsaved:
         file.entry = None
 
     def vanish(self, file: File) -> None:
-        """Let *file*, which the store does not have, be nowhere."""
+        """Detach *file*, which the store does not have."""
         if file.parent is not None:
             self._tree.detach(file, here=False)
             self._heads.reconsider()

@@ -1,1 +1,1 @@
-"""The binding to libfuse: requests received, translated, answered, and names forgotten."""
+"""FUSE binding of the mount, on libfuse 3."""

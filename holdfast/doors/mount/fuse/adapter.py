@@ -1,6 +1,6 @@
-"""The binding to libfuse, through mfusepy.
+"""Binding to libfuse, through mfusepy.
 
-Of mfusepy only the descriptions of libfuse's structures are used. Its class `FUSE` decodes names
+Only mfusepy's descriptions of libfuse's structures are used. Its class `FUSE` decodes names
 strictly, drops rename's flags, answers `readdir` without offsets, makes EINVAL of exceptions it
 does not know, and replaces signal handlers.
 """
@@ -34,36 +34,36 @@ from holdfast.doors.mount.process.unmount import detach
 logger = logging.getLogger(__name__)
 
 REMEMBERED = 60.0
-"""Seconds for which the kernel keeps attributes and names, unless told otherwise."""
+"""Seconds for which the kernel caches attributes and names, unless they are invalidated."""
 NOTICES_SINCE = 12
-"""The minor version of the protocol since which it can be told."""
+"""First minor version of the protocol with invalidation notices."""
 LINGER = 1.0
 """Seconds that open handles have after a stop, and threads after the end."""
 OPTIONS = ("subtype=holdfast", "nosuid", "nodev")
 FOR_OTHERS = ("allow_other", "default_permissions")
 
-# What the kernel can do, as `fuse_common.h` has it. Locks are held by the kernel itself; reading
-# requests through a pipe costs a call more.
+# Capabilities of the kernel, from `fuse_common.h`. Locks are held by the kernel itself; reading
+# requests through a pipe costs one more call.
 POSIX_LOCKS, SPLICE_READ, FLOCK_LOCKS = 1 << 1, 1 << 9, 1 << 10
 READDIRPLUS, READDIRPLUS_AUTO = 1 << 13, 1 << 14
 
 NAMING = frozenset({protocol.LOOKUP, protocol.CREATE, protocol.MKDIR})
 """Requests about a name in the directory that is their node."""
 WITH_ATTRIBUTES = 2
-"""FUSE_FILL_DIR_PLUS: an entry comes with all that `stat` shows."""
+"""FUSE_FILL_DIR_PLUS: an entry comes with its attributes."""
 BLOCK = 4096
 SECTOR = 512
 
 
 def text(path: bytes | None) -> str:
-    """Return *path* as the core takes it: what is not UTF-8 stays for it to refuse."""
+    """Decode *path* for the core, which refuses bytes that are not UTF-8."""
     return path.decode("utf-8", "surrogateescape") if path else ""
 
 
 class Adapter:
-    """Answers libfuse from *core*: a method for each function of its table, under its name.
+    """Callbacks for libfuse: one method for each function of its table, on *core*.
 
-    Pointers come as numbers. A path is None where libfuse gives a handle.
+    Pointers are numbers. A path is None where libfuse passes a handle.
     """
 
     def __init__(self, core: Operations) -> None:
@@ -80,7 +80,7 @@ class Adapter:
         self._pack = packing(stat, "st_ino", "st_nlink", "st_mode", *sizes, *times)
         self._stat_bytes = ctypes.sizeof(stat)
         self._handle_at: int = self._structures.fuse_file_info.fh.offset
-        # Filling takes a moment, so that giving up the interpreter for it would only cost.
+        # A fill is short: releasing the interpreter lock for it would only cost time.
         self._filler = ctypes.PYFUNCTYPE(
             ctypes.c_int,
             *(ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_longlong, ctypes.c_int),
@@ -146,9 +146,9 @@ class Adapter:
     def _readdir(
         self, _path: None, into: int, filler: int, offset: int, info: int, plus: int
     ) -> None:
-        """Give what fits, each with its place, so that reading goes on after it.
+        """Fill in the entries that fit, each with the offset at which to continue.
 
-        What does not fit is not even tried: libfuse would count it as known to the kernel.
+        An entry that does not fit is not tried: libfuse would count it as known to the kernel.
         """
         listing, request = self._listings[self._handle(info)], self.present.request
         entries = listing.entries(self._core, self.touched, anew=not offset)
@@ -172,11 +172,11 @@ class Adapter:
         self._core.fsyncdir(self._listings[self._handle(info)].path)
 
     def _open(self, path: bytes, info: int) -> None:
-        """Open; the kernel keeps the pages it has if the file is still what they are of.
+        """Open a file; the kernel keeps its cached pages if the content is unchanged.
 
-        libfuse's `auto_cache` asks the same, by a second call from outside. The kernel opens what
-        it believes to be there: where that is gone meanwhile, ESTALE has it look the name up again,
-        and make the file if that is wanted; ENOENT would be the program's.
+        libfuse's `auto_cache` checks the same with a second request. The kernel opens a node that
+        it has cached: if that was deleted meanwhile, ESTALE makes it look the name up again, and
+        create the file if requested; ENOENT would go to the program.
         """
         opened, name = self._structures.fuse_file_info.from_address(info), text(path)
         request = self.present.request
@@ -237,12 +237,12 @@ class Adapter:
 
     def _statfs(self, path: bytes, answer: int) -> None:
         space = self._core.statfs(text(path))
-        told = self._structures.c_statvfs.from_address(answer)
-        told.f_bsize = told.f_frsize = BLOCK
-        told.f_blocks, told.f_bfree = space.blocks, space.free_blocks
-        told.f_files, told.f_ffree = space.files, space.free_files
-        told.f_bavail, told.f_favail = space.free_blocks, space.free_files
-        told.f_namemax = space.name_max
+        reply = self._structures.c_statvfs.from_address(answer)
+        reply.f_bsize = reply.f_frsize = BLOCK
+        reply.f_blocks, reply.f_bfree = space.blocks, space.free_blocks
+        reply.f_files, reply.f_ffree = space.files, space.free_files
+        reply.f_bavail, reply.f_favail = space.free_blocks, space.free_files
+        reply.f_namemax = space.name_max
 
     def _getxattr(self, path: bytes, name: bytes, answer: int | None, size: int) -> int:
         return fitted(self._core.getxattr(text(path), text(name)), answer, size)
@@ -259,14 +259,14 @@ class Adapter:
 
 
 def plainly(kind: Any) -> Any:
-    """Return how a callback takes an argument of *kind*: a pointer to a structure as a number."""
+    """Return the ctypes type of an argument of *kind*; structure pointers are numbers."""
     return kind if isinstance(getattr(kind, "_type_", None), str) else ctypes.c_void_p
 
 
 def fitted(value: bytes, answer: int | None, size: int) -> int:
-    """Copy *value* to *answer*, which takes *size* bytes; return its length.
+    """Copy *value* to *answer*, which has room for *size* bytes; return its length.
 
-    Without *size* the length alone was asked for. Raises ERANGE.
+    With *size* 0 only the length is returned. Raise ERANGE if *value* does not fit.
     """
     if size and answer is not None:
         if len(value) > size:
@@ -276,19 +276,19 @@ def fitted(value: bytes, answer: int | None, size: int) -> int:
 
 
 def guarded(method: Callable[..., int | None]) -> Callable[..., int]:
-    """Return *method* as libfuse may call it: what it raises becomes a negative errno."""
+    """Wrap *method* for libfuse: an exception becomes a negative errno."""
 
     def call(*arguments: object) -> int:
         try:
             return method(*arguments) or 0
-        except BaseException as error:  # noqa: BLE001 - the kernel waits for an answer
+        except BaseException as error:  # noqa: BLE001 - the kernel waits for a reply
             return -errno_of(error, method.__name__[1:])
 
     return call
 
 
 def leave(directory: Path) -> None:
-    """Detach the mount at *directory*, if it is this process's: another may be there by now."""
+    """Detach the mount at *directory* if it is this process's, not a later one."""
     mounted = at(directory)
     if mounted is None or mounted.pid != os.getpid():
         return
@@ -307,14 +307,14 @@ def serve(
     stop: threading.Event,
     ready: Callable[[], None],
 ) -> None:
-    """Mount *core* at *directory* and answer until it is unmounted.
+    """Mount *core* at *directory* and serve requests until it is unmounted.
 
-    *ready* is called once the first `ls` works. Set *stop* to have it detached; it is set here
-    when the mount was ended from outside. After a stop, handles that are still open have a second
-    to be closed; then they get ENOTCONN. Raises Refused without libfuse, MountFailed where the
-    mount is not permitted. No signal handler is touched.
+    *ready* is called once the first `ls` works. Set *stop* to detach the mount; it is set here if
+    the mount is ended from outside. After a stop, open handles have one second to be closed; then
+    they get ENOTCONN. Raise Refused without libfuse, MountFailed if the mount is not permitted.
+    Signal handlers are not changed.
     """
-    # Where it is in the list of mounts, found before nothing there answers any more.
+    # Its path in the mount table, resolved while the mount still answers.
     place = Path(os.path.realpath(directory))
     adapter, notices = Adapter(core), KernelInvalidator()
     options = [f"fsname={source_of(os.getpid())}", *OPTIONS, *(FOR_OTHERS if allow_other else ())]

@@ -1,8 +1,8 @@
 """Receive kernel requests and dispatch them, with fast paths.
 
-Who holds the token receives a request, answers it and goes on, so work that waits for nothing
-runs on one thread without switches. A handler that is about to wait gives the token away
-(`step_aside`), answers from its own thread, and waits in line afterwards.
+The thread that holds the token receives a request, answers it and continues, so work without waits
+runs on one thread without switches. A handler that is about to wait releases the token
+(`step_aside`), answers from its own thread, and queues for the token afterwards.
 """
 
 import errno
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 THREADS = 16
 
 EXCLUSIVE = frozenset({protocol.UNLINK, protocol.RMDIR, protocol.RENAME, protocol.RENAME2})
-"""Requests for which libfuse locks a name: others that touch it wait inside libfuse."""
+"""Requests for which libfuse locks a name: other requests for it wait inside libfuse."""
 NAMELESS = frozenset(
     {
         protocol.FORGET,
@@ -36,21 +36,22 @@ NAMELESS = frozenset(
         protocol.RELEASEDIR,
     }
 )
-"""Requests for which libfuse locks no name, so that they never wait for one."""
+"""Requests for which libfuse locks no name: they never wait for such a lock."""
 
 
 Direct = Callable[[Request], bool]
-"""Answers a request past libfuse; or prepares it for libfuse, and returns False."""
+"""Answer a request without libfuse, or prepare it for libfuse and return False."""
 
 
-def _nobody() -> None:
-    """Tell nobody."""
+def _ignore() -> None:
+    """Do nothing."""
 
 
 class FuseDispatcher:
-    """Receives requests from *fd* and answers them from *direct*, by opcode, or through libfuse.
+    """Receive requests from *fd* and answer them, by *direct* or through libfuse.
 
-    *process_at* gives, for the address of a buffer, what answers the requests read into it.
+    *direct* has handlers by opcode. *process_at* returns, for the address of a buffer, the
+    function that answers requests in it.
     """
 
     def __init__(
@@ -69,20 +70,23 @@ class FuseDispatcher:
         self._in_line = 0
         self._exclusive = 0
         self._closed = False
-        self._tell: Callable[[], None] = _nobody
+        self._on_end: Callable[[], None] = _ignore
         self.begun = threading.Event()
-        """Set once the kernel's greeting was answered: from now on `ls` works."""
+        """Set once the kernel's INIT request was answered: from then on `ls` works."""
         self.ended = threading.Event()
         """Set once the kernel has closed the connection."""
 
     def start(self, *, ended: Callable[[], None]) -> None:
-        """Begin to receive; *ended* is called once the kernel has closed the connection."""
-        self._tell = ended
+        """Start receiving; *ended* is called once the kernel has closed the connection."""
+        self._on_end = ended
         with self._mutex:
             self._add_thread()
 
     def step_aside(self) -> None:
-        """Let another thread receive: the present one is about to wait. Harmless elsewhere."""
+        """Let another thread receive, as this one is about to wait.
+
+        On a thread without the token this does nothing.
+        """
         if self._leader != get_ident():
             return
         with self._mutex:
@@ -92,7 +96,7 @@ class FuseDispatcher:
         self._token.release()
 
     def close(self) -> None:
-        """Answer every further request that the connection is gone, until the kernel closes it."""
+        """Answer all further requests with ENOTCONN."""
         self._closed = True
 
     def join(self, seconds: float) -> bool:
@@ -103,7 +107,7 @@ class FuseDispatcher:
         return not any(thread.is_alive() for thread in self._threads)
 
     def _add_thread(self) -> None:
-        """Start one more thread, which waits in line at once."""
+        """Start one more thread, which queues for the token at once."""
         self._in_line += 1
         name = f"holdfast-mount-{len(self._threads)}"
         thread = threading.Thread(target=self._serve, name=name, daemon=True)
@@ -132,7 +136,7 @@ class FuseDispatcher:
                 self._in_line += 1
 
     def _took_token(self, me: int) -> bool:
-        """Wait in line for the token; return False once there is nothing to receive any more."""
+        """Wait for the token; return False once the connection has ended."""
         self._token.acquire()
         with self._mutex:
             self._in_line -= 1
@@ -143,7 +147,7 @@ class FuseDispatcher:
         return True
 
     def _failed(self, error: OSError) -> None:
-        """Go on if the request was only withdrawn before it was read; else the end has come."""
+        """Continue if the request was withdrawn before it was read; else end."""
         if error.errno in (errno.ENOENT, errno.EAGAIN):
             return
         if error.errno not in (errno.ENODEV, errno.ECONNABORTED):
@@ -151,10 +155,10 @@ class FuseDispatcher:
         self.ended.set()
         self._leader = 0
         self._token.release()
-        self._tell()
+        self._on_end()
 
     def _answer(self, request: Request) -> None:
-        """Answer *request*, past libfuse or through it."""
+        """Answer *request*, directly or through libfuse."""
         opcode = request.opcode
         if self._closed:
             request.refuse(errno.ENOTCONN)
@@ -172,7 +176,7 @@ class FuseDispatcher:
             self.begun.set()
 
     def _answer_exclusive(self, request: Request) -> None:
-        """Answer a request that may wait for a name, and for which others may."""
+        """Answer a request that locks names, on a thread without the token."""
         with self._mutex:
             self._exclusive += 1
         try:
@@ -183,15 +187,18 @@ class FuseDispatcher:
                 self._exclusive -= 1
 
 
-# libfuse would look nothing up for them, and takes as long again as the core does.
+# These requests need no look-up by libfuse, which would take as long again as the core does.
 
 CAPABILITY = b"security.capability\0"
 SETTLE = 0.1
-"""Seconds that a failed save waits at most, so that who sees it fail also sees what holds now."""
+"""Seconds that a failed save waits at most for its notices to reach the kernel.
+
+A program that sees the save fail then also sees the current content.
+"""
 
 
 def errno_of(error: BaseException, operation: str) -> int:
-    """Return the errno that *error*, raised by *operation*, is answered with."""
+    """Return the errno of *error*; log it and return EIO if it has none."""
     if isinstance(error, OSError) and error.errno:
         return error.errno
     logger.error("%s failed", operation, exc_info=error)
@@ -199,12 +206,12 @@ def errno_of(error: BaseException, operation: str) -> int:
 
 
 def answered(operation: str, direct: Direct) -> Direct:
-    """Return *direct* for *operation*, so that whatever it raises is answered with an errno."""
+    """Wrap *direct* for *operation* so that any exception is answered with an errno."""
 
     def call(request: Request) -> bool:
         try:
             return direct(request)
-        except BaseException as error:  # noqa: BLE001 - the kernel waits for an answer
+        except BaseException as error:  # noqa: BLE001 - the kernel waits for a reply
             request.refuse(errno_of(error, operation))
             return True
 
@@ -212,7 +219,7 @@ def answered(operation: str, direct: Direct) -> Direct:
 
 
 class Requests:
-    """Answers from *core*."""
+    """Answer requests directly from *core*, without libfuse."""
 
     def __init__(
         self, core: Operations, opening: OpenFiles, *, touched: Touched, notices: KernelInvalidator
@@ -222,7 +229,7 @@ class Requests:
         self._used = opening.nameless.used
 
     def table(self) -> dict[int, Direct]:
-        """Return what answers which opcode."""
+        """Return the handlers by opcode."""
         return {
             protocol.OPEN: answered("open", self._opening.open),
             protocol.READ: answered("read", self._read),
@@ -270,17 +277,20 @@ class Requests:
         return True
 
     def _getxattr(self, request: Request) -> bool:
-        """Answer what the kernel asks before each write; libfuse 3.14 cannot switch it off."""
+        """Answer ENODATA to `security.capability`, requested before each write.
+
+        libfuse 3.14 cannot switch that request off.
+        """
         if not request.buffer.startswith(CAPABILITY, protocol.ATTRIBUTE_AT):
             return False
         request.refuse(errno.ENODATA)
         return True
 
     def _ioctl(self, request: Request) -> bool:
-        """Refuse: Python asks each file that it opens whether it is a terminal."""
+        """Answer ENOTTY: Python checks each file that it opens for a terminal."""
         request.refuse(errno.ENOTTY)
         return True
 
     def _interrupt(self, _request: Request) -> bool:
-        """Do nothing: a request is answered within the deadline, interrupted or not."""
+        """Do nothing: every request is answered within the deadline."""
         return True

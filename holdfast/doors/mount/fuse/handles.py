@@ -1,8 +1,8 @@
 """Handles of open files, unlinked files and listings.
 
 libfuse's path interface finds a node by its name, so that `fstat` of an unlinked file would fail,
-and with it every temporary file that is unlinked before it is used. By a handle it finds it: the
-request is given that of the open file.
+and with it every temporary file that is unlinked before it is used. With a handle it succeeds, so
+the handle of the open file is written into the request.
 """
 
 import os
@@ -15,18 +15,18 @@ from holdfast.doors.mount.fuse.kernel import DirectoryEntry, Operations
 from holdfast.doors.mount.fuse.protocol import BY_HANDLE, HEADER_BYTES, Request
 
 NOBODY = 1 << 63
-"""A bit that no request of the kernel has in its unique id: it drops the answer."""
+"""A bit that no unique id of the kernel has set: the kernel drops a reply with it."""
 
 
 class OpenFile(NamedTuple):
-    """An open file: where it was opened or has been renamed to, and by whom."""
+    """An open file: its path, updated on renames, and the thread that opened it."""
 
     path: str
     pid: int
 
 
 class Nameless:
-    """Which open files have lost their name, and which node each of them is."""
+    """Open files without a name (unlinked), and the node of each."""
 
     def __init__(self) -> None:
         self._opened: dict[int, OpenFile] = {}
@@ -35,7 +35,7 @@ class Nameless:
         self._lost: dict[int, OpenFile] = {}
 
     def opened(self, handle: int, path: str, request: Request) -> None:
-        """Note that *handle* was opened by *request*; of a new file the node is not known yet."""
+        """Record that *request* opened *handle*; a new file's node is not known yet."""
         self._opened[handle] = OpenFile(path, request.pid)
         if request.opcode == protocol.OPEN:
             self._nodes[handle] = request.node
@@ -43,7 +43,7 @@ class Nameless:
             self._unplaced.add(handle)
 
     def used(self, handle: int, node: int) -> None:
-        """Note that *handle* is of *node*, as reading and writing tell."""
+        """Record that *handle* belongs to *node*, as seen in a read or write request."""
         if handle in self._unplaced:
             self._unplaced.discard(handle)
             self._nodes[handle] = node
@@ -56,40 +56,40 @@ class Nameless:
         self._unplaced.discard(handle)
 
     def removed(self, path: str) -> None:
-        """Note that *path* is no name any more."""
+        """Record that *path* was unlinked."""
         for handle, opened in [*self._opened.items()]:
             if opened.path == path:
                 self._lost[handle] = opened
                 del self._opened[handle]
 
     def moved(self, old: str, new: str) -> None:
-        """Note that *new* is what was *old*."""
+        """Record that *old* was renamed to *new*."""
         self.removed(new)
         for handle, opened in [*self._opened.items()]:
             self._opened[handle] = opened._replace(path=after(opened.path, old, new))
 
     def getattr(self, request: Request) -> bool:
-        """Have a GETATTR of a file that lost its name answered by its handle."""
+        """Add its handle to a GETATTR of an unlinked file."""
         if self._lost:
             handle = self._handle(request.node) or self._suspect(request)
             give(handle, request, protocol.GETATTR_BY_HANDLE)
         return False
 
     def setattr(self, request: Request) -> bool:
-        """Have a SETATTR of a file that lost its name answered by its handle."""
+        """Add its handle to a SETATTR of an unlinked file."""
         if self._lost:
             give(self._handle(request.node), request, protocol.SETATTR_BY_HANDLE)
         return False
 
     def _handle(self, node: int) -> int | None:
-        """Return a handle of *node*, if that has lost its name."""
+        """Return a handle of *node* if it was unlinked, else None."""
         return next((each for each in self._lost if self._nodes.get(each) == node), None)
 
     def _suspect(self, request: Request) -> int | None:
-        """Return the handle of a file that was made, lost its name, and was not used since.
+        """Return the handle of a file that was created, unlinked and not used since.
 
-        Which node it is nobody has said. So libfuse is asked first, with an answer for nobody:
-        what it finds has a name.
+        Its node is unknown. So libfuse processes the request first, with a reply that the kernel
+        drops: a node that it finds has a name.
         """
         mine = [
             handle
@@ -100,14 +100,14 @@ class Nameless:
 
 
 def give(handle: int | None, request: Request, flag: int) -> None:
-    """Write *handle* into *request*, unless there is none, or it has one."""
+    """Write *handle*, if not None, into *request*, unless that already has one."""
     flags, _, _ = BY_HANDLE.unpack_from(request.buffer, HEADER_BYTES)
     if handle is not None and not flags & flag:
         BY_HANDLE.pack_into(request.buffer, HEADER_BYTES, flags | flag, 0, handle)
 
 
 def found(request: Request) -> bool:
-    """Return whether libfuse finds a name for what *request* asks the attributes of."""
+    """Return whether libfuse finds a name for the node of a GETATTR *request*."""
     request.reached = False
     unique = protocol.UNIQUE
     unique.pack_into(request.buffer, protocol.UNIQUE_AT, request.unique | NOBODY)
@@ -116,14 +116,14 @@ def found(request: Request) -> bool:
     return request.reached
 
 
-# libfuse counts who has a file open only to hide files that are unlinked, which is switched off.
+# libfuse counts open handles only to hide unlinked files, which is switched off.
 
 NODES = 10_000
-"""Nodes whose path is remembered: past them libfuse is asked again."""
+"""Nodes with a cached path; over this limit the cache is cleared and libfuse resolves them."""
 
 
 class OpenFiles:
-    """The files that are opened, and the paths of those that were."""
+    """Open and release files directly, with a cache of the paths of nodes."""
 
     def __init__(self, core: Operations, touched: Touched) -> None:
         self._core, self._touched = core, touched
@@ -141,7 +141,7 @@ class OpenFiles:
         try:
             handle, keep = self.opened(path, flags, request)
         except FileNotFoundError:
-            return False  # it is just being renamed, perhaps: libfuse knows
+            return False  # perhaps a rename is in progress: libfuse knows the path
         answer = protocol.KEEP_CACHE if keep else 0
         if flags & os.O_ACCMODE == os.O_RDONLY:
             answer |= protocol.NO_FLUSH
@@ -150,7 +150,7 @@ class OpenFiles:
         return True
 
     def opened(self, path: str, flags: int, request: Request) -> tuple[int, bool]:
-        """Open the file; return its handle, and whether the kernel's pages are of what it is."""
+        """Open the file; return its handle, and whether the kernel's pages are current."""
         handle = self._core.open(path, flags)
         self.nameless.opened(handle, path, request)
         if flags & os.O_TRUNC:
@@ -158,11 +158,11 @@ class OpenFiles:
         try:
             now = self._core.getattr(path, handle)
         except OSError:
-            return handle, False  # it is open all the same
+            return handle, False  # the file is open nevertheless
         return handle, self._pages.are_of(request.node, now)
 
     def created(self, path: str, flags: int, request: Request) -> int:
-        """Make the file, and return its handle."""
+        """Create the file and return its handle."""
         handle = self._core.create(path, flags)
         self.nameless.opened(handle, path, request)
         self._touched()
@@ -176,34 +176,34 @@ class OpenFiles:
         return True
 
     def closed(self, handle: int) -> None:
-        """Give *handle* back."""
+        """Release *handle*."""
         self.nameless.released(handle)
         self._core.release(handle)
 
     def learn(self, node: int, path: str) -> None:
-        """Remember that *node* is at *path*."""
+        """Cache *path* as the path of *node*."""
         if len(self._paths) >= NODES:
             self._forget()
         self._paths[node], self._nodes[path] = path, node
 
     def removed(self, path: str) -> None:
-        """Note that *path* is no name any more."""
+        """Record that *path* was unlinked."""
         self.nameless.removed(path)
         self._paths.pop(self._nodes.pop(path, 0), None)
 
     def moved(self, old: str, new: str) -> None:
-        """Note that *new* is what was *old*; libfuse knows what all below is called now."""
+        """Record that *old* was renamed to *new*; clear the cache, as paths below changed."""
         self.nameless.moved(old, new)
         self._forget()
 
     def _forget(self) -> None:
-        """Ask libfuse again for every path."""
+        """Clear the cache of paths."""
         self._paths.clear()
         self._nodes.clear()
 
 
 class Listing:
-    """An open directory: the names it had when reading began, with what they are now."""
+    """An open directory: its names at the first read, with their current entries."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -214,7 +214,10 @@ class Listing:
     def entries(
         self, core: Operations, touched: Touched, *, anew: bool
     ) -> Sequence[DirectoryEntry | None]:
-        """Return the entries, at the places they have since reading began; None: gone."""
+        """Return the entries in the order of the first read; None for a removed one.
+
+        *anew* starts a new read.
+        """
         if not anew and self._as_of == touched.last:
             return self._entries
         self._as_of = touched.last

@@ -1,4 +1,4 @@
-"""What the kernel must forget: which node a directory is, and the threads that tell it."""
+"""Invalidate the kernel's caches through notices."""
 
 import logging
 import os
@@ -12,9 +12,9 @@ from holdfast.doors.mount.fuse.kernel import Attributes
 logger = logging.getLogger(__name__)
 
 THREADS = 4
-"""A notice waits while a request changes its directory; those of others go past it."""
+"""A notice waits while a request changes its directory; notices of other directories do not."""
 PAGES = 10_000
-"""Nodes whose content is remembered: past them all are forgotten, which costs a read each."""
+"""Nodes with recorded content; over this limit all are dropped, which costs a read each."""
 ROOT = 1
 """The kernel's node id of the directory that is mounted."""
 
@@ -22,28 +22,28 @@ Notice = Callable[[], object]
 
 
 def after(path: str, old: str, new: str) -> str:
-    """Return what *path* is called after *old* was renamed to *new*."""
+    """Return *path* as it is after *old* was renamed to *new*."""
     return new + path[len(old) :] if path == old or path.startswith(f"{old}/") else path
 
 
 class Touched:
-    """Tells whether names or attributes may have changed: call it after each change."""
+    """Change counter of names and attributes: call it after each change."""
 
     def __init__(self) -> None:
         self._numbers = count(1)
         self.last = 0
-        """A number that no earlier moment had."""
+        """The number of the last change, which only grows."""
 
     def __call__(self) -> None:
-        """Note that something may have changed."""
+        """Record that something may have changed."""
         self.last = next(self._numbers)
 
 
 class Directories:
-    """The kernel's node id of each directory in which it has asked for a name.
+    """The kernel's node id of each directory in which it has looked up a name.
 
     libfuse's path interface hides node ids, but a name can only be dropped by its directory's.
-    An id that is out of date does no harm: the kernel knows no such name there.
+    A stale id does no harm: the kernel knows no such name there.
     """
 
     def __init__(self) -> None:
@@ -51,15 +51,15 @@ class Directories:
         self._mutex = threading.Lock()
 
     def learn(self, directory: str, node: int) -> None:
-        """Remember that *directory* is *node*."""
+        """Record that *directory* is *node*."""
         self._nodes[directory or "/"] = node
 
     def node(self, directory: str) -> int | None:
-        """Return the node of *directory*, or None if the kernel never asked for a name in it."""
+        """Return the node of *directory*, None if the kernel looked up no name in it."""
         return self._nodes.get(directory)
 
     def moved(self, old: str, new: str) -> None:
-        """Carry what is known of *old*, and of all below it, over to *new*."""
+        """Move the node ids of *old*, and of all below it, to *new*."""
         with self._mutex:
             for path in [*self._nodes]:
                 if (now := after(path, old, new)) != path:
@@ -71,13 +71,13 @@ class Directories:
 
 
 class CachedPages:
-    """Of which content the kernel's pages of each node are."""
+    """The content (inode, mtime, size) that the kernel's pages of each node are from."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[int, int, int]] = {}
 
     def are_of(self, node: int, attributes: Attributes) -> bool:
-        """Return whether the pages of *node* are of what it is now; from now on they are."""
+        """Return whether the pages of *node* are current, and record them as current."""
         content = attributes.inode, attributes.mtime_ns, attributes.size
         if self._known.get(node) == content:
             return True
@@ -88,7 +88,7 @@ class CachedPages:
 
 
 class KernelInvalidator:
-    """Sends notices from threads of their own, which hold no lock; those of one directory in turn.
+    """Send notices to the kernel from separate threads, in order for each directory.
 
     Inside a handler a notice would wait for a lock of the kernel that the request itself holds.
     """
@@ -96,14 +96,14 @@ class KernelInvalidator:
     def __init__(self) -> None:
         self._waiting: dict[str, deque[Notice]] = {}
         self._free: deque[str] = deque()
-        """The directories that have notices, and no thread that sends them."""
+        """The directories with notices that no thread is sending."""
         self._change = threading.Condition()
         self._threads: list[threading.Thread] = []
         self._idle = 0
         self._closed = False
 
     def put(self, directory: str, notice: Notice) -> None:
-        """Send *notice*, which is about *directory* or something in it, soon."""
+        """Queue *notice*, which is about *directory* or an entry in it."""
         with self._change:
             if self._closed:
                 return
@@ -120,12 +120,12 @@ class KernelInvalidator:
             self._change.notify_all()
 
     def settle(self, seconds: float) -> bool:
-        """Wait at most *seconds* until what was put has been sent; return whether it has."""
+        """Wait at most *seconds* until the queue is empty; return whether it is."""
         with self._change:
             return self._change.wait_for(lambda: not self._waiting, timeout=seconds)
 
     def close(self, seconds: float) -> bool:
-        """Send nothing more; return whether every thread ended within *seconds* each."""
+        """Stop sending; return whether all threads ended, within *seconds* each."""
         with self._change:
             self._closed = True
             self._change.notify_all()
@@ -134,7 +134,7 @@ class KernelInvalidator:
         return not any(thread.is_alive() for thread in self._threads)
 
     def _work(self) -> None:
-        """Send what comes, until closed."""
+        """Send queued notices until closed."""
         while directory := self._taken():
             while notice := self._next(directory):
                 try:
@@ -151,7 +151,7 @@ class KernelInvalidator:
             return None if self._closed else self._free.popleft()
 
     def _next(self, directory: str) -> Notice | None:
-        """Return the next notice of *directory*; None, and the directory is given up, if none."""
+        """Return the next notice of *directory*; release it and return None if none."""
         with self._change:
             waiting = self._waiting[directory]
             if waiting and not self._closed:
@@ -162,9 +162,9 @@ class KernelInvalidator:
 
 
 class Forgetting:
-    """The kernel, as the core speaks to it (`kernel.Kernel`).
+    """The `kernel.Kernel` of a FUSE mount: invalidate caches through notices.
 
-    *drop_content* of a path returns False where libfuse does not know the path; *drop_name* takes
+    *drop_content* of a path returns False if libfuse does not know the path; *drop_name* takes
     a directory's node and a name in it.
     """
 
@@ -183,24 +183,24 @@ class Forgetting:
         self._notices, self._directories, self._touched = notices, directories, touched
 
     def forget_content(self, path: str) -> None:
-        """Drop what the kernel knows of the data and attributes of *path*."""
+        """Invalidate the kernel's data and attributes of *path*."""
         self._touched()
         directory, _, name = path.rpartition("/")
         place = directory or "/"
         self._notices.put(place, lambda: self._send_content(path, place, name))
 
     def forget_name(self, directory: str, name: str) -> None:
-        """Drop what the kernel knows of *name* in *directory*."""
+        """Invalidate the kernel's entry *name* in *directory*."""
         self._touched()
         self._notices.put(directory, lambda: self._send_name(directory, name))
 
     def _send_content(self, path: str, directory: str, name: str) -> None:
-        """Send it; by name where the path may just be becoming known, to be known anew."""
+        """Invalidate by path, or by name if libfuse may not know the path yet."""
         if not self._drop_content(os.fsencode(path)):
             self._send_name(directory, name)
 
     def _send_name(self, directory: str, name: str) -> None:
-        """Send it, if the kernel has ever asked for a name in *directory*."""
+        """Invalidate the name, if the kernel ever looked up a name in *directory*."""
         node = self._directories.node(directory)
         if node is not None and name:
             self._drop_name(node, os.fsencode(name))

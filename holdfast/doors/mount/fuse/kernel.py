@@ -1,4 +1,4 @@
-"""Operations that the kernel requests, and replies."""
+"""Interface between the filesystem core and a FUSE binding."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -7,7 +7,7 @@ from msgspec import Struct
 
 
 class Attributes(Struct, frozen=True, kw_only=True):
-    """What `stat` shows of one name; `mode` is type and permission bits together."""
+    """Attributes of one name for `stat`; `mode` has type and permission bits."""
 
     inode: int
     mode: int
@@ -24,7 +24,7 @@ class DirectoryEntry(Struct, frozen=True):
 
 
 class Space(Struct, frozen=True, kw_only=True):
-    """What `df` shows: blocks of 4,096 bytes, and files."""
+    """Free space for `df`: blocks of 4,096 bytes, and files."""
 
     blocks: int
     free_blocks: int
@@ -34,26 +34,26 @@ class Space(Struct, frozen=True, kw_only=True):
 
 
 class Kernel(Protocol):
-    """What the core asks of the binding that drives it."""
+    """Calls from the core to its binding."""
 
     def step_aside(self) -> None:
-        """Let another thread receive requests: the present one is about to wait for storage.
+        """Let another thread receive requests: this one is about to wait for storage.
 
-        Once in a request is enough, again does nothing; outside a request it does nothing.
+        Only the first call in a request has an effect; outside a request it does nothing.
         """
         ...
 
     def forget_content(self, path: str) -> None:
-        """Drop what the kernel knows of the data and attributes of *path*, soon, from elsewhere."""
+        """Invalidate data and attributes of *path*, soon, from another thread."""
         ...
 
     def forget_name(self, directory: str, name: str) -> None:
-        """Drop what the kernel knows of *name* in *directory*, soon, from elsewhere."""
+        """Invalidate *name* in *directory*, soon, from another thread."""
         ...
 
 
 class NoKernel:
-    """A kernel that keeps nothing: for a core that is driven directly."""
+    """A kernel without caches, for a core that is called directly."""
 
     def step_aside(self) -> None:
         """Do nothing."""
@@ -66,26 +66,26 @@ class NoKernel:
 
 
 class Operations(Protocol):
-    """A core, as a binding drives it.
+    """Operations of a core, as called by a binding.
 
-    Paths are `/`, `/slug`, `/slug/a/b.md`, with what is not UTF-8 as surrogates. Where a handle is
-    given the path is empty, and of no meaning. Any thread may call.
+    Paths are `/`, `/slug`, `/slug/a/b.md`, with bytes that are not UTF-8 as surrogates. With a
+    handle the path is empty and ignored. Any thread may call.
     """
 
     @property
     def kernel(self) -> Kernel:
-        """Whom the core tells what changed; the binding puts itself in."""
+        """The kernel to invalidate; the binding sets itself."""
         ...
 
     @kernel.setter
     def kernel(self, kernel: Kernel) -> None: ...
 
     def getattr(self, path: str, fh: int | None = None) -> Attributes:
-        """Return what `stat` shows."""
+        """Return the attributes for `stat`."""
         ...
 
     def access(self, path: str, mode: int) -> None:
-        """Raise unless *path* may be used so."""
+        """Raise OSError unless access *mode* to *path* is allowed."""
         ...
 
     def readdir(self, path: str) -> Sequence[DirectoryEntry]:
@@ -109,23 +109,23 @@ class Operations(Protocol):
         ...
 
     def truncate(self, path: str, length: int, fh: int | None = None) -> None:
-        """Cut or grow."""
+        """Set the file's size to *length* bytes."""
         ...
 
     def flush(self, fh: int) -> None:
-        """Save: a descriptor was closed."""
+        """Save the file: a descriptor was closed."""
         ...
 
     def fsync(self, fh: int) -> None:
-        """Save, and return once it is durable."""
+        """Save the file; return once it is durable."""
         ...
 
     def release(self, fh: int) -> None:
-        """Give the handle back: its last descriptor was closed."""
+        """Release the handle: its last descriptor was closed."""
         ...
 
     def fsyncdir(self, path: str) -> None:
-        """Make what is in *path* durable."""
+        """Make the files in *path* durable."""
         ...
 
     def unlink(self, path: str) -> None:
@@ -137,7 +137,7 @@ class Operations(Protocol):
         ...
 
     def mkdir(self, path: str) -> None:
-        """Make a directory."""
+        """Create a directory."""
         ...
 
     def rmdir(self, path: str) -> None:
@@ -145,23 +145,23 @@ class Operations(Protocol):
         ...
 
     def symlink(self, path: str) -> None:
-        """Refuse to make a symbolic link."""
+        """Refuse to create a symbolic link."""
         ...
 
     def link(self, path: str) -> None:
-        """Refuse to make a hard link."""
+        """Refuse to create a hard link."""
         ...
 
     def mknod(self, path: str) -> None:
-        """Refuse to make a special file, also where `mknod` asks for a plain one."""
+        """Refuse to create a file by `mknod`, special or regular."""
         ...
 
     def change_attributes(self, path: str) -> None:
-        """Accept a mode, an owner or times, without keeping them."""
+        """Accept a new mode, owner or times, and ignore them."""
         ...
 
     def statfs(self, path: str) -> Space:
-        """Return what `df` shows."""
+        """Return the free space for `df`."""
         ...
 
     def getxattr(self, path: str, name: str) -> bytes:
@@ -173,9 +173,9 @@ class Operations(Protocol):
         ...
 
     def setxattr(self, path: str, name: str) -> None:
-        """Refuse."""
+        """Raise OSError: extended attributes are read-only."""
         ...
 
     def removexattr(self, path: str, name: str) -> None:
-        """Refuse."""
+        """Raise OSError: extended attributes are read-only."""
         ...

@@ -1,4 +1,4 @@
-"""libfuse 3 as it is installed: found, loaded, described by mfusepy, and mounted."""
+"""Load the installed libfuse 3, described by mfusepy, and mount with it."""
 
 import ctypes
 import importlib
@@ -19,18 +19,21 @@ from holdfast.ground.errors import Refused
 logger = logging.getLogger(__name__)
 
 CHOICE = "FUSE_LIBRARY_PATH"
-"""Where mfusepy looks which library to load."""
+"""Environment variable in which mfusepy finds the library to load."""
 VERSION = 3
 TIME_BYTES = 16
 MESSAGE_BYTES = 1024
 
 
 class MountFailed(Exception):
-    """libfuse could not mount, and says why."""
+    """libfuse could not mount; the message has its reason."""
 
 
 def find_libfuse(machine: Machine = HERE) -> str:
-    """Return the name under which libfuse 3 loads; raises Refused, with what to install."""
+    """Return the name under which libfuse 3 loads.
+
+    Raise Refused, with what to install, if it is missing.
+    """
     need = next(each for each in needs(machine) if each.name == "libfuse3")
     if not need.met:
         raise Refused(need.says, next=need.next)
@@ -39,9 +42,10 @@ def find_libfuse(machine: Machine = HERE) -> str:
 
 @cache
 def bindings() -> Any:  # a module without types
-    """Return the module mfusepy, made for libfuse 3; raises Refused.
+    """Return the module mfusepy, loaded with libfuse 3.
 
-    Left to itself it takes libfuse 2 where both are installed.
+    By default it takes libfuse 2 where both are installed. Raise Refused without libfuse 3, or if
+    it was imported with libfuse 2 before.
     """
     before = os.environ.get(CHOICE)
     os.environ[CHOICE] = find_libfuse()
@@ -60,17 +64,17 @@ def bindings() -> Any:  # a module without types
 
 
 def binding() -> str:
-    """Return what a mount runs on, as its status says it: `mfusepy 3.1.1, libfuse 3.14`."""
+    """Return the versions for the status, such as `mfusepy 3.1.1, libfuse 3.14`."""
     module = bindings()
     major, minor = module.fuse_version_major, module.fuse_version_minor
     return f"mfusepy {version('mfusepy')}, libfuse {major}.{minor}"
 
 
 def packing(structure: Any, *names: str) -> Callable[..., bytes]:
-    """Return a function that gives *structure* as bytes from the values of *names*, else zero.
+    """Return a function that packs values of *names* into the bytes of *structure*.
 
-    A name of sixteen bytes, a time, takes two values. Writing the fields of a ctypes structure
-    one by one takes twice as long.
+    Other fields are zero. A field of sixteen bytes, a time, takes two values. Setting the fields
+    of a ctypes structure one by one takes twice as long.
     """
     places: list[tuple[int, str]] = []
     for name in names:
@@ -92,7 +96,7 @@ def packing(structure: Any, *names: str) -> Callable[..., bytes]:
 
 
 class FuseArguments(ctypes.Structure):
-    """How libfuse takes its options (`struct fuse_args`)."""
+    """Options of libfuse (`struct fuse_args`)."""
 
     _fields_ = (
         ("argc", ctypes.c_int),
@@ -102,10 +106,10 @@ class FuseArguments(ctypes.Structure):
 
 
 class FuseSession:
-    """A file system mounted at *directory*: once it is made, the kernel asks."""
+    """A file system mounted at *directory*; the kernel sends requests at once."""
 
     def __init__(self, operations: Any, directory: Path, options: Sequence[str]) -> None:
-        # libfuse calls the table's functions for as long as the session is there.
+        # libfuse calls the table's functions for as long as the session exists.
         self._operations = operations
         self._buffer = bindings().fuse_buf
         self._library = library = functions(find_libfuse())
@@ -127,14 +131,14 @@ class FuseSession:
         os.set_inheritable(self.fd, False)
 
     def process_at(self, address: int) -> Callable[[int], object]:
-        """Return what answers a request of so many bytes at *address*."""
+        """Return a function that answers the request at *address*, given its size."""
         buffer = self._buffer()
         buffer.mem = address
         session, reference = self._session, ctypes.byref(buffer)
         call = self._library.fuse_session_process_buf
 
         def process(size: int) -> None:
-            """Answer the request that is there."""
+            """Answer the request in the buffer, of *size* bytes."""
             buffer.size = size
             call(session, reference)
 
@@ -151,15 +155,15 @@ class FuseSession:
         return number
 
     def destroy(self) -> None:
-        """Give back what libfuse holds; nothing of it may be under way."""
+        """Free libfuse's memory; no request may be in progress."""
         self._library.fuse_destroy(self._fuse)
 
 
 @cache
 def functions(name: str) -> Any:
-    """Return the library *name*, with the types of what is called of it.
+    """Load the library *name* and declare the types of the functions used.
 
-    All but what takes a moment let other threads run meanwhile.
+    Its calls release the interpreter lock.
     """
     pointer, text, number, size = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_size_t
     types: dict[str, tuple[Any, ...]] = {
@@ -177,17 +181,17 @@ def functions(name: str) -> Any:
         getattr(library, function).restype = result
         getattr(library, function).argtypes = arguments
     library.messages = deque[str](maxlen=1)
-    library.listener = LISTENER(partial(heard, library.messages))
+    library.listener = LISTENER(partial(log_message, library.messages))
     library.fuse_set_log_func(library.listener)
     return library
 
 
 LISTENER = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
-"""How libfuse logs: a level, a format, and its values (a `va_list`, which comes by address)."""
+"""Log callback of libfuse: a level, a format, and its values (a `va_list`, by address)."""
 
 
-def heard(messages: deque[str], _level: int, form: bytes, values: int) -> None:
-    """Log what libfuse says, and keep it in *messages*."""
+def log_message(messages: deque[str], _level: int, form: bytes, values: int) -> None:
+    """Log a message of libfuse, and store it in *messages*."""
     line = ctypes.create_string_buffer(MESSAGE_BYTES)
     ctypes.CDLL(None).vsnprintf(line, MESSAGE_BYTES, form, ctypes.c_void_p(values))
     message = line.value.decode("utf-8", "replace").strip().removeprefix("fuse: ")

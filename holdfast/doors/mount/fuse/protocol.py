@@ -1,4 +1,4 @@
-"""Layout of requests of the kernel."""
+"""Layout of the FUSE kernel protocol: requests and replies."""
 
 import ctypes
 import logging
@@ -11,41 +11,41 @@ from struct import Struct
 logger = logging.getLogger(__name__)
 
 HEADER = Struct("=IIQQ")
-"""Length, opcode, unique id, node id: how each request begins."""
+"""Start of each request: length, opcode, unique id, node id."""
 HEADER_BYTES = 40
 UNIQUE, UNIQUE_AT = Struct("=Q"), 8
 WORD = Struct("=I")
 PID_AT = 32
 ANSWER = Struct("=IiQ")
-"""Length, negative errno, unique id: how each answer begins."""
+"""Start of each reply: length, negative errno, unique id."""
 ANSWER_BYTES = ANSWER.size
 
 MAX_WRITE = 128 * 1024
 REQUEST_BYTES = MAX_WRITE + 4096
-"""What libfuse itself keeps for a request: the largest write, and a page for its headers."""
+"""Buffer size of a request, as in libfuse: the largest write, and a page for headers."""
 
 HANDLE = Struct("=Q")
-"""The handle with which FLUSH, FSYNC and RELEASE begin."""
+"""Start of FLUSH, FSYNC and RELEASE: the handle."""
 PIECE = Struct("=QQI")
-"""Handle, offset and size with which READ, WRITE and READDIR begin."""
+"""Start of READ, WRITE and READDIR: handle, offset and size."""
 ROOM_AT = HEADER_BYTES + 16
-"""Where that size is."""
+"""Offset of that size."""
 OPENED = Struct("=QII")
-"""What OPEN answers: the handle, flags, and nothing."""
+"""Reply to OPEN: the handle, flags, padding."""
 KEEP_CACHE, NO_FLUSH = 1 << 1, 1 << 5
-"""The pages that the kernel has are good; closing needs no FLUSH."""
+"""The kernel's cached pages are valid; closing needs no FLUSH."""
 WRITTEN_AT = HEADER_BYTES + 40
-"""Where the bytes of WRITE begin."""
+"""Offset of the bytes of WRITE."""
 WROTE = Struct("=II")
-"""What WRITE answers: how many bytes, and nothing."""
+"""Reply to WRITE: the number of bytes, padding."""
 ATTRIBUTE_AT = HEADER_BYTES + 8
-"""Where GETXATTR names the attribute."""
+"""Offset of the attribute's name in GETXATTR."""
 BY_HANDLE = Struct("=IIQ")
-"""Flags, nothing, handle with which GETATTR and SETATTR begin."""
+"""Start of GETATTR and SETATTR: flags, padding, handle."""
 GETATTR_BY_HANDLE, SETATTR_BY_HANDLE = 1 << 0, 1 << 6
-"""The flags that say that there is a handle."""
+"""The flags that mark the handle as valid."""
 ENTRY_BYTES, PLUS_ENTRY_BYTES = 24, 152
-"""What READDIR and READDIRPLUS answer for each name, besides the name."""
+"""Bytes of an entry in replies to READDIR and READDIRPLUS, without the name."""
 
 LOOKUP, FORGET, GETATTR, SETATTR = 1, 2, 3, 4
 MKNOD, MKDIR, UNLINK, RMDIR, RENAME = 8, 9, 10, 11, 12
@@ -55,11 +55,11 @@ CREATE, INTERRUPT, IOCTL, BATCH_FORGET, READDIRPLUS, RENAME2 = 35, 36, 39, 42, 4
 
 UNANSWERED = frozenset({FORGET, INTERRUPT, BATCH_FORGET})
 GONE = frozenset({ENOENT, ENODEV})
-"""What the kernel says to an answer: the request was withdrawn, the connection closed."""
+"""Errors of a reply: the request was withdrawn, the connection closed."""
 
 
 def send(fd: int, *answer: bytes) -> bool:
-    """Send the parts of one *answer*; return False if who asked is gone."""
+    """Send the parts of one *answer*; return False if the request was withdrawn."""
     try:
         os.writev(fd, answer)
     except OSError as error:
@@ -70,11 +70,11 @@ def send(fd: int, *answer: bytes) -> bool:
 
 
 Process = Callable[[int], object]
-"""Answers the request of so many bytes in the buffer it was made for, through libfuse."""
+"""Answer the request in its buffer, of the given size in bytes, through libfuse."""
 
 
 class Request:
-    """The request that a thread has read from *fd* into `buffer`, and is answering."""
+    """The request that a thread read from *fd* into `buffer` and is answering."""
 
     __slots__ = ("_fd", "_process", "buffer", "node", "opcode", "reached", "size", "unique")
 
@@ -84,37 +84,37 @@ class Request:
         self._fd = fd
         self.size = self.opcode = self.unique = self.node = 0
         self.reached = False
-        """Set when libfuse has asked the core for attributes."""
+        """Set when libfuse has called `getattr` of the core."""
 
     def read(self, size: int) -> None:
-        """Take the *size* bytes that are in the buffer."""
+        """Parse the header of the *size* bytes in the buffer."""
         self.size = size
         _, self.opcode, self.unique, self.node = HEADER.unpack_from(self.buffer)
 
     def process(self) -> None:
-        """Have libfuse answer it."""
+        """Answer the request through libfuse."""
         self._process(self.size)
 
     def answer(self, data: bytes = b"") -> bool:
-        """Answer it with *data*, past libfuse; return False if who asked is gone."""
+        """Answer with *data*, without libfuse; return False if it was withdrawn."""
         size = ANSWER_BYTES + len(data)
         return send(self._fd, ANSWER.pack(size, 0, self.unique), data)
 
     def refuse(self, number: int) -> None:
-        """Answer it with an errno, past libfuse, if it wants an answer."""
+        """Answer with an errno, without libfuse, if the request has a reply."""
         if self.opcode not in UNANSWERED:
             answer = ANSWER.pack(ANSWER_BYTES, -number, self.unique)
             send(self._fd, answer)
 
     @property
     def pid(self) -> int:
-        """The thread of the program that asks."""
+        """The thread id of the requesting program."""
         (pid,) = WORD.unpack_from(self.buffer, PID_AT)
         return pid
 
     @property
     def room(self) -> int:
-        """How many bytes the answer of READDIR and READDIRPLUS may have."""
+        """Size limit in bytes of the reply to READDIR and READDIRPLUS."""
         (room,) = WORD.unpack_from(self.buffer, ROOM_AT)
         return room
 

@@ -1,1 +1,1 @@
-"""The process of a mount: what is asked for, begun, told of, looked after and ended."""
+"""The process of a mount: setup, main loop, registry and unmounting."""

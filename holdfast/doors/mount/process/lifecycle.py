@@ -1,7 +1,7 @@
 """Signals and main loop of a mount process.
 
-The main thread does nothing but wait, so that a signal is heard whatever storage does. What takes
-time runs on threads that nobody has to wait for.
+The main thread only waits, so that it handles a signal even while the storage hangs. Slow work
+runs on daemon threads, which may be abandoned.
 """
 
 import logging
@@ -28,9 +28,9 @@ from holdfast.doors.mount.sync.synced import Synced
 from holdfast.ground.errors import Refused, Unavailable
 from holdfast.memories.stores.records import JSONObject
 
-# A signal that comes just before a thread blocks on a lock is heard only when that wakes for
-# another reason. So the wait is for bytes of a pipe, into which the interpreter itself writes at
-# a signal.
+# A signal that arrives just before a thread blocks on a lock is handled only when that thread wakes
+# for another reason. So the main thread waits for bytes of a pipe, into which the interpreter
+# itself writes at a signal.
 
 T = TypeVar("T")
 
@@ -38,46 +38,47 @@ _MANY = 4096
 
 
 class Happenings(Generic[T]):
-    """A queue that one thread, the main one, takes from. Any thread may add to it."""
+    """Event queue of the main thread, with signals. Any thread may add to it."""
 
     def __init__(self) -> None:
         self._waiting: deque[T] = deque()
-        self._heard, self._bell = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._reader, self._writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def put(self, happened: T) -> None:
-        """Add *happened*, and wake who waits."""
+        """Add *happened*, and wake the main thread."""
         self._waiting.append(happened)
-        # A pipe that is full wakes as well.
+        # A full pipe wakes it as well.
         with suppress(BlockingIOError):
-            os.write(self._bell, b"\0")
+            os.write(self._writer, b"\0")
 
     def get(self, *, within: float | None = None) -> T:
-        """Return what happened next; TimeoutError when that is not *within* so many seconds."""
+        """Return the next event; TimeoutError if none comes *within* so many seconds."""
         until = None if within is None else monotonic() + within
         while not self._waiting:
             left = None if until is None else until - monotonic()
             if left is not None and left <= 0:
                 raise TimeoutError
-            if select.select([self._heard], [], [], left)[0]:
-                os.read(self._heard, _MANY)
+            if select.select([self._reader], [], [], left)[0]:
+                os.read(self._reader, _MANY)
         return self._waiting.popleft()
 
     @contextmanager
     def signalled(
-        self, numbers: Iterable[signal.Signals], hear: Callable[[], T], *, ending: bool = False
+        self, numbers: Iterable[signal.Signals], event: Callable[[], T], *, ending: bool = False
     ) -> Generator[None]:
-        """Add what *hear* returns at each of the signals, within this; the ignored stay so.
+        """Add *event*() to the queue at each of the signals, within this context.
 
-        With *ending* the process ends after this, and ignores them until it has.
+        Signals that the process ignores stay ignored. With *ending* the process is about to end,
+        and ignores the signals after the context.
         """
 
         def handle(number: int, frame: FrameType | None) -> None:
             del number, frame
-            self.put(hear())
+            self.put(event())
 
-        wanted = [each for each in numbers if signal.getsignal(each) != signal.SIG_IGN]
-        woken = signal.set_wakeup_fd(self._bell, warn_on_full_buffer=False)
-        before = {each: signal.signal(each, handle) for each in wanted}
+        handled = [each for each in numbers if signal.getsignal(each) != signal.SIG_IGN]
+        woken = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
+        before = {each: signal.signal(each, handle) for each in handled}
         try:
             yield
         finally:
@@ -87,10 +88,10 @@ class Happenings(Generic[T]):
 
 
 SAVING_SECONDS = 10.0
-"""What saving everything may take, once the process was told to end."""
+"""Time limit in seconds for saving everything after a signal to end."""
 
 MARGIN_SECONDS = 2.0
-"""What saving may be late, and letting go of the directory may take."""
+"""Seconds that saving may be late, and that unmounting may take."""
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -105,20 +106,20 @@ class RunningMount(Protocol):
         ...
 
     def status(self) -> JSONObject:
-        """Return what there is to say of it."""
+        """Return the status as JSON."""
         ...
 
     def save(self, seconds: float) -> int:
-        """Save what is not saved, within *seconds*; return how much had to be spooled instead."""
+        """Save unsaved files within *seconds*; return how many were spooled instead."""
         ...
 
     def close(self) -> None:
-        """Let the directory go; whatever was begun, nothing is left mounted."""
+        """Release the directory; nothing stays mounted, even after a partial start."""
         ...
 
 
 class _Happened(NamedTuple):
-    """Something that the main thread waits for: what, and what it came to."""
+    """An event that the main thread waits for: its name and outcome."""
 
     what: str
     error: BaseException | None = None
@@ -126,14 +127,14 @@ class _Happened(NamedTuple):
 
 
 class End(NamedTuple):
-    """How a mount ended: how much had to be spooled, and whether it was hurried."""
+    """How a mount ended: the number of files spooled, and whether it was hurried."""
 
     spooled: int
     hurried: bool
 
 
 class Life:
-    """One mount, from beginning to end; *tell* gets its status when it is ready."""
+    """Main loop of one mount; *tell* is called with its status once it is ready."""
 
     def __init__(self, running: RunningMount, *, tell: Callable[[JSONObject], None]) -> None:
         self._running, self._tell = running, tell
@@ -141,12 +142,12 @@ class Life:
         self._signals = 0
 
     def run(self) -> End:
-        """Live until unmounted or signalled, and return how it ended.
+        """Run until unmounted or signalled, and return how it ended.
 
-        Raises what kept it from starting. A second signal spools what is left at once; once it
-        has ended, signals do not kill what the process still has to finish.
+        Raise the error that prevented the start. A second signal spools unsaved files at once.
+        After the end, signals do not interrupt the rest of the process.
         """
-        with self._happened.signalled(SIGNALS, self._heard, ending=True):
+        with self._happened.signalled(SIGNALS, self._signalled, ending=True):
             try:
                 self._begin()
                 self._until("signal", "ended")
@@ -154,7 +155,7 @@ class Life:
             finally:
                 self._let_go()
 
-    def _heard(self) -> _Happened:
+    def _signalled(self) -> _Happened:
         self._signals += 1
         return _Happened("signal")
 
@@ -198,7 +199,7 @@ class Life:
             _log.error("the directory could not be unmounted", exc_info=happened.error)
 
     def _aside(self, what: str, work: Callable[[], int | None]) -> None:
-        """Run *work* on a thread of its own; that *what* happened is told when it is done."""
+        """Run *work* on a daemon thread and add the event *what* when it is done."""
 
         def run() -> None:
             try:
@@ -211,7 +212,7 @@ class Life:
         Thread(target=run, name=f"holdfast-{what}", daemon=True).start()
 
     def _until(self, *awaited: str, within: float | None = None) -> _Happened:
-        """Return the first of what is *awaited*; TimeoutError when it is not there *within*."""
+        """Return the first event named in *awaited*; TimeoutError if none *within*."""
         while True:
             happened = self._happened.get(within=within)
             if happened.what in awaited:
@@ -219,7 +220,7 @@ class Life:
 
 
 class ThroughFuse:
-    """A core on a directory, for as long as it is mounted."""
+    """A filesystem core mounted on a directory through FUSE."""
 
     def __init__(
         self, assembled: Assembled, facts: Facts, register: Register, *, allow_other: bool
@@ -241,9 +242,9 @@ class ThroughFuse:
         self._failure: BaseException | None = None
 
     def start(self, ended: Callable[[], None]) -> None:
-        """Return once the first `ls` works; call *ended* when it is unmounted from outside.
+        """Return once the first `ls` works; call *ended* when unmounted from outside.
 
-        Raises Refused when it cannot be mounted.
+        Raise Refused if it cannot be mounted.
         """
         self._core.start()
         with self._alone():
@@ -262,7 +263,10 @@ class ThroughFuse:
 
     @contextmanager
     def _alone(self) -> Generator[None]:
-        """Let no other process mount on the directory meanwhile; InvalidInput where one has."""
+        """Hold the directory's lock against other processes.
+
+        Raise InvalidInput if it is already mounted.
+        """
         directory = Path(self._facts.dir)
         try:
             held = self._register.hold(directory)
@@ -278,18 +282,18 @@ class ThroughFuse:
             self._register.let_go(directory)
 
     def status(self) -> JSONObject:
-        """Return what there is to say of the mount."""
+        """Return the status of the mount as JSON."""
         return report(self._facts, self._core.status())
 
     def save(self, seconds: float) -> int:
-        """Save what is not saved, within *seconds*; return how much had to be spooled instead."""
+        """Save unsaved files within *seconds*; return how many were spooled instead."""
         spooled = self._core.stop(seconds)
         if self._failure is not None:
             raise self._failure
         return spooled
 
     def close(self) -> None:
-        """Detach the directory, and end what serves it."""
+        """Unmount the directory and end the threads that serve it."""
         directory = Path(self._facts.dir)
         known = self._register.get(directory)
         if known is not None and known.pid == self._facts.pid:
@@ -320,13 +324,13 @@ class ThroughFuse:
 
 
 TELL_SECONDS, ANYWAY_SECONDS = 0.25, 5.0
-"""Between one look at the status and the next, and between one telling and the next."""
+"""Seconds between checks of the status, and between writes of an unchanged status."""
 
 LAG = "feed_lag_seconds"
 
 
 class ThroughSync:
-    """A synced directory, for as long as its process lives."""
+    """A synced directory, maintained while its process lives."""
 
     def __init__(
         self,
@@ -341,12 +345,12 @@ class ThroughSync:
         self._synced = synced or Synced(assembled, self._directory)
         self._held = False
         self._stop = Event()
-        self._thread = Thread(target=self._keep_telling, name="holdfast-telling", daemon=True)
+        self._thread = Thread(target=self._publish_status, name="holdfast-telling", daemon=True)
 
     def start(self, ended: Callable[[], None]) -> None:
-        """Return once every head is written; it ends by a signal alone, never by itself.
+        """Return once every head is written; *ended* is never called.
 
-        Raises InvalidInput when another process syncs the directory, or it holds other files.
+        Raise InvalidInput if another process syncs the directory, or it has other files.
         """
         del ended
         self._held = self._register.hold(self._directory)
@@ -355,15 +359,15 @@ class ThroughSync:
             raise taken(self._directory, other.pid if other else None)
         self._synced.start()
         self._register.put(self._facts)
-        self._tell()
+        self._write_status()
         self._thread.start()
 
     def status(self) -> JSONObject:
-        """Return what there is to say of the directory."""
+        """Return the status of the directory as JSON."""
         return report(self._facts, self._synced.status())
 
     def save(self, seconds: float) -> int:
-        """Save what is not saved, within *seconds*; Unavailable if files are left unsaved."""
+        """Save unsaved files within *seconds*; Unavailable if some stay unsaved."""
         unsaved = self._synced.stop(seconds)
         if unsaved:
             raise Unavailable(
@@ -374,7 +378,7 @@ class ThroughSync:
         return 0
 
     def close(self) -> None:
-        """Let the directory go; its files stay."""
+        """Release the directory; its files stay."""
         self._stop.set()
         if self._thread.ident is not None:
             self._thread.join(1.0)
@@ -383,19 +387,19 @@ class ThroughSync:
                 self._register.remove(self._directory)
         self._assembled.close()
 
-    def _keep_telling(self) -> None:
-        """Let others know of each change of the status, and now and then of none."""
-        before, told_at = self._known(), monotonic()
+    def _publish_status(self) -> None:
+        """Write the status to the registry at each change, and at regular intervals."""
+        before, written_at = self._known(), monotonic()
         while not self._stop.wait(TELL_SECONDS):
             now = self._known()
-            if now != before or monotonic() - told_at >= ANYWAY_SECONDS:
-                self._tell()
-                before, told_at = now, monotonic()
+            if now != before or monotonic() - written_at >= ANYWAY_SECONDS:
+                self._write_status()
+                before, written_at = now, monotonic()
 
     def _known(self) -> JSONObject:
         return {name: value for name, value in self.status().items() if name != LAG}
 
-    def _tell(self) -> None:
+    def _write_status(self) -> None:
         try:
             self._register.put_status(self._directory, msgspec.json.encode(self.status()))
         except OSError as error:

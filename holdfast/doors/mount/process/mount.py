@@ -1,4 +1,4 @@
-"""Serve a mount until it is stopped."""
+"""Run a mount in this process until it is stopped."""
 
 import os
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from holdfast.memories.stores.records import JSONObject
 
 
 class MountPlan(Struct, frozen=True, kw_only=True):
-    """How to mount, and where: every path is absolute."""
+    """Options of `holdfast mount`; every path is absolute."""
 
     directory: Path
     mode: Literal["auto", "fuse", "sync"] = "auto"
@@ -33,7 +33,7 @@ class MountPlan(Struct, frozen=True, kw_only=True):
     allow_other: bool = False
 
     def options(self, session_id: str | None) -> MountOptions:
-        """Return what the parts below go by."""
+        """Return the options for the filesystem core."""
         return MountOptions(
             spool=self.spool or default_root(),
             deadline=self.deadline,
@@ -45,47 +45,47 @@ class MountPlan(Struct, frozen=True, kw_only=True):
 
 
 def live(
-    asked: MountRequest,
-    wanted: MountPlan,
+    request: MountRequest,
+    plan: MountPlan,
     *,
     tell: Callable[[JSONObject], None],
     warn: Callable[[str], None],
     machine: Machine = HERE,
 ) -> End:
-    """Mount what is *asked* as *wanted*, until it is unmounted or this process is signalled.
+    """Mount the stores of *request* by *plan* until unmounted or signalled.
 
-    *tell* gets the status once the first `ls` works, *warn* a line for what a person should know
-    before. Raises what keeps it from being mounted; then nothing is.
+    *tell* is called with the status once the first `ls` works, *warn* with each warning before
+    that. An error that prevents the mount is raised, and nothing is mounted.
     """
-    options = wanted.options(asked.session_id)
-    _keep_apart(wanted.directory, options.spool)
-    mode, reason = _chosen(wanted, machine)
+    options = plan.options(request.session_id)
+    _keep_apart(plan.directory, options.spool)
+    mode, reason = _chosen(plan, machine)
     register = Register()
-    cleared = claim(wanted.directory, register, may_hold_files=mode == "sync")
-    for said in (*([cleared] if cleared else []), *asked.said):
-        warn(said)
+    cleared = claim(plan.directory, register, may_hold_files=mode == "sync")
+    for warning in (*([cleared] if cleared else []), *request.said):
+        warn(warning)
     facts = Facts(
-        dir=str(wanted.directory),
+        dir=str(plan.directory),
         mode=mode,
         binding=_binding(mode),
         pid=os.getpid(),
-        session_id=asked.session_id,
+        session_id=request.session_id,
         since=to_rfc3339(datetime.now(UTC)),
         spool=str(options.spool),
-        resources=tuple(part.resource for part in asked.parts),
+        resources=tuple(part.resource for part in request.parts),
         reason=reason,
     )
-    if reason is not None and wanted.mode == "auto":
+    if reason is not None and plan.mode == "auto":
         warn(f"{reason}: a synced directory takes the place of a mount.")
-    assembled = assemble(asked, options)
-    running = _running(assembled, facts, register, allow_other=wanted.allow_other)
+    assembled = assemble(request, options)
+    running = _running(assembled, facts, register, allow_other=plan.allow_other)
     return Life(running, tell=tell).run()
 
 
 def _running(
     assembled: Assembled, facts: Facts, register: Register, *, allow_other: bool
 ) -> RunningMount:
-    """Return what shows the stores; a binding is imported only where it is wanted."""
+    """Return the mount for the mode; import a binding only if it is used."""
     if facts.mode == "sync":
         from holdfast.doors.mount.process.lifecycle import ThroughSync
 
@@ -103,18 +103,18 @@ def _binding(mode: Mode) -> str | None:
     return binding()
 
 
-def _chosen(wanted: MountPlan, machine: Machine) -> tuple[Mode, str | None]:
-    """Return how to show the stores, and why as plain files where it is so."""
-    if wanted.mode == "sync":
+def _chosen(plan: MountPlan, machine: Machine) -> tuple[Mode, str | None]:
+    """Return the mode, and for a synced directory the reason."""
+    if plan.mode == "sync":
         require(machine, fuse=False)
         return "sync", "requested by --mode sync"
-    lacking = lacking_for_fuse(machine) if wanted.mode == "auto" else None
-    require(machine, fuse=lacking is None, allow_other=wanted.allow_other)
+    lacking = lacking_for_fuse(machine) if plan.mode == "auto" else None
+    require(machine, fuse=lacking is None, allow_other=plan.allow_other)
     return ("fuse", None) if lacking is None else ("sync", lacking.says.rstrip("."))
 
 
 def _keep_apart(directory: Path, spool: Path) -> None:
-    """Refuse a spool that is inside a mount, this one or another: it is for when that fails."""
+    """Raise InvalidInput if the spool is inside a mount: it must work when that fails."""
     ours = [each.directory for each in mounts() if each.ours]
     for mount in (directory, *ours):
         if spool == mount or mount in spool.parents:

@@ -1,4 +1,4 @@
-"""A mount in a process of its own, for as long as a block lasts."""
+"""Context manager that runs a mount in a subprocess."""
 
 import os
 import select
@@ -29,7 +29,7 @@ _LINE_MOST = 1 << 16
 
 
 class Process(Struct, frozen=True, kw_only=True):
-    """The options of the mount's process that have no argument of their own."""
+    """Options of `holdfast mount` that `mounted` passes on."""
 
     read_only: bool = False
     mode: Literal["auto", "fuse", "sync"] = "auto"
@@ -40,7 +40,7 @@ class Process(Struct, frozen=True, kw_only=True):
     allow_other: bool = False
 
     def words(self) -> list[str]:
-        """Return them as the command line has them."""
+        """Return the options as command line arguments."""
         words = [f"--mode={self.mode}"]
         words += ["--read-only"] if self.read_only else []
         words += ["--allow-other"] if self.allow_other else []
@@ -51,7 +51,7 @@ class Process(Struct, frozen=True, kw_only=True):
 
 
 class Mount:
-    """A mount that is ready: where each store is, and how it is."""
+    """A mount that is ready, with the path of each store."""
 
     def __init__(self, process: subprocess.Popen[bytes], ready: JSONObject) -> None:
         self.process, self.ready = process, ready
@@ -60,7 +60,7 @@ class Mount:
         self.paths = {store["slug"]: Path(store["path"]) for store in stores}
 
     def status(self) -> JSONObject:
-        """Return what the mount says of itself now."""
+        """Return the current status of the mount."""
         return status_of(self.directory, Register())
 
 
@@ -73,12 +73,12 @@ def mounted(
     stores: Sequence[str] = (),
     **options: Any,
 ) -> Generator[Mount]:
-    """Mount what *session* attaches, or *stores*, on *directory* until the block ends.
+    """Mount the stores of *session*, or *stores*, on *directory* until the block ends.
 
-    It is `holdfast mount` in a process of its own, on the target that *hf* was opened with; a
-    handle narrowed to a session needs to name none. *options* are those of `Process`. At the end
-    everything is saved, and the process is gone, also after an error. Raises Unavailable with
-    what the process said when it cannot mount, and when something had to be spooled.
+    This runs `holdfast mount` in a subprocess, on the target that *hf* was opened with. A handle
+    of a session needs no *session*. *options* are those of `Process`. At the end of the block
+    everything is saved and the process has exited, also after an error. Raise Unavailable, with
+    the process's messages, if it cannot mount, and if something had to be spooled.
     """
     command, environment = _command(hf, session)
     words = [*command, str(directory), "--json", *(f"--store={each}" for each in stores)]
@@ -102,7 +102,7 @@ def mounted(
 
 
 def _command(hf: Holdfast, session: str | None) -> tuple[list[str], dict[str, str]]:
-    """Return what to run, and its environment: a credential is not for others to read."""
+    """Return the command and its environment, which hides the credential from `ps`."""
     opened = hf.opened
     if opened is None or opened.target == ":memory:":
         reason = "is reached by this process alone"
@@ -119,8 +119,8 @@ def _command(hf: Holdfast, session: str | None) -> tuple[list[str], dict[str, st
 
 
 def _ready(process: subprocess.Popen[bytes], said: IO[bytes]) -> JSONObject:
-    """Return the process's first line, once it is there."""
-    assert process.stdout is not None  # noqa: S101 - a pipe was asked for
+    """Return the status from the process's first line; Unavailable if none comes."""
+    assert process.stdout is not None  # noqa: S101 - it was started with a pipe
     line, until = b"", monotonic() + READY_SECONDS
     while not line.endswith(b"\n"):
         left = until - monotonic()
@@ -135,7 +135,7 @@ def _ready(process: subprocess.Popen[bytes], said: IO[bytes]) -> JSONObject:
 
 
 def _ended(process: subprocess.Popen[bytes]) -> int:
-    """Ask the process to end, if it has not, and return its exit code."""
+    """Terminate the process and return its exit code; -1 if it does not end in time."""
     process.terminate()
     try:
         return process.wait(END_SECONDS)
@@ -144,7 +144,7 @@ def _ended(process: subprocess.Popen[bytes]) -> int:
 
 
 def _reap(process: subprocess.Popen[bytes], directory: Path) -> None:
-    """Leave neither the process nor what it mounted."""
+    """Kill the process if it still runs, and detach its mount."""
     if _ended(process) == -1:
         process.kill()
         process.wait()
@@ -159,5 +159,5 @@ def _reap(process: subprocess.Popen[bytes], directory: Path) -> None:
 def _failed(what: str, said: IO[bytes]) -> Unavailable:
     size = said.seek(0, os.SEEK_END)
     said.seek(max(0, size - _SAID_MOST))
-    told = said.read().decode(errors="replace").strip().removeprefix("holdfast: ")
-    return Unavailable(f"{what}: {told or 'no message'}", reason="closed", next="")
+    message = said.read().decode(errors="replace").strip().removeprefix("holdfast: ")
+    return Unavailable(f"{what}: {message or 'no message'}", reason="closed", next="")

@@ -1,7 +1,7 @@
-"""Mounts that run on this machine: status and notes.
+"""Registry of the mounts on this machine: status and prompt notes.
 
-A mount through FUSE tells its status by itself; its entry here adds what was agreed about its
-stores, for the note. A synced directory is plain files, so that its status is here as well.
+A FUSE mount returns its status in an extended attribute; its entry here adds the resources of its
+stores, for the note. A synced directory is plain files, so that its status is stored here too.
 """
 
 import fcntl
@@ -25,7 +25,7 @@ Mode = Literal["fuse", "sync"]
 
 
 class Facts(Struct, frozen=True, kw_only=True):
-    """What a mount is, whatever becomes of its files."""
+    """Constant facts of a mount."""
 
     dir: str
     mode: Mode
@@ -36,11 +36,11 @@ class Facts(Struct, frozen=True, kw_only=True):
     spool: str
     resources: tuple[Resource, ...]
     reason: str | None = None
-    """Why it is a synced directory, where FUSE was wanted."""
+    """Why it is a synced directory."""
 
 
 def state_directory() -> Path:
-    """Return where this user's programs keep what outlives them."""
+    """Return the directory of this user's persistent state."""
     return Path(user_state_dir("holdfast", appauthor=False))
 
 
@@ -52,48 +52,48 @@ class Register:
         self._held: dict[Path, int] = {}
 
     def put(self, facts: Facts) -> None:
-        """Tell of a mount; raises OSError where that cannot be kept."""
+        """Store the facts of a mount; raise OSError if they cannot be written."""
         self._write(self._file(Path(facts.dir), "json"), msgspec.json.encode(facts))
 
     def get(self, directory: Path) -> Facts | None:
-        """Return what was told of the mount on *directory*, perhaps by a process that is gone."""
+        """Return the stored facts of the mount on *directory*; its process may be dead."""
         try:
             return msgspec.json.decode(self._file(directory, "json").read_bytes(), type=Facts)
         except (OSError, msgspec.DecodeError):
             return None
 
     def put_status(self, directory: Path, status: bytes) -> None:
-        """Tell how the mount on *directory* is, as JSON."""
+        """Store the status of the mount on *directory*, as JSON."""
         self._write(self._file(directory, "status"), status)
 
     def status(self, directory: Path) -> bytes | None:
-        """Return how the mount on *directory* was when that last changed."""
+        """Return the last stored status of the mount on *directory*, or None."""
         try:
             return self._file(directory, "status").read_bytes()
         except OSError:
             return None
 
     def remove(self, directory: Path) -> None:
-        """Tell no more of the mount on *directory*, and let it go."""
+        """Remove the entry of the mount on *directory*, and release its lock."""
         for kind in ("json", "status"):
             self._file(directory, kind).unlink(missing_ok=True)
         self.let_go(directory)
 
     def hold(self, directory: Path) -> bool:
-        """Keep *directory* for this process while it lives; tell whether nobody else does."""
+        """Lock *directory* for this process; return False if it is locked elsewhere."""
         held = self._lock(directory)
         if held is not None:
             self._held[directory] = held
         return held is not None
 
     def let_go(self, directory: Path) -> None:
-        """Keep *directory* no longer; again does nothing."""
+        """Release the lock of *directory*; without a lock this does nothing."""
         held = self._held.pop(directory, None)
         if held is not None:
             os.close(held)
 
     def is_held(self, directory: Path) -> bool:
-        """Tell whether a living process keeps *directory*."""
+        """Check whether a living process has *directory* locked."""
         if directory in self._held:
             return True
         if not self._file(directory, "lock").exists():
@@ -104,7 +104,7 @@ class Register:
         return held is None
 
     def _lock(self, directory: Path) -> int | None:
-        # The file stays: were it removed, two processes could each lock one of that name.
+        # The file is never removed: two processes could each lock a different file of that name.
         self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
         file = os.open(self._file(directory, "lock"), flags, 0o600)
@@ -138,10 +138,10 @@ STALE = "stale"
 
 
 def status_of(directory: Path, register: Register) -> JSONObject:
-    """Return what the mount on *directory*, an absolute path, says of itself.
+    """Return the status of the mount on *directory*, an absolute path.
 
-    One whose process is dead is "stale". NotFound where there is none of ours, Unavailable where
-    it does not answer.
+    The state is "stale" if its process is dead. Raise NotFound if there is no mount of memory
+    stores, Unavailable if it does not answer.
     """
     facts = register.get(directory)
     mounted = at(directory)
@@ -149,8 +149,8 @@ def status_of(directory: Path, register: Register) -> JSONObject:
         state = mounted.state()
         if state == "silent":
             raise silent(directory, mounted.pid)
-        told = _asked(directory) if state == "live" else None
-        return told or _stale(directory, mounted.pid, facts)
+        reply = _read_status(directory) if state == "live" else None
+        return reply or _stale(directory, mounted.pid, facts)
     if facts is None or facts.mode != "sync":
         raise NotFound("mount of memory stores on", str(directory), next="Check the directory.")
     status = register.status(directory)
@@ -160,7 +160,7 @@ def status_of(directory: Path, register: Register) -> JSONObject:
 
 
 def note_of(directory: Path, register: Register) -> str:
-    """Return text for a system prompt about what is mounted on *directory*, with its real paths."""
+    """Return the system prompt note on the stores mounted on *directory*."""
     status = status_of(directory, register)
     if status["state"] == STALE:
         raise Unavailable(
@@ -179,7 +179,10 @@ def note_of(directory: Path, register: Register) -> str:
 
 
 def _resource(store: dict[str, Any], agreed: Resource | None) -> Resource:
-    """Return what the note says of *store*, of the status: its access now, the rest as *agreed*."""
+    """Return the resource of *store*, an entry of the status, for the note.
+
+    Its access is the current one; name, description and instructions are those of *agreed*.
+    """
     archived = store["archived_at"] is not None
     return Resource(
         memory_store_id=store["id"],
@@ -192,7 +195,7 @@ def _resource(store: dict[str, Any], agreed: Resource | None) -> Resource:
 
 
 def silent(directory: Path, pid: int | None) -> Unavailable:
-    """Return the error that says the process of the mount on *directory* does not answer."""
+    """Return the error for a mount on *directory* that does not answer."""
     return Unavailable(
         f"The mount on {directory} does not answer; it is process {pid or 'unknown'}.",
         reason="timeout",
@@ -200,8 +203,8 @@ def silent(directory: Path, pid: int | None) -> Unavailable:
     )
 
 
-def _asked(directory: Path) -> JSONObject | None:
-    """Return what the mount answers, or None if its process died just now."""
+def _read_status(directory: Path) -> JSONObject | None:
+    """Return the status from the mount itself, or None if its process just died."""
     try:
         return msgspec.json.decode(os.getxattr(directory, STATUS))
     except OSError as error:
@@ -211,7 +214,7 @@ def _asked(directory: Path) -> JSONObject | None:
 
 
 def _stale(directory: Path, pid: int | None, facts: Facts | None) -> JSONObject:
-    """Return the status of a mount whose process is dead: what is known of it, and no store."""
+    """Return the status of a mount with a dead process: the known facts, no stores."""
     return {
         "type": "mount",
         "dir": str(directory),
@@ -227,19 +230,19 @@ def _stale(directory: Path, pid: int | None, facts: Facts | None) -> JSONObject:
     }
 
 
-TOLD = (
+_STORE_FIELDS = (
     *("id", "name", "slug", "path", "access", "archived_at", "memories", "cap"),
     *("unsaved", "retrying", "spooled", "hidden", "saves", "refused", "failed"),
     *("promoted", "conflicts"),
 )
-"""What programs may rely on for each store; what else is counted is the log's."""
+"""Fields of each store in the public status; other counters are only logged."""
 
 
 def report(facts: Facts, status: object) -> JSONObject:
-    """Return the status of a mount: what its core or synced directory says of itself, placed."""
+    """Return the public status of a mount, from its facts and its core's *status*."""
     counted: dict[str, Any] = msgspec.to_builtins(status)
     stores = counted.pop("stores")
-    told: JSONObject = {
+    public: JSONObject = {
         "type": "mount",
         "dir": facts.dir,
         "mode": facts.mode,
@@ -252,19 +255,19 @@ def report(facts: Facts, status: object) -> JSONObject:
         "feed_lag_seconds": counted.pop("feed_lag_seconds"),
         "stores": [_placed(store, Path(facts.dir)) for store in stores],
     }
-    return told | counted | ({} if facts.reason is None else {"reason": facts.reason})
+    return public | counted | ({} if facts.reason is None else {"reason": facts.reason})
 
 
-def ready_line(told: JSONObject) -> str:
-    """Return the line that says what is mounted where: *told*, for a person."""
+def ready_line(status: JSONObject) -> str:
+    """Return the line for a person that a mount is ready, from its *status*."""
     stores = ", ".join(
-        f"{store['slug']} ({store['access'].replace('_', '-')})" for store in told["stores"]
+        f"{store['slug']} ({store['access'].replace('_', '-')})" for store in status["stores"]
     )
-    how = f" as a synced directory ({told['reason']})" if told["mode"] == "sync" else ""
-    return f"mounted {told['dir']}{how}: {stores}"
+    how = f" as a synced directory ({status['reason']})" if status["mode"] == "sync" else ""
+    return f"mounted {status['dir']}{how}: {stores}"
 
 
 def _placed(store: dict[str, Any], directory: Path) -> dict[str, Any]:
-    """Return what is told of *store*, with the path of its directory."""
+    """Return the public fields of *store*, with the path of its directory."""
     known = store | {"path": str(directory / store["slug"])}
-    return {name: known[name] for name in TOLD}
+    return {name: known[name] for name in _STORE_FIELDS}

@@ -1,4 +1,4 @@
-"""Options of a mount to stores, names and access."""
+"""Resolve the options of a mount to stores, directory names and access."""
 
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -26,27 +26,27 @@ from holdfast.memories.stores.rows import id_of_name, is_id
 from holdfast.memories.stores.validation import ROOT, slug
 
 MOST = 8
-"""Stores of one mount, as of one session."""
+"""Limit of stores in one mount, the same as in one session."""
 
 PAGE = 100
 
 
 class MountedStore(Struct, frozen=True, kw_only=True):
-    """One store of the mount, and what was agreed about it."""
+    """One store of the mount, and its resource."""
 
     store: Store
     resource: Resource
 
     @property
     def slug(self) -> str:
-        """The name of its directory."""
+        """The name of the store's directory."""
         return self.resource.mount_path.rpartition("/")[2]
 
 
 class MountRequest(Struct, frozen=True, kw_only=True):
-    """What is to be mounted: through which handle, for which session, in order.
+    """The stores to mount, in order, with their handle and session.
 
-    `said` tells what is other than was asked for.
+    `said` has a warning for each difference from the options.
     """
 
     hf: Holdfast
@@ -55,7 +55,7 @@ class MountRequest(Struct, frozen=True, kw_only=True):
     said: tuple[str, ...] = ()
 
     def repeated(self) -> MountedStore | None:
-        """Return a part whose store was named before, or None."""
+        """Return the first part that repeats the store of an earlier one, or None."""
         seen: set[str] = set()
         for part in self.parts:
             if part.store.id in seen:
@@ -67,11 +67,12 @@ class MountRequest(Struct, frozen=True, kw_only=True):
 def asked(
     hf: Holdfast, *, session: str | None, stores: Sequence[str], read_only: bool = False
 ) -> MountRequest:
-    """Return the mount of *stores*, ids or names: of a session where one is named or *hf* is one's.
+    """Return the mount request for *stores*, ids or names, or for a session.
 
-    A session attaches what it may reach, and its actor writes; *stores* narrows that. The handle
-    in the answer is closed with *hf*. Raises NotFound for a store that is not there or not
-    attached, InvalidInput for a name that several have.
+    A session is used if *session* names one or *hf* belongs to one: its attached stores are
+    mounted, narrowed by *stores*, and its actor writes. The handle in the result is closed with
+    *hf*. Raise NotFound for a store that does not exist or is not attached, InvalidInput for an
+    ambiguous name.
     """
     own = hf.actor.id if hf.actor.kind == "session" else None
     if session is not None and own not in (None, session):
@@ -81,13 +82,17 @@ def asked(
     if session is None and own is None:
         return _read_only(_of_workspace(hf, stores), only=read_only)
     id = session or own or ""
-    narrowed, said = (hf, ()) if own is not None else _narrowed(hf, id)
+    narrowed, warnings = (hf, ()) if own is not None else _narrowed(hf, id)
     found = _of_session(narrowed, id, stores)
-    return _read_only(replace(found, said=(*said, *found.said)), only=read_only or bool(said))
+    found = replace(found, said=(*warnings, *found.said))
+    return _read_only(found, only=read_only or bool(warnings))
 
 
 def _narrowed(hf: Holdfast, session_id: str) -> tuple[Holdfast, tuple[str, ...]]:
-    """Return *hf* as the session; where its key may not make a token, as itself, and say so."""
+    """Return *hf* narrowed to the session, and warnings.
+
+    If its key may not create a token, return *hf* itself with a warning.
+    """
     if hf.sessions.retrieve(session_id).archived_at is not None:
         raise InvalidInput("--session", "is archived", given=session_id, next="Create a new one.")
     try:
@@ -168,7 +173,7 @@ def _agreed(store: Store, slug: str) -> Resource:
 
 
 def _read_only(given: MountRequest, *, only: bool) -> MountRequest:
-    """Return *given* with the access that there is: none to write where *only* or archived."""
+    """Return *given* with effective access: read-only if *only* or archived."""
     return replace(
         given,
         parts=tuple(
@@ -184,7 +189,10 @@ def _access(part: MountedStore, *, only: bool) -> Access:
 
 
 class Assembled(Struct, frozen=True, kw_only=True):
-    """What a core, or a synced directory, is made of: slug, source and access of each store."""
+    """Dependencies of a core or a synced directory.
+
+    `sources` has slug, source and access of each store.
+    """
 
     sources: tuple[tuple[str, StoreSource, Access], ...]
     options: MountOptions
@@ -196,47 +204,47 @@ class Assembled(Struct, frozen=True, kw_only=True):
     deadlines: tuple[Deadline, ...]
 
     def close(self) -> None:
-        """Begin nothing more; what hangs is left alone."""
+        """Stop delayed calls and storage calls; calls that hang are abandoned."""
         self.later.close()
         for deadline in self.deadlines:
             deadline.close()
 
 
-def assemble(asked: MountRequest, options: MountOptions) -> Assembled:
-    """Return the parts of the mount of what is *asked*, each store with a deadline of its own."""
+def assemble(request: MountRequest, options: MountOptions) -> Assembled:
+    """Build the dependencies of a mount, with a separate deadline for each store."""
     clock, contents = SystemClock(), Contents(options.cache_bytes)
-    deadlines = tuple(Deadline(options.deadline) for _ in asked.parts)
+    deadlines = tuple(Deadline(options.deadline) for _ in request.parts)
     return Assembled(
         sources=tuple(
             (
                 part.slug,
-                StoreSource(asked.hf, part.store, deadline=deadline, contents=contents),
+                StoreSource(request.hf, part.store, deadline=deadline, contents=contents),
                 part.resource.access,
             )
-            for part, deadline in zip(asked.parts, deadlines, strict=True)
+            for part, deadline in zip(request.parts, deadlines, strict=True)
         ),
         options=options,
         spool=Spool(options.spool, clock=clock),
         later=Later(),
         clock=clock,
         ids=Ids(),
-        publish=_publish(asked.hf),
+        publish=_publish(request.hf),
         deadlines=deadlines,
     )
 
 
 def _publish(hf: Holdfast) -> Callable[[Event], None]:
-    """Return who hears of events: this process's listeners; a server takes none from outside."""
+    """Return the publisher of events: this process's bus; a server accepts no events."""
     events = cast("object", hf.events)
-    return events.publish if isinstance(events, EventBus) else _unheard
+    return events.publish if isinstance(events, EventBus) else _discard
 
 
-def _unheard(event: Event) -> None:
+def _discard(event: Event) -> None:
     del event
 
 
 def absolute(directory: Path | str) -> Path:
-    """Return *directory* from the root, links followed, whether it answers or not."""
+    """Return the absolute real path of *directory*, even if a mount there hangs."""
     whole = os.path.abspath(directory)  # noqa: PTH100 - without `..`, which Path.absolute keeps
     above, name = os.path.split(whole)
     silent = os.path.join(os.path.realpath(above), name)  # noqa: PTH118
@@ -244,11 +252,11 @@ def absolute(directory: Path | str) -> Path:
 
 
 def claim(directory: Path, register: Register, *, may_hold_files: bool = False) -> str | None:
-    """Make *directory*, an absolute path, ready to be mounted on; *register* knows of the others.
+    """Prepare *directory*, an absolute path, for a mount; create it if missing.
 
-    Returns what was cleared away: a mount left behind by a process that was killed. Raises
-    InvalidInput for a live mount, naming its process, and for what is no empty directory, unless
-    it *may_hold_files*.
+    Detach a stale mount of a killed process and return a message about it, else None. Raise
+    InvalidInput for a live mount (in *register* or mounted), with its process, and if it is not an
+    empty directory; with *may_hold_files* it need not be empty.
     """
     said = cleared(directory)
     if register.is_held(directory):
@@ -264,7 +272,7 @@ def claim(directory: Path, register: Register, *, may_hold_files: bool = False) 
 
 
 def taken(directory: Path, pid: int | None) -> InvalidInput:
-    """Return the error that says *directory* is in use already, by the process *pid*."""
+    """Return the error that the process *pid* already uses *directory*."""
     by = f"process {pid}" if pid else "another process"
     return InvalidInput(
         "DIR",
@@ -275,7 +283,10 @@ def taken(directory: Path, pid: int | None) -> InvalidInput:
 
 
 def cleared(directory: Path) -> str | None:
-    """Detach dead mounts of ours from *directory*, and say so; InvalidInput for a live one."""
+    """Detach dead mounts of Holdfast from *directory*; return a message, or None.
+
+    Raise InvalidInput for a live one.
+    """
     said = None
     while (found := at(directory)) is not None and found.ours:
         if found.state() != "dead":

@@ -1,6 +1,6 @@
-"""Requirements of a mount on this machine.
+"""Requirements of a mount on this machine, and its mount table.
 
-What is looked at is handed in, so that a machine without it can be shown in a test.
+The inspected paths and functions are arguments, so that a test can simulate a machine without them.
 """
 
 import ctypes
@@ -32,7 +32,7 @@ _SYS_ADMIN = 1 << 21
 
 
 class Need(Struct, frozen=True, kw_only=True):
-    """One thing that a mount wants, whether it is there, and what to say and do of it."""
+    """One requirement of a mount: whether it is met, a message, and what to do."""
 
     name: str
     met: bool
@@ -40,12 +40,12 @@ class Need(Struct, frozen=True, kw_only=True):
     next: str = ""
 
     def __str__(self) -> str:
-        """Return what there is to say, and what to do, as one line."""
+        """Return the message and what to do, as one line."""
         return f"{self.says} {self.next}" if self.next else self.says
 
 
 class Machine(Struct, frozen=True, kw_only=True):
-    """Where to look for what a mount needs: this machine, unless a test shows another."""
+    """Paths and functions to check requirements with; this machine by default."""
 
     load: Callable[[str], object] = ctypes.CDLL
     which: Callable[[str], str | None] = shutil.which
@@ -60,7 +60,7 @@ HERE = Machine()
 
 
 def needs(machine: Machine = HERE) -> tuple[Need, ...]:
-    """Return every need, met or not, in the order in which one would mend them."""
+    """Return all requirements, met or not, in the order in which to fix them."""
     return (
         _extra(machine),
         _library(machine),
@@ -71,9 +71,9 @@ def needs(machine: Machine = HERE) -> tuple[Need, ...]:
 
 
 def require(machine: Machine, *, fuse: bool, allow_other: bool = False) -> None:
-    """Raise MissingExtra or Refused, with what to do, where a need of a mount is not met.
+    """Raise MissingExtra or Refused, with what to do, if a requirement is not met.
 
-    Without *fuse* it is for a synced directory, which needs the extra alone.
+    Without *fuse* it is for a synced directory, which needs only the extra.
     """
     if not _extra(machine).met:
         raise MissingExtra("mount")
@@ -85,7 +85,7 @@ def require(machine: Machine, *, fuse: bool, allow_other: bool = False) -> None:
 
 
 def lacking_for_fuse(machine: Machine = HERE) -> Need | None:
-    """Return the first need of FUSE that is not met, or None."""
+    """Return the first requirement of FUSE that is not met, or None."""
     wanted = (_library, _fusermount, _device)
     return next((need for each in wanted if not (need := each(machine)).met), None)
 
@@ -134,7 +134,10 @@ def _device(machine: Machine) -> Need:
 
 
 def _may_mount(machine: Machine) -> bool:
-    """Tell whether root, or fusermount3 for another user, may mount; True where none can tell."""
+    """Check whether this user (root, or another through fusermount3) may mount.
+
+    True if that is unknown.
+    """
     mask = "CapEff" if machine.user == 0 else "CapBnd"
     try:
         lines = machine.process.read_text(encoding="utf-8").splitlines()
@@ -161,8 +164,8 @@ def _allow_other(machine: Machine) -> Need:
     )
 
 
-# A mount of ours tells its process in the list itself, so that a mount which does not answer, or
-# whose process is dead, is known without asking it.
+# A Holdfast mount has its process in the mount table, so that a mount with a dead process, or one
+# that does not answer, is identified without a request to it.
 
 T = TypeVar("T")
 State = Literal["live", "dead", "silent"]
@@ -172,13 +175,13 @@ SOURCE = "holdfast"
 TABLE = Path("/proc/self/mountinfo")
 
 PATIENCE = 2.0
-"""Seconds that a mount has to say that it is there; a stopped process says nothing."""
+"""Seconds that a mount has to answer; a stopped process does not."""
 
 _OCTAL = re.compile(r"\\([0-7]{3})")
 
 
 class Mounted(Struct, frozen=True, kw_only=True):
-    """One file system at one place."""
+    """One entry of the mount table."""
 
     directory: Path
     kind: str
@@ -196,12 +199,12 @@ class Mounted(Struct, frozen=True, kw_only=True):
         return int(number) if self.ours and name == SOURCE and number.isdecimal() else None
 
     def state(self) -> State:
-        """Tell whether its process is there and answers."""
+        """Return whether its process lives and answers."""
         return answered(lambda: _state(self.directory), "silent")
 
 
 def answered(look: Callable[[], T], silent: T) -> T:
-    """Return what *look*() returns, or *silent* when a mount it meets does not answer in time."""
+    """Return *look*(), or *silent* if a mount on its way does not answer in 2 seconds."""
     seen: list[T] = []
     looking = Thread(target=lambda: seen.append(look()), daemon=True)
     looking.start()
@@ -215,7 +218,7 @@ def source_of(pid: int) -> str:
 
 
 def at(directory: Path, *, table: Path = TABLE) -> Mounted | None:
-    """Return what is mounted at *directory*, an absolute path, the uppermost; else None."""
+    """Return the topmost mount at *directory*, an absolute path, or None."""
     found = None
     for each in mounts(table=table):
         if each.directory == directory:
@@ -224,7 +227,7 @@ def at(directory: Path, *, table: Path = TABLE) -> Mounted | None:
 
 
 def mounts(*, table: Path = TABLE) -> list[Mounted]:
-    """Return every file system that is mounted, in the order in which they were."""
+    """Return the mount table, in the order of mounting."""
     try:
         lines = table.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except OSError:
@@ -241,18 +244,18 @@ def _mounted(line: str) -> Mounted:
 
 def _state(directory: Path) -> State:
     try:
-        os.statvfs(directory)  # the kernel knows `stat` by heart, and answers for the dead
+        os.statvfs(directory)  # the kernel would answer `stat` from its cache for a dead process
     except OSError as error:
         return "dead" if error.errno == ENOTCONN else "live"
     return "live"
 
 
 SHOWN = 3
-"""Entries of the spool that are named; the others are counted."""
+"""Spool entries listed by name; the rest is counted."""
 
 
 class MachineCheck(Struct, frozen=True, kw_only=True):
-    """One thing looked at; one that is *optional* is missed by those alone who mount."""
+    """One check of the machine; an *optional* one matters only for mounts."""
 
     name: str
     ok: bool
@@ -261,7 +264,7 @@ class MachineCheck(Struct, frozen=True, kw_only=True):
 
 
 def look(machine: Machine = HERE, spool: Spool | None = None) -> list[MachineCheck]:
-    """Return what there is to say; nothing is changed."""
+    """Check the requirements of a mount and the spool; change nothing."""
     spool = spool or Spool(default_root(), clock=SystemClock())
     lacks = [
         MachineCheck(name=f"mount: {need.name}", ok=need.met, says=str(need), optional=True)
@@ -271,7 +274,7 @@ def look(machine: Machine = HERE, spool: Spool | None = None) -> list[MachineChe
 
 
 def _spool(spool: Spool) -> MachineCheck:
-    # What a living mount holds it is about to save.
+    # A living mount is about to save the entries that it holds.
     left = [(path, each) for path, each in spool.list() if not spool.held(path)]
     says = "nothing is queued"
     if left:

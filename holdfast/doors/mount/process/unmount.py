@@ -26,9 +26,9 @@ _SECONDS = 20
 
 
 def detach(directory: Path, *, lazy: bool) -> None:
-    """Unmount *directory*; *lazy*: now, whoever still has files of it open.
+    """Unmount *directory*; *lazy*: at once, even while programs have its files open.
 
-    Raises OSError: EBUSY where somebody has and it is not lazy, else what the system said.
+    Raise OSError: EBUSY for open files without *lazy*, else the system's errno.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.umount2(os.fsencode(directory), _NOFOLLOW | (_DETACH if lazy else 0)) == 0:
@@ -60,13 +60,13 @@ def _by_fusermount(directory: Path, *, lazy: bool) -> None:
     raise OSError(EPERM, ran.stderr.strip() or os.strerror(EPERM), str(directory))
 
 
-# Links in /proc are read and never followed: a look must not ask the mount that is looked at.
+# Links in /proc are read and never followed: a check must not send a request to the mount.
 
 PROCESSES = Path("/proc")
 
 
 class Holding(Struct, frozen=True, kw_only=True):
-    """A program, and one thing below the directory that it holds."""
+    """A program, and one path below the directory that it holds."""
 
     pid: int
     program: str
@@ -74,9 +74,9 @@ class Holding(Struct, frozen=True, kw_only=True):
 
 
 def holding(directory: Path, *, besides: int | None = None) -> list[Holding]:
-    """Return the programs that hold something at or below *directory*, but for *besides*.
+    """Return the programs that hold a path at or below *directory*, except *besides*.
 
-    Of other users' programs root alone is told.
+    Only root sees other users' programs.
     """
     found: list[Holding] = []
     for process in PROCESSES.iterdir():
@@ -89,7 +89,7 @@ def holding(directory: Path, *, besides: int | None = None) -> list[Holding]:
 
 
 def _links(process: Path) -> Iterator[str]:
-    """Give what *process* has open, works in and has mapped."""
+    """Yield the paths that *process* has open, mapped, or as cwd or root."""
     for link in (process / "cwd", process / "root", *_within(process / "fd")):
         with suppress(OSError):
             yield os.readlink(link)  # noqa: PTH115 - Path.readlink would make a path of a socket
@@ -117,13 +117,13 @@ def _name(process: Path) -> str:
 
 
 class Watched:
-    """One process, told by its number and by nothing that takes the number later."""
+    """One process, identified by a file descriptor, so that its pid cannot be reused."""
 
     def __init__(self, file: int | None) -> None:
         self._file = file
 
     def gone_within(self, seconds: float) -> bool:
-        """Wait until the process is gone, for at most *seconds*; tell whether it is."""
+        """Wait at most *seconds* for the process to exit; return whether it has."""
         if self._file is None:
             return True
         return bool(select.select([self._file], [], [], max(0.0, seconds))[0])
@@ -131,7 +131,7 @@ class Watched:
 
 @contextmanager
 def watched(pid: int | None) -> Generator[Watched]:
-    """Watch the process *pid*; None, and one that is gone already, is taken as gone."""
+    """Watch the process *pid*; None, or one that does not exist, counts as exited."""
     try:
         file = None if pid is None else os.pidfd_open(pid)
     except ProcessLookupError:
@@ -144,11 +144,11 @@ def watched(pid: int | None) -> Generator[Watched]:
 
 
 PAUSE, TRIES = 0.05, 20
-"""A directory may be busy for a moment, with a program that is just ending."""
+"""Seconds between tries, and their number: an ending program keeps a directory busy briefly."""
 
 
 class _Kept:
-    """What the spool of a mount held, to tell what its end had to leave there."""
+    """The spool of a mount before its end, to detect entries that the end adds."""
 
     def __init__(self, spool: Spool, stores: Sequence[str]) -> None:
         self._spool, self._stores = spool, stores
@@ -156,7 +156,7 @@ class _Kept:
 
     @classmethod
     def of(cls, directory: Path, register: Register) -> "_Kept":
-        """Return what is kept of the mount on *directory*; of one that is silent, nothing."""
+        """Return the spool of the mount on *directory*; empty if it does not answer."""
         try:
             status = status_of(directory, register)
         except (HoldfastError, OSError):
@@ -166,7 +166,7 @@ class _Kept:
         return cls(spool, [store["id"] for store in stores])
 
     def check(self, directory: Path) -> None:
-        """Raise Unavailable if there is more now, or what was to be saved at the end."""
+        """Raise Unavailable for new entries, and old ones that should have been saved."""
         left = [
             path
             for path, spooled in self._entries().items()
@@ -191,11 +191,11 @@ def _passing(spooled: Spooled) -> bool:
 
 
 def unmount(directory: Path, register: Register, *, lazy: bool, timeout: float) -> str:
-    """End what is mounted on *directory*, an absolute path, and return what was done.
+    """Unmount *directory*, an absolute path, and return a message about it.
 
-    Waits at most *timeout* seconds for the process, and not at all when *lazy*: then the
-    directory is free at once, and the process ends after the last close. Raises NotFound where
-    nothing of ours is mounted, Refused naming who holds a file, Unavailable when the time is over.
+    Wait at most *timeout* seconds for the process, and not at all if *lazy*: then the directory
+    is free at once, and the process ends after the last close. Raise NotFound if no memory stores
+    are mounted there, Refused with the programs that hold files, Unavailable after the timeout.
     """
     mounted = at(directory)
     if mounted is not None and mounted.ours:

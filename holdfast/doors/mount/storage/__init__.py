@@ -1,1 +1,1 @@
-"""What a mount asks of its stores, within a time, and what it keeps when they do not answer."""
+"""Storage of a mount: calls with deadlines, the change feed, and the spool."""

@@ -1,10 +1,9 @@
 """Calls with a time limit, and delayed calls.
 
-Storage can hang where nothing interrupts it: a frozen server, a lock that another program holds,
-a disk that does not answer. So each call runs on a thread of its own. When its time is over the
-caller goes on without it; the call goes on alone, and what it comes to is nobody's. The threads
-are kept for the next call and are daemons: one that hangs holds up neither others nor the end of
-the process.
+Storage can hang without an interrupt: a frozen server, a lock that another program holds, a disk
+that does not answer. So each call runs on a separate thread. After its time limit the caller
+continues without it; the call continues, and its result is discarded. The threads are reused and
+are daemons: one that hangs blocks neither others nor the end of the process.
 """
 
 import heapq
@@ -21,16 +20,16 @@ from holdfast.ground.errors import Unavailable
 T = TypeVar("T")
 
 THREADS = 32
-"""Calls that may be under way or hang at once; more wait their turn, within their own time."""
+"""Calls that may run or hang at once; more are queued, within their own time limits."""
 
 _log = logging.getLogger(__name__)
 
 
 class Deadline:
-    """Runs calls on threads, and waits at most *seconds* for each.
+    """Run calls on threads, and wait at most *seconds* for each.
 
-    What hangs is of one store as a rule (a row that another program locks), so each store gets
-    one of its own.
+    A hang usually concerns one store (a row that another program locks), so each store has its
+    own instance.
     """
 
     def __init__(self, seconds: float, *, threads: int = THREADS) -> None:
@@ -47,10 +46,11 @@ class Deadline:
         return len(self._waiting)
 
     def call(self, work: Callable[[], T], *, seconds: float | None = None) -> T:
-        """Return *work*() or raise what it raises, within *seconds*, else the deadline's own.
+        """Return *work*(), or raise its error, within *seconds*.
 
-        Unavailable with the reason "timeout" when that is over; its `written` is False when the
-        work had not begun, and never will, and None when it goes on.
+        *seconds* defaults to the deadline's. After that raise Unavailable with the reason
+        "timeout": its `written` is False if the work had not begun and never will, None if it
+        still runs.
         """
         job, seconds = _Job(work), self.seconds if seconds is None else seconds
         if not self._hand_in(job):
@@ -60,14 +60,14 @@ class Deadline:
         return cast("T", job.outcome())
 
     def start(self, work: Callable[[], None]) -> bool:
-        """Let *work* run by itself, if a thread is free for it; tell whether one was.
+        """Run *work* in the background; return False if no thread is free.
 
-        What it raises is logged by its class.
+        If it raises, the error's class is logged.
         """
         return self._hand_in(_Alone(work), wait=False)
 
     def close(self) -> None:
-        """Begin no more calls and let the idle threads end; those that hang are left alone."""
+        """Start no more calls and end idle threads; calls that hang are abandoned."""
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, []
@@ -95,7 +95,7 @@ class Deadline:
         return True
 
     def _next(self, worker: "_Worker") -> None:
-        """Give *worker*, which has nothing to do, what waits longest, now or when it comes."""
+        """Give the idle *worker* the oldest queued job, now or when one comes."""
         with self._lock:
             if self._closed:
                 job = None
@@ -107,7 +107,7 @@ class Deadline:
         worker.run_next(job)
 
     def _give_up(self, job: "_Job", seconds: float) -> None:
-        """Raise Unavailable, unless *job* was done in this very moment."""
+        """Raise Unavailable, unless *job* was just finished."""
         with self._lock:
             begun = job not in self._waiting
             if not begun:
@@ -122,7 +122,7 @@ class Deadline:
 
 
 class _Job:
-    """One call, and what it came to."""
+    """One call and its outcome."""
 
     def __init__(self, work: Callable[[], object]) -> None:
         self._work = work
@@ -132,21 +132,21 @@ class _Job:
         self._error: BaseException | None = None
 
     def run(self) -> None:
-        """Do the work."""
+        """Run the work and store its outcome."""
         try:
             value = self._work()
-        except BaseException as error:  # noqa: BLE001 - it is the caller's, and raised there
+        except BaseException as error:  # noqa: BLE001 - it is raised in the caller's thread
             self.finish(None, error)
         else:
             self.finish(value, None)
 
     def finish(self, value: object, error: BaseException | None) -> None:
-        """Let the caller have what the work came to."""
+        """Store the outcome and wake the caller."""
         self._value, self._error = value, error
         self.gate.release()
 
     def outcome(self) -> object:
-        """Return what the work returned, or raise what it raised; once."""
+        """Return the work's result or raise its error; to be called once."""
         error, self._error = self._error, None
         if error is None:
             return self._value
@@ -158,17 +158,17 @@ class _Job:
 
 
 class _Alone(_Job):
-    """A call that nobody waits for."""
+    """A background call without a waiting caller."""
 
     def finish(self, value: object, error: BaseException | None) -> None:
-        """Log what failed: nobody else hears of it."""
+        """Log the class of *error*: it is not raised anywhere."""
         del value
         if error is not None:
             _log.debug("storage failed in the background: %s", type(error).__name__)
 
 
 class _Worker:
-    """A thread that runs one job after another, until it is given None."""
+    """A thread that runs jobs one by one, until it gets None."""
 
     def __init__(self, done: "Callable[[_Worker], None]") -> None:
         self._done = done
@@ -178,7 +178,7 @@ class _Worker:
         Thread(target=self._work, name="holdfast-storage", daemon=True).start()
 
     def run_next(self, job: _Job | None) -> None:
-        """Run *job* now; for a worker that waits."""
+        """Run *job* on this worker, which must be idle."""
         self._job = job
         self._gate.release()
 
@@ -186,7 +186,7 @@ class _Worker:
         self._gate.acquire()
         while job := self._job:
             job.run()
-            # While it waits it holds nothing of what it did.
+            # An idle worker must not keep references to its last job.
             job = self._job = None
             self._done(self)
             self._gate.acquire()
@@ -196,15 +196,15 @@ def _closed() -> Unavailable:
     return Unavailable("The mount is stopping.", reason="closed", next="Mount it again.")
 
 
-# A few threads run what is due, so that a call which waits for storage holds up few others. Calls
-# of one key run one at a time, in the order in which they were due.
+# A few threads run delayed calls, so that a call that waits for storage delays few others. Calls
+# of one key run one at a time, in the order of their due times.
 
 LATER_THREADS = 4
 """Calls that run at once."""
 
 
 class Later:
-    """Runs each call when its time has come. Threads share it."""
+    """Scheduler of delayed calls. Thread-safe."""
 
     def __init__(self, *, threads: int = LATER_THREADS) -> None:
         self._room = threads
@@ -212,14 +212,14 @@ class Later:
         self._changed = Condition()
         self._due: list[tuple[float, int, _Call]] = []
         self._following: dict[object, deque[_Call]] = {}
-        """What became due while a call of its key ran, by the keys of which one runs."""
+        """Calls that became due while one of their key ran, by the keys that run."""
         self._idle, self._closed = 0, False
 
     def after(self, seconds: float, call: Callable[[], None], *, key: object) -> Callable[[], None]:
-        """Run *call* in *seconds*, or as soon after that as what was due before it for *key* ended.
+        """Run *call* after *seconds*, and after earlier calls of the same *key*.
 
-        Returns what cancels it: a call that has not begun never will; one that has is not waited
-        for. What a call raises is logged. Once closed, this does nothing.
+        Return a function that cancels it: a call that has not begun never will; a running one is
+        not waited for. An error of the call is logged. Once closed, this does nothing.
         """
         due = _Call(call, key)
         with self._changed:
@@ -230,9 +230,9 @@ class Later:
         return due.cancel
 
     def close(self, *, run_due: bool = False) -> None:
-        """Begin no more calls, and wait for none; again does nothing.
+        """Start no more calls, and wait for none; a second call does nothing.
 
-        With *run_due*, those whose time has come and that wait for their turn run here and now.
+        With *run_due*, queued calls that are due run now, on this thread.
         """
         with self._changed:
             self._closed = True
@@ -246,7 +246,7 @@ class Later:
             call.run()
 
     def _hire(self) -> None:
-        """Let there be a thread that waits for what is due next, if one more may be."""
+        """Start a thread if none is idle and the limit allows it."""
         if self._idle == 0 and self._room > 0:
             self._room -= 1
             self._idle += 1
@@ -258,7 +258,7 @@ class Later:
             self._done(call)
 
     def _next(self) -> "_Call | None":
-        """Wait for the next call that is due, and return it; None when nothing comes any more."""
+        """Wait for the next due call and return it; None once closed."""
         with self._changed:
             while not self._closed:
                 pause = self._due[0][0] - monotonic() if self._due else None
@@ -276,7 +276,7 @@ class Later:
             return None
 
     def _done(self, call: "_Call") -> None:
-        """Run what became due for its key meanwhile; then the thread is free."""
+        """Run the calls of its key that became due meanwhile."""
         while True:
             with self._changed:
                 following = self._following[call.key]
@@ -289,22 +289,22 @@ class Later:
 
 
 class _Call:
-    """Something to be done, unless it is cancelled before."""
+    """A delayed call that can be cancelled."""
 
     def __init__(self, call: Callable[[], None], key: object) -> None:
         self._call: Callable[[], None] | None = call
         self.key = key
 
     def cancel(self) -> None:
-        """Never run, and hold nothing."""
+        """Cancel the call and drop its references."""
         self._call = None
 
     def run(self) -> None:
-        """Run, once."""
+        """Run the call, unless it ran before or was cancelled."""
         call, self._call = self._call, None
         if call is None:
             return
         try:
             call()
-        except Exception:  # noqa: BLE001 - the thread is for the next call too
+        except Exception:  # noqa: BLE001 - the thread must survive for the next call
             _log.exception("a deferred task failed")

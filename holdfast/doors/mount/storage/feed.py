@@ -1,8 +1,8 @@
-"""Follows what happens to a store elsewhere, for as long as it is mounted.
+"""Follow changes of a mounted store by other clients.
 
-It asks for the changes after the last number it knows, so that a lost notice costs time and never
-a change. While the storage is away it asks every second; once it is back, and when the changes in
-between are no longer kept, a snapshot takes their place.
+The feed requests the changes after the last sequence number, so that a lost notice costs time but
+never a change. While the storage is unavailable it retries every second. After that, and if the
+changes in between are no longer stored, it continues from a snapshot.
 """
 
 import logging
@@ -15,24 +15,26 @@ from holdfast.ground.errors import CursorExpired, HoldfastError
 from holdfast.memories.stores.records import ChangesPage, Snapshot
 
 AGAIN_SECONDS = 1.0
-"""Between one try and the next while the storage is away."""
+"""Seconds between tries while the storage is unavailable."""
 
 TOGETHER_SECONDS = 0.01
-"""After changes, until the next are asked for: those of many saves then cost one answer."""
+"""Seconds from changes to the next request, so that many saves come in one response."""
 
 _log = logging.getLogger(__name__)
 
 
 class StoreFeed:
-    """The changes of one store after the number *seq*, each told on a thread of the feed's own.
+    """Feed of the changes of one store after the sequence number *seq*.
 
-    - *changed* gets every answer, one without changes too: it tells whether the store is archived.
-    - *resynced* gets a snapshot, which holds whatever was told before it.
-    - *lost* gets why the storage cannot be followed, once, and again when that changes: NotFound
-      when the store was deleted, NotAuthenticated when its session is archived.
-    - *back* follows the first *resynced* after *lost*.
+    It calls these on a thread of the feed:
 
-    What one of them raises is a bug: it is logged, and a snapshot is told next.
+    - *changed* with every response, also without changes: it has the store's archived state.
+    - *resynced* with a snapshot, which includes all earlier changes.
+    - *lost* with the error when the storage cannot be followed, and again when the error changes:
+      NotFound if the store was deleted, NotAuthenticated if its session is archived.
+    - *back* after the first *resynced* after *lost*.
+
+    An exception of one of them is a bug: it is logged, and a snapshot is delivered next.
     """
 
     def __init__(
@@ -48,46 +50,47 @@ class StoreFeed:
         self._source, self._seq = source, seq
         self._changed, self._resynced, self._lost, self._back = changed, resynced, lost, back
         self._closed = Event()
-        self._told: tuple[object, ...] | None = None
-        """The reason told last, empty when a snapshot alone is wanted; None while all is well."""
+        self._failure: tuple[object, ...] | None = None
+        """The reason last passed to *lost*; empty if only a snapshot is needed; None if none."""
         self._answered, self._took = monotonic(), 0.0
 
     @property
     def lag_seconds(self) -> float:
-        """How far what was told may be behind: since the last answer, once one is overdue.
+        """How far the feed may be behind.
 
-        Else how long it took to take in the last changes.
+        The time since the last response if one is overdue, else the time that applying the last
+        changes took.
         """
         silent = monotonic() - self._answered
-        if self._told is None:
+        if self._failure is None:
             silent -= self._source.longest_wait
         return max(silent, self._took)
 
     def start(self) -> None:
-        """Begin to follow; once."""
+        """Start to follow; to be called once."""
         Thread(target=self._run, name=f"holdfast-feed-{self._source.id}", daemon=True).start()
 
     def close(self) -> None:
-        """Tell nothing more, and wait for nothing: not for an answer that is under way."""
+        """Stop without waiting for a request in flight."""
         self._closed.set()
 
     def _run(self) -> None:
         while not self._closed.is_set():
             try:
                 self._turn()
-            except Exception:  # noqa: BLE001 - a bug of who is told does not end the feed
+            except Exception:  # noqa: BLE001 - a bug in a listener must not end the feed
                 _log.exception("what happened to %s was not taken in", self._source.id)
-                self._told = self._told or ()
+                self._failure = self._failure or ()
                 self._closed.wait(AGAIN_SECONDS)
 
     def _turn(self) -> None:
         try:
-            if self._told is None:
+            if self._failure is None:
                 self._follow()
             else:
                 self._resync()
         except CursorExpired:
-            self._told = self._told or ()
+            self._failure = self._failure or ()
         except HoldfastError as error:
             self._fail(error)
 
@@ -109,16 +112,16 @@ class StoreFeed:
         self._answered = monotonic()
         self._resynced(snapshot)
         self._seq, self._took = snapshot.seq, monotonic() - self._answered
-        told, self._told = self._told, None
-        if told:
+        failure, self._failure = self._failure, None
+        if failure:
             self._back()
 
     def _fail(self, error: HoldfastError) -> None:
-        """Tell *error* unless it was told, and pause."""
+        """Pass *error* to *lost* unless it is the same as before, and pause."""
         if self._closed.is_set():
             return
         reason = (type(error), getattr(error, "reason", None))
-        if reason != self._told:
-            self._told = reason
+        if reason != self._failure:
+            self._failure = reason
             self._lost(error)
         self._closed.wait(AGAIN_SECONDS)

@@ -1,8 +1,8 @@
-"""One store through any handle.
+"""One mounted store, accessed through a Holdfast handle, with retries and a cache.
 
-The store is reached through a Holdfast handle, so that a SQLite file, PostgreSQL and a server are
-alike. Only Holdfast's errors come out. What may heal in a moment is asked again until the deadline
-is over; reading twice is harmless, and so is writing twice with one edit id.
+A SQLite file, PostgreSQL and a server work alike. Only Holdfast's errors are raised. A temporary
+failure is retried until the deadline; reading twice is harmless, and so is writing twice with one
+edit id.
 """
 
 import time
@@ -20,14 +20,17 @@ from holdfast.library.holdfast import Holdfast
 from holdfast.memories.stores.edits import Edit
 from holdfast.memories.stores.records import Applied, ChangesPage, Memory, Snapshot, Store
 
-# One cache serves all stores of a mount: equal contents are kept once, whoever has them.
+# One cache serves all stores of a mount: equal contents are cached once.
 
 ENTRY_BYTES = 256
-"""What one content costs beyond its own bytes: its hash, and its place in the cache."""
+"""Bytes that one content costs beyond its own: its hash, and its entry in the cache."""
 
 
 class Contents:
-    """At most *limit* bytes, of the contents that were used last; one too large is not kept."""
+    """LRU cache of contents by hash, of at most *limit* bytes.
+
+    A content larger than that is not cached.
+    """
 
     def __init__(self, limit: int) -> None:
         self._limit, self._size = limit, 0
@@ -36,7 +39,7 @@ class Contents:
 
     @property
     def size_bytes(self) -> int:
-        """How much is kept, of at most *limit*."""
+        """The bytes in the cache, at most *limit*."""
         return self._size
 
     def get(self, sha256: str) -> bytes | None:
@@ -48,7 +51,7 @@ class Contents:
             return content
 
     def put(self, sha256: str, content: bytes) -> None:
-        """Keep *content*, whose hash is *sha256*, in place of what was used longest ago."""
+        """Cache *content* with the hash *sha256*; evict the least recently used."""
         if _cost(content) > self._limit:
             return
         with self._lock:
@@ -69,35 +72,35 @@ def _cost(content: bytes) -> int:
 T = TypeVar("T")
 
 PAUSES = (0.02, 0.05, 0.1, 0.2, 0.4)
-"""Seconds between one try and the next; the last again and again."""
+"""Seconds between tries; the last value repeats."""
 
 HEALING = frozenset({"busy", "overloaded", "lost", "locked", "io"})
-"""Reasons that may pass while a program waits; a full disk is told at once."""
+"""Temporary reasons, retried while a program waits; a full disk fails at once."""
 
 SNAPSHOT_SECONDS = 30.0
-"""What a snapshot may take: no program waits for one, and a large store's is long."""
+"""Time limit of a snapshot in seconds: no program waits for it, and a large one is slow."""
 
 PAGE = 20
-"""Contents brought ahead at once: what the full view of a list holds at most."""
+"""Contents read ahead in one request: the limit of a list in the full view."""
 
 NEAR_SECONDS, FAR_SECONDS = 1.0, 10.0
-"""How long to wait for changes of a database, and of a server, where each question is a request.
+"""Seconds to wait for changes of a database, and of a server, where each poll is a request.
 
-A server that hangs is noticed a deadline's time after that.
+A server that hangs is detected one deadline after that.
 """
 
 READERS = 64
-"""Directories that may be read file by file at once."""
+"""Directories tracked for read-ahead at once."""
 
 
 class StoreSource:
-    """One store of a mount. Threads share it.
+    """One store of a mount. Thread-safe.
 
-    `id`, `name` and `workspace` are the store's, `actor` is who writes.
+    `id`, `name` and `workspace` are the store's; `actor` is the author of its writes.
     """
 
     longest_wait = NEAR_SECONDS
-    """Seconds that `changes` is best asked to wait."""
+    """Seconds that `changes` should wait."""
 
     def __init__(
         self, hf: Holdfast, store: Store, *, deadline: Deadline, contents: Contents
@@ -112,14 +115,17 @@ class StoreSource:
         self.workspace, self.actor = deadline.call(lambda: (hf.workspace, hf.actor))
 
     def snapshot(self) -> Snapshot:
-        """Return all heads of one moment, in the basic view; for a thread that nobody waits for."""
-        return self._patiently(lambda: self._memories.snapshot(self.id), each=SNAPSHOT_SECONDS)
+        """Return a snapshot of all heads, in the basic view, within 30 seconds.
+
+        For background threads.
+        """
+        return self._retried(lambda: self._memories.snapshot(self.id), each=SNAPSHOT_SECONDS)
 
     def changes(self, after: int, wait: float) -> ChangesPage:
         """Return the heads changed after *after*, waiting *wait* seconds for the first.
 
-        It is asked once. Raises CursorExpired, and Unavailable when there is no answer a
-        deadline's time after that.
+        There is no retry. Raise CursorExpired, and Unavailable if there is no response within the
+        deadline after that.
         """
         return self._deadline.call(
             lambda: self._memories.changes(self.id, after, wait=wait),
@@ -131,15 +137,15 @@ class StoreSource:
         return self._contents.get(sha256)
 
     def content(self, memory: Memory, seconds: float | None = None) -> Memory:
-        """Return *memory* with its content, from the cache by its hash, else as it is now.
+        """Return *memory* with its content, from the cache by its hash, else the store.
 
-        That may be a newer head, even at another path; NotFound if it is gone. It takes at most
-        *seconds*, the deadline's if None.
+        The store may return a newer head, even at another path; NotFound if it was deleted. It
+        takes at most *seconds*, the deadline's if None.
         """
         known = self._contents.get(memory.content_sha256)
         if known is not None:
             return replace(memory, content=known.decode())
-        found = self._patiently(
+        found = self._retried(
             lambda: self._memories.retrieve(memory.id, memory_store_id=self.id, view="full"),
             within=seconds,
         )
@@ -147,16 +153,16 @@ class StoreSource:
         return found
 
     def keep(self, sha256: str, content: bytes) -> None:
-        """Keep *content*, whose hash is *sha256*, in memory: who writes a file reads it next."""
+        """Cache *content* with the hash *sha256*: a written file is often read next."""
         self._contents.put(sha256, content)
 
     def ahead(self, memory: Memory) -> None:
-        """Note that *memory* is about to be read; bring what may be read next into the cache.
+        """Record that *memory* is about to be read; read ahead in its directory.
 
-        To be called at every open for reading, before the content is asked for; it takes a
-        microsecond or two. Once two contents in a row were missing at the beginning of a
-        directory, pages of 20 are fetched in the background in the order of paths, one page
-        before the reader, for as long as it goes forward.
+        To be called at every open for reading, before the content is read; it takes a microsecond
+        or two. After two cache misses in a row at the start of a directory, pages of 20 are
+        fetched in the background in the order of paths, one page ahead of the reader, for as long
+        as it moves forward.
         """
         directory = memory.path[: memory.path.rindex("/") + 1]
         with self._lock:
@@ -174,22 +180,23 @@ class StoreSource:
     def apply(
         self, edits: Sequence[Edit], edit_id: str, seconds: float | None = None
     ) -> list[Applied]:
-        """Return what each of *edits* came to, all in one transaction or none.
+        """Apply *edits* in one transaction, all or none, and return their results.
 
         It takes at most *seconds*, the deadline's if None.
 
-        The same *edit_id* again returns the first answer and changes nothing. After Unavailable
-        whose `written` is None they may have been done, or be done later: only the same edits
-        with the same id tell. Until those are answered, no other edit of these memories may be
-        sent: it could be done before them, and what they append would be there twice.
+        The same *edit_id* again returns the first result and changes nothing. After Unavailable
+        with `written` None the edits are in doubt: they may have been applied, or be applied
+        later, and only the same edits with the same id resolve that. Until then no other edit of
+        these memories may be sent: it could be applied before them, and their appended text would
+        be added twice.
         """
-        return self._patiently(
+        return self._retried(
             lambda: self._memories.apply(self.id, edits, edit_id=edit_id),
             within=seconds,
             unsure=True,
         )
 
-    def _patiently(
+    def _retried(
         self,
         work: Callable[[], T],
         *,
@@ -197,11 +204,10 @@ class StoreSource:
         within: float | None = None,
         unsure: bool = False,
     ) -> T:
-        """Return *work*(), asked until the deadline is over, each time for at most *each* seconds.
+        """Return *work*(), with retries after temporary failures until the deadline.
 
-        *within*: seconds that are left of the deadline.
-
-        *unsure*: once it may have been done, the last error's `written` is None.
+        *each*: time limit of one try in seconds. *within*: seconds that remain of the deadline.
+        *unsure*: if one try may have been applied, the last error's `written` is None.
         """
         over = time.monotonic() + (self._deadline.seconds if within is None else within)
         tries, unknown = 0, False
@@ -244,23 +250,23 @@ class StoreSource:
 
 
 _SURE = 2
-"""Opens after which it is clear whether a directory is read file by file."""
+"""Opens after which a directory counts as read file by file."""
 
 
 class _Walk:
-    """One reader's way through a directory, in the order of paths."""
+    """Progress of one reader through a directory, in the order of paths."""
 
     def __init__(self) -> None:
         self.at = ""
         self.opens = 0
         self.from_ = ""
-        """Where the page last fetched begins: a reader who is there needs the next."""
+        """First path of the page last fetched: a reader there needs the next page."""
         self.next_page: str | None = None
         self.fetching = False
         self.ended = False
 
     def goes_on(self, path: str, *, missing: bool) -> bool:
-        """Go on to *path*; tell whether the next page is to be fetched now, by who asks."""
+        """Advance to *path*; return whether the caller should fetch the next page."""
         self.at, self.opens = path, self.opens + 1
         if self.opens <= _SURE and not missing:
             self.ended = True

@@ -1,11 +1,10 @@
 """Unsaved bytes on disk, for the next mount.
 
-An entry is two files in the folder of its store: the bytes, under a name that says when, why and
-what, and beside them a description under the same name with `.json`. The description is begun once
-the bytes are written, and tells their hash. Bytes without a description that fits them are of a
-process that was killed, or of a machine that lost power before they were on its disk: they are left
-for a person. Whoever holds an entry has its bytes locked: no other process takes it, and a lock
-ends with its process.
+An entry is two files in the folder of its store: the bytes, under a name with time, errno and file
+name, and a description under the same name with `.json`. The description is written after the bytes
+and has their hash. Bytes without a matching description are from a process that was killed, or from
+a machine that lost power before they were on its disk: they are left for a person. A process that
+holds an entry has its bytes locked: no other process takes it, and the lock ends with the process.
 """
 
 import fcntl
@@ -33,24 +32,24 @@ _PAUSES = (0.0, 0.001, 0.004)
 
 
 class Lock:
-    """The bytes of an entry, open and locked until they are released or the process ends."""
+    """The file of an entry's bytes, open and locked until released."""
 
     def __init__(self, fd: int) -> None:
         self._open = [fd]
         self.on_disk = False
-        """Whether a loss of power leaves the entry there."""
+        """Whether the entry survives a loss of power."""
 
     @classmethod
     def on_new(cls, path: Path) -> "Lock":
-        """Make the file *path*, empty and locked; FileExistsError if it is there."""
+        """Create the file *path*, empty and locked; FileExistsError if it exists."""
         fd = made(path)
-        # Whoever looks for entries in this moment lets go as soon as it sees that it is none yet.
+        # A process that lists entries now releases its lock as soon as it sees no description.
         fcntl.flock(fd, fcntl.LOCK_EX)
         return cls(fd)
 
     @classmethod
     def on(cls, path: Path) -> "Lock | None":
-        """Lock the file *path*; None if it is locked already or gone."""
+        """Lock the file *path*; None if it is already locked or does not exist."""
         try:
             fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -61,11 +60,11 @@ class Lock:
         return None
 
     def write(self, content: bytes) -> None:
-        """Write *content*."""
+        """Write all of *content*."""
         write(self._open[0], content)
 
     def sync(self) -> bool:
-        """Have the bytes on disk; return False once they were let go."""
+        """Sync the bytes to disk; return False if they were released."""
         for fd in self._open:
             os.fsync(fd)
         return bool(self._open)
@@ -77,17 +76,17 @@ class Lock:
             return file.read()
 
     def seize(self) -> int | None:
-        """Return the open file, to be closed by the caller; None once it was let go."""
+        """Return the open file, to be closed by the caller; None if it was released."""
         return self._open.pop() if self._open else None
 
     def release(self) -> None:
-        """Unlock it; again does nothing."""
+        """Unlock the file; a second call does nothing."""
         if (fd := self.seize()) is not None:
             os.close(fd)
 
 
 def made(path: Path) -> int:
-    """Make the file *path*, for its owner alone, and open it; FileExistsError if it is there."""
+    """Create and open the file *path*, mode 0600; FileExistsError if it exists."""
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _FILE_MODE)
 
 
@@ -99,7 +98,7 @@ def write(fd: int, content: bytes) -> None:
 
 
 def _flocked(fd: int) -> bool:
-    """Lock *fd* if nobody has it locked for longer than it takes to look at it."""
+    """Lock *fd*; return False if another process holds it longer than a check takes."""
     for pause in _PAUSES:
         with suppress(BlockingIOError):
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -111,7 +110,7 @@ def _flocked(fd: int) -> bool:
 SUFFIX = ".json"
 NAME_BYTES_MAX = 255
 NOT_FAILED = "OK"
-"""What stands in place of an errno where nothing failed: on a transient file."""
+"""Used instead of an errno if nothing failed, for a transient file."""
 
 UNDESCRIBED = "The cause is unknown: the mount was killed while it recorded it."
 
@@ -121,10 +120,10 @@ _ENTRY = re.compile(r"(\d{8}T\d{6}\.\d{6}Z)-([A-Z0-9]+)-(.*)", re.DOTALL)
 
 
 class Spooled(Struct, frozen=True, kw_only=True, tag_field="type", tag="spooled"):
-    """What an entry is: which save of which file of which store it was, and why it failed.
+    """Description of an entry: its store, file and save, and why that failed.
 
-    *errno* is a name such as EIO, or OK where nothing failed; *at* is RFC 3339. *content_sha256* is
-    the spool's to fill in; without one, any bytes fit.
+    *errno* is a name such as EIO, or OK if nothing failed; *at* is RFC 3339. The spool fills in
+    *content_sha256*; without one, any bytes match.
     """
 
     store_id: str
@@ -141,16 +140,16 @@ class Spooled(Struct, frozen=True, kw_only=True, tag_field="type", tag="spooled"
 
 
 class SpoolEntry(Struct, frozen=True):
-    """One entry that this process holds: the file of its bytes, and the lock on it."""
+    """One entry that this process holds: the path of its bytes, and their lock."""
 
     path: Path
     lock: Lock
 
 
 class Spool:
-    """The entries of all stores, one folder for each. Threads and processes share it.
+    """The entries of all stores, one folder for each. Safe for threads and processes.
 
-    Only a save, a person, or the deletion of its store removes an entry.
+    An entry is only removed by a save, a person, or the deletion of its store.
     """
 
     def __init__(self, root: Path, *, clock: Clock) -> None:
@@ -165,10 +164,11 @@ class Spool:
         instead_of: SpoolEntry | None = None,
         on_disk: bool = True,
     ) -> SpoolEntry:
-        """Keep *content* and return its entry, held; then *instead_of* goes.
+        """Write *content* to a new entry and return it, held; then remove *instead_of*.
 
-        It outlives its process; *on_disk*, or if *instead_of* does, a loss of power too. OSError
-        when it cannot be kept: then nothing is left of it, and *instead_of* stays.
+        The entry survives its process, and with *on_disk*, or if *instead_of* does, a loss of
+        power. If it cannot be written, raise OSError: nothing remains of it, and *instead_of*
+        stays.
         """
         folder = self._folder(spooled.store_id)
         spooled = replace(spooled, content_sha256=sha256_hex(content))
@@ -188,7 +188,7 @@ class Spool:
         return kept
 
     def secure(self, kept: SpoolEntry) -> None:
-        """Have the entry outlive a loss of power; OSError if it cannot. Again does nothing."""
+        """Sync the entry to disk, once; OSError if that fails."""
         if kept.lock.on_disk or not kept.lock.sync():
             return
         _sync(_description_of(kept.path))
@@ -196,25 +196,25 @@ class Spool:
         kept.lock.on_disk = True
 
     def remove(self, kept: SpoolEntry) -> None:
-        """Remove the entry, whose bytes are saved; nothing if it is not held any more.
+        """Remove the entry, as its bytes are saved; do nothing if it is not held any more.
 
-        A loss of power may bring it back; then its edit id tells that it was done.
+        A loss of power may restore it; then its edit id shows that it was already applied.
         """
         if (fd := kept.lock.seize()) is None:
             return
         try:
-            # In this order, since bytes without a description are taken for somebody's.
+            # Bytes first: without a description they would be left for a person.
             kept.path.unlink(missing_ok=True)
             _description_of(kept.path).unlink(missing_ok=True)
         finally:
             os.close(fd)
 
     def release(self, kept: SpoolEntry) -> None:
-        """Hold the entry no longer: it is for a person, or for the next mount."""
+        """Release the entry, for a person or the next mount."""
         kept.lock.release()
 
     def take(self, store_id: str) -> list[tuple[SpoolEntry, Spooled, bytes]]:
-        """Return the store's entries that nobody holds, the oldest first, and hold them."""
+        """Lock and return the store's entries that no process holds, the oldest first."""
         folder = self.root / _checked(store_id)
         if folder.exists():
             _refuse_others(folder)
@@ -230,9 +230,9 @@ class Spool:
         return taken
 
     def list(self, store_id: str | None = None) -> "list[tuple[Path, Spooled]]":
-        """Return the entries of one store or of all, held or not, the oldest of each first.
+        """Return the entries of one store or of all, held or not, oldest first by store.
 
-        Of bytes whose description is missing it says what their name tells.
+        Without a description, the facts are taken from the file's name.
         """
         stores = sorted(_folders(self.root)) if store_id is None else [store_id]
         return [
@@ -246,26 +246,26 @@ class Spool:
         return sum(1 for _ in self._entries(store_id))
 
     def held(self, path: Path) -> bool:
-        """Tell whether a process, this one or another, holds the entry at *path*."""
+        """Check whether any process, this one included, holds the entry at *path*."""
         lock = Lock.on(path)
         if lock is not None:
             lock.release()
         return lock is None and path.exists()
 
     def forget(self, store_id: str) -> None:
-        """Remove all that is kept of a store, held or not: the store was deleted."""
+        """Remove all entries of a deleted store, held or not."""
         folder = self.root / _checked(store_id)
         for name in _files(folder):
             (folder / name).unlink(missing_ok=True)
-        # What is not ours keeps its folder.
+        # The folder stays if it has other files.
         with suppress(OSError):
             folder.rmdir()
             _sync(self.root)
 
     def _begun(self, folder: Path, spooled: Spooled) -> tuple[SpoolEntry, int]:
-        """Return a new entry of a name that no other has, and the file of its description.
+        """Create an entry with a unique name; return it and its description's open file.
 
-        Both are empty: until the description can be read, it is no entry.
+        Both files are empty: the entry counts only once its description can be parsed.
         """
         while True:
             path = folder / _name(self._time(), spooled)
@@ -279,7 +279,10 @@ class Spool:
                     raise
 
     def _time(self) -> str:
-        """Return the time, which is that of no other entry, lest `a.json` be taken for `a`'s."""
+        """Return the time for a name, unique in this process.
+
+        Otherwise the bytes of `a.json` could pass for the description of `a`.
+        """
         with self._turn:
             self._last = max(self._clock.now(), self._last + timedelta(microseconds=1))
             return self._last.strftime(_TIME)
@@ -292,7 +295,7 @@ class Spool:
                 yield folder / name
 
     def _folder(self, store_id: str) -> Path:
-        """Return the folder of a store, made if need be, and nobody else's."""
+        """Return the folder of a store, created if missing, for this user only."""
         folder = self.root / _checked(store_id)
         _make(folder)
         _refuse_others(folder)
@@ -302,19 +305,19 @@ class Spool:
 
 
 def default_root() -> Path:
-    """Return where this user's mounts keep what could not be saved."""
+    """Return the default directory of this user's spool."""
     return Path(user_state_dir("holdfast", appauthor=False)) / "spool"
 
 
 def _checked(store_id: str) -> str:
-    """Return *store_id* if it can name a folder; the id comes from a server."""
+    """Return *store_id*, which comes from a server, if it is a safe folder name."""
     if "/" in store_id or "\0" in store_id or store_id in ("", ".", ".."):
         raise OSError(EINVAL, "This is no id of a store")
     return store_id
 
 
 def _name(at: str, spooled: Spooled) -> str:
-    """Return the name of an entry's bytes, so short that its description's fits too."""
+    """Return the name of an entry's bytes, short enough to add the suffix."""
     prefix = f"{at}-{spooled.errno}-"
     name = spooled.path.rpartition("/")[2]
     room = NAME_BYTES_MAX - len(SUFFIX) - len(prefix)
@@ -326,14 +329,14 @@ def _description_of(path: Path) -> Path:
 
 
 def _described(path: Path) -> Spooled | None:
-    """Return what is told of the entry at *path*, or None where that is missing or cut short."""
+    """Return the description of the entry at *path*; None if missing or truncated."""
     return _parsed(_description_of(path))
 
 
 def _describes(path: Path, names: set[str]) -> bool:
-    """Tell whether *path* tells of an entry, one whose bytes a person has taken away too.
+    """Check whether *path* is a description, even one without bytes any more.
 
-    *names* are those beside it.
+    *names* are the files of its folder.
     """
     if not path.name.endswith(SUFFIX) or path.name + SUFFIX in names:
         return False
@@ -348,7 +351,7 @@ def _parsed(path: Path) -> Spooled | None:
 
 
 def _guessed(path: Path) -> Spooled:
-    """Return what the name at *path* tells of its bytes."""
+    """Return a description derived from the name of the bytes at *path*."""
     parts = _ENTRY.fullmatch(path.name)
     at, errno, name = parts.groups() if parts else ("", "", path.name)
     day, hour = f"{at[:4]}-{at[4:6]}-{at[6:8]}", f"{at[9:11]}:{at[11:13]}:{at[13:]}"
@@ -367,7 +370,7 @@ def _guessed(path: Path) -> Spooled:
 
 
 def _files(folder: Path) -> set[str]:
-    """Return the names of the plain files in *folder*; none if it is not there."""
+    """Return the names of the plain files in *folder*; none if it does not exist."""
     try:
         with os.scandir(folder) as found:
             return {each.name for each in found if each.is_file(follow_symlinks=False)}
@@ -384,7 +387,7 @@ def _folders(root: Path) -> set[str]:
 
 
 def _make(folder: Path) -> None:
-    """Make *folder* and what is missing above it, for its owner alone, so that they last."""
+    """Create *folder* and its missing parents, mode 0700, and sync them to disk."""
     if folder.is_dir():
         return
     _make(folder.parent)
@@ -394,13 +397,13 @@ def _make(folder: Path) -> None:
 
 
 def _refuse_others(folder: Path) -> None:
-    """Raise PermissionError if somebody else could put entries into *folder*."""
+    """Raise PermissionError if another user could put entries into *folder*."""
     if folder.is_symlink() or folder.stat().st_uid != os.geteuid():
         raise PermissionError(EPERM, "The folder of the spool is not this user's", str(folder))
 
 
 def _sync(path: Path) -> None:
-    """Have a file, or the names in a folder, on disk."""
+    """Sync a file, or the names in a folder, to disk."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(fd)

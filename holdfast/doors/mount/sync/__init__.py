@@ -1,1 +1,1 @@
-"""Memory stores as a directory of plain files that is kept as the stores are, where FUSE is not."""
+"""Memory stores as a synced directory of plain files, for machines without FUSE."""

@@ -1,10 +1,10 @@
-"""Which paths are to be looked at, and when: each once, at its latest or soonest time."""
+"""Priority queue of the paths to check, each with one due time."""
 
 import heapq
 
 
 class Agenda:
-    """Paths and the times, on one clock of seconds, at which they are due."""
+    """Paths and their due times, in seconds of one clock."""
 
     def __init__(self) -> None:
         self._due: dict[str, float] = {}
@@ -18,24 +18,24 @@ class Agenda:
 
     @property
     def next(self) -> float | None:
-        """When the first is due."""
+        """The due time of the first path, or None."""
         while self._heap and self._due.get(self._heap[0][1]) != self._heap[0][0]:
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None
 
     def put(self, path: str, due: float) -> None:
-        """Let *path* be due at *due*, instead of before or after that."""
+        """Schedule *path* at *due*, replacing its present time."""
         if self._due.get(path) != due:
             self._due[path] = due
             heapq.heappush(self._heap, (due, path))
 
     def add(self, path: str, due: float) -> None:
-        """Let *path* be due at *due*, unless it is already at some time."""
+        """Schedule *path* at *due*, unless it is already scheduled."""
         if path not in self._due:
             self.put(path, due)
 
     def take(self, now: float, most: int) -> list[str]:
-        """Return at most *most* paths that are due, the first first, and let them go."""
+        """Remove and return at most *most* due paths, the earliest first."""
         taken: list[str] = []
         while len(taken) < most and (due := self.next) is not None and due <= now:
             path = heapq.heappop(self._heap)[1]

@@ -1,4 +1,4 @@
-"""One path under consideration: what was agreed, what is there, what the store has, what to do."""
+"""The case of one path: base, local file, head, and the action that follows."""
 
 from errno import EILSEQ, EINVAL, EPERM
 
@@ -24,7 +24,7 @@ from holdfast.memories.stores.records import Memory
 
 
 class Case(Struct, frozen=True, kw_only=True):
-    """What is to be done about *path*, and all that it rests on."""
+    """The action for *path*, with the base, head and file that it follows from."""
 
     path: str
     base: Known | None
@@ -34,7 +34,7 @@ class Case(Struct, frozen=True, kw_only=True):
 
     @property
     def traced(self) -> FileIdentity:
-        """What tells the file that is there under another name."""
+        """The identity of the file, to recognise it under another name."""
         mark = self.seen.mark
         return FileIdentity(
             self.path, self.seen.found.sha256, mark.inode if mark else -1, self.seen.born
@@ -42,17 +42,17 @@ class Case(Struct, frozen=True, kw_only=True):
 
     @property
     def agreed(self) -> Agreed | None:
-        """Which memory and content the head is."""
+        """The memory and content of the head."""
         return agreed(self.head)
 
     @property
     def text(self) -> str:
-        """The content of the file, which can be a memory's."""
+        """The content of the file, which is valid for a memory."""
         return (self.seen.content or b"").decode()
 
 
 def case(replica: Replica, path: str) -> Case | None:
-    """Return what is to be done about *path* now; None for what is no file of ours."""
+    """Return the current case of *path*; None if it cannot be a memory's file."""
     base, head = replica.state.get(path), replica.heads.at(path)
     if base is None and head is None and not is_candidate(replica, path):
         return None
@@ -63,7 +63,7 @@ def case(replica: Replica, path: str) -> Case | None:
 
 
 def is_candidate(replica: Replica, path: str) -> bool:
-    """Tell whether a file made here at *path* may be a memory; what cannot be is listed."""
+    """Check whether a new file at *path* may become a memory; if not, list why."""
     if own.is_own(path):
         return False
     names = path.split("/")
@@ -82,7 +82,7 @@ def is_candidate(replica: Replica, path: str) -> bool:
 
 
 def _refuse_there(replica: Replica, path: str, errno: int, says: str = "") -> None:
-    """Say why what is at *path* is no memory, if anything is there."""
+    """List why a file at *path* cannot be a memory, if one exists there."""
     if replica.files.look(path).found.what is What.ABSENT:
         replica.notices.clear(path)
     else:
@@ -90,7 +90,7 @@ def _refuse_there(replica: Replica, path: str, errno: int, says: str = "") -> No
 
 
 def _with_zeros(replica: Replica, seen: LocalFile, head: Memory | None) -> LocalState:
-    """Return what is found; zero bytes are no fault where the memory holds some already."""
+    """Return the file's state; zero bytes are no fault if the head already has some."""
     found = seen.found
     if found.fault != EILSEQ or head is None or seen.content is None or 0 not in seen.content:
         return found

@@ -1,9 +1,8 @@
-"""The files of one store on disk: looked at, written and taken away, never outside its directory.
+"""Read, write and remove the local files of one store, only inside its directory.
 
-Every name on the way down is opened by itself, and a link is never followed, so that whatever a
-program puts in a directory's place, nothing is read or written elsewhere. What takes the place of
-a file changes places with it, and what comes out is looked at before it goes: it may be newer
-than what was known.
+Each component of a path is opened separately, and links are never followed, so that nothing outside
+is read or written even if a program replaces a directory. A new file is exchanged with the old one,
+and the old one is checked before it is removed: it may be newer than expected.
 """
 
 import os
@@ -29,7 +28,7 @@ _WRITE_BITS = 0o222
 
 
 class LocalEntry(Struct, frozen=True):
-    """One name that a walk meets; `mark` is a file's."""
+    """One entry of a directory walk; `mark` is set for files."""
 
     path: str
     what: What
@@ -37,7 +36,7 @@ class LocalEntry(Struct, frozen=True):
 
 
 class Put(Struct, frozen=True):
-    """What tells a file that was put; `alone`: nothing has happened to it since."""
+    """Identity of a file that was written; `alone`: it is unchanged since."""
 
     mark: Mark
     born: int | None
@@ -45,15 +44,18 @@ class Put(Struct, frozen=True):
 
 
 class LocalDirectory:
-    """The directory of one store, *root*, an absolute path. Paths are those of memories."""
+    """The directory of one store, *root*, an absolute path.
+
+    The paths of its methods are those of memories.
+    """
 
     def __init__(self, root: Path, *, writable: bool = True) -> None:
         self.root, self.writable = root, writable
 
     def make_root(self) -> bool:
-        """Make the directory if it is not there; tell whether it was missing.
+        """Create the directory if it is missing; return whether it was.
 
-        NotADirectoryError where something else is in its place.
+        Raise NotADirectoryError if something else is in its place.
         """
         missing = False
         try:
@@ -70,7 +72,10 @@ class LocalDirectory:
         return missing
 
     def look(self, path: str, known: Mark | None = None, sha256: str | None = None) -> LocalFile:
-        """Return what is at *path*; not read, and of the hash *sha256*, if its mark is *known*."""
+        """Return the file at *path*.
+
+        If its mark is *known*, it is not read, and its hash is taken to be *sha256*.
+        """
         try:
             with self._above(path) as (directory, name):
                 return look_at(directory, name, known, sha256)
@@ -80,9 +85,10 @@ class LocalDirectory:
     def walk(
         self, top: str = "/", *, into: Callable[[str], bool] = lambda _: True
     ) -> Iterator[LocalEntry]:
-        """Yield what is below the directory *top*, a link as such; into directories if *into*.
+        """Yield the entries below the directory *top*; descend if *into*(path).
 
-        What cannot be read is passed over. Names that are no UTF-8 have lone surrogates.
+        Links are not followed. Unreadable directories are skipped. Names that are not UTF-8 have
+        lone surrogates.
         """
         pending = [top]
         while pending:
@@ -94,10 +100,10 @@ class LocalDirectory:
     def put(
         self, path: str, content: bytes, *, at_ns: int, over: str | None, lasting: bool = True
     ) -> Put | None:
-        """Write *content* to *path*, in place of a file of the hash *over*, or of nothing.
+        """Write *content* to *path*, replacing a file with the hash *over*, or none.
 
-        Returns None, with nothing changed, when something else was there. OSError when it cannot
-        be written, or what is above it is no directory.
+        Return None and change nothing if the path has something else. *lasting*: sync it to disk.
+        Raise OSError if it cannot be written, or if a parent is no directory.
         """
         with self._above(path, make=True) as (directory, name), self._changing(directory):
             part = self._begin(directory, content, at_ns, lasting=lasting)
@@ -112,20 +118,20 @@ class LocalDirectory:
             return _put(directory, name, part)
 
     def take(self, path: str, sha256: str) -> bool:
-        """Remove the file at *path* if it still has the hash *sha256*; tell whether it did."""
+        """Remove the file at *path* if it still has the hash *sha256*; return whether."""
         with self._above(path) as (directory, name), self._changing(directory):
             away = own.taken(sha256)
             os.rename(name, away, src_dir_fd=directory, dst_dir_fd=directory)
             if look_at(directory, away, None, None).found.sha256 == sha256:
                 os.unlink(away, dir_fd=directory)
                 return True
-            # Is the name taken again, what was there is found under the other, and kept.
+            # If the name is taken again, a scan finds the file under its temporary name.
             with suppress(FileExistsError):
                 rename_new(directory, away, directory, name)
             return False
 
     def put_own(self, path: str, content: bytes) -> None:
-        """Write *content* to *path*, a file of ours, whatever file is there."""
+        """Write *content* to *path*, a reserved name, replacing any file there."""
         with self._above(path) as (directory, name), self._changing(directory):
             part = self._begin(directory, content, time.time_ns(), lasting=False).name
             try:
@@ -135,12 +141,12 @@ class LocalDirectory:
                 raise
 
     def drop(self, path: str) -> None:
-        """Remove whatever file is at *path*."""
+        """Remove the file at *path*, with any content."""
         with self._above(path) as (directory, name), self._changing(directory):
             os.unlink(name, dir_fd=directory)
 
     def move(self, old: str, new: str) -> bool:
-        """Rename *old* to *new*; tell whether that could be: not when something is there."""
+        """Rename *old* to *new*; return False if that fails or *new* exists."""
         try:
             with (
                 self._above(old) as (source, name),
@@ -154,7 +160,7 @@ class LocalDirectory:
         return True
 
     def clear(self, path: str) -> bool:
-        """Remove the directory at *path* if it is empty; tell whether it is gone."""
+        """Remove the directory at *path* if it is empty; return False if it remains."""
         try:
             with self._above(path) as (directory, name), self._changing(directory):
                 os.rmdir(name, dir_fd=directory)
@@ -165,7 +171,7 @@ class LocalDirectory:
         return True
 
     def read(self, path: str, most: int) -> bytes | None:
-        """Return the file at *path*, whatever it holds, if it has at most *most* bytes."""
+        """Return the bytes of the file at *path*, or None if over *most* bytes."""
         with self._above(path) as (directory, name):
             fd = os.open(name, READ, dir_fd=directory)
             with os.fdopen(fd, "rb") as file:
@@ -173,7 +179,7 @@ class LocalDirectory:
         return None if len(content) > most else content
 
     def sync(self) -> None:
-        """Write what was put and is not lasting to the disk."""
+        """Sync files to disk that were written without *lasting*."""
         fd = os.open(self.root, _DIRECTORY)
         try:
             sync_all(fd)
@@ -181,7 +187,7 @@ class LocalDirectory:
             os.close(fd)
 
     def set_writable(self, *, writable: bool) -> None:
-        """Let all have the modes of a writable store, or of a read-only one, if they have not."""
+        """Set the modes of all files for a writable or a read-only store, if needed."""
         self.writable = writable
         if bool(self.root.stat().st_mode & _WRITE_BITS) == writable:
             return
@@ -213,7 +219,7 @@ class LocalDirectory:
                     os.close(fd)
 
     def _begin(self, directory: int, content: bytes, at_ns: int, *, lasting: bool) -> "_Part":
-        """Write *content* to a file of ours, and return it."""
+        """Write *content* to a temporary file, and return it."""
         part = own.begun()
         fd = os.open(part, _NEW, 0o600, dir_fd=directory)
         try:
@@ -234,7 +240,7 @@ class LocalDirectory:
 
     @contextmanager
     def _above(self, path: str, *, make: bool = False) -> Generator[tuple[int, str]]:
-        """Give the directory that *path* is in, open, and its last component."""
+        """Yield the open directory of *path*, and the path's last component."""
         *above, name = path[1:].split("/")
         fd = os.open(self.root, _DIRECTORY)
         try:
@@ -265,7 +271,7 @@ class LocalDirectory:
 
     @contextmanager
     def _changing(self, directory: int) -> Generator[None]:
-        """Let names in *directory* be changed, though its mode says that they may not be."""
+        """Make *directory* writable for this context if its mode is read-only."""
         mode = stat.S_IMODE(os.fstat(directory).st_mode)
         if self.writable or mode & stat.S_IWUSR or os.geteuid() == 0:
             yield
@@ -297,27 +303,27 @@ def _entry(prefix: str, each: "os.DirEntry[str]") -> LocalEntry:
 
 
 class _Part(NamedTuple):
-    """A file of ours that is about to have another name: inode, size and time tell it."""
+    """A temporary file to be renamed, identified by inode, size and mtime."""
 
     name: str
     sha256: str
-    told_by: tuple[int, int, int]
+    identity: tuple[int, int, int]
     born: int | None
 
 
 def _put(directory: int, name: str, part: _Part) -> Put:
-    """Return what tells the file that *part* became under *name*, and if it is still there."""
+    """Return the identity of *part* under *name*, and whether it is unchanged there."""
     try:
         found = os.stat(name, dir_fd=directory, follow_symlinks=False)
     except OSError:
-        return Put(Mark.unsure(*part.told_by), part.born, alone=False)
-    if (found.st_ino, found.st_size, found.st_mtime_ns) != part.told_by:
-        return Put(Mark.unsure(*part.told_by), part.born, alone=False)
+        return Put(Mark.unsure(*part.identity), part.born, alone=False)
+    if (found.st_ino, found.st_size, found.st_mtime_ns) != part.identity:
+        return Put(Mark.unsure(*part.identity), part.born, alone=False)
     return Put(Mark.of(found), part.born, alone=True)
 
 
 def _placed(directory: int, part: _Part, name: str, over: str | None) -> bool:
-    """Give *part* the name *name*, if nothing, or a file of the hash *over*, is there."""
+    """Rename *part* to *name* if it is free, or has a file with the hash *over*."""
     if over is None:
         try:
             rename_new(directory, part.name, directory, name)

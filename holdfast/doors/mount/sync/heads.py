@@ -1,4 +1,4 @@
-"""What the store has, as far as is known here: from its feed, and from what it answered to us."""
+"""Heads of the store, from its feed and from the results of this mount's edits."""
 
 from holdfast.doors.mount.names import is_shown
 from holdfast.doors.mount.sync import own
@@ -7,15 +7,15 @@ from holdfast.memories.stores.records import Applied, ChangesPage, Memory, Snaps
 
 
 def agreed(memory: Memory | None) -> Agreed | None:
-    """Return which memory and content *memory* is."""
+    """Return the id and content hash of *memory*."""
     return None if memory is None else Agreed(memory.id, memory.content_sha256)
 
 
 class LocalHeads:
-    """The heads of one store, by path and by id, and the store's number that they are of.
+    """The heads of one store, by path and by id, as of a sequence number.
 
-    Answers to our own edits come before the feed tells of them: what it tells of a memory that is
-    older than such an answer is passed over.
+    Results of this mount's edits arrive before their changes in the feed: a change of a memory that
+    is older than such a result is ignored.
     """
 
     def __init__(self) -> None:
@@ -24,13 +24,13 @@ class LocalHeads:
         self._by_path: dict[str, Memory] = {}
         self._by_id: dict[str, Memory] = {}
         self._answered: dict[str, int] = {}
-        """The numbers of answers to us which the feed has not reached, by memory."""
+        """Sequence numbers of results that the feed has not reached yet, by memory id."""
 
     def __len__(self) -> int:
         return len(self._by_id)
 
     def at(self, path: str) -> Memory | None:
-        """Return the head at *path* that has a place on disk, or None."""
+        """Return the head at *path* if it can be on disk, else None."""
         memory = self._by_path.get(path)
         return memory if memory is not None and fits(path) else None
 
@@ -39,16 +39,16 @@ class LocalHeads:
         return self._by_id.get(memory_id)
 
     def paths(self) -> list[str]:
-        """Return the paths that have a place on disk."""
+        """Return the paths of heads that can be on disk."""
         return [path for path in self._by_path if fits(path)]
 
     @property
     def unfit(self) -> list[str]:
-        """The ids of the memories that have no place on disk."""
+        """The ids of the memories that cannot be on disk."""
         return [memory.id for path, memory in list(self._by_path.items()) if not fits(path)]
 
     def absorb(self, changes: ChangesPage) -> set[str]:
-        """Take in what the feed told; return the paths at which something else is now."""
+        """Apply changes of the feed; return the paths that changed."""
         self.cap = changes.cap
         touched: set[str] = set()
         for change in changes.changes:
@@ -59,7 +59,7 @@ class LocalHeads:
         return touched
 
     def reset(self, snapshot: Snapshot) -> set[str]:
-        """Take *snapshot* for what there is; return the paths at which something else is now."""
+        """Replace the heads by *snapshot*; return the paths that changed."""
         self.cap = snapshot.cap
         newer = {id for id, seq in self._answered.items() if seq > snapshot.seq}
         found = {memory.id: memory for memory in snapshot.memories}
@@ -73,27 +73,27 @@ class LocalHeads:
         return touched
 
     def answered(self, applied: Applied) -> None:
-        """Take in what an edit of ours came to."""
+        """Apply the result of an edit of this mount."""
         changed = {memory.id: memory for memory in applied.memories}
         for id in (*changed, *applied.deleted):
-            # Several edits of one answer have one number.
+            # Several edits of one transaction have one sequence number.
             if applied.seq >= self._answered.get(id, self.seq + 1):
                 self._put(id, changed.get(id))
                 self._answered[id] = applied.seq
 
     def lose(self, memory_id: str) -> set[str]:
-        """Take in that a memory is gone, whatever was told; return the paths that this touches."""
+        """Record that a memory was deleted, at any seq; return the paths that changed."""
         return self._put(memory_id, None)
 
     def clear(self) -> set[str]:
-        """Know of no head: the store is no more. Return the paths that had one."""
+        """Remove all heads of a deleted store; return their paths."""
         paths = set(self._by_path)
         self._by_path.clear()
         self._by_id.clear()
         return paths
 
     def _put(self, id: str, memory: Memory | None) -> set[str]:
-        """Let *memory* be the head of *id*; return the paths that this touches."""
+        """Set *memory* as the head of *id*; return the paths that changed."""
         touched: set[str] = set()
         before = self._by_id.pop(id, None)
         if before is not None:
@@ -111,5 +111,5 @@ class LocalHeads:
 
 
 def fits(path: str) -> bool:
-    """Tell whether a memory at *path* has a place on disk: its names are short, and not ours."""
+    """Check whether *path* can be on disk: short names, none of them reserved."""
     return is_shown(path) and not own.is_own(path)

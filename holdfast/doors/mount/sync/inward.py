@@ -1,7 +1,7 @@
-"""From the disk to the store: what is saved, moved and deleted, sent once and answered once.
+"""Send local changes to the store: saves, moves and deletions.
 
-Edits whose outcome is not known are sent again as they are, under the same id, until they are
-answered; meanwhile nothing else is sent of their files.
+Edits in doubt are sent again unchanged, under the same id, until a response comes; meanwhile no
+other edit of their files is sent.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,11 +30,11 @@ from holdfast.memories.stores.edits import Edit, Move, Moved, Remove, Save
 from holdfast.memories.stores.records import Applied
 
 AT_ONCE, BYTES_AT_ONCE = 100, 1024 * 1024
-"""How many files, and how much of them, one transaction takes."""
+"""Limits of one transaction: files, and characters of content."""
 
 
 class SyncTask(Struct, frozen=True, kw_only=True):
-    """What is asked of the store about one file: edits, or to go where it is by now from *old*."""
+    """The request about one file: edits, or with *old* a move to its present path."""
 
     case: Case
     edits: tuple[Edit, ...] = ()
@@ -42,12 +42,12 @@ class SyncTask(Struct, frozen=True, kw_only=True):
 
     @property
     def size(self) -> int:
-        """Characters of content that are sent."""
+        """Characters of content to send."""
         return sum(len(edit.content) for edit in self.edits if isinstance(edit, Save))
 
 
 class SyncBatch(Struct, kw_only=True):
-    """Tasks of one transaction that wait for their answer; all of them are moves, or none."""
+    """Tasks of one transaction; either all of them are moves, or none."""
 
     tasks: list[SyncTask]
     edit_id: str
@@ -56,7 +56,7 @@ class SyncBatch(Struct, kw_only=True):
 
     @property
     def edits(self) -> list[Edit]:
-        """What is asked: moves all in one, so that files may change places."""
+        """The edits to send; all moves are one edit, so that files can swap paths."""
         moves = tuple(
             Moved(memory_id=task.old.memory_id, path=task.case.path)
             for task in self.tasks
@@ -65,7 +65,7 @@ class SyncBatch(Struct, kw_only=True):
         return [Move(moves=moves)] if moves else [e for task in self.tasks for e in task.edits]
 
     def answers(self, applied: Sequence[Applied]) -> Iterator[tuple[SyncTask, Applied]]:
-        """Give each task with the answer to its first edit."""
+        """Yield each task with the result of its first edit."""
         at = 0
         for number, task in enumerate(self.tasks):
             if task.old is not None:
@@ -77,7 +77,7 @@ class SyncBatch(Struct, kw_only=True):
 
 
 class Inward:
-    """Makes the heads of one store as its files are."""
+    """Apply the local changes of one store to its heads."""
 
     def __init__(self, replica: Replica) -> None:
         self._replica = replica
@@ -86,21 +86,21 @@ class Inward:
 
     @property
     def held(self) -> set[str]:
-        """The paths of which nothing else may be sent."""
+        """The paths with an edit in doubt, of which no other edit may be sent."""
         return {path for sending in self._unanswered for path in _paths(sending.tasks)}
 
     @property
     def retrying(self) -> int:
-        """How many files wait to be tried again."""
+        """How many files wait for a retry."""
         return len(self.held | set(self._tries))
 
     @property
     def next(self) -> float | None:
-        """When the next unanswered edits are due to be sent again."""
+        """When the next edits in doubt are due to be sent again."""
         return min((sending.due for sending in self._unanswered), default=None)
 
     def save(self, cases: Sequence[Case]) -> None:
-        """Save the files of *cases*: new memories, and new contents of those there are."""
+        """Save the files of *cases* as new memories or new contents."""
         if any(case.act is SyncAction.CREATE for case in cases) and not self._caught_up(cases):
             return
         replica, tasks = self._replica, list[SyncTask]()
@@ -117,13 +117,13 @@ class Inward:
         self._send_all(tasks)
 
     def move(self, renamed: Sequence[tuple[Known, Case]]) -> None:
-        """Move memories to where their files are by now, all at once; if not, one by one."""
+        """Move memories to their files' paths, in one edit; if that fails, one by one."""
         if not renamed:
             return
         self._send(self._new([SyncTask(case=case, old=old) for old, case in renamed]))
 
     def delete(self, cases: Sequence[Case]) -> None:
-        """Delete the memories of *cases*, each if it still has the content that the file had."""
+        """Delete the memories of *cases* that still have the content of their files."""
         tasks: list[SyncTask] = []
         for case in cases:
             base, head = case.base, case.head
@@ -132,7 +132,7 @@ class Inward:
             content = self._content(case)
             if content is None:
                 continue
-            # A save of what is there is none, and fails where something else is.
+            # A save of the same content changes nothing, and fails if the head is another.
             guard = Save(
                 path=case.path,
                 content=content,
@@ -143,18 +143,18 @@ class Inward:
         self._send_all(tasks)
 
     def resend(self, now: float) -> None:
-        """Send again what is not answered and due."""
+        """Resend the edits in doubt that are due."""
         for sending in [each for each in self._unanswered if each.due <= now]:
             self._unanswered.remove(sending)
             self._replica.counts.retried += 1
             self._send(sending)
 
     def forget(self, path: str) -> None:
-        """Take in that *path* is settled, by whatever."""
+        """Reset the retries of *path*, which needs no action any more."""
         self._tries.pop(path, None)
 
     def _content(self, case: Case) -> str | None:
-        """Return the content of the head, which is what was agreed; None if it is no more."""
+        """Return the content of the head, equal to the base; None if it has changed."""
         replica, head = self._replica, case.head
         if head is None:
             return None
@@ -169,7 +169,10 @@ class Inward:
         return None
 
     def _caught_up(self, cases: Sequence[Case]) -> bool:
-        """Learn what is new, so that what was made elsewhere in this moment is not replaced."""
+        """Fetch new changes before a save, so that no new memory is replaced.
+
+        Return False if the heads of *cases* changed or cannot be fetched.
+        """
         replica = self._replica
         before = replica.heads.seq
         try:
@@ -221,7 +224,7 @@ class Inward:
                 self._done(task, answer)
 
     def _done(self, task: SyncTask, applied: Applied) -> None:
-        """Take in what the edits of *task* came to."""
+        """Apply the result of the edits of *task*."""
         replica, case = self._replica, task.case
         self._tries.pop(case.path, None)
         replica.settled(case.path)
@@ -234,7 +237,7 @@ class Inward:
             replica.reconsider()
         else:
             self._saved(case, applied)
-        # Since it was looked at, it may have changed again.
+        # The file may have changed since it was read.
         replica.soon(case.path)
 
     def _saved(self, case: Case, applied: Applied) -> None:
@@ -244,7 +247,7 @@ class Inward:
         replica.state.put(Known.of(case.path, saved, case.seen))
         replica.counts.saves += applied.changed
         if case.act is SyncAction.CREATE and memory.created_at < memory.updated_at:
-            # One that was made elsewhere in this very moment is in the history only.
+            # A memory that another client created just before is only in the history now.
             replica.counts.conflict(EEXIST, memory_id=memory.id)
         if (
             case.act is SyncAction.CREATE
@@ -266,7 +269,7 @@ class Inward:
         replica.soon(old.path)
 
     def _refused(self, task: SyncTask, error: HoldfastError) -> None:
-        """Take in that *task*, sent alone, cannot be done as it was asked."""
+        """Handle the refusal of *task*, which was sent alone."""
         replica, path = self._replica, task.case.path
         replica.failed(error)
         match error:
@@ -279,7 +282,7 @@ class Inward:
                     if task.old is not None:
                         replica.stuck[task.old.path] = path
             case PreconditionFailed() | PathTaken() | NotFound():
-                # The store has moved on; what is to be done follows from what it has now.
+                # The store has changed: the next check decides from its current heads.
                 try:
                     replica.catch_up()
                 except HoldfastError as failed:
@@ -294,7 +297,7 @@ class Inward:
                 replica.refuse(path, errno_of(error))
 
     def _failed(self, paths: Sequence[str], error: HoldfastError) -> None:
-        """Take in that nothing was done about *paths* now, and try again later."""
+        """Count a failure of *paths* and retry later."""
         replica = self._replica
         replica.failed(error)
         for path in paths:
@@ -307,7 +310,7 @@ class Inward:
         self._replica.agenda.put(path, monotonic() + self._replica.pace.pause(tries))
 
     def _wait(self, sending: SyncBatch, error: HoldfastError) -> None:
-        """Send the same again later: it may have been done."""
+        """Schedule the same edits again: they are in doubt."""
         replica = self._replica
         sending.tries += 1
         sending.due = monotonic() + replica.pace.pause(sending.tries)

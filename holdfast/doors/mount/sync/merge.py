@@ -1,7 +1,7 @@
-"""What becomes of one path, from what was last agreed, what is on disk and what the store has.
+"""Three-way merge of one path: base, local file and head of the store.
 
-Pure rules. What was last agreed (the base) is what file and head both were when they were last
-seen to be equal; so whichever differs from it has changed since.
+Pure rules. The base is the content of file and head when they were last equal; a side that differs
+from it has changed since.
 """
 
 from collections.abc import Iterable, Sequence
@@ -10,10 +10,10 @@ from enum import Enum
 from msgspec import Struct
 
 BELIEVED_AT_ONCE = 8
-"""Memories that may be missing at once, whatever part of the store they are."""
+"""Files that may be missing at once in a store of any size."""
 
 BELIEVED_PART = 4
-"""One in so many memories may be missing at once."""
+"""In larger stores, one in this many files may be missing at once."""
 
 _EMPTY = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
@@ -26,22 +26,23 @@ class Agreed(Struct, frozen=True):
 
 
 class What(Enum):
-    """What is found on disk at a path."""
+    """The kind of a path on disk."""
 
     ABSENT = "absent"
     FILE = "file"
     DIRECTORY = "directory"
     FOREIGN = "foreign"
-    """A link, a device, a pipe: left alone, and so is the memory that is to be there."""
+    """A link, device or pipe: it is left alone, and so is the memory of that path."""
     UNREADABLE = "unreadable"
     BUSY = "busy"
-    """It changed while it was read."""
+    """The file changed while it was read."""
 
 
 class LocalState(Struct, frozen=True):
-    """What is on disk: of a file its hash, and why it cannot be a memory (an errno), or 0.
+    """State of a path on disk.
 
-    The hash is None where the file is too large to be read.
+    `sha256` is a file's hash, None if it is too large to read. `fault` is the errno why it cannot
+    be a memory, or 0.
     """
 
     what: What
@@ -50,37 +51,37 @@ class LocalState(Struct, frozen=True):
 
 
 class SyncAction(Enum):
-    """What is done about a path."""
+    """The action that brings file and head of a path together."""
 
     NOTHING = "nothing"
     WAIT = "wait"
-    """It is looked at again."""
+    """Check it again soon."""
     LEAVE = "leave"
-    """What is there is no file of ours: it stays, and is listed."""
+    """It is no regular file: it stays, and is listed."""
     ADOPT = "adopt"
-    """File and head are equal: that is the base."""
+    """File and head are equal: record them as the base."""
     FORGET = "forget"
-    """Neither is there any more."""
+    """Neither exists any more: drop the base."""
     WRITE = "write"
-    """The head goes to the disk; what it takes the place of is a version."""
+    """Write the head to disk; the content that it replaces is a version."""
     REMOVE = "remove"
-    """The file goes; it is a version."""
+    """Remove the file; its content is a version."""
     CREATE = "create"
     SAVE = "save"
     DELETE = "delete"
-    """The memory is deleted, once it is sure that the file was."""
+    """Delete the memory, once it is certain that the file was deleted."""
     CONFLICT = "conflict"
-    """The file goes aside and becomes a memory of its own; then the head is written."""
+    """Rename the file, which becomes a new memory; then write the head."""
     REFUSE = "refuse"
-    """The file cannot be saved: it stays, and is listed."""
+    """The file cannot be saved: it stays and is listed."""
     UNDO = "undo"
-    """The file is kept elsewhere; then it is as the head says."""
+    """Spool the file; then restore the head."""
 
 
 def decide(
     base: Agreed | None, disk: LocalState, head: Agreed | None, *, writable: bool = True
 ) -> SyncAction:
-    """Return what is to be done about a path; no content is ever lost, and no head overlooked."""
+    """Return the action for a path; it never loses content and never ignores a head."""
     if disk.what in (What.FOREIGN, What.UNREADABLE):
         return SyncAction.LEAVE
     if disk.what is What.BUSY:
@@ -94,7 +95,7 @@ def decide(
 
 
 def _as_known(base: Agreed | None, sha256: str | None, head: Agreed | None) -> SyncAction | None:
-    """Return what is to be done about a file whose content the store has or had; else None."""
+    """Return the action for a file with the content of the head or base, else None."""
     if head is not None and sha256 == head.sha256:
         return SyncAction.NOTHING if base == head else SyncAction.ADOPT
     if base is not None and sha256 == base.sha256:
@@ -119,10 +120,10 @@ def _absent(base: Agreed | None, head: Agreed | None, *, writable: bool) -> Sync
 
 
 class FileIdentity(Struct, frozen=True):
-    """A file's path, content, and what tells that it is the same file under another name.
+    """A file's path and content, with inode and birth time to detect renames.
 
-    *born* is None where the file system does not tell when a file was made; then an inode may
-    have been used again for another.
+    *born* is None if the file system has no birth times; then an inode may have been reused for
+    another file.
     """
 
     path: str
@@ -132,10 +133,10 @@ class FileIdentity(Struct, frozen=True):
 
 
 def renamed(gone: Sequence[FileIdentity], new: Sequence[FileIdentity]) -> dict[str, str]:
-    """Return the old path of each path in *new* that is one of *gone* under another name.
+    """Match *new* files to files in *gone* that were renamed; return old paths by new.
 
-    The same file first; then equal content, of the same name before any other, but for files
-    without content: there are too many of them.
+    The same inode matches first; then equal content under the same name, then under any name.
+    Empty files do not match by content: there are too many of them.
     """
     olds: dict[str, str] = {}
     left = {each.path: each for each in sorted(gone, key=lambda each: each.path)}
@@ -186,9 +187,9 @@ def _is_copy(old: FileIdentity, new: FileIdentity) -> bool:
 
 
 def believed(missing: int, known: int) -> bool:
-    """Tell whether *missing* of *known* files, whose deletion nobody saw, were deleted.
+    """Check whether *missing* of *known* files count as deleted without events.
 
-    A directory that was emptied or moved away by mistake, or a disk that is not there, would
-    take a store with it.
+    Otherwise a directory emptied or moved away by mistake, or an unmounted disk, would delete a
+    whole store.
     """
     return missing <= BELIEVED_AT_ONCE or missing * BELIEVED_PART <= known

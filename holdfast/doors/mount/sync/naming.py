@@ -1,7 +1,7 @@
-"""Which directory is whose: stores are known by id, and their names may have changed or swapped.
+"""Rename the directories of stores when the stores' names changed or were swapped.
 
-A directory goes to its name of today over a name that tells its store, so that whenever that is
-cut short, the next start knows whose it is.
+A directory is renamed through a temporary name derived from its store's id, so that the next start
+can identify it after a crash.
 """
 
 from collections.abc import Mapping
@@ -16,9 +16,9 @@ MOVING = ".moving-"
 
 
 def check(directory: Path, states: Mapping[str, State], *, known: bool) -> None:
-    """Raise InvalidInput if *directory* holds files of which no state tells.
+    """Raise InvalidInput if *directory* has files without a recorded state.
 
-    *known*: whether anything was ever synced with it; *states* are by the names of today.
+    *known*: whether anything was ever synced with it; *states* are by current name.
     """
     theirs = {state.slug for state in states.values() if state.kept}
     strangers = [] if known else _names(directory)
@@ -29,7 +29,7 @@ def check(directory: Path, states: Mapping[str, State], *, known: bool) -> None:
 
 
 def give_names(directory: Path, states: Mapping[str, State]) -> None:
-    """Let the directory of each store have its name of today, and its state say so."""
+    """Rename the directory of each store to its current name, and record that."""
     for slug, state in states.items():
         if state.kept and state.slug != slug:
             with suppress(FileNotFoundError):
@@ -46,7 +46,7 @@ def _moving(directory: Path, state: State) -> Path:
 
 
 def _names(directory: Path) -> list[str]:
-    """Return what is in *directory*; nothing if it is not there."""
+    """Return the names in *directory*; none if it does not exist."""
     try:
         return sorted(each.name for each in directory.iterdir())
     except FileNotFoundError:

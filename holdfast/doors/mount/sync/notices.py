@@ -1,4 +1,4 @@
-"""What is wrong with files that stay as they are: for a person or a model, beside the files."""
+"""Notices about files that could not be synced, listed in a file beside them."""
 
 from collections.abc import Iterator
 from errno import (
@@ -20,7 +20,7 @@ SHOWN = 1_000
 """Lines of the file; the status counts all."""
 
 KEPT = 100
-"""Changes that were undone and are still told of."""
+"""Undone changes that are still listed."""
 
 ADVICE = {
     EFBIG: "is larger than 102,400 bytes: split it into several files",
@@ -33,7 +33,7 @@ ADVICE = {
     EPERM: "is ignored, and not saved",
     EROFS: "was changed, but the store is read-only: the change was undone",
 }
-"""What to do about each errno."""
+"""Problem and advice by errno."""
 
 OTHERWISE = "could not be saved: it is tried again"
 LINK = "is a link, a pipe or a device: put a plain file in its place"
@@ -44,19 +44,19 @@ UNWRITTEN = "is a memory that could not be written here"
 
 
 class Notice(Struct, frozen=True):
-    """One thing that is wrong: an errno, and what is to be done about it."""
+    """One problem: an errno, and what to do about it."""
 
     errno: int
     says: str
 
     @classmethod
     def of(cls, errno: int, says: str = "") -> "Notice":
-        """Return the notice of *errno*, in its own words unless *says* has others."""
+        """Return the notice of *errno*, with the text *says* or the default advice."""
         return cls(errno, says or ADVICE.get(errno, OTHERWISE))
 
 
 class SyncNotices:
-    """What is wrong in one store, by path. One thread writes; others may read."""
+    """Notices of one store, by path. One thread writes; any thread may read."""
 
     def __init__(self) -> None:
         self._notices: dict[str, Notice] = {}
@@ -69,18 +69,21 @@ class SyncNotices:
         return iter(list(self._notices))
 
     def of(self, *errnos: int) -> list[str]:
-        """Return the paths with which something of *errnos* is wrong."""
+        """Return the paths that have a notice with one of *errnos*."""
         return [path for path, notice in self._notices.items() if notice.errno in errnos]
 
     def put(self, path: str, notice: Notice) -> bool:
-        """Note *notice*; tell whether it is news."""
+        """Set the notice of *path*; return whether it is new."""
         news = self._notices.get(path) != notice
         if news:
             self._notices = {**self._notices, path: notice}
         return news
 
     def keep(self, path: str, errno: int) -> bool:
-        """Note what happened to *path* and is over, until others have; tell whether it is news."""
+        """Add a notice of a past event at *path*; return whether it is new.
+
+        At most 100 are stored; the oldest are dropped.
+        """
         news = path not in self._kept
         kept = {each: notice for each, notice in self._kept.items() if each != path}
         oldest = list(kept)[: max(0, len(kept) + 1 - KEPT)]
@@ -91,12 +94,15 @@ class SyncNotices:
         return news
 
     def clear(self, path: str) -> None:
-        """Note that nothing is wrong with *path* any more."""
+        """Remove the notice of *path*."""
         if path in self._notices:
             self._notices = {each: n for each, n in self._notices.items() if each != path}
 
     def lines(self, most: int = SHOWN) -> list[str]:
-        """Return a line for each, by path: errno, path, what to do; then how many were left out."""
+        """Return a line for each notice, by path: errno, path, advice.
+
+        At most *most*; the last line then has the number of the rest.
+        """
         notices = {**self._kept, **self._notices}
         lines = [
             f"{errorcode.get(notice.errno, 'EIO')} {_shown(path)} {notice.says}"
@@ -106,12 +112,12 @@ class SyncNotices:
         return [*lines, f"… and {left:,} more"] if left else lines
 
     def text(self) -> bytes:
-        """Return what is to be on disk; nothing when nothing is wrong."""
+        """Return the content of the errors file; empty without notices."""
         return "".join(f"{line}\n" for line in self.lines()).encode()
 
 
 def _shown(path: str) -> str:
-    """Return *path* on one line, with whatever cannot be seen or is no UTF-8 spelled out."""
+    """Return *path* on one line, with invisible and non-UTF-8 characters escaped."""
     if path.isprintable():
         return path
     return "".join(

@@ -1,4 +1,4 @@
-"""From the store to the disk: heads written, files removed, and changes that may not be undone."""
+"""Write heads to the disk, and undo local changes of a read-only store."""
 
 import logging
 from collections.abc import Generator
@@ -22,14 +22,14 @@ from holdfast.memories.stores.records import Memory
 _log = logging.getLogger(__name__)
 
 SPOOLED_MAX = 6 * 1024 * 1024
-"""Bytes of a file that may not be there and is kept elsewhere; a larger one is left."""
+"""Size limit in bytes of a file to spool from a read-only store; a larger one stays."""
 
 MANY = 16
-"""Files above which a disk is synced once, instead of once for each."""
+"""Above this number of files, the disk is synced once instead of once for each."""
 
 
 class Outward:
-    """Makes the files of one store as its heads are."""
+    """Write the heads of one store to its files."""
 
     def __init__(self, replica: Replica) -> None:
         self._replica = replica
@@ -37,7 +37,10 @@ class Outward:
 
     @contextmanager
     def together(self, files: int) -> Generator[None]:
-        """Take what is written meanwhile, so many *files*, for agreed at the end, all at once."""
+        """Record the bases of all files written in this context together, at its end.
+
+        *files* is their expected number; for few files, each is recorded at once.
+        """
         if self._written is not None or files <= MANY:
             yield
             return
@@ -50,7 +53,7 @@ class Outward:
             self._replica.state.put_all(written)
 
     def write(self, case: Case) -> bool:
-        """Write the head in place of what was seen; tell whether it is there."""
+        """Write the head over the file as seen; return whether it was written."""
         replica, head = self._replica, case.head
         memory = None if head is None else self._content(case.path, head)
         if memory is None:
@@ -76,12 +79,12 @@ class Outward:
         return True
 
     def adopt(self, case: Case) -> None:
-        """Take the file for the head, which it equals."""
+        """Record the file, which equals the head, as the base."""
         if case.head is not None:
             self._agree(Known.of(case.path, _agreed(case.head), case.seen))
 
     def refresh(self, case: Case) -> None:
-        """Note what the file, which is as it was agreed, looks like now."""
+        """Update the mark of a file that equals its base."""
         replica, base = self._replica, case.base
         if base is not None and case.seen.mark != base.mark:
             replica.state.put(Known.of(case.path, base.agreed, case.seen))
@@ -89,14 +92,14 @@ class Outward:
         replica.settled(case.path)
 
     def forget(self, case: Case) -> None:
-        """Know nothing of a memory and a file that are both gone."""
+        """Drop the base of a path whose memory and file are both deleted."""
         replica = self._replica
         replica.state.forget(case.path)
         replica.missing.found(case.path)
         replica.settled(case.path)
 
     def remove(self, case: Case) -> None:
-        """Remove the file of a memory that is gone, and the directories that were for it alone."""
+        """Remove the file of a deleted memory, and directories that become empty."""
         replica, sha256 = self._replica, case.seen.found.sha256
         if not self._take(case.path, sha256):
             replica.soon(case.path)
@@ -106,13 +109,13 @@ class Outward:
         replica.reconsider()
 
     def prune(self, path: str) -> None:
-        """Remove the directories above *path* that are empty, unless they were made here."""
+        """Remove the empty directories above *path*, unless they were created here."""
         above = path.rpartition("/")[0]
         while above and above not in self._replica.local and self._replica.files.clear(above):
             above = above.rpartition("/")[0]
 
     def follow(self, known: Known) -> bool:
-        """Rename a file whose memory was moved elsewhere; tell whether it is at its new path."""
+        """Rename a file after another client moved its memory; return whether it worked."""
         replica = self._replica
         head = replica.heads.of(known.memory_id)
         if head is None or head.path == known.path or replica.heads.at(head.path) is not head:
@@ -130,7 +133,7 @@ class Outward:
         return True
 
     def undo(self, case: Case) -> None:
-        """Make the path as the head says; bytes that no version has are spooled first."""
+        """Restore the head at the path; spool local bytes that no version has first."""
         replica, path = self._replica, case.path
         if replica.ended:
             replica.refuse(path, EACCES)
@@ -153,7 +156,7 @@ class Outward:
             replica.counts.refuse(EROFS)
 
     def _take(self, path: str, sha256: str | None) -> bool:
-        """Remove the file at *path* if it is still that of *sha256*; of a large one, whatever."""
+        """Remove the file at *path* if it still has the hash *sha256*, or if that is None."""
         with suppress(FileNotFoundError):
             if sha256 is not None:
                 return self._replica.files.take(path, sha256)
@@ -161,7 +164,7 @@ class Outward:
         return True
 
     def _agree(self, known: Known, *, again: bool = False) -> None:
-        """Note that file and head are equal; look *again* if they may not be any more."""
+        """Record *known* as the base; check the path *again* if the file may have changed."""
         replica = self._replica
         if self._written is None:
             replica.state.put(known)
@@ -174,7 +177,7 @@ class Outward:
             replica.missing.found(known.path)
 
     def _content(self, path: str, head: Memory) -> Memory | None:
-        """Return *head* with its content; None if it cannot be had now, and then later."""
+        """Return *head* with its content; None, after scheduling a retry, if that fails."""
         replica = self._replica
         try:
             replica.source.ahead(head)
@@ -192,7 +195,7 @@ class Outward:
         return None
 
     def _hide(self, path: str, error: OSError) -> None:
-        """Take in that a memory cannot be written: a directory or a file is in its way, or more."""
+        """Record that a memory cannot be written, for example as a file is in its way."""
         replica, number = self._replica, error.errno or EBUSY
         if number in (ENOTDIR, EISDIR, EEXIST):
             number = EEXIST
@@ -201,7 +204,7 @@ class Outward:
             replica.counts.tell("refused", hidden=True, errno=errorcode.get(number, "EIO"))
 
     def _spool(self, case: Case) -> bool:
-        """Keep the file in the spool; False, and nothing is done, if it is too large for that."""
+        """Spool the file; return False and do nothing if it is too large."""
         replica, path = self._replica, case.path
         try:
             content = replica.files.read(path, SPOOLED_MAX)
@@ -210,7 +213,7 @@ class Outward:
         if content is None:
             return False
         if not content:
-            # So is a file that a program has begun to write.
+            # A program may have just created it to write to it.
             return True
         around = replica.around
         spooled = Spooled(

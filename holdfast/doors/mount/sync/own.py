@@ -1,10 +1,10 @@
-"""The names that a synced directory keeps for itself: never a memory, never told of as a change."""
+"""Reserved file names in a synced directory, which are never memories or changes."""
 
 import re
 import secrets
 
 ERRORS = "/.memory-errors"
-"""Where a person reads what is wrong, in the directory of its store."""
+"""Path of the errors file in the directory of its store."""
 
 _BEGUN = re.compile(r"\.memory-new-[0-9a-f]{16}")
 _WHOLE = re.compile(r"\.memory-out-([0-9a-f]{16})-([0-9a-f]{16})-[0-9a-f]{8}")
@@ -17,15 +17,15 @@ def begun() -> str:
 
 
 def taken(sha256: str, other: str | None = None) -> str:
-    """Return a name for a file of the hash *sha256* or *other*, both known, for a moment.
+    """Return a temporary name for a file with the hash *sha256* or *other*.
 
-    Whichever of them is found under the name after a crash, the name tells that it may go.
+    After a crash the name shows that a file with either content may be removed.
     """
     return f".memory-out-{sha256[:_PART]}-{(other or sha256)[:_PART]}-{secrets.token_hex(4)}"
 
 
 def is_own(path: str) -> bool:
-    """Tell whether *path*, within its store, is one of ours."""
+    """Check whether *path*, within its store, is reserved."""
     name = path[path.rfind("/") + 1 :]
     if not name.startswith(".memory-"):
         return False
@@ -33,12 +33,12 @@ def is_own(path: str) -> bool:
 
 
 def is_passing(name: str) -> bool:
-    """Tell whether *name* is of a file that should be there for a moment only."""
+    """Check whether *name* is of a temporary file of the sync."""
     return bool(_BEGUN.fullmatch(name) or _WHOLE.fullmatch(name))
 
 
 def may_go(name: str, sha256: str | None) -> bool:
-    """Tell whether what was left behind under *name* is nobody's loss, by its hash."""
+    """Check by its hash whether a temporary file left as *name* may be removed."""
     if _BEGUN.fullmatch(name):
         return True
     parts = _WHOLE.fullmatch(name)

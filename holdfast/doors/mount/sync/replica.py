@@ -1,4 +1,4 @@
-"""One store as files: what is known of it on both sides, and whether it may be changed here."""
+"""State of one synced store: heads, local files, schedule and access."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -21,10 +21,10 @@ from holdfast.memories.stores.records import Access
 
 
 class Replica:
-    """What the parts of one synced store share; one thread changes it.
+    """State that the parts of one synced store share; one thread changes it.
 
-    `unsaved` are paths whose content no version has yet, `hidden` those of memories that have no
-    file, `local` directories that were made here.
+    `unsaved` are paths with content that no version has yet, `hidden` paths of memories without a
+    file (with the errno), `local` directories that were created here.
     """
 
     def __init__(
@@ -54,60 +54,60 @@ class Replica:
         self.hidden: dict[str, int] = {}
         self.local: set[str] = set()
         self.stuck: dict[str, str] = {}
-        """Where files are whose memories cannot follow them, by the paths of the memories."""
+        """Paths of renamed files by the paths of their memories, which could not be moved."""
         self.blocked: set[str] = set()
-        """Files that wait for the deletion of another, which has their place."""
+        """Files that wait for the deletion of a memory that has their path."""
         self.plain: set[str] = set()
-        """Files that are to be memories, whatever their names."""
+        """Files that become memories even with a scratch or temporary name."""
         self.scan_at = 0.0
-        self._told_hidden: set[str] = set()
+        self._published_hidden: set[str] = set()
 
     @property
     def writable(self) -> bool:
-        """Whether what is changed here is saved."""
+        """Whether local changes are saved."""
         return not (self.read_only or self.ended or self.gone or self.archived_at)
 
     @property
     def refusal(self) -> int:
-        """The errno of what cannot be changed."""
+        """The errno of a refused change."""
         return ESTALE if self.gone else EROFS
 
     def soon(self, *paths: str) -> None:
-        """Look at *paths* at the next turn, if they are not waited with."""
+        """Schedule *paths* for the next turn, unless they are already scheduled."""
         now = monotonic()
         for path in paths:
             self.agenda.add(path, now)
 
     def scan_by(self, at: float) -> None:
-        """Look at everything at the time *at*, if not before."""
+        """Schedule a full scan at the time *at* or before."""
         self.scan_at = min(self.scan_at, at)
 
     def refuse(self, path: str, errno: int, says: str = "") -> None:
-        """Leave *path* as it is, and say why, once."""
+        """Leave *path* as it is, and add a notice; count it if that is new."""
         self.unsaved.discard(path)
         self.blocked.discard(path)
         if self.notices.put(path, Notice.of(errno, says)):
             self.counts.refuse(errno)
 
     def tell_hidden(self) -> None:
-        """Tell of each memory that has no place on disk, once."""
-        for memory_id in set(self.heads.unfit) - self._told_hidden:
-            self._told_hidden.add(memory_id)
+        """Publish an event for each memory that cannot be on disk, once."""
+        for memory_id in set(self.heads.unfit) - self._published_hidden:
+            self._published_hidden.add(memory_id)
             self.counts.tell("refused", memory_id, hidden=True)
 
     def reconsider(self) -> None:
-        """Look again at what had no room in the store, or no place, as something went."""
+        """Check again the paths that lacked capacity or a free path, after a deletion."""
         self.soon(*self.notices.of(ENOSPC, EEXIST), *self.hidden)
 
     def settled(self, path: str) -> None:
-        """Take in that nothing is wrong with *path*, and nothing to be done."""
+        """Clear the problems of *path*, which is in sync."""
         self.unsaved.discard(path)
         self.blocked.discard(path)
         self.hidden.pop(path, None)
         self.notices.clear(path)
 
     def catch_up(self) -> None:
-        """Learn now what the store has; raises as the source does."""
+        """Fetch and apply changes of the store now; raise errors of the source."""
         try:
             changes = self.source.changes(self.heads.seq, 0.0)
         except CursorExpired:
@@ -119,11 +119,11 @@ class Replica:
             self.soon(*self.heads.absorb(changes))
 
     def hear(self, archived_at: datetime | None) -> None:
-        """Take in whether the store is archived."""
+        """Record whether the store is archived."""
         self.judge(lambda: setattr(self, "archived_at", archived_at))
 
     def judge(self, change: Callable[[], None]) -> None:
-        """Do *change*; if the store is then writable no more, or again, its files are too."""
+        """Run *change*; if that changes whether the store is writable, update file modes."""
         before = self.writable
         change()
         if self.writable != before:
@@ -131,7 +131,7 @@ class Replica:
             self.soon(*self.unsaved, *self.notices)
 
     def failed(self, error: HoldfastError) -> None:
-        """Take in what *error* says of the whole store."""
+        """Record an *error* that concerns the whole store: it is deleted, or its session."""
         if isinstance(error, NotFound) and errno_of(error) == ESTALE:
             self.gone = True
         elif isinstance(error, NotAuthenticated) and self.around.options.session_id is not None:

@@ -1,4 +1,4 @@
-"""Looks at everything: for what happened and was not told, and whether what is gone is deleted."""
+"""Full scans of a store's directory, for changes without events and deleted files."""
 
 import logging
 from time import monotonic
@@ -16,15 +16,18 @@ _log = logging.getLogger(__name__)
 
 
 class Scan:
-    """One look after another at all that is in the directory of a store."""
+    """Full scans of the directory of one store."""
 
     def __init__(self, replica: Replica) -> None:
         self._replica = replica
         self._new: list[str] | None = None
-        """Files that the last look found and that may be missing ones under other names."""
+        """New files of the last scan, which may be missing files under other names."""
 
     def run(self, *, quick: bool = False) -> None:
-        """Let all that is not as it was agreed be looked at; *quick*: but for the last moment."""
+        """Schedule a check of all paths that differ from their base.
+
+        *quick* also trusts the marks of files that changed within the last two seconds.
+        """
         replica = self._replica
         replica.scan_at = monotonic() + replica.pace.scan
         if replica.files.make_root():
@@ -46,14 +49,14 @@ class Scan:
         replica.state.tidy()
 
     def _unequal(self) -> list[str]:
-        """Return the paths at which the store has something else than was agreed."""
+        """Return the paths at which the head differs from the base."""
         replica = self._replica
         paths = [*replica.heads.paths(), *(each.path for each in replica.state)]
         bases = {each.path: each.agreed for each in replica.state}
         return [path for path in paths if agreed(replica.heads.at(path)) != bases.get(path)]
 
     def _meet(self, entry: LocalEntry, *, quick: bool) -> None:
-        """See whether *entry*, a file or what looks like one, is as it was agreed."""
+        """Check *entry*, which is no directory, against its base by its mark."""
         replica, path = self._replica, entry.path
         if own.is_own(path):
             if path != own.ERRORS:
@@ -68,7 +71,7 @@ class Scan:
         replica.soon(path)
 
     def _recover(self, path: str) -> None:
-        """Let go of what a process that was killed left; what may be somebody's becomes a file."""
+        """Remove a temporary file of a killed process; keep unknown content as a file."""
         replica = self._replica
         above, _, name = path.rpartition("/")
         sha256 = replica.files.look(path).found.sha256
@@ -82,7 +85,7 @@ class Scan:
             replica.soon(found)
 
     def _note_local(self, directories: set[str]) -> None:
-        """Note which of *directories* were made here: nothing of the store is below them."""
+        """Record which of *directories* were created here: no memory is below them."""
         replica = self._replica
         held: set[str] = set()
         for path in (*replica.heads.paths(), *(each.path for each in replica.state)):
@@ -93,10 +96,10 @@ class Scan:
         replica.local = (directories - held) | (replica.local & directories)
 
     def judge(self) -> None:
-        """Believe that what was found missing twice was deleted, unless it is too much at once.
+        """Count files missing in two scans as deleted, unless too many are missing.
 
-        Does nothing but once after each look at everything, when what that found is settled: until
-        then, what is missing may turn out to be renamed.
+        This acts once after each scan, when the new files of the scan are processed: until then a
+        missing file may turn out to be renamed.
         """
         replica, now = self._replica, monotonic()
         if self._new is None:
@@ -120,7 +123,7 @@ class Scan:
             replica.scan_by(min(waiting) + replica.pace.confirm)
 
     def _restore(self, why: str, paths: list[str] | None = None) -> None:
-        """Write files out again whose deletion is not believed; all of them unless *paths*."""
+        """Write missing files to disk again; all files if *paths* is None."""
         replica = self._replica
         if paths is None:
             paths = [each.path for each in replica.state]

@@ -1,7 +1,7 @@
-"""Takes paths, sees what is to be done about each, and does it: first what goes, then what comes.
+"""Reconcile paths between the local directory and the store.
 
-A deletion waits for a while, as the file may turn up under another name; so does a file under a
-temporary name, as it may go.
+Removals come first, then writes. A deletion is delayed, as the file may appear under another name;
+so is a file with a temporary name, as it may be deleted.
 """
 
 import time
@@ -28,22 +28,22 @@ _STAMP = "%Y%m%dT%H%M%SZ"
 _TAKEN_IN = frozenset(
     {SyncAction.CREATE, SyncAction.SAVE, SyncAction.CONFLICT, SyncAction.REFUSE, SyncAction.UNDO}
 )
-"""What rests on a content that no version has."""
+"""Actions based on local content that no version has."""
 
 
 class Settling:
-    """What is done about the paths of one store."""
+    """Reconcile the paths of one store."""
 
     def __init__(self, replica: Replica, inward: Inward, outward: Outward) -> None:
         self._replica, self._inward, self._outward = replica, inward, outward
         self._ripe: dict[str, float] = {}
-        """When a file under a temporary name becomes a memory, if it is still there."""
+        """When a file with a temporary name becomes a memory, if it still exists."""
         self._since: dict[str, float] = {}
-        """Since when something has been happening to a file."""
+        """Since when a file has had events."""
         self._entered: set[str] = set()
-        """Paths that appeared: of what is below a directory nothing may be told."""
+        """Paths that appeared: entries below a new directory may have no events."""
         self._put_off_too: set[str] = set()
-        """Old paths of files that are looked at later, to be left until then."""
+        """Old paths of renamed files whose check was postponed, to be left until then."""
         self._acts: dict[SyncAction, Callable[[Case], object]] = {
             SyncAction.NOTHING: outward.refresh,
             SyncAction.WAIT: self._wait,
@@ -56,10 +56,10 @@ class Settling:
             SyncAction.UNDO: outward.undo,
             SyncAction.WRITE: outward.write,
         }
-        """What is done at once, in this order: what goes before what comes."""
+        """Functions of the immediate actions, in their order: removals before writes."""
 
     def touch(self, path: str, *, appeared: bool = False) -> None:
-        """Take in that something happened to *path*, and perhaps goes on."""
+        """Record an event at *path* and schedule a check once events stop."""
         replica, now = self._replica, monotonic()
         since = self._since.setdefault(path, now)
         replica.missing.tell([path])
@@ -70,7 +70,7 @@ class Settling:
         replica.agenda.put(path, min(now + replica.pace.quiet, since + replica.pace.patience))
 
     def settle(self, paths: Iterable[str], *, final: bool = False) -> None:
-        """Do what is to be done about *paths*; when it is *final*, without waiting for more."""
+        """Reconcile *paths*; if *final*, without waiting for further events."""
         replica, paths = self._replica, list(paths)
         for path in paths:
             self._follow(path)
@@ -92,7 +92,7 @@ class Settling:
         self._delete(by_act[SyncAction.DELETE], final=final)
 
     def enter(self, directory: str) -> None:
-        """Take in what is below *directory*, which appeared: of that nothing may be told."""
+        """Schedule all files below a new *directory*: they may have no events."""
         replica = self._replica
         replica.local.update(self._only_here([directory]))
         for entry in replica.files.walk(directory, into=is_entered):
@@ -102,7 +102,7 @@ class Settling:
                 replica.soon(entry.path)
 
     def _follow(self, path: str) -> None:
-        """Rename files to or from *path* whose memories were moved elsewhere."""
+        """Rename files to or from *path* after other clients moved their memories."""
         replica = self._replica
         known, head = replica.state.get(path), replica.heads.at(path)
         came = None if head is None else replica.state.of(head.id)
@@ -111,16 +111,16 @@ class Settling:
                 self._outward.follow(each)
 
     def _only_here(self, directories: Sequence[str]) -> list[str]:
-        """Return those of *directories* below which the store has nothing."""
+        """Return those of *directories* without synced files below them."""
         return [each for each in directories if not self._replica.state.below(each)]
 
     def _case(self, path: str, *, final: bool) -> Case | None:
-        """Return what is to be done about *path* now; None if nothing is, or not yet."""
+        """Return the case of *path* to act on; None if there is none, or not yet."""
         replica = self._replica
         if path in self._inward.held:
             replica.agenda.add(path, self._inward.next or monotonic() + replica.pace.quiet)
             return None
-        told, entered = replica.missing.told(path), path in self._entered
+        notified, entered = replica.missing.told(path), path in self._entered
         found = case(replica, path)
         if found is not None and not final and self._is_fresh(found):
             self._put_off(found)
@@ -136,14 +136,14 @@ class Settling:
             return None
         if found.seen.found.what is What.DIRECTORY and entered:
             self.enter(path)
-        if told and found.seen.found.what is What.ABSENT:
+        if notified and found.seen.found.what is What.ABSENT:
             below = replica.state.below(path)
             replica.missing.tell(below)
             replica.soon(*below)
         return found
 
     def _is_fresh(self, found: Case) -> bool:
-        """Tell whether the file was changed so shortly ago that it may be about to be again."""
+        """Check whether the file changed so recently that it may change again."""
         replica = self._replica
         since = self._since.get(found.path)
         if since is not None and monotonic() - since >= replica.pace.patience:
@@ -155,7 +155,7 @@ class Settling:
         return 0 <= age < quiet * 1e9
 
     def _put_off(self, each: Case) -> None:
-        """Look at a file again once nothing happens to it, and at what it was before too."""
+        """Postpone the check of a file and of its old path until events stop."""
         replica, soon = self._replica, monotonic() + self._replica.pace.quiet
         replica.agenda.put(each.path, soon)
         if each.act is SyncAction.CREATE:
@@ -169,7 +169,7 @@ class Settling:
         try:
             self._acts[each.act](each)
         except OSError as error:
-            # The disk refuses what is asked of it; the next look at everything asks again.
+            # The disk refused the action; the next full scan tries it again.
             self._replica.refuse(each.path, error.errno or EACCES, NOT_DONE)
 
     def _wait(self, each: Case) -> None:
@@ -185,7 +185,7 @@ class Settling:
         self._replica.refuse(each.path, each.seen.found.fault)
 
     def _part(self, each: Case) -> None:
-        """Let the file be a memory of its own, beside the head, which keeps the path."""
+        """Rename a conflicting file, which becomes a new memory; the head keeps the path."""
         replica = self._replica
         aside = self._beside(each.path)
         if not replica.files.move(each.path, aside):
@@ -198,7 +198,7 @@ class Settling:
         self._outward.write(structs.replace(each, base=None, seen=ABSENT))
 
     def _beside(self, path: str) -> str:
-        """Return a free path beside *path*, which tells that there was a conflict, and when."""
+        """Return a free path beside *path*, with `.conflict-` and the time."""
         replica = self._replica
         above, _, name = path.rpartition("/")
         stamp = replica.around.clock.now().strftime(_STAMP)
@@ -212,7 +212,7 @@ class Settling:
             number += 1
 
     def _renamed(self, new: Sequence[Case]) -> dict[str, Known]:
-        """Return what was known of each file in *new* that is a known one under another name."""
+        """Return the old base of each file in *new* that is a renamed known file."""
         if not new:
             return {}
         replica, held = self._replica, self._inward.held
@@ -233,7 +233,7 @@ class Settling:
     def _take_in(
         self, new: Sequence[Case], saved: Sequence[Case], olds: dict[str, Known], *, final: bool
     ) -> None:
-        """Save new files and changed ones; move the memories of those that were renamed."""
+        """Save new and changed files; move the memories of renamed files."""
         replica, now = self._replica, monotonic()
         moves: list[tuple[Known, Case]] = []
         ripe: list[Case] = []
@@ -256,7 +256,7 @@ class Settling:
         self._inward.save([*ripe, *saved])
 
     def _until(self, path: str, old: Known | None, now: float) -> float:
-        """Return when a new file at *path*, which was *old*, becomes a memory; or has by now."""
+        """Return when a new file at *path*, formerly *old*, becomes a memory."""
         replica = self._replica
         grace = replica.around.options.grace
         if path in replica.plain:
@@ -268,7 +268,7 @@ class Settling:
         return now
 
     def _is_stuck(self, path: str) -> bool:
-        """Tell whether the file of *path* is there under a name that its memory cannot have."""
+        """Check whether the file of *path* exists under a name refused to its memory."""
         replica = self._replica
         new = replica.stuck.get(path)
         if new is not None and replica.files.look(new).found.what is What.ABSENT:
@@ -277,7 +277,7 @@ class Settling:
         return new is not None
 
     def _delete(self, cases: Sequence[Case], *, final: bool) -> None:
-        """Delete the memories of files that were deleted, once that is sure."""
+        """Delete the memories of files that count as deleted by now."""
         replica, now = self._replica, monotonic()
         sure: list[Case] = []
         for each in cases:
@@ -296,7 +296,7 @@ class Settling:
 
 
 def is_entered(directory: str) -> bool:
-    """Tell whether files below *directory* may be memories."""
+    """Check whether files below *directory* may be memories."""
     return kind_of(_name(directory)) is not Kind.REFUSED
 
 

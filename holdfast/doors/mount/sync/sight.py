@@ -1,4 +1,4 @@
-"""What is seen of a file: what it is, what it holds, and what tells later that it is the same."""
+"""Read local files: kind, content, and a mark to detect changes without reading."""
 
 import os
 import stat
@@ -14,17 +14,17 @@ from holdfast.doors.mount.sync.unusual import born_at
 from holdfast.memories.stores.validation import CONTENT_BYTES_MAX
 
 READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-"""How a file is opened, so that nothing else is followed or waited for."""
+"""Flags to open a file without following links or blocking."""
 
 FRESH_NS = 2_000_000_000
-"""Within the coarsest clock of a file system, a file may change and show the same times."""
+"""Within the coarsest time step of a file system, a file may change with equal times."""
 
 
 _FRESH = -1
 
 
 class Mark(Struct, frozen=True, array_like=True):
-    """What tells, without reading it, that a file is as it was."""
+    """Metadata that shows, without reading it, that a file is unchanged."""
 
     inode: int
     size: int
@@ -33,28 +33,31 @@ class Mark(Struct, frozen=True, array_like=True):
 
     @classmethod
     def of(cls, found: os.stat_result) -> "Mark":
-        """Return the mark of a file; of one that was changed just now, one that tells nothing."""
+        """Return the mark of a file; it is unsure if the file changed just now."""
         fresh = time.time_ns() - found.st_ctime_ns < FRESH_NS
         ctime_ns = _FRESH if fresh else found.st_ctime_ns
         return cls(found.st_ino, found.st_size, found.st_mtime_ns, ctime_ns)
 
     @classmethod
     def unsure(cls, inode: int, size: int, mtime_ns: int) -> "Mark":
-        """Return the mark of a file that may be changing now."""
+        """Return an unsure mark, for a file that may be changing now."""
         return cls(inode, size, mtime_ns, _FRESH)
 
     def tells(self, other: "Mark | None") -> bool:
-        """Tell whether the file is certainly as it was when its mark was *other*."""
+        """Check whether the file is certainly unchanged since its mark was *other*."""
         return self == other and self.ctime_ns != _FRESH
 
     def resembles(self, other: "Mark | None") -> bool:
-        """Tell whether the file is as it was, but for what changed within the last moment."""
+        """Check whether inode, size and mtime equal those of *other*.
+
+        This misses changes within the last time step of the file system.
+        """
         mine = (self.inode, self.size, self.mtime_ns)
         return other is not None and mine == (other.inode, other.size, other.mtime_ns)
 
 
 class LocalFile(Struct, frozen=True):
-    """What is at a path: its content too if it is a file that can be a memory, and was read."""
+    """A path on disk; `content` is set for a file that was read."""
 
     found: LocalState
     mark: Mark | None = None
@@ -71,7 +74,10 @@ DIRECTORY = LocalFile(LocalState(What.DIRECTORY))
 
 
 def look_at(directory: int, name: str, known: Mark | None, sha: str | None) -> LocalFile:
-    """Return what *name* in the open *directory* is; of the hash *sha* if its mark is *known*."""
+    """Return the file *name* in the open *directory*.
+
+    If its mark is *known*, it is not read, and its hash is taken to be *sha*.
+    """
     found = os.stat(name, dir_fd=directory, follow_symlinks=False)
     if not stat.S_ISREG(found.st_mode):
         return DIRECTORY if stat.S_ISDIR(found.st_mode) else FOREIGN
@@ -102,7 +108,7 @@ def _read(fd: int, found: os.stat_result, mark: Mark, born: int | None) -> Local
 
 
 def unseen(error: OSError) -> LocalFile:
-    """Return what is to be thought of a path that could not be looked at."""
+    """Return the state of a path that could not be read because of *error*."""
     if error.errno in (ENOENT, ENOTDIR):
         return ABSENT
     return FOREIGN if error.errno == ELOOP else UNREADABLE

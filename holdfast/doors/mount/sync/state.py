@@ -1,8 +1,8 @@
-"""What was last agreed between the files of one store and its memories, kept between runs.
+"""Sync state of one store: the last common version of each file and memory.
 
-One line for each agreement, added once it holds: what is on disk in the store and here is never
-older than what this says, so that a crash between the two is seen as a change that is on both
-sides already. The last line about a path counts; a line that was cut short does not.
+The state file has one line for each base, added once file and head are equal: both are never older
+than the state, so that after a crash the change is found on both sides. The last line of a path
+counts; a truncated line does not.
 """
 
 import os
@@ -20,11 +20,11 @@ from holdfast.doors.mount.sync.sight import LocalFile, Mark
 SUFFIX = ".jsonl"
 _NAME = 32
 _TIDIED_AT = 1_000
-"""Lines besides those that count at which the file is written anew."""
+"""Number of obsolete lines at which the file is rewritten."""
 
 
 class Known(Struct, frozen=True, array_like=True):
-    """A memory whose file and head were equal, and what its file looked like."""
+    """Base of a path: its memory when file and head were equal, and the file's mark."""
 
     path: str
     memory_id: str
@@ -34,25 +34,25 @@ class Known(Struct, frozen=True, array_like=True):
 
     @property
     def agreed(self) -> Agreed:
-        """What file and head both were."""
+        """The memory and content of the base."""
         return Agreed(self.memory_id, self.sha256)
 
     @property
     def traced(self) -> FileIdentity:
-        """What tells the file under another name."""
+        """The identity of the file, to recognise it under another name."""
         return FileIdentity(self.path, self.sha256, self.mark.inode if self.mark else -1, self.born)
 
     @classmethod
     def of(cls, path: str, agreed: Agreed, seen: LocalFile) -> "Known":
-        """Return what is known of *path* now, where *seen* is there."""
-        # A file that is another by now must not be taken for this one.
+        """Return the base *agreed* of *path*, with the mark of the file *seen*."""
+        # A file with other content must not provide the mark.
         same = seen.found.sha256 == agreed.sha256
         mark, born = (seen.mark, seen.born) if same else (None, None)
         return cls(path, agreed.memory_id, agreed.sha256, mark, born)
 
 
 class Header(Struct, frozen=True, kw_only=True, tag_field="type", tag="synced_store"):
-    """Whose state it is, and the name of its directory."""
+    """First line of a state file: the store, and the name of its directory."""
 
     version: int = 1
     store_id: str
@@ -60,7 +60,7 @@ class Header(Struct, frozen=True, kw_only=True, tag_field="type", tag="synced_st
 
 
 class State:
-    """The agreements about one store, in the file *file*."""
+    """The bases of one store, stored in *file*."""
 
     def __init__(self, file: Path, header: Header) -> None:
         self._file, self._header = file, header
@@ -73,7 +73,7 @@ class State:
         self.failed = False
         """Whether the last line could not be written."""
         self.kept = file.exists()
-        """Whether anything was known when it was made."""
+        """Whether the state file existed at the start."""
         with suppress(msgspec.DecodeError):
             for line in _lines(file):
                 self._take(line)
@@ -85,51 +85,51 @@ class State:
         return iter(list(self._by_path.values()))
 
     def get(self, path: str) -> Known | None:
-        """Return what is known of *path*."""
+        """Return the base of *path*, or None."""
         return self._by_path.get(path)
 
     def of(self, memory_id: str) -> Known | None:
-        """Return what was noted last of the memory *memory_id*."""
+        """Return the last recorded base of the memory *memory_id*, or None."""
         path = self._by_id.get(memory_id)
         return None if path is None else self._by_path[path]
 
     def below(self, directory: str) -> list[str]:
-        """Return the known paths below *directory*."""
+        """Return the paths with a base below *directory*."""
         prefix = directory.removesuffix("/") + "/"
         return [path for path in self._by_path if path.startswith(prefix)]
 
     def put(self, known: Known) -> None:
-        """Note *known*; what is known of its memory at another path stays until it is forgotten."""
+        """Record *known*; a base of its memory at another path stays until `forget`."""
         if self._by_path.get(known.path) != known:
             self._set(known)
             self._append([known])
 
     def put_all(self, known: Iterable[Known]) -> None:
-        """Note all of *known* at once."""
+        """Record all of *known* in one write."""
         new = list(known)
         for each in new:
             self._set(each)
         self._append(new)
 
     def forget(self, path: str) -> None:
-        """Know nothing of *path* any more."""
+        """Remove the base of *path*."""
         if path in self._by_path:
             self._drop(path)
             self._append([(path,)])
 
     def open(self) -> None:
-        """Begin to keep what is noted: written anew, whole or not at all."""
+        """Open the state file for writing, after rewriting it atomically."""
         self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._rewrite()
 
     def tidy(self) -> None:
-        """Write the file anew if it is much longer than need be, or could not be written."""
+        """Rewrite the file if most lines are obsolete, or after a failed write."""
         if self.failed or self._lines > 2 * len(self) + _TIDIED_AT:
             with suppress(OSError):
                 self._rewrite()
 
     def close(self) -> None:
-        """Keep what is known, in short."""
+        """Rewrite the file without obsolete lines, and close it."""
         if self._fd is not None:
             with suppress(OSError):
                 self._rewrite()
@@ -137,7 +137,7 @@ class State:
             self._fd = None
 
     def remove(self) -> None:
-        """Keep nothing: the store is no more."""
+        """Delete the state of a deleted store."""
         self._by_path.clear()
         self._by_id.clear()
         if self._fd is not None:
@@ -146,7 +146,7 @@ class State:
         self._file.unlink(missing_ok=True)
 
     def _take(self, line: bytes) -> None:
-        """Take in a line of the file."""
+        """Apply a line of the file."""
         if line.startswith(b"{"):
             self.slug = msgspec.json.decode(line, type=Header).slug
             return
@@ -194,13 +194,13 @@ class State:
 
 
 def state_file(folder: Path, store_id: str) -> Path:
-    """Return where the state of a store is kept, in the *folder* of its directory."""
+    """Return the path of the state file of a store in *folder*."""
     # The id comes from a server.
     return folder / (sha256(store_id.encode()).hexdigest()[:_NAME] + SUFFIX)
 
 
 def _lines(file: Path) -> list[bytes]:
-    """Return the lines of *file* that have an end."""
+    """Return the complete lines of *file*."""
     try:
         return file.read_bytes().split(b"\n")[:-1]
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Stores as directories of plain files, kept as the stores are for as long as this runs."""
+"""Synced directory: stores as plain files, synchronized while this runs."""
 
 import os
 from contextlib import suppress
@@ -27,22 +27,23 @@ from holdfast.memories.stores.records import Access
 
 PACE = Pace()
 MARGIN = 1.0
-"""Seconds that the last thing under way may take beyond the time to end."""
+"""Seconds that the last action may take beyond the time to end."""
 
 _NAME = 32
 _ROOT_MODE = 0o555
 
 
 class SyncedStatus(MountStatus, frozen=True, kw_only=True):
-    """A synced directory; `errors` are the first lines on what is wrong with the files."""
+    """Status of a synced directory; `errors` are the first lines of its notices."""
 
     errors: tuple[str, ...]
 
 
 class Synced:
-    """What *assembled* names, below *directory*: an absolute path, links followed.
+    """The stores of *assembled* as files below *directory*, an absolute real path.
 
-    What was agreed is kept below *state*, so that the next one on this directory goes on from it.
+    The sync state is stored below *state*, so that the next run on this directory continues from
+    it.
     """
 
     def __init__(
@@ -73,9 +74,9 @@ class Synced:
         self._mode: int | None = None
 
     def start(self) -> None:
-        """Write every head and save every change; return once files are kept as the stores are.
+        """Write all heads, save all changes and start to follow; return once in sync.
 
-        Raises InvalidInput where files lie of which nothing is known, and what the stores raise.
+        Raise InvalidInput if the directory has unknown files, and errors of the stores.
         """
         states = {slug: self._state(slug, source) for slug, source, _ in self._sources}
         check(self._directory, states, known=self._folder.is_dir())
@@ -90,7 +91,7 @@ class Synced:
         except BaseException:
             self.stop(0.0)
             raise
-        self._tell("started")
+        self._publish("started")
 
     def _begin(self) -> None:
         for worker in self._workers.values():
@@ -107,9 +108,9 @@ class Synced:
         self._thread.start()
 
     def stop(self, seconds: float) -> int:
-        """Save what is unsaved within *seconds*; return how many files are not: they stay.
+        """Save unsaved files within *seconds*; return how many remain unsaved on disk.
 
-        It may be called again meanwhile, to hurry.
+        Another thread may call it again meanwhile, with fewer seconds.
         """
         again = self._stop.is_set()
         self._stop.set()
@@ -126,11 +127,11 @@ class Synced:
             with suppress(OSError):
                 self._directory.chmod(self._mode)
         if not again:
-            self._tell("stopped", unsaved=unsaved)
+            self._publish("stopped", unsaved=unsaved)
         return unsaved
 
     def status(self) -> SyncedStatus:
-        """Return what there is to say of the stores, as a mount's core does."""
+        """Return the status of the stores, as for a FUSE mount, with notices."""
         replicas = [worker.replica for worker in self._workers.values()]
         if self._around.stopping:
             state = "stopping"
@@ -155,7 +156,7 @@ class Synced:
         return SyncWorker(slug, replica)
 
     def _follow(self) -> None:
-        """Tell each worker what happens to its files, until the end."""
+        """Pass file events to the workers until the stop."""
         watcher = self._watcher
         if watcher is None:
             return
@@ -171,7 +172,7 @@ class Synced:
                     self._workers[slug].touched(f"/{path}", appeared=each.appeared)
         watcher.close()
 
-    def _tell(self, what: str, **data: int) -> None:
+    def _publish(self, what: str, **data: int) -> None:
         session_id = self._around.options.session_id
         self._around.publish(
             Event(
@@ -185,6 +186,6 @@ class Synced:
 
 
 def folder_of(directory: Path, state: Path | None = None) -> Path:
-    """Return where the state of what is synced on *directory* is kept."""
+    """Return the folder of the sync state of *directory*."""
     root = state_directory() / "sync" if state is None else state
     return root / sha256(os.fsencode(directory)).hexdigest()[:_NAME]

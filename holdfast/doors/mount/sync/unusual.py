@@ -1,7 +1,7 @@
-"""What the kernel can do and Python does not ask it for: exchange names, tell births, sync a disk.
+"""System calls without a Python wrapper: exchange names, birth times, sync a disk.
 
-Where the kernel, the C library or the file system cannot, that is said, and the caller goes by
-what is left: a moment in which it may lose a race, or a guess by content.
+If the kernel, the C library or the file system lacks one, the result shows it, and the caller uses
+a fallback: a short race, or a comparison of content.
 """
 
 import ctypes
@@ -21,12 +21,12 @@ _syncfs = getattr(_libc, "syncfs", None)
 
 
 def exchange(directory: int, one: str, other: str) -> bool:
-    """Let the files *one* and *other* in *directory* change names; False where that cannot be."""
+    """Exchange the names of two files in *directory*; return False if unsupported."""
     return _rename(directory, one, directory, other, _EXCHANGE)
 
 
 def rename_new(old_directory: int, old: str, directory: int, new: str) -> None:
-    """Rename *old* to *new*, which is not there; FileExistsError if it is."""
+    """Rename *old* to *new*; FileExistsError if *new* exists."""
     if _rename(old_directory, old, directory, new, _NO_REPLACE):
         return
     try:
@@ -41,10 +41,13 @@ def rename_new(old_directory: int, old: str, directory: int, new: str) -> None:
 
 
 def born_at(file: int, found: os.stat_result) -> int | None:
-    """Return when the open *file*, of which *found* is known, was made, in ns; None if unknown."""
-    told = getattr(found, "st_birthtime", None)
-    if told is not None:
-        return int(told * 1e9)
+    """Return the birth time of the open *file* in ns since 1970; None if unknown.
+
+    *found* is the result of `fstat`.
+    """
+    birthtime = getattr(found, "st_birthtime", None)
+    if birthtime is not None:
+        return int(birthtime * 1e9)
     if _statx is None:
         return None
     answer = ctypes.create_string_buffer(_STATX_BYTES)
@@ -58,13 +61,13 @@ def born_at(file: int, found: os.stat_result) -> int | None:
 
 
 def sync_all(file: int) -> None:
-    """Write all that is not yet written of the file system of the open *file* to its disk."""
+    """Sync the file system of the open *file* to disk."""
     if _syncfs is None or _syncfs(file) != 0:
         os.sync()
 
 
 def _rename(old_directory: int, old: str, directory: int, new: str, flags: int) -> bool:
-    """Ask for a rename with *flags*; False where there is no such thing."""
+    """Rename with *flags* of renameat2; return False if it is unsupported."""
     if _renameat2 is None:
         return False
     names = os.fsencode(old), os.fsencode(new)

@@ -1,7 +1,7 @@
-"""What happens in a directory, as the system tells it: soon, but not surely.
+"""Watch a directory for file events of the system, some of which may be lost.
 
-Events can be lost: when there are too many, while a directory is being taken into view, and when a
-name is no UTF-8, with which the watcher cannot go on. So it also says when it may have missed some.
+Events can be lost: if there are too many, while a watch on a directory is set up, and if a name is
+not UTF-8, which stops the watcher. So it also reports when it may have missed some.
 """
 
 import logging
@@ -16,7 +16,7 @@ from watchfiles import Change
 from watchfiles.main import FileChange
 
 GATHER_MS, STEP_MS, ASK_MS = 60, 20, 100
-"""How long events are gathered, how long a pause ends that, and how long none are waited for."""
+"""Milliseconds to gather events, of a pause that ends that, and to wait for a first one."""
 
 AGAIN_SECONDS = 0.25
 POLL_MS = 300
@@ -32,14 +32,14 @@ class Happened(Struct, frozen=True):
 
 
 class DirectoryWatcher(Protocol):
-    """Tells what happens below a directory from when it is made until it is closed."""
+    """Events below a directory, from the watcher's creation until it is closed."""
 
     def next(self, stop: Event) -> list[Happened] | None:
-        """Return what happened since, soon, perhaps nothing; None when more may have happened."""
+        """Return new events, soon, perhaps none; None if events may have been lost."""
         ...
 
     def close(self) -> None:
-        """Watch no more."""
+        """Stop watching."""
         ...
 
 
@@ -47,33 +47,33 @@ Watch = Callable[[Path], DirectoryWatcher]
 
 
 class SystemWatcher:
-    """The system's own events; where it gives none, the directory is polled."""
+    """Watcher on the system's events; it polls the directory if there are none."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._begin()
 
     def next(self, stop: Event) -> list[Happened] | None:
-        """Return what happened since, soon, perhaps nothing; None when more may have happened."""
+        """Return new events, soon, perhaps none; None if events may have been lost."""
         if self._batches is None or _identity(self._directory) != self._watched:
             return self._again(stop)
         first, self._first = self._first, None
         try:
-            told = next(self._batches) if first is None else first
+            changes = next(self._batches) if first is None else first
         except (RuntimeError, OSError) as error:
             _log.info("events were missed: %s", type(error).__name__)
             self.close()
             return None
-        return [Happened(path, change is Change.added) for change, path in told]
+        return [Happened(path, change is Change.added) for change, path in changes]
 
     def close(self) -> None:
-        """Watch no more."""
+        """Stop watching."""
         if self._batches is not None:
             self._batches.close()
             self._batches = None
 
     def _begin(self) -> None:
-        """Take the directory into view; it is when this returns."""
+        """Start to watch the directory; events count from when this returns."""
         self._watched = _identity(self._directory)
         self._batches: Batches | None = None
         self._first: set[FileChange] | None = None
@@ -83,14 +83,14 @@ class SystemWatcher:
         except OSError as error:
             if not self._directory.is_dir():
                 raise
-            # A user has only as many watches as the machine gives.
+            # The system limits the number of watches of a user.
             _log.warning("%s is polled, as it cannot be watched: %s", self._directory, error)
             batches = _batches(self._directory, poll=True)
             self._first = next(batches)
         self._batches = batches
 
     def _again(self, stop: Event) -> list[Happened] | None:
-        """Take the directory into view again; what happened until then was missed."""
+        """Watch the directory again; earlier events were lost."""
         self.close()
         if stop.wait(AGAIN_SECONDS):
             return []

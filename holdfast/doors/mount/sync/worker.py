@@ -1,4 +1,4 @@
-"""The thread of one synced store: told of what happens on both sides, it does one thing a time."""
+"""The thread that syncs one store: it processes events of both sides one by one."""
 
 import logging
 from collections import deque
@@ -20,41 +20,41 @@ from holdfast.ground.errors import HoldfastError
 from holdfast.memories.stores.records import ChangesPage, Snapshot
 
 AT_ONCE = 200
-"""Paths of one turn; each may hold a content in memory."""
+"""Limit of paths in one turn; each may hold a content in memory."""
 
 AFTER_FAULT = 1.0
 SHOWN = 20
-"""Lines on what is wrong that the status has of a store."""
+"""Limit of notices of one store in the status."""
 
 _log = logging.getLogger(__name__)
 
 
 class SyncWorker:
-    """Keeps the files of one store as its memories are, and its memories as its files are."""
+    """Sync the files and memories of one store, in both directions."""
 
     def __init__(self, slug: str, replica: Replica) -> None:
         self.slug, self.replica = slug, replica
         self._inward, self._outward = Inward(replica), Outward(replica)
         self._settling = Settling(replica, self._inward, self._outward)
         self._scan = Scan(replica)
-        self._told: deque[Callable[[], None]] = deque()
+        self._queue: deque[Callable[[], None]] = deque()
         self._wake = Condition()
         self._thread = Thread(target=self._run, name=f"holdfast-sync-{slug}", daemon=True)
         self._until: float | None = None
-        """When the worker is to be done, once it is told to end."""
+        """Deadline of the worker after `end`; None before."""
         self._errors: bytes | None = None
-        """What is in the file of errors; None when that is not known."""
+        """The content of the errors file; None if unknown."""
         self._cleared = False
         self.feed: StoreFeed | None = None
 
     def begin(self) -> None:
-        """Make files and memories as they should be, as far as can be done now."""
+        """Run the first sync of files and memories, as far as possible now."""
         replica = self.replica
         snapshot = replica.source.snapshot()
         replica.archived_at = snapshot.archived_at
         replica.files.writable = replica.writable
         if replica.files.make_root():
-            # Somebody took the files away while nothing ran: that is no wish to lose memories.
+            # The directory was removed while no sync ran: that must not delete memories.
             for known in replica.state:
                 replica.state.forget(known.path)
         replica.files.set_writable(writable=replica.writable)
@@ -76,28 +76,28 @@ class SyncWorker:
         )
 
     def start(self) -> None:
-        """Go on, on a thread; what happened on disk since `begin` is looked for at once."""
+        """Start the thread; it first scans for local changes since `begin`."""
         if self.feed is not None:
             self.feed.start()
         self.tell(lambda: self._scan.run(quick=True))
         self._thread.start()
 
     def tell(self, what: Callable[[], None]) -> None:
-        """Let the worker do *what*, in order."""
+        """Queue *what* for the worker."""
         with self._wake:
-            self._told.append(what)
+            self._queue.append(what)
             self._wake.notify()
 
     def touched(self, path: str, *, appeared: bool) -> None:
-        """Tell the worker that something happened to the file at *path*."""
+        """Queue an event of the file at *path*."""
         self.tell(lambda: self._touched(path, appeared=appeared))
 
     def missed(self) -> None:
-        """Tell the worker that it may not have been told of everything."""
+        """Queue a full scan: events may have been lost."""
         self.tell(lambda: self.replica.scan_by(monotonic()))
 
     def end(self, until: float) -> None:
-        """Let the worker save what is unsaved, by the time *until*, and end."""
+        """Let the worker save unsaved files by the time *until*, and end."""
         if self.feed is not None:
             self.feed.close()
         with self._wake:
@@ -111,11 +111,11 @@ class SyncWorker:
         return len(self.replica.unsaved | self._inward.held)
 
     def errors(self) -> list[str]:
-        """Return the first lines on what is wrong with files."""
+        """Return the first lines of the store's notices."""
         return [f"/{self.slug}: {line}" for line in self.replica.notices.lines(SHOWN)]
 
     def status(self) -> StoreStatus:
-        """Return what there is to say of the store."""
+        """Return the status of the store."""
         replica, counts = self.replica, self.replica.counts
         archived_at = replica.archived_at
         return StoreStatus(
@@ -140,8 +140,8 @@ class SyncWorker:
 
     def _run(self) -> None:
         while True:
-            told, until = self._await()
-            for what in told:
+            queued, until = self._await()
+            for what in queued:
                 self._safely(what)
             if until is not None:
                 self._safely(self._finish)
@@ -149,10 +149,10 @@ class SyncWorker:
             self._safely(self._turn)
 
     def _await(self) -> tuple[list[Callable[[], None]], float | None]:
-        """Wait until there is something to do; return what was told, and when to end."""
+        """Wait for work; return the queued calls, and the deadline if it is to end."""
         replica = self.replica
         with self._wake:
-            while not self._told and self._until is None:
+            while not self._queue and self._until is None:
                 due = [replica.agenda.next, self._inward.next, replica.scan_at]
                 pause = min(each for each in due if each is not None) - monotonic()
                 if replica.gone:
@@ -160,12 +160,12 @@ class SyncWorker:
                 elif pause <= 0:
                     break
                 self._wake.wait(pause)
-            told = list(self._told)
-            self._told.clear()
-            return told, self._until
+            queued = list(self._queue)
+            self._queue.clear()
+            return queued, self._until
 
     def _turn(self) -> None:
-        """Do what is due now."""
+        """Process what is due now."""
         replica, now = self.replica, monotonic()
         if replica.gone:
             self._clear()
@@ -184,7 +184,7 @@ class SyncWorker:
         self._write_errors()
 
     def _finish(self) -> None:
-        """Save what is unsaved, temporary files too, and note what is agreed."""
+        """Save unsaved files, temporary ones too, and close the sync state."""
         replica, until = self.replica, self._until or 0.0
         if replica.gone:
             self._clear()
@@ -237,7 +237,7 @@ class SyncWorker:
         replica.soon(*replica.unsaved)
 
     def _clear(self) -> None:
-        """Leave nothing of a store that was deleted: what is forgotten is gone here too."""
+        """Remove the files, state and spool of a deleted store."""
         replica = self.replica
         if self._cleared:
             return
@@ -257,7 +257,7 @@ class SyncWorker:
             replica.counts.fail(replica.refusal)
 
     def _check_errors(self) -> None:
-        """See whether the file of errors still says what is wrong."""
+        """Check whether the errors file is unchanged; if not, it is rewritten."""
         expected = self._errors or b""
         try:
             there = self.replica.files.read(own.ERRORS, len(expected))
@@ -267,7 +267,7 @@ class SyncWorker:
             self._errors = None
 
     def _write_errors(self) -> None:
-        """Let the file of errors say what is wrong."""
+        """Write the notices to the errors file."""
         text = self.replica.notices.text()
         if text == self._errors:
             return
@@ -283,9 +283,9 @@ class SyncWorker:
         self._errors = text
 
     def _safely(self, what: Callable[[], None]) -> None:
-        """Do *what*; a fault in it is logged, and a look at everything mends what it left."""
+        """Run *what*; log an exception and schedule a full scan to repair its effects."""
         try:
             what()
-        except Exception:  # noqa: BLE001 - the thread is for what comes next too
+        except Exception:  # noqa: BLE001 - the thread must survive for later events
             _log.exception("something was not done in %s", self.slug)
             self.replica.scan_by(monotonic() + AFTER_FAULT)
