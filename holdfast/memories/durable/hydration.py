@@ -224,7 +224,7 @@ def _candidates(row: Row) -> Iterable[HydrationCandidate]:
 _NO_HASH: Final = b""
 """Matches the hash of no key."""
 
-_WENT: Final[dict[str, Verdict]] = {
+_VERDICTS: Final[dict[str, Verdict]] = {
     "expire": "expired",
     "evict": "evicted",
     "forget": "forgotten",
@@ -232,7 +232,7 @@ _WENT: Final[dict[str, Verdict]] = {
 }
 
 
-class _Gone(Struct, frozen=True, kw_only=True):
+class _Deletion(Struct, frozen=True, kw_only=True):
     """The last deletion under a key, from the log or a tombstone."""
 
     seq: int
@@ -289,7 +289,7 @@ def _of_candidate(each: Considered[HydrationCandidate], budget: int) -> Explanat
         key=there.key,
         hydrated=each.reason is None,
         reason=reason,
-        text=_said_of(each, reason, budget),
+        text=_candidate_text(each, reason, budget),
         budget=budget,
         category=there.category,
         scope=there.scope,
@@ -300,7 +300,7 @@ def _of_candidate(each: Considered[HydrationCandidate], budget: int) -> Explanat
     )
 
 
-def _said_of(each: Considered[HydrationCandidate], reason: Verdict, budget: int) -> str:
+def _candidate_text(each: Considered[HydrationCandidate], reason: Verdict, budget: int) -> str:
     name = _named(each.candidate.key)
     size, left = f"{each.candidate.size_bytes:,} bytes", f"{each.left_before:,}"
     match reason:
@@ -321,10 +321,10 @@ def _of_absent(context: AgentContext, reader: Reader, key: str, budget: int) -> 
     sql = context.engine.queries("holdfast.memories.durable")
     secret = reader.first(_Secret, sql.get_secret)
     hashed = _NO_HASH if secret is None else key_hash(secret.secret, key)
-    gone = reader.first(_Gone, sql.last_gone, key=key, key_hash=hashed, run_id=context.run_id)
+    gone = reader.first(_Deletion, sql.last_gone, key=key, key_hash=hashed, run_id=context.run_id)
     over = reader.first(_Expired, sql.entry_expired, key=key, now=context.now())
     if over is not None and (gone is None or gone.at <= over.expires_at):
-        gone = _Gone(
+        gone = _Deletion(
             seq=0,
             at=over.expires_at,
             op="expire",
@@ -337,18 +337,18 @@ def _of_absent(context: AgentContext, reader: Reader, key: str, budget: int) -> 
     if gone is None:
         text = f"{_named(key)} was never stored, or so long ago that no trace of it is kept."
         return Explanation(key=key, hydrated=False, reason="never_stored", text=text, budget=budget)
-    return _of_gone(key, gone, budget)
+    return _of_deletion(key, gone, budget)
 
 
-def _of_gone(key: str, gone: _Gone, budget: int) -> Explanation:
-    reason, by = _WENT[gone.op], by_of(gone.actor)
+def _of_deletion(key: str, gone: _Deletion, budget: int) -> Explanation:
+    reason, by = _VERDICTS[gone.op], by_of(gone.actor)
     at = from_microseconds(gone.at)
     forgotten = reason == "forgotten"
     return Explanation(
         key=key,
         hydrated=False,
         reason=reason,
-        text=_said_of_gone(_named(key), reason, to_milliseconds_text(at), by),
+        text=_deletion_text(_named(key), reason, to_milliseconds_text(at), by),
         budget=budget,
         category=None if forgotten else gone.category,
         scope=scope_of(gone.agent, gone.run_id),
@@ -358,7 +358,7 @@ def _of_gone(key: str, gone: _Gone, budget: int) -> Explanation:
     )
 
 
-def _said_of_gone(name: str, reason: Verdict, at: str, by: By) -> str:
+def _deletion_text(name: str, reason: Verdict, at: str, by: By) -> str:
     match reason:
         case "expired":
             return f"{name} expired, and was deleted at {at}."

@@ -38,7 +38,7 @@ _KEY: Final = b"\0idempotency key\0"
 _REQUEST: Final = b"\0asked\0"
 
 
-class _Kept(Struct, frozen=True, kw_only=True):
+class _StoredResult(Struct, frozen=True, kw_only=True):
     asked: bytes
     answer: str
     at: int
@@ -65,12 +65,14 @@ class Replay:
         None if the write is new, or was stored more than 24 hours ago. Raises IdempotencyMismatch
         if another write used the key.
         """
-        kept = unit.tx.first(_Kept, unit.sql.get_replay, key_hash=self._hash(unit, _KEY, self._key))
-        if kept is None or kept.at < unit.now - REPLAYS_KEPT:
+        found = unit.tx.first(
+            _StoredResult, unit.sql.get_replay, key_hash=self._hash(unit, _KEY, self._key)
+        )
+        if found is None or found.at < unit.now - REPLAYS_KEPT:
             return None
-        if not hmac.compare_digest(kept.asked, self._hash(unit, _REQUEST, self._request)):
+        if not hmac.compare_digest(found.asked, self._hash(unit, _REQUEST, self._request)):
             raise IdempotencyMismatch(self._key)
-        return msgspec.json.decode(kept.answer, type=make)
+        return msgspec.json.decode(found.answer, type=make)
 
     def keep(self, unit: AgentTransaction, answer: object) -> None:
         """Store *answer* in the same transaction."""
@@ -149,8 +151,8 @@ def kept_of(unit: AgentTransaction, entry: StoredEntry) -> EntryAnswer:
         shadows=entry.shadows,
         core=core_held(unit),
         cap=unit.limits.cap,
-        evicted=_kept_gone(unit, entry.evicted),
-        expired=_kept_gone(unit, entry.expired),
+        evicted=_stored_deletions(unit, entry.evicted),
+        expired=_stored_deletions(unit, entry.expired),
     )
 
 
@@ -219,7 +221,7 @@ class _Named(Struct, frozen=True, kw_only=True):
     category: str | None
 
 
-def _kept_gone(unit: AgentTransaction, gone: Iterable[Gone]) -> tuple[GoneAnswer, ...]:
+def _stored_deletions(unit: AgentTransaction, gone: Iterable[Gone]) -> tuple[GoneAnswer, ...]:
     return tuple(
         GoneAnswer(unit.taken[each.seq], each.seq, each.size_bytes, each.scope) for each in gone
     )

@@ -82,7 +82,7 @@ def _nearest(context: AgentContext, rows: list[Row]) -> Row | None:
     return found
 
 
-class _Wanted(Struct, frozen=True, kw_only=True):
+class _Filters(Struct, frozen=True, kw_only=True):
     """Checked filters: parameters of the statement, tests of each row."""
 
     params: dict[str, Any]
@@ -109,12 +109,12 @@ def list_entries(
     Shadowed entries are included.
     """
     rows = checked_limit(limit, most=MOST_LISTED, default=LISTED)
-    wanted = _wanted(context, filters)
+    wanted = _checked_filters(context, filters)
     before = NEWEST if page is None else seq_in(read_cursor("durable", wanted.stamp, page)[0])
 
     def look(reader: Reader) -> list[Row]:
         pass_fence(context, reader)
-        return _look(context, reader, wanted, before=before, rows=rows + 1)
+        return _matching_rows(context, reader, wanted, before=before, rows=rows + 1)
 
     # A single statement needs no snapshot; a scan of several, or a check of the run, does.
     simple = context.run is None and not (wanted.tags or wanted.terms)
@@ -130,8 +130,8 @@ def list_entries(
     )
 
 
-def _look(
-    context: AgentContext, reader: Reader, wanted: _Wanted, *, before: int, rows: int
+def _matching_rows(
+    context: AgentContext, reader: Reader, wanted: _Filters, *, before: int, rows: int
 ) -> list[Row]:
     sql = context.engine.queries("holdfast.memories.durable")
     scanning = bool(wanted.tags or wanted.terms)
@@ -145,7 +145,7 @@ def _look(
         before = batch[-1][SEQ]
 
 
-def _wanted(context: AgentContext, filters: EntryQuery) -> _Wanted:
+def _checked_filters(context: AgentContext, filters: EntryQuery) -> _Filters:
     category = text_or_none("category", filters.category) or ""
     prefix = text_or_none("key_prefix", filters.key_prefix) or ""
     tags = frozenset(checked_tags(filters.tags or ()))
@@ -154,7 +154,7 @@ def _wanted(context: AgentContext, filters: EntryQuery) -> _Wanted:
     terms = tuple(term.casefold() for term in query.split())
     # A span back from now means another instant on each page: the cursor holds the span.
     params = (category, prefix, sorted(tags), filters.since, terms)
-    return _Wanted(
+    return _Filters(
         params={
             "run_id": context.run_id,
             "now": context.now(),

@@ -80,7 +80,7 @@ def set_one(
     return write(context, work)
 
 
-class _Given(Struct, frozen=True):
+class _CheckedItems(Struct, frozen=True):
     """Checked items of `set_many`: valid and refused ones, by index."""
 
     tried: dict[int, CheckedEntry]
@@ -103,9 +103,9 @@ def set_many(
     with refusals(context):
         if on_error not in get_args(OnError):
             raise InvalidInput("on_error", "must be abort or skip", given=on_error)
-        given = _given(items)
-        whys = [(index, each.error.message) for index, each in given.refused.items()]
-        replay = Replay.of(idempotency_key, "set_many", given.tried, whys, on_error, refresh)
+        given = _checked_items(items)
+        reasons = [(index, each.error.message) for index, each in given.refused.items()]
+        replay = Replay.of(idempotency_key, "set_many", given.tried, reasons, on_error, refresh)
     wish = EntryWrite(refresh=refresh)
 
     def work(tx: Transaction) -> StoredMany:
@@ -116,12 +116,12 @@ def set_many(
         tidy_when_due(unit)
         answer = None if replay is None else replay.answer(unit, ManyAnswer)
         if answer is not None:
-            many = _again(unit, given, answer)
+            many = _rebuild(unit, given, answer)
         else:
-            tried = _tried(unit, given, wish, on_error)
+            tried = _write_each(unit, given, wish, on_error)
             many = _many(tried.stored, tried.refused)
             if replay is not None:
-                replay.keep(unit, _kept(unit, tried))
+                replay.keep(unit, _stored_results(unit, tried))
             for each in many.refused:
                 tx.after_commit(lambda error=each.error: tell_refused(context, error))
         unit.close()
@@ -130,7 +130,7 @@ def set_many(
     return write(context, work)
 
 
-class _Tried(Struct, frozen=True):
+class _ItemResults(Struct, frozen=True):
     """The results of all items by index.
 
     `here` has the errors that the transaction itself raised.
@@ -141,8 +141,10 @@ class _Tried(Struct, frozen=True):
     here: dict[int, HoldfastError]
 
 
-def _tried(unit: AgentTransaction, given: _Given, wish: EntryWrite, on_error: OnError) -> _Tried:
-    tried = _Tried({}, {}, {})
+def _write_each(
+    unit: AgentTransaction, given: _CheckedItems, wish: EntryWrite, on_error: OnError
+) -> _ItemResults:
+    tried = _ItemResults({}, {}, {})
     for index in range(len(given.tried) + len(given.refused)):
         request = given.tried.get(index)
         if request is None:
@@ -157,14 +159,14 @@ def _tried(unit: AgentTransaction, given: _Given, wish: EntryWrite, on_error: On
     return tried
 
 
-def _kept(unit: AgentTransaction, tried: _Tried) -> ManyAnswer:
+def _stored_results(unit: AgentTransaction, tried: _ItemResults) -> ManyAnswer:
     return ManyAnswer(
         stored={index: kept_of(unit, entry) for index, entry in tried.stored.items()},
         refused={index: kept_refusal(error) for index, error in tried.here.items()},
     )
 
 
-def _again(unit: AgentTransaction, given: _Given, answer: ManyAnswer) -> StoredMany:
+def _rebuild(unit: AgentTransaction, given: _CheckedItems, answer: ManyAnswer) -> StoredMany:
     stored: dict[int, StoredEntry] = {}
     refused = dict(given.refused)
     for index, request in given.tried.items():
@@ -182,10 +184,10 @@ def _many(stored: Mapping[int, StoredEntry], refused: Mapping[int, NotStored]) -
     )
 
 
-def _given(items: object) -> _Given:
+def _checked_items(items: object) -> _CheckedItems:
     if isinstance(items, str | bytes | Mapping) or not isinstance(items, Iterable):
         raise InvalidInput("items", "must be a list of entries")
-    given = _Given({}, {})
+    given = _CheckedItems({}, {})
     for index, item in enumerate(cast("Iterable[object]", items)):
         if index >= MOST_BATCH:
             reason = f"must have at most {MOST_BATCH:,} entries"
@@ -332,13 +334,13 @@ def _origin(memory: Promotes, key: str, found: Promotable) -> PromotionSource:
     version = getattr(found, "version", None)
     return PromotionSource(
         key=key,
-        run_id=_fitting("run_id", getattr(memory, "run_id", None)),
-        source=_fitting("source", found.source),
+        run_id=_origin_or_none("run_id", getattr(memory, "run_id", None)),
+        source=_origin_or_none("source", found.source),
         version=version if isinstance(version, int) else None,
     )
 
 
-def _fitting(name: str, given: object) -> str | None:
+def _origin_or_none(name: str, given: object) -> str | None:
     """Return *given*, or None if it is no valid name: runs name sources freely."""
     try:
         return checked_origin(name, given)

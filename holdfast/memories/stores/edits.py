@@ -162,11 +162,11 @@ def checked_edits(given: object) -> CheckedEdits:
     stated: list[Stated] = []
     for index, edit in enumerate(edits):
         try:
-            checked, said = _checked(edit)
+            checked, statement = _checked(edit)
         except InvalidInput as wrong:
             raise _at(wrong, index) from None
         valid.append(checked)
-        stated.append(said)
+        stated.append(statement)
     return CheckedEdits(valid, sha256(msgspec.json.encode(stated)).digest())
 
 
@@ -194,8 +194,8 @@ def _save(edit: Save) -> tuple[AskedSave, Stated]:
         checked_sha256(base, field="base_sha256")
     appended = None if edit.appended is None else _appended(edit.appended)
     added = None if appended is None else sha256(appended).hexdigest()
-    said: Stated = ("save", path, text.sha256, memory_id, base, added)
-    return AskedSave(edit, text, appended), (*said, "new") if edit.new else said
+    statement: Stated = ("save", path, text.sha256, memory_id, base, added)
+    return AskedSave(edit, text, appended), (*statement, "new") if edit.new else statement
 
 
 def _appended(given: object) -> bytes:
@@ -268,7 +268,7 @@ class EditActs:
         if taken is not None and taken.conflicting_path == edit.path and not edit.new:
             head = self._ledger.head(taken.conflicting_memory_id)
         if head is not None:
-            return self._put(head, head.path, _onto(head, request))
+            return self._put(head, head.path, _new_content(head, request))
         if edit.base_sha256 is not None and request.appended is None:
             key = edit.memory_id or edit.path
             raise PreconditionFailed(key, expected=edit.base_sha256, current=None)
@@ -369,7 +369,7 @@ class EditActs:
         )
 
 
-def _onto(head: Head, request: AskedSave) -> Text:
+def _new_content(head: Head, request: AskedSave) -> Text:
     """Return the new content of *head*.
 
     Raises PreconditionFailed, or TooLarge for an append beyond the limit.
@@ -424,10 +424,10 @@ def apply(
     def work(tx: Transaction) -> list[Applied]:
         ledger = Ledger(context, tx, store_id)
         stale = ledger.now - TIDIED
-        known = tx.all(_Known, sql.get_edit, store=store_id, edit=name, stale=stale)
+        known = tx.all(_StoredEdit, sql.get_edit, store=store_id, edit=name, stale=stale)
         for edit in known:
             if edit.id == name:
-                return _again(tx, sql, store_id, edit, checked.digest)
+                return _rebuild(tx, sql, store_id, edit, checked.digest)
         ledger.refuse_archived()
         acts = EditActs(ledger, tx, sql)
         applied = [acts.do(edit) for edit in checked.edits]
@@ -447,7 +447,7 @@ def apply(
     return context.engine.write(work)
 
 
-class _Known(Struct, frozen=True, kw_only=True):
+class _StoredEdit(Struct, frozen=True, kw_only=True):
     """A stored edit: the requested one, or an expired one."""
 
     id: str
@@ -497,8 +497,8 @@ def _stored_form(applied: list[Applied]) -> str:
     return msgspec.json.encode(answers).decode()
 
 
-def _again(
-    tx: Transaction, sql: SimpleNamespace, store_id: str, known: _Known, digest: bytes
+def _rebuild(
+    tx: Transaction, sql: SimpleNamespace, store_id: str, known: _StoredEdit, digest: bytes
 ) -> list[Applied]:
     """Rebuild the results of *known* from its stored form.
 

@@ -71,8 +71,8 @@ def next_link(
     0 ‖ seal), *created_at* in microseconds as decimal digits, *actor* as canonical JSON.
     """
     by = _canonical(actor.to_wire())
-    said = "\0".join((version_id, memory_id, operation, str(created_at), by))
-    return sha256(previous + said.encode() + b"\0" + seal).digest()
+    fields = "\0".join((version_id, memory_id, operation, str(created_at), by))
+    return sha256(previous + fields.encode() + b"\0" + seal).digest()
 
 
 MEMORIES_CAP = 10_000

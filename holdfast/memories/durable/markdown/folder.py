@@ -43,7 +43,7 @@ _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _CHUNK: Final = 65_536
 
-_ASIDE = re.compile(r"\.holdfast-[0-9a-f]{16}\.part")
+_TEMPORARY = re.compile(r"\.holdfast-[0-9a-f]{16}\.part")
 """Name of a temporary file, until it is complete."""
 _EXPORTED = re.compile(r"(?!\.{1,2}/)[a-z0-9._-]{1,160}/[a-z0-9._-]{1,160}\.md")
 
@@ -75,14 +75,14 @@ def read_folder(directory: str | os.PathLike[str], bounds: FolderLimits = ROOMY)
     Raises InvalidInput when *directory* is no folder or exceeds the limits. Hidden files are
     skipped, except those with a name of an export.
     """
-    reading = _Reading(bounds)
+    reading = _FolderReader(bounds)
     named = _checked(directory)
-    with _asked_of(named), _opened(named, within=None) as folder:
+    with _system_errors(named), _opened(named, within=None) as folder:
         reading.look(folder, "", depth=0)
     return Folder(files=tuple(reading.files), passed=tuple(reading.passed))
 
 
-class _Reading:
+class _FolderReader:
     """Files read so far, checked against the limits."""
 
     def __init__(self, bounds: FolderLimits) -> None:
@@ -94,7 +94,7 @@ class _Reading:
     def look(self, folder: int, prefix: str, *, depth: int) -> None:
         """Read all files in *folder*; their paths begin with *prefix*."""
         for entry in self._entries(folder):
-            path = prefix + _shown(entry.name)
+            path = prefix + _printable(entry.name)
             if entry.name.startswith(".") and not is_exported_name(entry.name):
                 continue
             try:
@@ -184,7 +184,7 @@ class ExportFolder:
     def is_empty(self) -> bool:
         """Return whether it has no files but those of an interrupted export."""
         with os.scandir(self._folder) as found:
-            return all(_ASIDE.fullmatch(each.name) for each in found)
+            return all(_TEMPORARY.fullmatch(each.name) for each in found)
 
     def check(self, files: Iterable[File]) -> None:
         """Raise InvalidInput unless each of *files* can be written to its path."""
@@ -208,12 +208,12 @@ class ExportFolder:
 
         The text is None for temporary files of an interrupted export.
         """
-        yield from ((name, None) for name in _names(self._folder) if _ASIDE.fullmatch(name))
+        yield from ((name, None) for name in _names(self._folder) if _TEMPORARY.fullmatch(name))
         for folder in self._folders():
             with _opened(folder, within=self._folder) as inner:
                 for name in _names(inner):
                     path = f"{folder}/{name}"
-                    if _ASIDE.fullmatch(name):
+                    if _TEMPORARY.fullmatch(name):
                         yield path, None
                     elif path not in new and _EXPORTED.fullmatch(path):
                         content = read_bytes(name, inner)
@@ -266,7 +266,7 @@ def target(directory: str | os.PathLike[str]) -> Generator[ExportFolder, None, N
     InvalidInput when it cannot be written to, Unavailable when the storage fails.
     """
     named = _checked(directory)
-    with _asked_of(named):
+    with _system_errors(named):
         create_folders(Path(named))
         with _opened(named, within=None) as folder:
             yield ExportFolder(folder)
@@ -284,14 +284,14 @@ def _checked(directory: object) -> str:
 
 
 def _write(name: str, content: bytes, folder: int) -> None:
-    aside = f".holdfast-{secrets.token_hex(8)}.part"
+    temporary = f".holdfast-{secrets.token_hex(8)}.part"
     try:
-        with create_file(aside, within=folder) as file:
+        with create_file(temporary, within=folder) as file:
             file.write(content)
-        os.replace(aside, name, src_dir_fd=folder, dst_dir_fd=folder)
+        os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
     except BaseException:
         with suppress(OSError):
-            os.unlink(aside, dir_fd=folder)
+            os.unlink(temporary, dir_fd=folder)
         raise
 
 
@@ -315,7 +315,7 @@ def _opened(name: str, *, within: int | None) -> Generator[int, None, None]:
 
 
 @contextmanager
-def _asked_of(directory: str) -> Generator[None, None, None]:
+def _system_errors(directory: str) -> Generator[None, None, None]:
     """Translate OSError raised within to InvalidInput or Unavailable."""
     try:
         yield
@@ -336,6 +336,6 @@ def _why(error: OSError) -> str:
     return error.strerror or type(error).__name__
 
 
-def _shown(name: str) -> str:
+def _printable(name: str) -> str:
     """Return *name* as text, with invalid bytes as escapes."""
     return os.fsencode(name).decode(errors="backslashreplace")

@@ -151,7 +151,7 @@ def read_file(path: str, text: str) -> MarkdownEntry:
 
     The length of the content is checked in the transaction, against the limit in the database.
     """
-    fields, content = _parted(text)
+    fields, content = _front_matter(text)
     for name in ("key", "category"):
         if not fields.get(name):
             raise InvalidInput(name, "is needed in the front matter")
@@ -200,13 +200,13 @@ def _sha256(text: str) -> str:
     return sha256(text.encode()).hexdigest()
 
 
-def _parted(text: str) -> tuple[dict[str, str], str]:
+def _front_matter(text: str) -> tuple[dict[str, str], str]:
     """Return the raw fields of the front matter of *text*, and the content.
 
     CR LF line ends in the front matter come from a conversion, as an export writes none; they are
     converted back in the content as well.
     """
-    lines, content, converted = _fenced(text.removeprefix("\ufeff"))
+    lines, content, converted = _lines_and_content(text.removeprefix("\ufeff"))
     fields: dict[str, str] = {}
     for number, line in enumerate(lines, 2):
         if not line.strip() or line.startswith("#"):
@@ -222,7 +222,7 @@ def _parted(text: str) -> tuple[dict[str, str], str]:
     return fields, content.removesuffix("\n")
 
 
-def _fenced(text: str) -> tuple[Sequence[str], str, bool]:
+def _lines_and_content(text: str) -> tuple[Sequence[str], str, bool]:
     """Return the lines of the front matter, the content, and whether CR LF ends them."""
     lines: list[str] = []
     end = text.find("\n")

@@ -376,28 +376,28 @@ def import_files(
         unit = _opened(context, tx, read)
         first = None if replay is None else replay.answer(unit, _Answer)
         if first is not None:
-            return _Done(_again(unit, read, first))
+            return _Done(_rebuild_report(unit, read, first))
         intake = Intake(unit, read.files)
         forgot = _run(intake, read, how)
         report = _report(intake, read, how)
         if how.dry_run:
-            raise _Rehearsed(report)
+            raise _DryRunEnd(report)
         if replay is not None:
             replay.keep(unit, _Answer.of(intake))
-        _tell(unit, report, how)
+        _publish(unit, report, how)
         unit.close()
         return _Done(report, erased=forgot > 0)
 
     try:
         done = write(context, work)
-    except _Rehearsed as rehearsed:
-        return rehearsed.report
+    except _DryRunEnd as end:
+        return end.report
     if done.erased:
         context.engine.scrub()
     return done.report
 
 
-class _Rehearsed(Exception):
+class _DryRunEnd(Exception):
     """The end of a dry run, which rolls the transaction back."""
 
     def __init__(self, report: ImportReport) -> None:
@@ -410,7 +410,7 @@ class _Done(Struct, frozen=True):
     erased: bool = False
 
 
-class _Read(Struct, frozen=True, kw_only=True):
+class _ParsedFiles(Struct, frozen=True, kw_only=True):
     """The valid files, and those that were rejected while parsing."""
 
     files: tuple[MarkdownEntry, ...]
@@ -451,7 +451,7 @@ class _Named(Struct, frozen=True, kw_only=True):
 
 def _read(
     context: AgentContext, files: Sequence[File], how: How, passed: Sequence[RejectedFile]
-) -> _Read:
+) -> _ParsedFiles:
     parsed: list[MarkdownEntry] = []
     refused = list(passed)
     ignored = 0
@@ -473,7 +473,7 @@ def _read(
             error = InvalidInput("key", reason, given=each.asked.key)
             refused.append(rejected(each.path, error))
     alone = tuple(each for each in parsed if often[_spot(each)] == 1)
-    return _Read(files=alone, rejected=tuple(refused), ignored=ignored)
+    return _ParsedFiles(files=alone, rejected=tuple(refused), ignored=ignored)
 
 
 def _refuse_foreign(context: AgentContext, file: MarkdownEntry, how: How) -> None:
@@ -490,7 +490,7 @@ def _spot(file: MarkdownEntry) -> tuple[bool, str]:
     return is_shared(file), file.asked.key
 
 
-def _opened(context: AgentContext, tx: Transaction, read: _Read) -> AgentTransaction:
+def _opened(context: AgentContext, tx: Transaction, read: _ParsedFiles) -> AgentTransaction:
     unit = AgentTransaction(context, tx)
     unit.open(
         sorted({each.asked.key for each in read.files}),
@@ -500,7 +500,7 @@ def _opened(context: AgentContext, tx: Transaction, read: _Read) -> AgentTransac
     return unit
 
 
-def _run(intake: Intake, read: _Read, how: How) -> int:
+def _run(intake: Intake, read: _ParsedFiles, how: How) -> int:
     """Run the import, without closing the unit of work.
 
     Returns how many entries were forgotten.
@@ -514,7 +514,7 @@ def _run(intake: Intake, read: _Read, how: How) -> int:
     return forgot
 
 
-def _report(intake: Intake, read: _Read, how: How) -> ImportReport:
+def _report(intake: Intake, read: _ParsedFiles, how: How) -> ImportReport:
     return ImportReport(
         created=_keys(read, intake.created),
         replaced=_keys(read, intake.replaced),
@@ -526,7 +526,7 @@ def _report(intake: Intake, read: _Read, how: How) -> ImportReport:
     )
 
 
-def _again(unit: AgentTransaction, read: _Read, answer: _Answer) -> ImportReport:
+def _rebuild_report(unit: AgentTransaction, read: _ParsedFiles, answer: _Answer) -> ImportReport:
     """Rebuild the first report from *answer* and the same files."""
     seqs = msgspec.json.encode(answer.removed).decode()
     known = {each.seq: each.key for each in unit.tx.all(_Named, unit.sql.changes_at, seqs=seqs)}
@@ -545,7 +545,7 @@ def _again(unit: AgentTransaction, read: _Read, answer: _Answer) -> ImportReport
     )
 
 
-def _keys(read: _Read, numbers: Iterable[int]) -> tuple[str, ...]:
+def _keys(read: _ParsedFiles, numbers: Iterable[int]) -> tuple[str, ...]:
     return tuple(read.files[number].asked.key for number in sorted(numbers))
 
 
@@ -553,7 +553,7 @@ def _in_order(refused: Iterable[RejectedFile]) -> tuple[RejectedFile, ...]:
     return tuple(sorted(refused, key=lambda each: each.path))
 
 
-def _tell(unit: AgentTransaction, report: ImportReport, how: How) -> None:
+def _publish(unit: AgentTransaction, report: ImportReport, how: How) -> None:
     unit.note(
         "imported",
         mode=how.mode,
