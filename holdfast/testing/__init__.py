@@ -1,4 +1,4 @@
-"""For those who test against Holdfast: contracts, a model store, fakes, a scripted model."""
+"""Test support for users of Holdfast: contracts, models, fakes."""
 
 from typing import TYPE_CHECKING
 

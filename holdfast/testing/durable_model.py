@@ -1,21 +1,21 @@
-"""Durable memory drawn on paper: a plain dict, and the rules in their plainest words."""
+"""Reference model of durable memory for property tests: dicts and simple rules."""
 
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 CAP: Final = 3
-"""How many entries an agent, a workspace and a run may have here."""
+"""Limit of entries of an agent, a workspace and a run in the model."""
 DAILY: Final = 72 * 3600
 LAPSE: Final = 24 * 3600
 SHARED: Final = "workspace"
 
 Place = tuple[str, str]
-"""What keeps an entry: `agent` and its name, `run` and its token's number, or the workspace."""
+"""Owner of an entry: `agent` and its name, `run` and its number, or the workspace."""
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """An entry: `order` is when it was written, `number` which entry it is."""
+    """An entry: `order` is its last write, `number` its identity."""
 
     key: str
     content: str
@@ -26,13 +26,13 @@ class Drawn:
 
     @property
     def size(self) -> int:
-        """Its bytes, as a budget counts them."""
+        """Its size in bytes, as counted by a hydration budget."""
         return len(f"{self.key}{self.content}{self.category}".encode())
 
 
 @dataclass
 class DrawnRun:
-    """A run of an agent: when it began, when it was last seen, and whether it is over."""
+    """A run of an agent: when it began, its last heartbeat, and whether it is over."""
 
     agent: str
     lane: str
@@ -43,13 +43,13 @@ class DrawnRun:
 
     @property
     def place(self) -> Place:
-        """Where its conversation entries are."""
+        """The owner of its conversation entries."""
         return ("run", str(self.number))
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a write came to, or why it was refused: of `may` any, of `must` one."""
+    """Outcome of a write, or its refusal: `must` is required, `may` allows one too."""
 
     outcome: str | None = None
     number: int = -1
@@ -71,16 +71,16 @@ class DrawnMemory:
     runs: list[DrawnRun] = field(default_factory=list[DrawnRun])
 
     def live(self, run: DrawnRun) -> bool:
-        """Say whether *run* may still act."""
+        """Check whether *run* may still write."""
         return not run.over and self.now - run.seen <= LAPSE
 
     def places(self, agent: str, run: DrawnRun | None) -> list[Place]:
-        """Return where *agent*, in *run*, finds entries, the nearest first."""
+        """Return the owners whose entries *agent* sees in *run*, the nearest first."""
         own = [("agent", agent), (SHARED, "")]
         return own if run is None else [run.place, *own]
 
     def held(self, place: Place) -> list[Drawn]:
-        """Return what is visible at *place*, newest first."""
+        """Return the visible entries of *place*, newest first."""
         here = [
             each
             for (where, _), each in self.entries.items()
@@ -89,12 +89,12 @@ class DrawnMemory:
         return sorted(here, key=lambda each: -each.order)
 
     def visible(self, agent: str, run: DrawnRun | None) -> list[tuple[Place, Drawn]]:
-        """Return what *agent* lists in *run*, newest first."""
+        """Return the entries that *agent* lists in *run*, newest first."""
         found = [(place, each) for place in self.places(agent, run) for each in self.held(place)]
         return sorted(found, key=lambda each: -each[1].order)
 
     def set(self, agent: str, run: DrawnRun | None, wish: Drawn, *, refresh: bool) -> Result:
-        """Write *wish*, or say why not."""
+        """Return the result of writing *wish*, without applying it."""
         if run is not None and not self.live(run):
             return Result(must="StaleRun")
         if wish.category == "conversation" and run is None:
@@ -123,7 +123,7 @@ class DrawnMemory:
         )
 
     def written(self, agent: str, run: DrawnRun | None, wish: Drawn, result: Result) -> None:
-        """Draw what the write of *wish* came to."""
+        """Apply the *result* of writing *wish*."""
         place = self._place(agent, run, wish.category)
         self.order += 1
         for key in result.evicted:
@@ -141,7 +141,7 @@ class DrawnMemory:
         )
 
     def forget(self, agent: str, run: DrawnRun | None, key: str) -> bool:
-        """Forget *key* and say whether something was there."""
+        """Forget *key*; return whether it existed."""
         places = self.places(agent, run)
         there = [place for place in places if key in {each.key for each in self.held(place)}]
         own = [place for place in there if place[0] != SHARED]
@@ -154,7 +154,7 @@ class DrawnMemory:
         return bool(there)
 
     def open(self, agent: str, lane: str) -> DrawnRun:
-        """Begin a run, which supersedes the one that was open in its lane."""
+        """Begin a run, which supersedes the open one of the same lane."""
         self.order += 1
         for each in self.runs:
             if (each.agent, each.lane) == (agent, lane):
@@ -164,7 +164,7 @@ class DrawnMemory:
         return run
 
     def end(self, run: DrawnRun) -> int:
-        """End *run* and return how many entries went with it."""
+        """End *run*; return how many entries were deleted with it."""
         gone = [each for each in self.entries if each[0] == run.place]
         for each in gone:
             del self.entries[each]
@@ -174,7 +174,7 @@ class DrawnMemory:
     def hydrated(
         self, agent: str, run: DrawnRun | None, budget: int
     ) -> tuple[list[str], dict[tuple[str, str], str]]:
-        """Return the keys taken in their order, and why each other entry is not."""
+        """Return the hydrated keys in order, and the reason of each omitted entry."""
         nearest: dict[str, tuple[Place, Drawn]] = {}
         omitted: dict[tuple[str, str], str] = {}
         for place in self.places(agent, run):
@@ -209,7 +209,7 @@ class DrawnMemory:
         return coldest_first[0] if wish.category == "core" else "full"
 
     def _after(self, agent: str, run: DrawnRun, key: str) -> list[tuple[Place, int]]:
-        """Return where and through whom *key* was forgotten since *run* began."""
+        """Return the owner and run of each forget of *key* since *run* began."""
         places = self.places(agent, run)
         return [
             (place, by)
@@ -218,14 +218,14 @@ class DrawnMemory:
         ]
 
     def _forgotten(self, agent: str, run: DrawnRun | None, place: Place, key: str) -> bool:
-        """Say whether a write of *run* at *place* would surely revive *key*."""
+        """Check whether a write of *run* at *place* must be refused as forgotten."""
         if run is None or (place, key) in self.entries:
             return False
         after = self._after(agent, run, key)
         return place in {where for where, _ in after} and all(by != run.number for _, by in after)
 
     def _maybe_forgotten(self, agent: str, run: DrawnRun | None, key: str) -> bool:
-        """Say whether a refusal as forgotten would be in order as well."""
+        """Check whether a write may be refused as forgotten."""
         if run is None:
             return False
         return any(by != run.number for _, by in self._after(agent, run, key))

@@ -1,9 +1,9 @@
-"""A writer of durable memory that races others for one agent, as a process of its own.
+"""Process that writes durable memory concurrently with others, for race tests.
 
     python -m holdfast.testing.durable_racing TARGET WORKSPACE ACT WHO TIMES
 
-It says what became of each of its acts, a line of JSON each, once it has been told to begin: by a
-line on its standard input, so that those who race begin together.
+It starts at a line on its standard input, so that all processes start together, and prints the
+outcome of each operation as a line of JSON.
 """
 
 import json
@@ -21,26 +21,26 @@ Told = dict[str, object]
 
 
 def one_key(durable: DurableMemory, who: str, times: int) -> Iterator[Told]:
-    """Write one and the same key, over and over."""
+    """Write the same key *times* times."""
     for number in range(times):
         yield told(durable.set("key", f"{who} {number}", category="core"))
 
 
 def many_keys(durable: DurableMemory, who: str, times: int) -> Iterator[Told]:
-    """Write keys of its own, each once, more of them than may be kept."""
+    """Write *times* different keys, each once."""
     for number in range(times):
         yield told(durable.set(f"{who} {number}", "x", category="note"))
 
 
 def shared_and_own(durable: DurableMemory, who: str, times: int) -> Iterator[Told]:
-    """Write a key as its own and as the workspace's by turns, so that it moves between the two."""
+    """Write a key alternately for the workspace and the agent, so that it moves."""
     for number in range(times):
         category = ("workspace", "core")[number % 2]
         yield told(durable.set("key", f"{who} {number}", category=category))
 
 
 def lane(durable: DurableMemory, who: str, times: int) -> Iterator[Told]:
-    """Open one lane, and write until another takes it."""
+    """Open runs in one lane and write in each, unless another process superseded it."""
     for _ in range(times):
         run = durable.run(lane="one")
         yield {"token": run.token, "opened": True}
@@ -61,13 +61,13 @@ ACTS: dict[str, Callable[[DurableMemory, str, int], Iterator[Told]]] = {
 
 
 def told(stored: StoredEntry) -> Told:
-    """Return what is said of a write."""
+    """Return the line about a write."""
     evicted = [each.key for each in stored.evicted]
     return {"seq": stored.seq, "id": stored.id, "outcome": stored.outcome, "evicted": evicted}
 
 
 def main() -> None:
-    """Race as the command line says."""
+    """Run the operations of the command line."""
     target, workspace, act, who, times = sys.argv[1:]
     with holdfast.open(target, workspace=workspace) as hf:
         durable = hf.durable(AGENT)

@@ -1,4 +1,4 @@
-"""Embedders that stand in for models: the same vectors everywhere, and failures when told to."""
+"""Fake embedders for tests: deterministic vectors, and failures on request."""
 
 import math
 from collections.abc import Sequence
@@ -7,9 +7,10 @@ from typing import Literal
 
 
 class WordEmbedder:
-    """Texts with the same words are near; `means` has words stand for others.
+    """Embedder by words: texts with the same words are near.
 
-    Tell it to fail by setting `fails` to what it is to raise; `calls` has what it was asked.
+    `means` maps words to synonyms. Set `fails` to an exception to raise; `calls` has the texts of
+    all calls.
     """
 
     def __init__(

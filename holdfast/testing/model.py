@@ -1,6 +1,6 @@
-"""A store as one would draw it on paper: paths, contents, a list of versions. Obviously right.
+"""Reference model of a memory store for property tests: plain dicts and lists.
 
-It is slow and forgets when it is dropped. What is tested against it must answer as it does.
+It is slow and only in memory. A tested store must return the same results.
 """
 
 import unicodedata
@@ -25,7 +25,7 @@ RESERVED = "/.anthropic-memory-store"
 
 
 def is_path(text: str) -> bool:
-    """Tell whether *text* may be a memory's path."""
+    """Check whether *text* is a valid path of a memory."""
     segments = text.split("/")[1:]
     return (
         text.startswith("/")
@@ -40,18 +40,18 @@ def is_path(text: str) -> bool:
 
 
 def is_content(text: str) -> bool:
-    """Tell whether *text* may be a memory's content."""
+    """Check whether *text* is valid content of a memory."""
     surrogate = any("\ud800" <= char <= "\udfff" for char in text)
     return not surrogate and len(text.encode()) <= 102_400
 
 
 def excludes(path: str, other: str) -> bool:
-    """Tell whether no two memories may sit at *path* and *other* at once."""
+    """Check whether memories at *path* and *other* would conflict."""
     return f"{path}/".startswith(f"{other}/") or f"{other}/".startswith(f"{path}/")
 
 
 class ModelMemory(NamedTuple):
-    """A live memory; `head` is where in `versions` its newest version is."""
+    """A live memory; `head` is the index of its newest version in `versions`."""
 
     path: str
     content: str
@@ -59,7 +59,7 @@ class ModelMemory(NamedTuple):
 
 
 class ModelVersion(NamedTuple):
-    """One version; None is what it never had or what was redacted."""
+    """One version; path and content are None if deleted or redacted."""
 
     memory: int
     operation: Operation
@@ -69,7 +69,7 @@ class ModelVersion(NamedTuple):
 
 
 class ModelStore:
-    """A store that is right because it is plain. Memories and versions go by number."""
+    """Model of a store. Memories and versions are identified by number."""
 
     def __init__(self, cap: int = 10_000) -> None:
         self.cap = cap
@@ -78,7 +78,7 @@ class ModelStore:
         self._numbers = count()
 
     def create(self, path: str, content: str) -> int:
-        """Return the number of a new memory, or raise as a store does."""
+        """Create a memory and return its number; raise the errors of a store."""
         _check(path, content)
         self._check_free(path)
         self._check_room()
@@ -89,7 +89,7 @@ class ModelStore:
     def update(
         self, number: int, *, path: str | None, content: str | None, expected: str | None
     ) -> None:
-        """Change path, content or both, if the content is the *expected* (None: whatever)."""
+        """Change path, content or both, if the content is *expected* (None: any)."""
         memory = self._live(number)
         _check(path, content)
         if path is None and content is None:
@@ -103,12 +103,12 @@ class ModelStore:
         self._write(number, "modified", path, content)
 
     def delete(self, number: int, *, expected: str | None) -> None:
-        """Delete a memory, if its content is the *expected* (None: whatever)."""
+        """Delete a memory, if its content is *expected* (None: any)."""
         _check_expected(self._live(number), expected)
         self._end(number)
 
     def rename(self, old: str, new: str) -> None:
-        """Move the memory at *old*, or all below it, to *new*, where nothing may be."""
+        """Move the memory at *old*, or all below it, to the free path *new*."""
         if not is_path(new):
             raise InvalidInput("new_path", "is no path")
         moved = self._under(old)
@@ -126,14 +126,14 @@ class ModelStore:
             self._write(number, "modified", path, self.memories[number].content)
 
     def delete_under(self, path: str) -> int:
-        """Delete the memory at *path*, or all below it; return how many there were."""
+        """Delete the memory at *path*, or all below it; return how many."""
         doomed = self._under(path)
         for number in doomed:
             self._end(number)
         return len(doomed)
 
     def redact(self, version: int) -> None:
-        """Take path and content from a version that is no head."""
+        """Redact path and content of a version that is no head."""
         old = self.versions[version]
         live = self.memories.get(old.memory)
         if live and live.head == version:
@@ -156,7 +156,7 @@ class ModelStore:
             self._write(old.memory, "modified", live.path, old.content)
 
     def listed(self, prefix: str = "/", depth: int = 0) -> list[str]:
-        """Return what a list of the store shows, in the order of bytes."""
+        """Return the paths of a list of the store, in byte order."""
         below = [each.path for each in self.memories.values() if each.path.startswith(prefix)]
         if depth:
             below = [prefix + _first(path[len(prefix) :]) for path in below]
@@ -214,6 +214,6 @@ def _first(path: str) -> str:
 
 
 def same_refusal(ours: HoldfastError | None, theirs: HoldfastError | None) -> bool:
-    """Tell whether two refusals, or None for none, are of one class and name one path."""
+    """Check whether two errors, or None, have the same class and conflicting path."""
     path = getattr(ours, "conflicting_path", None)
     return type(ours) is type(theirs) and path == getattr(theirs, "conflicting_path", None)

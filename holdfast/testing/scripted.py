@@ -1,4 +1,4 @@
-"""A model that says what the script says, and remembers what it was asked (extra `agents`)."""
+"""Scripted model for tests of agents; it records its requests (extra `agents`)."""
 
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
@@ -28,16 +28,16 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import RunContext, ToolDefinition
 
 PIECE = 40
-"""Characters of text in one piece of a streamed answer."""
+"""Characters of text in one piece of a streamed response."""
 
 Part: TypeAlias = str | ModelResponsePart
 Said: TypeAlias = "Part | Sequence[Part] | ModelResponse | Exception"
 Turn: TypeAlias = "Said | Callable[[Asked], object]"
-"""What is said, or a function of what was asked that returns it, awaited if it must be."""
+"""A response, or a function of the request that returns one, perhaps awaitable."""
 
 
 class Asked(Struct, frozen=True):
-    """What one request contained."""
+    """The content of one request."""
 
     instructions: str
     messages: list[ModelMessage]
@@ -46,12 +46,12 @@ class Asked(Struct, frozen=True):
 
     @property
     def offered(self) -> list[str]:
-        """The names of the tools it offered, those that end the run last."""
+        """The names of its tools; output tools, which end the run, come last."""
         return [each.name for each in self.tools]
 
     @property
     def text(self) -> str:
-        """Everything it said, instructions first, in the order it was said."""
+        """All text of the request in order, instructions first."""
         said = (
             str(getattr(part, "content", None) or getattr(part, "args", ""))
             for message in self.messages
@@ -66,15 +66,15 @@ def call(tool: str, /, *, call_id: str | None = None, **arguments: object) -> To
 
 
 def thought(text: str) -> ThinkingPart:
-    """Return *text* as thinking that comes before an answer."""
+    """Return *text* as a thinking part, which comes before a response."""
     return ThinkingPart(text)
 
 
 class ScriptedModel(FunctionModel):
-    """Answers with *turns* one after the other, streamed or not; a function answers them all.
+    """Model that responds with *turns* in order, streamed or not.
 
-    `asked` is what each request contained, in the order they came. A request past the end of the
-    script fails the test that made it.
+    If *turns* is a function, it responds to every request. `asked` has the requests in order. A
+    request past the end of the script fails its test.
 
     >>> from pydantic_ai import Agent
     >>> model = ScriptedModel(["Hello."])
@@ -91,16 +91,16 @@ class ScriptedModel(FunctionModel):
         self._always = turns if callable(turns) else None
 
     async def _answer(self, messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        asked = Asked(
+        request = Asked(
             info.instructions or "",
             list(messages),
             [*info.function_tools, *info.output_tools],
             info.model_settings,
         )
-        self.asked.append(asked)
+        self.asked.append(request)
         said: object = self._next()
         if callable(said):
-            said = said(asked)
+            said = said(request)
         if isawaitable(said):
             said = await said
         return _response(said)
@@ -120,7 +120,7 @@ class ScriptedModel(FunctionModel):
         model_request_parameters: ModelRequestParameters,
         run_context: RunContext[Any] | None = None,  # noqa: ARG002
     ) -> AsyncGenerator[StreamedResponse]:
-        """Give the next answer piece by piece."""
+        """Yield the next response in pieces."""
         response = await self.request(messages, model_settings, model_request_parameters)
         yield CompletedStreamedResponse(
             response,

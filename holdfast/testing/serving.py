@@ -1,4 +1,4 @@
-"""A real server on a free port of this machine, in a thread of the test's own process."""
+"""HTTP server for tests, on a free loopback port, in a thread."""
 
 import socket
 from collections.abc import Generator
@@ -14,13 +14,13 @@ from holdfast.library.holdfast import Holdfast
 
 @contextmanager
 def serving(hf: Holdfast, *, clock: Clock, strict: bool = False) -> Generator[str]:
-    """Serve *hf* over HTTP, and give the server's address until the block ends."""
+    """Serve *hf* over HTTP until the block ends; yield the server's URL."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         config = uvicorn.Config(
             make_app(hf, strict=strict, clock=clock), log_config=None, timeout_graceful_shutdown=5
         )
         server = uvicorn.Server(config)
-        # Who connects before the thread accepts waits in the socket's own queue.
+        # Connections before the thread accepts wait in the socket's queue.
         thread = Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
         thread.start()
         try:

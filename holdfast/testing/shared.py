@@ -1,4 +1,4 @@
-"""What many tests share: a database or a server, each test in a workspace of its own."""
+"""Databases and servers shared by tests, with a separate workspace for each test."""
 
 import os
 from itertools import count
@@ -11,14 +11,14 @@ _numbers = count()
 
 
 class Shared(NamedTuple):
-    """A handle that many tests act through, and the clock it goes by."""
+    """A handle shared by many tests, and its clock."""
 
     hf: Holdfast
     clock: FrozenClock
 
 
 class Server(NamedTuple):
-    """A server that many tests ask, the handle it serves, and the clock it goes by."""
+    """A server shared by many tests, with its handle and clock."""
 
     url: str
     hf: Holdfast

@@ -1,4 +1,4 @@
-"""Values, messages and results for hypothesis to choose from."""
+"""Hypothesis strategies for values, messages and results of a network state."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -16,7 +16,7 @@ from holdfast.memories.state.message import (
 from holdfast.memories.state.result import InferenceResult, Usage
 
 KEYS = ("a", "b", "a.b", "é", "\U0001f600", "k" * 256)
-"""Keys of values, few enough to meet one another."""
+"""Keys of values, few enough to collide."""
 
 NAMES = ("search", "write", "réad")
 """Names of tools."""
@@ -28,7 +28,7 @@ _STEPS = st.none() | st.integers(0, 3)
 
 
 def json_values(most: int = 2**63 - 1) -> st.SearchStrategy[Any]:
-    """Give values that are JSON, nested a little."""
+    """Return JSON values with a little nesting."""
     leaves = st.one_of(
         st.none(),
         st.booleans(),
@@ -44,12 +44,12 @@ def json_values(most: int = 2**63 - 1) -> st.SearchStrategy[Any]:
 
 
 def extras() -> st.SearchStrategy[dict[str, Any]]:
-    """Give members that no message and no result of this release has."""
+    """Return fields that are unknown to messages and results of this release."""
     return st.dictionaries(st.sampled_from(("x-new", "mood")), json_values(), max_size=1)
 
 
 def calls() -> st.SearchStrategy[ToolCall]:
-    """Give calls of tools, of few ids."""
+    """Return tool calls with few different ids."""
     return st.builds(
         ToolCall,
         id=st.sampled_from(("c1", "c2", "c3")),
@@ -59,7 +59,7 @@ def calls() -> st.SearchStrategy[ToolCall]:
 
 
 def texts() -> st.SearchStrategy[TextMessage]:
-    """Give texts of all roles, whole or in parts."""
+    """Return text messages of all roles, as a string or in parts."""
     part = st.fixed_dictionaries({"type": st.just("text"), "text": _TEXTS})
     return st.builds(
         TextMessage,
@@ -73,7 +73,7 @@ def texts() -> st.SearchStrategy[TextMessage]:
 
 
 def call_messages() -> st.SearchStrategy[ToolCallMessage]:
-    """Give messages of one to three calls."""
+    """Return messages of one to three calls."""
     return st.builds(
         ToolCallMessage,
         tools=st.lists(calls(), min_size=1, max_size=3, unique_by=lambda each: each.id),
@@ -84,7 +84,7 @@ def call_messages() -> st.SearchStrategy[ToolCallMessage]:
 
 
 def tool_results() -> st.SearchStrategy[ToolResultMessage]:
-    """Give what calls gave: data, or an error."""
+    """Return results of calls: data, or an error."""
     error = st.fixed_dictionaries(
         {"name": _TEXTS, "message": _TEXTS, "kind": st.sampled_from(("raised", "timeout"))}
     )
@@ -100,29 +100,30 @@ def tool_results() -> st.SearchStrategy[ToolResultMessage]:
 
 
 def messages() -> st.SearchStrategy[Message]:
-    """Give messages of every type."""
+    """Return messages of every type."""
     return st.one_of(texts(), call_messages(), tool_results())
 
 
 def conversations() -> st.SearchStrategy[list[Message]]:
-    """Give messages in which each call is followed by its results, as a history is."""
+    """Return histories, in which each call is followed by its results."""
 
-    def answered(asked: ToolCallMessage, number: int) -> list[Message]:
-        tools = [each.__class__(id=f"{number}-{each.id}", name=each.name) for each in asked.tools]
+    def answered(calls: ToolCallMessage, number: int) -> list[Message]:
+        tools = [each.__class__(id=f"{number}-{each.id}", name=each.name) for each in calls.tools]
         answers = [ToolResultMessage(tool=each, content={"data": each.id}) for each in tools]
         return [ToolCallMessage(tools=tools), *answers]
 
     def flat(units: Sequence[Message]) -> list[Message]:
-        told: list[Message] = []
+        history: list[Message] = []
         for number, each in enumerate(units):
-            told.extend(answered(each, number) if isinstance(each, ToolCallMessage) else [each])
-        return told
+            paired = answered(each, number) if isinstance(each, ToolCallMessage) else [each]
+            history.extend(paired)
+        return history
 
     return st.lists(texts() | call_messages(), max_size=8).map(flat)
 
 
 def results() -> st.SearchStrategy[InferenceResult]:
-    """Give results of two agents and two runs."""
+    """Return results of two agents and two runs."""
     return st.builds(
         InferenceResult,
         agent=st.sampled_from(AGENTS),

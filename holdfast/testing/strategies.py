@@ -1,11 +1,11 @@
-"""Paths and contents for hypothesis to choose from: plain ones that collide, and nasty ones."""
+"""Hypothesis strategies for paths and contents, valid and invalid."""
 
 from collections.abc import Sequence
 
 from hypothesis import strategies as st
 
 PLAIN = ("a", "b", "A", "a.md", "a-", "a ", "%", "_", "\\", "\u00e9", "\U0001f600", "\uff5e")
-"""Segments that are easily the same, or only look it."""
+"""Segments that are equal or look equal."""
 
 NASTY = (
     "",
@@ -26,22 +26,22 @@ NASTY = (
     "x" * 1023,
     "\U0001f600" * 300,
 )
-"""Segments most of which no path may hold."""
+"""Segments, most of which are invalid in a path."""
 
 
 def plain_paths() -> st.SearchStrategy[str]:
-    """Give good paths of one to three segments, few enough to meet one another."""
+    """Return valid paths of one to three segments, few enough to collide."""
     return st.lists(st.sampled_from(PLAIN), min_size=1, max_size=3).map(_joined)
 
 
 def nasty_paths() -> st.SearchStrategy[str]:
-    """Give texts of which some are paths and some are not."""
+    """Return texts, some of which are valid paths."""
     segments = st.one_of(st.sampled_from(PLAIN + NASTY), st.text(max_size=3))
     return st.one_of(st.lists(segments, max_size=22).map(_joined), st.text(max_size=5))
 
 
 def contents() -> st.SearchStrategy[str]:
-    """Give good contents, few enough that two are often equal."""
+    """Return valid contents, few enough that two are often equal."""
     return st.one_of(st.sampled_from(["", "x", "y", "x\x00y", "\ufeffx\r\n"]), st.text(max_size=5))
 
 

@@ -1,4 +1,4 @@
-"""Floor 4: what a model may call, and the words that tell it so."""
+"""Tools that a model calls, with their descriptions and schemas."""
 
 from holdfast.ground.errors import ToolRefused as ToolRefused
 from holdfast.tools.base import Tool as Tool

@@ -21,14 +21,14 @@ Outcome = Literal["ok", "refused", "error"]
 
 
 class Calls:
-    """How often each tool was called in this process, and how that ended."""
+    """Counter of tool calls in this process, by tool, command and outcome."""
 
     def __init__(self) -> None:
         self._counts: Counter[tuple[str, str, Outcome]] = Counter()
         self._lock = Lock()
 
     def add(self, tool: str, command: str, outcome: Outcome) -> None:
-        """Count one more call of *tool*; *command* is "" for a tool that has none."""
+        """Count a call of *tool*; *command* is "" for a tool without commands."""
         with self._lock:
             self._counts[tool, command, outcome] += 1
 
@@ -43,12 +43,12 @@ calls = Calls()
 
 
 class Tool(Struct, frozen=True, kw_only=True):
-    """One thing a model may call.
+    """One tool that a model may call.
 
-    `parameters` is a JSON Schema of the arguments, `work` does what they ask. `commands` are the
-    values of the argument `command` that calls are counted by, when there are several. `refused`
-    tells an answer that says what the model did wrong. One that `checks` says itself which
-    arguments it does not take, and may take more than `parameters` shows.
+    `parameters` is a JSON Schema of the arguments, `work` runs a call with them. `commands` are the
+    values of the argument `command` by which calls are counted, if there are several. `refused`
+    returns whether a result is an error of the model. With `checks`, the tool validates its
+    arguments itself, and may accept more than `parameters` shows.
     """
 
     id: str
@@ -61,7 +61,7 @@ class Tool(Struct, frozen=True, kw_only=True):
     checks: bool = False
 
     def call(self, arguments: object) -> JSON:
-        """Return the answer to *arguments*; ToolRefused says what the model did wrong."""
+        """Return the result for *arguments*; raise ToolRefused for an error of the model."""
         outcome: Outcome = "error"
         try:
             answer = self.work(arguments)
@@ -74,13 +74,13 @@ class Tool(Struct, frozen=True, kw_only=True):
         return answer
 
     def _command(self, arguments: object) -> str:
-        # Only known commands: a model must not be able to make a metric grow without bound.
+        # Only known commands: a model must not be able to add metric labels without bound.
         given = cast("dict[str, object]", arguments) if isinstance(arguments, dict) else {}
         return next((each for each in self.commands if each == given.get("command")), "")
 
 
 def lay_out(*toolsets: Iterable[Tool]) -> dict[str, Tool]:
-    """Lay *toolsets* side by side, by the name a model sees; ToolNameTaken on a clash."""
+    """Return the tools of all *toolsets* by name; ToolNameTaken if a name repeats."""
     table: dict[str, Tool] = {}
     for tool in chain.from_iterable(toolsets):
         if holder := table.get(tool.name):
@@ -89,11 +89,11 @@ def lay_out(*toolsets: Iterable[Tool]) -> dict[str, Tool]:
     return table
 
 
-# They are pages of their own, so that whoever tunes them reads prose and not Python.
+# Descriptions are Markdown pages, so that they can be edited as prose.
 
 
 class Wording(Struct, frozen=True, kw_only=True):
-    """A tool's description, and its parameters' by name."""
+    """The description of a tool, and those of its parameters by name."""
 
     description: str
     parameters: dict[str, str]
@@ -101,18 +101,18 @@ class Wording(Struct, frozen=True, kw_only=True):
 
 @cache
 def wording(page: str) -> Wording:
-    """Return what `prompts/<page>.md` says: the description, then a heading per parameter."""
+    """Parse `prompts/<page>.md`: the description, then a section per parameter."""
     text = files("holdfast.tools").joinpath("prompts", f"{page}.md").read_text("utf-8")
     description, *sections = text.split("\n## ")
-    told = [section.partition("\n") for section in sections]
+    parts = [section.partition("\n") for section in sections]
     return Wording(
         description=description.strip(),
-        parameters={name.strip(): words.strip() for name, _, words in told},
+        parameters={name.strip(): words.strip() for name, _, words in parts},
     )
 
 
 def told(error: HoldfastError) -> JSON:
-    """Return *error* as the answer of a tool."""
+    """Return *error* as the result of a tool."""
     return {
         "error": {
             "type": _snake(type(error).__name__),
@@ -124,7 +124,7 @@ def told(error: HoldfastError) -> JSON:
 
 
 def is_error(answer: JSON) -> bool:
-    """Tell whether *answer* says that something went wrong."""
+    """Check whether *answer* is an error result."""
     return isinstance(answer, dict) and "error" in answer
 
 

@@ -1,6 +1,6 @@
 """The four tools of durable memory.
 
-A mistake of the model's is an answer, `{"error": …}`, never an exception.
+An error of the model is a result, `{"error": …}`, never an exception.
 """
 
 import re
@@ -32,7 +32,7 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks
 
 
 class StoreEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An entry to keep."""
+    """Arguments of `memory_store`: an entry to write."""
 
     key: str
     category: str
@@ -41,13 +41,13 @@ class StoreEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class RecallEntries(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A key to look under."""
+    """Arguments of `memory_recall`: the key to look up."""
 
     key: str
 
 
 class Filter(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which entries are wanted; all that is given must hold."""
+    """Filter of entries; all given conditions must hold."""
 
     category: str | None = None
     tags: list[str] = field(default_factory=list[str])
@@ -57,7 +57,7 @@ class Filter(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class ListEntries(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A page of entries."""
+    """Arguments of `memory_list`: a page of entries."""
 
     filter: Filter = Filter()
     limit: int | None = None
@@ -65,7 +65,7 @@ class ListEntries(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class ForgetEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A key to forget."""
+    """Arguments of `memory_forget`: the key to forget."""
 
     key: str
 
@@ -80,7 +80,7 @@ def _schema(properties: dict[str, Any], *required: str) -> Schema:
 
 
 _QUOTED: Final = re.compile(r"`([^`]*)`")
-_MOST_TOLD: Final = 200
+_MESSAGE_CHARS: Final = 200
 
 _KEY = {"type": "string", "minLength": 1, "maxLength": 255}
 _TEXT = {"type": "string"}
@@ -133,25 +133,25 @@ SCHEMAS: Final[dict[str, Schema]] = {
 
 
 def read(make: type[A], arguments: object) -> A:
-    """Return *arguments* as a *make*; InvalidInput names what is wrong."""
+    """Parse *arguments* as a *make*; InvalidInput names the wrong field."""
     if not isinstance(arguments, dict):
         raise InvalidInput("arguments", "must be an object", given=arguments)
     try:
-        asked = msgspec.convert(arguments, make)
+        params = msgspec.convert(arguments, make)
     except msgspec.ValidationError as error:
         what, _, where = str(error).partition(" - at `$.")
         raise InvalidInput(where.rstrip("`") or "arguments", _lower(what)) from None
     except (UnicodeError, RecursionError):
         reason = "must be text of whole characters, not nested too deep"
         raise InvalidInput("arguments", reason) from None
-    limit = getattr(asked, "limit", None)
+    limit = getattr(params, "limit", None)
     if limit is not None and not 1 <= limit <= MOST_LISTED:
         raise InvalidInput("limit", f"must be 1 to {MOST_LISTED}", limit=MOST_LISTED, given=limit)
-    return asked
+    return params
 
 
 def since_of(given: str | None) -> datetime | timedelta | None:
-    """Return the time that *given* names, or how far back it reaches; InvalidInput if neither."""
+    """Parse *given* as an RFC 3339 time or a span such as 90m; else InvalidInput."""
     if not given:
         return None
     if span := _SPAN.fullmatch(given.strip()):
@@ -169,20 +169,20 @@ def since_of(given: str | None) -> datetime | timedelta | None:
 
 
 def _lower(text: str) -> str:
-    """Return *text* as the rest of a sentence, and no longer than that: it may quote what came."""
-    told = _QUOTED.sub(lambda quoted: f"`{shortened(quoted[1])}`", text)
-    return told[:1].lower() + told[1:_MOST_TOLD]
+    """Return *text* as the rest of a sentence, of at most 200 characters."""
+    message = _QUOTED.sub(lambda quoted: f"`{shortened(quoted[1])}`", text)
+    return message[:1].lower() + message[1:_MESSAGE_CHARS]
 
 
 LISTED: Final = 20
 PAGE_BYTES: Final = 32_768
 """UTF-8 bytes of entries after which a page of `memory_list` ends."""
 KEYS_ASKED: Final = 1_000
-"""Entries to a page when keys like a missed one are sought."""
+"""Entries per page in the search for keys similar to a missing one."""
 
 
 class Durable(Protocol):
-    """What the tools ask of an agent's durable memory, or of one of its runs."""
+    """The durable memory of an agent, or of one of its runs, as the tools use it."""
 
     def set(self, key: str, content: str, *, category: str, tags: tuple[str, ...]) -> StoredEntry:
         """Write an entry."""
@@ -211,11 +211,11 @@ class Durable(Protocol):
 
 
 def durable(memory: Durable) -> list[Tool]:
-    """Return the tools `memory_store`, `memory_recall`, `memory_list` and `memory_forget`.
+    """Return the tools of durable memory.
 
-    *memory* is `hf.durable(agent)`, or an open run of it, whose conversation entries are then
-    reached as well. What they write is by the agent. Their answers are JSON objects; what goes
-    wrong is one too.
+    They are `memory_store`, `memory_recall`, `memory_list` and `memory_forget`. *memory* is
+    `hf.durable(agent)`, or an open run of it, which includes the run's conversation entries. The
+    author of what they write is the agent. Their results are JSON objects, errors too.
     """
     if isinstance(memory, memories.DurableMemory):
         by = Actor.agent(memory.caller.agent)
@@ -262,8 +262,10 @@ def _is_error(answer: JSON) -> bool:
 
 
 def _store(memory: Durable, arguments: object) -> JSON:
-    asked = read(StoreEntry, arguments)
-    stored = memory.set(asked.key, asked.content, category=asked.category, tags=tuple(asked.tags))
+    params = read(StoreEntry, arguments)
+    stored = memory.set(
+        params.key, params.content, category=params.category, tags=tuple(params.tags)
+    )
     return {
         "stored": _of(stored, "key", "category", "tags", "size_bytes", "seq", "expires_at"),
         "outcome": stored.outcome,
@@ -274,17 +276,17 @@ def _store(memory: Durable, arguments: object) -> JSON:
 
 
 def _recall(memory: Durable, arguments: object) -> JSON:
-    asked = read(RecallEntries, arguments)
-    entry = memory.get(asked.key)
+    params = read(RecallEntries, arguments)
+    entry = memory.get(params.key)
     return {
         "entry": None if entry is None else _entry(entry),
-        "similar_keys": list(_similar(memory, asked.key)) if entry is None else [],
+        "similar_keys": list(_similar(memory, params.key)) if entry is None else [],
     }
 
 
 def _list(memory: Durable, arguments: object) -> JSON:
-    asked = read(ListEntries, arguments)
-    wanted = asked.filter
+    params = read(ListEntries, arguments)
+    wanted = params.filter
     ask = partial(
         memory.list,
         category=wanted.category,
@@ -293,25 +295,25 @@ def _list(memory: Durable, arguments: object) -> JSON:
         key_prefix=wanted.key_prefix,
         query=wanted.query,
     )
-    limit = LISTED if asked.limit is None else asked.limit
-    page = ask(limit=limit, page=asked.page)
+    limit = LISTED if params.limit is None else params.limit
+    page = ask(limit=limit, page=params.page)
     shown = _within(page.data)
     if len(shown) < len(page.data):
-        # A shorter page of the same list, so that its cursor stands after what is shown.
-        page = ask(limit=len(shown), page=asked.page)
+        # A shorter page of the same list, so that its cursor is after the last entry shown.
+        page = ask(limit=len(shown), page=params.page)
         shown = _within(page.data)
     return {"entries": shown, "next_page": page.next_page}
 
 
 def _forget(memory: Durable, arguments: object) -> JSON:
-    asked = read(ForgetEntry, arguments)
-    forgotten = memory.forget(asked.key)
-    left = memory.get(asked.key)
+    params = read(ForgetEntry, arguments)
+    forgotten = memory.forget(params.key)
+    left = memory.get(params.key)
     return {
         "forgotten": forgotten,
-        "key": asked.key,
+        "key": params.key,
         "still_visible": "workspace" if left is not None and left.scope == "workspace" else None,
-        "similar_keys": [] if forgotten else list(_similar(memory, asked.key)),
+        "similar_keys": [] if forgotten else list(_similar(memory, params.key)),
     }
 
 
@@ -325,21 +327,21 @@ def _all(memory: Durable) -> Iterator[DurableEntry]:
 
 
 def _within(entries: list[DurableEntry]) -> list[JSON]:
-    """Return *entries* as far as they fit a page, and at least the first."""
+    """Return the first of *entries* that fit into `PAGE_BYTES`, and at least one."""
     shown: list[JSON] = []
     left = PAGE_BYTES
     for entry in entries:
-        told = _entry(entry)
-        left -= len(msgspec.json.encode(told))
+        rendered = _entry(entry)
+        left -= len(msgspec.json.encode(rendered))
         if shown and left < 0:
             break
-        shown.append(told)
+        shown.append(rendered)
     return shown
 
 
 def _entry(entry: DurableEntry) -> dict[str, JSON]:
-    told = _of(entry, "key", "category", "content", "tags", "seq", "updated_at", "expires_at")
-    return told | {"scope": entry.scope, "by": str(entry.updated_by)}
+    fields = _of(entry, "key", "category", "content", "tags", "seq", "updated_at", "expires_at")
+    return fields | {"scope": entry.scope, "by": str(entry.updated_by)}
 
 
 def _of(entry: DurableEntry, *names: str) -> dict[str, JSON]:

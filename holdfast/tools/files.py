@@ -1,4 +1,4 @@
-"""The tool `memory`: a store as a directory of text files, in words that models know."""
+"""The tool `memory`: a store as a directory of text files."""
 
 from functools import partial
 
@@ -27,11 +27,11 @@ READ_ONLY_PARAMETERS = ("path", "view_range")
 def files(
     hf: HoldfastHandle, store_id: str, *, prefix: str = "/", read_only: bool = False
 ) -> list[Tool]:
-    """Return the tool `memory` on what lies below *prefix* in a store.
+    """Return the tool `memory` on the paths below *prefix* in a store.
 
-    A model sees it as the directory `/memories`. Its answers are text, and what it did wrong is
-    raised: ToolRefused, whose text is for the model. InvalidInput when *prefix* does not start
-    and end with a slash.
+    A model sees them as the directory `/memories`. Results are text. A call raises ToolRefused,
+    with a text for the model, for an error of the model. Raise InvalidInput if *prefix* does not
+    start and end with a slash.
     """
     checked_root(prefix)
     words = wording("files_read_only" if read_only else "files")
@@ -51,27 +51,27 @@ def files(
 def run(
     hf: HoldfastHandle, store_id: str, prefix: str, command: object, *, read_only: bool = False
 ) -> str:
-    """Return the answer to *command*, the arguments as a model gave them.
+    """Return the result of *command*, the arguments as the model wrote them.
 
-    Raises ToolRefused for what the model did wrong. What is not its fault stays what it is:
-    Unavailable, or NotFound for a store that is gone.
+    Raise ToolRefused for an error of the model. Other errors are raised unchanged: Unavailable, or
+    NotFound for a store that does not exist.
     """
-    asked = read(command)
-    paths = [asked.old_path, asked.new_path] if isinstance(asked, RenamePath) else [asked.path]
+    params = read(command)
+    paths = [params.old_path, params.new_path] if isinstance(params, RenamePath) else [params.path]
     first, *others = (place(path, prefix) for path in paths)
-    if read_only and not isinstance(asked, ViewPath):
+    if read_only and not isinstance(params, ViewPath):
         raise refusals.read_only()
     store = StoreFiles(hf.memory_stores.memories, store_id, prefix)
-    match asked:
+    match params:
         case ViewPath():
-            return store.view(first, asked.view_range)
+            return store.view(first, params.view_range)
         case Create():
-            return store.create(first, asked.file_text)
+            return store.create(first, params.file_text)
         case StrReplace():
-            p, old, new = asked.path, asked.old_str, asked.new_str
+            p, old, new = params.path, params.old_str, params.new_str
             return store.edit(first, lambda content: replaced(p, content, old, new))
         case Insert():
-            p, line, text = asked.path, asked.insert_line, asked.insert_text
+            p, line, text = params.path, params.insert_line, params.insert_text
             return store.edit(first, lambda content: inserted(p, content, line, text))
         case Delete():
             return store.delete(first)
@@ -80,7 +80,7 @@ def run(
 
 
 def clear(hf: HoldfastHandle, store_id: str, prefix: str, *, read_only: bool = False) -> str:
-    """Delete everything below *prefix* in one transaction, and say so."""
+    """Delete everything below *prefix* in one transaction; return a message."""
     if read_only:
         raise refusals.read_only()
     return StoreFiles(hf.memory_stores.memories, store_id, prefix).clear(place(ROOT, prefix))

@@ -1,4 +1,4 @@
-"""Commands and paths of the `memory` tool."""
+"""Commands, paths and refusals of the `memory` tool."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol, TypeAlias, cast
@@ -13,14 +13,14 @@ from holdfast.memories.stores.validation import CONTENT_BYTES_MAX, checked_path,
 
 
 class ViewPath(Struct, frozen=True, kw_only=True):
-    """Show a directory, or a file, or the lines of it from the one number to the other."""
+    """Show a directory, or a file or a range of its lines."""
 
     path: str
     view_range: list[object] | None = None
 
 
 class Create(Struct, frozen=True, kw_only=True):
-    """Make a new file."""
+    """Create a new file."""
 
     path: str
     file_text: str
@@ -49,7 +49,7 @@ class Delete(Struct, frozen=True, kw_only=True):
 
 
 class RenamePath(Struct, frozen=True, kw_only=True):
-    """Give a file, or a directory with everything below it, another path."""
+    """Rename a file, or a directory with everything below it."""
 
     old_path: str
     new_path: str
@@ -82,20 +82,20 @@ SCHEMAS: dict[str, dict[str, Any]] = {
     "old_path": {"type": "string"},
     "new_path": {"type": "string"},
 }
-"""The JSON Schema of each parameter but `command`, in the order a model is told of them."""
+"""The JSON Schema of each parameter except `command`, in the order of the tool's schema."""
 
 _PYTHON = {"string": str, "integer": int, "array": list}
 
 
 def read(arguments: object) -> Command:
-    """Return the command that *arguments* ask for; ToolRefused names what is wrong with them.
+    """Parse *arguments* into a command; ToolRefused names what is wrong with them.
 
-    A parameter of another command is passed over, null is an optional one left out.
+    Parameters of other commands are ignored; null counts as a missing optional parameter.
     """
     if not isinstance(arguments, dict):
         raise _wrong_type("arguments", "object")
     given = cast("dict[str, object]", arguments)
-    make = _asked(given)
+    make = _command_type(given)
     for field in fields(make):
         if field.name in given:
             if given[field.name] is not None or field.required:
@@ -112,7 +112,7 @@ def read(arguments: object) -> Command:
 
 
 def legible(arguments: object) -> bool:
-    """Tell whether `read` makes a command of *arguments*."""
+    """Check whether `read` accepts *arguments*."""
     try:
         read(arguments)
     except ToolRefused:
@@ -120,7 +120,7 @@ def legible(arguments: object) -> bool:
     return True
 
 
-def _asked(given: dict[str, object]) -> type[Command]:
+def _command_type(given: dict[str, object]) -> type[Command]:
     if "command" not in given:
         raise _missing("command")
     command = given["command"]
@@ -150,98 +150,97 @@ def _wrong_type(name: str, expected: str) -> ToolRefused:
     return ToolRefused(f"Invalid type for parameter {name}: expected {expected}.")
 
 
-# Models are trained on these sentences, so where the same mistake is known to them by a sentence
-# it is that one, letter by letter; the others say what to try next. *p* is always the path as the
-# model gave it.
+# Models are trained on the messages of the reference tool, so the same error has exactly the same
+# message here; other messages say what to try next. *p* is always the path as the model wrote it.
 
 
 def outside(p: str) -> ToolRefused:
-    """The path does not begin at the root."""
+    """Refuse a path that does not start with `/memories`."""
     return ToolRefused(f"Path must start with /memories, got: {p}")
 
 
 def escaping(p: str) -> ToolRefused:
-    """The path begins at the root and leads out of it."""
+    """Refuse a path that starts at the root and leads out of it."""
     return ToolRefused(f"Path {p} would escape /memories directory")
 
 
 def illegal(p: str, reason: str) -> ToolRefused:
-    """No memory can have such a path."""
+    """Refuse a path that no memory can have."""
     return ToolRefused(f"Invalid path {p}: {reason}")
 
 
 def nothing_to_open(p: str) -> ToolRefused:
-    """There is nothing to view or edit."""
+    """Refuse to view or edit a path that does not exist."""
     return ToolRefused(f"The path {p} does not exist. Please provide a valid path.")
 
 
 def nothing_there(p: str) -> ToolRefused:
-    """There is nothing to delete or rename."""
+    """Refuse to delete or rename a path that does not exist."""
     return ToolRefused(f"The path {p} does not exist")
 
 
 def a_directory(p: str) -> ToolRefused:
-    """Only a file can be edited."""
+    """Refuse to edit a directory."""
     return ToolRefused(f"The path {p} is not a file.")
 
 
 def taken(p: str) -> ToolRefused:
-    """A file is never overwritten by creating it."""
+    """Refuse to create a file that exists."""
     return ToolRefused(f"File {p} already exists")
 
 
 def destination_taken(p: str) -> ToolRefused:
-    """Nothing is overwritten by renaming."""
+    """Refuse to rename to a path that exists."""
     return ToolRefused(f"The destination {p} already exists")
 
 
 def below_a_file(p: str, ancestor: str) -> ToolRefused:
-    """What would have to be a directory is a file."""
+    """Refuse a path with a file as a parent."""
     return ToolRefused(f"Cannot create {p}: {ancestor} is a file, not a directory.")
 
 
 def the_root(act: str) -> ToolRefused:
-    """The root stays where it is."""
+    """Refuse to delete or rename the root."""
     return ToolRefused(f"Cannot {act} the /memories directory itself")
 
 
 def into_itself(p: str) -> ToolRefused:
-    """A thing cannot be moved below itself."""
+    """Refuse to rename a path to one below itself."""
     return ToolRefused(f"Cannot rename {p} into itself.")
 
 
 def too_many_lines(p: str) -> ToolRefused:
-    """Line numbers have six digits."""
+    """Refuse to show a file whose line numbers exceed six digits."""
     return ToolRefused(f"File {p} exceeds maximum line limit of 999,999 lines.")
 
 
 def no_such_lines(view_range: Sequence[object], count: int) -> ToolRefused:
-    """The range is no range, or no line is in it."""
+    """Refuse an invalid range, or one without lines."""
     shown = shortened(", ".join(map(str, view_range)))
     return ToolRefused(f"Invalid `view_range` parameter: [{shown}]. The file has {count} lines.")
 
 
 def no_such_line(line: int, count: int) -> ToolRefused:
-    """Lines can be inserted only where there are lines, or at an end."""
+    """Refuse to insert beyond the end of a file."""
     return ToolRefused(
         f"Invalid `insert_line` parameter: {line}. It should be within the range [0, {count}]."
     )
 
 
 def empty_old_str() -> ToolRefused:
-    """The empty text is everywhere."""
+    """Refuse to replace an empty text."""
     return ToolRefused("No replacement was performed. old_str must not be empty.")
 
 
 def absent_old_str(p: str, old_str: str) -> ToolRefused:
-    """The text to replace is not in the file."""
+    """Refuse to replace a text that is not in the file."""
     return ToolRefused(
         f"No replacement was performed, old_str `{old_str}` did not appear verbatim in {p}."
     )
 
 
 def ambiguous_old_str(old_str: str, lines: Sequence[int]) -> ToolRefused:
-    """The text to replace is in the file more than once, in these *lines*."""
+    """Refuse to replace a text that is in the file more than once, in *lines*."""
     return ToolRefused(
         f"No replacement was performed. Multiple occurrences of old_str `{old_str}` in lines:"
         f" {', '.join(map(str, lines))}. Please ensure it is unique"
@@ -249,7 +248,7 @@ def ambiguous_old_str(old_str: str, lines: Sequence[int]) -> ToolRefused:
 
 
 def too_large(p: str, size: int) -> ToolRefused:
-    """The file would be over its limit."""
+    """Refuse content over the size limit of a memory."""
     return ToolRefused(
         f"File {p} would be {size} bytes; a memory holds at most {CONTENT_BYTES_MAX:,} bytes."
         " Split it into several files."
@@ -257,21 +256,21 @@ def too_large(p: str, size: int) -> ToolRefused:
 
 
 def contended(p: str) -> ToolRefused:
-    """Somebody else won every race for this file."""
+    """Refuse an edit after other clients changed the file at every try."""
     return ToolRefused(
         f"The file {p} is being changed by someone else. View it again before editing."
     )
 
 
 def full(cap: int) -> ToolRefused:
-    """The store is at its cap."""
+    """Refuse to create a file in a store at its cap."""
     return ToolRefused(
         f"The memory store is full ({cap} files). Delete or merge files, then try again."
     )
 
 
 def archived() -> ToolRefused:
-    """The store is archived."""
+    """Refuse to write to an archived store."""
     return ToolRefused(
         "The memory store is archived: it can be read, and files can be deleted,"
         " but nothing can be written."
@@ -279,7 +278,7 @@ def archived() -> ToolRefused:
 
 
 def read_only() -> ToolRefused:
-    """The tool, or the credential behind it, may only look."""
+    """Refuse to write with a read-only tool or credential."""
     return ToolRefused("This memory is read-only; only the view command works.")
 
 
@@ -287,10 +286,10 @@ ROOT = "/memories"
 
 
 class ToolPath(Struct, frozen=True, kw_only=True):
-    """A path as the model gave it, and what it is in the store.
+    """A path as the model wrote it, and as it is in the store.
 
-    `path` is a memory's path, and the root's has no meaning; `below` is the prefix of all that
-    is under it.
+    `path` is a memory's path, without meaning for the root; `below` is the prefix of all paths
+    below it.
     """
 
     given: str
@@ -299,12 +298,12 @@ class ToolPath(Struct, frozen=True, kw_only=True):
     is_root: bool
 
     def holds(self, other: "ToolPath") -> bool:
-        """Tell whether *other* lies below this place."""
+        """Check whether *other* is below this path."""
         return other.below != self.below and other.below.startswith(self.below)
 
 
 def checked_root(prefix: str) -> str:
-    """Return *prefix* if the paths below it can be paths of memories; else InvalidInput."""
+    """Return *prefix* if memories can have paths below it; else raise InvalidInput."""
     if not (prefix.startswith("/") and prefix.endswith("/")) or "//" in prefix:
         raise InvalidInput(
             "prefix",
@@ -317,10 +316,10 @@ def checked_root(prefix: str) -> str:
 
 
 def place(given: str, prefix: str) -> ToolPath:
-    """Return where *given* leads when the store's *prefix* is the root.
+    """Resolve the model's path *given* to a path below the store's *prefix*.
 
-    Dots and superfluous slashes are resolved on the text, and what is left is brought to the
-    normal form that stores keep. ToolRefused when it leads out of the root, or nowhere.
+    Dots and redundant slashes are resolved in the text, and the rest is normalized to NFC. Raise
+    ToolRefused if it leads out of the root or no memory can have it.
     """
     if given != ROOT and not given.startswith(f"{ROOT}/"):
         raise outside(given)
@@ -339,7 +338,7 @@ def _resolved(given: str) -> list[str]:
     walked: list[str] = []
     for segment in given.split("/"):
         if segment == "..":
-            # What lies above the root's parent has no name here: nothing leads back from there.
+            # A path above the root's parent cannot lead back into the root.
             if not walked:
                 raise escaping(given)
             walked.pop()
@@ -351,7 +350,7 @@ def _resolved(given: str) -> list[str]:
 
 
 def as_given(path: str, prefix: str) -> str:
-    """Return the store's *path* as the model knows it; what is above the *prefix* is the root."""
+    """Return the store's *path* as the model sees it; above *prefix* it is the root."""
     inside = path.removeprefix(prefix) if path.startswith(prefix) else ""
     return f"{ROOT}/{inside}" if inside else ROOT
 
@@ -361,17 +360,17 @@ class MemoryPage(Protocol):
 
     @property
     def data(self) -> Sequence[Memory | MemoryPrefix]:
-        """What is on it."""
+        """The entries of the page."""
         ...
 
     @property
     def next_page(self) -> str | None:
-        """The cursor of the next, or None."""
+        """The cursor of the next page, or None."""
         ...
 
 
 class MemoriesPort(Protocol):
-    """The acts, as the library has them."""
+    """Operations on memories that the tool uses."""
 
     def at(self, memory_store_id: str, path: str, /) -> Memory | None:
         """Return the memory at *path* with its content, or None."""
@@ -390,7 +389,7 @@ class MemoriesPort(Protocol):
         ...
 
     def create(self, memory_store_id: str, /, *, path: str, content: str) -> Memory:
-        """Make a memory where nothing is."""
+        """Create a memory at a free path."""
         ...
 
     def update(
@@ -402,7 +401,7 @@ class MemoriesPort(Protocol):
         content: str,
         precondition: Precondition,
     ) -> Memory:
-        """Give a memory another content, if it is still the one that was read."""
+        """Replace a memory's content if *precondition* holds."""
         ...
 
     def rename(self, memory_store_id: str, old_path: str, new_path: str, /) -> Sequence[Memory]:
@@ -410,21 +409,21 @@ class MemoriesPort(Protocol):
         ...
 
     def delete_under(self, memory_store_id: str, path: str, /) -> int:
-        """Delete a memory, or all below a directory, in one transaction; return how many."""
+        """Delete a memory, or all below a directory, in one transaction; return the count."""
         ...
 
 
 class MemoryStoresPort(Protocol):
-    """Where a handle keeps the acts."""
+    """The memory stores of a handle."""
 
     @property
     def memories(self) -> MemoriesPort:
-        """The acts on memories."""
+        """The operations on memories."""
         ...
 
 
 class HoldfastHandle(Protocol):
-    """A Holdfast: embedded, on PostgreSQL, remote, narrowed."""
+    """A Holdfast handle of any kind: embedded, PostgreSQL, remote or narrowed."""
 
     @property
     def memory_stores(self) -> MemoryStoresPort:

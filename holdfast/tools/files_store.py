@@ -1,4 +1,4 @@
-"""The store behind the `memory` tool."""
+"""Run the commands of the `memory` tool on a store."""
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -30,11 +30,11 @@ class _Entry(Struct):
 
 
 def listing(p: str, sizes: Iterable[tuple[str, int]]) -> str | None:
-    """Return the lines for the directory *p*, or None when nothing is in it.
+    """Return the listing of the directory *p*, or None if it is empty.
 
-    *sizes* are the paths below it, relative, each with its bytes. They are taken one by one, and
-    only what is shown is kept. Hidden names are left out, and what is below them, but not out of
-    the sizes.
+    *sizes* are the relative paths below it, each with its size in bytes. They are consumed one by
+    one, and only shown entries are stored. Hidden names and all below them are not listed, but
+    count in the sizes.
     """
     total, empty = 0, True
     entries: dict[tuple[str, ...], _Entry] = {}
@@ -51,7 +51,7 @@ def listing(p: str, sizes: Iterable[tuple[str, int]]) -> str | None:
 
 
 def empty_root(p: str) -> str:
-    """Return the lines for the root *p* of a store that holds nothing below it."""
+    """Return the listing of the empty root *p*."""
     return _lines(p, 0, {})
 
 
@@ -61,7 +61,7 @@ def _lines(p: str, total: int, entries: dict[tuple[str, ...], _Entry]) -> str:
         " excluding hidden items:"
     )
     base = p.rstrip("/")
-    # By names, level by level: as tuples, so that a directory's entries follow it at once.
+    # Sorted by tuples of names, so that a directory's entries follow it directly.
     lines = [
         f"{readable(entries[names].size)}\t{base}/{'/'.join(names)}"
         + ("/" if entries[names].is_directory else "")
@@ -71,13 +71,13 @@ def _lines(p: str, total: int, entries: dict[tuple[str, ...], _Entry]) -> str:
 
 
 def readable(size: int) -> str:
-    """Return *size* bytes as `0B`, `1.5K`, `100K`: in units of 1,024, one decimal if need be."""
+    """Format *size* bytes as `0B`, `1.5K`, `100K`, in units of 1,024."""
     unit = min(max(size.bit_length() - 1, 0) // 10, len(UNITS) - 1)
     scaled = size / 1024**unit
     return f"{int(scaled)}{UNITS[unit]}" if scaled.is_integer() else f"{scaled:.1f}{UNITS[unit]}"
 
 
-# Lines are parted by LF alone; CR is text like any other.
+# Lines are separated by LF only; CR is ordinary text.
 
 LINES_MAX = 999_999
 NUMBER_WIDTH = 6
@@ -86,7 +86,7 @@ CONTEXT = 2
 
 
 class Edited(Struct, frozen=True, kw_only=True):
-    """A new content, and what the model is told of it."""
+    """A new content, and the message for the model."""
 
     content: str
     says: str
@@ -95,8 +95,8 @@ class Edited(Struct, frozen=True, kw_only=True):
 def shown(p: str, content: str, view_range: Sequence[object] | None) -> str:
     """Return *content* with line numbers, or the lines of *view_range* (first, last).
 
-    A first line below 1 is 1, a last one past the end or -1 is the end. ToolRefused when that
-    leaves no line.
+    A first line below 1 means 1; a last one past the end or -1 means the end. Raise ToolRefused if
+    no line remains.
     """
     lines = content.split("\n")
     if len(lines) > LINES_MAX:
@@ -126,9 +126,10 @@ def _numbered(lines: Sequence[str], first: int, last: int) -> str:
 
 
 def replaced(p: str, content: str, old: str, new: str) -> Edited:
-    """Return *content* with its one *old* replaced by *new*; ToolRefused when there is not one.
+    """Return *content* with its only occurrence of *old* replaced by *new*.
 
-    Occurrences are counted with overlap: which of two was meant cannot be known.
+    Raise ToolRefused unless there is exactly one. Overlapping occurrences count separately, as they
+    are ambiguous too.
     """
     if not old:
         raise refusals.empty_old_str()
@@ -157,7 +158,7 @@ def _occurrences(content: str, old: str) -> list[int]:
 
 
 def inserted(p: str, content: str, line: int, text: str) -> Edited:
-    """Return *content* with *text* after its line number *line*, ending in a newline."""
+    """Return *content* with *text* inserted after line *line*, ending in a newline."""
     lines = content.removesuffix("\n").split("\n") if content else []
     if not 0 <= line <= len(lines):
         raise refusals.no_such_line(line, len(lines))
@@ -170,7 +171,7 @@ def inserted(p: str, content: str, line: int, text: str) -> Edited:
 
 
 def fitting(p: str, content: str) -> str:
-    """Return *content* if a memory can hold it; else ToolRefused."""
+    """Return *content* if it is within a memory's size limit; else raise ToolRefused."""
     size = len(content.encode())
     if size > CONTENT_BYTES_MAX:
         raise refusals.too_large(p, size)
@@ -178,15 +179,15 @@ def fitting(p: str, content: str) -> str:
 
 
 TRIES = 5
-"""Edits of one command before it gives way to whoever else is writing."""
+"""Tries of one edit command while other clients change the file."""
 
 PAGE_LIMIT = 100
 
 
 class StoreFiles:
-    """A store as a model sees it: files and directories below a root.
+    """A store as files and directories below a root.
 
-    Each command returns what the model is told, or raises ToolRefused with it.
+    Each command returns its message for the model, or raises ToolRefused with one.
     """
 
     def __init__(self, memories: MemoriesPort, store_id: str, prefix: str) -> None:
@@ -203,7 +204,7 @@ class StoreFiles:
         return found or empty_root(place.given)
 
     def create(self, place: ToolPath, text: str) -> str:
-        """Make a new file."""
+        """Create a new file."""
         if place.is_root:
             raise refusals.taken(place.given)
         fitting(place.given, text)
@@ -215,7 +216,7 @@ class StoreFiles:
         return f"File created successfully at: {place.given}"
 
     def edit(self, place: ToolPath, change: Callable[[str], Edited]) -> str:
-        """Give a file the content that *change* makes of it, and of nobody else's newer one."""
+        """Apply *change* to the current content of a file, with retries on conflicts."""
         for _ in range(TRIES):
             memory = self._file(place)
             if memory is None:
@@ -229,8 +230,8 @@ class StoreFiles:
     def _kept(self, memory: Memory, content: str, place: ToolPath) -> bool:
         try:
             with _writing():
-                # Also when nothing changes: the store knows who may not write, and makes no
-                # version of an equal content.
+                # Also if nothing changes: the store checks permissions, and creates no version
+                # for equal content.
                 self._memories.update(
                     memory.id,
                     memory_store_id=self._store_id,
@@ -261,12 +262,12 @@ class StoreFiles:
         return f"Successfully deleted {place.given}"
 
     def rename(self, old: ToolPath, new: ToolPath) -> str:
-        """Move a file, or a directory with everything below it, to where nothing is."""
+        """Move a file, or a directory with everything below it, to a free path."""
         if old.is_root:
             raise refusals.the_root("rename")
         absent, blocked = refusals.nothing_there(old.given), refusals.destination_taken(new.given)
         if old.path == new.path or old.holds(new) or new.holds(old):
-            # To the store, a memory is not in its own way.
+            # To the store, a memory does not conflict with itself.
             if self._exists(new):
                 raise blocked
             raise refusals.into_itself(old.given) if self._exists(old) else absent
@@ -276,7 +277,7 @@ class StoreFiles:
         except PathTaken as error:
             raise self._blocked(error, new, blocked) from error
         except InvalidInput as error:
-            # The new path itself is legal, so it is a path further down that would not be.
+            # The new path itself is valid, so a path below it would be invalid.
             raise refusals.illegal(new.given, error.reason) from error
         except NotFound as error:
             taken = self._exists(new)
@@ -286,7 +287,7 @@ class StoreFiles:
     def clear(self, root: ToolPath) -> str:
         """Delete everything below the *root*, in one transaction."""
         above = root.below.rstrip("/")
-        # Where the root is called as a memory is, nothing can be below it: that one is not ours.
+        # If a memory has the root's own path, nothing is below it: that memory is not deleted.
         if not above or self._memories.at(self._store_id, above) is None:
             with _writing():
                 self._memories.delete_under(self._store_id, root.below)
@@ -329,7 +330,7 @@ def _content(memory: Memory) -> str:
 
 
 def _unless_store(error: NotFound, refusal: ToolRefused) -> NotFound | ToolRefused:
-    # That the store is gone is nothing a model can mend.
+    # A model cannot fix a missing store.
     return error if error.kind == "memory store" else refusal
 
 

@@ -1,6 +1,6 @@
 """The three tools of long-term memory: recall, remember and forget.
 
-A mistake of the model's is an answer, `{"error": …}`, never an exception.
+An error of the model is a result, `{"error": …}`, never an exception.
 """
 
 from collections.abc import Callable
@@ -29,14 +29,14 @@ _SAYS: Final = {
 
 
 class RecallItems(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What to find, and how much of it."""
+    """Arguments of `ltm_recall`: a query, and the limit of results."""
 
     query: str
     k: int = K
 
 
 class Remember(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One sentence to keep."""
+    """Arguments of `ltm_remember`: one sentence to store."""
 
     text: str
     kind: str = "fact"
@@ -44,7 +44,7 @@ class Remember(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class ForgetItem(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An item or a turn, by its id."""
+    """Arguments of `ltm_forget`: the id of an item or a turn."""
 
     id: str
 
@@ -80,10 +80,9 @@ SCHEMAS: Final[dict[str, Schema]] = {
 
 
 def longterm(ltm: "memories.LongTermMemory | None") -> list[Tool]:
-    """Return the tools `ltm_recall`, `ltm_remember` and `ltm_forget` on *ltm*; none for None.
+    """Return the tools `ltm_recall`, `ltm_remember` and `ltm_forget`; none for None.
 
-    *ltm* is what `hf.longterm(user_id)` returned. Their answers are JSON objects; what goes wrong
-    is one too.
+    *ltm* is the result of `hf.longterm(user_id)`. Their results are JSON objects, errors too.
     """
     if ltm is None:
         return []
@@ -119,8 +118,8 @@ def _answered(
 
 
 def _recall(ltm: "memories.LongTermMemory", arguments: object) -> JSON:
-    asked = read(RecallItems, arguments)
-    found = ltm.recall(asked.query, min(max(asked.k, 1), MOST_RECALLED))
+    params = read(RecallItems, arguments)
+    found = ltm.recall(params.query, min(max(params.k, 1), MOST_RECALLED))
     mode = str(found[0].why["mode"]) if found else ltm.status().mode
     return {"results": [_result(each) for each in found], "count": len(found), "mode": mode}
 
@@ -142,8 +141,8 @@ def _result(found: Recalled) -> JSON:
 
 
 def _remember(ltm: "memories.LongTermMemory", arguments: object) -> JSON:
-    asked = read(Remember, arguments)
-    done = ltm.remember(asked.text, asked.kind, asked.importance)
+    params = read(Remember, arguments)
+    done = ltm.remember(params.text, params.kind, params.importance)
     id = done.stored.id if done.stored else None
     if done.outcome == "stored":
         return {"stored": True, "id": id, "outcome": done.outcome}

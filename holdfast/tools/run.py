@@ -1,6 +1,6 @@
-"""The three tools of run memory: list, read and write; and what a prompt says of them.
+"""The three tools of run memory, list, read and write, and their prompt section.
 
-A mistake of the model's is an answer, `{"error": …}`, never an exception.
+An error of the model is a result, `{"error": …}`, never an exception.
 """
 
 from collections.abc import Callable, Iterable
@@ -32,7 +32,7 @@ RUN_TOOL_NAMES: Final = MappingProxyType(
         "together": ("run_list", "run_read", "run_write"),
     }
 )
-"""What a model calls the three tools, by profile: list, read, write."""
+"""Names of the three tools by profile: list, read, write."""
 
 HINT_TITLE_CHARS: Final = 120
 
@@ -51,18 +51,18 @@ def run(
     budget: int | None = None,
     write: bool = True,
 ) -> list[Tool]:
-    """Return the tools list, read and write of *memory*, named as *profile* says.
+    """Return the tools list, read and write of *memory*, with the names of *profile*.
 
-    *writer* is the source of what is written; without one that is the tool's name. *budget* is the
-    most characters of compact JSON in one answer. Without *write* there are only the first two.
+    *writer* is the source of written entries; by default the tool's name. *budget* is the limit of
+    one result in characters of compact JSON. Without *write* only the first two are returned.
     """
     names = _names(profile)
     words = wording("run_tools").parameters
     reader, source = writer or names[1], writer or names[2]
     acts: dict[str, Act] = {
-        "list": lambda asked: _list(memory, asked, budget),
-        "read": lambda asked: read_keys(memory, asked, reader=reader, budget=budget),
-        "write": lambda asked: _write(memory, asked, source),
+        "list": lambda params: _list(memory, params, budget),
+        "read": lambda params: read_keys(memory, params, reader=reader, budget=budget),
+        "write": lambda params: _write(memory, params, source),
     }
     if not write:
         del acts["write"]
@@ -81,7 +81,7 @@ def run(
 
 
 def run_prompt(profile: Profile = "alone", write: bool = True) -> str:
-    """Return the section of a system prompt that says how to use the tools."""
+    """Return the system prompt section about the use of the tools."""
     names = _names(profile)
     lines = _page().splitlines()
     if not write:
@@ -90,9 +90,9 @@ def run_prompt(profile: Profile = "alone", write: bool = True) -> str:
 
 
 def run_hint(memory: RunMemory, keys: Iterable[str], profile: Profile = "alone") -> str:
-    """Return the lines that name those of *keys* which are there and did not fail, or "".
+    """Return a prompt section that lists those of *keys* that exist and did not fail.
 
-    Each is named once, with its title and never its value.
+    Each is listed once, with its title and never its value. Return "" if there are none.
     """
     heading = _HINT.format(read=_names(profile)[1])
     entries = [memory.get(key) for key in dict.fromkeys(keys)]
@@ -131,7 +131,7 @@ def _answered(tool: str, act: Act, arguments: object) -> JSON:
 
 
 def _refusal(error: HoldfastError) -> JSON:
-    """Return *error* as an answer, with what the model needs to know of the state of things."""
+    """Return *error* as a result, with the facts that the model needs to correct it."""
     answer = cast("dict[str, dict[str, JSON]]", told(error))
     about = answer["error"]
     if about["field"] == "arguments":
@@ -152,34 +152,34 @@ def _current(entry: RunEntry) -> Answer:
     return {"version": entry.version, "source": entry.source, "updatedAt": at}
 
 
-def _list(memory: RunMemory, asked: ToolArguments, budget: int | None) -> Answer:
-    kinds, prefix = asked.texts("kind"), asked.text("key_prefix")
-    sources, order = asked.texts("sources"), asked.text("order")
+def _list(memory: RunMemory, params: ToolArguments, budget: int | None) -> Answer:
+    kinds, prefix = params.texts("kind"), params.text("key_prefix")
+    sources, order = params.texts("sources"), params.text("order")
     given = kinds is not None or prefix is not None or sources is not None
     wanted = EntryPageRequest(
         among=filter_of(kinds, None, prefix, sources) if given else None,
         order=None if order is None else checked_order(order),
-        limit=asked.whole("limit", 1, PAGE_MOST) or PAGE_MOST,
-        page=asked.text("page"),
+        limit=params.whole("limit", 1, PAGE_MOST) or PAGE_MOST,
+        page=params.text("page"),
     )
     return list_page(*memory.by_last_write(), wanted, run_id=memory.run_id, budget=budget)
 
 
-def _write(memory: RunMemory, asked: ToolArguments, source: str) -> Answer:
-    asked.required("key", "a string")
-    name = _name(asked.text("key") or "")
-    if not asked.has("value"):
+def _write(memory: RunMemory, params: ToolArguments, source: str) -> Answer:
+    params.required("key", "a string")
+    name = _name(params.text("key") or "")
+    if not params.has("value"):
         raise InvalidInput(
             "value", "must be present, null or any other JSON value", next="Send value as well."
         )
-    description = asked.text("description")
+    description = params.text("description")
     done = memory.publish(
         name,
-        asked.any("value"),
+        params.any("value"),
         source=source,
-        title=asked.text("title") or name,
+        title=params.text("title") or name,
         description=UNSET if description is None else description,
-        expected_version=asked.whole("expected_version", 0, 2**63 - 1),
+        expected_version=params.whole("expected_version", 0, 2**63 - 1),
     )
     entry, replaced = done.entry, done.replaced
     answer: Answer = {
@@ -197,7 +197,7 @@ def _write(memory: RunMemory, asked: ToolArguments, source: str) -> Answer:
 
 
 def _name(key: str) -> str:
-    """Return the name below `shared:` that *key* means; InvalidInput if it can be none."""
+    """Return the name below `shared:` for *key*; InvalidInput if it is no valid name."""
     if not 1 <= len(key) <= KEY_CHARS:
         raise InvalidInput(
             "key",

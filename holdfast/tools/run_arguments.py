@@ -1,4 +1,4 @@
-"""Schemas and parsing of the arguments of the run tools."""
+"""Schemas and arguments of the run tools, and the read tool."""
 
 from collections.abc import Collection, Sequence
 from difflib import get_close_matches
@@ -114,14 +114,14 @@ SCHEMAS: Final[dict[str, Schema]] = {
 
 
 class ToolArguments:
-    """The arguments of one call. Null for an optional one is as if it were not there."""
+    """The arguments of one call. Null counts as a missing optional argument."""
 
     def __init__(self, given: object, tool: str) -> None:
         known = list(SCHEMAS[tool]["properties"])
         if not isinstance(given, dict):
             raise InvalidInput(
                 "arguments",
-                f"must be an object, is {_told(given)}",
+                f"must be an object, is {_type_name(given)}",
                 next=f"Send an object with {_named(known)}.",
             )
         self._given = cast("dict[object, object]", given)
@@ -132,15 +132,15 @@ class ToolArguments:
                 )
 
     def has(self, name: str) -> bool:
-        """Tell whether *name* is there, be it null."""
+        """Check whether *name* is present, even as null."""
         return name in self._given
 
     def any(self, name: str) -> object:
-        """Return what *name* is, or None."""
+        """Return the value of *name*, or None."""
         return self._given.get(name)
 
     def required(self, name: str, what: str) -> object:
-        """Return what *name* is; InvalidInput if that is nothing. *what* says what it should be."""
+        """Return the value of *name*, of type *what*; InvalidInput if it is missing."""
         if (given := self._given.get(name)) is None:
             raise InvalidInput(name, f"must be {what}, is missing", next=f"Send {name}.")
         return given
@@ -150,25 +150,25 @@ class ToolArguments:
         given = self._given.get(name)
         if given is not None and not isinstance(given, str):
             raise InvalidInput(
-                name, f"must be a string, is {_told(given)}", next=f"Send {name} as a string."
+                name, f"must be a string, is {_type_name(given)}", next=f"Send {name} as a string."
             )
         return given
 
     def texts(self, name: str) -> list[str] | None:
-        """Return the list of strings *name*, or None; a bare string is a list of it."""
+        """Return the list of strings *name*, or None; a string becomes a list of one."""
         given = self._given.get(name)
         if given is None:
             return None
         many = [given] if isinstance(given, str) else given
         if not isinstance(many, list):
-            raise _no_strings(name, _told(given))
+            raise _no_strings(name, _type_name(given))
         for index, each in enumerate(cast("list[object]", many)):
             if not isinstance(each, str):
-                raise _no_strings(name, f"{_told(each)} at {index}")
+                raise _no_strings(name, f"{_type_name(each)} at {index}")
         return cast("list[str]", many)
 
     def whole(self, name: str, least: int, most: int) -> int | None:
-        """Return the whole number *name*, which is from *least* to *most*, or None."""
+        """Return the integer *name*, between *least* and *most*, or None."""
         given = self._given.get(name)
         if given is None:
             return None
@@ -205,38 +205,38 @@ _TYPES: Final[dict[type, str]] = {
 }
 
 
-def _told(given: object) -> str:
+def _type_name(given: object) -> str:
     return _TYPES.get(type(given), type(given).__name__)
 
 
 NEAR_MOST: Final = 3
-"""Keys that are named for one that is missing."""
+"""Limit of similar keys suggested for a missing key."""
 NEAR_AMONG: Final = 500
-"""Entries, those written last, among which near keys are sought."""
+"""Number of the last written entries that are searched for similar keys."""
 NEAR_SOUGHT: Final = 10
-"""Missing keys for which that is done."""
+"""Limit of missing keys with suggestions."""
 NEAR_CHARS: Final = 10_000
-"""Characters of a missing key times entries among which one is sought: likeness costs time."""
+"""Limit of the characters of a missing key times the searched entries, to bound the time."""
 _LIKE: Final = 0.75
 
 Answer = dict[str, JSON]
 
 
 class _Found(Struct, frozen=True):
-    """An entry, by the name it was asked for."""
+    """An entry, with the name under which it was requested."""
 
     name: str
     entry: RunEntry
 
 
 def read_keys(
-    memory: RunMemory, asked: ToolArguments, *, reader: str, budget: int | None
+    memory: RunMemory, params: ToolArguments, *, reader: str, budget: int | None
 ) -> Answer:
-    """Return the answer of the read tool; *budget* is the most characters of its compact JSON."""
-    names = _names(asked)
+    """Return the result of the read tool, at most *budget* characters of compact JSON."""
+    names = _names(params)
     wanted = ValuePart(
-        path=checked_path(asked.text("path") or ""),
-        offset=asked.whole("offset", 0, 2**63 - 1) or 0,
+        path=checked_path(params.text("path") or ""),
+        offset=params.whole("offset", 0, 2**63 - 1) or 0,
         budget=budget,
     )
     if wanted.offset and len(names) > 1:
@@ -254,9 +254,9 @@ def read_keys(
     return _with_near(answer, memory, missing, budget)
 
 
-def _names(asked: ToolArguments) -> list[str]:
-    asked.required("keys", "a list of strings")
-    names = asked.texts("keys") or []
+def _names(params: ToolArguments) -> list[str]:
+    params.required("keys", "a list of strings")
+    names = params.texts("keys") or []
     if len(names) > KEYS_MOST:
         raise InvalidInput(
             "keys",
@@ -268,18 +268,18 @@ def _names(asked: ToolArguments) -> list[str]:
 
 
 def _entry(memory: RunMemory, name: str) -> RunEntry | None:
-    """Return the entry that *name* means; without a colon that is one that agents share."""
+    """Return the entry for *name*; without a colon, it is a name below `shared:`."""
     try:
         return memory.get(name if ":" in name else run_keys.shared(name))
     except InvalidInput:
-        # What can be no key is missing like any other: the model is told which keys are like it.
+        # An invalid key counts as missing: the result suggests similar keys.
         return None
 
 
 def _served(
     found: Sequence[_Found], missing: Sequence[str], wanted: ValuePart
 ) -> tuple[Answer, list[tuple[str, bool]]]:
-    """Return the answer, and which keys it has, and whether a part of them."""
+    """Return the result and its keys, each with whether its value is only a part."""
     names = [each.name for each in found]
     pieces: list[Piece] = []
     spent = [chars({"entries": {}, "missing": missing})]
@@ -291,7 +291,7 @@ def _served(
         spent.append(spent[-1] + chars({each.name: piece.told}) - len("{}") + len(","))
     else:
         return _answer(found, pieces, (), missing)
-    # One does not fit. Naming those after it takes room too, for which others may have to wait.
+    # One does not fit. Listing the deferred names takes space too, so more may be deferred.
     for at in range(len(pieces), 0, -1):
         piece = _piece(found[at], wanted, spent[at], names[at + 1 :], must=False)
         if piece is not None:
@@ -305,12 +305,11 @@ def _served(
 def _piece(
     found: _Found, wanted: ValuePart, spent: int, later: Sequence[str], *, must: bool
 ) -> Piece | None:
-    """Return as much of *found* as has room when *spent* is gone and *later* ones are named."""
+    """Return the part of *found* that fits after *spent* and the names of *later*."""
     room = None
     if wanted.budget is not None:
         room = wanted.budget - spent - _naming(later) - chars(found.name) - len(":,")
-    asked = replace(wanted, room=room)
-    return read_entry(found.entry, asked, must=must)
+    return read_entry(found.entry, replace(wanted, room=room), must=must)
 
 
 def _naming(later: Sequence[str]) -> int:
@@ -331,7 +330,7 @@ def _answer(
 def _with_near(
     answer: Answer, memory: RunMemory, missing: Sequence[str], budget: int | None
 ) -> Answer:
-    """Return *answer* with the keys that may have been meant, as far as these fit."""
+    """Return *answer* with suggestions for *missing* keys, as far as they fit."""
     if not missing or not len(memory):
         return answer
     recent = [each.key for each in memory.by_last_write()[0][-NEAR_AMONG:]]
@@ -346,10 +345,10 @@ def _with_near(
 
 
 def _alike(name: str, keys: Sequence[str]) -> list[str]:
-    """Return those of *keys* that *name* may be meant to be, the likeliest first."""
+    """Return those of *keys* that are similar to *name*, the most similar first."""
     own = name.partition(":")[2] or name
     keys = keys[-(NEAR_CHARS // max(1, len(name))) :] if len(name) <= NEAR_CHARS else ()
-    # By names alone: what all keys of a namespace begin with would make short ones all alike.
+    # Compared without the namespace, whose common prefix would make all short keys similar.
     named: dict[str, list[str]] = {}
     for key in keys:
         named.setdefault(key.partition(":")[2], []).append(key)
